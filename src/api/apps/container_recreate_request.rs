@@ -1,0 +1,348 @@
+//! ContainerRecreateRequest: restart chosen containers of a running Pod, in place.
+//!
+//! v1alpha1 and v1beta1 are served from one schema that holds the fields of both, so no conversion webhook stands on
+//! the read path. v1alpha1 is what is stored: every OpenKruise release can read it, so a cluster can move both ways.
+//! Fields that OpenKruise does not have are optional and only ever written by kruise-rs itself.
+
+// The derive repeats the visibility of the spec in a private module.
+#![allow(unreachable_pub)]
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{ContainerPort, LifecycleHandler},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
+use kube::{CustomResource, KubeSchema, ResourceExt};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// The most containers one request may list. It bounds the cost of the schema's rules; a Pod with more does not exist.
+pub const MAX_CONTAINERS: usize = 256;
+
+/// What to restart, and how. Immutable.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "apps.kruise.io",
+    version = "v1alpha1",
+    kind = "ContainerRecreateRequest",
+    namespaced,
+    shortname = "crr",
+    doc = "ContainerRecreateRequest asks for chosen containers of one running Pod to be stopped and started again in place. The Pod keeps its UID, IP, node and volumes, and its other containers keep running.",
+    status = "ContainerRecreateRequestStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"PHASE","type":"string","jsonPath":".status.phase","description":"Pending, Recreating or Completed"}"#,
+    printcolumn = r#"{"name":"POD","type":"string","jsonPath":".spec.podName","description":"The Pod whose containers are restarted"}"#,
+    printcolumn = r#"{"name":"NODE","type":"string","jsonPath":".metadata.labels.crr\\.apps\\.kruise\\.io/node-name","description":"The node that the Pod runs on"}"#,
+    printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"RESULTS","type":"string","jsonPath":".status.containerRecreateStates[*].phase","description":"The phase of each container, in the order of the request","priority":1}"#,
+    printcolumn = r#"{"name":"MESSAGE","type":"string","jsonPath":".status.message","description":"Why the request ended abnormally, or what it waits for","priority":1}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self == oldSelf").message("spec is immutable: create another ContainerRecreateRequest"))]
+pub struct ContainerRecreateRequestSpec {
+    /// Name of the Pod, in the namespace of the request. The Pod has to be running on a node.
+    #[x_kube(validation = Rule::new("self != ''").message("podName must not be empty"))]
+    #[schemars(length(max = 253))]
+    pub pod_name: String,
+    /// The containers to restart, in the order in which they are stopped. At least one, each name once.
+    #[schemars(length(min = 1, max = 256))]
+    #[x_kube(validation = Rule::new("self.all(c, self.exists_one(other, other.name == c.name))").message("containers must not list a name twice"))]
+    pub containers: Vec<RecreateContainer>,
+    /// How to restart the containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<RecreateStrategy>,
+    /// Seconds since the creation of the request after which it is ended; what is unfinished then becomes Failed. At
+    /// least 3. Without it a request has no deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 3))]
+    pub active_deadline_seconds: Option<i64>,
+    /// Seconds after its completion when the request is deleted. Without it the request is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i32>,
+}
+
+/// One container to restart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecreateContainer {
+    /// Name of a container in spec.containers of the Pod.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Read-only, set at admission: the container's preStop hook, which is run before the stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_stop: Option<LifecycleHandler>,
+    /// Read-only, set at admission when preStop is an HTTP request: the container's ports, to look up a named port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "container_ports")]
+    pub ports: Vec<ContainerPort>,
+    /// Read-only, set at admission: the instance that is to be replaced. Another instance is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_context: Option<StatusContext>,
+}
+
+/// The instance of a container that a request means.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusContext {
+    /// Id in the form `<runtime>://<id>`, as the Pod's status shows it.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// Restart count of that instance.
+    pub restart_count: i32,
+}
+
+/// How the containers of a request are restarted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecreateStrategy {
+    /// What a failed container means for the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_policy: Option<FailurePolicy>,
+    /// true: a container is touched only after the one before it has been restarted. false (the default): containers
+    /// are stopped one after the other, and start again at the same time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ordered_recreate: bool,
+    /// true: stop the instance that is there, even if it is not the one that ran when the request was made (for
+    /// example because it is still starting), once per request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force_recreate: bool,
+    /// Seconds that preStop and the stop may take together; 0 kills at once. Default: the Pod's own grace period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub termination_grace_period_seconds: Option<i64>,
+    /// If set (0 included), the Pod is made NotReady first through its readiness gate KruisePodReady, and the
+    /// containers are stopped this many seconds later. The Pod becomes ready again when the request has ended. A Pod
+    /// without the gate only waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub unready_grace_period_seconds: Option<i64>,
+    /// A new instance counts as restarted once it is ready and has run longer than this many seconds. Default 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0))]
+    pub min_started_seconds: i32,
+}
+
+/// What happens when a container cannot be restarted: Fail (the default) ends the request at the first failure,
+/// Ignore goes on with the other containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FailurePolicy {
+    /// The first failure ends the request.
+    #[default]
+    Fail,
+    /// The other containers are restarted all the same.
+    Ignore,
+}
+
+/// Progress of a request. A completed request need not have succeeded: look at containerRecreateStates.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerRecreateRequestStatus {
+    /// Pending (another request of the Pod comes first), Recreating, or Completed.
+    pub phase: Phase,
+    /// When the request was completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "date_time")]
+    pub completion_time: Option<Timestamp>,
+    /// Why the request ended abnormally, or what it waits for. Empty after a normal end.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Progress of each container, in the order of spec.containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub container_recreate_states: Vec<ContainerRecreateState>,
+    /// The Pod's own view of the restarted containers when they were last looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub container_status_snapshot: Vec<ContainerStatusSnapshot>,
+    /// PreRecreateGrace is True from the moment the Pod was made NotReady for this request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Progress of one container of a request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerRecreateState {
+    /// Name of the container.
+    pub name: String,
+    /// Pending, Recreating, Succeeded or Failed.
+    pub phase: Phase,
+    /// What is going on, or why the container failed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// true once the old instance is gone, whoever stopped it; it is never stopped again for this request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_killed: bool,
+    /// The instance this request stops, recorded before it is touched. Form `<runtime>://<id>`.
+    #[serde(rename = "previousContainerID", default, skip_serializing_if = "String::is_empty")]
+    pub previous_container_id: String,
+    /// Restart count of that instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_restart_count: Option<i32>,
+    /// The instance that replaced it. Form `<runtime>://<id>`.
+    #[serde(rename = "containerID", default, skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+    /// When stopping began: the preStop hook, if there is one, else the stop signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "date_time")]
+    pub kill_started_at: Option<Timestamp>,
+    /// When the preStop hook was started. A hook is started once, whatever happens to the node agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "date_time")]
+    pub hook_started_at: Option<Timestamp>,
+    /// When the old instance was seen to be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "date_time")]
+    pub killed_at: Option<Timestamp>,
+    /// When the new instance was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "date_time")]
+    pub started_at: Option<Timestamp>,
+    /// When the new instance was seen to be ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "date_time")]
+    pub ready_at: Option<Timestamp>,
+    /// Fields of a newer release, kept as they are.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: BTreeMap<String, serde_json::Value>,
+}
+
+/// A container's entry in the Pod's status at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerStatusSnapshot {
+    /// Name of the container.
+    pub name: String,
+    /// Whether it was ready.
+    pub ready: bool,
+    /// Its restart count.
+    pub restart_count: i32,
+    /// Its instance, in the form `<runtime>://<id>`.
+    #[serde(rename = "containerID", default, skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+}
+
+/// A phase of a request or of one of its containers. A phase of a newer release is kept as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing has happened yet. Written as the empty string.
+    #[default]
+    Empty,
+    /// Waiting for its turn.
+    Pending,
+    /// Under way.
+    Recreating,
+    /// A container has been restarted. Requests never have this phase.
+    Succeeded,
+    /// A container could not be restarted. Requests never have this phase.
+    Failed,
+    /// A request has ended, well or badly.
+    Completed,
+    /// Written by a release that knows more phases than this one.
+    Unknown(String),
+}
+
+impl Phase {
+    /// The text used on the wire.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Empty => "",
+            Self::Pending => "Pending",
+            Self::Recreating => "Recreating",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Completed => "Completed",
+            Self::Unknown(text) => text,
+        }
+    }
+}
+
+impl Serialize for Phase {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Phase {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        Ok(match text.as_ref() {
+            "" => Self::Empty,
+            "Pending" => Self::Pending,
+            "Recreating" => Self::Recreating,
+            "Succeeded" => Self::Succeeded,
+            "Failed" => Self::Failed,
+            "Completed" => Self::Completed,
+            other => Self::Unknown(other.to_owned()),
+        })
+    }
+}
+
+impl JsonSchema for Phase {
+    fn schema_name() -> Cow<'static, str> {
+        "Phase".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string" })
+    }
+}
+
+fn is_zero(value: &i32) -> bool {
+    *value == 0
+}
+
+fn date_time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "date-time" })
+}
+
+/// Conditions as a list-map by type, as every Kubernetes API has them.
+fn conditions(generator: &mut SchemaGenerator) -> Schema {
+    let item = generator.subschema_for::<Condition>();
+    json_schema!({ "type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"] })
+}
+
+/// Ports as in a Pod: `protocol` has the default TCP.
+fn container_ports(generator: &mut SchemaGenerator) -> Schema {
+    let mut item = ContainerPort::json_schema(generator);
+    if let Some(protocol) = item.pointer_mut("/properties/protocol").and_then(|v| v.as_object_mut()) {
+        protocol.insert("default".into(), "TCP".into());
+    }
+    json_schema!({ "type": "array", "items": item })
+}
+
+impl ContainerRecreateRequest {
+    /// The strategy, or its defaults for a request that was stored without one (admission was bypassed).
+    pub fn strategy(&self) -> Cow<'_, RecreateStrategy> {
+        match &self.spec.strategy {
+            Some(strategy) => Cow::Borrowed(strategy),
+            None => Cow::Owned(RecreateStrategy::default()),
+        }
+    }
+
+    /// The request's phase; Empty when there is no status yet.
+    pub fn phase(&self) -> &Phase {
+        self.status.as_ref().map_or(&Phase::Empty, |status| &status.phase)
+    }
+
+    /// Whether the request has ended. It never moves again.
+    pub fn is_completed(&self) -> bool {
+        *self.phase() == Phase::Completed
+    }
+
+    /// Whether somebody deleted the request.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The UID of the Pod that the request means, from the label that admission sets.
+    pub fn pod_uid(&self) -> &str {
+        self.labels().get(crate::api::labels::CRR_POD_UID).map_or("", String::as_str)
+    }
+}

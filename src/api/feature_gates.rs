@@ -1,0 +1,266 @@
+//! The table of feature gates: names and defaults of OpenKruise 1.9, the same for every role.
+//!
+//! Sources, later ones win: the table's default, the ConfigMap (through `KRUISE_FEATURE_GATES`), the flag
+//! `--feature-gates`. After that [`FeatureGates::parse`] applies the dependencies between gates.
+
+use std::{collections::BTreeMap, fmt};
+
+/// How far a feature has come; `AllAlpha` and `AllBeta` switch whole stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Off unless asked for, may change.
+    Alpha,
+    /// Settled enough to be relied upon.
+    Beta,
+}
+
+/// A known gate.
+pub struct Gate {
+    /// The name used in `--feature-gates`.
+    pub name: &'static str,
+    /// Whether it is on when nobody says otherwise.
+    pub default: bool,
+    /// Its stage.
+    pub stage: Stage,
+    /// What it switches.
+    pub about: &'static str,
+}
+
+const fn on(name: &'static str, about: &'static str) -> Gate {
+    Gate { name, default: true, stage: Stage::Beta, about }
+}
+const fn off(name: &'static str, about: &'static str) -> Gate {
+    Gate { name, default: false, stage: Stage::Alpha, about }
+}
+const fn off_beta(name: &'static str, about: &'static str) -> Gate {
+    Gate { name, default: false, stage: Stage::Beta, about }
+}
+
+/// Names of the gates that code asks for.
+pub mod gate {
+    /// Pod admission.
+    pub const POD_WEBHOOK: &str = "PodWebhook";
+    /// Everything that needs the daemon on the nodes.
+    pub const KRUISE_DAEMON: &str = "KruiseDaemon";
+    /// KruisePodReady for every Pod instead of only Pods of Kruise workloads.
+    pub const KRUISE_POD_READINESS_GATE: &str = "KruisePodReadinessGate";
+}
+
+/// Every gate, in the order of the documentation.
+pub const GATES: &[Gate] = &[
+    on(gate::POD_WEBHOOK, "Pod admission webhooks"),
+    on(gate::KRUISE_DAEMON, "everything that needs the daemon on the nodes"),
+    on("DaemonWatchingPod", "the daemon watches the Pods of its node"),
+    off("CloneSetShortHash", "the revision label holds only the hash"),
+    off(
+        gate::KRUISE_POD_READINESS_GATE,
+        "inject KruisePodReady into all Pods, not only into those of Kruise workloads",
+    ),
+    off("PreDownloadImageForInPlaceUpdate", "CloneSet and StatefulSet pull images before an in-place update"),
+    off("PreDownloadImageForDaemonSetUpdate", "the same for the Advanced DaemonSet"),
+    off("CloneSetPartitionRollback", "raising a partition rolls Pods back"),
+    off_beta("ResourcesDeletionProtection", "deletion protection of resources in use"),
+    off("DeletionProtectionForCRDCascadingGate", "protection level Cascading for CustomResourceDefinitions"),
+    on("WorkloadSpread", "spread the Pods of a workload over subsets"),
+    on("PodUnavailableBudgetDeleteGate", "budgets guard deletion and eviction"),
+    off("PodUnavailableBudgetUpdateGate", "budgets guard in-place updates and resizes"),
+    off("InPlacePodVerticalScaling", "the cluster can resize Pods in place"),
+    off("TemplateNoDefaults", "Pod and claim templates are not defaulted"),
+    on("InPlaceUpdateEnvFromMetadata", "restart containers whose environment comes from changed metadata"),
+    on("StatefulSetAutoDeletePVC", "retention policy for claims of a StatefulSet"),
+    off("StatefulSetStartOrdinal", "a StatefulSet may start at an ordinal other than 0"),
+    off("StatefulSetAutoResizePVCGate", "claims grow with their template"),
+    on("PodIndexLabel", "index label on the Pods of a StatefulSet"),
+    off("SidecarSetPatchPodMetadataDefaultsAllowed", "SidecarSets may patch Pod metadata without a whitelist"),
+    off("SidecarTerminator", "stop sidecars when the main containers of a job have ended"),
+    off("EnableSortSidecarContainerByName", "inject sidecars sorted by name"),
+    on("PodProbeMarkerGate", "custom probes"),
+    off("EnablePodProbeMarkerOnServerless", "custom probes on serverless Pods"),
+    off("EnhancedLivenessProbe", "liveness probes carried out by Kruise"),
+    off("CloneSetEventHandlerOptimization", "fewer reconciles on Pod updates"),
+    off("PreparingUpdateAsUpdate", "Pods in state PreparingUpdate count as updated"),
+    off("RecreatePodWhenChangeVCTInCloneSetGate", "a changed claim template recreates the Pods of a CloneSet"),
+    off("InPlaceWorkloadVerticalScaling", "workloads resize their Pods in place"),
+    off("ImagePullJobGate", "ImagePullJob and ImageListPullJob"),
+    off("ResourceDistributionGate", "ResourceDistribution"),
+    off("EnableExternalCerts", "use the certificates that somebody else keeps in the Secret"),
+    off("ForceDeleteTimeoutExpectationGate", "drop scale expectations that timed out"),
+];
+
+/// Gates that are forced off while another one is off.
+const NEEDS: &[(&str, &[&str])] = &[
+    (
+        gate::POD_WEBHOOK,
+        &[
+            gate::KRUISE_POD_READINESS_GATE,
+            "PodUnavailableBudgetDeleteGate",
+            "PodUnavailableBudgetUpdateGate",
+            "WorkloadSpread",
+            "SidecarSetPatchPodMetadataDefaultsAllowed",
+            "EnhancedLivenessProbe",
+            "EnablePodProbeMarkerOnServerless",
+        ],
+    ),
+    (
+        gate::KRUISE_DAEMON,
+        &[
+            "PreDownloadImageForInPlaceUpdate",
+            "PreDownloadImageForDaemonSetUpdate",
+            "DaemonWatchingPod",
+            "InPlaceUpdateEnvFromMetadata",
+            "PodProbeMarkerGate",
+            "SidecarTerminator",
+            "ImagePullJobGate",
+            "EnhancedLivenessProbe",
+        ],
+    ),
+    ("ResourcesDeletionProtection", &["DeletionProtectionForCRDCascadingGate"]),
+];
+
+/// Why a list of gates was refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum GateError {
+    /// A part is not `NAME=true` or `NAME=false`.
+    #[error("feature gate {0:?}: want NAME=true or NAME=false")]
+    Malformed(String),
+    /// No such gate.
+    #[error("unknown feature gate {0:?}; known are AllAlpha, AllBeta, {known}", known = GATES.iter().map(|g| g.name).collect::<Vec<_>>().join(", "))]
+    Unknown(String),
+}
+
+/// The state of every gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeatureGates(BTreeMap<&'static str, bool>);
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        Self(GATES.iter().map(|g| (g.name, g.default)).collect())
+    }
+}
+
+impl FeatureGates {
+    /// Reads `A=true,B=false` lists, later lists winning, then applies the dependencies.
+    ///
+    /// `custom_resources` is the legacy environment variable `CUSTOM_RESOURCE_ENABLE`: a non-empty comma list without
+    /// `SidecarSet` makes the default of `PodWebhook` false.
+    ///
+    /// # Errors
+    /// A malformed part or an unknown gate, named.
+    pub fn parse(lists: &[&str], custom_resources: Option<&str>) -> Result<Self, GateError> {
+        let mut gates = Self::default();
+        if custom_resources
+            .is_some_and(|list| !list.is_empty() && !list.split(',').any(|kind| kind.trim() == "SidecarSet"))
+        {
+            gates.0.insert(gate::POD_WEBHOOK, false);
+        }
+        for list in lists {
+            let mut named = Vec::new();
+            for part in list.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+                let malformed = || GateError::Malformed(part.to_owned());
+                let (name, value) = part.split_once('=').ok_or_else(malformed)?;
+                let value = match value.trim().to_ascii_lowercase().as_str() {
+                    "true" | "1" | "t" => true,
+                    "false" | "0" | "f" => false,
+                    _ => return Err(malformed()),
+                };
+                match name.trim() {
+                    "AllAlpha" => gates.set_stage(Stage::Alpha, value),
+                    "AllBeta" => gates.set_stage(Stage::Beta, value),
+                    name => {
+                        let known =
+                            GATES.iter().find(|g| g.name == name).ok_or_else(|| GateError::Unknown(name.into()))?;
+                        named.push((known.name, value));
+                    }
+                }
+            }
+            // A gate that is named wins over AllAlpha and AllBeta wherever it stands in the list.
+            gates.0.extend(named);
+        }
+        gates.apply_dependencies();
+        Ok(gates)
+    }
+
+    fn set_stage(&mut self, stage: Stage, value: bool) {
+        for known in GATES.iter().filter(|g| g.stage == stage) {
+            self.0.insert(known.name, value);
+        }
+    }
+
+    fn apply_dependencies(&mut self) {
+        for (needed, dependents) in NEEDS {
+            if !self.enabled(needed) {
+                for dependent in *dependents {
+                    self.0.insert(dependent, false);
+                }
+            }
+        }
+        if self.enabled("PreDownloadImageForInPlaceUpdate") || self.enabled("PreDownloadImageForDaemonSetUpdate") {
+            self.0.insert("ImagePullJobGate", true);
+        }
+    }
+
+    /// Whether a gate is on. A name that is not in the table is off.
+    pub fn enabled(&self, name: &str) -> bool {
+        self.0.get(name).copied().unwrap_or(false)
+    }
+}
+
+impl fmt::Display for FeatureGates {
+    /// Only the gates that differ from their default, for the log line at start.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changed: Vec<String> = GATES
+            .iter()
+            .filter(|g| self.enabled(g.name) != g.default)
+            .map(|g| format!("{}={}", g.name, self.enabled(g.name)))
+            .collect();
+        f.write_str(if changed.is_empty() { "defaults" } else { "" })?;
+        f.write_str(&changed.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_1_9() {
+        let gates = FeatureGates::parse(&[], None).unwrap();
+        assert_eq!(GATES.len(), 34);
+        assert!(gates.enabled("PodWebhook") && gates.enabled("KruiseDaemon") && !gates.enabled("ImagePullJobGate"));
+        assert_eq!(gates.to_string(), "defaults");
+    }
+
+    #[test]
+    fn a_later_list_wins_and_dependencies_follow() {
+        let gates = FeatureGates::parse(&["KruiseDaemon=true", "KruiseDaemon=false"], None).unwrap();
+        assert!(!gates.enabled("KruiseDaemon") && !gates.enabled("DaemonWatchingPod"));
+        let gates = FeatureGates::parse(&["PreDownloadImageForInPlaceUpdate=true"], None).unwrap();
+        assert!(gates.enabled("ImagePullJobGate"));
+        let gates = FeatureGates::parse(&["PodWebhook=false,ResourcesDeletionProtection=true"], None).unwrap();
+        assert!(!gates.enabled("WorkloadSpread") && gates.enabled("ResourcesDeletionProtection"));
+    }
+
+    #[test]
+    fn a_named_gate_wins_over_its_stage() {
+        let gates = FeatureGates::parse(&["CloneSetShortHash=false,AllAlpha=true"], None).unwrap();
+        assert!(!gates.enabled("CloneSetShortHash") && gates.enabled("TemplateNoDefaults"));
+    }
+
+    #[test]
+    fn unknown_feature_gate_is_named() {
+        let error = FeatureGates::parse(&["Nope=true"], None).unwrap_err();
+        assert!(error.to_string().starts_with("unknown feature gate \"Nope\"; known are AllAlpha"), "{error}");
+        assert_eq!(FeatureGates::parse(&["PodWebhook"], None), Err(GateError::Malformed("PodWebhook".into())));
+        assert_eq!(
+            FeatureGates::parse(&["PodWebhook=maybe"], None),
+            Err(GateError::Malformed("PodWebhook=maybe".into()))
+        );
+    }
+
+    #[test]
+    fn custom_resource_enable_without_sidecar_set_turns_the_pod_webhook_default_off() {
+        assert!(!FeatureGates::parse(&[], Some("CloneSet")).unwrap().enabled("PodWebhook"));
+        assert!(FeatureGates::parse(&["PodWebhook=true"], Some("CloneSet")).unwrap().enabled("PodWebhook"));
+        assert!(FeatureGates::parse(&[], Some("CloneSet,SidecarSet")).unwrap().enabled("PodWebhook"));
+    }
+}

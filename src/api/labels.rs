@@ -1,0 +1,48 @@
+//! Every label, annotation, finalizer and condition key, in one place.
+
+/// Label on a request: UID of the Pod it means. Set at admission, immutable.
+pub const CRR_POD_UID: &str = "crr.apps.kruise.io/pod-uid";
+/// Label on a request: node of the Pod. Set at admission, immutable; the node's daemon selects by it.
+pub const CRR_NODE_NAME: &str = "crr.apps.kruise.io/node-name";
+/// Label on a request that has not ended: `true`. Set at admission, removed by the manager.
+pub const CRR_ACTIVE: &str = "crr.apps.kruise.io/active";
+/// Annotation on a request: when the Pod was made NotReady for it (RFC 3339, UTC). Immutable once set.
+pub const CRR_UNREADY_ACQUIRED: &str = "crr.apps.kruise.io/unready-acquired";
+/// Finalizer on a request that may hold a NotReady key on its Pod.
+pub const CRR_UNREADY_FINALIZER: &str = "crr.apps.kruise.io/unready-acquired";
+/// Annotation through which OpenKruise's v1alpha1 daemon learns container states. Read-only for us.
+pub const CRR_SYNC_CONTAINER_STATUSES: &str = "crr.apps.kruise.io/sync-container-statuses";
+/// Label on virtual Nodes and, copied, on requests for their Pods.
+pub const NODE_TYPE: &str = "type";
+/// Value of [`NODE_TYPE`] for virtual Nodes.
+pub const NODE_TYPE_VIRTUAL_KUBELET: &str = "virtual-kubelet";
+
+/// Condition of a request: the Pod was made NotReady, the grace before the stop runs.
+pub const CONDITION_PRE_RECREATE_GRACE: &str = "PreRecreateGrace";
+/// Readiness gate and Pod condition through which Kruise makes a Pod NotReady.
+pub const CONDITION_KRUISE_POD_READY: &str = "KruisePodReady";
+/// Readiness gate and Pod condition of in-place updates.
+pub const CONDITION_INPLACE_UPDATE_READY: &str = "InPlaceUpdateReady";
+/// Pod condition that the sidecar terminator sets on Pods it has ended.
+pub const CONDITION_SIDECAR_TERMINATED: &str = "SidecarTerminated";
+
+/// Annotation on the mirror Pod of a static Pod: the UID under which the runtime knows the Pod.
+pub const STATIC_POD_CONFIG_HASH: &str = "kubernetes.io/config.hash";
+/// Annotation that marks the mirror Pod of a static Pod.
+pub const STATIC_POD_MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// CRI label: Pod UID.
+pub const CRI_POD_UID: &str = "io.kubernetes.pod.uid";
+/// CRI label: Pod namespace.
+pub const CRI_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+/// CRI label: Pod name.
+pub const CRI_POD_NAME: &str = "io.kubernetes.pod.name";
+/// CRI label: container name.
+pub const CRI_CONTAINER_NAME: &str = "io.kubernetes.container.name";
+/// CRI annotation: restart count of the instance, decimal.
+pub const CRI_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
+
+/// Label on our daemon's Pods, by which the manager finds them.
+pub const DAEMON_SELECTOR: &str = "control-plane=daemon";
+/// Label that every kruise-rs object of an installation carries.
+pub const CONTROL_PLANE: &str = "control-plane";

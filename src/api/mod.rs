@@ -1,0 +1,70 @@
+//! The custom resources that kruise-rs serves, and every key it reads or writes on other objects.
+//!
+//! LEAF: imports nothing of ours. The documentation of the types becomes the text of `kubectl explain`.
+//! To add a kind: write its file, add one line to [`CRDS`]. `manifests/` and start-up follow from the table.
+
+#![warn(missing_docs)]
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
+use kube::CustomResourceExt;
+
+pub mod apps;
+pub mod feature_gates;
+pub mod labels;
+
+pub use apps::container_recreate_request as crr;
+
+/// The namespace that kruise-rs is installed into unless `POD_NAMESPACE` says otherwise.
+pub const DEFAULT_NAMESPACE: &str = "kruise-system";
+
+/// One custom resource definition that we install.
+pub struct Crd {
+    /// Name of the definition object, `<plural>.<group>`.
+    pub name: &'static str,
+    /// Renders the definition.
+    pub render: fn() -> CustomResourceDefinition,
+}
+
+/// Every custom resource definition, in the order of installation.
+pub const CRDS: &[Crd] =
+    &[Crd { name: "containerrecreaterequests.apps.kruise.io", render: container_recreate_requests }];
+
+fn container_recreate_requests() -> CustomResourceDefinition {
+    one_schema(crr::ContainerRecreateRequest::crd(), &["v1beta1"])
+}
+
+/// Serves further versions of a kind from the schema of the version that is stored.
+///
+/// Conversion is None and its webhook member is written as null, so that a conversion webhook left over from another
+/// installation is removed instead of making the definition invalid.
+fn one_schema(mut crd: CustomResourceDefinition, also_served: &[&str]) -> CustomResourceDefinition {
+    let stored = crd.spec.versions[0].clone();
+    for version in also_served {
+        let mut served = stored.clone();
+        served.name = (*version).to_owned();
+        served.storage = false;
+        crd.spec.versions.push(served);
+    }
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            unwrap_lines(schema);
+        }
+    }
+    crd.spec.conversion = Some(CustomResourceConversion { strategy: "None".into(), webhook: None });
+    crd
+}
+
+/// `kubectl explain` wraps lines itself: the line ends of our source would only be in its way.
+fn unwrap_lines(schema: &mut JSONSchemaProps) {
+    if let Some(text) = &mut schema.description {
+        *text = text.replace('\n', " ");
+    }
+    for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
+        unwrap_lines(property);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        unwrap_lines(items);
+    }
+}

@@ -1,0 +1,2 @@
+//! cri
+pub mod proto;

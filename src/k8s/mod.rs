@@ -1,0 +1,4 @@
+//! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
+
+pub mod pod;
+pub mod time;

@@ -1,0 +1,404 @@
+//! A Pod as our rules see it.
+//!
+//! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded straight from the API server's
+//! JSON. It is never written back: a write patches exactly the fields it means.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use jiff::Timestamp;
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use serde::{Deserialize, Deserializer};
+
+use crate::api::{apps, labels};
+
+/// The compact form of a Pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodView {
+    /// Name, namespace, UID, resourceVersion, creation and deletion time; nothing else is kept.
+    pub metadata: ObjectMeta,
+    /// The owner with `controller: true`.
+    pub controller: Option<Owner>,
+    /// `kubernetes.io/config.hash` of a mirror Pod: the UID under which the runtime knows a static Pod.
+    pub config_hash: Option<String>,
+    /// Whether this is the mirror of a static Pod.
+    pub is_mirror: bool,
+    /// Whether `control-plane=daemon` marks it as one of our daemons.
+    pub is_daemon: bool,
+    /// Node it is bound to, or empty.
+    pub node_name: String,
+    /// Always, OnFailure or Never.
+    pub restart_policy: String,
+    /// `spec.terminationGracePeriodSeconds`.
+    pub termination_grace_period_seconds: Option<i64>,
+    /// Condition types of `spec.readinessGates`.
+    pub readiness_gates: Vec<String>,
+    /// Regular containers.
+    pub containers: Vec<ContainerView>,
+    /// Pending, Running, Succeeded, Failed or Unknown.
+    pub phase: String,
+    /// `status.podIP`, or empty.
+    pub pod_ip: String,
+    /// `status.conditions`.
+    pub conditions: Vec<PodCondition>,
+    /// `status.containerStatuses`, in no particular order.
+    pub container_statuses: Vec<ContainerStatusView>,
+}
+
+/// The controlling owner of a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Owner {
+    /// Group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+}
+
+/// What rules read of a container's definition.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerView {
+    /// Name.
+    pub name: String,
+    /// The container's own restart policy, if it has one.
+    pub restart_policy: Option<String>,
+}
+
+/// One Pod condition. The message is kept only for KruisePodReady, whose message is data.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCondition {
+    /// Type.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// True, False or Unknown.
+    pub status: String,
+    /// Message.
+    pub message: String,
+}
+
+/// One entry of `status.containerStatuses`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ContainerStatusView {
+    /// Container name.
+    pub name: String,
+    /// `<runtime>://<id>`, or empty before the first start.
+    pub container_id: String,
+    /// Whether readiness was reported.
+    pub ready: bool,
+    /// Restart count.
+    pub restart_count: i32,
+    /// Current state.
+    pub state: ContainerState,
+}
+
+/// `state` of a container status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ContainerState {
+    /// Not running, with kubelet's reason and message.
+    Waiting {
+        /// For example CrashLoopBackOff or ImagePullBackOff.
+        reason: String,
+        /// kubelet's own words.
+        message: String,
+    },
+    /// Running since.
+    Running {
+        /// Start time at second resolution.
+        started_at: Option<Timestamp>,
+    },
+    /// Ended.
+    Terminated {
+        /// Exit code.
+        exit_code: i32,
+    },
+    /// kubelet has said nothing yet.
+    #[default]
+    Unknown,
+}
+
+impl PodView {
+    /// Namespace.
+    pub fn namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+    /// Name.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+    /// UID in the API.
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+    /// UID under which the runtime labels the Pod's containers: a static Pod's differs from its mirror's.
+    pub fn cri_uid(&self) -> &str {
+        match &self.config_hash {
+            Some(hash) if self.is_mirror => hash,
+            _ => self.uid(),
+        }
+    }
+    /// Whether a deletion timestamp is set.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+    /// Whether all containers have ended for good.
+    pub fn is_finished(&self) -> bool {
+        self.phase == "Succeeded" || self.phase == "Failed"
+    }
+    /// Whether `spec.readinessGates` lists a condition type.
+    pub fn has_readiness_gate(&self, condition: &str) -> bool {
+        self.readiness_gates.iter().any(|gate| gate == condition)
+    }
+    /// A condition by type.
+    pub fn condition(&self, type_: &str) -> Option<&PodCondition> {
+        self.conditions.iter().find(|c| c.type_ == type_)
+    }
+    /// Whether a condition is there with status True.
+    pub fn condition_is_true(&self, type_: &str) -> bool {
+        self.condition(type_).is_some_and(|c| c.status == "True")
+    }
+    /// The status of a container, matched by name.
+    pub fn container_status(&self, name: &str) -> Option<&ContainerStatusView> {
+        self.container_statuses.iter().find(|c| c.name == name)
+    }
+    /// The restart policy that holds for a container: its own, else the Pod's. Empty means Always.
+    pub fn restart_policy_of(&self, container: &str) -> &str {
+        let own = self.containers.iter().find(|c| c.name == container).and_then(|c| c.restart_policy.as_deref());
+        match own.unwrap_or(&self.restart_policy) {
+            "" => "Always",
+            policy => policy,
+        }
+    }
+    /// Whether a Kruise workload controls the Pod.
+    pub fn is_owned_by_kruise(&self) -> bool {
+        self.controller
+            .as_ref()
+            .is_some_and(|owner| owner.api_version.split_once('/').is_some_and(|(g, _)| g == apps::GROUP))
+    }
+}
+
+impl kube::Resource for PodView {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
+    deletion_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<WireAnnotations>,
+    owner_references: Option<Vec<WireOwner>>,
+}
+
+/// Only the annotations we read; the others are skipped without being allocated.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireAnnotations {
+    #[serde(rename = "kubernetes.io/config.hash")]
+    config_hash: Option<String>,
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    config_mirror: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireOwner {
+    controller: Option<bool>,
+    #[serde(flatten)]
+    owner: Owner,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireSpec {
+    node_name: Option<String>,
+    restart_policy: Option<String>,
+    termination_grace_period_seconds: Option<i64>,
+    readiness_gates: Option<Vec<WireGate>>,
+    containers: Option<Vec<ContainerView>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireGate {
+    condition_type: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireStatus {
+    phase: Option<String>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+    conditions: Option<Vec<PodCondition>>,
+    container_statuses: Option<Vec<WireContainerStatus>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireContainerStatus {
+    name: String,
+    #[serde(rename = "containerID")]
+    container_id: Option<String>,
+    ready: bool,
+    restart_count: i32,
+    state: Option<WireState>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireState {
+    waiting: Option<WireWaiting>,
+    running: Option<WireRunning>,
+    terminated: Option<WireTerminated>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireWaiting {
+    reason: Option<String>,
+    message: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireRunning {
+    started_at: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireTerminated {
+    exit_code: i32,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WirePod {
+    metadata: WireMeta,
+    spec: WireSpec,
+    status: WireStatus,
+}
+
+impl<'de> Deserialize<'de> for PodView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let WirePod { metadata: meta, spec, status } = WirePod::deserialize(deserializer)?;
+        let annotations = meta.annotations.unwrap_or_default();
+        let mut conditions = status.conditions.unwrap_or_default();
+        for condition in &mut conditions {
+            if condition.type_ != labels::CONDITION_KRUISE_POD_READY {
+                condition.message = String::new();
+            }
+        }
+        Ok(Self {
+            metadata: ObjectMeta {
+                name: meta.name,
+                namespace: meta.namespace,
+                uid: meta.uid,
+                resource_version: meta.resource_version,
+                creation_timestamp: meta.creation_timestamp,
+                deletion_timestamp: meta.deletion_timestamp,
+                ..ObjectMeta::default()
+            },
+            controller: meta
+                .owner_references
+                .unwrap_or_default()
+                .into_iter()
+                .find(|o| o.controller == Some(true))
+                .map(|o| o.owner),
+            config_hash: annotations.config_hash,
+            is_mirror: annotations.config_mirror.is_some(),
+            is_daemon: meta.labels.is_some_and(|l| l.get(labels::CONTROL_PLANE).is_some_and(|v| v == "daemon")),
+            node_name: spec.node_name.unwrap_or_default(),
+            restart_policy: spec.restart_policy.unwrap_or_default(),
+            termination_grace_period_seconds: spec.termination_grace_period_seconds,
+            readiness_gates: spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect(),
+            containers: spec.containers.unwrap_or_default(),
+            phase: status.phase.unwrap_or_default(),
+            pod_ip: status.pod_ip.unwrap_or_default(),
+            conditions,
+            container_statuses: status
+                .container_statuses
+                .unwrap_or_default()
+                .into_iter()
+                .map(|s| ContainerStatusView {
+                    name: s.name,
+                    container_id: s.container_id.unwrap_or_default(),
+                    ready: s.ready,
+                    restart_count: s.restart_count,
+                    state: match s.state.unwrap_or_default() {
+                        WireState { running: Some(r), .. } => ContainerState::Running { started_at: r.started_at },
+                        WireState { terminated: Some(t), .. } => ContainerState::Terminated { exit_code: t.exit_code },
+                        WireState { waiting: Some(w), .. } => ContainerState::Waiting {
+                            reason: w.reason.unwrap_or_default(),
+                            message: w.message.unwrap_or_default(),
+                        },
+                        WireState { waiting: None, running: None, terminated: None } => ContainerState::Unknown,
+                    },
+                })
+                .collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorded_pod_keeps_what_rules_read() {
+        let pod: PodView = serde_json::from_value(serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web-0", "namespace": "a", "uid": "u1", "managedFields": [{"manager": "x"}],
+                "annotations": {"kubernetes.io/config.hash": "h1", "kubernetes.io/config.mirror": "h1", "other": "y"},
+                "ownerReferences": [{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "o", "controller": true}]},
+            "spec": {"nodeName": "n1", "restartPolicy": "Always", "readinessGates": [{"conditionType": "KruisePodReady"}],
+                "containers": [{"name": "main", "image": "i"}, {"name": "job", "restartPolicy": "Never"}], "newField": 1},
+            "status": {"phase": "Running", "podIP": "10.0.0.1",
+                "conditions": [{"type": "KruisePodReady", "status": "True", "message": "[]"}, {"type": "Ready", "status": "False", "message": "long"}],
+                "containerStatuses": [{"name": "main", "containerID": "containerd://1", "ready": true, "restartCount": 2,
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}
+        }))
+        .unwrap();
+        assert_eq!(pod.cri_uid(), "h1");
+        assert!(pod.is_owned_by_kruise() && pod.has_readiness_gate("KruisePodReady"));
+        assert_eq!(pod.condition("KruisePodReady").unwrap().message, "[]");
+        assert_eq!(pod.condition("Ready").unwrap().message, "");
+        assert_eq!((pod.restart_policy_of("main"), pod.restart_policy_of("job")), ("Always", "Never"));
+        assert_eq!(pod.container_status("main").unwrap().restart_count, 2);
+        assert!(pod.metadata.managed_fields.is_none());
+    }
+
+    #[test]
+    fn an_empty_object_decodes() {
+        assert_eq!(serde_json::from_str::<PodView>("{}").unwrap(), PodView::default());
+    }
+}

@@ -1,0 +1,6 @@
+//! kruise-rs: restart containers inside running Pods, and the OpenKruise API, in one executable.
+
+pub mod api;
+pub mod cri;
+pub mod k8s;
+pub mod runtime;

@@ -1,0 +1,5 @@
+//! SHELL that the roles share: clients, clock, watches, queues, leader election, events, metrics.
+//!
+//! Everything with an effect on the world outside this process goes through here, `cri` or a controller's `apply`.
+
+pub mod clock;
