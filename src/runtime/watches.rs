@@ -1,0 +1,368 @@
+//! The one way to watch: a [`Store`] that follows the API server, and a callback for what changed.
+//!
+//! An object that does not decode never wedges a stream: it leaves the store, is reported as
+//! [`Change::Undecodable`], and everything else goes on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt, pin_mut};
+use kube::{
+    Api, Resource,
+    core::DeserializeGuard,
+    runtime::{
+        WatchStreamExt,
+        utils::Backoff,
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::clock;
+
+/// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// The key of an object.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+    }
+    /// A key from its parts.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// One change of a store, told after the store has taken it over.
+#[derive(Debug)]
+pub enum Change<'a, K> {
+    /// Added or modified. `initial` is true for objects of a (re)list.
+    Applied {
+        /// What the store held before.
+        old: Option<&'a Arc<K>>,
+        /// What it holds now.
+        new: &'a Arc<K>,
+        /// Whether the object came with a list rather than as an event.
+        initial: bool,
+    },
+    /// Gone.
+    Deleted(&'a Arc<K>),
+    /// Stored in the API server in a form that this release cannot read.
+    Undecodable {
+        /// Which object.
+        key: &'a ObjectKey,
+        /// What is wrong with it.
+        error: &'a str,
+    },
+}
+
+/// Gives the key under which [`Store::by_index`] finds an object.
+pub type IndexFn<K> = fn(&K) -> Option<String>;
+
+struct Objects<K> {
+    by_key: HashMap<ObjectKey, Arc<K>>,
+    index: BTreeMap<String, BTreeSet<ObjectKey>>,
+}
+
+/// What a watch has seen, newest version of each object.
+pub struct Store<K> {
+    objects: Mutex<Objects<K>>,
+    index_fn: Option<IndexFn<K>>,
+    synced: watch::Sender<bool>,
+}
+
+impl<K: Resource> Store<K> {
+    /// An empty store, with an index if one is wanted.
+    pub fn new(index_fn: Option<IndexFn<K>>) -> Arc<Self> {
+        let objects = Mutex::new(Objects { by_key: HashMap::new(), index: BTreeMap::new() });
+        Arc::new(Self { objects, index_fn, synced: watch::Sender::new(false) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Objects<K>> {
+        // A panic while the lock was held leaves whole objects behind, never half of one.
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One object.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.lock().by_key.get(key).cloned()
+    }
+
+    /// All objects, in no order.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.lock().by_key.values().cloned().collect()
+    }
+
+    /// All objects under an index key, in the order of their keys.
+    pub fn by_index(&self, index_key: &str) -> Vec<Arc<K>> {
+        let objects = self.lock();
+        let keys = objects.index.get(index_key);
+        keys.into_iter().flatten().filter_map(|key| objects.by_key.get(key).cloned()).collect()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.lock().by_key.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the first list is complete.
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Waits until the first list is complete.
+    pub async fn wait_synced(&self) {
+        let mut synced = self.synced.subscribe();
+        // The sender lives as long as `self`, so an error cannot happen while we are here.
+        let _ = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// Takes over an object unless a newer version of it is there already; returns what was there before, and whether
+    /// the object was taken over.
+    ///
+    /// Call it with the answer to an own write: decisions then rest on that write, however late its watch event comes.
+    pub fn upsert(&self, object: K) -> (Option<Arc<K>>, Option<Arc<K>>) {
+        let key = ObjectKey::of(&object);
+        let mut objects = self.lock();
+        let old = objects.by_key.get(&key).cloned();
+        if let Some(old) = &old
+            && old.meta().uid == object.meta().uid
+            && resource_version(old.as_ref()) > resource_version(&object)
+        {
+            return (Some(old.clone()), None);
+        }
+        let new = Arc::new(object);
+        if let Some(index_fn) = self.index_fn {
+            objects.unindex(old.as_deref().and_then(index_fn), &key);
+            if let Some(index_key) = index_fn(&new) {
+                objects.index.entry(index_key).or_default().insert(key.clone());
+            }
+        }
+        objects.by_key.insert(key, new.clone());
+        (old, Some(new))
+    }
+
+    /// Drops an object; `uid` guards against dropping a successor of the same name.
+    pub fn remove(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
+        let mut objects = self.lock();
+        let old = objects.by_key.get(key)?;
+        if uid.is_some() && old.meta().uid.as_deref() != uid {
+            return None;
+        }
+        let old = objects.by_key.remove(key)?;
+        if let Some(index_fn) = self.index_fn {
+            objects.unindex(index_fn(&old), key);
+        }
+        Some(old)
+    }
+}
+
+impl<K> Objects<K> {
+    fn unindex(&mut self, index_key: Option<String>, key: &ObjectKey) {
+        let Some(index_key) = index_key else { return };
+        if let Some(keys) = self.index.get_mut(&index_key) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.index.remove(&index_key);
+            }
+        }
+    }
+}
+
+/// The numeric resource version; etcd's revisions only grow. An object without one is older than any other.
+fn resource_version<K: Resource>(object: &K) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+/// Keeps a store equal to the API server, for ever. Custom resources come guarded against objects that do not decode.
+pub async fn watch_guarded<K>(
+    api: Api<DeserializeGuard<K>>,
+    config: watcher::Config,
+    store: Arc<Store<K>>,
+    on_change: impl FnMut(Change<'_, K>),
+) where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+{
+    let decode = |DeserializeGuard(result): DeserializeGuard<K>| result.map_err(|e| e.error);
+    follow(api, config, store, decode, on_change).await;
+}
+
+/// Keeps a store equal to the API server, for ever, for types whose decoding cannot fail on what an API server sends.
+pub async fn watch<K>(api: Api<K>, config: watcher::Config, store: Arc<Store<K>>, on_change: impl FnMut(Change<'_, K>))
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+{
+    follow(api, config, store, Ok, on_change).await;
+}
+
+async fn follow<W, K>(
+    api: Api<W>,
+    config: watcher::Config,
+    store: Arc<Store<K>>,
+    decode: impl Fn(W) -> Result<K, String>,
+    mut on_change: impl FnMut(Change<'_, K>),
+) where
+    W: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+    K: Resource<DynamicType = ()>,
+{
+    let kind = K::kind(&());
+    let events = watcher::watcher(api, config).backoff(Retry::default());
+    pin_mut!(events);
+    let mut listed = HashSet::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => {
+                listed.insert(ObjectKey::of(&object));
+                take(&store, &decode, object, true, &mut on_change);
+            }
+            Ok(Event::InitDone) => {
+                for object in store.list() {
+                    let key = ObjectKey::of(object.as_ref());
+                    if !listed.contains(&key)
+                        && let Some(old) = store.remove(&key, object.meta().uid.as_deref())
+                    {
+                        on_change(Change::Deleted(&old));
+                    }
+                }
+                listed = HashSet::new();
+                store.synced.send_replace(true);
+                tracing::debug!(%kind, objects = store.len(), "watch is in sync");
+            }
+            Ok(Event::Apply(object)) => take(&store, &decode, object, false, &mut on_change),
+            Ok(Event::Delete(object)) => {
+                if let Some(old) = store.remove(&ObjectKey::of(&object), object.meta().uid.as_deref()) {
+                    on_change(Change::Deleted(&old));
+                }
+            }
+            Err(error) => tracing::warn!(%kind, %error, "watch failed, trying again"),
+        }
+    }
+}
+
+fn take<W: Resource, K: Resource>(
+    store: &Store<K>,
+    decode: impl Fn(W) -> Result<K, String>,
+    object: W,
+    initial: bool,
+    on_change: &mut impl FnMut(Change<'_, K>),
+) {
+    let key = ObjectKey::of(&object);
+    match decode(object) {
+        Ok(object) => {
+            if let (old, Some(new)) = store.upsert(object) {
+                on_change(Change::Applied { old: old.as_ref(), new: &new, initial });
+            }
+        }
+        Err(error) => {
+            // Acting on an older version of what can no longer be read would be acting blindly.
+            store.remove(&key, None);
+            on_change(Change::Undecodable { key: &key, error: &error });
+        }
+    }
+}
+
+/// Waits between attempts of a watch: 0.25 s doubling to 8 s, with up to a quarter of jitter so that the nodes of a
+/// cluster do not come back all at once.
+struct Retry {
+    next: Duration,
+}
+
+impl Retry {
+    const FIRST: Duration = Duration::from_millis(250);
+    const LONGEST: Duration = Duration::from_secs(8);
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { next: Self::FIRST }
+    }
+}
+
+impl Iterator for Retry {
+    type Item = Duration;
+    fn next(&mut self) -> Option<Duration> {
+        let delay = self.next;
+        self.next = (delay * 2).min(Self::LONGEST);
+        Some(delay + jitter(delay / 4))
+    }
+}
+
+impl Backoff for Retry {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// A duration below `most` that differs between processes and calls.
+pub(crate) fn jitter(most: Duration) -> Duration {
+    let seed = clock::now().wall.subsec_nanosecond().unsigned_abs() ^ std::process::id().rotate_left(16);
+    most.mul_f64(f64::from(seed % 1000) / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::pod::PodView;
+
+    fn pod(name: &str, uid: &str, version: &str) -> PodView {
+        serde_json::from_value(
+            serde_json::json!({"metadata": {"name": name, "namespace": "a", "uid": uid, "resourceVersion": version}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn an_older_version_never_replaces_a_newer_one() {
+        let store = Store::new(None);
+        store.upsert(pod("p", "u", "20"));
+        assert!(store.upsert(pod("p", "u", "9")).1.is_none());
+        assert_eq!(resource_version(store.get(&ObjectKey::new("a", "p")).unwrap().as_ref()), 20);
+    }
+
+    #[test]
+    fn a_successor_of_the_same_name_replaces_its_predecessor() {
+        let store = Store::new(None);
+        store.upsert(pod("p", "old", "20"));
+        store.upsert(pod("p", "new", "21"));
+        let key = ObjectKey::new("a", "p");
+        assert!(store.remove(&key, Some("old")).is_none(), "a late delete event of the predecessor");
+        assert_eq!(store.get(&key).unwrap().uid(), "new");
+    }
+
+    #[test]
+    fn the_index_follows_changes() {
+        let store: Arc<Store<PodView>> = Store::new(Some(|pod| Some(pod.uid().to_owned())));
+        store.upsert(pod("p", "u1", "1"));
+        store.upsert(pod("q", "u1", "2"));
+        assert_eq!(store.by_index("u1").len(), 2);
+        store.upsert(pod("p", "u2", "3"));
+        assert_eq!((store.by_index("u1").len(), store.by_index("u2").len()), (1, 1));
+        store.remove(&ObjectKey::new("a", "q"), None);
+        assert!(store.by_index("u1").is_empty());
+    }
+}
