@@ -1,0 +1,75 @@
+# kruise-rs: `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+
+E2E   := cargo run --quiet --locked --package e2e --
+# tests may name a part of their names: make e2e E2E_ARGS=restart
+E2E_ARGS ?=
+# KEEP=1 leaves the cluster running
+KEEP  ?=
+
+.PHONY: help demo test check image manifests bench e2e soak cluster cluster-down clean
+
+help: ## Show this help
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|' 2>/dev/null \
+	  || grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST)
+	@echo "  Variables: KEEP=1 leaves the cluster running; E2E_ARGS=name picks end-to-end tests by name."
+
+demo: ## Restart a container on a real node and watch it (KEEP=1 leaves everything running)
+	@$(E2E) tools
+	$(E2E) image
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) up
+	$(E2E) deploy
+	$(E2E) demo
+
+test: ## Run every test: the unit tests, then the end-to-end tests on a real node
+	@start=$$SECONDS
+	cargo build --locked --package e2e
+	built=$$((SECONDS - start))
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) test --before "build the harness=$$built" $(if $(KEEP),--keep) $(E2E_ARGS)
+
+check: ## Formatting and lints
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --features e2e/cluster --locked -- -D warnings
+
+image: ## Build the container image into target/image/kruise-rs.tar
+	@$(E2E) tools
+	$(E2E) image
+
+manifests: ## Write manifests/ anew from the tables in the source
+	cargo run --quiet --locked --bin kruise-rs -- manifests
+
+e2e: ## Run the end-to-end tests on a fresh cluster (E2E_ARGS=name, KEEP=1)
+	@trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) test --only-e2e $(if $(KEEP),--keep) $(E2E_ARGS)
+
+bench: ## Measure on a real node and print the table of figures
+	@$(E2E) tools
+	$(E2E) image
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) up
+	$(E2E) deploy
+	$(E2E) bench
+
+soak: ## Repeat the end-to-end tests on one cluster until one fails (ROUNDS=10)
+	@trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) test --only-e2e --rounds $${ROUNDS:-10} $(if $(KEEP),--keep) $(E2E_ARGS)
+
+cluster: ## Bring up a cluster with kruise-rs for hands-on work
+	@$(E2E) tools
+	$(E2E) image
+	$(E2E) up --keep
+	$(E2E) deploy
+	$(E2E) status
+
+cluster-down: ## Remove the cluster and everything it made
+	@$(E2E) down
+
+clean: ## Remove the cluster and all build results
+	@$(E2E) down
+	rm -rf .cluster
+	cargo clean

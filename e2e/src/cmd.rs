@@ -1,0 +1,105 @@
+//! Running other programs, with errors that say what was run and what it answered.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::paths::{Paths, containerd_socket};
+
+/// What a program answered, whether it succeeded or not.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub ok: bool,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+pub trait CommandExt {
+    /// Runs to the end and keeps the output; an error only when it cannot be started.
+    fn answer(&mut self) -> Result<Answer>;
+    /// Runs to the end; standard output, or an error with the standard error.
+    fn text(&mut self) -> Result<String>;
+    /// Runs to the end with the output passed through.
+    fn show(&mut self) -> Result<()>;
+    /// Runs to the end with `input` as standard input; standard output, or an error with the standard error.
+    fn feed(&mut self, input: &str) -> Result<String>;
+}
+
+impl CommandExt for Command {
+    fn answer(&mut self) -> Result<Answer> {
+        let out = self.stdin(Stdio::null()).output().with_context(|| format!("start {self:?}"))?;
+        Ok(Answer {
+            ok: out.status.success(),
+            stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
+        })
+    }
+
+    fn text(&mut self) -> Result<String> {
+        let answer = self.answer()?;
+        if !answer.ok {
+            bail!("{self:?} failed: {}{}", answer.stderr.trim(), tail(&answer.stdout, 20));
+        }
+        Ok(answer.stdout)
+    }
+
+    fn show(&mut self) -> Result<()> {
+        let status = self.stdin(Stdio::null()).status().with_context(|| format!("start {self:?}"))?;
+        if !status.success() {
+            bail!("{self:?} failed: {status}");
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self, input: &str) -> Result<String> {
+        use std::io::Write;
+        let mut child = self
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {self:?}"))?;
+        let mut stdin = child.stdin.take().context("standard input")?;
+        let input = input.to_owned();
+        let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+        let out = child.wait_with_output()?;
+        let written = writer.join().map_err(|_| anyhow::anyhow!("the writing thread panicked"))?;
+        if !out.status.success() {
+            bail!("{self:?} failed: {}", String::from_utf8_lossy(&out.stderr).trim());
+        }
+        written?;
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+}
+
+pub fn cmd<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: I) -> Command {
+    let mut command = Command::new(program);
+    command.args(args);
+    command
+}
+
+/// The cluster's own kubectl with the cluster's credentials.
+pub fn kubectl<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(paths: &Paths, args: I) -> Command {
+    let mut command = cmd(paths.bin("kubectl"), args);
+    command.env("KUBECONFIG", paths.kubeconfig());
+    command
+}
+
+/// containerd's own client on the cluster's socket, in the namespace of Kubernetes.
+pub fn ctr<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(args: I) -> Command {
+    let mut command = Command::new("ctr");
+    command.arg("-a").arg(containerd_socket()).args(["-n", "k8s.io"]).args(args);
+    command
+}
+
+/// Sends a signal. Without unsafe code only a shell can: its `kill` is built in, so this needs no package.
+pub fn signal(pid: u32, name: &str) -> Result<()> {
+    cmd("sh", ["-c", &format!("kill -s {name} {pid}")]).text().map(drop)
+}
+
+/// The last lines of a text.
+pub fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

@@ -1,0 +1,107 @@
+//! Test images without a base image, for a machine that can pull none.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use crate::cmd::{CommandExt, cmd, ctr};
+use crate::paths::{Paths, REGISTRY_PORT};
+
+/// Ends at once on SIGTERM: the sandbox image, and the application of most tests.
+pub const PAUSE: &str = "localhost/pause:e2e";
+/// A shell and the usual programs. As PID 1 a shell needs `trap 'exit 0' TERM`, or a stop takes the whole grace period.
+pub const BUSYBOX: &str = "docker.io/library/busybox:e2e";
+
+/// Builds both images, imports them into containerd and pushes them to the loopback registry.
+pub fn provide(paths: &Paths) -> Result<()> {
+    let dir = paths.cluster.join("images");
+    fs::create_dir_all(&dir)?;
+    for (name, reference) in [("pause", PAUSE), ("busybox", BUSYBOX)] {
+        let archive = dir.join(format!("{name}.tar"));
+        if !archive.exists() {
+            match name {
+                "pause" => pause(paths, &dir, &archive)?,
+                _ => busybox(&dir, &archive)?,
+            }
+        }
+        ctr(["images", "import"]).arg(&archive).text()?;
+        let path = reference.split_once('/').map_or(reference, |(_, path)| path);
+        cmd("skopeo", ["copy", "--quiet", "--dest-tls-verify=false"])
+            .arg(format!("docker-archive:{}", archive.display()))
+            .arg(format!("docker://127.0.0.1:{REGISTRY_PORT}/{path}"))
+            .text()?;
+    }
+    Ok(())
+}
+
+fn pause(paths: &Paths, dir: &Path, archive: &Path) -> Result<()> {
+    let root = empty_root(dir, "pause")?;
+    cmd("gcc", ["-O2", "-static", "-s", "-o"])
+        .arg(root.join("pause"))
+        .arg(paths.repo.join("e2e/images/pause.c"))
+        .text()?;
+    write(&root, PAUSE, &["/pause"], archive)
+}
+
+fn busybox(dir: &Path, archive: &Path) -> Result<()> {
+    let root = empty_root(dir, "busybox")?;
+    let program = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|p| Path::new(p).exists());
+    let program = program.context("busybox-static is not installed")?;
+    fs::copy(program, root.join("bin/busybox"))?;
+    for applet in cmd(program, ["--list"]).text()?.lines().filter(|a| *a != "busybox") {
+        symlink("busybox", root.join("bin").join(applet))?;
+    }
+    write(&root, BUSYBOX, &["/bin/sh"], archive)
+}
+
+fn empty_root(dir: &Path, name: &str) -> Result<std::path::PathBuf> {
+    let root = dir.join(format!("{name}.root"));
+    let _ = fs::remove_dir_all(&root);
+    for part in ["bin", "tmp", "etc", "var", "run"] {
+        fs::create_dir_all(root.join(part))?;
+    }
+    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")?;
+    Ok(root)
+}
+
+/// One layer, one configuration, as `docker save` writes them.
+fn write(root: &Path, reference: &str, command: &[&str], archive: &Path) -> Result<()> {
+    let work = root.with_extension("archive");
+    let _ = fs::remove_dir_all(&work);
+    fs::create_dir_all(&work)?;
+    let layer = work.join("layer.tar");
+    tar(root, &layer)?;
+    let config = serde_json::to_vec(&json!({
+        "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
+        "os": "linux",
+        "config": { "Cmd": command, "Env": ["PATH=/bin"], "Labels": { "ref": reference } },
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", sha256(&layer)?)] },
+        "history": [{}],
+    }))?;
+    fs::write(work.join("config.json"), config)?;
+    let manifest = json!([{ "Config": "config.json", "RepoTags": [reference], "Layers": ["layer.tar"] }]);
+    fs::write(work.join("manifest.json"), serde_json::to_vec(&manifest)?)?;
+    tar(&work, archive)?;
+    fs::remove_dir_all(&work)?;
+    fs::remove_dir_all(root)?;
+    Ok(())
+}
+
+fn tar(dir: &Path, archive: &Path) -> Result<()> {
+    let names: Vec<_> = fs::read_dir(dir)?.map(|e| e.map(|e| e.file_name())).collect::<Result<_, _>>()?;
+    cmd("tar", ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "-cf"])
+        .arg(archive)
+        .arg("-C")
+        .arg(dir)
+        .args(names)
+        .text()
+        .map(drop)
+}
+
+pub fn sha256(file: &Path) -> Result<String> {
+    let text = cmd("sha256sum", ["--"]).arg(file).text()?;
+    Ok(text.split_whitespace().next().context("sha256sum said nothing")?.to_owned())
+}

@@ -1,0 +1,100 @@
+//! The runtime's own record: exits as containerd announces them, with its clock.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Look;
+use crate::cmd::ctr;
+
+/// A container's main process ended.
+#[derive(Debug, Clone)]
+pub struct Exit {
+    pub container: String,
+    pub at: Timestamp,
+    pub status: i64,
+}
+
+/// Listens to containerd's events from its start to its end.
+pub struct RuntimeEvents {
+    child: Child,
+    exits: Arc<Mutex<Vec<Exit>>>,
+}
+
+impl RuntimeEvents {
+    pub fn listen() -> Result<Self> {
+        let mut child = ctr(["events"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let lines = BufReader::new(child.stdout.take().context("the events")?).lines();
+        let exits: Arc<Mutex<Vec<Exit>>> = Arc::default();
+        let kept = Arc::clone(&exits);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let (Some(exit), Ok(mut kept)) = (parse(&line), kept.lock()) {
+                    kept.push(exit);
+                }
+            }
+        });
+        // the subscription has no answer of its own
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(Self { child, exits })
+    }
+
+    /// Exits of a container's instance by its id.
+    pub fn exits(&self, id: &str) -> Vec<Exit> {
+        let exits = self.exits.lock().map(|e| e.clone()).unwrap_or_default();
+        exits.into_iter().filter(|e| e.container == id).collect()
+    }
+
+    pub async fn exit(&self, id: &str, patience: Duration) -> Result<Exit> {
+        let start = std::time::Instant::now();
+        while start.elapsed() < patience {
+            if let Some(exit) = self.exits(id).into_iter().next() {
+                return Ok(exit);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bail!("{id} did not exit within {} s", patience.as_secs())
+    }
+}
+
+impl Drop for RuntimeEvents {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `2026-01-02 03:04:05.123 +0000 UTC k8s.io /tasks/exit {"container_id":...,"id":...,"exited_at":...}`. A command that
+/// ended inside a container (exec) has another id than the container.
+fn parse(line: &str) -> Option<Exit> {
+    let (_, rest) = line.split_once(" /tasks/exit ")?;
+    let event: Value = serde_json::from_str(rest.trim()).ok()?;
+    let container = event.text("/container_id");
+    if event.text("/id") != container {
+        return None;
+    }
+    let at = event.text("/exited_at").parse().ok()?;
+    Some(Exit { container: container.to_owned(), at, status: event.int("/exit_status") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn exits_of_containers_are_taken_and_those_of_commands_are_not() {
+        let line = |id: &str| {
+            format!(
+                r#"2026-01-02 03:04:05.123 +0000 UTC k8s.io /tasks/exit {{"container_id":"a","id":"{id}","pid":7,"exit_status":137,"exited_at":"2026-01-02T03:04:05.120Z"}}"#
+            )
+        };
+        let exit = parse(&line("a")).expect("an exit");
+        assert_eq!((exit.container.as_str(), exit.status), ("a", 137));
+        assert!(parse(&line("command")).is_none());
+    }
+}

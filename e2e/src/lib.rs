@@ -1,0 +1,26 @@
+//! A real Kubernetes node on this machine, kruise-rs deployed on it from its own image and manifests, and the toolkit
+//! that the end-to-end tests are written with.
+//!
+//! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`] makes
+//! the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`] puts
+//! kruise-rs on it, [`demo`] shows a restart, [`suite`] is `make test`, and [`kit`] is for the tests.
+//!
+//! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests look at the clock; only the product's rules take `now` as an argument"
+)]
+
+pub mod cluster;
+pub mod cmd;
+pub mod config;
+pub mod demo;
+pub mod deploy;
+pub mod images;
+pub mod kit;
+pub mod paths;
+pub mod process;
+pub mod product;
+pub mod suite;
+pub mod tools;

@@ -1,0 +1,72 @@
+//! Where everything lies.
+
+use std::path::{Path, PathBuf};
+
+/// Sockets and kubelet's files: a short path, because a unix socket's path has at most 107 characters.
+pub const RUN: &str = "/run/kruise-e2e";
+pub const BRIDGE: &str = "cni-e2e";
+pub const NODE: &str = "node-a";
+pub const POD_CIDR: &str = "10.244.0.0/23";
+pub const API_PORT: u16 = 6443;
+pub const ETCD_PORT: u16 = 2379;
+pub const REGISTRY_PORT: u16 = 5050;
+/// The namespace kruise-rs is installed in.
+pub const SYSTEM: &str = "kruise-system";
+
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// The repository.
+    pub repo: PathBuf,
+    /// `.cluster`: the programs of Kubernetes and etcd, kept from one run to the next.
+    pub cluster: PathBuf,
+    /// Everything of one run of the cluster; removed by `down`.
+    pub state: PathBuf,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let crate_dir = crate_dir.canonicalize().unwrap_or_else(|_| crate_dir.to_path_buf());
+        let repo = crate_dir.parent().expect("the crate lies in the repository").to_path_buf();
+        let cluster = repo.join(".cluster");
+        let state = std::env::var_os("KRUISE_E2E_STATE").map(PathBuf::from).unwrap_or_else(|| cluster.join("state"));
+        Self { repo, cluster, state }
+    }
+}
+
+impl Paths {
+    pub fn bin(&self, program: &str) -> PathBuf {
+        self.cluster.join("bin").join(program)
+    }
+    pub fn kubeconfig(&self) -> PathBuf {
+        std::env::var_os("KRUISE_E2E_KUBECONFIG")
+            .map(PathBuf::from)
+            .unwrap_or_else(|| self.state.join("admin.kubeconfig"))
+    }
+    pub fn logs(&self) -> PathBuf {
+        self.state.join("log")
+    }
+    /// The logs of the cluster that was removed last.
+    pub fn kept_logs(&self) -> PathBuf {
+        self.cluster.join("last-logs")
+    }
+    pub fn audit_log(&self) -> PathBuf {
+        self.logs().join("audit.log")
+    }
+    pub fn static_pods(&self) -> PathBuf {
+        self.state.join("static-pods")
+    }
+    /// The docker-archive of kruise-rs that `image` writes and `deploy` imports.
+    pub fn product_image(&self) -> PathBuf {
+        self.repo.join("target/image/kruise-rs.tar")
+    }
+}
+
+/// The directory of containerd's socket, which the daemon mounts.
+pub fn containerd_dir() -> PathBuf {
+    Path::new(RUN).join("containerd")
+}
+
+pub fn containerd_socket() -> PathBuf {
+    containerd_dir().join("containerd.sock")
+}

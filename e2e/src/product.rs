@@ -1,0 +1,70 @@
+//! The image of kruise-rs: a static executable built by cargo, put into an empty image by buildah.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::cmd::{CommandExt, cmd, tail};
+use crate::paths::Paths;
+
+/// `docker.io/kruise-rs/kruise-rs:vVERSION`, the version being this workspace's.
+pub fn reference() -> String {
+    format!("docker.io/kruise-rs/kruise-rs:v{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Builds the static executable and the image, as a docker-archive in target/image/kruise-rs.tar.
+pub fn build(paths: &Paths) -> Result<()> {
+    let host = cmd("rustc", ["-vV"]).text()?;
+    let host = host.lines().find_map(|l| l.strip_prefix("host: ")).context("rustc names no host")?.to_owned();
+    // With an explicit target the flag holds for the executable only; build scripts and derive macros cannot be static.
+    // Set this way and not by RUSTFLAGS, it also leaves the other builds' artefacts valid.
+    let flags = format!("target.{host}.rustflags=['-C','target-feature=+crt-static']");
+    cmd("cargo", ["build", "--release", "--locked", "--package", "kruise-rs", "--bin", "kruise-rs"])
+        .args(["--target", &host, "--config", &flags])
+        .current_dir(&paths.repo)
+        .show()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| paths.repo.join("target"), Into::into);
+    let executable = target.join(&host).join("release/kruise-rs");
+
+    let dir = paths.product_image().parent().context("the image has a directory")?.to_path_buf();
+    let context = dir.join("context");
+    fs::create_dir_all(&context)?;
+    fs::copy(&executable, context.join("kruise-rs")).with_context(|| format!("copy {}", executable.display()))?;
+    let archive = paths.product_image();
+    let _ = fs::remove_file(&archive);
+
+    // a storage of its own: nothing is left in the machine's
+    let buildah = |args: &[&str]| -> Result<()> {
+        let mut command = cmd("buildah", ["--root"]);
+        command.arg(dir.join("storage")).arg("--runroot").arg(dir.join("run"));
+        command.args(["--storage-driver", "vfs"]).args(args);
+        let answer = command.current_dir(&paths.repo).answer()?;
+        anyhow::ensure!(answer.ok, "{command:?} failed:\n{}{}", tail(&answer.stdout, 10), tail(&answer.stderr, 20));
+        Ok(())
+    };
+    let context = context.display().to_string();
+    buildah(&[
+        "build",
+        "--quiet",
+        "--isolation=chroot",
+        "--timestamp=0",
+        "--target=prebuilt",
+        "--file=Dockerfile",
+        "--tag",
+        &reference(),
+        &context,
+    ])?;
+    buildah(&["push", "--quiet", &reference(), &format!("docker-archive:{}:{}", archive.display(), reference())])?;
+    // the archive is all that is kept
+    let _ = buildah(&["rmi", "--all", "--force"]);
+    let _ = fs::remove_dir_all(dir.join("storage"));
+    let _ = fs::remove_dir_all(dir.join("run"));
+
+    println!(
+        "{}  {:.1} MB, executable {:.1} MB",
+        archive.display(),
+        fs::metadata(&archive)?.len() as f64 / 1e6,
+        fs::metadata(&executable)?.len() as f64 / 1e6
+    );
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! `make test`, stage by stage, with the time of each at the end.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::cmd::{CommandExt, cmd};
+use crate::paths::Paths;
+use crate::{cluster, deploy, product, tools};
+
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Leave out the unit tests.
+    pub only_e2e: bool,
+    /// Leave the cluster running.
+    pub keep: bool,
+    /// How often the end-to-end tests are run.
+    pub rounds: u32,
+    /// Parts of test names, and other arguments for the test programs.
+    pub filter: Vec<String>,
+    /// Stages that are already done, with their seconds.
+    pub before: Vec<(String, u64)>,
+}
+
+struct Stages {
+    done: Vec<(String, Duration, bool)>,
+}
+
+impl Stages {
+    fn run(&mut self, name: &str, stage: impl FnOnce() -> Result<()>) -> Result<()> {
+        println!("==> {name}");
+        let start = Instant::now();
+        let result = stage();
+        self.done.push((name.to_owned(), start.elapsed(), result.is_ok()));
+        result
+    }
+}
+
+pub fn run(paths: &Paths, options: &Options) -> Result<()> {
+    let mut stages = Stages { done: Vec::new() };
+    stages.done.extend(options.before.iter().map(|(n, s)| (n.clone(), Duration::from_secs(*s), true)));
+    let result = all(paths, options, &mut stages);
+    if options.keep {
+        println!("the cluster is kept: KUBECONFIG={}", paths.kubeconfig().display());
+    } else {
+        let _ = stages.run("cluster down", || cluster::down(paths));
+    }
+    println!("\n{:<28}{:>8}", "stage", "seconds");
+    for (name, time, ok) in &stages.done {
+        println!("{name:<28}{:>8.1}{}", time.as_secs_f64(), if *ok { "" } else { "  FAILED" });
+    }
+    let total: Duration = stages.done.iter().map(|(_, time, _)| *time).sum();
+    println!("{:<28}{:>8.1}", "total", total.as_secs_f64());
+    if result.is_err() && !options.keep {
+        println!("logs of the cluster: {}", paths.kept_logs().display());
+    }
+    result
+}
+
+fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
+    stages.run("packages and Go tools", || tools::install(paths, false))?;
+    if !options.only_e2e {
+        stages.run("unit tests", || cargo(paths, &["test", "--workspace", "--locked"]).show())?;
+    }
+    stages.run("image", || product::build(paths))?;
+    stages.run("build the e2e tests", || e2e_tests(paths, "parallel").arg("--no-run").show())?;
+    stages.run("cluster up", || cluster::up(paths, false))?;
+    stages.run("deploy", || deploy::deploy(paths))?;
+    for _ in 0..options.rounds.max(1) {
+        // most of a test is waiting, so there are many more of them than processors
+        stages.run("e2e, in parallel", || tests(paths, options, "parallel", 12))?;
+        stages.run("e2e, disruptive", || tests(paths, options, "serial", 1))?;
+    }
+    Ok(())
+}
+
+fn cargo(paths: &Paths, args: &[&str]) -> Command {
+    let mut command = cmd("cargo", args);
+    command.current_dir(&paths.repo);
+    command
+}
+
+fn e2e_tests(paths: &Paths, name: &str) -> Command {
+    cargo(paths, &["test", "--locked", "--package", "e2e", "--features", "cluster", "--test", name])
+}
+
+fn tests(paths: &Paths, options: &Options, name: &str, threads: usize) -> Result<()> {
+    let mut command = e2e_tests(paths, name);
+    command.args(["--quiet", "--", &format!("--test-threads={threads}")]).args(&options.filter);
+    command.env("KRUISE_E2E_STATE", &paths.state).show()
+}

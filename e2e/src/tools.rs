@@ -1,0 +1,136 @@
+//! What a new machine lacks: Debian packages, and the programs of Kubernetes and etcd, which are built as ordinary Go
+//! tools from the modules pinned in `tools/*/go.mod`. Everything that is there already is left alone within a second.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cmd::{CommandExt, cmd, tail};
+use crate::paths::Paths;
+
+const PACKAGES: &[&str] = &[
+    "buildah",
+    "busybox-static",
+    "ca-certificates",
+    "conntrack",
+    "containerd",
+    "containernetworking-plugins",
+    "docker-registry",
+    "gcc",
+    "iproute2",
+    "iptables",
+    "libc6-dev",
+    "openssl",
+    "runc",
+    "skopeo",
+];
+
+struct Module {
+    dir: &'static str,
+    programs: &'static [&'static str],
+    /// The import path of a program; `{}` is its name.
+    import: &'static str,
+    optional: bool,
+}
+
+const MODULES: &[Module] = &[
+    Module { dir: "etcd", programs: &["etcd"], import: "go.etcd.io/etcd/server/v3", optional: false },
+    Module {
+        dir: "k8s",
+        // the slowest first: the others find most of what they need in Go's build cache
+        programs: &["kube-apiserver", "kube-controller-manager", "kubelet", "kubectl", "kube-proxy", "kube-scheduler"],
+        import: "k8s.io/kubernetes/cmd/{}",
+        optional: false,
+    },
+    Module { dir: "kwok", programs: &["kwok"], import: "sigs.k8s.io/kwok/cmd/{}", optional: true },
+];
+
+/// Installs and builds what is missing. `with_kwok` adds kwok, which pretends to be thousands of nodes.
+pub fn install(paths: &Paths, with_kwok: bool) -> Result<()> {
+    packages()?;
+    for module in MODULES.iter().filter(|m| !m.optional || with_kwok) {
+        build(paths, module)?;
+    }
+    Ok(())
+}
+
+fn packages() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES.iter().copied().filter(|p| !is_installed(p)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if Path::new("/etc/debian_version").exists() {
+        println!("apt-get install {}", missing.join(" "));
+    } else {
+        bail!("this is not Debian; install what these packages hold, by hand: {}", missing.join(" "));
+    }
+    let apt = |args: &[&str]| {
+        let mut command = cmd("apt-get", args);
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command.text()
+    };
+    apt(&["update", "-q"])?;
+    let mut args = vec!["install", "-q", "-y", "--no-install-recommends"];
+    args.extend(&missing);
+    apt(&args)?;
+    Ok(())
+}
+
+fn is_installed(package: &str) -> bool {
+    cmd("dpkg-query", ["-W", "-f", "${db:Status-Status}", package])
+        .answer()
+        .is_ok_and(|a| a.ok && a.stdout == "installed")
+}
+
+fn build(paths: &Paths, module: &Module) -> Result<()> {
+    let sources = paths.repo.join("e2e/tools").join(module.dir);
+    let pinned = fs::read_to_string(sources.join("go.mod")).with_context(|| format!("read {}", sources.display()))?;
+    // what was built is remembered as the go.mod it was built from
+    let stamp = paths.bin(&format!(".{}.go.mod", module.dir));
+    let there = module.programs.iter().all(|p| paths.bin(p).exists());
+    if there && fs::read_to_string(&stamp).is_ok_and(|built| built == pinned) {
+        return Ok(());
+    }
+    fs::create_dir_all(paths.bin(""))?;
+    let mut flags = "-s -w".to_owned();
+    if module.dir == "k8s" {
+        let version = version_of(&pinned, "k8s.io/kubernetes").context("go.mod names no k8s.io/kubernetes")?;
+        let minor = version.split('.').nth(1).unwrap_or_default();
+        let package = "k8s.io/component-base/version";
+        flags += &format!(" -X {package}.gitVersion={version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}");
+    }
+    for program in module.programs {
+        let start = Instant::now();
+        let mut go = cmd("go", ["build", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"]);
+        go.arg(paths.bin(program)).arg(module.import.replace("{}", program));
+        let answer = go.current_dir(&sources).env("CGO_ENABLED", "0").answer()?;
+        if !answer.ok {
+            bail!("cannot build {program}:\n{}", tail(&answer.stderr, 30));
+        }
+        println!("built {program} in {} s", start.elapsed().as_secs());
+    }
+    fs::write(stamp, pinned)?;
+    Ok(())
+}
+
+fn version_of(go_mod: &str, module: &str) -> Option<String> {
+    go_mod.lines().find_map(|line| {
+        let line = line.trim().trim_start_matches("require ");
+        let version = line.strip_prefix(module)?.strip_prefix(' ')?;
+        Some(version.split_whitespace().next()?.to_owned()).filter(|v| v.starts_with('v'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_of;
+
+    #[test]
+    fn the_version_is_that_of_the_module_and_not_of_one_with_a_longer_name() {
+        let text = "require (\n\tk8s.io/kubernetes/x v0.1.0 // indirect\n\tk8s.io/kubernetes v1.2.3 // indirect\n)";
+        assert_eq!(version_of(text, "k8s.io/kubernetes").as_deref(), Some("v1.2.3"));
+        assert_eq!(version_of(text, "k8s.io/other"), None);
+    }
+}

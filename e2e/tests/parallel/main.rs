@@ -1,0 +1,11 @@
+//! Tests that share one cluster without disturbing each other: each has a namespace of its own.
+
+#![allow(clippy::disallowed_methods, reason = "tests look at the clock")]
+
+mod admission;
+mod failure;
+mod harness;
+mod output;
+mod readiness;
+mod restart;
+mod several;
