@@ -2,5 +2,7 @@
 
 pub mod api;
 pub mod cri;
+pub mod daemon;
+pub mod domain;
 pub mod k8s;
 pub mod runtime;

@@ -1,0 +1,143 @@
+//! A client of one runtime. Cheap to clone; reconnects by itself when the runtime was restarted.
+
+use std::{error::Error as _, path::PathBuf, time::Duration};
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint, Uri},
+};
+use tower::service_fn;
+
+use super::{
+    proto::{
+        Container, ContainerEventResponse, ContainerFilter, ContainerStatus, ContainerStatusRequest, ExecSyncRequest,
+        ExecSyncResponse, GetEventsRequest, ListContainersRequest, StopContainerRequest, VersionRequest,
+        VersionResponse, runtime_service_client::RuntimeServiceClient,
+    },
+    types::CriError,
+};
+
+/// For calls that only read.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// On top of the time that a stop or a command may itself take.
+const SLACK: Duration = Duration::from_secs(15);
+/// What kubelet accepts; a node with many containers answers with more than gRPC's default.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// A runtime behind one socket.
+#[derive(Clone)]
+pub struct Client {
+    rpc: RuntimeServiceClient<Channel>,
+}
+
+impl Client {
+    /// A client that connects when it is first used, and again whenever the connection is lost.
+    pub fn new(socket: PathBuf) -> Self {
+        // The address is never used: the connector below dials the socket.
+        let channel =
+            Endpoint::from_static("http://runtime.invalid").connect_with_connector_lazy(service_fn(move |_: Uri| {
+                let socket = socket.clone();
+                async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+            }));
+        Self { rpc: RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE) }
+    }
+
+    /// Name and version of the runtime.
+    pub async fn version(&self) -> Result<VersionResponse, CriError> {
+        let request = VersionRequest { version: "0.1.0".into() };
+        within("Version", READ_TIMEOUT, self.rpc.clone().version(request)).await
+    }
+
+    /// Every container whose labels contain this one.
+    pub async fn list_containers(&self, label: &str, value: &str) -> Result<Vec<Container>, CriError> {
+        let filter =
+            ContainerFilter { label_selector: [(label.to_owned(), value.to_owned())].into(), ..Default::default() };
+        let request = ListContainersRequest { filter: Some(filter) };
+        Ok(within("ListContainers", READ_TIMEOUT, self.rpc.clone().list_containers(request)).await?.containers)
+    }
+
+    /// Status of one container, by its id inside the runtime.
+    pub async fn container_status(&self, id: &str) -> Result<ContainerStatus, CriError> {
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let answer = within("ContainerStatus", READ_TIMEOUT, self.rpc.clone().container_status(request)).await?;
+        answer.status.ok_or_else(|| CriError::NotFound(format!("container {id} has no status")))
+    }
+
+    /// Stops a container: the stop signal, then SIGKILL after `grace` (whole seconds, rounded up; zero kills at once).
+    /// Returns when it is dead. Once sent, the runtime carries the stop out even if nobody waits for the answer.
+    pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CriError> {
+        let request = StopContainerRequest { container_id: id.to_owned(), timeout: ceil_seconds(grace) };
+        within("StopContainer", grace + SLACK, self.rpc.clone().stop_container(request)).await.map(drop)
+    }
+
+    /// Runs a command in a container. The runtime ends it after `limit`; dropping the future ends it at once.
+    pub async fn exec_sync(&self, id: &str, cmd: &[String], limit: Duration) -> Result<ExecSyncResponse, CriError> {
+        let request = ExecSyncRequest { container_id: id.to_owned(), cmd: cmd.to_vec(), timeout: ceil_seconds(limit) };
+        within("ExecSync", limit + SLACK, self.rpc.clone().exec_sync(request)).await
+    }
+
+    /// The runtime's stream of container events.
+    pub async fn container_events(&self) -> Result<tonic::Streaming<ContainerEventResponse>, CriError> {
+        let mut rpc = self.rpc.clone();
+        within("GetContainerEvents", READ_TIMEOUT, rpc.get_container_events(GetEventsRequest {})).await
+    }
+}
+
+fn ceil_seconds(duration: Duration) -> i64 {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+async fn within<T>(
+    call: &'static str,
+    limit: Duration,
+    rpc: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, CriError> {
+    match tokio::time::timeout(limit, rpc).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(classify(call, &status)),
+        Err(_) => Err(CriError::Timeout { call, seconds: limit.as_secs() }),
+    }
+}
+
+/// A status that the runtime sent has no source; one that the transport made up carries the transport's error.
+fn classify(call: &'static str, status: &Status) -> CriError {
+    let message = status.message().to_owned();
+    match status.code() {
+        Code::NotFound => CriError::NotFound(message),
+        Code::Unavailable | Code::Cancelled => CriError::Unreachable(message),
+        _ if status.source().is_some() => CriError::Unreachable(message),
+        // Older containerd reports an unknown container without the code for it.
+        Code::Unknown if message.contains("not found") => CriError::NotFound(message),
+        _ => CriError::Runtime { call, message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grace_is_rounded_up_to_whole_seconds() {
+        assert_eq!(ceil_seconds(Duration::ZERO), 0);
+        assert_eq!(ceil_seconds(Duration::from_millis(1)), 1);
+        assert_eq!(ceil_seconds(Duration::from_secs(30)), 30);
+    }
+
+    #[test]
+    fn errors_are_told_apart() {
+        let not_found = classify("StopContainer", &Status::unknown("an error: container \"x\": not found"));
+        assert!(matches!(not_found, CriError::NotFound(_)));
+        assert!(classify("StopContainer", &Status::unavailable("connection refused")).is_transient());
+        assert!(!classify("StopContainer", &Status::internal("boom")).is_transient());
+    }
+
+    #[tokio::test]
+    async fn an_absent_socket_is_unreachable_not_a_failure_of_a_container() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Client::new(dir.path().join("none.sock")).version().await.unwrap_err();
+        assert!(matches!(error, CriError::Unreachable(_)), "{error:?}");
+    }
+}

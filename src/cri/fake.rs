@@ -1,0 +1,176 @@
+//! An in-process runtime for tests: a real gRPC server on a socket of its own, with containers that a test scripts.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use tokio::{net::UnixListener, task::JoinHandle};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+use super::proto::{runtime_service_server as server, *};
+
+/// One thing that a client asked the fake to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    /// StopContainer with its timeout in seconds.
+    Stop(String, i64),
+    /// ExecSync with its command line.
+    Exec(String, Vec<String>),
+}
+
+/// What the fake knows.
+#[derive(Default)]
+pub struct World {
+    /// Containers by id.
+    pub containers: HashMap<String, ContainerStatus>,
+    /// Calls with an effect, in order.
+    pub calls: Vec<Call>,
+    /// Answers to the next StopContainer calls; when empty, stops succeed.
+    pub stop_errors: Vec<Status>,
+    /// While true, ExecSync does not return.
+    pub exec_hangs: bool,
+}
+
+/// The runtime. Ends when it is dropped.
+pub struct FakeRuntime {
+    /// Its socket.
+    pub socket: PathBuf,
+    world: Arc<Mutex<World>>,
+    task: JoinHandle<()>,
+    _dir: tempfile::TempDir,
+}
+
+impl FakeRuntime {
+    /// Starts a runtime that calls itself `containerd`.
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("cri.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let world = Arc::new(Mutex::new(World::default()));
+        let service = server::RuntimeServiceServer::new(Service { world: world.clone() });
+        let task = tokio::spawn(async move {
+            let incoming = UnixListenerStream::new(listener);
+            tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+        });
+        Self { socket, world, task, _dir: dir }
+    }
+
+    /// Looks at, or changes, the world.
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    /// Adds a running container the way kubelet labels it.
+    pub fn run(&self, id: &str, namespace: &str, pod_uid: &str, name: &str, restart_count: u32) {
+        let labels = [
+            ("io.kubernetes.pod.uid", pod_uid),
+            ("io.kubernetes.pod.namespace", namespace),
+            ("io.kubernetes.container.name", name),
+        ];
+        let mut world = self.world();
+        let order = i64::try_from(world.containers.len()).unwrap() + 1;
+        let status = ContainerStatus {
+            id: id.into(),
+            metadata: Some(ContainerMetadata { name: name.into(), attempt: restart_count }),
+            state: ContainerState::ContainerRunning.into(),
+            created_at: order * 1_000_000_000,
+            started_at: order * 1_000_000_000,
+            labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            annotations: [("io.kubernetes.container.restartCount".to_owned(), restart_count.to_string())].into(),
+            ..Default::default()
+        };
+        world.containers.insert(id.into(), status);
+    }
+}
+
+impl Drop for FakeRuntime {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Service {
+    world: Arc<Mutex<World>>,
+}
+
+#[tonic::async_trait]
+impl server::RuntimeService for Service {
+    type GetContainerEventsStream = tokio_stream::Empty<Result<ContainerEventResponse, Status>>;
+
+    async fn version(&self, _: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
+        Ok(Response::new(VersionResponse {
+            version: "0.1.0".into(),
+            runtime_name: "containerd".into(),
+            runtime_version: "1.6.20".into(),
+            runtime_api_version: "v1".into(),
+        }))
+    }
+
+    async fn stop_container(
+        &self,
+        request: Request<StopContainerRequest>,
+    ) -> Result<Response<StopContainerResponse>, Status> {
+        let StopContainerRequest { container_id, timeout } = request.into_inner();
+        let mut world = self.world.lock().unwrap();
+        world.calls.push(Call::Stop(container_id.clone(), timeout));
+        if !world.stop_errors.is_empty() {
+            return Err(world.stop_errors.remove(0));
+        }
+        let container = world.containers.get_mut(&container_id).ok_or_else(|| Status::not_found(container_id))?;
+        container.state = ContainerState::ContainerExited.into();
+        container.exit_code = 143;
+        Ok(Response::new(StopContainerResponse {}))
+    }
+
+    async fn list_containers(
+        &self,
+        request: Request<ListContainersRequest>,
+    ) -> Result<Response<ListContainersResponse>, Status> {
+        let wanted = request.into_inner().filter.unwrap_or_default().label_selector;
+        let world = self.world.lock().unwrap();
+        let matches = |c: &&ContainerStatus| wanted.iter().all(|(k, v)| c.labels.get(k) == Some(v));
+        let containers = world.containers.values().filter(matches).map(|c| Container {
+            id: c.id.clone(),
+            metadata: c.metadata.clone(),
+            state: c.state,
+            created_at: c.created_at,
+            labels: c.labels.clone(),
+            annotations: c.annotations.clone(),
+            ..Default::default()
+        });
+        Ok(Response::new(ListContainersResponse { containers: containers.collect() }))
+    }
+
+    async fn container_status(
+        &self,
+        request: Request<ContainerStatusRequest>,
+    ) -> Result<Response<ContainerStatusResponse>, Status> {
+        let id = request.into_inner().container_id;
+        let status = self.world.lock().unwrap().containers.get(&id).cloned();
+        let status = status.ok_or_else(|| Status::not_found(id))?;
+        Ok(Response::new(ContainerStatusResponse { status: Some(status), info: HashMap::new() }))
+    }
+
+    async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Result<Response<ExecSyncResponse>, Status> {
+        let ExecSyncRequest { container_id, cmd, .. } = request.into_inner();
+        let hangs = {
+            let mut world = self.world.lock().unwrap();
+            world.calls.push(Call::Exec(container_id, cmd));
+            world.exec_hangs
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        Ok(Response::new(ExecSyncResponse::default()))
+    }
+
+    async fn get_container_events(
+        &self,
+        _: Request<GetEventsRequest>,
+    ) -> Result<Response<Self::GetContainerEventsStream>, Status> {
+        Ok(Response::new(tokio_stream::empty()))
+    }
+}

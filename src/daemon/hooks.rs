@@ -1,0 +1,276 @@
+//! preStop hooks: `exec`, `httpGet` and `sleep` as kubelet runs them. `tcpSocket` is part of the API but kubelet
+//! refuses to run it, and so do we.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Uri, header};
+use http_body_util::Empty;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::{
+    api::core::v1::{ContainerPort, HTTPGetAction},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+
+use crate::{cri::client::Client, domain::recreate::node::Hook};
+
+/// Longest part of a command's output that goes into an event.
+const OUTPUT_IN_EVENT: usize = 512;
+
+/// Runs a hook to its end; the caller bounds the time by dropping the future.
+///
+/// `id` is the container's id inside the runtime, `pod_ip` the Pod's address: the only one that is ever dialled, since
+/// the daemon stands on the node's network.
+///
+/// # Errors
+/// A sentence for the event `FailedPreStopHook`. A failed hook never prevents the stop.
+pub async fn run(hook: &Hook, cri: &Client, id: &str, pod_ip: &str, limit: Duration) -> Result<(), String> {
+    let handler = &hook.handler;
+    if let Some(exec) = &handler.exec {
+        let command = exec.command.clone().unwrap_or_default();
+        let answer = cri.exec_sync(id, &command, limit).await.map_err(|e| format!("exec {command:?}: {e}"))?;
+        if answer.exit_code != 0 {
+            let output = [answer.stdout, answer.stderr].concat();
+            let output = String::from_utf8_lossy(&output[..output.len().min(OUTPUT_IN_EVENT)]).into_owned();
+            return Err(format!("exec {command:?} exited with {}: {output}", answer.exit_code));
+        }
+        Ok(())
+    } else if let Some(get) = &handler.http_get {
+        http_get(get, &hook.ports, pod_ip).await.map_err(|e| format!("httpGet: {e}"))
+    } else if let Some(sleep) = &handler.sleep {
+        tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0))).await;
+        Ok(())
+    } else if handler.tcp_socket.is_some() {
+        Err("tcpSocket is not supported as a preStop hook (kubelet does not run it either)".into())
+    } else {
+        Err("the hook has none of exec, httpGet and sleep".into())
+    }
+}
+
+async fn http_get(get: &HTTPGetAction, ports: &[ContainerPort], pod_ip: &str) -> Result<(), String> {
+    let ip: IpAddr = pod_ip.parse().map_err(|_| format!("the Pod has no usable address (podIP {pod_ip:?})"))?;
+    if let Some(host) = get.host.as_deref().filter(|host| !host.is_empty() && *host != pod_ip) {
+        return Err(format!("host {host:?} is not the Pod's own address {pod_ip}; only that one is called"));
+    }
+    let port = resolve_port(&get.port, ports)?;
+    let https = match get.scheme.as_deref().unwrap_or("HTTP") {
+        scheme if scheme.eq_ignore_ascii_case("http") => false,
+        scheme if scheme.eq_ignore_ascii_case("https") => true,
+        scheme => return Err(format!("scheme {scheme:?}: want HTTP or HTTPS")),
+    };
+    let request = build_request(get, ip, port)?;
+    let stream = TcpStream::connect((ip, port)).await.map_err(|e| format!("{ip}:{port}: {e}"))?;
+    let status = if https {
+        let tls = tokio_rustls::TlsConnector::from(Arc::new(unverified_tls()?));
+        let stream = tls.connect(ServerName::from(ip), stream).await.map_err(|e| format!("{ip}:{port}: TLS: {e}"))?;
+        send(request, stream).await?
+    } else {
+        send(request, stream).await?
+    };
+    // As for kubelet: everything from 200 up to, not including, 400 is a success.
+    if (200..400).contains(&status) { Ok(()) } else { Err(format!("answered with HTTP status {status}")) }
+}
+
+fn build_request(get: &HTTPGetAction, ip: IpAddr, port: u16) -> Result<Request<Empty<Bytes>>, String> {
+    let path = get.path.as_deref().filter(|p| !p.is_empty()).unwrap_or("/");
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    let uri: Uri = path.parse().map_err(|e| format!("path {path:?}: {e}"))?;
+    let mut request = Request::get(uri);
+    for header in get.http_headers.iter().flatten() {
+        request = request.header(header.name.as_str(), header.value.as_str());
+    }
+    let mut request = request.body(Empty::new()).map_err(|e| format!("httpHeaders: {e}"))?;
+    let headers = request.headers_mut();
+    let own_host = std::net::SocketAddr::new(ip, port).to_string();
+    if !headers.contains_key(header::HOST) {
+        let host = own_host.parse().map_err(|_| format!("host {own_host:?} is not a header value"))?;
+        headers.insert(header::HOST, host);
+    }
+    headers.entry(header::USER_AGENT).or_insert(header::HeaderValue::from_static("kube-lifecycle/kruise"));
+    headers.entry(header::ACCEPT).or_insert(header::HeaderValue::from_static("*/*"));
+    Ok(request)
+}
+
+/// A number, a number as text, or the name of one of the container's ports.
+fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
+    let number = match port {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => match ports.iter().find(|p| p.name.as_ref() == Some(name)) {
+            Some(port) => port.container_port,
+            None => name.parse().map_err(|_| format!("port {name:?}: the container has no port of that name"))?,
+        },
+    };
+    match u16::try_from(number) {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(format!("port {number}: want 1 to 65535")),
+    }
+}
+
+async fn send<S>(request: Request<Empty<Bytes>>, stream: S) -> Result<u16, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
+    let answer = sender.send_request(request);
+    tokio::pin!(answer, connection);
+    loop {
+        tokio::select! {
+            answer = &mut answer => return answer.map(|a| a.status().as_u16()).map_err(|e| e.to_string()),
+            end = &mut connection => if let Err(e) = end { return Err(e.to_string()) },
+        }
+    }
+}
+
+/// TLS without verification: kubelet does not verify the certificates of its hooks either.
+fn unverified_tls() -> Result<ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+        .with_no_client_auth())
+}
+
+#[derive(Debug)]
+struct AcceptAny(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AcceptAny {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ExecAction, LifecycleHandler, SleepAction, TCPSocketAction};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::cri::fake::{Call, FakeRuntime};
+
+    fn hook(handler: LifecycleHandler) -> Hook {
+        let named = ContainerPort { name: Some("web".into()), container_port: 8080, ..Default::default() };
+        Hook { handler, ports: vec![named] }
+    }
+
+    async fn run_it(handler: LifecycleHandler, pod_ip: &str) -> (Result<(), String>, Vec<Call>) {
+        let runtime = FakeRuntime::start();
+        let client = Client::new(runtime.socket.clone());
+        let result = run(&hook(handler), &client, "c1", pod_ip, Duration::from_secs(5)).await;
+        let calls = runtime.world().calls.clone();
+        (result, calls)
+    }
+
+    fn http(port: IntOrString, host: Option<&str>) -> LifecycleHandler {
+        let get =
+            HTTPGetAction { port, host: host.map(Into::into), path: Some("/drain?a=b".into()), ..Default::default() };
+        LifecycleHandler { http_get: Some(get), ..Default::default() }
+    }
+
+    #[tokio::test]
+    async fn exec_runs_the_command_in_the_container() {
+        let exec = ExecAction { command: Some(vec!["drain".into(), "now".into()]) };
+        let (result, calls) = run_it(LifecycleHandler { exec: Some(exec), ..Default::default() }, "").await;
+        assert_eq!(result, Ok(()));
+        assert_eq!(calls, [Call::Exec("c1".into(), vec!["drain".into(), "now".into()])]);
+    }
+
+    #[tokio::test]
+    async fn http_get_goes_to_the_pod_address() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = i32::from(listener.local_addr().unwrap().port());
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut buffer = vec![0; 1024];
+            let n = stream.read(&mut buffer).await.unwrap();
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            String::from_utf8_lossy(&buffer[..n]).into_owned()
+        });
+        let (result, _) = run_it(http(IntOrString::Int(port), None), "127.0.0.1").await;
+        assert_eq!(result, Ok(()));
+        let request = server.await.unwrap();
+        assert!(request.starts_with("GET /drain?a=b HTTP/1.1\r\n"), "{request}");
+        assert!(request.to_lowercase().contains(&format!("host: 127.0.0.1:{port}")), "{request}");
+    }
+
+    #[tokio::test]
+    async fn http_get_to_any_other_host_is_refused() {
+        let (result, _) = run_it(http(IntOrString::Int(80), Some("169.254.169.254")), "127.0.0.1").await;
+        assert!(result.unwrap_err().contains("is not the Pod's own address"));
+    }
+
+    #[tokio::test]
+    async fn http_get_without_a_pod_address_says_so() {
+        let (result, _) = run_it(http(IntOrString::Int(80), None), "").await;
+        assert!(result.unwrap_err().contains("no usable address"));
+    }
+
+    #[tokio::test]
+    async fn tcp_socket_fails_as_in_kubelet() {
+        let tcp = TCPSocketAction { port: IntOrString::Int(1), ..Default::default() };
+        let (result, _) = run_it(LifecycleHandler { tcp_socket: Some(tcp), ..Default::default() }, "127.0.0.1").await;
+        assert!(result.unwrap_err().starts_with("tcpSocket is not supported"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sleep_sleeps() {
+        let sleep = SleepAction { seconds: 7 };
+        let before = tokio::time::Instant::now();
+        let handler = LifecycleHandler { sleep: Some(sleep), ..Default::default() };
+        let client = Client::new("/nowhere".into());
+        run(&hook(handler), &client, "c1", "", Duration::from_secs(9)).await.unwrap();
+        assert_eq!(before.elapsed(), Duration::from_secs(7));
+    }
+
+    #[test]
+    fn ports_by_number_by_text_and_by_name() {
+        let ports = hook(LifecycleHandler::default()).ports;
+        for (port, want) in [
+            (IntOrString::Int(80), Ok(80)),
+            (IntOrString::String("web".into()), Ok(8080)),
+            (IntOrString::String("81".into()), Ok(81)),
+        ] {
+            assert_eq!(resolve_port(&port, &ports), want);
+        }
+        assert!(resolve_port(&IntOrString::String("nope".into()), &ports).is_err());
+        assert!(resolve_port(&IntOrString::Int(70000), &ports).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! Which container runtimes are on the node. A socket that is absent at start is looked for again until it answers;
+//! a runtime that goes away keeps its place, and its client reconnects.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use tokio::sync::{mpsc, watch};
+
+use crate::cri::{client::Client, endpoint::events_are_shared, proto::ContainerEventType, types::CriError};
+
+/// How long to wait before a socket that did not answer is tried again.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+/// How long to wait before a broken event stream is opened again.
+const EVENTS_RETRY: Duration = Duration::from_secs(5);
+
+/// The runtimes that have answered, by the name that container ids carry.
+#[derive(Clone)]
+pub struct Runtimes {
+    known: Arc<RwLock<BTreeMap<String, Client>>>,
+    count: Arc<watch::Sender<usize>>,
+}
+
+impl Default for Runtimes {
+    fn default() -> Self {
+        Self { known: Arc::default(), count: Arc::new(watch::Sender::new(0)) }
+    }
+}
+
+impl Runtimes {
+    /// The runtime with this name.
+    pub fn get(&self, name: &str) -> Option<Client> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Names of all runtimes.
+    pub fn names(&self) -> Vec<String> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Adds a runtime.
+    pub fn insert(&self, name: String, client: Client) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name, client);
+        self.count.send_replace(known.len());
+    }
+
+    /// Waits until at least one runtime has answered.
+    pub async fn wait_for_any(&self) {
+        let mut count = self.count.subscribe();
+        // The sender lives as long as `self`.
+        let _ = count.wait_for(|count| *count > 0).await;
+    }
+}
+
+/// Tries one socket until it answers, then follows its container events where that takes none from kubelet.
+/// `changed` gets the UID of a Pod whose containers changed.
+pub async fn discover(socket: PathBuf, runtimes: Runtimes, changed: mpsc::Sender<String>) {
+    let client = Client::new(socket.clone());
+    let mut told = false;
+    let version = loop {
+        match probe(&socket, &client).await {
+            Ok(version) => break version,
+            Err(error) => {
+                if !told {
+                    tracing::debug!(socket = %socket.display(), %error, "no runtime here yet");
+                    told = true;
+                }
+                tokio::time::sleep(PROBE_EVERY).await;
+            }
+        }
+    };
+    let events = events_are_shared(&version.runtime_name, &version.runtime_version);
+    tracing::info!(
+        socket = %socket.display(), runtime = version.runtime_name, version = version.runtime_version, events,
+        "container runtime found"
+    );
+    runtimes.insert(version.runtime_name, client.clone());
+    if events {
+        follow_events(client, changed).await;
+    }
+}
+
+async fn probe(socket: &std::path::Path, client: &Client) -> Result<crate::cri::proto::VersionResponse, CriError> {
+    if !socket.exists() {
+        return Err(CriError::Unreachable("no such file".into()));
+    }
+    client.version().await
+}
+
+async fn follow_events(client: Client, changed: mpsc::Sender<String>) {
+    loop {
+        match client.container_events().await {
+            Ok(mut stream) => {
+                while let Ok(Some(event)) = stream.message().await {
+                    let pod_uid = event.pod_sandbox_status.and_then(|s| s.metadata).map(|m| m.uid);
+                    let matters = event.container_event_type != i32::from(ContainerEventType::ContainerCreatedEvent);
+                    if let Some(pod_uid) = pod_uid.filter(|_| matters)
+                        && changed.send(pod_uid).await.is_err()
+                    {
+                        return; // the daemon is shutting down
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(%error, "no container events"),
+        }
+        tokio::time::sleep(EVENTS_RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::fake::FakeRuntime;
+
+    #[tokio::test]
+    async fn a_runtime_whose_socket_appears_later_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let late = dir.path().join("late.sock");
+        let runtimes = Runtimes::default();
+        let (changed, _events) = mpsc::channel(1);
+        let task = tokio::spawn(discover(late.clone(), runtimes.clone(), changed));
+        let runtime = FakeRuntime::start();
+        std::os::unix::fs::symlink(&runtime.socket, &late).unwrap();
+        runtimes.wait_for_any().await;
+        assert_eq!(runtimes.names(), ["containerd"]);
+        task.abort();
+    }
+}

@@ -1,0 +1,3 @@
+//! PURE rules that more than one role needs. No clock, no client, no `.await`: `now` is an argument.
+
+pub mod recreate;

@@ -1,0 +1,67 @@
+//! THE recreation state machine: what a ContainerRecreateRequest goes through, in every role.
+//!
+//! ```text
+//!            another request of the Pod is first
+//!   (empty) ------------------------------------> Pending
+//!      |                                             |
+//!      |  its turn                         its turn  |
+//!      +--------------> Recreating <-----------------+
+//!                           |
+//!      all containers ended |  first failure under failurePolicy Fail |  Pod gone, deadline, daemon silent
+//!                           v                                         v
+//!                       Completed  (terminal; look at the containers for the outcome)
+//!
+//!   one container:
+//!   Pending --intent recorded--> Recreating --old instance gone--> Recreating, isKilled --ready--> Succeeded
+//!                                     |                                  |
+//!                                     +-- cannot be stopped --> Failed <-+-- does not come back
+//! ```
+//!
+//! - [`node`] decides for the daemon: whose turn it is, what to stop, when a container has been recreated.
+//!
+//! Invariants, each with a test: a finished request never moves; a container that ended never moves; a stop is
+//! recorded before it is done and hits only the instance that was recorded; a hook is started at most once; an
+//! ordered request has one container in flight; Ignore ends all containers; every plan makes progress or waits for
+//! something that is named.
+
+use crate::api::crr::{ContainerRecreateRequest, ContainerRecreateState, Phase};
+
+pub mod node;
+
+/// `status.message` of a request whose Pod is gone.
+pub const POD_GONE: &str = "pod has gone";
+/// `status.message` of a request that no daemon took up.
+pub const NO_RESPONSE: &str = "daemon has not responded for a long time";
+/// `status.message` of a request that took too long.
+pub const DEADLINE_EXCEEDED: &str = "recreating has exceeded the activeDeadlineSeconds";
+
+/// Whether a container of a request has ended, well or badly. It never moves again.
+pub fn is_terminal(state: &ContainerRecreateState) -> bool {
+    matches!(state.phase, Phase::Succeeded | Phase::Failed)
+}
+
+/// One state per container of the request, in its order: what was recorded, or a fresh Pending.
+pub fn states_of(request: &ContainerRecreateRequest) -> Vec<ContainerRecreateState> {
+    let recorded = request.status.as_ref().map_or(&[][..], |s| &s.container_recreate_states);
+    let state_of = |name: &str| {
+        recorded.iter().find(|s| s.name == name).cloned().unwrap_or_else(|| ContainerRecreateState {
+            name: name.to_owned(),
+            phase: Phase::Pending,
+            ..ContainerRecreateState::default()
+        })
+    };
+    request.spec.containers.iter().map(|c| state_of(&c.name)).collect()
+}
+
+/// The states of a request that ends before its containers did: whatever is unfinished becomes Failed.
+pub fn fail_unfinished(request: &ContainerRecreateRequest, reason: &str) -> Vec<ContainerRecreateState> {
+    let mut states = states_of(request);
+    for state in states.iter_mut().filter(|s| !is_terminal(s)) {
+        state.phase = Phase::Failed;
+        state.message = reason.to_owned();
+    }
+    states
+}
+
+#[cfg(test)]
+mod tests;
