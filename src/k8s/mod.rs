@@ -1,4 +1,5 @@
 //! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
 
+pub mod merge_patch;
 pub mod pod;
 pub mod time;

@@ -2,6 +2,7 @@
 //!
 //! Everything with an effect on the world outside this process goes through here, `cri` or a controller's `apply`.
 
+pub mod apply;
 pub mod clock;
 pub mod queue;
 pub mod watches;

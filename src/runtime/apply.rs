@@ -1,0 +1,43 @@
+//! Writes that cannot overwrite what somebody else wrote meanwhile.
+
+use kube::{
+    Api, Resource,
+    api::{Patch, PatchParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::k8s::merge_patch;
+
+/// Writes `status` as the new status of `object`, provided that the object is still the version we looked at.
+///
+/// The patch holds only the status fields that differ from `recorded`. None: nothing differed, nothing was written.
+///
+/// # Errors
+/// Those of the API server: 409 when the object has changed, 404 when it is gone.
+pub async fn patch_status<K, S>(api: &Api<K>, object: &K, recorded: &S, status: &S) -> kube::Result<Option<K>>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+    S: Serialize,
+{
+    let (recorded, status) = (to_value(recorded)?, to_value(status)?);
+    let Some(changes) = merge_patch::diff(&recorded, &status) else { return Ok(None) };
+    let patch = json!({
+        "metadata": {"resourceVersion": object.meta().resource_version, "uid": object.meta().uid},
+        "status": changes,
+    });
+    let name = object.meta().name.as_deref().unwrap_or_default();
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(Some)
+}
+
+fn to_value(status: &impl Serialize) -> kube::Result<Value> {
+    serde_json::to_value(status).map_err(kube::Error::SerdeError)
+}
+
+/// The HTTP status code of an error answer of the API server.
+pub fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
