@@ -1,1 +1,423 @@
-//! x
+//! Carries out ContainerRecreateRequests of this node.
+//!
+//! Owns: `status` of requests whose label names this node, while they are active. Watches: those requests and the
+//! node's own Pods. Never: writes metadata, touches a Pod object, starts a container (kubelet does that), or acts on
+//! a container whose runtime labels do not say that it is the one the request means.
+//!
+//! One reconcile per Pod at a time, so requests of one Pod are served strictly one after the other; different Pods
+//! are served side by side, however long their hooks and stops take.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Api, Client as KubeClient, Resource, ResourceExt};
+use tokio::time::Instant;
+
+use super::{hooks, runtimes::Runtimes};
+use crate::{
+    api::{
+        crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase},
+        labels,
+    },
+    cri::{
+        client::Client as CriClient,
+        proto::{Container, ContainerState, ContainerStatus},
+        types::CriError,
+    },
+    domain::recreate::{
+        node::{self, Instance, InstanceState, Kill, Memory, Observed, stop_grace},
+        states_of,
+    },
+    k8s::pod::PodView,
+    runtime::{
+        apply::{code, patch_status},
+        clock,
+        events::{Event, Recorder},
+        metrics::Metrics,
+        queue::{Interrupt, Queue, Requeue},
+        watches::{ObjectKey, Store},
+    },
+};
+
+/// Key of the queue: the UID of a Pod. A Pod that replaced another one under the same name has its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PodUid(pub Arc<str>);
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a pass could not be finished; it is repeated after a delay.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// The API server.
+    #[error("API server: {0}")]
+    Api(#[from] kube::Error),
+    /// The runtime.
+    #[error("runtime: {0}")]
+    Cri(#[from] CriError),
+}
+
+/// Serves the requests of one node.
+pub struct Recreator {
+    kube: KubeClient,
+    /// Active requests of this node, indexed by the UID of their Pod.
+    requests: Arc<Store<ContainerRecreateRequest>>,
+    /// Pods of this node.
+    pods: Arc<Store<PodView>>,
+    runtimes: Runtimes,
+    queue: Arc<Queue<PodUid>>,
+    events: Recorder,
+    metrics: Metrics,
+    /// By UID of the request.
+    memories: Mutex<HashMap<String, Memory>>,
+}
+
+impl Recreator {
+    /// Puts the parts together.
+    pub fn new(
+        kube: KubeClient,
+        requests: Arc<Store<ContainerRecreateRequest>>,
+        pods: Arc<Store<PodView>>,
+        runtimes: Runtimes,
+        queue: Arc<Queue<PodUid>>,
+        events: Recorder,
+        metrics: Metrics,
+    ) -> Arc<Self> {
+        Arc::new(Self { kube, requests, pods, runtimes, queue, events, metrics, memories: Mutex::default() })
+    }
+
+    /// A request was added, changed or removed.
+    pub fn request_changed(&self, request: &ContainerRecreateRequest) {
+        self.queue.add(PodUid(request.pod_uid().into()));
+    }
+
+    /// A request left the watch: forget what we remember of it, and let the next one have its turn.
+    pub fn request_gone(&self, request: &ContainerRecreateRequest) {
+        self.memories().remove(&request.uid().unwrap_or_default());
+        self.request_changed(request);
+    }
+
+    /// A Pod, or its containers in the runtime, changed.
+    pub fn pod_changed(&self, api_uid: &str) {
+        if !self.requests.by_index(api_uid).is_empty() {
+            self.queue.add(PodUid(api_uid.into()));
+        }
+    }
+
+    /// The runtime's containers of a Pod changed; `cri_uid` is the UID that the runtime knows.
+    pub fn containers_changed(&self, cri_uid: &str) {
+        // A static Pod is known to the runtime by another UID; few requests are active at a time.
+        for request in self.requests.list() {
+            if self.pod_of(&request).is_some_and(|pod| pod.cri_uid() == cri_uid) {
+                self.request_changed(&request);
+            }
+        }
+    }
+
+    fn memories(&self) -> std::sync::MutexGuard<'_, HashMap<String, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The Pod that a request means, if this node has it.
+    fn pod_of(&self, request: &ContainerRecreateRequest) -> Option<Arc<PodView>> {
+        let key = ObjectKey::new(&request.namespace().unwrap_or_default(), &request.spec.pod_name);
+        self.pods.get(&key).filter(|pod| pod.uid() == request.pod_uid())
+    }
+
+    /// Works on the requests of one Pod until there is nothing to do but wait.
+    pub async fn reconcile(self: Arc<Self>, uid: PodUid, interrupt: Interrupt) -> Result<Requeue, PassError> {
+        loop {
+            let requests = self.requests.by_index(&uid.0);
+            let pick = node::pick(requests.iter().map(AsRef::as_ref));
+            let Some(current) = pick.current else { return Ok(Requeue::Await) };
+            for waiting in pick.tell_to_wait {
+                self.write(waiting, &node::waiting_status(current)).await?;
+            }
+            match self.pass(current, &interrupt).await? {
+                Next::LookAgain => {}
+                Next::Wait(requeue) => return Ok(requeue),
+            }
+        }
+    }
+
+    async fn pass(&self, request: &ContainerRecreateRequest, interrupt: &Interrupt) -> Result<Next, PassError> {
+        let pod = self.pod_of(request);
+        let cri = runtime_of(request).and_then(|name| self.runtimes.get(name).map(|client| (name.to_owned(), client)));
+        let instances = match (&pod, &cri) {
+            (Some(pod), Some((name, client))) => observe(name, client, request, pod).await?,
+            _ => Vec::new(),
+        };
+        let runtimes = self.runtimes.names();
+        let observed = Observed { request, pod: pod.as_deref(), runtimes: &runtimes, instances: &instances };
+        let request_uid = request.uid().unwrap_or_default();
+        let mut memory = self.memories().remove(&request_uid).unwrap_or_default();
+        let plan = node::plan(&observed, &mut memory, clock::now());
+
+        if let Some(status) = &plan.status {
+            self.memories().insert(request_uid.clone(), memory);
+            if !self.write(request, status).await? {
+                return Ok(Next::LookAgain);
+            }
+            self.tell(request, status, pod.as_deref());
+            memory = self.memories().remove(&request_uid).unwrap_or_default();
+            if status.phase == Phase::Completed {
+                return Ok(Next::LookAgain); // at the next request of the Pod, if there is one
+            }
+        }
+        let (Some(kill), Some(pod), Some((_, client))) = (plan.kill, pod, cri) else {
+            self.memories().insert(request_uid, memory);
+            return Ok(Next::Wait(plan.requeue.map_or(Requeue::Await, Requeue::After)));
+        };
+        memory.stop_begins(&kill);
+        let outcome = self.stop(request, &pod, &client, &kill, interrupt).await;
+        let result = match outcome {
+            Ok(()) => Ok(Next::LookAgain),
+            Err(error) if error.is_transient() => {
+                memory.stop_not_delivered(&kill.container);
+                Err(error.into())
+            }
+            Err(error) => {
+                tracing::warn!(request = %ObjectKey::of(request), container = kill.container, %error, "stop failed");
+                memory.stop_failed(&kill.container, error.to_string());
+                Ok(Next::LookAgain)
+            }
+        };
+        self.memories().insert(request_uid, memory);
+        result
+    }
+
+    /// Runs the hook, if any, then stops the instance. Gives up only before the stop was sent: a container that got
+    /// its stop signal must also get what comes after it.
+    async fn stop(
+        &self,
+        request: &ContainerRecreateRequest,
+        pod: &PodView,
+        client: &CriClient,
+        kill: &Kill,
+        interrupt: &Interrupt,
+    ) -> Result<(), CriError> {
+        let key = ObjectKey::of(request);
+        let message = format!("Stopping container {} by ContainerRecreateRequest {}", kill.container, key.name);
+        self.events.publish(Event::normal(container_ref(pod, &kill.container), "Killing", message));
+        let id = kill.id.split_once("://").map_or(kill.id.as_str(), |(_, id)| id);
+        let begun = Instant::now();
+        if let Some(hook) = &kill.hook {
+            let run = tokio::time::timeout(kill.grace, hooks::run(hook, client, id, &pod.pod_ip, kill.grace));
+            tokio::select! {
+                result = run => {
+                    let failure = match result {
+                        Ok(Ok(())) => None,
+                        Ok(Err(error)) => Some(error),
+                        Err(_) => Some(format!("not finished after the grace period of {} s", kill.grace.as_secs())),
+                    };
+                    if let Some(failure) = failure {
+                        tracing::warn!(request = %key, container = kill.container, failure, "preStop hook failed");
+                        // The runtime's words may hold the id; events with equal texts aggregate.
+                        let message = failure.replace(id, &kill.container);
+                        self.events.publish(Event::warning(
+                            container_ref(pod, &kill.container),
+                            "FailedPreStopHook",
+                            format!("preStop hook of container {}: {message}", kill.container),
+                        ));
+                    }
+                }
+                () = self.ended(request, pod, interrupt) => {
+                    tracing::info!(request = %key, container = kill.container, "request ended, preStop hook cancelled");
+                    return Ok(());
+                }
+            }
+        }
+        let grace = if kill.hook.is_some() { stop_grace(kill.grace, begun.elapsed()) } else { kill.grace };
+        tracing::info!(request = %key, container = kill.container, id, ?grace, "stopping");
+        let result = match client.stop_container(id, grace).await {
+            Err(CriError::NotFound(_)) => Ok(()), // as good as stopped
+            other => other,
+        };
+        self.metrics.container_stop_seconds(begun.elapsed());
+        result
+    }
+
+    /// Resolves when the request or its Pod needs no more work: completed (by the manager), deleted, or gone.
+    async fn ended(&self, request: &ContainerRecreateRequest, pod: &PodView, interrupt: &Interrupt) {
+        loop {
+            let now = self.requests.get(&ObjectKey::of(request));
+            let open = now.is_some_and(|r| r.uid() == request.uid() && !r.is_completed() && !r.is_deleting());
+            let pod_there =
+                self.pods.get(&ObjectKey::of(pod)).is_some_and(|p| p.uid() == pod.uid() && !p.is_deleting());
+            if !open || !pod_there {
+                return;
+            }
+            interrupt.raised().await;
+        }
+    }
+
+    /// Records a status. False: the request has changed meanwhile, look again.
+    async fn write(
+        &self,
+        request: &ContainerRecreateRequest,
+        status: &ContainerRecreateRequestStatus,
+    ) -> Result<bool, PassError> {
+        let namespace = request.namespace().unwrap_or_default();
+        let api: Api<ContainerRecreateRequest> = Api::namespaced(self.kube.clone(), &namespace);
+        match patch_status(&api, request, &request.status.as_ref(), &Some(status)).await {
+            Ok(written) => {
+                if let Some(written) = written {
+                    self.requests.upsert(written);
+                }
+                Ok(true)
+            }
+            Err(error) if code(&error) == Some(409) => {
+                self.refresh(&api, request).await?;
+                Ok(false)
+            }
+            Err(error) if code(&error) == Some(404) => {
+                self.requests.remove(&ObjectKey::of(request), request.metadata.uid.as_deref());
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Our version of the request is old: the watch will bring the new one, but asking is faster.
+    async fn refresh(
+        &self,
+        api: &Api<ContainerRecreateRequest>,
+        request: &ContainerRecreateRequest,
+    ) -> Result<(), PassError> {
+        let key = ObjectKey::of(request);
+        match api.get_opt(&key.name).await? {
+            Some(fresh) if fresh.labels().contains_key(labels::CRR_ACTIVE) && fresh.uid() == request.uid() => {
+                self.requests.upsert(fresh);
+            }
+            _ => {
+                self.requests.remove(&key, request.metadata.uid.as_deref());
+            }
+        }
+        Ok(())
+    }
+
+    /// One event and one log line per decision that users care about.
+    fn tell(&self, request: &ContainerRecreateRequest, status: &ContainerRecreateRequestStatus, pod: Option<&PodView>) {
+        let key = ObjectKey::of(request);
+        let before = states_of(request);
+        for (old, new) in before.iter().zip(&status.container_recreate_states) {
+            if old.phase == new.phase && old.is_killed == new.is_killed && old.message == new.message {
+                continue;
+            }
+            tracing::info!(
+                request = %key, pod = request.spec.pod_name, container = new.name,
+                phase = new.phase.as_str(), killed = new.is_killed, message = new.message, "container"
+            );
+            let regarding = request.object_ref(&());
+            match new.phase {
+                Phase::Succeeded if old.phase != new.phase => {
+                    if let (Some(from), Some(to)) = (new.killed_at, new.ready_at) {
+                        self.metrics.container_restart_seconds(between(from, to));
+                    }
+                    let note = if new.message.is_empty() { "restarted" } else { new.message.as_str() };
+                    let message = format!("Container {} of Pod {}: {note}", new.name, request.spec.pod_name);
+                    self.events.publish(Event::normal(regarding, "ContainerRecreated", message));
+                }
+                Phase::Failed if old.phase != new.phase => {
+                    let message = format!("Container {} of Pod {}: {}", new.name, request.spec.pod_name, new.message);
+                    self.events.publish(Event::warning(regarding, "ContainerRecreateFailed", message.clone()));
+                    if let Some(pod) = pod {
+                        let regarding = container_ref(pod, &new.name);
+                        self.events.publish(Event::warning(regarding, "ContainerRecreateFailed", message));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+enum Next {
+    LookAgain,
+    Wait(Requeue),
+}
+
+/// The runtime that the request's containers belong to. Whether they all agree is for the plan to say.
+fn runtime_of(request: &ContainerRecreateRequest) -> Option<&str> {
+    let context = request.spec.containers.first()?.status_context.as_ref()?;
+    context.container_id.split_once("://").map(|(runtime, _)| runtime)
+}
+
+/// What the runtime knows of the Pod's containers. Start times and exit codes are read only for instances that a
+/// decision may rest on: the newest one of each container of the request, once it is no longer the one that was meant.
+async fn observe(
+    runtime: &str,
+    client: &CriClient,
+    request: &ContainerRecreateRequest,
+    pod: &PodView,
+) -> Result<Vec<Instance>, CriError> {
+    let listed = client.list_containers(labels::CRI_POD_UID, pod.cri_uid()).await?;
+    let mut instances: Vec<Instance> = listed.iter().map(|c| instance(runtime, c)).collect();
+    for container in &request.spec.containers {
+        let newest = instances
+            .iter_mut()
+            .filter(|i| i.container == container.name)
+            .max_by_key(|i| (i.created_at, i.restart_count));
+        let Some(newest) = newest else { continue };
+        let meant = container.status_context.as_ref().is_some_and(|c| c.container_id == newest.id);
+        if meant && newest.state == InstanceState::Running {
+            continue;
+        }
+        let id = newest.id.split_once("://").map_or("", |(_, id)| id).to_owned();
+        match client.container_status(&id).await {
+            Ok(status) => complete(newest, &status),
+            Err(CriError::NotFound(_)) => {} // removed since it was listed
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(instances)
+}
+
+fn instance(runtime: &str, container: &Container) -> Instance {
+    let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
+    let attempt = container.metadata.as_ref().map_or(0, |m| m.attempt);
+    let counted = container.annotations.get(labels::CRI_RESTART_COUNT).and_then(|count| count.parse().ok());
+    Instance {
+        id: format!("{runtime}://{}", container.id),
+        container: label(labels::CRI_CONTAINER_NAME),
+        namespace: label(labels::CRI_POD_NAMESPACE),
+        pod_uid: label(labels::CRI_POD_UID),
+        state: match container.state() {
+            ContainerState::ContainerCreated => InstanceState::Created,
+            ContainerState::ContainerRunning => InstanceState::Running,
+            ContainerState::ContainerExited => InstanceState::Exited,
+            ContainerState::ContainerUnknown => InstanceState::Unknown,
+        },
+        created_at: container.created_at,
+        started_at: None,
+        exit_code: None,
+        restart_count: counted.unwrap_or_else(|| i32::try_from(attempt).unwrap_or(i32::MAX)),
+    }
+}
+
+fn complete(instance: &mut Instance, status: &ContainerStatus) {
+    let nanoseconds = |at: i64| (at > 0).then(|| Timestamp::from_nanosecond(i128::from(at)).ok()).flatten();
+    instance.started_at = nanoseconds(status.started_at);
+    if status.state() == ContainerState::ContainerExited {
+        instance.state = InstanceState::Exited;
+        instance.exit_code = Some(status.exit_code);
+    }
+}
+
+fn between(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
+}
+
+/// The Pod, with the container in the field path, as kubelet refers to it in its own events.
+fn container_ref(pod: &PodView, container: &str) -> ObjectReference {
+    ObjectReference { field_path: Some(format!("spec.containers{{{container}}}")), ..pod.object_ref(&()) }
+}

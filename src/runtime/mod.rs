@@ -4,5 +4,7 @@
 
 pub mod apply;
 pub mod clock;
+pub mod events;
+pub mod metrics;
 pub mod queue;
 pub mod watches;
