@@ -4,6 +4,26 @@
 //! - [`hooks`]: preStop hooks, run as kubelet runs them.
 //! - [`runtimes`]: which runtimes are there, found again when they come and go.
 
+use crate::k8s::rbac::Rule;
+
 pub mod hooks;
 pub mod recreate;
 pub mod runtimes;
+
+/// Everything the daemon may do in the API, cluster-wide. A policy limits the writes to its own node.
+pub const RBAC: &[Rule] = &[
+    Rule {
+        groups: &["apps.kruise.io"],
+        resources: &["containerrecreaterequests"],
+        resource_names: &[],
+        verbs: &["get", "list", "watch"],
+    },
+    Rule {
+        groups: &["apps.kruise.io"],
+        resources: &["containerrecreaterequests/status"],
+        resource_names: &[],
+        verbs: &["patch"],
+    },
+    Rule { groups: &[""], resources: &["pods"], resource_names: &[], verbs: &["list", "watch"] },
+    Rule { groups: &[""], resources: &["events"], resource_names: &[], verbs: &["create"] },
+];
