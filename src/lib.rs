@@ -4,3 +4,4 @@ pub mod api;
 pub mod cri;
 pub mod k8s;
 pub mod runtime;
+pub mod webhook;

@@ -1,4 +1,6 @@
 //! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
 
+pub mod name;
 pub mod pod;
+pub mod rbac;
 pub mod time;
