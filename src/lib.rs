@@ -5,4 +5,6 @@ pub mod cri;
 pub mod daemon;
 pub mod domain;
 pub mod k8s;
+pub mod roles;
 pub mod runtime;
+pub mod webhook;

@@ -12,18 +12,8 @@ pub mod runtimes;
 
 /// Everything the daemon may do in the API, cluster-wide. A policy limits the writes to its own node.
 pub const RBAC: &[Rule] = &[
-    Rule {
-        groups: &["apps.kruise.io"],
-        resources: &["containerrecreaterequests"],
-        resource_names: &[],
-        verbs: &["get", "list", "watch"],
-    },
-    Rule {
-        groups: &["apps.kruise.io"],
-        resources: &["containerrecreaterequests/status"],
-        resource_names: &[],
-        verbs: &["patch"],
-    },
-    Rule { groups: &[""], resources: &["pods"], resource_names: &[], verbs: &["list", "watch"] },
-    Rule { groups: &[""], resources: &["events"], resource_names: &[], verbs: &["create"] },
+    Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["get", "list", "watch"]),
+    Rule::new(&["apps.kruise.io"], &["containerrecreaterequests/status"], &["patch"]),
+    Rule::new(&[""], &["pods"], &["list", "watch"]),
+    Rule::new(&[""], &["events"], &["create"]),
 ];

@@ -57,17 +57,21 @@ impl Runtimes {
 }
 
 /// Tries one socket until it answers, then follows its container events where that takes none from kubelet.
-/// `changed` gets the UID of a Pod whose containers changed.
-pub async fn discover(socket: PathBuf, runtimes: Runtimes, changed: mpsc::Sender<String>) {
+/// `first_look` is dropped after the first try, `changed` gets the UID of a Pod whose containers changed.
+pub async fn discover(
+    socket: PathBuf,
+    runtimes: Runtimes,
+    first_look: mpsc::Sender<()>,
+    changed: mpsc::Sender<String>,
+) {
     let client = Client::new(socket.clone());
-    let mut told = false;
+    let mut first_look = Some(first_look);
     let version = loop {
         match probe(&socket, &client).await {
             Ok(version) => break version,
             Err(error) => {
-                if !told {
+                if first_look.take().is_some() {
                     tracing::debug!(socket = %socket.display(), %error, "no runtime here yet");
-                    told = true;
                 }
                 tokio::time::sleep(PROBE_EVERY).await;
             }
@@ -79,9 +83,11 @@ pub async fn discover(socket: PathBuf, runtimes: Runtimes, changed: mpsc::Sender
         "container runtime found"
     );
     runtimes.insert(version.runtime_name, client.clone());
+    drop(first_look);
     if events {
         follow_events(client, changed).await;
     }
+    std::future::pending().await
 }
 
 async fn probe(socket: &std::path::Path, client: &Client) -> Result<crate::cri::proto::VersionResponse, CriError> {
@@ -122,7 +128,7 @@ mod tests {
         let late = dir.path().join("late.sock");
         let runtimes = Runtimes::default();
         let (changed, _events) = mpsc::channel(1);
-        let task = tokio::spawn(discover(late.clone(), runtimes.clone(), changed));
+        let task = tokio::spawn(discover(late.clone(), runtimes.clone(), mpsc::channel(1).0, changed));
         let runtime = FakeRuntime::start();
         std::os::unix::fs::symlink(&runtime.socket, &late).unwrap();
         runtimes.wait_for_any().await;

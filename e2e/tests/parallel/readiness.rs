@@ -1,1 +1,106 @@
+//! Draining before the stop: the Pod is NotReady first, its endpoint too, and Ready again at the end.
 
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::kit::{Build, Look, PATIENCE, RuntimeEvents, app, condition, crr, in_namespace, pod};
+use serde_json::{Value, json};
+
+const CRR: &str = "ContainerRecreateRequest";
+
+fn gated(name: &str) -> Value {
+    pod(name, vec![app("main"), app("other")])
+        .with("/spec/readinessGates", json!([{ "conditionType": "KruisePodReady" }]))
+}
+
+#[tokio::test]
+async fn a_pod_is_drained_before_the_stop_and_ready_afterwards() -> Result<()> {
+    in_namespace("drain", async |t| {
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": { "name": "web" },
+            "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80 }] },
+        });
+        t.create(service).await?;
+        t.start(gated("web")).await?;
+        let old = t.containers("web").await?;
+        let slices = t.list("EndpointSlice", "kubernetes.io/service-name=web").await?;
+        let slice = slices.first().context("the Service has an EndpointSlice")?.text("/metadata/name").to_owned();
+        let endpoint = |o: &Value, ready: bool| o.pointer("/endpoints/0/conditions/ready") == Some(&json!(ready));
+        t.wait_for("EndpointSlice", &slice, "to be ready", PATIENCE, |o| endpoint(o, true)).await?;
+
+        let events = RuntimeEvents::listen()?;
+        let (slice_seen, pod_seen) = (t.record("EndpointSlice", &slice), t.record("Pod", "web"));
+        t.create(crr("once", "web", &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 5)).await?;
+        let drained = t
+            .wait_for("EndpointSlice", &slice, "to be drained", Duration::from_secs(5), |o| endpoint(o, false))
+            .await?;
+        ensure!(events.exits(&old["main"].id).is_empty(), "the endpoint is drained before the stop: {drained}");
+        let not_ready = t.get("Pod", "web").await?;
+        assert_eq!((condition(&not_ready, "Ready"), condition(&not_ready, "KruisePodReady")), ("False", "False"));
+        let keys = not_ready.array("/status/conditions").iter().find(|c| c.text("/type") == "KruisePodReady");
+        let expected = json!([{ "userAgent": "ContainerRecreateRequest", "key": format!("{}/once", t.namespace) }]);
+        assert_eq!(keys.context("the condition")?.text("/message"), expected.to_string());
+
+        let exit = events.exit(&old["main"].id, Duration::from_secs(15)).await?;
+        let unready = pod_seen.states().into_iter().find(|(_, p)| condition(p, "Ready") == "False");
+        let since = unready.context("seen NotReady")?.1;
+        let since = since.array("/status/conditions").iter().find(|c| c.text("/type") == "Ready").cloned();
+        let since: jiff::Timestamp = since.context("Ready")?.text("/lastTransitionTime").parse()?;
+        let grace = exit.at.duration_since(since).as_secs_f64();
+        ensure!((4.0..9.0).contains(&grace), "stopped {grace} s after it became NotReady, the grace is 5 s");
+
+        let done = t.succeeded("once").await?;
+        let grace = done.array("/status/conditions").iter().find(|c| c.text("/type") == "PreRecreateGrace");
+        assert_eq!(grace.context("the condition of the grace")?.text("/status"), "True");
+        let ready = t.ready("web").await?;
+        let gate = ready.array("/status/conditions").iter().find(|c| c.text("/type") == "KruisePodReady");
+        assert_eq!(gate.context("the gate")?.text("/message"), "[]");
+        t.wait_for("EndpointSlice", &slice, "to be ready again", PATIENCE, |o| endpoint(o, true)).await?;
+        // NotReady once and Ready once: no flicker while the container was away
+        let mut seen: Vec<String> = slice_seen
+            .states()
+            .iter()
+            .map(|(_, o)| o.pointer("/endpoints/0/conditions/ready").unwrap_or(&Value::Null).to_string())
+            .collect();
+        seen.dedup();
+        assert_eq!(seen, ["true", "false", "true"]);
+        let finalizers =
+            t.wait_for(CRR, "once", "to lose its finalizer", PATIENCE, |o| o.array("/metadata/finalizers").is_empty());
+        finalizers.await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_pod_without_the_gate_only_waits_and_the_user_is_warned() -> Result<()> {
+    in_namespace("no-gate", async |t| {
+        t.start(pod("web", vec![app("main")])).await?;
+        let old = t.containers("web").await?;
+        let events = RuntimeEvents::listen()?;
+        let asked = jiff::Timestamp::now();
+        let answer =
+            t.apply(&crr("once", "web", &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 4)).await?;
+        ensure!(answer.ok, "{}", answer.stderr);
+        ensure!(answer.stderr.contains("Warning:") && answer.stderr.contains("KruisePodReady"), "{}", answer.stderr);
+        let done = t.completed("once").await?;
+        let exit = events.exit(&old["main"].id, Duration::from_secs(1)).await?;
+        let after = exit.at.duration_since(asked).as_secs_f64();
+        ensure!((3.5..8.0).contains(&after), "stopped after {after} s, the grace is 4 s");
+        assert_eq!(done.text("/status/containerRecreateStates/0/phase"), "Succeeded");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_pod_with_the_gate_becomes_ready_by_itself() -> Result<()> {
+    in_namespace("default-gate", async |t| {
+        let ready = t.start(gated("web")).await?;
+        assert_eq!(condition(&ready, "KruisePodReady"), "True");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,208 @@
+//! The programs around us stop and start.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::kit::{Build, Container, Look, PATIENCE, app, condition, crr, in_namespace, pod, stubborn};
+use e2e::paths::SYSTEM;
+use serde_json::json;
+
+const CRR: &str = "ContainerRecreateRequest";
+const MANAGER: &str = "kruise-controller-manager";
+const WEBHOOK: &str = "kruise-webhook";
+const LONG: Duration = Duration::from_secs(90);
+
+fn owned(name: &str) -> serde_json::Value {
+    let owner = json!([{
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "x",
+        "uid": "00000000-0000-0000-0000-000000000001", "controller": true,
+    }]);
+    pod(name, vec![app("main")]).with("/metadata/ownerReferences", owner)
+}
+
+#[tokio::test]
+async fn without_the_webhook_pods_are_created_and_requests_are_not() -> Result<()> {
+    in_namespace("webhook-down", async |t| {
+        t.start(pod("web", vec![app("main")])).await?;
+        let replicas = t.node().scale(WEBHOOK, 0).await?;
+        let result = async {
+            t.start(pod("plain", vec![app("main")])).await?;
+            let start = Instant::now();
+            let missed = t.create(owned("missed")).await?;
+            let took = start.elapsed();
+            ensure!(took < Duration::from_secs(6), "a Pod that needs the webhook was created after {took:?}");
+            assert_eq!(missed.array("/spec/readinessGates").len(), 0);
+            let refused = t.refused(crr("r", "web", &["main"])).await;
+            ensure!(refused.is_ok(), "a request is refused while nobody can look at it: {refused:?}");
+            let (code, message) = t.refused(crr("r", "web", &["main", "main"])).await?;
+            ensure!(code == 422 || code == 500, "{code} {message}");
+            anyhow::Ok(())
+        }
+        .await;
+        t.node().scale(WEBHOOK, replicas).await?;
+        result?;
+        t.wait_events("Pod", "missed", |e| e.iter().any(|e| e.contains("KruisePodReady"))).await?;
+        t.restart("once", "web", &["main"]).await?;
+        t.succeeded("once").await?;
+        let gated = t.create(owned("gated")).await?;
+        assert_eq!(gated.text("/spec/readinessGates/0/conditionType"), "KruisePodReady");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn containerd_restarted_during_a_request() -> Result<()> {
+    in_namespace("containerd", async |t| {
+        t.node().daemon_ready().await?;
+        t.start(pod("web", vec![stubborn("main"), app("other")])).await?;
+        t.create(crr("once", "web", &["main"]).with("/spec/strategy/terminationGracePeriodSeconds", 8)).await?;
+        let begun = |o: &serde_json::Value| o.has("/status/containerRecreateStates/0/killStartedAt");
+        t.wait_for(CRR, "once", "to begin", PATIENCE, begun).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        t.node().restart("containerd", "KILL").await?;
+        let done = t.completed_within("once", LONG).await?;
+        assert_eq!(done.text("/status/containerRecreateStates/0/phase"), "Succeeded", "{}", done["status"]);
+        let now = t.containers("web").await?;
+        assert_eq!((now["main"].restarts, now["other"].restarts), (1, 0));
+        // and the next request works without a restart of the daemon
+        t.restart("next", "web", &["other"]).await?;
+        t.succeeded("next").await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn kubelet_restarted_during_a_request() -> Result<()> {
+    in_namespace("kubelet", async |t| {
+        t.start(pod("web", vec![stubborn("main"), app("other")])).await?;
+        t.create(crr("once", "web", &["main"]).with("/spec/strategy/terminationGracePeriodSeconds", 4)).await?;
+        let begun = |o: &serde_json::Value| o.has("/status/containerRecreateStates/0/killStartedAt");
+        t.wait_for(CRR, "once", "to begin", PATIENCE, begun).await?;
+        t.node().restart("kubelet", "KILL").await?;
+        let done = t.completed_within("once", LONG).await?;
+        assert_eq!(done.text("/status/containerRecreateStates/0/phase"), "Succeeded", "{}", done["status"]);
+        let now = t.containers("web").await?;
+        assert_eq!((now["main"].restarts, now["other"].restarts), (1, 0));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_api_server_restarted_during_a_request() -> Result<()> {
+    in_namespace("apiserver", async |t| {
+        t.start(pod("web", vec![stubborn("main"), app("other")])).await?;
+        t.create(crr("once", "web", &["main"]).with("/spec/strategy/terminationGracePeriodSeconds", 4)).await?;
+        let begun = |o: &serde_json::Value| o.has("/status/containerRecreateStates/0/killStartedAt");
+        t.wait_for(CRR, "once", "to begin", PATIENCE, begun).await?;
+        t.node().restart("apiserver", "KILL").await?;
+        let done = t.completed_within("once", LONG).await?;
+        assert_eq!(done.text("/status/containerRecreateStates/0/phase"), "Succeeded", "{}", done["status"]);
+        let now = t.containers("web").await?;
+        assert_eq!((now["main"].restarts, now["other"].restarts), (1, 0));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_manager_that_was_away_takes_up_the_drain() -> Result<()> {
+    in_namespace("manager", async |t| {
+        let web = pod("web", vec![app("main"), app("other")])
+            .with("/spec/readinessGates", json!([{ "conditionType": "KruisePodReady" }]));
+        t.start(web).await?;
+        t.create(crr("once", "web", &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 3)).await?;
+        t.wait_for("Pod", "web", "to be NotReady", PATIENCE, |p| condition(p, "Ready") == "False").await?;
+        let replicas = t.node().scale(MANAGER, 0).await?;
+        let back =
+            t.wait_for("Pod", "web", "to be restarted", PATIENCE, |p| Container::all(p)["main"].restarts == 1).await;
+        t.node().scale(MANAGER, replicas).await?;
+        back.context("the daemon needs no manager once the grace has begun")?;
+        t.succeeded("once").await?;
+        t.ready("web").await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_decoded_disturbs_nobody() -> Result<()> {
+    in_namespace("undecodable", async |t| {
+        t.start(pod("web", vec![app("main"), app("other")])).await?;
+        let crd = "containerrecreaterequests.apps.kruise.io";
+        // only a schema of former times and an absent webhook let such an object in
+        let mut loose = t.get("CustomResourceDefinition", crd).await?;
+        for version in loose["spec"]["versions"].as_array_mut().context("versions")? {
+            version["schema"] =
+                json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+        }
+        let replicas = t.node().scale(WEBHOOK, 0).await?;
+        let stored = async {
+            t.patch("CustomResourceDefinition", crd, json!({ "spec": { "versions": loose["spec"]["versions"] } }))
+                .await?;
+            for configuration in t.list("MutatingWebhookConfiguration", "").await? {
+                let mut webhooks = configuration["webhooks"].clone();
+                for webhook in webhooks.as_array_mut().into_iter().flatten() {
+                    webhook["failurePolicy"] = json!("Ignore");
+                }
+                let name = configuration.text("/metadata/name");
+                t.patch("MutatingWebhookConfiguration", name, json!({ "webhooks": webhooks })).await?;
+            }
+            let bad = json!({
+                "kind": CRR,
+                "metadata": { "name": "bad", "labels": {
+                    "crr.apps.kruise.io/active": "true",
+                    "crr.apps.kruise.io/node-name": e2e::paths::NODE,
+                    "crr.apps.kruise.io/pod-uid": t.get("Pod", "web").await?.text("/metadata/uid"),
+                } },
+                "spec": { "podName": 7, "containers": "main", "strategy": [] },
+                "status": { "phase": { "not": "text" } },
+            });
+            // a schema takes a moment to be in force
+            let start = Instant::now();
+            while let Err(error) = t.create(bad.clone()).await {
+                ensure!(start.elapsed() < Duration::from_secs(20), "{error:#}");
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            anyhow::Ok(())
+        }
+        .await;
+        t.node().scale(WEBHOOK, replicas).await?;
+        // puts schema and webhook configuration back
+        t.node().deploy().await?;
+        stored?;
+        t.restart("first", "web", &["main"]).await?;
+        t.succeeded("first").await?;
+        // roles that start with it in store
+        t.node().fresh_daemon().await?;
+        let replicas = t.node().scale(MANAGER, 0).await?;
+        t.node().scale(MANAGER, replicas).await?;
+        t.restart("second", "web", &["other"]).await?;
+        t.succeeded("second").await?;
+        t.remove(CRR, "bad").await?;
+        t.gone(CRR, "bad").await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn another_manager_takes_over_the_lease() -> Result<()> {
+    in_namespace("lease", async |t| {
+        t.start(pod("web", vec![app("main")])).await?;
+        let managers = t.list_in(SYSTEM, "Pod", "").await?;
+        let leader = managers.iter().filter(|p| p.text("/metadata/name").starts_with(MANAGER));
+        for manager in leader {
+            let immediately = kube::api::DeleteParams::default().grace_period(0);
+            t.api_in(SYSTEM, "Pod").delete(manager.text("/metadata/name"), &immediately).await?;
+        }
+        // needs the manager: the label goes only when it works again
+        t.restart("once", "web", &["main"]).await?;
+        t.succeeded("once").await?;
+        let active = "/metadata/labels/crr.apps.kruise.io~1active";
+        t.wait_for(CRR, "once", "to lose its active label", LONG, |o| !o.has(active)).await?;
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,174 @@
+//! `kruise-rs daemon`: one per node.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::Context as _;
+use kube::{
+    Api, Client,
+    core::DeserializeGuard,
+    runtime::watcher::{Config, InitialListStrategy},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    api::{crr::ContainerRecreateRequest, feature_gates::FeatureGates, labels},
+    cri::endpoint,
+    daemon::{
+        recreate::Recreator,
+        runtimes::{self, Runtimes},
+    },
+    k8s::pod::PodView,
+    runtime::{
+        events::Recorder,
+        metrics::Metrics,
+        queue::{Backoff, Queue},
+        serve::{self, Health},
+        watches::{self, Change, Store},
+    },
+};
+
+/// Pods that may be in work at the same time; a node runs fewer.
+const WORKERS: usize = 1024;
+
+/// Flags of the daemon.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DaemonArgs {
+    /// Node to serve: only Pods and requests of this node are watched.
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub node: String,
+    /// The only runtime socket to use, below the run directory or as an absolute path. Default: look for
+    /// containerd, k3s, rke2, CRI-O and cri-dockerd.
+    #[arg(long, default_value = "", value_name = "PATH")]
+    pub socket_file: String,
+    /// Directory below which runtime sockets are looked for. Default: /hostvarrun if it is there, else /run.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// Address of /metrics, /healthz and /readyz. Loopback by default: nothing of the node is shown to the network.
+    #[arg(long, default_value = "127.0.0.1:10221", value_name = "ADDR")]
+    pub addr: String,
+}
+
+/// Runs until `shutdown` turns true.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub async fn run(
+    args: DaemonArgs,
+    gates: FeatureGates,
+    client: Client,
+    shutdown: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    anyhow::ensure!(!args.node.is_empty(), "--node (or NODE_NAME) is empty: want the name of this node");
+    tracing::info!(node = args.node, %gates, "daemon starts");
+    let metrics = Metrics::default();
+    let requests: Arc<Store<ContainerRecreateRequest>> = Store::new(Some(|r| Some(r.pod_uid().to_owned())));
+    let pods: Arc<Store<PodView>> = Store::new(None);
+    let found = Runtimes::default();
+
+    let health = Health::new();
+    {
+        let (requests, pods, found) = (requests.clone(), pods.clone(), found.clone());
+        health.readiness("requests-synced", move || requests.is_synced());
+        health.readiness("pods-synced", move || pods.is_synced());
+        health.readiness("runtime-found", move || !found.names().is_empty());
+    }
+    let mut tasks = JoinSet::new();
+    let address = args.addr.strip_prefix(':').map_or(args.addr.clone(), |port| format!("0.0.0.0:{port}"));
+    let listener = tokio::net::TcpListener::bind(&address).await.with_context(|| format!("--addr {}", args.addr))?;
+    tasks.spawn(serve::serve(listener, health, metrics.clone()));
+
+    let (events, write_events) = Recorder::new(client.clone(), "kruise-daemon-crr", Some(args.node.clone()));
+    tasks.spawn(write_events);
+
+    let run_dir = args.run_dir.clone().unwrap_or_else(default_run_dir);
+    let (changed, mut containers_changed) = mpsc::channel(256);
+    let (first_look, mut first_looks) = mpsc::channel::<()>(1);
+    for socket in endpoint::candidates(&run_dir, Some(&args.socket_file)) {
+        tasks.spawn(runtimes::discover(socket, found.clone(), first_look.clone(), changed.clone()));
+    }
+    drop((first_look, changed));
+
+    let queue = Queue::new(Backoff::default());
+    let recreator =
+        Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, metrics);
+    tasks.spawn(watch_requests(client.clone(), args.node.clone(), requests.clone(), recreator.clone()));
+    tasks.spawn(watch_pods(client, args.node.clone(), pods.clone(), recreator.clone()));
+    {
+        let recreator = recreator.clone();
+        tasks.spawn(async move {
+            while let Some(cri_uid) = containers_changed.recv().await {
+                recreator.containers_changed(&cri_uid);
+            }
+            std::future::pending().await
+        });
+    }
+
+    // With half a view of the node a request could be judged wrongly: wait for both watches and for a first answer
+    // from every socket that is there.
+    let mut stop = shutdown.clone();
+    let ready = async {
+        let _ = first_looks.recv().await;
+        found.wait_for_any().await;
+        requests.wait_synced().await;
+        pods.wait_synced().await;
+        tracing::info!(requests = requests.len(), pods = pods.len(), "daemon is ready");
+    };
+    tokio::select! {
+        () = ready => {}
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        Some(ended) = tasks.join_next() => anyhow::bail!("a task of the daemon ended: {ended:?}"),
+    }
+    // A stop that was begun is recorded: what is running when the process ends is carried on after its restart.
+    tokio::select! {
+        () = queue.run(WORKERS, shutdown.clone(), move |uid, interrupt| recreator.clone().reconcile(uid, interrupt)) => {}
+        _ = drained(shutdown) => tracing::info!("stops are still under way; they are carried on after the restart"),
+        Some(ended) = tasks.join_next() => anyhow::bail!("a task of the daemon ended: {ended:?}"),
+    }
+    Ok(())
+}
+
+/// Resolves some seconds after shutdown began: the time in which stops under way may still end.
+async fn drained(mut shutdown: watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|stop| *stop).await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+}
+
+fn default_run_dir() -> PathBuf {
+    let mounted = PathBuf::from(endpoint::HOST_RUN);
+    if mounted.is_dir() { mounted } else { PathBuf::from("/run") }
+}
+
+async fn watch_requests(
+    client: Client,
+    node: String,
+    requests: Arc<Store<ContainerRecreateRequest>>,
+    recreator: Arc<Recreator>,
+) {
+    let selector = format!("{}={node},{}=true", labels::CRR_NODE_NAME, labels::CRR_ACTIVE);
+    let api: Api<DeserializeGuard<ContainerRecreateRequest>> = Api::all(client);
+    let config = Config::default().labels(&selector);
+    watches::watch_guarded(api, config, requests, |change| match change {
+        Change::Applied { new, .. } => recreator.request_changed(new),
+        Change::Deleted(old) => recreator.request_gone(old),
+        Change::Undecodable { key, error } => {
+            tracing::error!(request = %key, error, "this request cannot be read and is not served");
+        }
+    })
+    .await;
+}
+
+async fn watch_pods(client: Client, node: String, pods: Arc<Store<PodView>>, recreator: Arc<Recreator>) {
+    let config = Config {
+        initial_list_strategy: InitialListStrategy::ListWatch,
+        ..Config::default().fields(&format!("spec.nodeName={node}"))
+    };
+    watches::watch(Api::all(client), config, pods, |change| match change {
+        Change::Applied { new, .. } => recreator.pod_changed(new.uid()),
+        Change::Deleted(old) => recreator.pod_changed(old.uid()),
+        Change::Undecodable { key, error } => tracing::error!(pod = %key, error, "this Pod cannot be read"),
+    })
+    .await;
+}

@@ -1,0 +1,3 @@
+//! Composition roots: arguments -> clients -> tasks. No logic.
+
+pub mod daemon;

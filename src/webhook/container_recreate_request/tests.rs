@@ -1,0 +1,278 @@
+use super::*;
+
+fn request(spec: Value) -> Request {
+    Request {
+        operation: "CREATE".into(),
+        namespace: "team-a".into(),
+        object: json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
+            "metadata": {"name": "r1", "labels": {"mine": "1", "crr.apps.kruise.io/node-name": "forged"}}, "spec": spec}),
+        ..Request::default()
+    }
+}
+
+fn pod() -> Value {
+    json!({
+        "metadata": {"name": "web-0", "uid": "uid-1"},
+        "spec": {
+            "nodeName": "node-a", "restartPolicy": "Always", "terminationGracePeriodSeconds": 30,
+            "readinessGates": [{"conditionType": "KruisePodReady"}],
+            "initContainers": [{"name": "init"}, {"name": "mesh", "restartPolicy": "Always"}],
+            "containers": [
+                {"name": "main", "ports": [{"name": "http", "containerPort": 80}],
+                 "lifecycle": {"preStop": {"httpGet": {"path": "/drain", "port": "http"}}}, "fieldOfTheFuture": {}},
+                {"name": "second", "ports": [{"containerPort": 81}], "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}},
+                {"name": "plain"}],
+            "ephemeralContainers": [{"name": "debugger"}],
+        },
+        "status": {"phase": "Running", "containerStatuses": [
+            {"name": "second", "containerID": "containerd://2", "restartCount": 0},
+            {"name": "main", "containerID": "containerd://1", "restartCount": 4},
+            {"name": "plain", "restartCount": 0}]},
+    })
+}
+
+/// Everything but the reads.
+fn decide(spec: Value, pod: Value, node_is_virtual: bool) -> Decision {
+    let admission = check(&FeatureGates::default(), request(spec))?;
+    let pod: PodFacts = serde_json::from_value(pod).unwrap();
+    assert!(!check_pod(&admission, &pod)?.is_empty());
+    admit(&admission, &pod, node_is_virtual)
+}
+
+fn denied(spec: Value, pod: Value) -> String {
+    let Denied { code, message } = decide(spec, pod, false).unwrap_err();
+    assert_eq!(code, 400, "{message}");
+    message
+}
+
+fn stored(spec: Value, pod: Value, node_is_virtual: bool) -> (Value, Vec<String>) {
+    let Admitted { patch, warnings } = decide(spec.clone(), pod, node_is_virtual).unwrap();
+    let mut object = request(spec).object;
+    json_patch::patch(&mut object, &patch).unwrap();
+    (object, warnings)
+}
+
+fn main_only() -> Value {
+    json!({"podName": "web-0", "containers": [{"name": "main"}]})
+}
+
+fn with(pointer: &str, key: &str, value: Value) -> Value {
+    let mut spec = json!({"podName": "web-0", "containers": [{"name": "main"}], "strategy": {}});
+    spec.pointer_mut(pointer).unwrap()[key] = value;
+    spec
+}
+
+fn pod_with(pointer: &str, key: &str, value: Value) -> Value {
+    let mut pod = pod();
+    pod.pointer_mut(pointer).unwrap()[key] = value;
+    pod
+}
+
+#[test]
+fn a_good_request_is_completed() {
+    let spec = json!({"podName": "web-0", "containers": [{"name": "main"}, {"name": "second"}]});
+    let (object, warnings) = stored(spec, pod(), false);
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(
+        object["metadata"],
+        json!({"name": "r1", "labels": {"mine": "1", "crr.apps.kruise.io/node-name": "node-a",
+            "crr.apps.kruise.io/pod-uid": "uid-1", "crr.apps.kruise.io/active": "true"}})
+    );
+    assert_eq!(
+        object["spec"],
+        json!({"podName": "web-0",
+            "containers": [
+                {"name": "main", "preStop": {"httpGet": {"path": "/drain", "port": "http"}},
+                 "ports": [{"name": "http", "containerPort": 80}],
+                 "statusContext": {"containerID": "containerd://1", "restartCount": 4}},
+                {"name": "second", "preStop": {"sleep": {"seconds": 5}},
+                 "statusContext": {"containerID": "containerd://2", "restartCount": 0}}],
+            "strategy": {"failurePolicy": "Fail", "terminationGracePeriodSeconds": 30}})
+    );
+    assert!(object.get("status").is_none() && object["metadata"].get("creationTimestamp").is_none());
+}
+
+#[test]
+fn what_the_user_chose_is_kept() {
+    let mut spec = main_only();
+    spec["strategy"] = json!({"failurePolicy": "Ignore", "terminationGracePeriodSeconds": 0, "fieldOfTheFuture": 1});
+    let (object, _) = stored(spec.clone(), pod(), false);
+    assert_eq!(object["spec"]["strategy"], spec["strategy"]);
+}
+
+#[test]
+fn nulls_count_as_absent() {
+    let mut spec = main_only();
+    spec["strategy"] = Value::Null;
+    spec["activeDeadlineSeconds"] = Value::Null;
+    spec["containers"][0] = json!({"name": "main", "preStop": null, "ports": [], "statusContext": null});
+    let (object, _) = stored(spec, pod(), false);
+    assert_eq!(object["spec"]["strategy"]["failurePolicy"], "Fail");
+    assert_eq!(object["spec"]["containers"][0]["statusContext"]["containerID"], "containerd://1");
+}
+
+#[test]
+fn requests_for_virtual_nodes_are_labelled() {
+    let (object, _) = stored(main_only(), pod(), true);
+    assert_eq!(object["metadata"]["labels"]["type"], "virtual-kubelet");
+    let (object, _) = stored(main_only(), pod(), false);
+    assert!(object["metadata"]["labels"].get("type").is_none());
+}
+
+#[test]
+fn a_forged_acquisition_time_is_left_out() {
+    let mut request = request(main_only());
+    request.object["metadata"]["annotations"] =
+        json!({"crr.apps.kruise.io/unready-acquired": "2020-01-01T00:00:00Z", "mine": "1"});
+    let mut object = request.object.clone();
+    let admission = check(&FeatureGates::default(), request).unwrap();
+    let Admitted { patch, warnings } = admit(&admission, &serde_json::from_value(pod()).unwrap(), false).unwrap();
+    json_patch::patch(&mut object, &patch).unwrap();
+    assert_eq!(object["metadata"]["annotations"], json!({"mine": "1"}));
+    assert_eq!(warnings.len(), 1);
+}
+
+#[test]
+fn the_namespace_of_the_review_fills_in() {
+    let admission = check(&FeatureGates::default(), request(main_only())).unwrap();
+    assert_eq!(admission.namespace, "team-a");
+}
+
+#[test]
+fn gate_off_refuses_before_decoding() {
+    let off = FeatureGates::parse(&["KruiseDaemon=false"], None).unwrap();
+    let Denied { code, message } = check(&off, request(json!("nonsense"))).unwrap_err();
+    assert_eq!(code, 403);
+    assert!(message.contains("KruiseDaemon"), "{message}");
+}
+
+/// One test per rejection: name, spec, Pod, and how the message begins.
+macro_rules! rejections {
+    ($($name:ident: $spec:expr, $pod:expr => $start:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let message = denied($spec, $pod);
+            assert!(message.starts_with($start), "{message}");
+        }
+    )*};
+}
+
+rejections! {
+    spec_missing: Value::Null, pod() => "spec: null is not allowed; want an object";
+    pod_name_empty: json!({"containers": [{"name": "main"}]}), pod() => "spec.podName must not be empty";
+    pod_name_no_text: with("", "podName", json!(5)), pod() => "spec.podName: 5 is not allowed; want text";
+    pod_name_impossible: with("", "podName", json!("../nodes/x")), pod() => "spec.podName: \"../nodes/x\" cannot be the name of a Pod";
+    pod_name_too_long: with("", "podName", json!("a".repeat(254))), pod() => "spec.podName: \"aaaa";
+    containers_empty: with("", "containers", json!([])), pod() => "spec.containers must not be empty";
+    containers_missing: json!({"podName": "web-0"}), pod() => "spec.containers must not be empty";
+    containers_no_list: with("", "containers", json!({"name": "main"})), pod() => "spec.containers: {\"name\":\"main\"} is not allowed; want a list";
+    too_many_containers: with("", "containers", (0..257).map(|i| json!({"name": format!("c{i}")})).collect()), pod()
+        => "spec.containers lists 257 containers; at most 256 are allowed";
+    container_no_object: with("", "containers", json!(["main"])), pod() => "spec.containers[0]: \"main\" is not allowed; want an object";
+    container_without_name: with("", "containers", json!([{}])), pod() => "spec.containers[0].name must not be empty";
+    duplicate_name: with("", "containers", json!([{"name": "main"}, {"name": "main"}])), pod()
+        => "spec.containers[1].name: \"main\" is listed twice";
+    pre_stop_set: with("/containers/0", "preStop", json!({})), pod() => "spec.containers[0].preStop is read-only";
+    ports_set: with("/containers/0", "ports", json!([{"containerPort": 1}])), pod() => "spec.containers[0].ports is read-only";
+    status_context_set: with("/containers/0", "statusContext", json!({"containerID": "x", "restartCount": 0})), pod()
+        => "spec.containers[0].statusContext is read-only";
+    deadline_below_3: with("", "activeDeadlineSeconds", json!(2)), pod() => "spec.activeDeadlineSeconds: 2 is not allowed; want 3 or more";
+    deadline_no_number: with("", "activeDeadlineSeconds", json!("9")), pod() => "spec.activeDeadlineSeconds: \"9\" is not allowed; want a whole number";
+    ttl_negative: with("", "ttlSecondsAfterFinished", json!(-1)), pod() => "spec.ttlSecondsAfterFinished: -1 is not allowed; want 0 or more";
+    ttl_beyond_32_bits: with("", "ttlSecondsAfterFinished", json!(2147483648_u32)), pod() => "spec.ttlSecondsAfterFinished: 2147483648 is not allowed; want a whole number up to 2147483647";
+    strategy_no_object: with("", "strategy", json!("Fail")), pod() => "spec.strategy: \"Fail\" is not allowed; want an object";
+    grace_negative: with("/strategy", "terminationGracePeriodSeconds", json!(-1)), pod()
+        => "spec.strategy.terminationGracePeriodSeconds: -1 is not allowed; want 0 or more";
+    unready_grace_negative: with("/strategy", "unreadyGracePeriodSeconds", json!(-5)), pod()
+        => "spec.strategy.unreadyGracePeriodSeconds: -5 is not allowed; want 0 or more";
+    min_started_negative: with("/strategy", "minStartedSeconds", json!(-1)), pod()
+        => "spec.strategy.minStartedSeconds: -1 is not allowed; want 0 or more";
+    min_started_fraction: with("/strategy", "minStartedSeconds", json!(1.5)), pod()
+        => "spec.strategy.minStartedSeconds: 1.5 is not allowed; want a whole number";
+    failure_policy_unknown: with("/strategy", "failurePolicy", json!("Retry")), pod()
+        => "spec.strategy.failurePolicy: \"Retry\" is not known; want Fail or Ignore";
+    ordered_no_boolean: with("/strategy", "orderedRecreate", json!("yes")), pod()
+        => "spec.strategy.orderedRecreate: \"yes\" is not allowed; want true or false";
+    pod_finished: main_only(), pod_with("/status", "phase", json!("Succeeded"))
+        => "spec.podName: Pod \"web-0\" has finished (phase Succeeded)";
+    pod_failed: main_only(), pod_with("/status", "phase", json!("Failed")) => "spec.podName: Pod \"web-0\" has finished (phase Failed)";
+    pod_deleting: main_only(), pod_with("/metadata", "deletionTimestamp", json!("2026-01-01T00:00:00Z"))
+        => "spec.podName: Pod \"web-0\" (phase Running) is being deleted";
+    pod_without_node: main_only(), pod_with("/spec", "nodeName", json!("")) => "spec.podName: Pod \"web-0\" (phase Running) is not bound to a Node yet";
+    unknown_container: with("", "containers", json!([{"name": "main"}, {"name": "nope"}])), pod()
+        => "spec.containers[1].name: \"nope\" is no container of Pod \"web-0\"; it has main, second, plain";
+    init_container: with("", "containers", json!([{"name": "init"}])), pod()
+        => "spec.containers[0].name: \"init\" is an init container of Pod \"web-0\", and a request cannot restart one";
+    native_sidecar: with("", "containers", json!([{"name": "mesh"}])), pod()
+        => "spec.containers[0].name: \"mesh\" is a native sidecar (an init container with restartPolicy Always)";
+    ephemeral_container: with("", "containers", json!([{"name": "debugger"}])), pod()
+        => "spec.containers[0].name: \"debugger\" is an ephemeral container";
+    container_not_started: with("", "containers", json!([{"name": "plain"}])), pod()
+        => "spec.containers[0].name: \"plain\" of Pod \"web-0\" (phase Running) is not started: its status has no containerID yet";
+    container_without_status: main_only(), pod_with("/status", "containerStatuses", json!([]))
+        => "spec.containers[0].name: \"main\" of Pod \"web-0\" (phase Running) is not started";
+    restart_policy_never_of_the_pod: main_only(), pod_with("/spec", "restartPolicy", json!("Never"))
+        => "spec.containers[0].name: \"main\" has restartPolicy Never (set on the Pod): stopped, it would not start again";
+    restart_policy_never_of_the_container: main_only(), pod_with("/spec/containers/0", "restartPolicy", json!("Never"))
+        => "spec.containers[0].name: \"main\" has restartPolicy Never (set on the container)";
+}
+
+fn warning(spec: Value, pod: Value) -> String {
+    let (_, warnings) = stored(spec, pod, false);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    warnings.into_iter().next().unwrap()
+}
+
+#[test]
+fn restart_policy_never_is_only_a_warning_with_force_rules_or_a_sidecar_terminator() {
+    let never = || pod_with("/spec", "restartPolicy", json!("Never"));
+    assert!(warning(with("/strategy", "forceRecreate", json!(true)), never()).contains("does not start again"));
+    let mut ended = never();
+    ended["status"]["phase"] = json!("Succeeded");
+    ended["status"]["conditions"] = json!([{"type": "SidecarTerminated", "status": "True"}]);
+    assert!(warning(main_only(), ended).contains("does not start again"));
+    let mut rules = never();
+    rules["spec"]["containers"][0]["restartPolicyRules"] =
+        json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [143]}}]);
+    assert!(warning(main_only(), rules).contains("restartPolicyRules"));
+}
+
+#[test]
+fn a_container_may_restart_although_its_pod_does_not() {
+    let mut pod = pod_with("/spec", "restartPolicy", json!("Never"));
+    pod["spec"]["containers"][0]["restartPolicy"] = json!("Always");
+    assert_eq!(stored(main_only(), pod, false).1, Vec::<String>::new());
+}
+
+#[test]
+fn on_failure_is_warned_about() {
+    let pod = pod_with("/spec", "restartPolicy", json!("OnFailure"));
+    assert!(warning(main_only(), pod).contains("exits with code 0"));
+}
+
+#[test]
+fn unready_grace_without_the_readiness_gate_is_warned_about() {
+    let spec = || with("/strategy", "unreadyGracePeriodSeconds", json!(0));
+    assert!(warning(spec(), pod_with("/spec", "readinessGates", json!([]))).contains("KruisePodReady"));
+    assert_eq!(stored(spec(), pod(), false).1, Vec::<String>::new());
+}
+
+#[test]
+fn a_deadline_that_cannot_be_met_is_warned_about() {
+    let mut spec = with("", "activeDeadlineSeconds", json!(45));
+    spec["strategy"] = json!({"minStartedSeconds": 10, "unreadyGracePeriodSeconds": 5});
+    assert!(warning(spec.clone(), pod()).contains("45 is not more than"));
+    spec["activeDeadlineSeconds"] = json!(46);
+    assert_eq!(stored(spec.clone(), pod(), false).1, Vec::<String>::new());
+    spec["strategy"]["unreadyGracePeriodSeconds"] = json!(i64::MAX);
+    assert_eq!(stored(spec, pod(), false).1.len(), 1);
+}
+
+proptest::proptest! {
+    /// Whatever is sent, there is an answer.
+    #[test]
+    fn no_json_makes_it_panic(text in "[\\[\\]{}:,\"a-z0-9 .-]{0,60}") {
+        let spec = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        let _ = check(&FeatureGates::default(), request(spec));
+    }
+}

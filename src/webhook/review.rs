@@ -1,0 +1,245 @@
+//! AdmissionReview on the wire.
+//!
+//! v1 and v1beta1 differ only in their name, so both are read into one [`Request`] and answered in kind. Objects stay
+//! raw JSON: what a handler does not know passes through, and an answer holds only the difference it means.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The call of the API server.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Request {
+    /// Repeated in the answer.
+    pub uid: String,
+    /// CREATE, UPDATE, DELETE or CONNECT.
+    pub operation: String,
+    /// The resource as the caller addressed it.
+    pub resource: Resource,
+    /// For example `status`; empty for the object itself.
+    pub sub_resource: String,
+    /// Namespace of the request; objects may lack their own.
+    pub namespace: String,
+    /// Name of the object, empty if it is still to be generated.
+    pub name: String,
+    /// The object as it is to be stored.
+    pub object: Value,
+}
+
+/// A resource in a [`Request`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Resource {
+    /// API group; empty for core.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Plural name.
+    pub resource: String,
+}
+
+/// A review that was read: the request, and the version to answer in.
+#[derive(Clone, Debug)]
+pub struct Review {
+    api_version: String,
+    /// The request.
+    pub request: Request,
+}
+
+/// Why a body is no review.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// Not JSON of the expected shape.
+    #[error("the body is no AdmissionReview: {0}")]
+    Undecodable(#[from] serde_json::Error),
+    /// Some other object.
+    #[error(
+        "the body is {kind:?} of {api_version:?}; want AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1"
+    )]
+    OtherKind {
+        /// Its `apiVersion`.
+        api_version: String,
+        /// Its `kind`.
+        kind: String,
+    },
+    /// A review without a request.
+    #[error("the AdmissionReview has no request")]
+    NoRequest,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// HTTP code that the user sees.
+    pub code: u16,
+    /// What is wrong: field, value, and what is allowed.
+    pub message: String,
+}
+
+impl Denied {
+    /// The request is wrong.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: 400, message: message.into() }
+    }
+    /// The request is refused by policy.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self { code: 403, message: message.into() }
+    }
+    /// We could not decide.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self { code: 500, message: message.into() }
+    }
+}
+
+/// Consent, perhaps with changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Admitted {
+    /// Changes to the object; empty for none.
+    pub patch: json_patch::Patch,
+    /// Shown to the user by kubectl.
+    pub warnings: Vec<String>,
+}
+
+impl Admitted {
+    /// Consent without changes.
+    pub fn unchanged() -> Self {
+        Self::default()
+    }
+    /// Consent with the changes that lead from one document to the other.
+    pub fn changed(from: &Value, to: &Value) -> Self {
+        Self { patch: json_patch::diff(from, to), warnings: Vec::new() }
+    }
+}
+
+/// What a handler decided.
+pub type Decision = Result<Admitted, Denied>;
+
+impl Review {
+    /// Reads the body of a call.
+    ///
+    /// # Errors
+    /// The body is no AdmissionReview of a known version with a request.
+    pub fn decode(body: &[u8]) -> Result<Self, ReviewError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            #[serde(default)]
+            api_version: String,
+            #[serde(default)]
+            kind: String,
+            #[serde(default)]
+            request: Option<Request>,
+        }
+        let Wire { api_version, kind, request } = serde_json::from_slice(body)?;
+        let known = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"].contains(&api_version.as_str());
+        if !known || kind != "AdmissionReview" {
+            return Err(ReviewError::OtherKind { api_version, kind });
+        }
+        Ok(Self { api_version, request: request.ok_or(ReviewError::NoRequest)? })
+    }
+
+    /// The answer, in the version of the question.
+    pub fn answer(&self, decision: &Decision) -> Value {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Response<'a> {
+            uid: &'a str,
+            allowed: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            patch_type: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            patch: Option<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            status: Option<Value>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            warnings: &'a [String],
+        }
+        let uid = self.request.uid.as_str();
+        let response = match decision {
+            Ok(Admitted { patch, warnings }) => {
+                // Serializing a patch cannot fail: it holds nothing but JSON.
+                let patch = (!patch.0.is_empty()).then(|| {
+                    base64::Engine::encode(&base64::engine::general_purpose::STANDARD, json!(patch).to_string())
+                });
+                let patch_type = patch.is_some().then_some("JSONPatch");
+                Response { uid, allowed: true, patch_type, patch, status: None, warnings }
+            }
+            Err(Denied { code, message }) => Response {
+                uid,
+                allowed: false,
+                patch_type: None,
+                patch: None,
+                status: Some(json!({ "code": code, "message": message, "reason": reason(*code) })),
+                warnings: &[],
+            },
+        };
+        json!({ "apiVersion": self.api_version, "kind": "AdmissionReview", "response": response })
+    }
+}
+
+/// The machine-readable reason that belongs to a code.
+fn reason(code: u16) -> &'static str {
+    match code {
+        400 => "BadRequest",
+        403 => "Forbidden",
+        _ => "InternalError",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn review(version: &str) -> Review {
+        let body = json!({"apiVersion": version, "kind": "AdmissionReview",
+            "request": {"uid": "u", "operation": "CREATE", "object": {"a": 1}, "newField": true}});
+        Review::decode(body.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn both_versions_are_answered_in_kind() {
+        for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
+            let answer = review(version).answer(&Ok(Admitted::unchanged()));
+            assert_eq!(
+                answer,
+                json!({"apiVersion": version, "kind": "AdmissionReview", "response": {"uid": "u", "allowed": true}})
+            );
+        }
+    }
+
+    #[test]
+    fn a_change_is_a_minimal_json_patch() {
+        let review = review("admission.k8s.io/v1");
+        let answer = review.answer(&Ok(Admitted::changed(&review.request.object, &json!({"a": 1, "b": {"c": 2}}))));
+        let patch = answer["response"]["patch"].as_str().unwrap();
+        let patch = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap();
+        let patch: Value = serde_json::from_slice(&patch).unwrap();
+        assert_eq!(patch, json!([{"op": "add", "path": "/b", "value": {"c": 2}}]));
+        assert_eq!(answer["response"]["patchType"], "JSONPatch");
+    }
+
+    #[test]
+    fn a_refusal_carries_code_and_message() {
+        let answer = review("admission.k8s.io/v1").answer(&Err(Denied::bad_request("no")));
+        assert_eq!(
+            answer["response"],
+            json!({"uid": "u", "allowed": false, "status": {"code": 400, "message": "no", "reason": "BadRequest"}})
+        );
+    }
+
+    #[test]
+    fn what_is_no_review_is_refused() {
+        for (body, message) in [
+            ("{", "the body is no AdmissionReview: EOF"),
+            (r#"{"apiVersion":"v1","kind":"Pod"}"#, "the body is \"Pod\" of \"v1\"; want AdmissionReview"),
+            (
+                r#"{"apiVersion":"admission.k8s.io/v2","kind":"AdmissionReview","request":{}}"#,
+                "the body is \"AdmissionReview\" of \"admission.k8s.io/v2\"",
+            ),
+            (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "the AdmissionReview has no request"),
+        ] {
+            let error = Review::decode(body.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+}
