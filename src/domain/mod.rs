@@ -1,3 +1,4 @@
 //! PURE rules that more than one role needs. No clock, no client, no `.await`: `now` is an argument.
 
+pub mod readiness;
 pub mod recreate;

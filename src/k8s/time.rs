@@ -22,3 +22,8 @@ impl Now {
         Duration::try_from(self.wall.duration_since(earlier)).unwrap_or_default()
     }
 }
+
+/// A time as Kubernetes writes it: UTC, whole seconds.
+pub fn rfc3339(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}

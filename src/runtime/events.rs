@@ -1,185 +1,181 @@
-//! Kubernetes Events, written in the background.
-//!
-//! Publishing never waits: a full queue drops the event and counts it. An event is a courtesy; losing one must not
-//! hold up a restart, and a flood of them must not load the API server.
+//! Events (core/v1) for people. Sending never holds anybody up: a full queue drops and counts.
 
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use k8s_openapi::{
-    api::core::v1::{Event as CoreEvent, EventSource, ObjectReference},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
 };
-use kube::{Api, Client, api::PostParams};
-use tokio::{sync::mpsc, time::Instant};
+use kube::{Api, Client, Resource, api::PostParams};
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::mpsc;
 
 use super::clock;
+use crate::k8s::time::Now;
 
-/// Events that may wait for the API server.
-const QUEUE: usize = 1024;
-/// The API server refuses longer messages.
-const MAX_MESSAGE: usize = 1024;
-/// Longest name of an object.
-const MAX_NAME: usize = 253;
-/// An object may cause so many events at once ...
-const BURST: f64 = 25.0;
-/// ... and so many a second from then on.
-const PER_SECOND: f64 = 1.0;
-/// Objects that were quiet for this long are forgotten.
-const FORGET_AFTER: Duration = Duration::from_secs(120);
+/// Events waiting to be sent.
+const QUEUE: usize = 512;
+/// Events that one object may have at once, and per second after that.
+const BURST: f64 = 8.0;
+const PER_SECOND: f64 = 2.0;
+/// Longest message the API server takes.
+const MESSAGE_MAX: usize = 1024;
+/// Longest object name.
+const NAME_MAX: usize = 253;
 
-/// One event.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Event {
-    /// What it is about.
-    pub regarding: ObjectReference,
-    /// `Normal` or `Warning`.
-    pub type_: &'static str,
-    /// A CamelCase reason from a fixed set.
-    pub reason: &'static str,
-    /// A sentence.
-    pub message: String,
-}
-
-impl Event {
-    /// Something went as it should.
-    pub fn normal(regarding: ObjectReference, reason: &'static str, message: String) -> Self {
-        Self { regarding, type_: "Normal", reason, message }
-    }
-    /// Something that somebody should look at.
-    pub fn warning(regarding: ObjectReference, reason: &'static str, message: String) -> Self {
-        Self { regarding, type_: "Warning", reason, message }
-    }
-}
-
-/// Publishes events of one component. Cheap to clone.
+/// Sends events. Cheap to clone.
 #[derive(Clone)]
-pub struct Recorder {
+pub struct Recorder(Arc<Inner>);
+
+struct Inner {
     queue: mpsc::Sender<Event>,
-    dropped: Arc<AtomicU64>,
+    source: EventSource,
+    limits: Mutex<Limits>,
+    dropped: Counter,
+    sequence: AtomicU64,
+}
+
+/// What an event is about.
+pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    ObjectReference {
+        // The object's own version, so that a later reader can tell what it was.
+        resource_version: object.meta().resource_version.clone(),
+        ..object.object_ref(&())
+    }
 }
 
 impl Recorder {
-    /// A recorder, and the task that writes what it publishes; the task ends when the last recorder is dropped.
-    ///
-    /// `component` and `host` become the event's source.
-    pub fn new(client: Client, component: &str, host: Option<String>) -> (Self, impl Future<Output = ()> + use<>) {
-        let (queue, events) = mpsc::channel(QUEUE);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let source = EventSource { component: Some(component.to_owned()), host };
-        let task = write_all(client, source, events, dropped.clone());
-        (Self { queue, dropped }, task)
+    /// A recorder whose events name `component` (and `host`, if not empty) as their source, and the task that sends
+    /// them.
+    pub fn new(
+        client: Client,
+        component: &str,
+        host: &str,
+        dropped: Counter,
+    ) -> (Self, impl Future<Output = ()> + use<>) {
+        let (recorder, queue) = Self::with_queue(component, host, dropped);
+        (recorder, send(client, queue))
     }
 
-    /// A recorder for tests, and what it publishes.
-    #[cfg(test)]
-    pub fn test() -> (Self, mpsc::Receiver<Event>) {
-        let (queue, events) = mpsc::channel(QUEUE);
-        (Self { queue, dropped: Arc::default() }, events)
+    fn with_queue(component: &str, host: &str, dropped: Counter) -> (Self, mpsc::Receiver<Event>) {
+        let (queue, receiver) = mpsc::channel(QUEUE);
+        let source =
+            EventSource { component: Some(component.to_owned()), host: (!host.is_empty()).then(|| host.to_owned()) };
+        let limits = Mutex::new(Limits::default());
+        (Self(Arc::new(Inner { queue, source, limits, dropped, sequence: AtomicU64::new(0) })), receiver)
     }
 
-    /// Publishes an event, now or never.
-    pub fn publish(&self, event: Event) {
-        if self.queue.try_send(event).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Tells something that goes as it should.
+    pub fn normal(&self, about: &ObjectReference, reason: &str, message: &str) {
+        self.record("Normal", about, reason, message);
     }
 
-    /// How many events were dropped or could not be written since the start.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+    /// Tells something that somebody should look at.
+    pub fn warning(&self, about: &ObjectReference, reason: &str, message: &str) {
+        self.record("Warning", about, reason, message);
     }
-}
 
-async fn write_all(client: Client, source: EventSource, mut events: mpsc::Receiver<Event>, dropped: Arc<AtomicU64>) {
-    let mut buckets = Buckets::default();
-    let mut sequence = 0_u64;
-    while let Some(event) = events.recv().await {
-        let uid = event.regarding.uid.clone().unwrap_or_default();
-        if !buckets.admit(&uid, Instant::now()) {
-            dropped.fetch_add(1, Ordering::Relaxed);
-            continue;
-        }
-        sequence += 1;
-        let now = clock::now().wall;
-        let nanosecond = u64::try_from(now.as_nanosecond()).unwrap_or_default();
-        let object = core_event(&event, &source, Time(now), nanosecond.wrapping_add(sequence));
-        let namespace = object.metadata.namespace.clone().unwrap_or_default();
-        let api: Api<CoreEvent> = Api::namespaced(client.clone(), &namespace);
-        if let Err(error) = api.create(&PostParams::default(), &object).await {
-            // Expected for an object whose namespace is being deleted.
-            tracing::debug!(%error, reason = event.reason, "event not written");
-            dropped.fetch_add(1, Ordering::Relaxed);
+    fn record(&self, type_: &str, about: &ObjectReference, reason: &str, message: &str) {
+        let inner = &self.0;
+        let now = clock::now();
+        let object = about.uid.as_deref().or(about.name.as_deref()).unwrap_or_default();
+        let allowed = inner.limits.lock().unwrap_or_else(PoisonError::into_inner).allow(object, now);
+        let event = || {
+            let unique = now.wall.as_nanosecond() as u64 ^ inner.sequence.fetch_add(1, Ordering::Relaxed) << 48;
+            event(&inner.source, type_, about, reason, message, now, unique)
+        };
+        if !allowed || inner.queue.try_send(event()).is_err() {
+            inner.dropped.inc();
+            tracing::debug!(reason, message, name = about.name, "event dropped");
         }
     }
 }
 
-/// The API object. `unique` makes its name one that no other event has.
-fn core_event(event: &Event, source: &EventSource, now: Time, unique: u64) -> CoreEvent {
-    // Cluster-scoped objects have their events in `default`, as in Kubernetes itself.
-    let namespace = event.regarding.namespace.clone().unwrap_or_else(|| "default".into());
-    CoreEvent {
+fn event(
+    source: &EventSource,
+    type_: &str,
+    about: &ObjectReference,
+    reason: &str,
+    message: &str,
+    now: Now,
+    unique: u64,
+) -> Event {
+    let name = event_name(about.name.as_deref().unwrap_or("unknown"), unique);
+    Event {
         metadata: ObjectMeta {
-            name: Some(event_name(event.regarding.name.as_deref().unwrap_or_default(), unique)),
-            namespace: Some(namespace),
+            name: Some(name),
+            namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".into())),
             ..ObjectMeta::default()
         },
-        involved_object: event.regarding.clone(),
-        type_: Some(event.type_.into()),
-        reason: Some(event.reason.into()),
-        message: Some(cut(&event.message, MAX_MESSAGE).to_owned()),
+        involved_object: about.clone(),
+        type_: Some(type_.to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(cut(message, MESSAGE_MAX).to_owned()),
         source: Some(source.clone()),
         reporting_component: source.component.clone(),
         reporting_instance: source.host.clone(),
-        first_timestamp: Some(now.clone()),
-        last_timestamp: Some(now),
         count: Some(1),
-        ..CoreEvent::default()
+        first_timestamp: Some(Time(now.wall)),
+        last_timestamp: Some(Time(now.wall)),
+        event_time: None::<MicroTime>,
+        ..Event::default()
     }
 }
 
+/// `<object>.<hex>`: unique, a valid name, and recognisable.
 fn event_name(object: &str, unique: u64) -> String {
     let suffix = format!(".{unique:016x}");
-    let stem = cut(object, MAX_NAME - suffix.len()).trim_end_matches(['.', '-']);
-    format!("{stem}{suffix}")
+    let kept = cut(object, NAME_MAX - suffix.len());
+    // What is cut must not end in a dot or a dash: a part of a DNS name cannot.
+    format!("{}{suffix}", kept.trim_end_matches(['.', '-']))
 }
 
-/// The longest prefix of at most `most` bytes.
-fn cut(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+fn cut(text: &str, max: usize) -> &str {
+    if text.len() <= max {
+        return text;
     }
+    let end = (0..=max).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
     &text[..end]
 }
 
-/// A token bucket per object, so that one object in trouble cannot crowd out the others.
+/// A token bucket for each object that had events lately.
 #[derive(Default)]
-struct Buckets {
-    by_uid: HashMap<String, (f64, Instant)>,
-    swept: Option<Instant>,
-}
+struct Limits(HashMap<String, (f64, Duration)>);
 
-impl Buckets {
-    fn admit(&mut self, uid: &str, now: Instant) -> bool {
-        if self.swept.is_none_or(|swept| now - swept > FORGET_AFTER) {
-            self.by_uid.retain(|_, (_, seen)| now - *seen < FORGET_AFTER);
-            self.swept = Some(now);
+impl Limits {
+    fn allow(&mut self, object: &str, now: Now) -> bool {
+        let refilled = |tokens: f64, since: Duration| {
+            (tokens + now.mono.saturating_sub(since).as_secs_f64() * PER_SECOND).min(BURST)
+        };
+        if self.0.len() >= 1024 {
+            self.0.retain(|_, (tokens, since)| refilled(*tokens, *since) < BURST);
         }
-        let (tokens, seen) = self.by_uid.entry(uid.to_owned()).or_insert((BURST, now));
-        *tokens = (*tokens + (now - *seen).as_secs_f64() * PER_SECOND).min(BURST);
-        *seen = now;
-        let admitted = *tokens >= 1.0;
-        if admitted {
+        let (tokens, since) = self.0.entry(object.to_owned()).or_insert((BURST, now.mono));
+        *tokens = refilled(*tokens, *since);
+        *since = now.mono;
+        let allowed = *tokens >= 1.0;
+        if allowed {
             *tokens -= 1.0;
         }
-        admitted
+        allowed
+    }
+}
+
+async fn send(client: Client, mut queue: mpsc::Receiver<Event>) {
+    while let Some(event) = queue.recv().await {
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
+            // An event for a namespace that is going away, or an API server that is: nobody waits for this one.
+            tracing::warn!(%error, reason = event.reason, name = event.involved_object.name, "event not sent");
+        }
     }
 }
 
@@ -187,38 +183,61 @@ impl Buckets {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_event_of_a_name_at_253_characters_has_a_valid_name() {
-        let name = event_name(&"a".repeat(253), 1);
-        assert_eq!(name.len(), 253);
-        assert!(name.ends_with(".0000000000000001"));
-        assert_eq!(event_name("web", 10), "web.000000000000000a");
+    fn at(millis: u64) -> Now {
+        Now { wall: "2026-01-01T00:00:00Z".parse().unwrap(), mono: Duration::from_millis(millis) }
     }
-
-    #[test]
-    fn long_messages_are_cut_between_characters() {
-        assert_eq!(cut("aé", 2), "a");
-        assert_eq!(cut("abc", 5), "abc");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_object_cannot_flood_the_api_server() {
-        let mut buckets = Buckets::default();
-        let start = Instant::now();
-        assert_eq!((0..100).filter(|_| buckets.admit("a", start)).count(), 25);
-        assert!(buckets.admit("b", start));
-        assert!(buckets.admit("a", start + Duration::from_secs(1)));
-        assert!(!buckets.admit("a", start + Duration::from_secs(1)));
-        buckets.admit("c", start + FORGET_AFTER * 3);
-        assert_eq!(buckets.by_uid.len(), 1);
-    }
-
-    #[test]
-    fn a_full_queue_drops_and_counts() {
-        let (recorder, _events) = Recorder::test();
-        for _ in 0..QUEUE + 3 {
-            recorder.publish(Event::normal(ObjectReference::default(), "Test", String::new()));
+    fn about(name: &str) -> ObjectReference {
+        ObjectReference {
+            name: Some(name.into()),
+            namespace: Some("ns".into()),
+            uid: Some("u".into()),
+            field_path: Some("spec.containers{main}".into()),
+            ..ObjectReference::default()
         }
-        assert_eq!(recorder.dropped(), 3);
+    }
+
+    #[test]
+    fn names_stay_valid_whatever_the_object_is_called() {
+        assert_eq!(event_name("web-0", 0xab), "web-0.00000000000000ab");
+        let long = format!("{}-.{}", "a".repeat(234), "b".repeat(17));
+        let name = event_name(&long, 1);
+        assert_eq!(name, format!("{}.0000000000000001", "a".repeat(234)));
+        assert_eq!(event_name(&"a".repeat(253), 1).len(), 253);
+    }
+
+    #[test]
+    fn one_object_never_floods() {
+        let mut limits = Limits::default();
+        assert_eq!((0..100).filter(|_| limits.allow("u", at(1000))).count(), 8);
+        assert!(limits.allow("other", at(1000)));
+        assert_eq!((0..100).filter(|_| limits.allow("u", at(3000))).count(), 4);
+        for i in 0..3000 {
+            limits.allow(&i.to_string(), at(10_000 + i * 1000));
+        }
+        assert!(limits.0.len() <= 1024, "objects that are quiet are forgotten");
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_drops_and_counts() {
+        let dropped = Counter::default();
+        let (recorder, mut queue) = Recorder::with_queue("kruise-manager", "n1", dropped.clone());
+        for i in 0..QUEUE + 5 {
+            let mut about = about("p");
+            about.uid = Some(i.to_string());
+            recorder.normal(&about, "Killing", "Stopping container main");
+        }
+        assert_eq!(dropped.get(), 5);
+        let event = queue.recv().await.unwrap();
+        assert_eq!(event.source.unwrap().host.as_deref(), Some("n1"));
+        assert_eq!(event.involved_object.field_path.as_deref(), Some("spec.containers{main}"));
+        assert_eq!(event.metadata.namespace.as_deref(), Some("ns"));
+        assert_ne!(event.metadata.name, queue.recv().await.unwrap().metadata.name);
+    }
+
+    #[test]
+    fn a_long_message_is_cut_at_a_character() {
+        let message = "ü".repeat(1000);
+        let made = event(&EventSource::default(), "Normal", &about("p"), "R", &message, at(1), 1);
+        assert_eq!(made.message.unwrap().len(), 1024);
     }
 }

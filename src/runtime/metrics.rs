@@ -1,94 +1,156 @@
-//! What is measured. Labels are bounded: never a name of an object.
+//! Metrics in the OpenMetrics text form. Labels are bounded: never names of objects.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    fmt,
+    sync::{PoisonError, RwLock},
 };
 
 use prometheus_client::{
-    encoding::text,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
+    metrics::{
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::{Metric, Registry, Unit},
 };
 
-type Labels<const N: usize> = [(&'static str, String); N];
+/// The content type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-const SECONDS: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 30.0, 120.0];
+/// Labels of the reconcile counter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReconcileLabels {
+    /// Name of the controller.
+    pub controller: &'static str,
+    /// `success`, `requeue_after` or `error`.
+    pub result: &'static str,
+}
 
-/// All metrics of a process. Cheap to clone.
-#[derive(Clone)]
+/// Labels of the counter of ended requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ResultLabels {
+    /// `succeeded` or `failed`.
+    pub result: &'static str,
+}
+
+/// The metrics of this process. Those that several parties touch are fields; others are registered by who keeps them.
 pub struct Metrics {
-    registry: Arc<Mutex<Registry>>,
-    is_leader: Gauge,
-    reconciles: Family<Labels<2>, Counter>,
-    requests_completed: Family<Labels<1>, Counter>,
-    stop_seconds: Histogram,
-    restart_seconds: Histogram,
+    registry: RwLock<Registry>,
+    /// 1 while this process is the leader.
+    pub is_leader: Gauge,
+    /// Reconciles by controller and result.
+    pub reconciles: Family<ReconcileLabels, Counter>,
+    /// Requests seen to end, by result.
+    pub requests_completed: Family<ResultLabels, Counter>,
+    /// Events that were not sent, because there were too many.
+    pub events_dropped: Counter,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
-        let is_leader = Gauge::default();
-        registry.register("kruise_manager_is_leader", "1 while this process runs the controllers", is_leader.clone());
-        let reconciles = Family::default();
-        registry.register("controller_runtime_reconcile", "Reconciles by controller and result", reconciles.clone());
-        let requests_completed = Family::default();
-        registry.register(
-            "kruise_containerrecreaterequests_completed",
-            "ContainerRecreateRequests that ended, by result",
-            requests_completed.clone(),
+        registry.register_collector(Box::new(Process));
+        let metrics = Self {
+            registry: RwLock::new(registry),
+            is_leader: Gauge::default(),
+            reconciles: Family::default(),
+            requests_completed: Family::default(),
+            events_dropped: Counter::default(),
+        };
+        metrics.register(
+            "kruise_events_dropped",
+            "Events not sent because there were too many",
+            &metrics.events_dropped,
         );
-        let stop_seconds = Histogram::new(SECONDS);
-        registry.register(
-            "kruise_container_stop_seconds",
-            "Time from the start of preStop to the end of the container",
-            stop_seconds.clone(),
-        );
-        let restart_seconds = Histogram::new(SECONDS);
-        registry.register(
-            "kruise_container_restart_seconds",
-            "Time from the end of the old instance to the new one being ready",
-            restart_seconds.clone(),
-        );
-        let registry = Arc::new(Mutex::new(registry));
-        Self { registry, is_leader, reconciles, requests_completed, stop_seconds, restart_seconds }
+        metrics
     }
 }
 
 impl Metrics {
-    /// Adds a metric that one role alone has.
-    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
-        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Registers what only the manager has.
+    pub fn for_manager(&self) {
+        self.register("kruise_manager_is_leader", "1 while this process is the leader", &self.is_leader);
+        self.register("controller_runtime_reconcile", "Reconciles by controller and result", &self.reconciles);
+        self.register(
+            "kruise_container_recreate_requests_completed",
+            "ContainerRecreateRequests seen to end, by result",
+            &self.requests_completed,
+        );
     }
-    /// Whether this process leads.
-    pub fn leader(&self, leads: bool) {
-        self.is_leader.set(i64::from(leads));
+
+    /// Adds a metric. A counter's name gets the suffix `_total` by itself.
+    pub fn register(&self, name: &str, help: &str, metric: &(impl Metric + Clone)) {
+        self.registry.write().unwrap_or_else(PoisonError::into_inner).register(name, help, metric.clone());
     }
-    /// A reconcile ended. `result` is `success`, `requeue_after` or `error`.
-    pub fn reconciled(&self, controller: &'static str, result: &'static str) {
-        self.reconciles.get_or_create(&[("controller", controller.into()), ("result", result.into())]).inc();
+
+    /// Adds a histogram of seconds; its name gets the suffix `_seconds`.
+    pub fn register_seconds(&self, name: &str, help: &str, histogram: &Histogram) {
+        let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
     }
-    /// A request ended. `result` is `succeeded` or `failed`.
-    pub fn request_completed(&self, result: &'static str) {
-        self.requests_completed.get_or_create(&[("result", result.into())]).inc();
-    }
-    /// A container was stopped.
-    pub fn container_stop_seconds(&self, took: Duration) {
-        self.stop_seconds.observe(took.as_secs_f64());
-    }
-    /// A container came back.
-    pub fn container_restart_seconds(&self, took: Duration) {
-        self.restart_seconds.observe(took.as_secs_f64());
-    }
-    /// The text that Prometheus scrapes.
-    pub fn render(&self) -> String {
+
+    /// The text that a scrape gets.
+    ///
+    /// # Errors
+    /// If a metric cannot be written as text.
+    pub fn render(&self) -> Result<String, fmt::Error> {
         let mut out = String::new();
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        // Writing to a String cannot fail.
-        let _ = text::encode(&mut out, &registry);
-        out
+        text::encode(&mut out, &self.registry.read().unwrap_or_else(PoisonError::into_inner))?;
+        Ok(out)
     }
+}
+
+/// A histogram for durations from 5 ms to 80 s.
+pub fn seconds_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.005, 2.0, 15))
+}
+
+/// Memory and processor time of this process, read when scraped.
+#[derive(Debug)]
+struct Process;
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        if let Some(bytes) = read("/proc/self/status").as_deref().and_then(resident_bytes) {
+            let gauge = ConstGauge::new(bytes);
+            let name = "process_resident_memory";
+            gauge.encode(encoder.encode_descriptor(
+                name,
+                "Resident memory",
+                Some(&Unit::Bytes),
+                gauge.metric_type(),
+            )?)?;
+        }
+        if let Some(seconds) = read("/proc/self/stat").as_deref().and_then(cpu_seconds) {
+            let counter = ConstCounter::new(seconds);
+            let kind = counter.metric_type();
+            let help = "Processor time, user and system";
+            counter.encode(encoder.encode_descriptor("process_cpu", help, Some(&Unit::Seconds), kind)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+fn resident_bytes(status: &str) -> Option<i64> {
+    let kib: i64 =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// utime and stime are counted in hundredths of a second: Linux fixed what it shows to user space at 100 Hz.
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    let after_name = &stat[stat.rfind(')')? + 1..];
+    let mut fields = after_name.split_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system) / 100.0)
 }
 
 #[cfg(test)]
@@ -98,10 +160,31 @@ mod tests {
     #[test]
     fn names_are_those_that_dashboards_know() {
         let metrics = Metrics::default();
-        metrics.leader(true);
-        metrics.reconciled("crr", "success");
-        let text = metrics.render();
-        assert!(text.contains("kruise_manager_is_leader 1"), "{text}");
-        assert!(text.contains("controller_runtime_reconcile_total{controller=\"crr\",result=\"success\"} 1"), "{text}");
+        metrics.for_manager();
+        metrics.is_leader.set(1);
+        let labels = ReconcileLabels { controller: "pod-readiness-controller", result: "success" };
+        metrics.reconciles.get_or_create(&labels).inc();
+        let stop = seconds_histogram();
+        metrics.register_seconds("kruise_container_stop_duration", "Stops", &stop);
+        stop.observe(0.02);
+        let text = metrics.render().unwrap();
+        for line in [
+            "kruise_manager_is_leader 1",
+            "controller_runtime_reconcile_total{controller=\"pod-readiness-controller\",result=\"success\"} 1",
+            "kruise_events_dropped_total 0",
+            "kruise_container_stop_duration_seconds_count 1",
+            "process_resident_memory_bytes ",
+            "process_cpu_seconds_total ",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn proc_files_are_read_by_field() {
+        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t    9000 kB\n"), Some(9_216_000));
+        let stat = "7 (a b) c) S 1 7 7 0 -1 4194304 100 0 0 0 150 50 0 0 20 0 1 0 1 1 1";
+        assert_eq!(cpu_seconds(stat), Some(2.0));
+        assert_eq!((resident_bytes(""), cpu_seconds("x")), (None, None));
     }
 }

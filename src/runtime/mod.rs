@@ -7,4 +7,7 @@ pub mod clock;
 pub mod events;
 pub mod metrics;
 pub mod queue;
+pub mod serve;
+pub mod shutdown;
+pub mod telemetry;
 pub mod watches;

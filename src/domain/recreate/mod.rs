@@ -18,6 +18,7 @@
 //! ```
 //!
 //! - [`node`] decides for the daemon: whose turn it is, what to stop, when a container has been recreated.
+//! - [`manager`] decides for the manager: NotReady keys, what ends a request from outside, cleaning up.
 //!
 //! Invariants, each with a test: a finished request never moves; a container that ended never moves; a stop is
 //! recorded before it is done and hits only the instance that was recorded; a hook is started at most once; an
@@ -26,6 +27,7 @@
 
 use crate::api::crr::{ContainerRecreateRequest, ContainerRecreateState, Phase};
 
+pub mod manager;
 pub mod node;
 
 /// `status.message` of a request whose Pod is gone.

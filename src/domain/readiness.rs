@@ -1,0 +1,333 @@
+//! KruisePodReady: several parties may hold a Pod NotReady, each under its own key.
+//!
+//! The condition's message is data: a sorted JSON array of keys. The condition is False exactly while the array is not
+//! empty. Patches are computed from the Pod's raw JSON and name only the conditions they mean, so nothing else of the
+//! status is touched; `metadata.resourceVersion` in the patch makes the API server refuse it if the Pod has changed.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    api::labels::CONDITION_KRUISE_POD_READY,
+    k8s::{
+        pod::PodView,
+        time::{Now, rfc3339},
+    },
+};
+
+/// Somebody's wish that a Pod be NotReady.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotReadyKey {
+    /// The party.
+    pub user_agent: String,
+    /// What it distinguishes its wishes by.
+    pub key: String,
+}
+
+impl NotReadyKey {
+    /// The key of a ContainerRecreateRequest.
+    pub fn of_request(namespace: &str, name: &str) -> Self {
+        Self { user_agent: "ContainerRecreateRequest".into(), key: format!("{namespace}/{name}") }
+    }
+}
+
+/// The keys in a condition's message, sorted. A message that cannot be read holds none.
+pub fn keys(message: &str) -> Vec<NotReadyKey> {
+    let mut keys: Vec<NotReadyKey> = serde_json::from_str(message).unwrap_or_default();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+/// The patch of `pods/status` that makes the Pod NotReady under `key`; None if it is so already or the Pod lacks the gate.
+///
+/// The Ready condition is turned False in the same write: endpoints follow at once instead of when kubelet notices.
+pub fn add_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Value> {
+    let condition = condition_of_gated(pod)?;
+    let mut keys = condition.map(|c| keys(text(c, "message"))).unwrap_or_default();
+    if keys.contains(key) && condition.is_some_and(|c| text(c, "status") == "False") {
+        return None;
+    }
+    if !keys.contains(key) {
+        keys.push(key.clone());
+        keys.sort();
+    }
+    let mut patched = vec![written(condition, &keys, now.wall)];
+    patched.extend(ready_now_false(pod, now.wall));
+    Some(patch(pod, patched))
+}
+
+/// The patch that drops `key`; None if it is not there. kubelet makes the Pod Ready again once the last key is gone.
+pub fn remove_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Value> {
+    let condition = condition_of_gated(pod)??;
+    let mut keys = keys(text(condition, "message"));
+    let before = keys.len();
+    keys.retain(|k| k != key);
+    if keys.len() == before {
+        return None;
+    }
+    Some(patch(pod, vec![written(Some(condition), &keys, now.wall)]))
+}
+
+/// The patch that gives a Pod with the gate its first condition, True; None if it has one or needs none.
+pub fn default_condition(pod: &PodView, now: Now) -> Option<Value> {
+    let missing = pod.has_readiness_gate(CONDITION_KRUISE_POD_READY)
+        && pod.condition(CONDITION_KRUISE_POD_READY).is_none()
+        && !pod.is_deleting();
+    missing.then(|| {
+        json!({
+            // Between our reading and this write another writer may have added a False: then this must not win.
+            "metadata": {"resourceVersion": pod.metadata.resource_version},
+            "status": {"conditions": [
+                {"type": CONDITION_KRUISE_POD_READY, "status": "True", "lastTransitionTime": rfc3339(now.wall)},
+            ]},
+        })
+    })
+}
+
+/// None: the Pod lacks the gate. Some(None): the gate is there but no condition yet.
+fn condition_of_gated(pod: &Value) -> Option<Option<&Value>> {
+    gates(pod).any(|g| g == CONDITION_KRUISE_POD_READY).then(|| condition(pod, CONDITION_KRUISE_POD_READY))
+}
+
+fn written(old: Option<&Value>, keys: &[NotReadyKey], now: Timestamp) -> Value {
+    let status = if keys.is_empty() { "True" } else { "False" };
+    let mut new = Map::new();
+    new.insert("type".into(), CONDITION_KRUISE_POD_READY.into());
+    new.insert("status".into(), status.into());
+    // A list of string pairs always serializes; were it not so, an empty list is what readers make of bad text anyway.
+    new.insert("message".into(), serde_json::to_string(keys).unwrap_or_else(|_| "[]".into()).into());
+    if old.is_none_or(|old| text(old, "status") != status) {
+        new.insert("lastTransitionTime".into(), rfc3339(now).into());
+    }
+    Value::Object(new)
+}
+
+/// What kubelet would write into Ready once it sees KruisePodReady False; None if it has nothing to change.
+fn ready_now_false(pod: &Value, now: Timestamp) -> Option<Value> {
+    let ready = condition(pod, "Ready")?;
+    if text(condition(pod, "ContainersReady")?, "status") != "True" {
+        return None;
+    }
+    let reasons: Vec<String> = gates(pod)
+        .filter_map(|gate| {
+            let status = match gate {
+                CONDITION_KRUISE_POD_READY => Some("False"),
+                other => condition(pod, other).map(|c| text(c, "status")),
+            };
+            match status {
+                None => Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist.")),
+                Some("True") => None,
+                Some(status) => {
+                    Some(format!("the status of pod readiness gate {gate:?} is not \"True\", but {status}"))
+                }
+            }
+        })
+        .collect();
+    let message = reasons.join(", ");
+    let flips = text(ready, "status") != "False";
+    if !flips && text(ready, "message") == message {
+        return None;
+    }
+    let mut new = json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": message});
+    if flips {
+        new["lastTransitionTime"] = rfc3339(now).into();
+    }
+    Some(new)
+}
+
+fn patch(pod: &Value, conditions: Vec<Value>) -> Value {
+    json!({
+        "metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]},
+        "status": {"conditions": conditions},
+    })
+}
+
+fn gates(pod: &Value) -> impl Iterator<Item = &str> {
+    let gates = pod["spec"]["readinessGates"].as_array();
+    gates.into_iter().flatten().filter_map(|gate| gate["conditionType"].as_str())
+}
+
+fn condition<'a>(pod: &'a Value, type_: &str) -> Option<&'a Value> {
+    pod["status"]["conditions"].as_array()?.iter().find(|c| text(c, "type") == type_)
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const OLD: &str = "2026-01-01T00:00:00Z";
+    const NOW: &str = "2026-01-01T01:00:00Z";
+
+    fn now() -> Now {
+        Now { wall: "2026-01-01T01:00:00.7Z".parse().unwrap(), mono: Duration::from_secs(9) }
+    }
+    fn key(name: &str) -> NotReadyKey {
+        NotReadyKey::of_request("ns", name)
+    }
+    fn kruise(status: &str, message: &str) -> Value {
+        json!({"type": "KruisePodReady", "status": status, "message": message, "lastTransitionTime": OLD})
+    }
+    fn pod(gates: &[&str], conditions: Value) -> Value {
+        let gates: Vec<Value> = gates.iter().map(|g| json!({"conditionType": g})).collect();
+        json!({"metadata": {"name": "p", "namespace": "ns", "resourceVersion": "7"}, "spec": {"readinessGates": gates},
+            "status": {"phase": "Running", "conditions": conditions}})
+    }
+    fn ready_pod(message: &str) -> Value {
+        pod(
+            &["KruisePodReady"],
+            json!([kruise("True", message),
+                {"type": "Ready", "status": "True", "lastTransitionTime": OLD},
+                {"type": "ContainersReady", "status": "True", "lastTransitionTime": OLD}]),
+        )
+    }
+    /// What the API server makes of the patch.
+    fn apply(pod: &Value, patch: &Value) -> Value {
+        assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}));
+        let mut pod = pod.clone();
+        for new in patch["status"]["conditions"].as_array().unwrap() {
+            let list = pod["status"]["conditions"].as_array_mut().unwrap();
+            match list.iter_mut().find(|c| c["type"] == new["type"]) {
+                Some(old) => {
+                    for (field, value) in new.as_object().unwrap() {
+                        old[field] = value.clone();
+                    }
+                }
+                None => list.push(new.clone()),
+            }
+        }
+        pod
+    }
+
+    #[test]
+    fn case_12_a_pod_without_the_gate_is_left_alone() {
+        let pod = pod(&["Other"], json!([kruise("True", "[]")]));
+        assert_eq!(add_key(&pod, &key("r"), now()), None);
+        assert_eq!(remove_key(&pod, &key("r"), now()), None);
+    }
+
+    #[test]
+    fn case_13_removing_a_key_that_is_not_there_writes_nothing() {
+        for conditions in [json!([]), json!([kruise("True", "[]")]), json!([kruise("True", "not json")]), Value::Null] {
+            assert_eq!(remove_key(&pod(&["KruisePodReady"], conditions), &key("r"), now()), None);
+        }
+    }
+
+    #[test]
+    fn case_14_the_pod_is_ready_only_after_the_last_key_is_gone() {
+        let pod = ready_pod("[]");
+        let pod = apply(&pod, &add_key(&pod, &key("b"), now()).unwrap());
+        let pod = apply(&pod, &add_key(&pod, &key("a"), now()).unwrap());
+        let condition = &pod["status"]["conditions"][0];
+        assert_eq!(
+            condition["message"],
+            r#"[{"userAgent":"ContainerRecreateRequest","key":"ns/a"},{"userAgent":"ContainerRecreateRequest","key":"ns/b"}]"#
+        );
+        assert_eq!(add_key(&pod, &key("a"), now()), None, "already there");
+        let pod = apply(&pod, &remove_key(&pod, &key("b"), now()).unwrap());
+        assert_eq!(pod["status"]["conditions"][0]["status"], "False");
+        let pod = apply(&pod, &remove_key(&pod, &key("a"), now()).unwrap());
+        assert_eq!(pod["status"]["conditions"][0]["status"], "True");
+        assert_eq!(pod["status"]["conditions"][0]["message"], "[]");
+    }
+
+    #[test]
+    fn case_15_ready_turns_false_in_the_same_write() {
+        let pod = ready_pod("[]");
+        let patch = add_key(&pod, &key("r"), now()).unwrap();
+        assert_eq!(
+            patch["status"]["conditions"][1],
+            json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "lastTransitionTime": NOW,
+                "message": "the status of pod readiness gate \"KruisePodReady\" is not \"True\", but False"})
+        );
+        assert_eq!(patch["status"].as_object().unwrap().len(), 1, "nothing else of the status is written");
+    }
+
+    #[test]
+    fn case_15_ready_is_left_alone_while_containers_are_not_ready() {
+        let not_ready = |c: Value| pod(&["KruisePodReady"], json!([kruise("True", "[]"), c]));
+        for other in [
+            json!({"type": "Ready", "status": "True"}),
+            json!({"type": "ContainersReady", "status": "True"}),
+            json!({"type": "Other", "status": "True"}),
+        ] {
+            let patch = add_key(&not_ready(other), &key("r"), now()).unwrap();
+            assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);
+        }
+    }
+
+    #[test]
+    fn case_15_all_gates_are_listed_in_kubelets_words() {
+        let pod = pod(
+            &["A", "B", "C", "KruisePodReady"],
+            json!([{"type": "A", "status": "True"}, {"type": "B", "status": "Unknown"},
+                {"type": "Ready", "status": "False", "message": "x", "lastTransitionTime": OLD}, {"type": "ContainersReady", "status": "True"}]),
+        );
+        let patch = add_key(&pod, &key("r"), now()).unwrap();
+        assert_eq!(
+            patch["status"]["conditions"][1]["message"],
+            "the status of pod readiness gate \"B\" is not \"True\", but Unknown, corresponding condition of pod \
+             readiness gate \"C\" does not exist., the status of pod readiness gate \"KruisePodReady\" is not \"True\", but False"
+        );
+        assert_eq!(patch["status"]["conditions"][1].get("lastTransitionTime"), None, "Ready did not flip");
+    }
+
+    #[test]
+    fn case_16_the_default_is_true_and_only_for_a_missing_condition() {
+        let view = |conditions: Value| serde_json::from_value::<PodView>(pod(&["KruisePodReady"], conditions)).unwrap();
+        assert_eq!(
+            default_condition(&view(json!([])), now()).unwrap(),
+            json!({"metadata": {"resourceVersion": "7"}, "status": {"conditions": [
+                {"type": "KruisePodReady", "status": "True", "lastTransitionTime": NOW}]}})
+        );
+        assert_eq!(default_condition(&view(json!([kruise("False", "[]")])), now()), None);
+        assert_eq!(default_condition(&view(json!([kruise("True", "[]")])), now()), None);
+        let mut ungated = view(json!([]));
+        ungated.readiness_gates.clear();
+        assert_eq!(default_condition(&ungated, now()), None);
+        let mut deleting = view(json!([]));
+        deleting.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(OLD.parse().unwrap()));
+        assert_eq!(default_condition(&deleting, now()), None);
+    }
+
+    #[test]
+    fn the_status_follows_the_keys_on_every_write() {
+        let held = serde_json::to_string(&[key("a")]).unwrap();
+        for (status, message, name, new_status, transition) in [
+            ("True", "[]", "a", "False", true),
+            // A key beside a True (a race with the default) is made good.
+            ("True", held.as_str(), "a", "False", true),
+            ("False", held.as_str(), "b", "False", false),
+            ("", "[]", "a", "False", true),
+            // Text that nobody can read counts as no key.
+            ("False", "maintenance", "a", "False", false),
+        ] {
+            let pod = pod(&["KruisePodReady"], json!([kruise(status, message)]));
+            let patch = add_key(&pod, &key(name), now()).unwrap();
+            let condition = &patch["status"]["conditions"][0];
+            assert_eq!(condition["status"], new_status, "{status} {message}");
+            assert_eq!(condition.get("lastTransitionTime").is_some(), transition, "{status} {message}");
+        }
+        // Removal from a condition whose status is already right does not move the time either.
+        let pod = pod(&["KruisePodReady"], json!([kruise("True", &held)]));
+        let patch = remove_key(&pod, &key("a"), now()).unwrap();
+        assert_eq!(patch["status"]["conditions"][0].get("lastTransitionTime"), None);
+    }
+
+    #[test]
+    fn a_first_key_creates_the_condition_with_an_explicit_status() {
+        let pod = pod(&["KruisePodReady"], json!([]));
+        let patch = add_key(&pod, &key("r"), now()).unwrap();
+        assert_eq!(patch["status"]["conditions"][0]["status"], "False");
+        assert_eq!(patch["status"]["conditions"][0]["lastTransitionTime"], NOW);
+    }
+}
