@@ -17,6 +17,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Client as KubeClient, Resource, ResourceExt};
+use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
 use super::{hooks, runtimes::Runtimes};
@@ -38,8 +39,8 @@ use crate::{
     runtime::{
         apply::{code, patch_status},
         clock,
-        events::{Event, Recorder},
-        metrics::Metrics,
+        events::{Recorder, reference},
+        metrics::{Metrics, seconds_histogram},
         queue::{Interrupt, Queue, Requeue},
         watches::{ObjectKey, Store},
     },
@@ -76,7 +77,8 @@ pub struct Recreator {
     runtimes: Runtimes,
     queue: Arc<Queue<PodUid>>,
     events: Recorder,
-    metrics: Metrics,
+    stop_seconds: Histogram,
+    restart_seconds: Histogram,
     /// By UID of the request.
     memories: Mutex<HashMap<String, Memory>>,
 }
@@ -90,9 +92,15 @@ impl Recreator {
         runtimes: Runtimes,
         queue: Arc<Queue<PodUid>>,
         events: Recorder,
-        metrics: Metrics,
+        metrics: &Metrics,
     ) -> Arc<Self> {
-        Arc::new(Self { kube, requests, pods, runtimes, queue, events, metrics, memories: Mutex::default() })
+        let (stop_seconds, restart_seconds) = (seconds_histogram(), seconds_histogram());
+        let about = "Time from the start of the preStop hook to the end of the container";
+        metrics.register_seconds("kruise_container_stop", about, &stop_seconds);
+        let about = "Time from the end of the old instance to the new one being ready";
+        metrics.register_seconds("kruise_container_restart", about, &restart_seconds);
+        let memories = Mutex::default();
+        Arc::new(Self { kube, requests, pods, runtimes, queue, events, stop_seconds, restart_seconds, memories })
     }
 
     /// A request was added, changed or removed.
@@ -207,7 +215,7 @@ impl Recreator {
     ) -> Result<(), CriError> {
         let key = ObjectKey::of(request);
         let message = format!("Stopping container {} by ContainerRecreateRequest {}", kill.container, key.name);
-        self.events.publish(Event::normal(container_ref(pod, &kill.container), "Killing", message));
+        self.events.normal(&container_ref(pod, &kill.container), "Killing", &message);
         let id = kill.id.split_once("://").map_or(kill.id.as_str(), |(_, id)| id);
         let begun = Instant::now();
         if let Some(hook) = &kill.hook {
@@ -223,11 +231,8 @@ impl Recreator {
                         tracing::warn!(request = %key, container = kill.container, failure, "preStop hook failed");
                         // The runtime's words may hold the id; events with equal texts aggregate.
                         let message = failure.replace(id, &kill.container);
-                        self.events.publish(Event::warning(
-                            container_ref(pod, &kill.container),
-                            "FailedPreStopHook",
-                            format!("preStop hook of container {}: {message}", kill.container),
-                        ));
+                        let message = format!("preStop hook of container {}: {message}", kill.container);
+                        self.events.warning(&container_ref(pod, &kill.container), "FailedPreStopHook", &message);
                     }
                 }
                 () = self.ended(request, pod, interrupt) => {
@@ -242,7 +247,7 @@ impl Recreator {
             Err(CriError::NotFound(_)) => Ok(()), // as good as stopped
             other => other,
         };
-        self.metrics.container_stop_seconds(begun.elapsed());
+        self.stop_seconds.observe(begun.elapsed().as_secs_f64());
         result
     }
 
@@ -317,22 +322,21 @@ impl Recreator {
                 request = %key, pod = request.spec.pod_name, container = new.name,
                 phase = new.phase.as_str(), killed = new.is_killed, message = new.message, "container"
             );
-            let regarding = request.object_ref(&());
+            let regarding = reference(request);
             match new.phase {
                 Phase::Succeeded if old.phase != new.phase => {
                     if let (Some(from), Some(to)) = (new.killed_at, new.ready_at) {
-                        self.metrics.container_restart_seconds(between(from, to));
+                        self.restart_seconds.observe(between(from, to).as_secs_f64());
                     }
                     let note = if new.message.is_empty() { "restarted" } else { new.message.as_str() };
                     let message = format!("Container {} of Pod {}: {note}", new.name, request.spec.pod_name);
-                    self.events.publish(Event::normal(regarding, "ContainerRecreated", message));
+                    self.events.normal(&regarding, "ContainerRecreated", &message);
                 }
                 Phase::Failed if old.phase != new.phase => {
                     let message = format!("Container {} of Pod {}: {}", new.name, request.spec.pod_name, new.message);
-                    self.events.publish(Event::warning(regarding, "ContainerRecreateFailed", message.clone()));
+                    self.events.warning(&regarding, "ContainerRecreateFailed", &message);
                     if let Some(pod) = pod {
-                        let regarding = container_ref(pod, &new.name);
-                        self.events.publish(Event::warning(regarding, "ContainerRecreateFailed", message));
+                        self.events.warning(&container_ref(pod, &new.name), "ContainerRecreateFailed", &message);
                     }
                 }
                 _ => {}

@@ -8,10 +8,7 @@ use kube::{
     core::DeserializeGuard,
     runtime::watcher::{Config, InitialListStrategy},
 };
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-};
+use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     api::{crr::ContainerRecreateRequest, feature_gates::FeatureGates, labels},
@@ -25,7 +22,8 @@ use crate::{
         events::Recorder,
         metrics::Metrics,
         queue::{Backoff, Queue},
-        serve::{self, Health},
+        serve::{self, Checks},
+        shutdown::Shutdown,
         watches::{self, Change, Store},
     },
 };
@@ -55,55 +53,61 @@ pub struct DaemonArgs {
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub async fn run(
-    args: DaemonArgs,
-    gates: FeatureGates,
-    client: Client,
-    shutdown: watch::Receiver<bool>,
-) -> anyhow::Result<()> {
+pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown: Shutdown) -> anyhow::Result<()> {
     anyhow::ensure!(!args.node.is_empty(), "--node (or NODE_NAME) is empty: want the name of this node");
     tracing::info!(node = args.node, %gates, "daemon starts");
-    let metrics = Metrics::default();
+    let metrics = Arc::new(Metrics::default());
     let requests: Arc<Store<ContainerRecreateRequest>> = Store::new(Some(|r| Some(r.pod_uid().to_owned())));
     let pods: Arc<Store<PodView>> = Store::new(None);
     let found = Runtimes::default();
 
-    let health = Health::new();
+    let ready = Checks::default();
     {
         let (requests, pods, found) = (requests.clone(), pods.clone(), found.clone());
-        health.readiness("requests-synced", move || requests.is_synced());
-        health.readiness("pods-synced", move || pods.is_synced());
-        health.readiness("runtime-found", move || !found.names().is_empty());
+        let synced =
+            |what: &str, yes: bool| if yes { Ok(()) } else { Err(format!("the first list of {what} is not complete")) };
+        ready.add("requests", move || synced("requests", requests.is_synced()));
+        ready.add("pods", move || synced("Pods", pods.is_synced()));
+        let none = || "no container runtime has answered yet".to_owned();
+        ready.add("runtime", move || found.names().first().map(drop).ok_or_else(none));
     }
-    let mut tasks = JoinSet::new();
-    let address = args.addr.strip_prefix(':').map_or(args.addr.clone(), |port| format!("0.0.0.0:{port}"));
-    let listener = tokio::net::TcpListener::bind(&address).await.with_context(|| format!("--addr {}", args.addr))?;
-    tasks.spawn(serve::serve(listener, health, metrics.clone()));
+    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    if let Some(listener) = serve::listen(&args.addr).await.context("--addr")? {
+        let router = serve::probes(Checks::default(), ready).merge(serve::metrics(metrics.clone()));
+        let serving = serve::serve(listener, router, shutdown.clone());
+        tasks.spawn(async move {
+            serving.await.context("HTTP server")?;
+            // It ends in order only when the process is asked to stop; the queue then ends the process.
+            std::future::pending().await
+        });
+    }
 
-    let (events, write_events) = Recorder::new(client.clone(), "kruise-daemon-crr", Some(args.node.clone()));
-    tasks.spawn(write_events);
+    let (events, write_events) =
+        Recorder::new(client.clone(), "kruise-daemon-crr", &args.node, metrics.events_dropped.clone());
+    tasks.spawn(for_ever("events", write_events));
 
     let run_dir = args.run_dir.clone().unwrap_or_else(default_run_dir);
     let (changed, mut containers_changed) = mpsc::channel(256);
     let (first_look, mut first_looks) = mpsc::channel::<()>(1);
     for socket in endpoint::candidates(&run_dir, Some(&args.socket_file)) {
-        tasks.spawn(runtimes::discover(socket, found.clone(), first_look.clone(), changed.clone()));
+        tasks
+            .spawn(for_ever("runtime", runtimes::discover(socket, found.clone(), first_look.clone(), changed.clone())));
     }
     drop((first_look, changed));
 
     let queue = Queue::new(Backoff::default());
     let recreator =
-        Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, metrics);
-    tasks.spawn(watch_requests(client.clone(), args.node.clone(), requests.clone(), recreator.clone()));
-    tasks.spawn(watch_pods(client, args.node.clone(), pods.clone(), recreator.clone()));
+        Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, &metrics);
+    let watching = watch_requests(client.clone(), args.node.clone(), requests.clone(), recreator.clone());
+    tasks.spawn(for_ever("watch of requests", watching));
+    tasks.spawn(for_ever("watch of Pods", watch_pods(client, args.node.clone(), pods.clone(), recreator.clone())));
     {
         let recreator = recreator.clone();
-        tasks.spawn(async move {
+        tasks.spawn(for_ever("runtime events", async move {
             while let Some(cri_uid) = containers_changed.recv().await {
                 recreator.containers_changed(&cri_uid);
             }
-            std::future::pending().await
-        });
+        }));
     }
 
     // With half a view of the node a request could be judged wrongly: wait for both watches and for a first answer
@@ -130,8 +134,14 @@ pub async fn run(
     Ok(())
 }
 
+/// A task that must not end before the process does.
+async fn for_ever(what: &'static str, task: impl Future<Output = ()>) -> anyhow::Result<()> {
+    task.await;
+    anyhow::bail!("{what}: ended by itself")
+}
+
 /// Resolves some seconds after shutdown began: the time in which stops under way may still end.
-async fn drained(mut shutdown: watch::Receiver<bool>) {
+async fn drained(mut shutdown: Shutdown) {
     let _ = shutdown.wait_for(|stop| *stop).await;
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
 }

@@ -1,1 +1,832 @@
+//! Tables over the node's half of the machine. Edge cases of the specification carry their name.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ExecAction, LifecycleHandler};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{
+    fail_unfinished,
+    node::{Instance, InstanceState, Memory, Observed, Plan, pick, plan, stop_grace, waiting_status},
+    states_of,
+};
+use crate::{
+    api::crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, FailurePolicy, Phase, RecreateStrategy},
+    k8s::{pod::PodView, time::Now},
+};
+
+const UID: &str = "uid-1";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+fn now(second: u64) -> Now {
+    Now { wall: at(second.cast_signed()), mono: Duration::from_secs(1000 + second) }
+}
+
+/// A request as admission leaves it, for containers that all run with restart count 0 and the id `<name>-0`.
+fn request(containers: &[&str], strategy: RecreateStrategy) -> ContainerRecreateRequest {
+    let containers: Vec<_> = containers
+        .iter()
+        .map(|name| {
+            let id = format!("containerd://{name}-0");
+            json!({"name": name, "statusContext": {"containerID": id, "restartCount": 0}})
+        })
+        .collect();
+    serde_json::from_value(json!({
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
+        "metadata": {"name": "r1", "namespace": "a", "uid": "r1", "creationTimestamp": at(0),
+            "labels": {"crr.apps.kruise.io/pod-uid": UID, "crr.apps.kruise.io/active": "true"}},
+        "spec": {"podName": "web", "containers": containers, "strategy": strategy},
+    }))
+    .unwrap()
+}
+
+fn strategy() -> RecreateStrategy {
+    RecreateStrategy {
+        failure_policy: Some(FailurePolicy::Fail),
+        termination_grace_period_seconds: Some(30),
+        ..RecreateStrategy::default()
+    }
+}
+
+fn ordered() -> RecreateStrategy {
+    RecreateStrategy { ordered_recreate: true, ..strategy() }
+}
+
+/// A node with one Pod, its containers in the runtime, and a daemon that carries plans out at once.
+struct World {
+    pod: serde_json::Value,
+    instances: Vec<Instance>,
+    memory: Memory,
+    clock: u64,
+    kills: Vec<(String, Duration, bool)>,
+}
+
+impl World {
+    fn new(containers: &[&str]) -> Self {
+        let pod = json!({
+            "metadata": {"name": "web", "namespace": "a", "uid": UID},
+            "spec": {"nodeName": "n1", "restartPolicy": "Always",
+                "containers": containers.iter().map(|c| json!({"name": c})).collect::<Vec<_>>()},
+            "status": {"phase": "Running", "containerStatuses": []}
+        });
+        let mut world = Self { pod, instances: Vec::new(), memory: Memory::default(), clock: 0, kills: Vec::new() };
+        for name in containers {
+            world.start(name, 0);
+            world.report(name, 0, true);
+        }
+        world
+    }
+
+    /// kubelet starts the instance with this restart count.
+    fn start(&mut self, name: &str, restart_count: i32) {
+        self.instances.push(Instance {
+            id: format!("containerd://{name}-{restart_count}"),
+            container: name.into(),
+            namespace: "a".into(),
+            pod_uid: UID.into(),
+            state: InstanceState::Running,
+            created_at: i64::try_from(self.instances.len()).unwrap(),
+            started_at: Some(now(self.clock).wall),
+            exit_code: None,
+            restart_count,
+        });
+    }
+
+    fn exit(&mut self, name: &str, restart_count: i32, code: i32) {
+        let instance = self.instance(name, restart_count);
+        instance.state = InstanceState::Exited;
+        instance.exit_code = Some(code);
+    }
+
+    fn instance(&mut self, name: &str, restart_count: i32) -> &mut Instance {
+        let id = format!("containerd://{name}-{restart_count}");
+        self.instances.iter_mut().find(|i| i.id == id).unwrap()
+    }
+
+    fn status(&mut self, name: &str, status: serde_json::Value) {
+        let statuses = self.pod["status"]["containerStatuses"].as_array_mut().unwrap();
+        statuses.retain(|s| s["name"] != name);
+        statuses.push(status);
+    }
+
+    /// kubelet reports an instance as running.
+    fn report(&mut self, name: &str, restart_count: i32, ready: bool) {
+        let id = format!("containerd://{name}-{restart_count}");
+        self.status(
+            name,
+            json!({"name": name, "containerID": id, "ready": ready, "restartCount": restart_count,
+                "state": {"running": {"startedAt": now(self.clock).wall}}}),
+        );
+    }
+
+    fn report_waiting(&mut self, name: &str, reason: &str) {
+        let waiting = json!({"waiting": {"reason": reason, "message": "kubelet's words"}});
+        self.status(
+            name,
+            json!({"name": name, "containerID": "", "ready": false, "restartCount": 0, "state": waiting}),
+        );
+    }
+
+    fn restart(&mut self, name: &str, restart_count: i32) {
+        self.start(name, restart_count);
+        self.report(name, restart_count, true);
+    }
+
+    fn plan(&mut self, request: &ContainerRecreateRequest) -> Plan {
+        let pod: PodView = serde_json::from_value(self.pod.clone()).unwrap();
+        let runtimes = ["containerd".to_owned()];
+        let observed = Observed { request, pod: Some(&pod), runtimes: &runtimes, instances: &self.instances };
+        plan(&observed, &mut self.memory, now(self.clock))
+    }
+
+    /// Plans, records, stops, and looks again, until there is only waiting left. Returns that last plan.
+    fn run(&mut self, request: &mut ContainerRecreateRequest) -> Plan {
+        for _ in 0..50 {
+            let plan = self.plan(request);
+            if let Some(status) = &plan.status {
+                request.status = Some(status.clone());
+            }
+            if let Some(kill) = &plan.kill {
+                self.memory.stop_begins(kill);
+                self.kills.push((kill.id.clone(), kill.grace, kill.hook.is_some()));
+                for instance in self.instances.iter_mut().filter(|i| i.id == kill.id) {
+                    instance.state = InstanceState::Exited;
+                    instance.exit_code = Some(143);
+                }
+            } else if plan.status.is_none() || request.is_completed() {
+                return plan;
+            }
+        }
+        panic!("the daemon makes no end of it: {:?}", request.status);
+    }
+
+    fn killed(&self) -> Vec<&str> {
+        self.kills.iter().map(|(id, ..)| id.as_str()).collect()
+    }
+}
+
+fn phases(request: &ContainerRecreateRequest) -> Vec<&str> {
+    let status = request.status.as_ref().unwrap();
+    status.container_recreate_states.iter().map(|s| s.phase.as_str()).collect()
+}
+
+fn message(request: &ContainerRecreateRequest, index: usize) -> &str {
+    &request.status.as_ref().unwrap().container_recreate_states[index].message
+}
+
+#[test]
+fn one_container_from_start_to_end() {
+    let mut world = World::new(&["main", "side"]);
+    let mut request = request(&["main"], strategy());
+    let first = world.plan(&request);
+    let recorded = first.status.as_ref().unwrap();
+    assert_eq!(recorded.phase, Phase::Recreating, "the intent is part of the first write");
+    assert_eq!(recorded.container_recreate_states[0].previous_container_id, "containerd://main-0");
+    assert!(!recorded.container_recreate_states[0].is_killed);
+    assert_eq!(first.kill.as_ref().unwrap().id, "containerd://main-0");
+
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://main-0"]);
+    assert_eq!(phases(&request), ["Recreating"]);
+    assert_eq!(message(&request, 0), "stopped; waiting for kubelet to start it");
+
+    world.clock = 1;
+    world.restart("main", 1);
+    world.run(&mut request);
+    let status = request.status.clone().unwrap();
+    assert_eq!((status.phase, status.message.as_str()), (Phase::Completed, ""));
+    let state = &status.container_recreate_states[0];
+    assert_eq!(
+        (state.phase.as_str(), state.is_killed, state.container_id.as_str()),
+        ("Succeeded", true, "containerd://main-1")
+    );
+    assert_eq!((state.kill_started_at, state.killed_at), (Some(at(0)), Some(at(0))));
+    assert_eq!((state.started_at, state.ready_at), (Some(at(1)), Some(at(1))));
+    assert_eq!(status.container_status_snapshot[0].container_id, "containerd://main-1");
+    assert_eq!(world.plan(&request), Plan::default(), "a finished request never moves");
+}
+
+#[test]
+fn a_single_container_takes_three_status_writes() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    let mut writes = 0;
+    for step in 0..6 {
+        let plan = world.plan(&request);
+        if let Some(status) = plan.status {
+            writes += 1;
+            request.status = Some(status);
+        }
+        if let Some(kill) = plan.kill {
+            world.memory.stop_begins(&kill);
+            world.exit("main", 0, 143);
+        }
+        if step == 3 {
+            world.restart("main", 1);
+        }
+    }
+    assert!(request.is_completed());
+    assert_eq!(writes, 3, "intent, stopped, completed");
+}
+
+#[test]
+fn unordered_stops_one_after_the_other_and_restarts_overlap() {
+    let mut world = World::new(&["a", "b"]);
+    let mut request = request(&["a", "b"], strategy());
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://a-0", "containerd://b-0"]);
+    assert_eq!(phases(&request), ["Recreating", "Recreating"]);
+    world.restart("b", 1);
+    world.run(&mut request);
+    assert_eq!(phases(&request), ["Recreating", "Succeeded"]);
+    world.restart("a", 1);
+    world.run(&mut request);
+    assert!(request.is_completed());
+}
+
+#[test]
+fn ordered_touches_the_next_only_after_the_one_before() {
+    let mut world = World::new(&["a", "b"]);
+    let mut request = request(&["a", "b"], ordered());
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://a-0"]);
+    assert_eq!(phases(&request), ["Recreating", "Pending"]);
+    world.start("a", 1);
+    world.report("a", 1, false);
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://a-0"], "running is not enough: it has to be ready");
+    world.report("a", 1, true);
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://a-0", "containerd://b-0"]);
+    world.restart("b", 1);
+    world.run(&mut request);
+    assert_eq!(phases(&request), ["Succeeded", "Succeeded"]);
+}
+
+#[test]
+fn case_1_start_time_is_no_evidence_of_a_restart() {
+    let mut world = World::new(&["main"]);
+    world.instance("main", 0).started_at = Some(at(100));
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://main-0"]);
+}
+
+#[test]
+fn case_2_force_kills_at_most_once() {
+    let mut world = World::new(&["main"]);
+    world.exit("main", 0, 1);
+    world.start("main", 1); // starting, not the one that was meant
+    let mut request = request(&["main"], RecreateStrategy { force_recreate: true, ..strategy() });
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://main-1"]);
+    world.restart("main", 2);
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://main-1"]);
+    assert!(request.is_completed());
+}
+
+#[test]
+fn case_2_an_exited_instance_counts_as_handled_for_force() {
+    let mut world = World::new(&["main"]);
+    world.exit("main", 0, 1);
+    let mut request = request(&["main"], RecreateStrategy { force_recreate: true, ..strategy() });
+    world.run(&mut request);
+    world.restart("main", 1);
+    world.run(&mut request);
+    assert!(world.killed().is_empty() && request.is_completed());
+}
+
+#[test]
+fn case_3_an_instance_that_moved_on_is_skipped_and_says_so() {
+    let mut world = World::new(&["main"]);
+    world.exit("main", 0, 1);
+    world.restart("main", 1);
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    assert!(world.killed().is_empty());
+    assert_eq!(phases(&request), ["Succeeded"]);
+    assert!(message(&request, 0).starts_with("already recreated"), "{}", message(&request, 0));
+}
+
+#[test]
+fn case_4_two_requests_one_after_the_other_and_one_kill() {
+    let mut world = World::new(&["main"]);
+    let mut first = request(&["main"], strategy());
+    let mut second = request(&["main"], strategy());
+    second.metadata.name = Some("r2".into());
+    let chosen = pick([&second, &first]);
+    assert_eq!(chosen.current.unwrap().metadata.name.as_deref(), Some("r1"), "a tie goes by name");
+    assert_eq!(chosen.tell_to_wait.len(), 1);
+    world.run(&mut first);
+    world.restart("main", 1);
+    world.run(&mut first);
+    assert!(first.is_completed());
+    world.memory = Memory::default();
+    assert_eq!(pick([&second, &first]).current.unwrap().metadata.name.as_deref(), Some("r2"));
+    world.run(&mut second);
+    assert_eq!(world.killed(), ["containerd://main-0"]);
+    assert!(second.is_completed() && message(&second, 0).starts_with("already recreated"));
+}
+
+#[test]
+fn case_5_a_waiting_request_becomes_pending_and_one_under_way_goes_first() {
+    let mut old = request(&["main"], strategy());
+    let mut under_way = request(&["main"], strategy());
+    under_way.metadata.name = Some("z".into());
+    under_way.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(50)));
+    under_way.status = Some(ContainerRecreateRequestStatus { phase: Phase::Recreating, ..Default::default() });
+    let chosen = pick([&old, &under_way]);
+    assert_eq!(chosen.current.unwrap().metadata.name.as_deref(), Some("z"));
+    assert_eq!(chosen.tell_to_wait[0].metadata.name.as_deref(), Some("r1"));
+    let waiting = waiting_status(&under_way);
+    assert_eq!(
+        (waiting.phase.clone(), waiting.message.as_str()),
+        (Phase::Pending, "waiting for request z of the same Pod")
+    );
+    old.status = Some(waiting);
+    assert!(pick([&old, &under_way]).tell_to_wait.is_empty(), "it is told once");
+    let mut world = World::new(&["main"]);
+    world.run(&mut old);
+    assert_eq!(old.status.unwrap().message, "", "what it waited for is over");
+}
+
+#[test]
+fn case_6_containers_of_another_pod_are_never_touched() {
+    for (what, change) in [
+        ("another UID", (|i: &mut Instance| i.pod_uid = "uid-2".into()) as fn(&mut Instance)),
+        ("another namespace", |i| i.namespace = "b".into()),
+        ("another container", |i| i.container = "other".into()),
+    ] {
+        let mut world = World::new(&["main"]);
+        change(world.instance("main", 0));
+        let mut request = request(&["main"], RecreateStrategy { force_recreate: true, ..strategy() });
+        world.run(&mut request);
+        assert!(world.killed().is_empty(), "{what}");
+        assert_eq!(message(&request, 0), "not found container on Node", "{what}");
+    }
+}
+
+#[test]
+fn without_the_pod_nothing_is_done() {
+    let world = World::new(&["main"]);
+    let request = request(&["main"], strategy());
+    let runtimes = ["containerd".to_owned()];
+    let observed = Observed { request: &request, pod: None, runtimes: &runtimes, instances: &world.instances };
+    let plan = plan(&observed, &mut Memory::default(), now(0));
+    assert_eq!((plan.kill, plan.status.unwrap().phase), (None, Phase::Recreating));
+}
+
+fn unready(grace: i64) -> RecreateStrategy {
+    RecreateStrategy { unready_grace_period_seconds: Some(grace), ..strategy() }
+}
+
+fn acquire(request: &mut ContainerRecreateRequest, when: Timestamp) {
+    let status = request.status.as_mut().unwrap();
+    status.conditions = serde_json::from_value(json!([{"type": "PreRecreateGrace", "status": "True",
+        "reason": "PreRecreateGrace", "message": "", "lastTransitionTime": when}]))
+    .unwrap();
+}
+
+#[test]
+fn unready_grace_waits_for_the_manager_then_for_the_grace() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], unready(3));
+    let plan = world.run(&mut request);
+    assert_eq!((phases(&request), plan.requeue), (vec!["Pending"], None), "only the manager can go on");
+    assert!(message(&request, 0).contains("NotReady for 3 s"));
+    acquire(&mut request, at(0));
+    assert_eq!(world.run(&mut request).requeue, Some(Duration::from_secs(3)));
+    world.clock = 2;
+    assert_eq!(world.run(&mut request).requeue, Some(Duration::from_secs(1)));
+    assert!(world.killed().is_empty());
+    world.clock = 3;
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://main-0"]);
+}
+
+#[test]
+fn case_11_the_drain_ends_even_if_the_time_stamp_moves() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], unready(3));
+    world.run(&mut request);
+    for second in 0..=3 {
+        world.clock = second;
+        acquire(&mut request, at(i64::try_from(second).unwrap()));
+        world.run(&mut request);
+    }
+    assert_eq!(world.killed().len(), 1);
+}
+
+#[test]
+fn a_manager_clock_one_hour_off_changes_no_drain() {
+    for off in [-3600, 3600] {
+        let mut world = World::new(&["main"]);
+        let mut request = request(&["main"], unready(3));
+        world.run(&mut request);
+        acquire(&mut request, at(off));
+        assert_eq!(world.run(&mut request).requeue, Some(Duration::from_secs(3)), "{off}");
+    }
+}
+
+#[test]
+fn case_20_readiness_of_the_old_instance_never_counts() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    world.start("main", 1); // the Pod status still shows main-0, ready
+    world.run(&mut request);
+    assert_eq!(phases(&request), ["Recreating"]);
+    world.report("main", 1, true);
+    world.run(&mut request);
+    assert_eq!(phases(&request), ["Succeeded"]);
+}
+
+#[test]
+fn case_21_min_started_seconds_is_strict_and_exact() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], RecreateStrategy { min_started_seconds: 5, ..strategy() });
+    world.run(&mut request);
+    world.restart("main", 1);
+    assert_eq!(world.run(&mut request).requeue, Some(Duration::from_millis(5001)));
+    world.clock = 5;
+    world.run(&mut request);
+    assert_eq!(phases(&request), ["Recreating"], "exactly 5 s is not longer than 5 s");
+    world.clock = 6;
+    world.run(&mut request);
+    assert_eq!(phases(&request), ["Succeeded"]);
+}
+
+#[test]
+fn case_21_a_crash_within_min_started_seconds_does_not_count_as_started() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], RecreateStrategy { min_started_seconds: 5, ..strategy() });
+    world.run(&mut request);
+    for crash in 1..=3 {
+        assert_eq!(phases(&request), ["Recreating"], "before crash {crash}");
+        world.restart("main", crash);
+        world.clock += 2;
+        world.run(&mut request);
+        world.exit("main", crash, 1);
+        world.run(&mut request);
+    }
+    assert_eq!(phases(&request), ["Failed"]);
+    assert_eq!(message(&request, 0), "it was started again 3 times and ended each time, last exit code 1");
+    assert!(request.is_completed());
+}
+
+#[test]
+fn a_wall_clock_that_steps_back_does_not_hold_up_min_started_seconds() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], RecreateStrategy { min_started_seconds: 5, ..strategy() });
+    world.run(&mut request);
+    world.restart("main", 1);
+    world.instance("main", 1).started_at = Some(at(3600));
+    world.run(&mut request);
+    world.clock = 6;
+    world.run(&mut request);
+    assert_eq!(phases(&request), ["Succeeded"]);
+}
+
+#[test]
+fn a_container_that_cannot_be_created_fails_after_60_s() {
+    for (policy, completed) in [(FailurePolicy::Fail, true), (FailurePolicy::Ignore, false)] {
+        let mut world = World::new(&["bad", "good"]);
+        let mut request = request(&["bad", "good"], RecreateStrategy { failure_policy: Some(policy), ..strategy() });
+        world.run(&mut request);
+        world.report_waiting("bad", "CreateContainerConfigError");
+        assert!(world.run(&mut request).requeue.is_some());
+        world.clock = 59;
+        world.run(&mut request);
+        assert_eq!(phases(&request)[0], "Recreating");
+        world.clock = 60;
+        world.run(&mut request);
+        assert_eq!(phases(&request), ["Failed", "Recreating"]);
+        assert!(message(&request, 0).contains("CreateContainerConfigError"));
+        assert_eq!(request.is_completed(), completed, "{policy:?}");
+        if !completed {
+            world.restart("good", 1);
+            world.run(&mut request);
+            assert_eq!((phases(&request), request.is_completed()), (vec!["Failed", "Succeeded"], true));
+        }
+    }
+}
+
+#[test]
+fn a_reason_that_comes_and_goes_does_not_fail() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    for minute in 0..5 {
+        world.clock = minute * 60;
+        world.report_waiting("main", "ErrImagePull");
+        world.run(&mut request);
+        world.clock += 30;
+        world.report_waiting("main", "ContainerCreating");
+        world.run(&mut request);
+    }
+    assert_eq!(phases(&request), ["Recreating"]);
+}
+
+#[test]
+fn a_container_that_will_not_be_restarted_fails_at_once() {
+    for (policy, code, phase) in [
+        ("Never", 143, "Failed"),
+        ("OnFailure", 0, "Failed"),
+        ("OnFailure", 143, "Recreating"),
+        ("Always", 0, "Recreating"),
+    ] {
+        let mut world = World::new(&["main"]);
+        world.pod["spec"]["restartPolicy"] = json!(policy);
+        let mut request = request(&["main"], strategy());
+        let first = world.plan(&request);
+        request.status = first.status;
+        world.exit("main", 0, code);
+        world.run(&mut request);
+        assert_eq!(phases(&request), [phase], "{policy} {code}");
+    }
+}
+
+#[test]
+fn case_23_a_request_that_bypassed_admission() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    request.spec.strategy = None;
+    assert_eq!(world.plan(&request).kill.unwrap().grace, Duration::from_secs(30));
+    request.spec.containers[0].status_context = None;
+    world.run(&mut request);
+    assert!(request.is_completed());
+    assert!(message(&request, 0).contains("did not pass admission"), "{}", message(&request, 0));
+}
+
+#[test]
+fn case_24_unknown_or_mixed_runtimes_end_with_a_message() {
+    for (ids, part) in [
+        (["docker://main-0", "docker://b-0"], "talks to [containerd], not to runtime docker"),
+        (["containerd://main-0", "docker://b-0"], "runtime docker differs from containerd"),
+        (["containerd", "containerd://b-0"], "statusContext.containerID is \"containerd\""),
+    ] {
+        let mut world = World::new(&["main", "b"]);
+        let mut request = request(&["main", "b"], strategy());
+        for (container, id) in request.spec.containers.iter_mut().zip(ids) {
+            container.status_context.as_mut().unwrap().container_id = id.into();
+        }
+        world.run(&mut request);
+        let status = request.status.as_ref().unwrap();
+        assert!(status.phase == Phase::Completed && status.message.contains(part), "{}", status.message);
+        assert!(world.killed().is_empty());
+    }
+}
+
+fn with_hook(mut request: ContainerRecreateRequest) -> ContainerRecreateRequest {
+    let exec = Some(ExecAction { command: Some(vec!["drain".into()]) });
+    request.spec.containers[0].pre_stop = Some(LifecycleHandler { exec, ..Default::default() });
+    request
+}
+
+#[test]
+fn case_38_a_daemon_restart_runs_no_hook_twice_and_keeps_the_remaining_grace() {
+    let mut world = World::new(&["main"]);
+    let mut request = with_hook(request(&["main"], strategy()));
+    let first = world.plan(&request);
+    assert!(first.kill.as_ref().unwrap().hook.is_some());
+    request.status = first.status;
+    // The daemon dies during the hook and comes back 10 s later.
+    world.memory = Memory::default();
+    world.clock = 10;
+    world.run(&mut request);
+    assert_eq!(world.kills, [("containerd://main-0".to_owned(), Duration::from_secs(20), false)]);
+}
+
+#[test]
+fn a_hook_that_this_process_has_not_begun_is_still_run() {
+    let mut world = World::new(&["main"]);
+    let mut request = with_hook(request(&["main"], strategy()));
+    request.status = world.plan(&request).status; // the write timed out but took effect; nothing was begun
+    let again = world.plan(&request);
+    assert!(again.kill.unwrap().hook.is_some());
+}
+
+#[test]
+fn case_38_a_kill_that_happened_before_the_daemon_died_is_not_repeated() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], RecreateStrategy { force_recreate: true, ..strategy() });
+    request.status = world.plan(&request).status;
+    world.memory = Memory::default();
+    world.exit("main", 0, 143);
+    world.restart("main", 1);
+    world.run(&mut request);
+    assert!(world.killed().is_empty() && request.is_completed());
+    assert!(request.status.unwrap().container_recreate_states[0].is_killed);
+}
+
+#[test]
+fn a_recorded_intent_acts_on_its_instance_only() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], RecreateStrategy { force_recreate: true, ..strategy() });
+    request.status = world.plan(&request).status;
+    world.memory = Memory::default();
+    world.instances.clear(); // the runtime has removed it
+    world.restart("main", 1);
+    world.run(&mut request);
+    assert!(world.killed().is_empty(), "the fresh instance is left alone");
+}
+
+#[test]
+fn decision_5_grace_zero_is_immediate_and_runs_no_hook() {
+    let mut world = World::new(&["main"]);
+    let mut request =
+        with_hook(request(&["main"], RecreateStrategy { termination_grace_period_seconds: Some(0), ..strategy() }));
+    world.run(&mut request);
+    assert_eq!(world.kills, [("containerd://main-0".to_owned(), Duration::ZERO, false)]);
+}
+
+#[test]
+fn grace_left_for_the_stop() {
+    let seconds = Duration::from_secs;
+    for (grace, used, left) in [(30, 0, 30), (30, 10, 20), (30, 29, 2), (30, 99, 2), (1, 5, 1), (0, 0, 0), (0, 5, 0)] {
+        assert_eq!(stop_grace(seconds(grace), seconds(used)), seconds(left), "{grace} {used}");
+    }
+}
+
+#[test]
+fn decision_7_a_sandbox_recreated_during_the_request_is_no_kill() {
+    let mut world = World::new(&["main"]);
+    world.instances.clear();
+    world.restart("main", 1);
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    assert!(world.killed().is_empty() && message(&request, 0).starts_with("already recreated"));
+}
+
+#[test]
+fn decision_8_a_static_pod_is_known_to_the_runtime_by_its_config_hash() {
+    let mut world = World::new(&["main"]);
+    world.pod["metadata"]["annotations"] =
+        json!({"kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "h"});
+    world.instance("main", 0).pod_uid = "h".into();
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://main-0"]);
+}
+
+#[test]
+fn a_stop_that_keeps_failing_fails_the_container() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    request.status = world.plan(&request).status;
+    for _ in 0..3 {
+        let kill = world.plan(&request).kill.unwrap();
+        world.memory.stop_begins(&kill);
+        world.memory.stop_failed("main", "boom".into());
+    }
+    world.run(&mut request);
+    assert_eq!((phases(&request), message(&request, 0)), (vec!["Failed"], "kill container error: boom"));
+}
+
+#[test]
+fn a_stop_that_never_reached_the_runtime_is_not_counted() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    request.status = world.plan(&request).status;
+    for _ in 0..10 {
+        let kill = world.plan(&request).kill.unwrap();
+        world.memory.stop_begins(&kill);
+        world.memory.stop_not_delivered("main");
+    }
+    assert!(world.plan(&request).kill.is_some());
+}
+
+#[test]
+fn a_failure_under_fail_begins_no_further_stop() {
+    let mut world = World::new(&["a", "b"]);
+    let mut request = request(&["a", "b"], strategy());
+    // b has failed in an earlier pass whose completion was lost; a is untouched.
+    let mut states = states_of(&request);
+    states[1].phase = Phase::Failed;
+    request.status = Some(ContainerRecreateRequestStatus {
+        phase: Phase::Recreating,
+        container_recreate_states: states,
+        ..Default::default()
+    });
+    world.run(&mut request);
+    assert!(world.killed().is_empty());
+    assert_eq!((phases(&request), request.is_completed()), (vec!["Pending", "Failed"], true));
+}
+
+#[test]
+fn decision_3_unfinished_containers_become_failed_with_the_reason() {
+    let mut world = World::new(&["a", "b"]);
+    let mut request = request(&["a", "b"], ordered());
+    world.run(&mut request);
+    world.restart("a", 1);
+    let plan = world.plan(&request);
+    request.status = plan.status;
+    let states = fail_unfinished(&request, "too late");
+    assert_eq!((states[0].phase.as_str(), states[1].phase.as_str()), ("Succeeded", "Failed"));
+    assert_eq!(states[1].message, "too late");
+}
+
+#[test]
+fn an_absent_container_blocks_no_other_of_an_unordered_request() {
+    let mut world = World::new(&["a", "b"]);
+    world.instances.retain(|i| i.container != "a");
+    let mut request = request(&["a", "b"], strategy());
+    world.run(&mut request);
+    assert_eq!(world.killed(), ["containerd://b-0"]);
+}
+
+#[test]
+fn kubelets_own_words_are_shown_while_it_backs_off() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    world.report_waiting("main", "CrashLoopBackOff");
+    world.run(&mut request);
+    assert_eq!(message(&request, 0), "stopped; kubelet: CrashLoopBackOff: kubelet's words");
+}
+
+/// What may happen between two looks of the daemon.
+#[derive(Clone, Debug)]
+enum Event {
+    Restart(usize),
+    Crash(usize),
+    ReportReady(usize),
+    ReportStuck(usize),
+    DaemonRestarts,
+    Time(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (0..2_usize).prop_map(Event::Restart),
+        2 => (0..2_usize).prop_map(Event::Crash),
+        4 => (0..2_usize).prop_map(Event::ReportReady),
+        1 => (0..2_usize).prop_map(Event::ReportStuck),
+        1 => Just(Event::DaemonRestarts),
+        2 => (1..70_u64).prop_map(Event::Time),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// The invariants of the module's documentation, over random histories.
+    #[test]
+    fn invariants(ordered in any::<bool>(), ignore in any::<bool>(), force in any::<bool>(), events in proptest::collection::vec(event(), 0..60)) {
+        let names = ["a", "b"];
+        let mut world = World::new(&names);
+        let policy = if ignore { FailurePolicy::Ignore } else { FailurePolicy::Fail };
+        let strategy = RecreateStrategy { ordered_recreate: ordered, force_recreate: force, failure_policy: Some(policy), ..strategy() };
+        let mut request = request(&names, strategy);
+        let mut newest = [0_i32; 2];
+        for event in events {
+            match event {
+                Event::Restart(i) => {
+                    if world.instances.iter().any(|x| x.id == format!("containerd://{}-{}", names[i], newest[i]) && x.state == InstanceState::Exited) {
+                        newest[i] += 1;
+                        world.start(names[i], newest[i]);
+                    }
+                }
+                Event::Crash(i) => world.exit(names[i], newest[i], 1),
+                Event::ReportReady(i) => world.report(names[i], newest[i], true),
+                Event::ReportStuck(i) => world.report_waiting(names[i], "ErrImagePull"),
+                Event::DaemonRestarts => world.memory = Memory::default(),
+                Event::Time(seconds) => world.clock += seconds,
+            }
+            let before = request.status.clone();
+            let last = world.run(&mut request);
+            if let Some(before) = before {
+                if before.phase == Phase::Completed {
+                    prop_assert_eq!(request.status.as_ref(), Some(&before), "a completed request never moves");
+                }
+                for (old, new) in before.container_recreate_states.iter().zip(states_of(&request)) {
+                    if super::is_terminal(old) {
+                        prop_assert_eq!(old, &new, "a container that ended never moves");
+                    }
+                }
+            }
+            let in_flight = states_of(&request).iter().filter(|s| s.phase == Phase::Recreating).count();
+            prop_assert!(!ordered || in_flight <= 1, "ordered mode has one container in flight");
+            prop_assert!(request.is_completed() || last.requeue.is_some(), "no step without progress or a wait");
+        }
+        let mut killed = world.killed();
+        killed.sort_unstable();
+        let all = killed.len();
+        killed.dedup();
+        prop_assert_eq!(all, killed.len(), "no instance is killed twice");
+        for name in names {
+            let of_one = killed.iter().filter(|id| id.contains(&format!("//{name}-"))).count();
+            prop_assert!(of_one <= 1, "no container is killed twice by one request");
+            prop_assert!(force || of_one == 0 || killed.contains(&format!("containerd://{name}-0").as_str()), "only what was meant");
+        }
+        if ignore && request.is_completed() {
+            prop_assert!(states_of(&request).iter().all(super::is_terminal), "Ignore ends all containers");
+        }
+    }
+}
