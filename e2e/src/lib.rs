@@ -3,7 +3,7 @@
 //!
 //! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`] makes
 //! the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`] puts
-//! kruise-rs on it, [`demo`] shows a restart, [`suite`] is `make test`, and [`kit`] is for the tests.
+//! kruise-rs on it, [`demo`] shows a restart, [`bench`] measures, [`suite`] is `make test`, and [`kit`] is for the tests.
 //!
 //! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
 
@@ -12,6 +12,7 @@
     reason = "tests look at the clock; only the product's rules take `now` as an argument"
 )]
 
+pub mod bench;
 pub mod cluster;
 pub mod cmd;
 pub mod config;

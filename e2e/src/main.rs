@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::paths::Paths;
-use e2e::{cluster, demo, deploy, product, suite, tools};
+use e2e::{bench, cluster, demo, deploy, product, suite, tools};
 
 #[derive(Parser)]
 #[command(about = "A real Kubernetes node on this machine with kruise-rs on it", version)]
@@ -40,6 +40,18 @@ enum What {
     Undeploy,
     /// Restart a container and show what happens
     Demo,
+    /// Measure kruise-rs and print the table of figures
+    Bench {
+        /// Requests whose times are measured, and bare stops beside them
+        #[arg(long, default_value_t = 100)]
+        requests: usize,
+        /// Requests made as fast as they go, to count those that never end
+        #[arg(long, default_value_t = 1000)]
+        endurance: usize,
+        /// Seconds over which the idle roles are watched
+        #[arg(long, default_value_t = 60)]
+        idle: u64,
+    },
     /// Run all tests, or the end-to-end tests alone
     Test {
         /// Leave out the unit tests
@@ -81,6 +93,7 @@ fn run(what: What) -> Result<()> {
         What::Deploy => deploy::deploy(&paths),
         What::Undeploy => deploy::undeploy(&paths),
         What::Demo => demo::run(&paths),
+        What::Bench { requests, endurance, idle } => bench::run(&paths, bench::Options { requests, endurance, idle }),
         What::Test { only_e2e, keep, rounds, before, filter } => {
             suite::run(&paths, &suite::Options { only_e2e, keep, rounds, filter, before })
         }

@@ -62,7 +62,8 @@ pub async fn in_namespace(name: &str, body: impl AsyncFnOnce(&Test) -> Result<()
 }
 
 impl Test {
-    async fn new(name: &str) -> Result<Self> {
+    /// Connects and makes a namespace whose name begins with `name`.
+    pub async fn new(name: &str) -> Result<Self> {
         let paths = Paths::default();
         let kubeconfig = paths.kubeconfig();
         ensure!(

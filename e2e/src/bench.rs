@@ -1,0 +1,389 @@
+//! `make bench`: the figures that kruise-rs promises, measured in one run and printed beside what they must reach.
+//!
+//! kubelet looks at its containers once a second, so every time that ends with kubelet carries up to a second of noise.
+//! The own share is therefore measured directly: from the answer to the creation of a request to the exit of the old
+//! instance in the runtime's own event, and from the new instance being ready in a Pod watch to Completed in a watch of
+//! the request. Requests begin at random moments, and each container is restarted once: kubelet delays the second
+//! restart. Relations within one run count; nothing here is a test.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, pin_mut};
+use jiff::Timestamp;
+use kube::runtime::watcher::{self, Event};
+use serde_json::Value;
+
+use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
+use crate::paths::{Paths, SYSTEM};
+
+const CRR: &str = "ContainerRecreateRequest";
+const CONTAINERS_PER_POD: usize = 10;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Requests whose times are measured; as many bare stops are measured beside them.
+    pub requests: usize,
+    /// Requests made at full speed, to count those that never end; 0 leaves this out.
+    pub endurance: usize,
+    /// Seconds over which idle roles are watched.
+    pub idle: u64,
+}
+
+pub fn run(paths: &Paths, options: Options) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let test = Test::new("bench").await?;
+        let result = measure(&test, paths, options).await;
+        test.remove("Namespace", &test.namespace).await?;
+        result
+    })
+}
+
+async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
+    let mut table = Table::default();
+    let executable = fs::metadata(paths.product_image().with_file_name("context").join("kruise-rs"));
+    if let Ok(executable) = executable {
+        table.row("executable, stripped", "20 MB", format!("{:.1} MB", executable.len() as f64 / 1e6));
+    }
+    idle(t, options.idle, &mut table).await?;
+    latency(t, paths, options.requests, &mut table).await?;
+    memory_with_many_pods(t, &mut table).await?;
+    if options.endurance > 0 {
+        let open = endurance(t, options.endurance).await?;
+        table.row(&format!("requests that never end, of {}", options.endurance), "0", open.to_string());
+    }
+    table.print();
+    Ok(())
+}
+
+/// Memory and processor time of every role while nothing happens.
+async fn idle(t: &Test, seconds: u64, table: &mut Table) -> Result<()> {
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = roles(t).await?;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    for (role, now) in roles(t).await? {
+        let limit = match role.as_str() {
+            r if r.contains("daemon") => "10 MB",
+            r if r.contains("controller") => "14 MB",
+            _ => "",
+        };
+        table.row(&format!("{role}: memory, idle"), limit, format!("{:.1} MB", now.memory));
+        let used = before.get(&role).map_or(0.0, |then| now.cpu - then.cpu);
+        table.row(&format!("{role}: processor time, idle, {seconds} s"), "0.1 s", format!("{used:.2} s"));
+    }
+    Ok(())
+}
+
+struct Usage {
+    /// Resident, in MB.
+    memory: f64,
+    /// Seconds since its start.
+    cpu: f64,
+}
+
+/// The Pods of the installation by name, without the hash of their set; of several replicas the largest.
+async fn roles(t: &Test) -> Result<BTreeMap<String, Usage>> {
+    let mut found: BTreeMap<String, Usage> = BTreeMap::new();
+    for pod in t.list_in(SYSTEM, "Pod", "").await? {
+        let name = pod.text("/metadata/generateName").trim_end_matches('-');
+        let name = match pod.text("/metadata/labels/pod-template-hash") {
+            "" => name,
+            hash => name.trim_end_matches(hash).trim_end_matches('-'),
+        };
+        for container in Container::all(&pod).into_values() {
+            let process = t.node().process(&container.id).await?;
+            let status = fs::read_to_string(format!("/proc/{}/status", process.pid))?;
+            let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("VmRSS")?;
+            let memory = rss.trim().trim_end_matches(" kB").parse::<f64>()? / 1000.0;
+            let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid))?;
+            let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
+            // utime and stime, in hundredths of a second on every Linux that matters
+            let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or_default();
+            let usage = Usage { memory, cpu: (ticks(11) + ticks(12)) / 100.0 };
+            match found.get(name) {
+                Some(other) if other.memory > usage.memory => {}
+                _ => {
+                    found.insert(name.to_owned(), usage);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// When watches first showed what counts, in one clock.
+#[derive(Default)]
+struct Seen {
+    /// Pod/container to the moments at which an instance was first shown ready, by its restart count.
+    ready: BTreeMap<(String, i64), Instant>,
+    completed: BTreeMap<String, Instant>,
+}
+
+/// Watches one kind in the test's namespace.
+fn follow(t: &Test, kind: &str, mut note: impl FnMut(&Value) + Send + 'static) -> tokio::task::JoinHandle<()> {
+    let stream = watcher::watcher(t.api(kind), watcher::Config::default());
+    tokio::spawn(async move {
+        pin_mut!(stream);
+        while let Some(event) = stream.next().await {
+            if let Ok(Event::Apply(object) | Event::InitApply(object)) = event
+                && let Ok(object) = serde_json::to_value(object)
+            {
+                note(&object);
+            }
+        }
+    })
+}
+
+async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) -> Result<()> {
+    let pods = requests.div_ceil(CONTAINERS_PER_POD);
+    let names: Vec<String> = (0..CONTAINERS_PER_POD).map(|i| format!("c{i}")).collect();
+    let containers = || names.iter().map(|n| app(n)).collect::<Vec<_>>();
+    let all: Vec<String> = (0..pods).flat_map(|i| [format!("asked-{i}"), format!("bare-{i}")]).collect();
+    for name in &all {
+        t.create(pod(name, containers())).await?;
+    }
+    let mut ids = BTreeMap::new();
+    for name in &all {
+        t.wait_for("Pod", name, "to be Ready", PATIENCE * 3, |p| crate::kit::condition(p, "Ready") == "True").await?;
+        for (container, status) in t.containers(name).await? {
+            ids.insert((name.clone(), container), status.id);
+        }
+    }
+
+    let seen: Arc<Mutex<Seen>> = Arc::default();
+    let (for_pods, for_requests) = (Arc::clone(&seen), Arc::clone(&seen));
+    let watches = [
+        follow(t, "Pod", move |p| {
+            let now = Instant::now();
+            let Ok(mut seen) = for_pods.lock() else { return };
+            for (name, container) in Container::all(p).into_iter().filter(|(_, c)| c.ready) {
+                let key = (format!("{}/{name}", p.text("/metadata/name")), container.restarts);
+                seen.ready.entry(key).or_insert(now);
+            }
+        }),
+        follow(t, CRR, move |o| {
+            let now = Instant::now();
+            if o.text("/status/phase") == "Completed"
+                && let Ok(mut seen) = for_requests.lock()
+            {
+                seen.completed.entry(o.text("/metadata/name").to_owned()).or_insert(now);
+            }
+        }),
+    ];
+    let events = RuntimeEvents::listen()?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    let mut random = Random::new();
+    let mut asked: Vec<(String, String, Timestamp, Instant)> = Vec::new();
+    let mut bare: Vec<(String, Instant)> = Vec::new();
+    for i in 0..requests {
+        // one Pod after the other: requests of one Pod would wait for each other
+        let (index, container) = (i % pods, &names[i / pods]);
+        tokio::time::sleep(random.milliseconds(250, 1250)).await;
+        let (name, pod) = (format!("r{i}"), format!("asked-{index}"));
+        t.create(crr(&name, &pod, &[container])).await?;
+        asked.push((name, format!("{pod}/{container}"), Timestamp::now(), Instant::now()));
+
+        tokio::time::sleep(random.milliseconds(250, 1250)).await;
+        let pod = format!("bare-{index}");
+        let id = ids.get(&(pod.clone(), container.clone())).context("a container has an id")?;
+        let now = Instant::now();
+        t.node().signal(id, "SIGTERM").await?;
+        bare.push((format!("{pod}/{container}"), now));
+    }
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    for watch in watches {
+        watch.abort();
+    }
+
+    let seen = seen.lock().map_err(|_| anyhow::anyhow!("a watch panicked"))?;
+    let (mut to_exit, mut to_completed, mut end_to_end) = (Vec::new(), Vec::new(), Vec::new());
+    let mut open = 0;
+    for (name, path, at, instant) in &asked {
+        let (pod, container) = path.split_once('/').context("pod/container")?;
+        let id = ids.get(&(pod.to_owned(), container.to_owned())).context("a container has an id")?;
+        if let Some(exit) = events.exits(id).first() {
+            to_exit.push(exit.at.duration_since(*at).as_secs_f64());
+        }
+        let Some(completed) = seen.completed.get(name) else {
+            open += 1;
+            continue;
+        };
+        end_to_end.push(completed.duration_since(*instant).as_secs_f64());
+        if let Some(ready) = seen.ready.get(&(path.clone(), 1)) {
+            // the two watches race: Completed may be shown first
+            to_completed.push(completed.saturating_duration_since(*ready).as_secs_f64());
+        }
+    }
+    let bare: Vec<f64> = bare
+        .iter()
+        .filter_map(|(path, at)| Some(seen.ready.get(&(path.clone(), 1))?.duration_since(*at).as_secs_f64()))
+        .collect();
+    drop(seen);
+
+    table.row("request answered -> old instance exited", "p50 20 ms, p99 50 ms", summary(&to_exit));
+    table.row("new instance ready -> Completed", "p50 15 ms, p99 50 ms", summary(&to_completed));
+    table.row("request answered -> Completed", "", summary(&end_to_end));
+    table.row("bare stop -> ready", "", summary(&bare));
+    table.row(&format!("not Completed within 6 s, of {requests}"), "0", open.to_string());
+    let writes = writes(paths, &t.namespace)?;
+    let by_verb: Vec<String> = writes.iter().map(|(what, n)| format!("{n} {what}")).collect();
+    let total: usize = writes.values().sum();
+    table.row("API writes per request, besides Events", "4", format!("{:.2}", total as f64 / requests as f64));
+    println!("API writes of {requests} requests: {}", by_verb.join(", "));
+    for name in &all {
+        t.remove("Pod", name).await?;
+    }
+    for name in &all {
+        t.gone("Pod", name).await?;
+    }
+    Ok(())
+}
+
+/// What our service accounts wrote in a namespace, from the API server's audit log.
+fn writes(paths: &Paths, namespace: &str) -> Result<BTreeMap<String, usize>> {
+    let mut found = BTreeMap::new();
+    let log = fs::File::open(paths.audit_log()).context("the audit log")?;
+    let ours = format!("system:serviceaccount:{SYSTEM}:");
+    for line in BufReader::new(log).lines() {
+        let Ok(entry) = serde_json::from_str::<Value>(&line?) else { continue };
+        let user = entry.text("/user/username");
+        let verb = entry.text("/verb");
+        let resource = entry.text("/objectRef/resource");
+        let written = ["create", "update", "patch", "delete"].contains(&verb);
+        if written && user.starts_with(&ours) && entry.text("/objectRef/namespace") == namespace && resource != "events"
+        {
+            let sub = entry.text("/objectRef/subresource");
+            let role = user.trim_start_matches(&ours);
+            *found.entry(format!("{verb} {resource}/{sub} by {role}")).or_default() += 1;
+        }
+    }
+    Ok(found)
+}
+
+async fn memory_with_many_pods(t: &Test, table: &mut Table) -> Result<()> {
+    let there = t.api_in("", "Pod").list(&kube::api::ListParams::default()).await?.items.len();
+    let names: Vec<String> = (there..110).map(|i| format!("many-{i}")).collect();
+    for name in &names {
+        t.create(pod(name, vec![app("main")])).await?;
+    }
+    for name in &names {
+        t.wait_for("Pod", name, "to be Ready", PATIENCE * 4, |p| crate::kit::condition(p, "Ready") == "True").await?;
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for (role, usage) in roles(t).await? {
+        let limit = if role.contains("daemon") { "16 MB" } else { "" };
+        table.row(&format!("{role}: memory, 110 Pods"), limit, format!("{:.1} MB", usage.memory));
+    }
+    for name in &names {
+        t.remove("Pod", name).await?;
+    }
+    for name in &names {
+        t.gone("Pod", name).await?;
+    }
+    Ok(())
+}
+
+/// Many requests as fast as they go, each for a container that was never restarted; how many are open at the end.
+async fn endurance(t: &Test, requests: usize) -> Result<usize> {
+    let round = 10 * CONTAINERS_PER_POD;
+    let mut open = 0;
+    for start in (0..requests).step_by(round) {
+        let names: Vec<String> = (0..CONTAINERS_PER_POD).map(|i| format!("c{i}")).collect();
+        let pods: Vec<String> = (0..10).map(|i| format!("e{start}-{i}")).collect();
+        for name in &pods {
+            t.create(pod(name, names.iter().map(|n| app(n)).collect())).await?;
+        }
+        for name in &pods {
+            let ready = |p: &Value| crate::kit::condition(p, "Ready") == "True";
+            t.wait_for("Pod", name, "to be Ready", PATIENCE * 3, ready).await?;
+        }
+        let mut made = Vec::new();
+        for container in &names {
+            for pod in &pods {
+                let name = format!("{pod}-{container}");
+                t.create(crr(&name, pod, &[container]).with("/spec/ttlSecondsAfterFinished", 300)).await?;
+                made.push(name);
+            }
+        }
+        for name in &made {
+            let done = t.completed_within(name, PATIENCE * 2).await;
+            let succeeded = done.is_ok_and(|o| o.text("/status/containerRecreateStates/0/phase") == "Succeeded");
+            open += usize::from(!succeeded);
+        }
+        for name in &pods {
+            ensure!(
+                t.containers(name).await?.values().all(|c| c.restarts == 1),
+                "{name}: each was to be restarted once"
+            );
+            t.remove("Pod", name).await?;
+        }
+        println!("{} requests made, {open} of them did not end well", (start + round).min(requests));
+    }
+    Ok(open)
+}
+
+/// Enough randomness to begin at no particular moment.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        Self(u64::try_from(Timestamp::now().as_nanosecond() & 0xffff_ffff).unwrap_or(1) | 1)
+    }
+    fn milliseconds(&mut self, from: u64, to: u64) -> Duration {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Duration::from_millis(from + (self.0 >> 33) % (to - from))
+    }
+}
+
+/// Median with its 95 % interval by ranks, and the tail.
+fn summary(seconds: &[f64]) -> String {
+    let mut sorted = seconds.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    if sorted.is_empty() {
+        return "nothing measured".to_owned();
+    }
+    let n = sorted.len();
+    let rank = |share: f64| sorted[((n as f64 * share) as usize).min(n - 1)];
+    let half = 1.96 * (n as f64).sqrt() / 2.0 / n as f64;
+    let text = |s: f64| if s < 0.9 { format!("{:.0} ms", s * 1000.0) } else { format!("{s:.2} s") };
+    let (low, high) = (text(rank((0.5 - half).max(0.0))), text(rank(0.5 + half)));
+    format!("p50 {} ({low} to {high}), p90 {}, p99 {}, n={n}", text(rank(0.5)), text(rank(0.9)), text(rank(0.99)))
+}
+
+#[derive(Default)]
+struct Table {
+    rows: Vec<[String; 3]>,
+}
+
+impl Table {
+    fn row(&mut self, figure: &str, goal: &str, value: String) {
+        println!("{figure}: {value}");
+        self.rows.push([figure.to_owned(), goal.to_owned(), value]);
+    }
+    fn print(&self) {
+        let heads = ["figure".to_owned(), "must reach".to_owned(), "measured".to_owned()];
+        let width = |i: usize| self.rows.iter().chain([&heads]).map(|r| r[i].chars().count()).max().unwrap_or_default();
+        println!();
+        for row in [&heads].into_iter().chain(&self.rows) {
+            println!("{:<a$}  {:<b$}  {}", row[0], row[1], row[2], a = width(0), b = width(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::summary;
+
+    #[test]
+    fn the_summary_takes_ranks_of_the_sorted_times() {
+        let times: Vec<f64> = (0..100).rev().map(|i| f64::from(i) / 1000.0).collect();
+        assert_eq!(summary(&times), "p50 50 ms (40 ms to 59 ms), p90 90 ms, p99 99 ms, n=100");
+        assert_eq!(summary(&[]), "nothing measured");
+    }
+}
