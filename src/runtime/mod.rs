@@ -3,8 +3,10 @@
 //! Everything with an effect on the world outside this process goes through here, `cri` or a controller's `apply`.
 
 pub mod apply;
+pub mod client;
 pub mod clock;
 pub mod events;
+pub mod leader;
 pub mod metrics;
 pub mod queue;
 pub mod serve;

@@ -1,0 +1,261 @@
+//! The client of the API server.
+
+use std::{
+    path::PathBuf,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::http::{HeaderValue, Request, header::USER_AGENT};
+use k8s_openapi::apimachinery::pkg::version::Info;
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tower::{BoxError, Layer, Service};
+
+use super::clock;
+use crate::k8s::time::Now;
+
+/// The oldest Kubernetes we run on: ValidatingAdmissionPolicy and matchConditions are needed.
+pub const MINIMUM_VERSION: (u32, u32) = (1, 30);
+/// How long an answer may take to begin.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// A watch is ended by the server after 300 s at most; a connection that is silent for longer is dead.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(330);
+
+/// How to reach the API server.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// None: `KUBECONFIG`, `~/.kube/config` or the Pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// What the API server's logs and metrics name us.
+    pub user_agent: &'static str,
+    /// Requests a second, on average; 0 or less: no limit but the server's own.
+    pub qps: f32,
+    /// Requests at once.
+    pub burst: u32,
+}
+
+/// Why there is no usable API server.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The file cannot be used.
+    #[error("kubeconfig {path}: {error}")]
+    Kubeconfig {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: kube::config::KubeconfigError,
+    },
+    /// Neither a file nor a service account.
+    #[error("no way to the API server is configured (--kubeconfig, KUBECONFIG, or run inside a cluster): {0}")]
+    NoConfig(kube::config::InferConfigError),
+    /// The configuration cannot be made a client.
+    #[error("client of the API server: {0}")]
+    Client(kube::Error),
+    /// An answer, but no good one.
+    #[error("API server version: {0}")]
+    Version(kube::Error),
+    /// The version is no number.
+    #[error("API server version {0:?} cannot be read: want major and minor numbers")]
+    UnreadableVersion(String),
+    /// The version is too old.
+    #[error("API server is Kubernetes {0}.{1}; kruise-rs needs {min}.{minor} or newer", min = MINIMUM_VERSION.0, minor = MINIMUM_VERSION.1)]
+    TooOld(u32, u32),
+}
+
+/// Makes the cryptography provider known to everything that uses TLS. Call it once, first of all; later calls change
+/// nothing.
+pub fn install_crypto() {
+    // An error says that one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Makes a client. Nothing is sent yet.
+///
+/// # Errors
+/// If the configuration is missing or bad.
+pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
+    install_crypto();
+    let mut config = match &options.kubeconfig {
+        None => Config::infer().await.map_err(ClientError::NoConfig)?,
+        Some(path) => {
+            let bad = |error| ClientError::Kubeconfig { path: path.clone(), error };
+            let file = Kubeconfig::read_from(path).map_err(bad)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(bad)?
+        }
+    };
+    config.read_timeout = Some(SILENCE_TIMEOUT);
+    config.reset_reader_on_write = true;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(options.user_agent)));
+    let builder = ClientBuilder::try_from(config).map_err(ClientError::Client)?;
+    Ok(builder.with_layer(&Throttle::new(options.qps, options.burst)).build())
+}
+
+/// Waits for an answer of the API server and checks that it is new enough. An API server that cannot be reached is
+/// asked again; `on_retry` learns why.
+///
+/// # Errors
+/// If the server is too old or refuses to answer.
+pub async fn check_server(client: &Client, on_retry: impl Fn(&kube::Error)) -> Result<(u32, u32), ClientError> {
+    let mut delay = Duration::from_millis(250);
+    loop {
+        match client.apiserver_version().await {
+            Ok(info) => return check_version(&info),
+            Err(error @ kube::Error::Api(_)) => return Err(ClientError::Version(error)),
+            Err(error) => on_retry(&error),
+        }
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(Duration::from_secs(8));
+    }
+}
+
+/// Providers decorate the numbers: `30+`, `1.30.5-gke.100`. Only leading digits count.
+fn check_version(info: &Info) -> Result<(u32, u32), ClientError> {
+    let number = |text: &str| {
+        let digits: String = text.trim().chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u32>().ok()
+    };
+    match (number(&info.major), number(&info.minor)) {
+        (Some(major), Some(minor)) if (major, minor) >= MINIMUM_VERSION => Ok((major, minor)),
+        (Some(major), Some(minor)) => Err(ClientError::TooOld(major, minor)),
+        _ => Err(ClientError::UnreadableVersion(format!("{}.{}", info.major, info.minor))),
+    }
+}
+
+/// Delays requests beyond a rate, and gives up on an answer that does not begin.
+#[derive(Clone)]
+struct Throttle(Option<Arc<Mutex<Bucket>>>);
+
+impl Throttle {
+    fn new(qps: f32, burst: u32) -> Self {
+        let bucket = || Bucket::new(qps.into(), burst.max(1).into(), clock::now());
+        Self((qps > 0.0).then(|| Arc::new(Mutex::new(bucket()))))
+    }
+
+    fn delay(&self, path: &str) -> Duration {
+        // The Lease must be renewed in time whatever else goes on; events have a limit of their own.
+        let exempt = path.starts_with("/apis/coordination.k8s.io/") || path.ends_with("/events");
+        match &self.0 {
+            Some(bucket) if !exempt => bucket.lock().unwrap_or_else(PoisonError::into_inner).reserve(clock::now()),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+impl<S> Layer<S> for Throttle {
+    type Service = Throttled<S>;
+    fn layer(&self, inner: S) -> Self::Service {
+        Throttled { inner, throttle: self.clone() }
+    }
+}
+
+struct Throttled<S> {
+    inner: S,
+    throttle: Throttle,
+}
+
+impl<S> Service<Request<Body>> for Throttled<S>
+where
+    S: Service<Request<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let delay = self.throttle.delay(request.uri().path());
+        // Nothing is sent before the first poll, which the delay holds back.
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+                Ok(answer) => answer.map_err(Into::into),
+                Err(_) => Err(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()).into()),
+            }
+        })
+    }
+}
+
+/// Tokens for requests; it goes below zero, which is the queue of those that wait.
+struct Bucket {
+    qps: f64,
+    burst: f64,
+    tokens: f64,
+    at: Duration,
+}
+
+impl Bucket {
+    fn new(qps: f64, burst: f64, now: Now) -> Self {
+        Self { qps, burst, tokens: burst, at: now.mono }
+    }
+
+    /// Takes a token; how long to wait until it is there.
+    fn reserve(&mut self, now: Now) -> Duration {
+        let passed = now.mono.saturating_sub(self.at).as_secs_f64();
+        self.at = self.at.max(now.mono);
+        self.tokens = (self.tokens + passed * self.qps).min(self.burst) - 1.0;
+        Duration::try_from_secs_f64(-self.tokens / self.qps).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_all_providers_are_read() {
+        let check = |major: &str, minor: &str| {
+            check_version(&Info { major: major.into(), minor: minor.into(), ..Info::default() })
+        };
+        assert_eq!(check("1", "30").unwrap(), (1, 30));
+        assert_eq!(check("1", "34+").unwrap(), (1, 34));
+        assert_eq!(check("2", "0-eks").unwrap(), (2, 0));
+        assert_eq!(
+            check("1", "29+").unwrap_err().to_string(),
+            "API server is Kubernetes 1.29; kruise-rs needs 1.30 or newer"
+        );
+        assert!(check("", "").unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_burst_passes_and_the_rest_queues() {
+        let at = |millis| Now { wall: jiff::Timestamp::UNIX_EPOCH, mono: Duration::from_millis(millis) };
+        let mut bucket = Bucket::new(10.0, 2.0, at(1000));
+        assert_eq!(bucket.reserve(at(1000)), Duration::ZERO);
+        assert_eq!(bucket.reserve(at(1000)), Duration::ZERO);
+        assert_eq!(bucket.reserve(at(1000)), Duration::from_millis(100));
+        assert_eq!(bucket.reserve(at(1000)), Duration::from_millis(200));
+        assert_eq!(bucket.reserve(at(1200)), Duration::from_millis(100));
+        assert_eq!(bucket.reserve(at(60_000)), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_does_not_begin_is_given_up() {
+        let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<(), BoxError>>());
+        let mut service = Throttle::new(0.0, 0).layer(silent);
+        let error = service.call(Request::new(Body::empty())).await.unwrap_err();
+        assert_eq!(error.to_string(), "no answer within 60 s");
+    }
+
+    #[test]
+    fn the_lease_and_events_never_wait() {
+        let throttle = Throttle::new(0.001, 1);
+        assert_eq!(throttle.delay("/api/v1/pods"), Duration::ZERO);
+        assert!(throttle.delay("/api/v1/pods") > Duration::from_secs(1));
+        assert_eq!(throttle.delay("/apis/coordination.k8s.io/v1/namespaces/a/leases/b"), Duration::ZERO);
+        assert_eq!(throttle.delay("/api/v1/namespaces/a/events"), Duration::ZERO);
+    }
+}
