@@ -425,3 +425,6 @@ fn between(from: Timestamp, to: Timestamp) -> Duration {
 fn container_ref(pod: &PodView, container: &str) -> ObjectReference {
     ObjectReference { field_path: Some(format!("spec.containers{{{container}}}")), ..pod.object_ref(&()) }
 }
+
+#[cfg(test)]
+mod tests;
