@@ -5,6 +5,8 @@
 //!
 //! To add a handler: write its file and one line in [`HANDLERS`]. Routes, registration and RBAC follow from the table.
 
+pub mod certs;
+pub mod configuration;
 pub mod container_recreate_request;
 pub mod pod;
 pub mod review;
