@@ -179,15 +179,14 @@ async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) ->
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let mut random = Random::new();
-    let mut asked: Vec<(String, String, Timestamp, Instant)> = Vec::new();
-    let mut bare: Vec<(String, Instant)> = Vec::new();
+    let (mut asked, mut bare) = (Vec::new(), Vec::new());
     for i in 0..requests {
         // one Pod after the other: requests of one Pod would wait for each other
         let (index, container) = (i % pods, &names[i / pods]);
         tokio::time::sleep(random.milliseconds(250, 1250)).await;
         let (name, pod) = (format!("r{i}"), format!("asked-{index}"));
         t.create(crr(&name, &pod, &[container])).await?;
-        asked.push((name, format!("{pod}/{container}"), Timestamp::now(), Instant::now()));
+        asked.push(Asked { name, pod, container: container.clone(), at: Timestamp::now(), instant: Instant::now() });
 
         tokio::time::sleep(random.milliseconds(250, 1250)).await;
         let pod = format!("bare-{index}");
@@ -201,47 +200,60 @@ async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) ->
         watch.abort();
     }
 
-    let seen = seen.lock().map_err(|_| anyhow::anyhow!("a watch panicked"))?;
-    let (mut to_exit, mut to_completed, mut end_to_end) = (Vec::new(), Vec::new(), Vec::new());
-    let mut open = 0;
-    for (name, path, at, instant) in &asked {
-        let (pod, container) = path.split_once('/').context("pod/container")?;
-        let id = ids.get(&(pod.to_owned(), container.to_owned())).context("a container has an id")?;
-        if let Some(exit) = events.exits(id).first() {
-            to_exit.push(exit.at.duration_since(*at).as_secs_f64());
-        }
-        let Some(completed) = seen.completed.get(name) else {
-            open += 1;
-            continue;
-        };
-        end_to_end.push(completed.duration_since(*instant).as_secs_f64());
-        if let Some(ready) = seen.ready.get(&(path.clone(), 1)) {
-            // the two watches race: Completed may be shown first
-            to_completed.push(completed.saturating_duration_since(*ready).as_secs_f64());
-        }
-    }
-    let bare: Vec<f64> = bare
-        .iter()
-        .filter_map(|(path, at)| Some(seen.ready.get(&(path.clone(), 1))?.duration_since(*at).as_secs_f64()))
-        .collect();
-    drop(seen);
-
-    table.row("request answered -> old instance exited", "p50 20 ms, p99 50 ms", summary(&to_exit));
-    table.row("new instance ready -> Completed", "p50 15 ms, p99 50 ms", summary(&to_completed));
-    table.row("request answered -> Completed", "", summary(&end_to_end));
-    table.row("bare stop -> ready", "", summary(&bare));
-    table.row(&format!("not Completed within 6 s, of {requests}"), "0", open.to_string());
+    let seen = std::mem::take(&mut *seen.lock().map_err(|_| anyhow::anyhow!("a watch panicked"))?);
+    evaluate(&seen, &events, &ids, &asked, &bare, table)?;
     let writes = writes(paths, &t.namespace)?;
-    let by_verb: Vec<String> = writes.iter().map(|(what, n)| format!("{n} {what}")).collect();
     let total: usize = writes.values().sum();
     table.row("API writes per request, besides Events", "4", format!("{:.2}", total as f64 / requests as f64));
-    println!("API writes of {requests} requests: {}", by_verb.join(", "));
+    let writes: Vec<String> = writes.iter().map(|(what, n)| format!("{n} {what}")).collect();
+    println!("API writes of {requests} requests: {}", writes.join(", "));
     for name in &all {
         t.remove("Pod", name).await?;
     }
     for name in &all {
         t.gone("Pod", name).await?;
     }
+    Ok(())
+}
+
+/// One request, and when it was answered.
+struct Asked {
+    name: String,
+    pod: String,
+    container: String,
+    at: Timestamp,
+    instant: Instant,
+}
+
+fn evaluate(
+    seen: &Seen,
+    events: &RuntimeEvents,
+    ids: &BTreeMap<(String, String), String>,
+    asked: &[Asked],
+    bare: &[(String, Instant)],
+    table: &mut Table,
+) -> Result<()> {
+    let ready = |path: String| seen.ready.get(&(path, 1));
+    let (mut to_exit, mut to_completed, mut end_to_end) = (Vec::new(), Vec::new(), Vec::new());
+    for request in asked {
+        let id = ids.get(&(request.pod.clone(), request.container.clone())).context("a container has an id")?;
+        if let Some(exit) = events.exits(id).first() {
+            to_exit.push(exit.at.duration_since(request.at).as_secs_f64());
+        }
+        let Some(completed) = seen.completed.get(&request.name) else { continue };
+        end_to_end.push(completed.duration_since(request.instant).as_secs_f64());
+        if let Some(ready) = ready(format!("{}/{}", request.pod, request.container)) {
+            // the two watches race: Completed may be shown first
+            to_completed.push(completed.saturating_duration_since(*ready).as_secs_f64());
+        }
+    }
+    let bare = bare.iter().filter_map(|(path, at)| Some(ready(path.clone())?.duration_since(*at).as_secs_f64()));
+    table.row("request answered -> old instance exited", "p50 20 ms, p99 50 ms", summary(&to_exit));
+    table.row("new instance ready -> Completed", "p50 15 ms, p99 50 ms", summary(&to_completed));
+    table.row("request answered -> Completed", "", summary(&end_to_end));
+    table.row("bare stop -> ready", "", summary(&bare.collect::<Vec<_>>()));
+    let open = asked.len() - end_to_end.len();
+    table.row(&format!("not Completed after 6 s, of {}", asked.len()), "0", open.to_string());
     Ok(())
 }
 

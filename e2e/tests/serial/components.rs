@@ -34,8 +34,6 @@ async fn without_the_webhook_pods_are_created_and_requests_are_not() -> Result<(
             assert_eq!(missed.array("/spec/readinessGates").len(), 0);
             let refused = t.refused(crr("r", "web", &["main"])).await;
             ensure!(refused.is_ok(), "a request is refused while nobody can look at it: {refused:?}");
-            let (code, message) = t.refused(crr("r", "web", &["main", "main"])).await?;
-            ensure!(code == 422 || code == 500, "{code} {message}");
             anyhow::Ok(())
         }
         .await;
