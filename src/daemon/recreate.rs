@@ -409,8 +409,9 @@ fn instance(runtime: &str, container: &Container) -> Instance {
 }
 
 fn complete(instance: &mut Instance, status: &ContainerStatus) {
-    let nanoseconds = |at: i64| (at > 0).then(|| Timestamp::from_nanosecond(i128::from(at)).ok()).flatten();
-    instance.started_at = nanoseconds(status.started_at);
+    if status.started_at > 0 {
+        instance.started_at = Timestamp::from_nanosecond(i128::from(status.started_at)).ok();
+    }
     if status.state() == ContainerState::ContainerExited {
         instance.state = InstanceState::Exited;
         instance.exit_code = Some(status.exit_code);
