@@ -82,8 +82,18 @@ pub fn cmd<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(program: impl AsRef<OsStr
 /// The cluster's own kubectl with the cluster's credentials.
 pub fn kubectl<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(paths: &Paths, args: I) -> Command {
     let mut command = cmd(paths.bin("kubectl"), args);
-    command.env("KUBECONFIG", paths.kubeconfig());
+    environment(paths, &mut command);
     command
+}
+
+/// For programs that use kubectl: the cluster's own, its credentials, and a cache that goes with the cluster (every
+/// cluster has the same address).
+pub fn environment(paths: &Paths, command: &mut Command) {
+    let path = std::env::var("PATH").unwrap_or_default();
+    command
+        .env("PATH", format!("{}:{path}", paths.cluster.join("bin").display()))
+        .env("KUBECONFIG", paths.kubeconfig())
+        .env("KUBECACHEDIR", paths.kubectl_cache());
 }
 
 /// containerd's own client on the cluster's socket, in the namespace of Kubernetes.

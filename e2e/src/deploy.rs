@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::cluster::show_logs;
-use crate::cmd::{CommandExt, ctr, kubectl};
+use crate::cmd::{CommandExt, cmd, ctr, environment, kubectl};
 use crate::images::sha256;
 use crate::paths::{Paths, SYSTEM, containerd_dir};
 use crate::process::until;
@@ -16,6 +16,8 @@ use crate::process::until;
 /// The volume of the daemon that holds the runtime's socket, and the overlay that is deployed.
 const SOCKET_VOLUME: &str = "runtime-socket";
 const OVERLAY: &str = "manifests/overlays/containerd";
+/// The documented way to remove an installation.
+const UNINSTALL: &str = "manifests/uninstall.sh";
 
 /// Imports the image, applies the manifests, waits until every role is ready.
 pub fn deploy(paths: &Paths) -> Result<()> {
@@ -27,6 +29,8 @@ pub fn deploy(paths: &Paths) -> Result<()> {
 
     let kustomization = kustomization(paths)?;
     kubectl(paths, ["apply", "-k"]).arg(&kustomization).text()?;
+    // kubectl would not know the new kinds for ten minutes
+    let _ = fs::remove_dir_all(paths.kubectl_cache());
     let ready = rollout(paths, Duration::from_secs(120));
     if ready.is_err() {
         report(paths);
@@ -47,10 +51,12 @@ pub fn rollout(paths: &Paths, patience: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Removes kruise-rs in the documented way and waits until its objects are gone.
-pub fn undeploy(paths: &Paths) -> Result<()> {
-    let kustomization = kustomization(paths)?;
-    kubectl(paths, ["delete", "--ignore-not-found", "--timeout=60s", "-k"]).arg(kustomization).text()?;
+/// Removes kruise-rs in the documented way and waits until its objects are gone. The custom resources stay, unless
+/// `crds` asks for their removal.
+pub fn undeploy(paths: &Paths, crds: bool) -> Result<()> {
+    let mut command = cmd(paths.repo.join(UNINSTALL), crds.then_some("--crds"));
+    environment(paths, &mut command);
+    command.text()?;
     until("the namespace to be gone", Duration::from_secs(60), &[], || {
         let found = kubectl(paths, ["get", "namespace", SYSTEM, "--ignore-not-found", "-o", "name"]).text()?;
         ensure!(found.is_empty(), "{SYSTEM} is still there");

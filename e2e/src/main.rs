@@ -37,7 +37,11 @@ enum What {
     /// Deploy kruise-rs from its image and manifests
     Deploy,
     /// Remove kruise-rs from the cluster
-    Undeploy,
+    Undeploy {
+        /// Remove the custom resource definitions too, and with them every request
+        #[arg(long)]
+        crds: bool,
+    },
     /// Restart a container and show what happens
     Demo,
     /// Measure kruise-rs and print the table of figures
@@ -91,7 +95,7 @@ fn run(what: What) -> Result<()> {
         What::Status => cluster::status(&paths),
         What::Image => product::build(&paths),
         What::Deploy => deploy::deploy(&paths),
-        What::Undeploy => deploy::undeploy(&paths),
+        What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
         What::Bench { requests, endurance, idle } => bench::run(&paths, bench::Options { requests, endurance, idle }),
         What::Test { only_e2e, keep, rounds, before, filter } => {

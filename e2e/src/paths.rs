@@ -43,6 +43,9 @@ impl Paths {
             .map(PathBuf::from)
             .unwrap_or_else(|| self.state.join("admin.kubeconfig"))
     }
+    pub fn kubectl_cache(&self) -> PathBuf {
+        self.state.join("kubectl-cache")
+    }
     pub fn logs(&self) -> PathBuf {
         self.state.join("log")
     }

@@ -128,9 +128,9 @@ impl Node<'_> {
         blocking(move || deploy::deploy(&paths)).await
     }
 
-    pub async fn undeploy(&self) -> Result<()> {
+    pub async fn undeploy(&self, crds: bool) -> Result<()> {
         let paths = self.test.paths.clone();
-        blocking(move || deploy::undeploy(&paths)).await
+        blocking(move || deploy::undeploy(&paths, crds)).await
     }
 
     /// Puts a manifest where kubelet finds static Pods, or takes it away with the guard.
