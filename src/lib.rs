@@ -5,6 +5,7 @@ pub mod cri;
 pub mod daemon;
 pub mod domain;
 pub mod k8s;
+pub mod manifests;
 pub mod roles;
 pub mod runtime;
 pub mod webhook;

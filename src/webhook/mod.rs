@@ -8,8 +8,11 @@
 pub mod certs;
 pub mod configuration;
 pub mod container_recreate_request;
+pub mod installation;
+pub mod metrics;
 pub mod pod;
 pub mod review;
+pub mod server;
 
 use std::sync::Arc;
 

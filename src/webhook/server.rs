@@ -1,0 +1,254 @@
+//! The TLS server: one route per handler, and `/healthz`.
+//!
+//! HTTP/1.1 only: API servers pool its connections, and a client can neither open streams without end nor hold a
+//! connection before its first byte without limit.
+
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, FromRequest, Request},
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use axum_server::{Handle, tls_rustls::RustlsConfig};
+use hyper_util::rt::TokioTimer;
+use rustls::{
+    ServerConfig,
+    sign::{CertifiedKey, SingleCertAndKey},
+    version::{TLS12, TLS13},
+};
+use tokio::sync::watch;
+
+use crate::{
+    runtime::clock,
+    webhook::{
+        Context, HANDLERS, Handler, certs,
+        metrics::{Metrics, RequestLabels, WebhookLabels},
+        review::{Decision, Review},
+    },
+};
+
+/// The largest body that is read. An object of an API server is at most half of it.
+const BODY_LIMIT: usize = 7 << 20;
+/// How long a client may take for a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may be silent before the next request. API servers drop idle connections after 90 s; were we
+/// first, a call could be lost on a connection that is just being closed.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(100);
+/// How long requests still come in after we said that we are not ready any more.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long requests that have begun may take to end. Longer than any handler takes.
+const FINISH: Duration = Duration::from_secs(10);
+
+/// What routes share.
+#[derive(Clone)]
+pub struct Shared {
+    /// For handlers.
+    pub context: Arc<Context>,
+    /// Counts requests.
+    pub metrics: Metrics,
+    /// Turns true when this process is to stop; then answers ask clients to go elsewhere.
+    pub shutdown: watch::Receiver<bool>,
+}
+
+/// The routes of the handlers whose gate is on.
+pub fn router(shared: &Shared) -> Router {
+    let mut router = Router::new().route("/healthz", get(async || "ok"));
+    for handler in HANDLERS.iter().filter(|handler| handler.is_active(&shared.context.gates)) {
+        for &path in handler.paths {
+            let shared = shared.clone();
+            router = router.route(
+                path,
+                post(move |request: Request| {
+                    let shared = shared.clone();
+                    async move { respond(&shared, handler, path, request).await }
+                }),
+            );
+        }
+    }
+    router.layer(DefaultBodyLimit::max(BODY_LIMIT))
+}
+
+async fn respond(shared: &Shared, handler: &'static Handler, path: &'static str, request: Request) -> Response {
+    let mut response = match read(request).await {
+        Ok(review) => {
+            let begun = clock::now().mono;
+            let decision = (handler.handle)(shared.context.clone(), review.request.clone()).await;
+            let took = clock::now().mono.saturating_sub(begun);
+            count(&shared.metrics, path, &decision, took);
+            if let Err(denied) = &decision {
+                tracing::info!(webhook = path, namespace = %review.request.namespace, name = %review.request.name,
+                    code = denied.code, message = %denied.message, "refused");
+            }
+            let body = review.answer(&decision).to_string();
+            ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
+        }
+        Err(response) => response,
+    };
+    if *shared.shutdown.borrow() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+async fn read(request: Request) -> Result<Review, Response> {
+    let bad = |message: String| (StatusCode::BAD_REQUEST, message).into_response();
+    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if !content_type.is_some_and(|value| value.starts_with("application/json")) {
+        return Err(bad(format!("Content-Type {:?}: want application/json", content_type.unwrap_or_default())));
+    }
+    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &()))
+        .await
+        .map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long").into_response())?
+        .map_err(IntoResponse::into_response)?;
+    Review::decode(&body).map_err(|error| bad(error.to_string()))
+}
+
+fn count(metrics: &Metrics, webhook: &'static str, decision: &Decision, took: Duration) {
+    let (code, outcome) = match decision {
+        Ok(admitted) if admitted.patch.0.is_empty() => (200, "allowed"),
+        Ok(_) => (200, "patched"),
+        Err(denied) if denied.code >= 500 => (denied.code, "error"),
+        Err(denied) => (denied.code, "denied"),
+    };
+    metrics.requests.get_or_create(&RequestLabels { webhook, code, outcome }).inc();
+    metrics.latency.get_or_create(&WebhookLabels { webhook }).observe(took.as_secs_f64());
+}
+
+/// TLS 1.2 and later with one certificate.
+///
+/// # Errors
+/// The library refuses the versions; it does not.
+pub fn tls_config(certified: &Arc<CertifiedKey>) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(certs::provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(CertifiedKey::clone(certified))));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Listens on a port of all addresses.
+///
+/// # Errors
+/// The port is taken.
+pub fn bind(port: u16) -> io::Result<TcpListener> {
+    // One IPv6 socket takes both families, where the node has IPv6.
+    TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
+        .or_else(|_| TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))
+}
+
+/// Serves until the shutdown, then lets clients leave and requests finish.
+///
+/// # Errors
+/// The listener breaks.
+pub async fn serve(listener: TcpListener, tls: RustlsConfig, shared: Shared) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let handle = Handle::new();
+    let stop = {
+        let (handle, mut shutdown) = (handle.clone(), shared.shutdown.clone());
+        async move {
+            // An error means that nobody is left who could ask us to go on.
+            let _ = shutdown.wait_for(|stop| *stop).await;
+            tokio::time::sleep(DRAIN).await;
+            handle.graceful_shutdown(Some(FINISH));
+            std::future::pending().await
+        }
+    };
+    let mut server = axum_server::from_tcp_rustls(listener, tls)?.handle(handle).http1_only();
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    tokio::select! {
+        result = server.serve(router(&shared).into_make_service()) => result,
+        never = stop => never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use serde_json::{Value, json};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::api::feature_gates::FeatureGates;
+
+    /// No test here may reach an API server.
+    fn shared(gates: FeatureGates) -> (Shared, watch::Sender<bool>) {
+        let service = tower::service_fn(async |_: Request<kube::client::Body>| {
+            Err::<axum::http::Response<kube::client::Body>, _>(io::Error::other("no API server in this test"))
+        });
+        let client = kube::Client::new(service, "default");
+        let (stop, shutdown) = watch::channel(false);
+        (Shared { context: Arc::new(Context { gates, client }), metrics: Metrics::default(), shutdown }, stop)
+    }
+
+    fn call(path: &str, content_type: &str, body: impl Into<Body>) -> Request {
+        Request::post(path).header("content-type", content_type).body(body.into()).unwrap()
+    }
+
+    async fn send(shared: &Shared, request: Request) -> (u16, String) {
+        let response = router(shared).oneshot(request).await.unwrap();
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn review(object: Value) -> String {
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {"uid": "u", "operation": "CREATE", "namespace": "a", "object": object}})
+        .to_string()
+    }
+
+    #[tokio::test]
+    async fn every_active_path_answers_and_others_do_not() {
+        let (on, _stop) = shared(FeatureGates::default());
+        for path in HANDLERS.iter().flat_map(|h| h.paths) {
+            let (code, body) = send(&on, call(path, "application/json", review(json!({"spec": {}})))).await;
+            assert_eq!(code, 200, "{path}");
+            assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["response"]["uid"], "u", "{path}");
+        }
+        let (off, _stop) = shared(FeatureGates::parse(&["PodWebhook=false"], None).unwrap());
+        assert_eq!(send(&off, call("/mutate-pod", "application/json", "{}")).await.0, 404);
+        assert_eq!(send(&on, Request::get("/healthz").body(Body::empty()).unwrap()).await, (200, "ok".into()));
+    }
+
+    #[tokio::test]
+    async fn bad_calls_are_refused() {
+        let (shared, _stop) = shared(FeatureGates::default());
+        assert_eq!(send(&shared, call("/mutate-pod", "text/plain", "{}")).await.0, 400);
+        assert_eq!(send(&shared, call("/mutate-pod", "application/json", "{")).await.0, 400);
+        assert_eq!(send(&shared, call("/mutate-pod", "application/json", vec![b' '; BODY_LIMIT + 1])).await.0, 413);
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_api_server_is_an_internal_error_not_a_consent() {
+        let (shared, _stop) = shared(FeatureGates::default());
+        let crr = json!({"spec": {"podName": "web-0", "containers": [{"name": "main"}]}});
+        let (_, body) = send(&shared, call(HANDLERS[1].paths[0], "application/json", review(crr))).await;
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((&body["response"]["allowed"], &body["response"]["status"]["code"]), (&json!(false), &json!(500)));
+        let labels = RequestLabels { webhook: HANDLERS[1].paths[0], code: 500, outcome: "error" };
+        assert_eq!(shared.metrics.requests.get_or_create(&labels).get(), 1);
+    }
+
+    #[tokio::test]
+    async fn answers_close_connections_once_we_are_to_stop() {
+        let (shared, stop) = shared(FeatureGates::default());
+        let response =
+            router(&shared).oneshot(call("/mutate-pod", "application/json", review(json!({})))).await.unwrap();
+        assert!(!response.headers().contains_key("connection"));
+        stop.send_replace(true);
+        let response =
+            router(&shared).oneshot(call("/mutate-pod", "application/json", review(json!({})))).await.unwrap();
+        assert_eq!(response.headers()["connection"], "close");
+    }
+}
