@@ -84,7 +84,7 @@ pub struct Started {
 
 impl Context {
     /// The API of a kind, limited to one namespace if the process is.
-    fn api<K, D>(&self) -> kube::Api<K>
+    pub fn api<K, D>(&self) -> kube::Api<K>
     where
         K: kube::Resource<DynamicType = D, Scope = k8s_openapi::NamespaceResourceScope>,
         D: Default,

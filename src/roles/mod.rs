@@ -1,3 +1,4 @@
 //! Composition roots: arguments -> clients -> tasks. No logic.
 
 pub mod daemon;
+pub mod manager;
