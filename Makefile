@@ -37,7 +37,7 @@ check: ## Formatting and lints
 	cargo clippy --workspace --all-targets --features e2e/cluster --locked -- -D warnings
 
 image: ## Build the container image into target/image/kruise-rs.tar
-	@$(E2E) tools
+	@$(E2E) tools --only-packages
 	$(E2E) image
 
 manifests: ## Write manifests/ anew from the tables in the source
@@ -47,13 +47,13 @@ e2e: ## Run the end-to-end tests on a fresh cluster (E2E_ARGS=name, KEEP=1)
 	@trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --only-e2e $(if $(KEEP),--keep) $(E2E_ARGS)
 
-bench: ## Measure on a real node and print the table of figures
+bench: ## Measure on a real node and print the table of figures (BENCH_ARGS='--requests 100 --endurance 1000 --idle 60')
 	@$(E2E) tools
 	$(E2E) image
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) up
 	$(E2E) deploy
-	$(E2E) bench
+	$(E2E) bench $(BENCH_ARGS)
 
 soak: ## Repeat the end-to-end tests on one cluster until one fails (ROUNDS=10)
 	@trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT

@@ -1,6 +1,8 @@
 //! kruise-rs: restart containers inside running Pods, and the OpenKruise API, in one executable.
 
 pub mod api;
+pub mod cli;
+pub mod controllers;
 pub mod cri;
 pub mod daemon;
 pub mod domain;

@@ -1,3 +1,7 @@
-//! Entry point.
+//! Entry point: everything is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kruise_rs::cli::run()
+}

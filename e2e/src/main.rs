@@ -21,6 +21,9 @@ enum What {
         /// Build kwok too, which pretends to be thousands of nodes
         #[arg(long)]
         with_kwok: bool,
+        /// The Debian packages alone, for building the image
+        #[arg(long, conflicts_with = "with_kwok")]
+        only_packages: bool,
     },
     /// Start a fresh cluster
     Up {
@@ -89,7 +92,8 @@ fn main() -> ExitCode {
 fn run(what: What) -> Result<()> {
     let paths = Paths::default();
     match what {
-        What::Tools { with_kwok } => tools::install(&paths, with_kwok),
+        What::Tools { only_packages: true, .. } => tools::packages(),
+        What::Tools { with_kwok, .. } => tools::install(&paths, with_kwok),
         What::Up { keep } => cluster::up(&paths, keep),
         What::Down => cluster::down(&paths),
         What::Status => cluster::status(&paths),

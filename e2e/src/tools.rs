@@ -56,7 +56,8 @@ pub fn install(paths: &Paths, with_kwok: bool) -> Result<()> {
     Ok(())
 }
 
-fn packages() -> Result<()> {
+/// Installs the Debian packages that are missing.
+pub fn packages() -> Result<()> {
     let missing: Vec<&str> = PACKAGES.iter().copied().filter(|p| !is_installed(p)).collect();
     if missing.is_empty() {
         return Ok(());

@@ -1,4 +1,5 @@
 //! Composition roots: arguments -> clients -> tasks. No logic.
 
 pub mod daemon;
+pub mod manager;
 pub mod webhook;

@@ -127,6 +127,22 @@ fn check_version(info: &Info) -> Result<(u32, u32), ClientError> {
     }
 }
 
+/// Whether the API server serves a custom resource, named `<plural>.<group>`, in any version.
+///
+/// # Errors
+/// Those of the API server.
+pub async fn serves(client: &Client, name: &str) -> kube::Result<bool> {
+    let Some((plural, group)) = name.split_once('.') else { return Ok(false) };
+    let groups = client.list_api_groups().await?.groups;
+    for version in groups.iter().filter(|g| g.name == group).flat_map(|g| &g.versions) {
+        let resources = client.list_api_group_resources(&version.group_version).await?.resources;
+        if resources.iter().any(|r| r.name == plural) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Delays requests beyond a rate, and gives up on an answer that does not begin.
 #[derive(Clone)]
 struct Throttle(Option<Arc<Mutex<Bucket>>>);

@@ -23,8 +23,8 @@ use crate::k8s::time::Now;
 /// Events waiting to be sent.
 const QUEUE: usize = 512;
 /// Events that one object may have at once, and per second after that.
-const BURST: f64 = 8.0;
-const PER_SECOND: f64 = 2.0;
+const BURST: f64 = 25.0;
+const PER_SECOND: f64 = 1.0;
 /// Longest message the API server takes.
 const MESSAGE_MAX: usize = 1024;
 /// Longest object name.
@@ -208,9 +208,9 @@ mod tests {
     #[test]
     fn one_object_never_floods() {
         let mut limits = Limits::default();
-        assert_eq!((0..100).filter(|_| limits.allow("u", at(1000))).count(), 8);
+        assert_eq!((0..100).filter(|_| limits.allow("u", at(1000))).count(), 25);
         assert!(limits.allow("other", at(1000)));
-        assert_eq!((0..100).filter(|_| limits.allow("u", at(3000))).count(), 4);
+        assert_eq!((0..100).filter(|_| limits.allow("u", at(3000))).count(), 2);
         for i in 0..3000 {
             limits.allow(&i.to_string(), at(10_000 + i * 1000));
         }

@@ -1,0 +1,255 @@
+//! The manager's part of ContainerRecreateRequests.
+//!
+//! - Owns: phase Completed for what ends a request from outside (Pod gone, no daemon, deadline), the finalizer, the
+//!   active label, the NotReady key on the Pod, the record of when the grace began, deletion after the TTL.
+//! - Watches: requests, Pods (of the requests, and the daemons').
+//! - Never: touches a container, or a container's state before the request ends by its hand. The decisions are in
+//!   [`crate::domain::recreate::manager`].
+//!
+//! It runs whatever the feature gate KruiseDaemon says: finalizers of requests from before have to be released.
+
+mod apply;
+mod observe;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{core::DeserializeGuard, runtime::watcher::Config};
+
+use self::{apply::Applied, observe::PodRead};
+use super::{Context, Registration, Started};
+use crate::{
+    api::{crr::ContainerRecreateRequest, labels},
+    domain::recreate::manager::{self, Daemon, Memory, Observed, Sighting},
+    k8s::{pod::PodView, rbac::Rule, time::Now},
+    runtime::{
+        clock,
+        queue::{Backoff, Queue, Requeue},
+        shutdown::{self, Shutdown},
+        watches::{self, Change, ObjectKey, Store},
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("containerrecreaterequests.apps.kruise.io"),
+    gate: None,
+    rules: &[
+        Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["get", "list", "watch", "patch", "delete"]),
+        Rule::new(&["apps.kruise.io"], &["containerrecreaterequests/status"], &["patch"]),
+        Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
+        Rule::new(&[""], &["pods/status"], &["patch"]),
+    ],
+    workers_flag: Some("crr-workers"),
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "containerrecreaterequest-controller";
+/// After a write that was refused because the request had changed and has been read again.
+const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+
+struct Controller {
+    context: Context,
+    requests: Arc<Store<ContainerRecreateRequest>>,
+    queue: Arc<Queue<ObjectKey>>,
+    memories: Mutex<HashMap<ObjectKey, (String, Memory)>>,
+    daemons: Mutex<Daemons>,
+}
+
+/// The daemon Pods that are Ready, by node.
+#[derive(Default)]
+struct Daemons(BTreeMap<String, BTreeSet<ObjectKey>>);
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller {
+        context: context.clone(),
+        requests: Store::new(Some(|request| Some(pod_key(request).to_string()))),
+        queue: Queue::new(Backoff::default()),
+        memories: Mutex::default(),
+        daemons: Mutex::default(),
+    });
+    let on_pod = {
+        let controller = controller.clone();
+        move |change: &Change<'_, PodView>| controller.pod_changed(change)
+    };
+    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+}
+
+fn pod_key(request: &ContainerRecreateRequest) -> ObjectKey {
+    ObjectKey::new(request.metadata.namespace.as_deref().unwrap_or_default(), &request.spec.pod_name)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is kept under these locks is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Controller {
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let watcher = {
+            let this = self.clone();
+            let api: kube::Api<DeserializeGuard<ContainerRecreateRequest>> = self.context.api();
+            watches::watch_guarded(api, Config::default(), self.requests.clone(), move |change| {
+                this.request_changed(&change);
+            })
+        };
+        let work = async {
+            // With half a view a Pod would look gone.
+            tokio::select! {
+                () = async { self.requests.wait_synced().await; self.context.pods.wait_synced().await } => {}
+                () = shutdown::requested(shutdown.clone()) => return,
+            }
+            tracing::info!(controller = NAME, requests = self.requests.len(), "running");
+            let reconcile = |key: ObjectKey, _| {
+                let this = self.clone();
+                async move {
+                    let result = this.reconcile(&key).await;
+                    this.context.count(NAME, &result);
+                    result
+                }
+            };
+            self.queue.run(workers, shutdown.clone(), reconcile).await;
+        };
+        tokio::select! {
+            () = watcher => {}
+            () = work => {}
+        }
+    }
+
+    fn request_changed(&self, change: &Change<'_, ContainerRecreateRequest>) {
+        match change {
+            Change::Applied { new, initial, .. } => {
+                // What the first list brings was there before us; all else we saw as it happened.
+                self.remember(new, *initial && !self.requests.is_synced(), clock::now());
+                self.queue.add(ObjectKey::of(new.as_ref()));
+            }
+            Change::Deleted(old) => {
+                lock(&self.memories).remove(&ObjectKey::of(old.as_ref()));
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(request = %key, error, "this request cannot be read and is left alone");
+                let about = ObjectReference {
+                    api_version: Some("apps.kruise.io/v1alpha1".into()),
+                    kind: Some("ContainerRecreateRequest".into()),
+                    namespace: Some(key.namespace.to_string()),
+                    name: Some(key.name.to_string()),
+                    ..ObjectReference::default()
+                };
+                self.context.events.warning(&about, "Unreadable", &format!("left alone, it cannot be read: {error}"));
+            }
+        }
+    }
+
+    fn remember(&self, request: &ContainerRecreateRequest, found: bool, now: Now) {
+        let uid = request.metadata.uid.clone().unwrap_or_default();
+        let sighting = |since: Option<jiff::Timestamp>| match since {
+            Some(since) if found => Sighting::found(now, since),
+            _ => Sighting::live(now),
+        };
+        let fresh = || {
+            let created = sighting(request.metadata.creation_timestamp.as_ref().map(|t| t.0));
+            (uid.clone(), Memory { created, completed: None, told_no_daemon: false })
+        };
+        let mut memories = lock(&self.memories);
+        let entry = memories.entry(ObjectKey::of(request)).or_insert_with(fresh);
+        if entry.0 != uid {
+            *entry = fresh();
+        }
+        if request.is_completed() && entry.1.completed.is_none() {
+            entry.1.completed = Some(sighting(request.status.as_ref().and_then(|status| status.completion_time)));
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
+            Change::Undecodable { .. } => return,
+        };
+        let Some(any) = new.or(old) else { return };
+        if any.is_daemon && any.namespace() == &*self.context.namespace {
+            lock(&self.daemons).update(&ObjectKey::of(any.as_ref()), old.map(|p| &**p), new.map(|p| &**p));
+            // Requests wait for nothing else here than to tell that the daemon is missing.
+            if self.requests.is_synced() {
+                let on_node = |r: &ContainerRecreateRequest| {
+                    r.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME)) == Some(&any.node_name)
+                };
+                for request in self.requests.list().iter().filter(|r| !r.is_completed() && on_node(r)) {
+                    self.queue.add(ObjectKey::of(request.as_ref()));
+                }
+            }
+        }
+        // Only what a plan reads: whether the Pod is there, which one it is, whether it is going.
+        let facts = |pod: &Arc<PodView>| (pod.metadata.uid.clone(), pod.is_deleting());
+        if old.map(facts) != new.map(facts) {
+            for request in self.requests.by_index(&ObjectKey::of(any.as_ref()).to_string()) {
+                if !request.is_completed() || manager::has_finalizer(&request) {
+                    self.queue.add(ObjectKey::of(request.as_ref()));
+                }
+            }
+        }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(request) = self.requests.get(key) else { return Ok(Requeue::Await) };
+        let now = clock::now();
+        self.remember(&request, false, now);
+        let memory = match lock(&self.memories).get(key) {
+            Some((_, memory)) => *memory,
+            None => return Ok(Requeue::Await),
+        };
+        let pod = self.read_pod(&request).await;
+        let observed = Observed { request: &request, pod: pod.knowledge(), daemon: self.daemon_of(&request), memory };
+        let plan = manager::plan(&observed, clock::now());
+        match self.apply(&request, &plan.actions).await? {
+            Applied::All => {}
+            Applied::Gone => return Ok(Requeue::Await),
+            Applied::Outdated => return Ok(Requeue::After(AFTER_CONFLICT)),
+        }
+        if let PodRead::Failed(error) = pod {
+            return Err(error);
+        }
+        Ok(plan.requeue.map_or(Requeue::Await, Requeue::After))
+    }
+
+    fn daemon_of(&self, request: &ContainerRecreateRequest) -> Daemon {
+        let node = request.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME));
+        match node {
+            // Limited to another namespace we do not see the daemons.
+            Some(node) if self.context.only_namespace.is_none() => lock(&self.daemons).on(node),
+            _ => Daemon::Unknown,
+        }
+    }
+}
+
+impl Daemons {
+    fn update(&mut self, key: &ObjectKey, old: Option<&PodView>, new: Option<&PodView>) {
+        if let Some(old) = old
+            && let Some(pods) = self.0.get_mut(&old.node_name)
+        {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.0.remove(&old.node_name);
+            }
+        }
+        if let Some(new) = new
+            && new.condition_is_true("Ready")
+            && !new.is_deleting()
+        {
+            self.0.entry(new.node_name.clone()).or_default().insert(key.clone());
+        }
+    }
+
+    fn on(&self, node: &str) -> Daemon {
+        if self.0.contains_key(node) { Daemon::Ready } else { Daemon::Missing }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! The controller against an API server that lives in memory: what it writes, and how it takes conflicts.
+
+use std::collections::BTreeMap;
+
+use axum::http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    api::feature_gates::FeatureGates,
+    runtime::{events::Recorder, metrics::Metrics},
+};
+
+const CRR: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/containerrecreaterequests/r";
+const POD: &str = "/api/v1/namespaces/ns/pods/p";
+
+#[derive(Default)]
+struct Api {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    log: Vec<String>,
+    /// Before the next write of this path somebody else writes it.
+    interfere: Option<(String, Value)>,
+}
+
+impl Api {
+    fn put(&mut self, path: &str, mut object: Value) {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.objects.insert(path.into(), object);
+    }
+
+    fn merge(&mut self, path: &str, changes: &Value) {
+        let mut object = self.objects[path].clone();
+        json_patch::merge(&mut object, changes);
+        self.put(path, object);
+    }
+
+    fn answer(&mut self, method: &Method, path: &str, strategic: bool, body: &[u8]) -> (u16, Value) {
+        let error = |code: u16| (code, json!({"kind": "Status", "status": "Failure", "code": code}));
+        let base = path.trim_end_matches("/status");
+        if *method != Method::GET {
+            self.log.push(format!("{method} {path} {}", String::from_utf8_lossy(body)));
+            if let Some((_, changes)) = self.interfere.take_if(|(path, _)| path == base) {
+                self.merge(base, &changes);
+            }
+        }
+        let Some(object) = self.objects.get(base).cloned() else { return error(404) };
+        match *method {
+            Method::GET => (200, object),
+            Method::DELETE => {
+                self.objects.remove(base);
+                (200, object)
+            }
+            _ => {
+                let mut patch: Value = serde_json::from_slice(body).unwrap();
+                let expected = &patch["metadata"]["resourceVersion"];
+                assert!(expected.is_string(), "a write that is not bound to a version: {patch}");
+                if *expected != object["metadata"]["resourceVersion"] {
+                    return error(409);
+                }
+                if strategic {
+                    merge_conditions(&mut patch, &object);
+                }
+                self.merge(base, &patch);
+                (200, self.objects[base].clone())
+            }
+        }
+    }
+}
+
+/// What strategic merge does to `status.conditions`.
+fn merge_conditions(patch: &mut Value, object: &Value) {
+    let mut merged = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    for new in patch["status"]["conditions"].as_array().unwrap() {
+        match merged.iter_mut().find(|old| old["type"] == new["type"]) {
+            Some(old) => json_patch::merge(old, new),
+            None => merged.push(new.clone()),
+        }
+    }
+    patch["status"]["conditions"] = merged.into();
+}
+
+struct Fixture {
+    api: Arc<Mutex<Api>>,
+    controller: Arc<Controller>,
+}
+
+fn fixture(request: Value, pod: Option<Value>) -> Fixture {
+    let api = Arc::new(Mutex::new(Api::default()));
+    let service = {
+        let api = api.clone();
+        tower::service_fn(move |http: Request<Body>| {
+            let api = api.clone();
+            async move {
+                let (parts, body) = http.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let strategic =
+                    parts.headers.get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/strategic"));
+                let (code, answer) = lock(&api).answer(&parts.method, parts.uri.path(), strategic, &body);
+                let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
+                Ok::<_, std::convert::Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+            }
+        })
+    };
+    let client = Client::new(service, "default");
+    let metrics = Arc::new(Metrics::default());
+    let (events, _) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
+    let context = Context {
+        client,
+        pods: Store::new(None),
+        events,
+        metrics,
+        namespace: "kruise-system".into(),
+        only_namespace: None,
+        gates: Arc::new(FeatureGates::default()),
+    };
+    let controller = Arc::new(Controller {
+        context,
+        requests: Store::new(Some(|request| Some(pod_key(request).to_string()))),
+        queue: Queue::new(Backoff::default()),
+        memories: Mutex::default(),
+        daemons: Mutex::default(),
+    });
+    lock(&api).put(CRR, request);
+    if let Some(pod) = pod {
+        lock(&api).put(POD, pod);
+    }
+    let fixture = Fixture { api, controller };
+    fixture.sync();
+    fixture
+}
+
+impl Fixture {
+    /// What the watches would bring.
+    fn sync(&self) {
+        let api = lock(&self.api);
+        if let Some(request) = api.objects.get(CRR) {
+            self.controller.requests.upsert(serde_json::from_value(request.clone()).unwrap());
+        }
+        if let Some(pod) = api.objects.get(POD) {
+            self.controller.context.pods.upsert(serde_json::from_value(pod.clone()).unwrap());
+        }
+    }
+
+    async fn reconcile(&self) -> Requeue {
+        self.controller.reconcile(&ObjectKey::new("ns", "r")).await.unwrap()
+    }
+
+    fn get(&self, path: &str) -> Value {
+        lock(&self.api).objects.get(path).cloned().unwrap_or_default()
+    }
+
+    /// The writes since the last call, without their bodies.
+    fn writes(&self) -> Vec<String> {
+        let log = std::mem::take(&mut lock(&self.api).log);
+        log.iter().map(|line| line.splitn(3, ' ').take(2).collect::<Vec<_>>().join(" ")).collect()
+    }
+}
+
+fn request(changes: Value) -> Value {
+    let mut request = json!({
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
+        "metadata": {"name": "r", "namespace": "ns", "uid": "crr", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"crr.apps.kruise.io/active": "true", "crr.apps.kruise.io/node-name": "n1", "crr.apps.kruise.io/pod-uid": "u1", "mine": "x"}},
+        "spec": {"podName": "p", "containers": [{"name": "main"}]},
+    });
+    json_patch::merge(&mut request, &changes);
+    request
+}
+
+fn pod() -> Value {
+    json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u1"},
+        "spec": {"nodeName": "n1", "readinessGates": [{"conditionType": "KruisePodReady"}]},
+        "status": {"newField": 1, "conditions": [{"type": "KruisePodReady", "status": "True", "message": "[]"},
+            {"type": "Ready", "status": "True"}, {"type": "ContainersReady", "status": "True"}]}})
+}
+
+fn running_with_grace() -> Value {
+    request(
+        json!({"metadata": {"finalizers": ["other"]}, "spec": {"strategy": {"unreadyGracePeriodSeconds": 5}}, "status": {"phase": "Recreating"}}),
+    )
+}
+
+#[tokio::test]
+async fn case_11_and_13_not_ready_is_acquired_once_and_released_at_the_end() {
+    let fixture = fixture(running_with_grace(), Some(pod()));
+    fixture.reconcile().await;
+    let (crr, acquired) = (fixture.get(CRR), fixture.get(POD));
+    assert_eq!(crr["metadata"]["finalizers"], json!(["other", "crr.apps.kruise.io/unready-acquired"]));
+    let since = &crr["status"]["conditions"][0]["lastTransitionTime"];
+    assert_eq!(crr["metadata"]["annotations"]["crr.apps.kruise.io/unready-acquired"], *since);
+    assert_eq!(
+        acquired["status"]["conditions"][0]["message"],
+        r#"[{"userAgent":"ContainerRecreateRequest","key":"ns/r"}]"#
+    );
+    assert_eq!(acquired["status"]["conditions"][1]["status"], "False", "Ready");
+    assert_eq!(acquired["status"]["newField"], 1);
+    assert_eq!(fixture.writes().len(), 4);
+
+    fixture.sync();
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new(), "a second look writes nothing");
+
+    lock(&fixture.api).merge(CRR, &json!({"status": {"phase": "Completed"}}));
+    fixture.sync();
+    fixture.reconcile().await;
+    let crr = fixture.get(CRR);
+    assert_eq!(crr["metadata"]["finalizers"], json!(["other"]));
+    assert_eq!(crr["metadata"]["labels"].get("crr.apps.kruise.io/active"), None);
+    assert_eq!(crr["metadata"]["labels"]["mine"], "x");
+    assert_eq!(fixture.get(POD)["status"]["conditions"][0]["status"], "True");
+    assert_eq!(fixture.writes(), [format!("PATCH {POD}/status"), format!("PATCH {CRR}")]);
+}
+
+#[tokio::test]
+async fn a_plain_request_costs_one_write() {
+    let fixture = fixture(request(json!({"status": {"phase": "Completed"}})), Some(pod()));
+    assert_eq!(fixture.reconcile().await, Requeue::Await);
+    fixture.sync();
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), [format!("PATCH {CRR}")]);
+}
+
+#[tokio::test]
+async fn case_18_a_request_that_completed_meanwhile_is_not_written_over() {
+    let fixture = fixture(request(json!({"status": {"phase": "Recreating"}})), None);
+    let done =
+        json!({"status": {"phase": "Completed", "containerRecreateStates": [{"name": "main", "phase": "Succeeded"}]}});
+    lock(&fixture.api).interfere = Some((CRR.into(), done));
+    assert_eq!(fixture.reconcile().await, Requeue::After(AFTER_CONFLICT));
+    assert_eq!(fixture.get(CRR)["status"].get("message"), None);
+    // Read again, it is seen to be completed without waiting for the watch.
+    fixture.reconcile().await;
+    assert_eq!(fixture.get(CRR)["status"]["containerRecreateStates"][0]["phase"], "Succeeded");
+    assert_eq!(fixture.get(CRR)["metadata"]["labels"].get("crr.apps.kruise.io/active"), None);
+}
+
+#[tokio::test]
+async fn case_06_a_pod_missing_in_the_store_is_asked_for_before_the_request_ends() {
+    let fixture = fixture(request(json!({"status": {"phase": "Recreating"}})), Some(pod()));
+    fixture.controller.context.pods.remove(&ObjectKey::new("ns", "p"), None);
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new(), "the store was behind");
+    lock(&fixture.api).objects.remove(POD);
+    fixture.reconcile().await;
+    let status = &fixture.get(CRR)["status"];
+    assert_eq!((&status["phase"], &status["message"]), (&json!("Completed"), &json!("pod has gone")));
+    assert_eq!(
+        status["containerRecreateStates"],
+        json!([{"name": "main", "phase": "Failed", "message": "pod has gone"}])
+    );
+}
+
+#[tokio::test]
+async fn case_14_a_pod_that_others_write_at_the_same_time_is_tried_again() {
+    let fixture = fixture(running_with_grace(), Some(pod()));
+    let foreign = json!([{"type": "KruisePodReady", "status": "False", "message": r#"[{"userAgent":"Lifecycle","key":"preDeleteHook"}]"#}]);
+    lock(&fixture.api).interfere = Some((POD.into(), json!({"status": {"conditions": foreign}})));
+    fixture.reconcile().await;
+    let message = fixture.get(POD)["status"]["conditions"][0]["message"].clone();
+    assert_eq!(
+        message,
+        r#"[{"userAgent":"ContainerRecreateRequest","key":"ns/r"},{"userAgent":"Lifecycle","key":"preDeleteHook"}]"#
+    );
+}
+
+#[tokio::test]
+async fn case_13_a_deleted_request_goes_even_if_its_pod_is_another_one() {
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z", "finalizers": ["crr.apps.kruise.io/unready-acquired"]},
+        "status": {"phase": "Recreating"}});
+    let mut successor = pod();
+    successor["metadata"]["uid"] = "u2".into();
+    let fixture = fixture(request(deleted), Some(successor));
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), [format!("PATCH {CRR}")], "the successor is not touched");
+    assert_eq!(fixture.get(CRR)["metadata"].get("finalizers"), None);
+}
+
+#[tokio::test]
+async fn the_ttl_deletes_and_a_request_that_is_gone_is_forgotten() {
+    let fixture =
+        fixture(request(json!({"spec": {"ttlSecondsAfterFinished": 0}, "status": {"phase": "Completed"}})), None);
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), [format!("PATCH {CRR}"), format!("DELETE {CRR}")]);
+    // The watch has not told yet.
+    assert_eq!(fixture.reconcile().await, Requeue::Await);
+    assert!(fixture.controller.requests.is_empty());
+}
+
+#[test]
+fn daemons_are_known_by_node() {
+    let daemon = |ready: &str| -> PodView {
+        serde_json::from_value(
+            json!({"metadata": {"name": "d", "namespace": "kruise-system"}, "spec": {"nodeName": "n1"},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
+        )
+        .unwrap()
+    };
+    let (key, mut daemons) = (ObjectKey::new("kruise-system", "d"), Daemons::default());
+    daemons.update(&key, None, Some(&daemon("True")));
+    assert_eq!((daemons.on("n1"), daemons.on("n2")), (Daemon::Ready, Daemon::Missing));
+    daemons.update(&key, Some(&daemon("True")), Some(&daemon("False")));
+    assert_eq!(daemons.on("n1"), Daemon::Missing);
+    daemons.update(&key, Some(&daemon("False")), Some(&daemon("True")));
+    daemons.update(&key, Some(&daemon("True")), None);
+    assert_eq!(daemons.on("n1"), Daemon::Missing);
+}

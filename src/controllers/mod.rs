@@ -1,0 +1,164 @@
+//! The controllers, one folder each, and the table of them.
+//!
+//! To add one: write its folder, add one line to [`CONTROLLERS`]. Start-up, `--controllers`, skipping when a custom
+//! resource is not installed, metric labels and the manager's ClusterRole follow from the table. Controllers never
+//! import each other: what two share sinks to `domain` (a rule) or `runtime` (an effect).
+
+use std::{pin::Pin, sync::Arc};
+
+use kube::Client;
+
+use crate::{
+    api::feature_gates::FeatureGates,
+    k8s::{pod::PodView, rbac::Rule},
+    runtime::{
+        events::Recorder,
+        metrics::{Metrics, ReconcileLabels},
+        queue::Requeue,
+        shutdown::Shutdown,
+        watches::{Change, Store},
+    },
+};
+
+pub mod container_recreate_request;
+pub mod pod_readiness;
+
+/// Every controller.
+pub const CONTROLLERS: &[Registration] = &[container_recreate_request::REGISTRATION, pod_readiness::REGISTRATION];
+
+/// What the manager may do cluster-wide besides the rules of its controllers.
+pub const BASE_RULES: &[Rule] = &[Rule::new(&[""], &["events"], &["create"])];
+
+/// What the manager may do in its own namespace: hold the Lease, which the manifests ship empty.
+pub const NAMESPACE_RULES: &[Rule] =
+    &[Rule::new(&["coordination.k8s.io"], &["leases"], &["get", "update"]).named(&["kruise-manager"])];
+
+/// One line of the table.
+#[derive(Clone, Copy)]
+pub struct Registration {
+    /// Its name in logs, metrics and `--controllers`.
+    pub name: &'static str,
+    /// `<plural>.<group>` of the custom resource without which it is not started.
+    pub needs_crd: Option<&'static str>,
+    /// The feature gate without which it is not started.
+    pub gate: Option<&'static str>,
+    /// What it does in the API.
+    pub rules: &'static [Rule],
+    /// The flag that sets its number of workers, if it has one.
+    pub workers_flag: Option<&'static str>,
+    /// Its number of workers otherwise.
+    pub workers: usize,
+    /// Makes it. Nothing happens before its future is run.
+    pub start: fn(&Context, usize, Shutdown) -> Started,
+}
+
+/// What controllers share.
+#[derive(Clone)]
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// The Pods of the cluster, filled by one watch for all controllers.
+    pub pods: Arc<Store<PodView>>,
+    /// For events.
+    pub events: Recorder,
+    /// For metrics.
+    pub metrics: Arc<Metrics>,
+    /// Our own namespace.
+    pub namespace: Arc<str>,
+    /// The only namespace to look at, or none for all.
+    pub only_namespace: Option<Arc<str>>,
+    /// Feature gates.
+    pub gates: Arc<FeatureGates>,
+}
+
+/// Learns of every change in [`Context::pods`].
+pub type PodHandler = Box<dyn FnMut(&Change<'_, PodView>) + Send>;
+
+/// A controller that has been made.
+pub struct Started {
+    /// Wants to know of Pods.
+    pub on_pod: PodHandler,
+    /// Runs until the shutdown, then ends what it is doing.
+    pub run: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Context {
+    /// The API of a kind, limited to one namespace if the process is.
+    pub fn api<K, D>(&self) -> kube::Api<K>
+    where
+        K: kube::Resource<DynamicType = D, Scope = k8s_openapi::NamespaceResourceScope>,
+        D: Default,
+    {
+        match &self.only_namespace {
+            Some(namespace) => kube::Api::namespaced(self.client.clone(), namespace),
+            None => kube::Api::all(self.client.clone()),
+        }
+    }
+
+    /// Counts a reconcile.
+    fn count<E>(&self, controller: &'static str, result: &Result<Requeue, E>) {
+        let result = match result {
+            Ok(Requeue::Await) => "success",
+            Ok(Requeue::After(_)) => "requeue_after",
+            Err(_) => "error",
+        };
+        self.metrics.reconciles.get_or_create(&ReconcileLabels { controller, result }).inc();
+    }
+}
+
+/// The controllers that `--controllers` names: `*` for all, `-NAME` to leave one out, names without their suffix
+/// `-controller` too.
+///
+/// # Errors
+/// Naming the unknown one.
+pub fn select(wanted: &[String]) -> Result<Vec<&'static Registration>, String> {
+    let named = |name: &str| {
+        CONTROLLERS.iter().position(|c| c.name == name || c.name.strip_suffix("-controller") == Some(name)).ok_or_else(
+            || {
+                let known: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
+                format!("--controllers: unknown controller {name:?}; known are *, {}", known.join(", "))
+            },
+        )
+    };
+    let names = wanted.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+    let mut chosen = vec![false; CONTROLLERS.len()];
+    let mut left_out = vec![false; CONTROLLERS.len()];
+    for name in names {
+        match name.strip_prefix('-') {
+            _ if name == "*" => chosen.fill(true),
+            Some(name) => left_out[named(name)?] = true,
+            None => chosen[named(name)?] = true,
+        }
+    }
+    let chosen = chosen.iter().zip(left_out).map(|(chosen, out)| *chosen && !out);
+    Ok(CONTROLLERS.iter().zip(chosen).filter_map(|(c, chosen)| chosen.then_some(c)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(wanted: &[&str]) -> Result<Vec<&'static str>, String> {
+        let wanted: Vec<String> = wanted.iter().map(|s| (*s).to_owned()).collect();
+        Ok(select(&wanted)?.into_iter().map(|c| c.name).collect())
+    }
+
+    #[test]
+    fn controllers_are_chosen_by_name() {
+        let (crr, readiness) = ("containerrecreaterequest-controller", "pod-readiness-controller");
+        assert_eq!(names(&["*"]).unwrap(), [crr, readiness]);
+        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), [crr]);
+        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), [crr]);
+        assert_eq!(names(&["pod-readiness-controller"]).unwrap(), [readiness]);
+        assert_eq!(names(&[]).unwrap(), Vec::<&str>::new());
+        assert!(names(&["cloneset"]).unwrap_err().contains("unknown controller \"cloneset\"; known are *, container"));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CONTROLLERS.len());
+    }
+}

@@ -1,0 +1,149 @@
+//! Gives Pods with the readiness gate KruisePodReady their first condition, True.
+//!
+//! - Watches: Pods. Writes: the one condition, on `pods/status`.
+//! - Reports Pods that should have got the gate at admission and did not: the webhook was not there. A gate cannot be
+//!   added later, so an event is all there is to do.
+//! - Never overrides a condition that is there: the patch is bound to the version of the Pod that lacked it.
+
+use std::time::Duration;
+
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+
+use super::{Context, Registration, Started};
+use crate::{
+    api::{
+        feature_gates::{FeatureGates, gate},
+        labels,
+    },
+    domain::readiness,
+    k8s::{pod::PodView, rbac::Rule, time::Now},
+    runtime::{
+        apply, clock,
+        events::reference,
+        queue::{Backoff, Queue, Requeue},
+        shutdown::Shutdown,
+        watches::{Change, ObjectKey},
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: None,
+    gate: None,
+    rules: &[Rule::new(&[""], &["pods"], &["get", "list", "watch"]), Rule::new(&[""], &["pods/status"], &["patch"])],
+    workers_flag: None,
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "pod-readiness-controller";
+/// Older Pods may be from before the installation: that their gate is missing says nothing about the webhook.
+const MISSED_RECENTLY: Duration = Duration::from_secs(600);
+/// After a conflict; the Pod's newer version arrives by the watch, mostly earlier.
+const AFTER_CONFLICT: Duration = Duration::from_millis(200);
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let queue = Queue::new(Backoff::default());
+    let context = context.clone();
+    let on_pod = {
+        let (queue, context) = (queue.clone(), context.clone());
+        move |change: &Change<'_, PodView>| {
+            let Change::Applied { old, new, .. } = change else { return };
+            let now = clock::now();
+            if old.is_none() && missed(new, &context.gates, &context.namespace, now) {
+                context.events.warning(&reference(new.as_ref()), "KruisePodReadyNotInjected", NOT_INJECTED);
+            }
+            if readiness::default_condition(new, now).is_some() {
+                queue.add(ObjectKey::of(new.as_ref()));
+            }
+        }
+    };
+    let run = async move {
+        let context = &context;
+        let reconcile = move |key: ObjectKey, _| {
+            let context = context.clone();
+            async move {
+                let result = reconcile(&context, &key).await;
+                context.count(NAME, &result);
+                result
+            }
+        };
+        queue.run(workers, shutdown, reconcile).await;
+    };
+    Started { on_pod: Box::new(on_pod), run: Box::pin(run) }
+}
+
+const NOT_INJECTED: &str = "readiness gate KruisePodReady was not injected: the admission webhook was not reached when \
+    this Pod was created. It cannot be made NotReady before a restart or an update; recreate the Pod to get the gate";
+
+/// Whether admission should have added the gate and did not.
+fn missed(pod: &PodView, gates: &FeatureGates, own_namespace: &str, now: Now) -> bool {
+    let wanted = pod.is_owned_by_kruise() || gates.enabled(gate::KRUISE_POD_READINESS_GATE);
+    let exempt = pod.namespace() == "kube-system" || pod.namespace() == own_namespace || pod.is_mirror;
+    let recent = pod.metadata.creation_timestamp.as_ref().is_some_and(|t| now.since(t.0) < MISSED_RECENTLY);
+    gates.enabled(gate::POD_WEBHOOK)
+        && wanted
+        && !exempt
+        && recent
+        && !pod.is_deleting()
+        && !pod.has_readiness_gate(labels::CONDITION_KRUISE_POD_READY)
+}
+
+async fn reconcile(context: &Context, key: &ObjectKey) -> kube::Result<Requeue> {
+    let Some(pod) = context.pods.get(key) else { return Ok(Requeue::Await) };
+    let Some(patch) = readiness::default_condition(&pod, clock::now()) else { return Ok(Requeue::Await) };
+    let api: Api<PodView> = Api::namespaced(context.client.clone(), &key.namespace);
+    match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+        Ok(pod) => {
+            context.pods.upsert(pod);
+            Ok(Requeue::Await)
+        }
+        Err(error) if apply::code(&error) == Some(404) => Ok(Requeue::Await),
+        Err(error) if apply::code(&error) == Some(409) => Ok(Requeue::After(AFTER_CONFLICT)),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_missed_injection_is_found_only_where_admission_should_have_acted() {
+        let at = |seconds: i64| Now {
+            wall: "2026-01-01T00:00:00Z".parse::<jiff::Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds),
+            mono: Duration::from_secs(1),
+        };
+        let pod = |changes: Value| -> PodView {
+            let mut pod = json!({"metadata": {"name": "p", "namespace": "a", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true}]}});
+            json_patch::merge(&mut pod, &changes);
+            serde_json::from_value(pod).unwrap()
+        };
+        let defaults = FeatureGates::default();
+        let all = FeatureGates::parse(&["KruisePodReadinessGate=true"], None).unwrap();
+        let off = FeatureGates::parse(&["PodWebhook=false"], None).unwrap();
+        let unowned = json!({"metadata": {"ownerReferences": null}});
+        for (name, changes, gates, seconds, want) in [
+            ("owned", json!({}), &defaults, 5, true),
+            ("our clock is behind", json!({}), &defaults, -100, true),
+            ("not owned", unowned.clone(), &defaults, 5, false),
+            ("not owned, but the gate is for all", unowned, &all, 5, true),
+            ("old", json!({}), &defaults, 600, false),
+            ("has it", json!({"spec": {"readinessGates": [{"conditionType": "KruisePodReady"}]}}), &defaults, 5, false),
+            ("kube-system", json!({"metadata": {"namespace": "kube-system"}}), &all, 5, false),
+            ("our own", json!({"metadata": {"namespace": "kruise-system"}}), &all, 5, false),
+            ("static", json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "h"}}}), &all, 5, false),
+            ("going", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:01Z"}}), &defaults, 5, false),
+            ("no webhook wanted", json!({}), &off, 5, false),
+        ] {
+            assert_eq!(missed(&pod(changes), gates, "kruise-system", at(seconds)), want, "{name}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `kruise-rs manager`: the controllers, on one replica at a time.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail};
+use clap::ArgAction;
+use jiff::SignedDuration;
+use kube::{Client, runtime::watcher::Config};
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::{
+    api::{DEFAULT_NAMESPACE, feature_gates::FeatureGates},
+    controllers::{self, Context, Registration},
+    runtime::{
+        client,
+        events::Recorder,
+        leader::{self, Elector, Timing},
+        metrics::Metrics,
+        serve::{self, Checks},
+        shutdown::{self, Shutdown},
+        watches::{self, Change, Store},
+    },
+};
+
+/// How long reconciles that run at the stop may take to end. The Lease is released after that, not before.
+const DRAIN: Duration = Duration::from_secs(8);
+
+/// Flags of the manager.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ManagerArgs {
+    /// Namespace that kruise-rs runs in.
+    #[arg(long = "pod-namespace", env = "POD_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
+    pub own_namespace: String,
+    /// Address of /metrics; 0 switches it off.
+    #[arg(long, default_value = ":8080", value_name = "ADDR")]
+    pub metrics_addr: String,
+    /// Address of /healthz and /readyz; 0 switches them off.
+    #[arg(long, default_value = ":8000", value_name = "ADDR")]
+    pub health_probe_addr: String,
+    /// Controllers to run: * for all, -NAME to leave one out.
+    #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "NAMES")]
+    pub controllers: Vec<String>,
+    /// The only namespace to look at. Default: all.
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAMESPACE")]
+    pub namespace: String,
+    /// ContainerRecreateRequests that are reconciled at the same time.
+    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub crr_workers: u32,
+    /// Act only while holding the Lease. Switch it off only where nothing else runs the controllers.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_name = "BOOL")]
+    pub enable_leader_election: bool,
+    /// Namespace of the Lease. Default: the one that kruise-rs runs in.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub leader_election_namespace: Option<String>,
+    /// Name of the Lease. OpenKruise's manager uses the same: they never act together.
+    #[arg(long, default_value = "kruise-manager", value_name = "NAME")]
+    pub leader_election_id: String,
+    /// Kind of the lock.
+    #[arg(long, default_value = "leases", hide = true, value_parser = ["leases"])]
+    pub leader_election_resource_lock: String,
+    /// After this time without a change others take the Lease.
+    #[arg(long, default_value = "15s", value_name = "DURATION")]
+    pub leader_election_lease_duration: SignedDuration,
+    /// After this time without a renewal the holder ends itself.
+    #[arg(long, default_value = "10s", value_name = "DURATION")]
+    pub leader_election_renew_deadline: SignedDuration,
+    /// Time between two attempts.
+    #[arg(long, default_value = "2s", value_name = "DURATION")]
+    pub leader_election_retry_period: SignedDuration,
+}
+
+impl ManagerArgs {
+    fn timing(&self) -> Timing {
+        // A negative duration becomes zero, which the validation names.
+        let duration = |signed: SignedDuration| signed.try_into().unwrap_or_default();
+        Timing {
+            lease_duration: duration(self.leader_election_lease_duration),
+            renew_deadline: duration(self.leader_election_renew_deadline),
+            retry_period: duration(self.leader_election_retry_period),
+        }
+    }
+
+    fn workers(&self, controller: &Registration) -> usize {
+        match controller.workers_flag {
+            Some("crr-workers") => self.crr_workers.try_into().unwrap_or(controller.workers),
+            Some(_) | None => controller.workers,
+        }
+    }
+}
+
+/// Runs until `shutdown` turns true, then lets reconciles end and hands the Lease over.
+///
+/// # Errors
+/// A flag makes no sense, an address is taken, leadership is lost: end the process with an error.
+pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdown: Shutdown) -> anyhow::Result<()> {
+    let timing = args.timing();
+    timing.validate()?;
+    let chosen = controllers::select(&args.controllers).map_err(anyhow::Error::msg)?;
+    tracing::info!(%gates, namespace = args.own_namespace, "manager starts");
+
+    let metrics = Arc::new(Metrics::default());
+    metrics.for_manager();
+    let (events, send_events) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
+    let context = Context {
+        client: client.clone(),
+        pods: Store::new(None),
+        events,
+        metrics: metrics.clone(),
+        namespace: args.own_namespace.as_str().into(),
+        only_namespace: (!args.namespace.is_empty()).then(|| args.namespace.as_str().into()),
+        gates: Arc::new(gates),
+    };
+    let (leading, is_leading) = watch::channel(!args.enable_leader_election);
+
+    let ready = Checks::default();
+    {
+        let (pods, is_leading) = (context.pods.clone(), is_leading.clone());
+        ready.add("pods-synced", move || match *is_leading.borrow() && !pods.is_synced() {
+            true => Err("leading, but the Pods have not all been read yet".into()),
+            false => Ok(()),
+        });
+    }
+    // Probes and metrics end with the process, not with the signal: the last seconds are worth seeing too.
+    let (_serving, never) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    if let Some(listener) = serve::listen(&args.health_probe_addr).await.context("--health-probe-addr")? {
+        tasks.spawn(serve::serve(listener, serve::probes(Checks::default(), ready), never.clone()));
+    }
+    if let Some(listener) = serve::listen(&args.metrics_addr).await.context("--metrics-addr")? {
+        tasks.spawn(serve::serve(listener, serve::metrics(metrics.clone()), never));
+    }
+    tasks.spawn(async move {
+        send_events.await;
+        Ok(())
+    });
+
+    let (stop_election, election_stopped) = watch::channel(false);
+    let election = async {
+        if !args.enable_leader_election {
+            shutdown::requested(election_stopped).await;
+            return Ok(());
+        }
+        let namespace = args.leader_election_namespace.as_deref().unwrap_or(&args.own_namespace);
+        let elector = Elector::new(client, namespace, &args.leader_election_id, leader::identity(), timing);
+        elector.run(leading, election_stopped).await
+    };
+    let mut election = pin!(election);
+    let work = lead(&args, &chosen, &context, is_leading, shutdown.clone());
+    tokio::select! {
+        ended = &mut election => {
+            ended?;
+            bail!("the election ended");
+        }
+        ended = work => ended?,
+        () = drained(shutdown) => tracing::warn!("reconciles are still running, leaving them"),
+        Some(ended) = tasks.join_next() => bail!("a task of the manager ended: {ended:?}"),
+    }
+    metrics.is_leader.set(0);
+    stop_election.send_replace(true);
+    election.await?;
+    Ok(())
+}
+
+async fn drained(shutdown: Shutdown) {
+    shutdown::requested(shutdown).await;
+    tokio::time::sleep(DRAIN).await;
+}
+
+/// Waits for the Lease, then runs the controllers until the shutdown.
+async fn lead(
+    args: &ManagerArgs,
+    chosen: &[&'static Registration],
+    context: &Context,
+    mut is_leading: watch::Receiver<bool>,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        leads = is_leading.wait_for(|leads| *leads) => { leads?; }
+        () = shutdown::requested(shutdown.clone()) => return Ok(()),
+    }
+    context.metrics.is_leader.set(1);
+
+    let mut handlers = Vec::new();
+    let mut running = JoinSet::new();
+    for controller in chosen {
+        let name = controller.name;
+        if let Some(gate) = controller.gate.filter(|gate| !context.gates.enabled(gate)) {
+            tracing::info!(controller = name, gate, "not started: its feature gate is off");
+            continue;
+        }
+        if let Some(crd) = controller.needs_crd
+            && !client::serves(&context.client, crd).await.with_context(|| format!("looking for {crd}"))?
+        {
+            tracing::warn!(
+                controller = name,
+                crd,
+                "not started: its custom resource is not installed; install it and restart"
+            );
+            continue;
+        }
+        let started = (controller.start)(context, args.workers(controller), shutdown.clone());
+        handlers.push(started.on_pod);
+        running.spawn(started.run);
+    }
+    let on_change = move |change: Change<'_, _>| {
+        for handler in &mut handlers {
+            handler(&change);
+        }
+    };
+    let pods = watches::watch(context.api(), Config::default(), context.pods.clone(), on_change);
+    let ended = async {
+        while let Some(ended) = running.join_next().await {
+            ended.context("a controller failed")?;
+            if !*shutdown.borrow() {
+                bail!("a controller ended");
+            }
+        }
+        // Without a controller the manager still answers probes.
+        shutdown::requested(shutdown.clone()).await;
+        Ok(())
+    };
+    tokio::select! {
+        () = pods => bail!("the watch of Pods ended"),
+        ended = ended => ended,
+    }
+}
