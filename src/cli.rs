@@ -10,9 +10,11 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, S
 
 use crate::{
     api::feature_gates::FeatureGates,
+    manifests,
     roles::{
         daemon::{self, DaemonArgs},
         manager::{self, ManagerArgs},
+        webhook::{self, WebhookArgs},
     },
     runtime::{
         client::{self, ClientOptions},
@@ -100,12 +102,25 @@ enum Role {
         #[command(flatten)]
         args: Box<ManagerArgs>,
     },
+    /// Run the admission server; every replica serves.
+    Webhook {
+        #[command(flatten)]
+        common: CommonArgs,
+        #[command(flatten)]
+        args: Box<WebhookArgs>,
+    },
     /// Run on a node: restart the containers of its Pods through the container runtime.
     Daemon {
         #[command(flatten)]
         common: CommonArgs,
         #[command(flatten)]
         args: DaemonArgs,
+    },
+    /// Write the installation manifests, rendered from the program's own tables.
+    Manifests {
+        /// Directory to write to.
+        #[arg(long, default_value = "manifests", value_name = "DIR")]
+        out: PathBuf,
     },
     /// Print a completion script for a shell.
     Completions {
@@ -171,6 +186,7 @@ fn command() -> clap::Command {
     };
     Cli::command()
         .mut_subcommand("manager", ignored(IGNORED_BY_MANAGER))
+        .mut_subcommand("webhook", ignored(IGNORED_BY_MANAGER))
         .mut_subcommand("daemon", ignored(IGNORED_BY_DAEMON))
 }
 
@@ -212,10 +228,17 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> anyhow::Result<()> {
                 manager::run(*args, gates, client, stop).await
             })
         }
+        Role::Webhook { common, args } => {
+            let options = common.client_options("kruise-webhook", 0.0, 50);
+            start(&common, &ignored, options, async |gates, client, stop| {
+                webhook::run(*args, gates, client, stop).await
+            })
+        }
         Role::Daemon { common, args } => {
             let options = common.client_options("kruise-daemon", 0.0, 10);
             start(&common, &ignored, options, async |gates, client, stop| daemon::run(args, gates, client, stop).await)
         }
+        Role::Manifests { out } => manifests::write_to(&out).with_context(|| format!("--out {}", out.display())),
         Role::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kruise-rs", &mut std::io::stdout());
             Ok(())
