@@ -158,6 +158,9 @@ port: 10250
 authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: true}}, x509: {{clientCAFile: {state}/pki/ca.crt}}}}
 authorization: {{mode: Webhook}}
 cgroupDriver: cgroupfs
+# nobody serves names here; without an address kubelet warns about every Pod
+clusterDNS: ["10.96.0.10"]
+clusterDomain: cluster.local
 failSwapOn: false
 containerRuntimeEndpoint: unix://{socket}
 staticPodPath: {static_pods}
