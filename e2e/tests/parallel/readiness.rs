@@ -31,7 +31,7 @@ async fn a_pod_is_drained_before_the_stop_and_ready_afterwards() -> Result<()> {
         t.wait_for("EndpointSlice", &slice, "to be ready", PATIENCE, |o| endpoint(o, true)).await?;
 
         let events = RuntimeEvents::listen()?;
-        let (slice_seen, pod_seen) = (t.record("EndpointSlice", &slice), t.record("Pod", "web"));
+        let pod_seen = t.record("Pod", "web");
         t.create(crr("once", "web", &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 5)).await?;
         let drained = t
             .wait_for("EndpointSlice", &slice, "to be drained", Duration::from_secs(5), |o| endpoint(o, false))
@@ -40,8 +40,9 @@ async fn a_pod_is_drained_before_the_stop_and_ready_afterwards() -> Result<()> {
         let not_ready = t.get("Pod", "web").await?;
         assert_eq!((condition(&not_ready, "Ready"), condition(&not_ready, "KruisePodReady")), ("False", "False"));
         let keys = not_ready.array("/status/conditions").iter().find(|c| c.text("/type") == "KruisePodReady");
-        let expected = json!([{ "userAgent": "ContainerRecreateRequest", "key": format!("{}/once", t.namespace) }]);
-        assert_eq!(keys.context("the condition")?.text("/message"), expected.to_string());
+        // byte for byte as OpenKruise writes it: several programs share the message
+        let expected = format!(r#"[{{"userAgent":"ContainerRecreateRequest","key":"{}/once"}}]"#, t.namespace);
+        assert_eq!(keys.context("the condition")?.text("/message"), expected);
 
         let exit = events.exit(&old["main"].id, Duration::from_secs(15)).await?;
         let unready = pod_seen.states().into_iter().find(|(_, p)| condition(p, "Ready") == "False");
@@ -58,14 +59,13 @@ async fn a_pod_is_drained_before_the_stop_and_ready_afterwards() -> Result<()> {
         let gate = ready.array("/status/conditions").iter().find(|c| c.text("/type") == "KruisePodReady");
         assert_eq!(gate.context("the gate")?.text("/message"), "[]");
         t.wait_for("EndpointSlice", &slice, "to be ready again", PATIENCE, |o| endpoint(o, true)).await?;
-        // NotReady once and Ready once: no flicker while the container was away
-        let mut seen: Vec<String> = slice_seen
-            .states()
-            .iter()
-            .map(|(_, o)| o.pointer("/endpoints/0/conditions/ready").unwrap_or(&Value::Null).to_string())
-            .collect();
+        // NotReady once and Ready once. kubelet writes its own stale `Ready` again, within ten seconds, unless it was
+        // given a reason to look: a `Ready` written for it has to differ from what it would write, message included.
+        let seen = pod_seen.states().into_iter().map(|(_, p)| condition(&p, "Ready").to_owned());
+        let mut seen: Vec<String> = seen.collect();
         seen.dedup();
-        assert_eq!(seen, ["true", "false", "true"]);
+        let seen = seen.strip_prefix(&["True".to_owned()]).unwrap_or(&seen);
+        assert_eq!(seen, ["False", "True"], "the Pod flickers while it is drained");
         let finalizers =
             t.wait_for(CRR, "once", "to lose its finalizer", PATIENCE, |o| o.array("/metadata/finalizers").is_empty());
         finalizers.await?;
