@@ -67,3 +67,6 @@ pub fn fail_unfinished(request: &ContainerRecreateRequest, reason: &str) -> Vec<
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod simulation;

@@ -1,0 +1,809 @@
+//! The whole machine under random faults: the real pure steps of daemon and manager, around a simulated API server,
+//! kubelet and runtime.
+//!
+//! Every effect is a step of its own, and between any two of them a process may crash, a watch may lag, repeat or
+//! expire, a write may be refused, throttled or lose its answer, clocks may be off or step, containers may crash, the
+//! sandbox and the Pod may be replaced, and a user may delete a request. Afterwards the faults stop and the machine has
+//! to come to rest. A seed decides everything: a failing one prints its trace and is run again by
+//! `KRUISE_SIM_SEED=<seed> cargo test simulation`. `KRUISE_SIM_SEEDS` is how many seeds are tried.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    fail_unfinished,
+    manager::{self, Action, Daemon, PodKnowledge, Sighting},
+    node::{self, Instance, InstanceState, Kill},
+    states_of,
+};
+use crate::{
+    api::{
+        crr::{ContainerRecreateRequest as Crr, ContainerRecreateRequestStatus as Status, Phase},
+        labels,
+    },
+    domain::readiness::{self, NotReadyKey},
+    k8s::{pod::PodView, time::Now},
+};
+
+const CONTAINERS: [&str; 2] = ["a", "b"];
+const REQUESTS: [&str; 2] = ["r1", "r2"];
+/// Steps with faults.
+const CHAOS: usize = 160;
+/// Steps without, in which everything has to come to rest.
+const CALM: usize = 4000;
+
+/// splitmix64: small, well distributed, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() % n as u64).unwrap()
+    }
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What a watch tells: the object as it then was, or that it is gone.
+#[derive(Clone)]
+enum Told {
+    Request(String, Option<Box<Crr>>),
+    Pod(Option<Value>),
+}
+
+/// The API server: current objects, and everything that watches are told.
+struct Api {
+    version: u64,
+    requests: BTreeMap<String, Crr>,
+    pod: Option<Value>,
+    history: Vec<Told>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Refused {
+    Conflict,
+    Gone,
+    /// Throttled, or the answer was lost: the caller cannot know whether it took effect.
+    Unknown,
+}
+
+impl Api {
+    fn store(&mut self, mut request: Crr) -> Crr {
+        self.version += 1;
+        let name = request.metadata.name.clone().unwrap();
+        request.metadata.resource_version = Some(self.version.to_string());
+        let detached = request.metadata.deletion_timestamp.is_some()
+            && request.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+        if detached {
+            self.requests.remove(&name);
+            self.history.push(Told::Request(name, None));
+        } else {
+            self.requests.insert(name.clone(), request.clone());
+            self.history.push(Told::Request(name, Some(Box::new(request.clone()))));
+        }
+        request
+    }
+
+    fn store_pod(&mut self, pod: Option<Value>) {
+        self.version += 1;
+        self.pod = pod.map(|mut pod| {
+            pod["metadata"]["resourceVersion"] = json!(self.version.to_string());
+            pod
+        });
+        self.history.push(Told::Pod(self.pod.clone()));
+    }
+
+    /// The stored request, if it is still the version the caller looked at.
+    fn current(&self, seen: &Crr) -> Result<Crr, Refused> {
+        let name = seen.metadata.name.as_deref().unwrap();
+        let now = self.requests.get(name).ok_or(Refused::Gone)?;
+        if now.metadata.resource_version == seen.metadata.resource_version {
+            Ok(now.clone())
+        } else {
+            Err(Refused::Conflict)
+        }
+    }
+}
+
+/// A process's view through its watches.
+#[derive(Default, Clone)]
+struct View {
+    at: usize,
+    requests: BTreeMap<String, Crr>,
+    pod: Option<Value>,
+    synced: bool,
+}
+
+impl View {
+    fn relist(&mut self, api: &Api) {
+        *self = Self { at: api.history.len(), requests: api.requests.clone(), pod: api.pod.clone(), synced: true };
+    }
+
+    fn hear(&mut self, told: &Told) {
+        match told {
+            Told::Request(_, Some(request)) => self.upsert(request),
+            Told::Request(name, None) => drop(self.requests.remove(name)),
+            Told::Pod(Some(pod)) => {
+                let version =
+                    |pod: &Value| pod["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+                if self.pod.as_ref().is_none_or(|old| version(old) <= version(pod)) {
+                    self.pod = Some(pod.clone());
+                }
+            }
+            Told::Pod(None) => self.pod = None,
+        }
+    }
+
+    /// As the real stores: an older version never replaces a newer one.
+    fn upsert(&mut self, request: &Crr) {
+        let version = |r: &Crr| r.metadata.resource_version.as_deref().unwrap().parse::<u64>().unwrap();
+        let name = request.metadata.name.clone().unwrap();
+        if self.requests.get(&name).is_none_or(|old| version(old) <= version(request)) {
+            self.requests.insert(name, request.clone());
+        }
+    }
+
+    fn pod(&self) -> Option<PodView> {
+        self.pod.clone().map(|pod| serde_json::from_value(pod).unwrap())
+    }
+}
+
+/// What the daemon is in the middle of.
+struct Stopping {
+    request: Crr,
+    kill: Kill,
+    hook_done: bool,
+}
+
+#[derive(Default)]
+struct DaemonProcess {
+    view: View,
+    memories: BTreeMap<String, node::Memory>,
+    stopping: Option<Stopping>,
+    wall_offset: i64,
+    mono_base: u64,
+}
+
+#[derive(Default)]
+struct ManagerProcess {
+    view: View,
+    memories: BTreeMap<String, manager::Memory>,
+    /// Actions of a plan that are still to be done, and the request as last written.
+    doing: Option<(Crr, Vec<Action>)>,
+    wall_offset: i64,
+    mono_base: u64,
+}
+
+struct World {
+    random: Random,
+    clock_ms: u64,
+    faults: bool,
+    api: Api,
+    pod_generation: u32,
+    instances: Vec<Instance>,
+    created: i64,
+    daemon: DaemonProcess,
+    manager: ManagerProcess,
+    /// Instances stopped, hooks begun: by request and container.
+    stopped: BTreeMap<(String, String), BTreeSet<String>>,
+    hooks: BTreeMap<(String, String), u32>,
+    trace: Vec<String>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let api = Api { version: 1, requests: BTreeMap::new(), pod: None, history: Vec::new() };
+        let mut world = Self {
+            random: Random(seed),
+            clock_ms: 0,
+            faults: true,
+            api,
+            pod_generation: 0,
+            instances: Vec::new(),
+            created: 0,
+            daemon: DaemonProcess::default(),
+            manager: ManagerProcess::default(),
+            stopped: BTreeMap::new(),
+            hooks: BTreeMap::new(),
+            trace: Vec::new(),
+        };
+        world.new_pod();
+        world.report();
+        world.request("r1");
+        world
+    }
+
+    fn log(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.trace.push(format!("{:>9} ms  {text}", self.clock_ms));
+    }
+
+    fn now(&self, wall_offset: i64, mono_base: u64) -> Now {
+        let ms = i64::try_from(self.clock_ms).unwrap() + wall_offset * 1000;
+        let wall = Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
+        Now { wall, mono: Duration::from_millis(1000 + self.clock_ms - mono_base) }
+    }
+
+    // ---- users, kubelet and the runtime
+
+    fn uid(&self) -> String {
+        format!("pod-{}", self.pod_generation)
+    }
+
+    fn new_pod(&mut self) {
+        self.pod_generation += 1;
+        let uid = self.uid();
+        let pod = json!({
+            "metadata": {"name": "web", "namespace": "a", "uid": uid},
+            "spec": {"nodeName": "n1", "restartPolicy": "Always", "readinessGates": [{"conditionType": "KruisePodReady"}],
+                "containers": CONTAINERS.map(|name| json!({"name": name}))},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}, {"type": "ContainersReady", "status": "True"}]},
+        });
+        self.api.store_pod(Some(pod));
+        for name in CONTAINERS {
+            self.start(name, 0);
+        }
+    }
+
+    fn start(&mut self, name: &str, restart_count: i32) {
+        self.created += 1;
+        let id = format!("containerd://{}-{name}-{}", self.uid(), self.created);
+        self.instances.push(Instance {
+            id,
+            container: name.into(),
+            namespace: "a".into(),
+            pod_uid: self.uid(),
+            state: InstanceState::Running,
+            created_at: self.created,
+            started_at: Some(self.now(self.daemon.wall_offset, 0).wall),
+            exit_code: None,
+            restart_count,
+        });
+    }
+
+    fn newest(&self, name: &str) -> Option<usize> {
+        let uid = self.uid();
+        let mine = self.instances.iter().enumerate().filter(|(_, i)| i.container == name && i.pod_uid == uid);
+        mine.max_by_key(|(_, i)| i.created_at).map(|(index, _)| index)
+    }
+
+    /// kubelet starts what has ended.
+    fn sync_pod(&mut self) {
+        if self.api.pod.as_ref().is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null()) {
+            return;
+        }
+        for name in CONTAINERS {
+            if let Some(index) = self.newest(name)
+                && self.instances[index].state == InstanceState::Exited
+            {
+                let count = self.instances[index].restart_count + 1;
+                self.start(name, count);
+                self.log(format!("kubelet starts {}", self.instances.last().unwrap().id));
+            }
+        }
+    }
+
+    /// kubelet writes the Pod's status.
+    fn report(&mut self) {
+        let Some(mut pod) = self.api.pod.clone() else { return };
+        let statuses: Vec<Value> = CONTAINERS
+            .iter()
+            .filter_map(|name| self.newest(name).map(|index| &self.instances[index]))
+            .map(|i| {
+                let running = i.state == InstanceState::Running;
+                let state = if running { json!({"running": {}}) } else { json!({"terminated": {"exitCode": 1}}) };
+                json!({"name": i.container, "containerID": i.id, "ready": running, "restartCount": i.restart_count, "state": state})
+            })
+            .collect();
+        if pod["status"]["containerStatuses"] != json!(statuses) {
+            pod["status"]["containerStatuses"] = json!(statuses);
+            self.api.store_pod(Some(pod));
+        }
+    }
+
+    fn crash_container(&mut self) {
+        let name = CONTAINERS[self.random.below(2)];
+        if let Some(index) = self.newest(name) {
+            self.instances[index].state = InstanceState::Exited;
+            self.log(format!("{} crashes", self.instances[index].id));
+        }
+    }
+
+    fn recreate_sandbox(&mut self) {
+        self.log("the sandbox is recreated");
+        for name in CONTAINERS {
+            if let Some(index) = self.newest(name) {
+                self.instances[index].state = InstanceState::Exited;
+            }
+        }
+        self.sync_pod();
+    }
+
+    fn replace_pod(&mut self) {
+        self.log("the Pod is replaced by one of the same name");
+        self.instances.retain(|_| false);
+        self.api.store_pod(None);
+        self.new_pod();
+        self.report();
+    }
+
+    /// A user creates a request; admission writes down what it means.
+    fn request(&mut self, name: &str) {
+        if self.api.requests.contains_key(name) {
+            return;
+        }
+        let Some(pod) = self.api.pod.clone() else { return };
+        let statuses = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let context = |container: &str| {
+            let status = statuses.iter().find(|s| s["name"] == container).unwrap();
+            json!({"containerID": status["containerID"], "restartCount": status["restartCount"]})
+        };
+        let hook = json!({"exec": {"command": ["drain"]}});
+        let containers: Vec<Value> =
+            CONTAINERS.iter().map(|c| json!({"name": c, "statusContext": context(c), "preStop": hook})).collect();
+        let unready = self.random.chance(40).then_some(3);
+        let deadline = self.random.chance(30).then_some(60);
+        let policy = if self.random.chance(50) { "Fail" } else { "Ignore" };
+        let created = self.now(0, 0).wall;
+        let request: Crr = serde_json::from_value(json!({
+            "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
+            "metadata": {"name": name, "namespace": "a", "uid": format!("{name}-{}", self.api.version), "creationTimestamp": created,
+                "labels": {"crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"], "crr.apps.kruise.io/active": "true",
+                    "crr.apps.kruise.io/node-name": "n1"}},
+            "spec": {"podName": "web", "containers": containers, "activeDeadlineSeconds": deadline,
+                "strategy": {"failurePolicy": policy, "orderedRecreate": self.random.chance(50),
+                    "forceRecreate": self.random.chance(25), "terminationGracePeriodSeconds": 30,
+                    "unreadyGracePeriodSeconds": unready, "minStartedSeconds": self.random.below(2) * 3}},
+        }))
+        .unwrap();
+        self.log(format!("user creates {name}: {}", serde_json::to_string(&request.spec.strategy).unwrap()));
+        self.api.store(request);
+    }
+
+    fn delete_request(&mut self) {
+        let name = REQUESTS[self.random.below(2)];
+        if let Some(mut request) = self.api.requests.get(name).cloned()
+            && !request.is_deleting()
+        {
+            self.log(format!("user deletes {name}"));
+            request.metadata.deletion_timestamp = request.metadata.creation_timestamp.clone();
+            self.api.store(request);
+        }
+    }
+
+    // ---- writes
+
+    /// A write that the API server, or the way to it, may refuse.
+    fn write(&mut self, who: &str, what: &str, seen: &Crr, change: impl FnOnce(&mut Crr)) -> Result<Crr, Refused> {
+        if self.faults && self.random.chance(6) {
+            self.log(format!("{who}: {what}: throttled"));
+            return Err(Refused::Unknown);
+        }
+        let mut next = match self.api.current(seen) {
+            Ok(next) => next,
+            Err(refused) => {
+                self.log(format!("{who}: {what}: {refused:?}"));
+                return Err(refused);
+            }
+        };
+        let before = next.clone();
+        change(&mut next);
+        assert!(
+            before.phase() != &Phase::Completed || before.status == next.status,
+            "a completed request never moves: {who}: {what}"
+        );
+        for (old, new) in states_of(&before).iter().zip(states_of(&next)) {
+            assert!(!super::is_terminal(old) || *old == new, "a container that ended never moves: {who}: {what}");
+        }
+        let in_flight = |r: &Crr| states_of(r).iter().filter(|s| s.phase == Phase::Recreating).count();
+        assert!(!next.strategy().ordered_recreate || in_flight(&next) <= 1, "ordered mode has one in flight");
+        let written = self.api.store(next);
+        if self.faults && self.random.chance(4) {
+            self.log(format!("{who}: {what}: written, but the answer is lost"));
+            return Err(Refused::Unknown);
+        }
+        self.log(format!("{who}: {what}"));
+        Ok(written)
+    }
+
+    // ---- the daemon, as `daemon::recreate` runs the steps
+
+    fn daemon_step(&mut self) {
+        if !self.daemon.view.synced {
+            self.daemon.view.relist(&self.api);
+            self.log("daemon: started");
+            return;
+        }
+        if let Some(stopping) = self.daemon.stopping.take() {
+            self.stop_step(stopping);
+            return;
+        }
+        let active = |r: &&Crr| r.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE));
+        let requests: Vec<Crr> = self.daemon.view.requests.values().filter(active).cloned().collect();
+        let pods: BTreeSet<String> = requests.iter().map(|r| r.pod_uid().to_owned()).collect();
+        // One Pod at a time; which one comes first does not matter.
+        let Some(uid) = pods.iter().nth(self.random.below(pods.len().max(1))) else { return };
+        let pick = node::pick(requests.iter().filter(|r| r.pod_uid() == uid));
+        let Some(current) = pick.current else { return };
+        for waiting in pick.tell_to_wait {
+            let status = node::waiting_status(current);
+            self.daemon_write(waiting, "waits", status);
+            return;
+        }
+        let pod = self.daemon.view.pod().filter(|pod| pod.uid() == current.pod_uid());
+        let instances: Vec<Instance> = match &pod {
+            Some(pod) => self.instances.iter().filter(|i| i.pod_uid == pod.cri_uid()).cloned().collect(),
+            None => Vec::new(),
+        };
+        let runtimes = ["containerd".to_owned()];
+        let now = self.now(self.daemon.wall_offset, self.daemon.mono_base);
+        let memory = self.daemon.memories.entry(current.metadata.uid.clone().unwrap()).or_default();
+        let observed =
+            node::Observed { request: current, pod: pod.as_ref(), runtimes: &runtimes, instances: &instances };
+        let plan = node::plan(&observed, memory, now);
+        let mut recorded = current.clone();
+        if let Some(status) = plan.status {
+            match self.daemon_write(current, "records", status) {
+                Some(written) => recorded = written,
+                None => return,
+            }
+        }
+        if let Some(kill) = plan.kill {
+            let memory = self.daemon.memories.entry(current.metadata.uid.clone().unwrap()).or_default();
+            memory.stop_begins(&kill);
+            self.daemon.stopping = Some(Stopping { request: recorded, kill, hook_done: false });
+        }
+    }
+
+    fn daemon_write(&mut self, seen: &Crr, what: &str, status: Status) -> Option<Crr> {
+        let states: Vec<String> =
+            status.container_recreate_states.iter().map(|s| format!("{}={}", s.name, s.phase.as_str())).collect();
+        let name = seen.metadata.name.clone().unwrap();
+        let text = format!("{what} {name} {} {}", status.phase.as_str(), states.join(" "));
+        match self.write("daemon", &text, seen, |r| r.status = Some(status)) {
+            Ok(written) => {
+                self.daemon.view.upsert(&written);
+                Some(written)
+            }
+            Err(Refused::Conflict) => {
+                if let Some(fresh) = self.api.requests.get(&name).cloned() {
+                    self.daemon.view.upsert(&fresh);
+                }
+                None
+            }
+            Err(Refused::Gone) => {
+                self.daemon.view.requests.remove(&name);
+                None
+            }
+            Err(Refused::Unknown) => None,
+        }
+    }
+
+    fn stop_step(&mut self, mut stopping: Stopping) {
+        let name = stopping.request.metadata.name.clone().unwrap();
+        let by = (stopping.request.metadata.uid.clone().unwrap(), stopping.kill.container.clone());
+        if stopping.kill.hook.is_some() && !stopping.hook_done {
+            let hooks = self.hooks.entry(by).or_default();
+            *hooks += 1;
+            assert!(*hooks <= 1, "no hook runs twice");
+            self.log(format!("daemon: hook of {} for {name}", stopping.kill.container));
+            stopping.hook_done = true;
+            self.daemon.stopping = Some(stopping);
+            return;
+        }
+        let open = self.daemon.view.requests.get(&name).is_some_and(|r| !r.is_completed() && !r.is_deleting());
+        if stopping.hook_done && !open {
+            self.log(format!("daemon: {name} has ended, its stop is not sent"));
+            return;
+        }
+        let container = stopping.kill.container.clone();
+        let memory = self.daemon.memories.entry(by.0.clone()).or_default();
+        if self.faults && self.random.chance(8) {
+            memory.stop_not_delivered(&container);
+            self.log("daemon: the runtime cannot be reached");
+            return;
+        }
+        if self.faults && self.random.chance(3) {
+            memory.stop_failed(&container, "boom".into());
+            self.log("daemon: the runtime refuses the stop");
+            return;
+        }
+        let id = stopping.kill.id.clone();
+        self.log(format!("daemon: stops {id} for {name}"));
+        let Some(instance) = self.instances.iter_mut().find(|i| i.id == id) else { return };
+        if instance.state != InstanceState::Running {
+            return;
+        }
+        instance.state = InstanceState::Exited;
+        instance.exit_code = Some(143);
+        let context = stopping.request.spec.containers.iter().find(|c| c.name == container);
+        let meant = context.and_then(|c| c.status_context.as_ref()).is_some_and(|c| c.container_id == id);
+        let of_the_pod = instance.pod_uid == stopping.request.pod_uid() && instance.container == container;
+        assert!(of_the_pod, "no container of another Pod is stopped");
+        assert!(meant || stopping.request.strategy().force_recreate, "no instance is stopped that was not meant");
+        let all = self.stopped.entry(by).or_default();
+        all.insert(id);
+        assert!(all.len() <= 1, "no container is stopped twice by one request");
+    }
+
+    fn daemon_crash(&mut self) {
+        self.log("daemon: crashes");
+        let wall_offset = self.daemon.wall_offset;
+        self.daemon = DaemonProcess { wall_offset, mono_base: self.clock_ms, ..DaemonProcess::default() };
+    }
+
+    // ---- the manager, as `controllers::container_recreate_request` runs the steps
+
+    fn manager_step(&mut self) {
+        if !self.manager.view.synced {
+            self.manager.view.relist(&self.api);
+            let now = self.now(self.manager.wall_offset, self.manager.mono_base);
+            for request in self.manager.view.requests.values() {
+                let memory = manager::Memory {
+                    created: Sighting::found(now, request.metadata.creation_timestamp.as_ref().unwrap().0),
+                    completed: None,
+                    told_no_daemon: false,
+                };
+                self.manager.memories.insert(request.metadata.uid.clone().unwrap(), memory);
+            }
+            self.log("manager: started");
+            return;
+        }
+        if let Some((request, mut actions)) = self.manager.doing.take() {
+            let action = actions.remove(0);
+            if let Some(written) = self.manager_action(&request, &action)
+                && !actions.is_empty()
+            {
+                self.manager.doing = Some((written, actions));
+            }
+            return;
+        }
+        let names: Vec<String> = self.manager.view.requests.keys().cloned().collect();
+        if names.is_empty() {
+            return;
+        }
+        let request = self.manager.view.requests[&names[self.random.below(names.len())]].clone();
+        let now = self.now(self.manager.wall_offset, self.manager.mono_base);
+        let memory = *self.manager.memories.entry(request.metadata.uid.clone().unwrap()).or_insert(manager::Memory {
+            created: Sighting::live(now),
+            completed: None,
+            told_no_daemon: false,
+        });
+        // That a Pod is gone or replaced is believed only when the API server itself says so.
+        let cached = self.manager.view.pod().filter(|pod| manager::is_meant(&request, pod));
+        let live = || self.api.pod.clone().map(|pod| serde_json::from_value::<PodView>(pod).unwrap());
+        let pod = cached.or_else(live);
+        let knowledge = pod.as_ref().map_or(PodKnowledge::Gone, PodKnowledge::Present);
+        let observed = manager::Observed { request: &request, pod: knowledge, daemon: Daemon::Unknown, memory };
+        let plan = manager::plan(&observed, now);
+        if !plan.actions.is_empty() {
+            self.manager.doing = Some((request, plan.actions));
+        }
+    }
+
+    fn manager_action(&mut self, request: &Crr, action: &Action) -> Option<Crr> {
+        let now = self.now(self.manager.wall_offset, self.manager.mono_base);
+        let name = request.metadata.name.clone().unwrap();
+        let key = NotReadyKey::of_request("a", &name);
+        let what = format!("{action:?} of {name}");
+        let result = match action {
+            Action::AcquireKey | Action::ReleaseKey => {
+                let change = if *action == Action::AcquireKey { readiness::add_key } else { readiness::remove_key };
+                if let Some(mut pod) = self.api.pod.clone()
+                    && pod["metadata"]["uid"] == request.pod_uid()
+                    && let Some(patch) = change(&pod, &key, now)
+                {
+                    merge_conditions(&mut pod, &patch);
+                    self.api.store_pod(Some(pod));
+                }
+                self.log(format!("manager: {what}"));
+                return Some(request.clone());
+            }
+            Action::AddFinalizer => self.write("manager", &what, request, |r| {
+                let mut finalizers: Vec<String> = manager::other_finalizers(r).into_iter().map(Into::into).collect();
+                finalizers.push(labels::CRR_UNREADY_FINALIZER.into());
+                r.metadata.finalizers = Some(finalizers);
+            }),
+            Action::RecordCondition(at) => self.write("manager", &what, request, |r| {
+                let conditions = manager::with_grace_condition(r, *at);
+                r.status.get_or_insert_default().conditions = conditions;
+            }),
+            Action::RecordAnnotation(at) => self.write("manager", &what, request, |r| {
+                r.metadata
+                    .annotations
+                    .get_or_insert_default()
+                    .insert(labels::CRR_UNREADY_ACQUIRED.into(), at.to_string());
+            }),
+            Action::Complete { message, .. } => self.write("manager", &what, request, |r| {
+                let states = fail_unfinished(r, message);
+                let status = r.status.get_or_insert_default();
+                status.phase = Phase::Completed;
+                status.message.clone_from(message);
+                status.container_recreate_states = states;
+            }),
+            Action::Detach => self.write("manager", &what, request, |r| {
+                r.metadata.finalizers = None;
+                r.metadata.labels.get_or_insert_default().remove(labels::CRR_ACTIVE);
+            }),
+            Action::Delete | Action::TellNoDaemon(_) => return Some(request.clone()),
+        };
+        match result {
+            Ok(written) => {
+                if self.api.requests.contains_key(&name) {
+                    self.manager.view.upsert(&written);
+                }
+                Some(written)
+            }
+            Err(Refused::Conflict) => {
+                if let Some(fresh) = self.api.requests.get(&name).cloned() {
+                    self.manager.view.upsert(&fresh);
+                }
+                None
+            }
+            Err(Refused::Gone) => {
+                self.manager.view.requests.remove(&name);
+                None
+            }
+            Err(Refused::Unknown) => None,
+        }
+    }
+
+    fn manager_crash(&mut self) {
+        self.log("manager: crashes");
+        let wall_offset = self.manager.wall_offset;
+        self.manager = ManagerProcess { wall_offset, mono_base: self.clock_ms, ..ManagerProcess::default() };
+    }
+
+    // ---- the course of events
+
+    /// Delivers to one process what it has not heard yet: in order, or with something older once more.
+    fn deliver(&mut self, daemon: bool) {
+        let repeat = self.faults && self.random.chance(15);
+        let view = if daemon { &mut self.daemon.view } else { &mut self.manager.view };
+        if !view.synced {
+            return;
+        }
+        if repeat && view.at > 0 {
+            // A repeated deletion is not part of the watch protocol; an older version is what a stale server sends.
+            let told = self.api.history[view.at - 1].clone();
+            if !matches!(told, Told::Request(_, None) | Told::Pod(None)) && !is_deleted(&told, &self.api) {
+                view.hear(&told);
+            }
+        } else if let Some(told) = self.api.history.get(view.at) {
+            view.hear(&told.clone());
+            view.at += 1;
+        }
+    }
+
+    fn chaos_step(&mut self) {
+        let longest = if self.random.chance(5) { 30_000 } else { 1_500 };
+        self.clock_ms += self.random.next() % longest;
+        match self.random.below(100) {
+            0..20 => self.deliver(true),
+            20..35 => self.deliver(false),
+            35..60 => self.daemon_step(),
+            60..72 => self.manager_step(),
+            72..80 => self.sync_pod(),
+            80..88 => self.report(),
+            88..90 => self.daemon_crash(),
+            90 => self.manager_crash(),
+            91 => self.crash_container(),
+            92 => self.recreate_sandbox(),
+            93 => {
+                let view = if self.random.chance(50) { &mut self.daemon.view } else { &mut self.manager.view };
+                if view.synced {
+                    view.relist(&self.api); // the watch had expired
+                }
+            }
+            94 => self.daemon.wall_offset = [0, 3600, -3600][self.random.below(3)],
+            95 => self.manager.wall_offset = [0, 3600, -3600][self.random.below(3)],
+            96 => self.delete_request(),
+            97 if self.random.chance(20) => self.replace_pod(),
+            _ => self.request("r2"),
+        }
+    }
+
+    fn calm_step(&mut self) {
+        self.clock_ms += 200;
+        self.deliver(true);
+        self.deliver(false);
+        self.sync_pod();
+        self.report();
+        self.daemon_step();
+        self.manager_step();
+    }
+
+    fn rests(&self) -> bool {
+        let heard = self.daemon.view.at == self.api.history.len() && self.manager.view.at == self.api.history.len();
+        let quiet = self.daemon.stopping.is_none() && self.manager.doing.is_none();
+        let done = |r: &Crr| {
+            r.is_completed()
+                && !manager::has_finalizer(r)
+                && !r.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE))
+        };
+        heard && quiet && self.api.requests.values().all(done)
+    }
+
+    fn run(&mut self) {
+        for _ in 0..CHAOS {
+            self.chaos_step();
+        }
+        self.faults = false;
+        self.log("the faults stop");
+        for _ in 0..CALM {
+            self.calm_step();
+            if self.rests() {
+                break;
+            }
+        }
+        let open: Vec<&str> =
+            self.api.requests.iter().filter(|(_, r)| !r.is_completed()).map(|(n, _)| n.as_str()).collect();
+        assert!(open.is_empty(), "every request ends: {open:?} have not");
+        assert!(self.rests(), "finalizers and active labels go");
+        let pod = self.api.pod.as_ref().unwrap();
+        let conditions = pod["status"]["conditions"].as_array().unwrap();
+        if let Some(ready) = conditions.iter().find(|c| c["type"] == labels::CONDITION_KRUISE_POD_READY) {
+            assert_eq!(ready["message"], "[]", "NotReady keys are always released");
+        }
+    }
+}
+
+fn is_deleted(told: &Told, api: &Api) -> bool {
+    match told {
+        Told::Request(name, Some(request)) => {
+            api.requests.get(name).is_none_or(|now| now.metadata.uid != request.metadata.uid)
+        }
+        Told::Pod(Some(pod)) => api.pod.as_ref().is_none_or(|now| now["metadata"]["uid"] != pod["metadata"]["uid"]),
+        Told::Request(_, None) | Told::Pod(None) => true,
+    }
+}
+
+/// A strategic merge of `status.conditions` by type, as the API server does it.
+fn merge_conditions(pod: &mut Value, patch: &Value) {
+    let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+    for change in patch["status"]["conditions"].as_array().unwrap() {
+        match conditions.iter_mut().find(|c| c["type"] == change["type"]) {
+            Some(condition) => json_patch::merge(condition, change),
+            None => conditions.push(change.clone()),
+        }
+    }
+}
+
+fn run(seed: u64) -> Result<(), String> {
+    let mut world = World::new(seed);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+    result.map_err(|panic| {
+        let reason = panic.downcast_ref::<String>().cloned();
+        let reason = reason.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
+        format!(
+            "seed {seed}: {reason}\n{}\nagain: KRUISE_SIM_SEED={seed} cargo test --lib simulation",
+            world.trace.join("\n")
+        )
+    })
+}
+
+#[test]
+fn simulation_under_faults() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    if let Some(seed) = number("KRUISE_SIM_SEED") {
+        run(seed).unwrap_or_else(|failure| panic!("{failure}"));
+        return;
+    }
+    for seed in 0..number("KRUISE_SIM_SEEDS").unwrap_or(300) {
+        if let Err(failure) = run(seed) {
+            panic!("{failure}");
+        }
+    }
+}
