@@ -190,6 +190,9 @@ pub fn restart(paths: &Paths, name: &str, signal: &str) -> Result<()> {
         }
         "kubelet" => start_kubelet(paths).map(drop),
         "apiserver" => {
+            until("the port", Duration::from_secs(10), &[], || {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, API_PORT)).map_err(Into::into)
+            })?;
             let apiserver = start_apiserver(paths, &node_ip()?)?;
             wait_apiserver(paths, apiserver)
         }

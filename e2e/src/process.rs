@@ -20,10 +20,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process with this id, unless it has ended (a zombie has).
+    /// The process with this id, unless it has ended. A zombie has, but only when its last thread is gone: until then
+    /// its ports are taken.
     pub fn of(pid: u32) -> Option<Self> {
         let (state, _, started) = stat(pid)?;
-        (state != 'Z' && state != 'X').then_some(Self { pid, started })
+        let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        let ended = state == 'X' || (state == 'Z' && threads() <= 1);
+        (!ended).then_some(Self { pid, started })
     }
     pub fn alive(self) -> bool {
         Self::of(self.pid) == Some(self)

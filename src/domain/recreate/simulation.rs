@@ -437,7 +437,7 @@ impl World {
         let Some(uid) = pods.iter().nth(self.random.below(pods.len().max(1))) else { return };
         let pick = node::pick(requests.iter().filter(|r| r.pod_uid() == uid));
         let Some(current) = pick.current else { return };
-        for waiting in pick.tell_to_wait {
+        if let Some(waiting) = pick.tell_to_wait.first() {
             let status = node::waiting_status(current);
             self.daemon_write(waiting, "waits", status);
             return;
