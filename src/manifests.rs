@@ -1,4 +1,4 @@
-//! Renders `manifests/` from the tables: CRDS, HANDLERS and the rights that each role states beside its code.
+//! Renders `manifests/` from the tables: CRDS, CONTROLLERS, HANDLERS and the rights that each role states beside its code.
 //!
 //! The output is committed; a test fails when it is stale. What may be applied again and again must never carry data
 //! that the running program owns: the Lease and the Secret are empty and the webhook configuration has no CA, so that
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{CRDS, DEFAULT_NAMESPACE, apps, feature_gates::FeatureGates, labels},
+    controllers::{self, CONTROLLERS},
     daemon,
     k8s::rbac::Rule,
     webhook::{
@@ -23,19 +24,6 @@ const NAMESPACE: &str = DEFAULT_NAMESPACE;
 const HEADER: &str =
     "# Written by `kruise-rs manifests` from the program's own tables; changes here are overwritten.\n";
 const CLAIM: &str = "authentication.kubernetes.io/node-name";
-
-/// What the manager may do cluster-wide.
-const MANAGER_RBAC: &[Rule] = &[
-    Rule::new(&[apps::GROUP], &["containerrecreaterequests"], &["get", "list", "watch", "patch", "delete"]),
-    Rule::new(&[apps::GROUP], &["containerrecreaterequests/status"], &["patch"]),
-    Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
-    Rule::new(&[""], &["pods/status"], &["patch"]),
-    Rule::new(&[""], &["events"], &["create", "patch"]),
-];
-
-/// What the manager may do in its own namespace. `create` cannot be limited by name, so the Lease is shipped empty.
-const MANAGER_OWN_NAMESPACE_RBAC: &[Rule] =
-    &[Rule::new(&["coordination.k8s.io"], &["leases"], &["get", "update", "patch"]).named(&["kruise-manager"])];
 
 /// A role of the program and the objects that run it.
 struct Role {
@@ -56,14 +44,16 @@ fn roles() -> [Role; 3] {
             name: "manager",
             control_plane: "controller-manager",
             account: "kruise-manager",
-            cluster_rules: MANAGER_RBAC.to_vec(),
-            own_namespace_rules: MANAGER_OWN_NAMESPACE_RBAC,
+            cluster_rules: distinct(
+                CONTROLLERS.iter().flat_map(|controller| controller.rules).chain(controllers::BASE_RULES),
+            ),
+            own_namespace_rules: controllers::NAMESPACE_RULES,
         },
         Role {
             name: "webhook",
             control_plane: "webhook",
             account: "kruise-webhook",
-            cluster_rules: handlers.chain(installation::RBAC).copied().collect(),
+            cluster_rules: distinct(handlers.chain(installation::RBAC)),
             own_namespace_rules: installation::OWN_NAMESPACE_RBAC,
         },
         Role {
@@ -74,6 +64,17 @@ fn roles() -> [Role; 3] {
             own_namespace_rules: &[],
         },
     ]
+}
+
+/// What several parts ask for in the same words is written once.
+fn distinct<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Rule> {
+    let mut distinct: Vec<Rule> = Vec::new();
+    for rule in rules {
+        if !distinct.contains(rule) {
+            distinct.push(*rule);
+        }
+    }
+    distinct
 }
 
 /// Every rendered file: path below `manifests/` and content.

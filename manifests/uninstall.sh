@@ -1,0 +1,66 @@
+#!/bin/sh
+# Removes kruise-rs with nothing but kubectl: requests and their finalizers first, then what manifests/ installed.
+# Never deletes a workload or a Pod, and keeps the CustomResourceDefinitions unless told otherwise.
+#
+#   manifests/uninstall.sh [--crds]    environment: KUBECTL (default kubectl), TIMEOUT (default 60s)
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+kubectl=${KUBECTL:-kubectl}
+timeout=${TIMEOUT:-60s}
+crd=containerrecreaterequests.apps.kruise.io
+finalizer=crr.apps.kruise.io/unready-acquired
+crds=false
+case "${1:-}" in
+  '') ;;
+  --crds) crds=true ;;
+  *) echo "usage: $0 [--crds]" >&2; exit 2 ;;
+esac
+
+# "namespace name index" of every request that holds our finalizer. Finalizers of others are left alone.
+held_requests() {
+  $kubectl get "$crd" --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$finalizer"'"}}{{$m.namespace}} {{$m.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}'
+}
+
+# "namespace name" of every Pod that Kruise keeps, or never let, out of its Services.
+held_pods() {
+  $kubectl get pods --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{$s := .status}}{{range .spec.readinessGates}}{{if eq .conditionType "KruisePodReady"}}{{$true := false}}{{range $s.conditions}}{{if and (eq .type "KruisePodReady") (eq .status "True")}}{{$true = true}}{{end}}{{end}}{{if not $true}}{{$m.namespace}} {{$m.name}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}'
+}
+
+# A running manager makes Pods ready again and lets finalizers go.
+if $kubectl get crd "$crd" >/dev/null 2>&1; then
+  echo "deleting ContainerRecreateRequests"
+  if ! $kubectl delete "$crd" --all --all-namespaces --wait --timeout="$timeout"; then
+    echo "the manager did not release all requests in $timeout; they are released below" >&2
+  fi
+fi
+
+# First the registration: admission must not wait for a webhook that is going away.
+$kubectl delete mutatingwebhookconfiguration kruise-mutating-webhook-configuration --ignore-not-found
+echo "deleting what manifests/ installed"
+$kubectl delete -k "$here/base" --ignore-not-found --wait --timeout="$timeout" || left=true
+
+# From here on nobody of ours is there any more.
+if $kubectl get crd "$crd" >/dev/null 2>&1; then
+  $kubectl delete "$crd" --all --all-namespaces --wait=false
+  held_requests | while read -r namespace name index; do
+    echo "releasing ContainerRecreateRequest $namespace/$name"
+    $kubectl patch "$crd" --namespace "$namespace" "$name" --type=json --patch \
+      '[{"op":"test","path":"/metadata/finalizers/'"$index"'","value":"'"$finalizer"'"},{"op":"remove","path":"/metadata/finalizers/'"$index"'"}]'
+  done
+fi
+now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+held_pods | while read -r namespace name; do
+  echo "making Pod $namespace/$name ready"
+  $kubectl patch pod --namespace "$namespace" "$name" --subresource=status --type=strategic --patch \
+    '{"status":{"conditions":[{"type":"KruisePodReady","status":"True","message":"[]","lastTransitionTime":"'"$now"'"}]}}'
+done
+
+if $crds; then
+  echo "deleting CustomResourceDefinitions and all objects of their kinds"
+  $kubectl delete -k "$here/crds" --ignore-not-found --wait --timeout="$timeout"
+fi
+if [ "${left:-false}" = true ]; then
+  echo "some objects were not gone within $timeout; run this again to see them" >&2
+  exit 1
+fi
