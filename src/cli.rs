@@ -12,6 +12,7 @@ use crate::{
     api::feature_gates::FeatureGates,
     manifests,
     roles::{
+        all::{self, AllArgs},
         daemon::{self, DaemonArgs},
         manager::{self, ManagerArgs},
         webhook::{self, WebhookArgs},
@@ -116,6 +117,13 @@ enum Role {
         #[command(flatten)]
         args: DaemonArgs,
     },
+    /// Run manager, webhook and daemon in one process, for a laptop.
+    All {
+        #[command(flatten)]
+        common: CommonArgs,
+        #[command(flatten)]
+        args: Box<AllArgs>,
+    },
     /// Write the installation manifests, rendered from the program's own tables.
     Manifests {
         /// Directory to write to.
@@ -188,6 +196,7 @@ fn command() -> clap::Command {
         .mut_subcommand("manager", ignored(IGNORED_BY_MANAGER))
         .mut_subcommand("webhook", ignored(IGNORED_BY_MANAGER))
         .mut_subcommand("daemon", ignored(IGNORED_BY_DAEMON))
+        .mut_subcommand("all", ignored(IGNORED_BY_MANAGER))
 }
 
 /// Names of flags on the command line that do nothing here.
@@ -208,7 +217,11 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let message = format!("{error:#}");
-            eprintln!("kruise-rs: {message}");
+            if tracing::dispatcher::has_been_set() {
+                tracing::error!("{message}");
+            } else {
+                eprintln!("kruise-rs: {message}");
+            }
             // kubelet shows this file's text as the reason in the Pod's status.
             let log = std::fs::OpenOptions::new().append(true).open("/dev/termination-log");
             if let Ok(mut log) = log {
@@ -237,6 +250,10 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> anyhow::Result<()> {
         Role::Daemon { common, args } => {
             let options = common.client_options("kruise-daemon", 0.0, 10);
             start(&common, &ignored, options, async |gates, client, stop| daemon::run(args, gates, client, stop).await)
+        }
+        Role::All { common, args } => {
+            let options = common.client_options("kruise-rs", 0.0, 50);
+            start(&common, &ignored, options, async |gates, client, stop| all::run(*args, gates, client, stop).await)
         }
         Role::Manifests { out } => manifests::write_to(&out).with_context(|| format!("--out {}", out.display())),
         Role::Completions { shell } => {
@@ -343,6 +360,11 @@ mod tests {
     }
 
     #[test]
+    fn one_process_takes_the_flags_of_all_roles() {
+        parse("all --node n1 --crr-workers=2 --webhook-port 9999 --enable-leader-election=false").unwrap();
+    }
+
+    #[test]
     fn an_unknown_gate_is_a_start_error_that_names_it() {
         let (common, _) = manager_of("--feature-gates=Nope=true");
         let error = format!("{:#}", common.gates().unwrap_err());
@@ -362,7 +384,7 @@ mod tests {
     #[test]
     fn help_names_every_role_and_hides_what_has_no_effect() {
         let help = command().render_long_help().to_string();
-        for role in ["manager", "daemon", "completions"] {
+        for role in ["manager", "webhook", "daemon", "all", "manifests", "completions"] {
             assert!(help.contains(role), "{help}");
         }
         let help = command().find_subcommand_mut("manager").unwrap().render_long_help().to_string();
