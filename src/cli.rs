@@ -211,9 +211,18 @@ fn ignored_flags(matches: &ArgMatches) -> Vec<String> {
 
 /// Reads the command line and runs the role to its end.
 pub fn run() -> ExitCode {
-    let matches = command().get_matches();
-    let result = Cli::from_arg_matches(&matches).map_err(anyhow::Error::from).and_then(|cli| dispatch(cli, &matches));
-    match result {
+    let parsed = command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Help and version come as errors too, and go to standard output.
+            if error.use_stderr() {
+                write_termination_log(&error.to_string());
+            }
+            error.exit()
+        }
+    };
+    match dispatch(cli, &matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let message = format!("{error:#}");
@@ -222,13 +231,17 @@ pub fn run() -> ExitCode {
             } else {
                 eprintln!("kruise-rs: {message}");
             }
-            // kubelet shows this file's text as the reason in the Pod's status.
-            let log = std::fs::OpenOptions::new().append(true).open("/dev/termination-log");
-            if let Ok(mut log) = log {
-                let _ = std::io::Write::write_all(&mut log, message.as_bytes());
-            }
+            write_termination_log(&message);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// kubelet shows this file's text as the reason in the Pod's status. Elsewhere there is no such file.
+fn write_termination_log(message: &str) {
+    if let Ok(mut log) = std::fs::OpenOptions::new().append(true).open("/dev/termination-log") {
+        // What cannot be told this way is on standard error.
+        let _ = std::io::Write::write_all(&mut log, message.as_bytes());
     }
 }
 
