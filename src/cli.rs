@@ -12,6 +12,7 @@ use crate::{
     api::feature_gates::FeatureGates,
     manifests,
     roles::{
+        all::{self, AllArgs},
         daemon::{self, DaemonArgs},
         manager::{self, ManagerArgs},
         webhook::{self, WebhookArgs},
@@ -116,6 +117,13 @@ enum Role {
         #[command(flatten)]
         args: DaemonArgs,
     },
+    /// Run manager, webhook and daemon in one process, for a laptop.
+    All {
+        #[command(flatten)]
+        common: CommonArgs,
+        #[command(flatten)]
+        args: Box<AllArgs>,
+    },
     /// Write the installation manifests, rendered from the program's own tables.
     Manifests {
         /// Directory to write to.
@@ -188,6 +196,7 @@ fn command() -> clap::Command {
         .mut_subcommand("manager", ignored(IGNORED_BY_MANAGER))
         .mut_subcommand("webhook", ignored(IGNORED_BY_MANAGER))
         .mut_subcommand("daemon", ignored(IGNORED_BY_DAEMON))
+        .mut_subcommand("all", ignored(IGNORED_BY_MANAGER))
 }
 
 /// Names of flags on the command line that do nothing here.
@@ -202,20 +211,37 @@ fn ignored_flags(matches: &ArgMatches) -> Vec<String> {
 
 /// Reads the command line and runs the role to its end.
 pub fn run() -> ExitCode {
-    let matches = command().get_matches();
-    let result = Cli::from_arg_matches(&matches).map_err(anyhow::Error::from).and_then(|cli| dispatch(cli, &matches));
-    match result {
+    let parsed = command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Help and version come as errors too, and go to standard output.
+            if error.use_stderr() {
+                write_termination_log(&error.to_string());
+            }
+            error.exit()
+        }
+    };
+    match dispatch(cli, &matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let message = format!("{error:#}");
-            eprintln!("kruise-rs: {message}");
-            // kubelet shows this file's text as the reason in the Pod's status.
-            let log = std::fs::OpenOptions::new().append(true).open("/dev/termination-log");
-            if let Ok(mut log) = log {
-                let _ = std::io::Write::write_all(&mut log, message.as_bytes());
+            if tracing::dispatcher::has_been_set() {
+                tracing::error!("{message}");
+            } else {
+                eprintln!("kruise-rs: {message}");
             }
+            write_termination_log(&message);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// kubelet shows this file's text as the reason in the Pod's status. Elsewhere there is no such file.
+fn write_termination_log(message: &str) {
+    if let Ok(mut log) = std::fs::OpenOptions::new().append(true).open("/dev/termination-log") {
+        // What cannot be told this way is on standard error.
+        let _ = std::io::Write::write_all(&mut log, message.as_bytes());
     }
 }
 
@@ -237,6 +263,10 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> anyhow::Result<()> {
         Role::Daemon { common, args } => {
             let options = common.client_options("kruise-daemon", 0.0, 10);
             start(&common, &ignored, options, async |gates, client, stop| daemon::run(args, gates, client, stop).await)
+        }
+        Role::All { common, args } => {
+            let options = common.client_options("kruise-rs", 0.0, 50);
+            start(&common, &ignored, options, async |gates, client, stop| all::run(*args, gates, client, stop).await)
         }
         Role::Manifests { out } => manifests::write_to(&out).with_context(|| format!("--out {}", out.display())),
         Role::Completions { shell } => {
@@ -343,6 +373,11 @@ mod tests {
     }
 
     #[test]
+    fn one_process_takes_the_flags_of_all_roles() {
+        parse("all --node n1 --crr-workers=2 --webhook-port 9999 --enable-leader-election=false").unwrap();
+    }
+
+    #[test]
     fn an_unknown_gate_is_a_start_error_that_names_it() {
         let (common, _) = manager_of("--feature-gates=Nope=true");
         let error = format!("{:#}", common.gates().unwrap_err());
@@ -362,7 +397,7 @@ mod tests {
     #[test]
     fn help_names_every_role_and_hides_what_has_no_effect() {
         let help = command().render_long_help().to_string();
-        for role in ["manager", "daemon", "completions"] {
+        for role in ["manager", "webhook", "daemon", "all", "manifests", "completions"] {
             assert!(help.contains(role), "{help}");
         }
         let help = command().find_subcommand_mut("manager").unwrap().render_long_help().to_string();

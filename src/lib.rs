@@ -11,3 +11,6 @@ pub mod manifests;
 pub mod roles;
 pub mod runtime;
 pub mod webhook;
+
+#[cfg(test)]
+mod tidy;

@@ -172,7 +172,8 @@ impl Elector {
         let stopped = shutdown::requested(stop);
         tokio::pin!(stopped);
         loop {
-            let limit = self.time_left();
+            // Half of what is left: a dead connection leaves time for another attempt, on a new one.
+            let limit = (self.timing.renew_deadline / 2).min(self.time_left());
             let attempt = tokio::select! {
                 () = &mut stopped => break,
                 attempt = tokio::time::timeout(limit, self.attempt()) => attempt,

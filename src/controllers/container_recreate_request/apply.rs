@@ -129,7 +129,7 @@ impl Controller {
                 Ok(None)
             }
             Action::Complete { message, states } => {
-                tracing::info!(request = %ObjectKey::of(request), message, "ending the request");
+                tracing::info!(request = %ObjectKey::of(request), reason = message, "ending the request");
                 let now = clock::now().wall;
                 let mut status = request.status.clone().unwrap_or_default();
                 status.phase = Phase::Completed;
