@@ -14,3 +14,6 @@ pub mod webhook;
 
 #[cfg(test)]
 mod tidy;
+
+#[cfg(test)]
+mod simulation;

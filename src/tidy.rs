@@ -18,6 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("daemon", &["runtime", "domain", "k8s", "api", "cri"]),
     ("manifests", &["controllers", "webhook", "daemon", "k8s", "api"]),
     ("roles", &["controllers", "webhook", "daemon", "manifests", "runtime", "domain", "k8s", "api", "cri"]),
+    ("simulation", &["domain", "k8s", "api"]),
     ("cli", &["roles", "manifests", "runtime", "api"]),
     ("main", &["cli"]),
     ("lib", &[]),

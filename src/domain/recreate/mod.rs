@@ -67,6 +67,3 @@ pub fn fail_unfinished(request: &ContainerRecreateRequest, reason: &str) -> Vec<
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod simulation;

@@ -15,18 +15,20 @@ use std::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{
-    fail_unfinished,
-    manager::{self, Action, Daemon, PodKnowledge, Sighting},
-    node::{self, Instance, InstanceState, Kill},
-    states_of,
-};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest as Crr, ContainerRecreateRequestStatus as Status, Phase},
         labels,
     },
-    domain::readiness::{self, NotReadyKey},
+    domain::{
+        readiness::{self, NotReadyKey},
+        recreate::{
+            fail_unfinished, is_terminal,
+            manager::{self, Action, Daemon, PodKnowledge, Sighting},
+            node::{self, Instance, InstanceState, Kill},
+            states_of,
+        },
+    },
     k8s::{pod::PodView, time::Now},
 };
 
@@ -405,7 +407,7 @@ impl World {
             "a completed request never moves: {who}: {what}"
         );
         for (old, new) in states_of(&before).iter().zip(states_of(&next)) {
-            assert!(!super::is_terminal(old) || *old == new, "a container that ended never moves: {who}: {what}");
+            assert!(!is_terminal(old) || *old == new, "a container that ended never moves: {who}: {what}");
         }
         let in_flight = |r: &Crr| states_of(r).iter().filter(|s| s.phase == Phase::Recreating).count();
         assert!(!next.strategy().ordered_recreate || in_flight(&next) <= 1, "ordered mode has one in flight");
