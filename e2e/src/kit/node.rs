@@ -96,7 +96,8 @@ impl Node<'_> {
     pub async fn fresh_daemon(&self) -> Result<()> {
         let pod = self.daemon().await?;
         let api = self.test.api_in(SYSTEM, "Pod");
-        api.delete(pod.text("/metadata/name"), &kube::api::DeleteParams::default().grace_period(0)).await?;
+        // in order: both would want the same port of the host
+        api.delete(pod.text("/metadata/name"), &kube::api::DeleteParams::default()).await?;
         let old = pod.text("/metadata/uid").to_owned();
         poll("a new daemon", PATIENCE, async || {
             ensure!(self.daemon().await?.text("/metadata/uid") != old, "the old one is still there");
