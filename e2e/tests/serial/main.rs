@@ -5,6 +5,8 @@
 mod components;
 mod daemon;
 mod installation;
+mod policies;
+mod used_rights;
 
 use anyhow::Result;
 use e2e::kit::{Test, in_namespace};
