@@ -100,7 +100,7 @@ pub fn descendants(roots: &[Process]) -> Vec<Process> {
     family.split_off(roots.len()).into_iter().filter_map(Process::of).collect()
 }
 
-/// Starts a program of the cluster in a session of its own, its output in `log/NAME.log`.
+/// Starts a program of the cluster in a process group of its own, its output in `log/NAME.log`.
 pub fn start(paths: &Paths, name: &str, command: &mut Command) -> Result<Process> {
     let log_path = paths.logs().join(format!("{name}.log"));
     let log = File::options().create(true).append(true).open(&log_path).context("open the log")?;
