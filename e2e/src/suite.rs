@@ -61,10 +61,12 @@ pub fn run(paths: &Paths, options: &Options) -> Result<()> {
 fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     stages.run("packages and Go tools", || tools::install(paths, false))?;
     if !options.only_e2e {
-        stages.run("unit tests", || cargo(paths, &["test", "--workspace", "--locked"]).show())?;
+        // With the same features as the end-to-end tests: other features would build the dependencies once more.
+        let unit = ["test", "--workspace", "--features", "e2e/cluster", "--lib", "--bins", "--locked"];
+        stages.run("unit tests", || cargo(paths, &unit).show())?;
     }
     stages.run("image", || product::build(paths))?;
-    stages.run("build the e2e tests", || e2e_tests(paths, "parallel").arg("--no-run").show())?;
+    stages.run("build the e2e tests", || e2e_tests(paths, "parallel").args(["--test", "serial", "--no-run"]).show())?;
     stages.run("cluster up", || cluster::up(paths, false))?;
     stages.run("deploy", || deploy::deploy(paths))?;
     for _ in 0..options.rounds.max(1) {
@@ -82,7 +84,7 @@ fn cargo(paths: &Paths, args: &[&str]) -> Command {
 }
 
 fn e2e_tests(paths: &Paths, name: &str) -> Command {
-    cargo(paths, &["test", "--locked", "--package", "e2e", "--features", "cluster", "--test", name])
+    cargo(paths, &["test", "--locked", "--workspace", "--features", "e2e/cluster", "--test", name])
 }
 
 fn tests(paths: &Paths, options: &Options, name: &str, threads: usize) -> Result<()> {

@@ -147,14 +147,24 @@ impl Recreator {
             let requests = self.requests.by_index(&uid.0);
             let pick = node::pick(requests.iter().map(AsRef::as_ref));
             let Some(current) = pick.current else { return Ok(Requeue::Await) };
-            for waiting in pick.tell_to_wait {
-                self.write(waiting, &node::waiting_status(current)).await?;
-            }
+            self.tell_waiting(&uid.0).await?;
             match self.pass(current, &interrupt).await? {
                 Next::LookAgain => {}
                 Next::Wait(requeue) => return Ok(requeue),
             }
         }
+    }
+
+    /// Tells the requests of a Pod that have to wait for another one that they do: nobody else would for as long as a
+    /// hook or a stop is under way, and the manager would take the silence for an absent daemon.
+    async fn tell_waiting(&self, pod_uid: &str) -> Result<(), PassError> {
+        let requests = self.requests.by_index(pod_uid);
+        let pick = node::pick(requests.iter().map(AsRef::as_ref));
+        let Some(current) = pick.current else { return Ok(()) };
+        for waiting in pick.tell_to_wait {
+            self.write(waiting, &node::waiting_status(current)).await?;
+        }
+        Ok(())
     }
 
     async fn pass(&self, request: &ContainerRecreateRequest, interrupt: &Interrupt) -> Result<Next, PassError> {
@@ -243,7 +253,15 @@ impl Recreator {
         }
         let grace = if kill.hook.is_some() { stop_grace(kill.grace, begun.elapsed()) } else { kill.grace };
         tracing::info!(request = %key, container = kill.container, id, ?grace, "stopping");
-        let result = match client.stop_container(id, grace).await {
+        let stop = client.stop_container(id, grace);
+        tokio::pin!(stop);
+        let result = loop {
+            tokio::select! {
+                result = &mut stop => break result,
+                () = interrupt.raised() => self.tell_newcomers(request).await,
+            }
+        };
+        let result = match result {
             Err(CriError::NotFound(_)) => Ok(()), // as good as stopped
             other => other,
         };
@@ -262,6 +280,14 @@ impl Recreator {
                 return;
             }
             interrupt.raised().await;
+            self.tell_newcomers(request).await;
+        }
+    }
+
+    /// Something about the Pod changed while a hook or a stop is under way: perhaps there is a new request.
+    async fn tell_newcomers(&self, request: &ContainerRecreateRequest) {
+        if let Err(error) = self.tell_waiting(request.pod_uid()).await {
+            tracing::debug!(%error, "a waiting request could not be told; the next pass tells it");
         }
     }
 

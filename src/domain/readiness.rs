@@ -105,10 +105,12 @@ fn written(old: Option<&Value>, keys: &[NotReadyKey], now: Timestamp) -> Value {
     Value::Object(new)
 }
 
-/// What kubelet would write into Ready once it sees KruisePodReady False; None if it has nothing to change.
+/// What kubelet would make of Ready once it sees KruisePodReady False; None if there is nothing to change.
 fn ready_now_false(pod: &Value, now: Timestamp) -> Option<Value> {
-    let ready = condition(pod, "Ready")?;
-    if text(condition(pod, "ContainersReady")?, "status") != "True" {
+    // Once it is False, kubelet keeps its reasons up to date.
+    if text(condition(pod, "Ready")?, "status") == "False"
+        || text(condition(pod, "ContainersReady")?, "status") != "True"
+    {
         return None;
     }
     let reasons: Vec<String> = gates(pod)
@@ -126,16 +128,11 @@ fn ready_now_false(pod: &Value, now: Timestamp) -> Option<Value> {
             }
         })
         .collect();
-    let message = reasons.join(", ");
-    let flips = text(ready, "status") != "False";
-    if !flips && text(ready, "message") == message {
-        return None;
-    }
-    let mut new = json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": message});
-    if flips {
-        new["lastTransitionTime"] = rfc3339(now).into();
-    }
-    Some(new)
+    // Not word for word kubelet's text: were it equal, kubelet would see its own work, do nothing, and at its next sync
+    // write back the Ready=True that it still remembers. A difference makes it compute the condition at once.
+    let message = format!("{} (written by Kruise)", reasons.join(", "));
+    Some(json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": message,
+        "lastTransitionTime": rfc3339(now)}))
 }
 
 fn patch(pod: &Value, conditions: Vec<Value>) -> Value {
@@ -246,7 +243,7 @@ mod tests {
         assert_eq!(
             patch["status"]["conditions"][1],
             json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "lastTransitionTime": NOW,
-                "message": "the status of pod readiness gate \"KruisePodReady\" is not \"True\", but False"})
+                "message": "the status of pod readiness gate \"KruisePodReady\" is not \"True\", but False (written by Kruise)"})
         );
         assert_eq!(patch["status"].as_object().unwrap().len(), 1, "nothing else of the status is written");
     }
@@ -269,15 +266,22 @@ mod tests {
         let pod = pod(
             &["A", "B", "C", "KruisePodReady"],
             json!([{"type": "A", "status": "True"}, {"type": "B", "status": "Unknown"},
-                {"type": "Ready", "status": "False", "message": "x", "lastTransitionTime": OLD}, {"type": "ContainersReady", "status": "True"}]),
+                {"type": "Ready", "status": "True", "lastTransitionTime": OLD}, {"type": "ContainersReady", "status": "True"}]),
         );
         let patch = add_key(&pod, &key("r"), now()).unwrap();
         assert_eq!(
             patch["status"]["conditions"][1]["message"],
             "the status of pod readiness gate \"B\" is not \"True\", but Unknown, corresponding condition of pod \
-             readiness gate \"C\" does not exist., the status of pod readiness gate \"KruisePodReady\" is not \"True\", but False"
+             readiness gate \"C\" does not exist., the status of pod readiness gate \"KruisePodReady\" is not \"True\", but False \
+             (written by Kruise)"
         );
-        assert_eq!(patch["status"]["conditions"][1].get("lastTransitionTime"), None, "Ready did not flip");
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_anyway_keeps_kubelets_reasons() {
+        let conditions = json!([{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]);
+        let patch = add_key(&pod(&["KruisePodReady"], conditions), &key("r"), now()).unwrap();
+        assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);
     }
 
     #[test]

@@ -49,6 +49,9 @@ const TELL_STARTED_AFTER: Duration = Duration::from_secs(5);
 /// An open request is looked at this often even when nothing was heard.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
+/// Part of a container's message after a daemon restart that came between the start of its hook and its stop.
+pub const HOOK_NOT_REPEATED: &str = "preStop was started before a restart of the daemon and is not run again";
+
 /// State of an instance in the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstanceState {
@@ -113,7 +116,8 @@ struct ContainerMemory {
     hook_not_begun: bool,
     stop_attempts: u32,
     last_stop_error: String,
-    stuck_since: Option<Duration>,
+    /// Since when kubelet has been stuck, and in its words on what.
+    stuck: Option<(Duration, String)>,
     /// Newest instance, and when this process first saw it running.
     running_since: Option<(String, Duration)>,
 }
@@ -465,7 +469,7 @@ impl Look<'_> {
             state.phase = Phase::Recreating;
             state.is_killed = true;
             state.killed_at = Some(to_seconds(self.now.wall));
-            state.message = "stopped; waiting for kubelet to start it".into();
+            say(state, "stopped; waiting for kubelet to start it");
             return;
         };
         if memory.stop_attempts >= MAX_STOP_ATTEMPTS {
@@ -485,7 +489,7 @@ impl Look<'_> {
             return;
         }
         if state.hook_started_at.is_some() {
-            state.message = "stopping; preStop was started before and is not run again".into();
+            state.message = format!("stopping; {HOOK_NOT_REPEATED}");
         }
         let grace = self.grace();
         let used = state.kill_started_at.map_or(Duration::ZERO, |at| self.now.since(at));
@@ -522,7 +526,7 @@ impl Look<'_> {
                 return;
             }
             if instance.state == InstanceState::Running {
-                memory.stuck_since = None;
+                memory.stuck = None;
                 self.judge_running(state, memory, instance, plan);
                 return;
             }
@@ -535,22 +539,29 @@ impl Look<'_> {
             return;
         }
         let Some(ContainerState::Waiting { reason, message }) = status.map(|s| &s.state) else {
-            memory.stuck_since = None;
+            memory.stuck = None;
             return;
         };
         if STUCK_REASONS.contains(&reason.as_str()) {
-            let since = *memory.stuck_since.get_or_insert(self.now.mono);
-            let lasted = self.now.mono.saturating_sub(since);
+            let since = memory.stuck.as_ref().map_or(self.now.mono, |(since, _)| *since);
+            memory.stuck = Some((since, format!("{reason}: {message}")));
+        } else if reason != "CrashLoopBackOff" {
+            // Between two failed attempts kubelet shows its back-off: that is no progress.
+            memory.stuck = None;
+        }
+        if let Some((since, words)) = &memory.stuck {
+            let lasted = self.now.mono.saturating_sub(*since);
             if lasted >= STUCK_LIMIT {
-                fail(state, format!("kubelet cannot start it: {reason}: {message}"));
+                fail(state, format!("kubelet cannot start it: {words}"));
                 return;
             }
             sooner(plan, STUCK_LIMIT - lasted);
-        } else {
-            memory.stuck_since = None;
         }
         if reason != "ContainerCreating" && reason != "PodInitializing" {
-            state.message = format!("stopped; kubelet: {reason}: {message}");
+            // While it alternates between the failure and its back-off, the failure is what matters.
+            let words =
+                memory.stuck.as_ref().map_or_else(|| format!("{reason}: {message}"), |(_, words)| words.clone());
+            say(state, &format!("stopped; kubelet: {words}"));
         }
     }
 
@@ -575,7 +586,7 @@ impl Look<'_> {
         let tell = |state: &mut ContainerRecreateState, message: &str| {
             state.container_id.clone_from(&instance.id);
             state.started_at = instance.started_at.map(to_seconds);
-            state.message = message.to_owned();
+            say(state, message);
         };
         if ready && (min_started.is_zero() || running_for > min_started) {
             let skipped = state.kill_started_at.is_none() && state.message.starts_with("already recreated");
@@ -634,6 +645,15 @@ fn never_restarted(policy: &str, exit_code: Option<i32>) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Sets a container's message; what was said about its hook stays.
+fn say(state: &mut ContainerRecreateState, message: &str) {
+    state.message = match (state.message.contains(HOOK_NOT_REPEATED), message) {
+        (false, _) => message.to_owned(),
+        (true, "") => HOOK_NOT_REPEATED.to_owned(),
+        (true, _) => format!("{message}; {HOOK_NOT_REPEATED}"),
+    };
 }
 
 fn fail(state: &mut ContainerRecreateState, message: String) {

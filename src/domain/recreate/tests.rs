@@ -518,6 +518,25 @@ fn a_container_that_cannot_be_created_fails_after_60_s() {
 }
 
 #[test]
+fn kubelets_back_off_between_two_attempts_is_no_progress() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    for second in (0..60).step_by(10) {
+        world.clock = second;
+        world.report_waiting("main", "CreateContainerConfigError");
+        world.run(&mut request);
+        world.clock = second + 5;
+        world.report_waiting("main", "CrashLoopBackOff");
+        world.run(&mut request);
+        assert_eq!(message(&request, 0), "stopped; kubelet: CreateContainerConfigError: kubelet's words");
+    }
+    world.clock = 60;
+    world.run(&mut request);
+    assert_eq!(phases(&request), ["Failed"]);
+}
+
+#[test]
 fn a_reason_that_comes_and_goes_does_not_fail() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], strategy());
@@ -601,6 +620,9 @@ fn case_38_a_daemon_restart_runs_no_hook_twice_and_keeps_the_remaining_grace() {
     world.clock = 10;
     world.run(&mut request);
     assert_eq!(world.kills, [("containerd://main-0".to_owned(), Duration::from_secs(20), false)]);
+    world.restart("main", 1);
+    world.run(&mut request);
+    assert_eq!(message(&request, 0), "preStop was started before a restart of the daemon and is not run again");
 }
 
 #[test]
