@@ -2,7 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use tracing_subscriber::{EnvFilter, filter::ParseError};
+use tracing_subscriber::{
+    Layer as _,
+    filter::{ParseError, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,16 +53,18 @@ fn filter(verbosity: u8) -> &'static str {
 /// # Errors
 /// If `RUST_LOG` cannot be read.
 pub fn init(format: LogFormat, verbosity: u8) -> Result<(), ParseError> {
-    let filter = match std::env::var("RUST_LOG") {
-        Ok(directives) if !directives.is_empty() => EnvFilter::try_new(directives)?,
-        _ => EnvFilter::new(filter(verbosity)),
+    // By target and level only: filters over field values would bring a regular expression engine into every process.
+    let filter: Targets = match std::env::var("RUST_LOG") {
+        Ok(directives) if !directives.is_empty() => directives.parse()?,
+        _ => filter(verbosity).parse()?,
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
     // A second subscriber is refused: the first one stays, which is what a second call means.
-    let _ = match format {
-        LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
+    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
     Ok(())
 }
 
@@ -68,7 +75,7 @@ mod tests {
     #[test]
     fn every_filter_is_readable() {
         for verbosity in 0..10 {
-            EnvFilter::try_new(filter(verbosity)).unwrap();
+            filter(verbosity).parse::<Targets>().unwrap();
         }
     }
 
