@@ -62,10 +62,23 @@ pub enum ReviewError {
         /// Its `kind`.
         kind: String,
     },
+    /// A name that is none. It would be repeated in answers and logs.
+    #[error("request.{field} has {length} bytes; want at most {MAX_NAME}")]
+    LongName {
+        /// The field.
+        field: &'static str,
+        /// Its length.
+        length: usize,
+    },
     /// A review without a request.
     #[error("the AdmissionReview has no request")]
     NoRequest,
 }
+
+/// The longest text of a refusal, in bytes. It repeats what the caller sent, and goes into logs.
+pub const MAX_MESSAGE: usize = 2048;
+/// The longest uid, name and namespace, in bytes: what names of objects are limited to.
+const MAX_NAME: usize = 253;
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,17 +90,25 @@ pub struct Denied {
 }
 
 impl Denied {
+    fn new(code: u16, mut message: String) -> Self {
+        const CUT: &str = " (cut)";
+        if message.len() > MAX_MESSAGE {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE - CUT.len()));
+            message.push_str(CUT);
+        }
+        Self { code, message }
+    }
     /// The request is wrong.
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Self { code: 400, message: message.into() }
+        Self::new(400, message.into())
     }
     /// The request is refused by policy.
     pub fn forbidden(message: impl Into<String>) -> Self {
-        Self { code: 403, message: message.into() }
+        Self::new(403, message.into())
     }
     /// We could not decide.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self { code: 500, message: message.into() }
+        Self::new(500, message.into())
     }
 }
 
@@ -135,7 +156,13 @@ impl Review {
         if !known || kind != "AdmissionReview" {
             return Err(ReviewError::OtherKind { api_version, kind });
         }
-        Ok(Self { api_version, request: request.ok_or(ReviewError::NoRequest)? })
+        let request = request.ok_or(ReviewError::NoRequest)?;
+        for (field, text) in [("uid", &request.uid), ("name", &request.name), ("namespace", &request.namespace)] {
+            if text.len() > MAX_NAME {
+                return Err(ReviewError::LongName { field, length: text.len() });
+            }
+        }
+        Ok(Self { api_version, request })
     }
 
     /// The answer, in the version of the question.
