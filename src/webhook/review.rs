@@ -62,6 +62,9 @@ pub enum ReviewError {
         /// Its `kind`.
         kind: String,
     },
+    /// A body that would grow out of proportion in memory.
+    #[error("the body has more than {MAX_VALUES} values")]
+    TooManyValues,
     /// A name that is none. It would be repeated in answers and logs.
     #[error("request.{field} has {length} bytes; want at most {MAX_NAME}")]
     LongName {
@@ -79,6 +82,9 @@ pub enum ReviewError {
 pub const MAX_MESSAGE: usize = 2048;
 /// The longest uid, name and namespace, in bytes: what names of objects are limited to.
 const MAX_NAME: usize = 253;
+/// The most values in a body, counted by what separates them. In memory a value is up to fifty times as large as on the
+/// wire; the largest objects that an API server stores have some ten thousand.
+const MAX_VALUES: usize = 100_000;
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +99,8 @@ impl Denied {
     fn new(code: u16, mut message: String) -> Self {
         const CUT: &str = " (cut)";
         if message.len() > MAX_MESSAGE {
-            message.truncate(message.floor_char_boundary(MAX_MESSAGE - CUT.len()));
+            let fits = (0..=MAX_MESSAGE - CUT.len()).rev().find(|end| message.is_char_boundary(*end));
+            message.truncate(fits.unwrap_or_default());
             message.push_str(CUT);
         }
         Self { code, message }
@@ -150,6 +157,9 @@ impl Review {
             kind: String,
             #[serde(default)]
             request: Option<Request>,
+        }
+        if body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() > MAX_VALUES {
+            return Err(ReviewError::TooManyValues);
         }
         let Wire { api_version, kind, request } = serde_json::from_slice(body)?;
         let known = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"].contains(&api_version.as_str());
@@ -252,6 +262,12 @@ mod tests {
             answer["response"],
             json!({"uid": "u", "allowed": false, "status": {"code": 400, "message": "no", "reason": "BadRequest"}})
         );
+    }
+
+    #[test]
+    fn a_refusal_that_repeats_a_long_text_is_cut() {
+        let Denied { message, .. } = Denied::bad_request("é".repeat(MAX_MESSAGE));
+        assert!(message.len() <= MAX_MESSAGE && message.ends_with("é (cut)"), "{message}");
     }
 
     #[test]
