@@ -32,11 +32,17 @@ test: ## Run every test: the unit tests, then the end-to-end tests on a real nod
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --before "build the harness=$$built" $(if $(KEEP),--keep) $(E2E_ARGS)
 
-check: ## Formatting and lints
+check: ## Formatting, lints, and licences and sources of dependencies (with cargo-deny)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features e2e/cluster --locked -- -D warnings
+	if cargo deny --version >/dev/null 2>&1; then
+	  cargo deny --log-level error check bans licenses sources
+	  cargo deny --log-level error check advisories || echo "cargo deny: advisories above (or their database is out of reach): have a look, this fails nothing"
+	else
+	  echo "cargo deny: NOT RUN, it is not installed (cargo install --locked cargo-deny)"
+	fi
 
-image: ## Build the container image into target/image/kruise-rs.tar
+image: ## Build the container image and its SBOM into target/image/kruise-rs.tar and .cdx.json
 	@$(E2E) tools --only-packages
 	$(E2E) image
 
@@ -55,8 +61,10 @@ bench: ## Measure on a real node and print the table of figures (BENCH_ARGS='--r
 	$(E2E) deploy
 	$(E2E) bench $(BENCH_ARGS)
 
-soak: ## Repeat the end-to-end tests on one cluster until one fails (ROUNDS=10)
-	@trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+soak: ## The long flood, two equal builds, then the end-to-end tests on one cluster until one fails (ROUNDS=10)
+	@cargo test --locked --lib -- --ignored --nocapture --exact webhook::connections::tests::flood
+	$(E2E) reproducible
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --only-e2e --rounds $${ROUNDS:-10} $(if $(KEEP),--keep) $(E2E_ARGS)
 
 cluster: ## Bring up a cluster with kruise-rs for hands-on work

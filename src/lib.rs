@@ -12,6 +12,10 @@ pub mod roles;
 pub mod runtime;
 pub mod webhook;
 
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+
 #[cfg(test)]
 mod tidy;
 

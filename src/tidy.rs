@@ -19,6 +19,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("manifests", &["controllers", "webhook", "daemon", "k8s", "api"]),
     ("roles", &["controllers", "webhook", "daemon", "manifests", "runtime", "domain", "k8s", "api", "cri"]),
     ("simulation", &["domain", "k8s", "api"]),
+    ("fuzzing", &["webhook", "daemon", "runtime", "domain", "k8s", "api", "cri"]),
     ("cli", &["roles", "manifests", "runtime", "api"]),
     ("main", &["cli"]),
     ("lib", &[]),

@@ -23,5 +23,7 @@ pub mod kit;
 pub mod paths;
 pub mod process;
 pub mod product;
+pub mod reproducible;
+pub mod sbom;
 pub mod suite;
 pub mod tools;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::paths::Paths;
-use e2e::{bench, cluster, demo, deploy, product, suite, tools};
+use e2e::{bench, cluster, demo, deploy, product, reproducible, suite, tools};
 
 #[derive(Parser)]
 #[command(about = "A real Kubernetes node on this machine with kruise-rs on it", version)]
@@ -37,6 +37,8 @@ enum What {
     Status,
     /// Build the image of kruise-rs
     Image,
+    /// Build the executable twice, in different directories, and compare
+    Reproducible,
     /// Deploy kruise-rs from its image and manifests
     Deploy,
     /// Remove kruise-rs from the cluster
@@ -98,6 +100,7 @@ fn run(what: What) -> Result<()> {
         What::Down => cluster::down(&paths),
         What::Status => cluster::status(&paths),
         What::Image => product::build(&paths),
+        What::Reproducible => reproducible::check(&paths),
         What::Deploy => deploy::deploy(&paths),
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),

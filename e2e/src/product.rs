@@ -1,30 +1,51 @@
 //! The image of kruise-rs: a static executable built by cargo, put into an empty image by buildah.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::cmd::{CommandExt, cmd, tail};
 use crate::paths::Paths;
+use crate::sbom;
 
 /// `docker.io/kruise-rs/kruise-rs:vVERSION`, the version being this workspace's.
 pub fn reference() -> String {
     format!("docker.io/kruise-rs/kruise-rs:v{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Builds the static executable and the image, as a docker-archive in target/image/kruise-rs.tar.
-pub fn build(paths: &Paths) -> Result<()> {
-    let host = cmd("rustc", ["-vV"]).text()?;
-    let host = host.lines().find_map(|l| l.strip_prefix("host: ")).context("rustc names no host")?.to_owned();
+/// Builds the static executable from the sources in `repo`. Neither the place of the sources nor that of cargo's files is
+/// in it: the same sources and compiler give the same bytes.
+pub fn executable(repo: &Path, target: &Path) -> Result<PathBuf> {
+    let host = host()?;
+    let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))?;
     // With an explicit target the flag holds for the executable only; build scripts and derive macros cannot be static.
     // Set this way and not by RUSTFLAGS, it also leaves the other builds' artefacts valid.
-    let flags = format!("target.{host}.rustflags=['-C','target-feature=+crt-static']");
+    let flags = format!(
+        "target.{host}.rustflags=['-C','target-feature=+crt-static',\
+         '--remap-path-prefix={}=/kruise-rs','--remap-path-prefix={home}=/cargo',\
+         '--remap-path-prefix={}=/target']",
+        repo.display(),
+        target.display()
+    );
     cmd("cargo", ["build", "--release", "--locked", "--package", "kruise-rs", "--bin", "kruise-rs"])
         .args(["--target", &host, "--config", &flags])
-        .current_dir(&paths.repo)
+        .env("CARGO_TARGET_DIR", target)
+        .current_dir(repo)
         .show()?;
+    Ok(target.join(host).join("release/kruise-rs"))
+}
+
+fn host() -> Result<String> {
+    let version = cmd("rustc", ["-vV"]).text()?;
+    version.lines().find_map(|l| l.strip_prefix("host: ")).map(str::to_owned).context("rustc names no host")
+}
+
+/// Builds the static executable and the image, as a docker-archive in target/image/kruise-rs.tar, and beside it the list
+/// of what the executable is made of.
+pub fn build(paths: &Paths) -> Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| paths.repo.join("target"), Into::into);
-    let executable = target.join(&host).join("release/kruise-rs");
+    let executable = executable(&paths.repo, &target)?;
 
     let dir = paths.product_image().parent().context("the image has a directory")?.to_path_buf();
     let context = dir.join("context");
@@ -60,6 +81,9 @@ pub fn build(paths: &Paths) -> Result<()> {
     let _ = fs::remove_dir_all(dir.join("storage"));
     let _ = fs::remove_dir_all(dir.join("run"));
 
+    let sbom = archive.with_extension("cdx.json");
+    sbom::write(paths, &host()?, &executable, &sbom)?;
+    println!("{}", sbom.display());
     println!(
         "{}  {:.1} MB, executable {:.1} MB",
         archive.display(),

@@ -69,13 +69,13 @@ impl Client {
     /// Returns when it is dead. Once sent, the runtime carries the stop out even if nobody waits for the answer.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CriError> {
         let request = StopContainerRequest { container_id: id.to_owned(), timeout: ceil_seconds(grace) };
-        within("StopContainer", grace + SLACK, self.rpc.clone().stop_container(request)).await.map(drop)
+        within("StopContainer", grace.saturating_add(SLACK), self.rpc.clone().stop_container(request)).await.map(drop)
     }
 
     /// Runs a command in a container. The runtime ends it after `limit`; dropping the future ends it at once.
     pub async fn exec_sync(&self, id: &str, cmd: &[String], limit: Duration) -> Result<ExecSyncResponse, CriError> {
         let request = ExecSyncRequest { container_id: id.to_owned(), cmd: cmd.to_vec(), timeout: ceil_seconds(limit) };
-        within("ExecSync", limit + SLACK, self.rpc.clone().exec_sync(request)).await
+        within("ExecSync", limit.saturating_add(SLACK), self.rpc.clone().exec_sync(request)).await
     }
 
     /// The runtime's stream of container events.
@@ -85,9 +85,12 @@ impl Client {
     }
 }
 
+/// Runtimes count nanoseconds in 64 bits: what does not fit would wrap to a time in the past, and kill at once.
+const MAX_SECONDS: i64 = i32::MAX as i64;
+
 fn ceil_seconds(duration: Duration) -> i64 {
-    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
-    i64::try_from(seconds).unwrap_or(i64::MAX)
+    let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
+    i64::try_from(seconds).unwrap_or(MAX_SECONDS).min(MAX_SECONDS)
 }
 
 async fn within<T>(
@@ -124,6 +127,7 @@ mod tests {
         assert_eq!(ceil_seconds(Duration::ZERO), 0);
         assert_eq!(ceil_seconds(Duration::from_millis(1)), 1);
         assert_eq!(ceil_seconds(Duration::from_secs(30)), 30);
+        assert_eq!(ceil_seconds(Duration::MAX), MAX_SECONDS);
     }
 
     #[test]

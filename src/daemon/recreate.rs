@@ -412,7 +412,7 @@ async fn observe(
     Ok(instances)
 }
 
-fn instance(runtime: &str, container: &Container) -> Instance {
+pub(crate) fn instance(runtime: &str, container: &Container) -> Instance {
     let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
     let attempt = container.metadata.as_ref().map_or(0, |m| m.attempt);
     let counted = container.annotations.get(labels::CRI_RESTART_COUNT).and_then(|count| count.parse().ok());
@@ -434,7 +434,7 @@ fn instance(runtime: &str, container: &Container) -> Instance {
     }
 }
 
-fn complete(instance: &mut Instance, status: &ContainerStatus) {
+pub(crate) fn complete(instance: &mut Instance, status: &ContainerStatus) {
     if status.started_at > 0 {
         instance.started_at = Timestamp::from_nanosecond(i128::from(status.started_at)).ok();
     }

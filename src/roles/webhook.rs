@@ -124,7 +124,7 @@ pub async fn run(
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),
     };
     let tls = tls.context("a certificate was just announced")?;
-    let shared = Shared { context: Arc::new(Context { gates, client }), metrics, shutdown };
+    let shared = Shared::new(Arc::new(Context { gates, client }), metrics, shutdown);
     tokio::select! {
         served = server::serve(listener, tls, shared) => served.context("TLS server"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),

@@ -44,6 +44,9 @@ impl Interrupt {
     }
 }
 
+/// A key is reconciled at least this often while it waits for a time. Users write times: a deadline of 2^63 s is one.
+const LONGEST_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 struct Running {
     again: bool,
     interrupt: Arc<Notify>,
@@ -116,7 +119,7 @@ impl<K: Clone + Eq + Hash + Display + Send + Sync + 'static> Queue<K> {
 
     /// Reconcile this key after a delay, unless it is due earlier anyway.
     pub fn add_after(&self, key: K, delay: Duration) {
-        self.lock().delay(key, Instant::now() + delay);
+        self.lock().delay(key, after(delay));
         self.changed.notify_one();
     }
 
@@ -178,7 +181,7 @@ impl<K: Clone + Eq + Hash + Display + Send + Sync + 'static> Queue<K> {
                 if again {
                     state.add(key);
                 } else if let Requeue::After(delay) = requeue {
-                    state.delay(key, Instant::now() + delay);
+                    state.delay(key, after(delay));
                 }
             }
             Err(error) => {
@@ -188,10 +191,15 @@ impl<K: Clone + Eq + Hash + Display + Send + Sync + 'static> Queue<K> {
                 let delay = self.backoff.delay(*failures);
                 *failures += 1;
                 tracing::warn!(%key, %error, failures = *failures, retry_in = ?delay, "reconcile failed");
-                state.delay(key, Instant::now() + delay);
+                state.delay(key, after(delay));
             }
         }
     }
+}
+
+/// The moment after a delay, also after one that is more than a clock can hold.
+fn after(delay: Duration) -> Instant {
+    Instant::now() + delay.min(LONGEST_DELAY)
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
@@ -312,6 +320,14 @@ mod tests {
             }
         })
         .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delay_that_no_clock_can_hold_is_a_long_one() {
+        let queue = Queue::new(quick());
+        queue.add_after("b", Duration::MAX);
+        queue.add("a");
+        run_until(queue, 3, |_, _, _| async move { Ok(Requeue::After(Duration::MAX)) }).await;
     }
 
     #[tokio::test]

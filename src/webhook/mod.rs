@@ -7,6 +7,7 @@
 
 pub mod certs;
 pub mod configuration;
+mod connections;
 pub mod container_recreate_request;
 pub mod installation;
 pub mod metrics;

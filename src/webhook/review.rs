@@ -62,10 +62,29 @@ pub enum ReviewError {
         /// Its `kind`.
         kind: String,
     },
+    /// A body that would grow out of proportion in memory.
+    #[error("the body has more than {MAX_VALUES} values")]
+    TooManyValues,
+    /// A name that is none. It would be repeated in answers and logs.
+    #[error("request.{field} has {length} bytes; want at most {MAX_NAME}")]
+    LongName {
+        /// The field.
+        field: &'static str,
+        /// Its length.
+        length: usize,
+    },
     /// A review without a request.
     #[error("the AdmissionReview has no request")]
     NoRequest,
 }
+
+/// The longest text of a refusal, in bytes. It repeats what the caller sent, and goes into logs.
+pub const MAX_MESSAGE: usize = 2048;
+/// The longest uid, name and namespace, in bytes: what names of objects are limited to.
+const MAX_NAME: usize = 253;
+/// The most values in a body, counted by what separates them. In memory a value is up to fifty times as large as on the
+/// wire; the largest objects that an API server stores have some ten thousand.
+const MAX_VALUES: usize = 100_000;
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,17 +96,26 @@ pub struct Denied {
 }
 
 impl Denied {
+    fn new(code: u16, mut message: String) -> Self {
+        const CUT: &str = " (cut)";
+        if message.len() > MAX_MESSAGE {
+            let fits = (0..=MAX_MESSAGE - CUT.len()).rev().find(|end| message.is_char_boundary(*end));
+            message.truncate(fits.unwrap_or_default());
+            message.push_str(CUT);
+        }
+        Self { code, message }
+    }
     /// The request is wrong.
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Self { code: 400, message: message.into() }
+        Self::new(400, message.into())
     }
     /// The request is refused by policy.
     pub fn forbidden(message: impl Into<String>) -> Self {
-        Self { code: 403, message: message.into() }
+        Self::new(403, message.into())
     }
     /// We could not decide.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self { code: 500, message: message.into() }
+        Self::new(500, message.into())
     }
 }
 
@@ -130,12 +158,21 @@ impl Review {
             #[serde(default)]
             request: Option<Request>,
         }
+        if body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() > MAX_VALUES {
+            return Err(ReviewError::TooManyValues);
+        }
         let Wire { api_version, kind, request } = serde_json::from_slice(body)?;
         let known = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"].contains(&api_version.as_str());
         if !known || kind != "AdmissionReview" {
             return Err(ReviewError::OtherKind { api_version, kind });
         }
-        Ok(Self { api_version, request: request.ok_or(ReviewError::NoRequest)? })
+        let request = request.ok_or(ReviewError::NoRequest)?;
+        for (field, text) in [("uid", &request.uid), ("name", &request.name), ("namespace", &request.namespace)] {
+            if text.len() > MAX_NAME {
+                return Err(ReviewError::LongName { field, length: text.len() });
+            }
+        }
+        Ok(Self { api_version, request })
     }
 
     /// The answer, in the version of the question.
@@ -225,6 +262,12 @@ mod tests {
             answer["response"],
             json!({"uid": "u", "allowed": false, "status": {"code": 400, "message": "no", "reason": "BadRequest"}})
         );
+    }
+
+    #[test]
+    fn a_refusal_that_repeats_a_long_text_is_cut() {
+        let Denied { message, .. } = Denied::bad_request("é".repeat(MAX_MESSAGE));
+        assert!(message.len() <= MAX_MESSAGE && message.ends_with("é (cut)"), "{message}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The TLS server: one route per handler, and `/healthz`.
 //!
-//! HTTP/1.1 only: API servers pool its connections, and a client can neither open streams without end nor hold a
-//! connection before its first byte without limit.
+//! HTTP/1.1 only: API servers pool its connections, and a client cannot open streams without end. What clients may take
+//! is limited in [`connections`](super::connections) and, for bodies, here.
 
 use std::{
     io,
@@ -15,24 +15,29 @@ use axum::{
     body::Bytes,
     extract::{DefaultBodyLimit, FromRequest, Request},
     http::{HeaderValue, StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use axum_server::{Handle, tls_rustls::RustlsConfig};
+use axum_server::{
+    Handle,
+    tls_rustls::{RustlsAcceptor, RustlsConfig},
+};
 use hyper_util::rt::TokioTimer;
 use rustls::{
     ServerConfig,
     sign::{CertifiedKey, SingleCertAndKey},
     version::{TLS12, TLS13},
 };
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::{
     runtime::clock,
     webhook::{
         Context, HANDLERS, Handler, certs,
+        connections::{self, Gate, Limits},
         metrics::{Metrics, RequestLabels, WebhookLabels},
-        review::{Decision, Review},
+        review::{Decision, Request as ReviewRequest, Review},
     },
 };
 
@@ -40,9 +45,13 @@ use crate::{
 const BODY_LIMIT: usize = 7 << 20;
 /// How long a client may take for a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may be silent before the next request. API servers drop idle connections after 90 s; were we
-/// first, a call could be lost on a connection that is just being closed.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(100);
+/// A longer body, and one of unknown length, needs one of a few places: objects are small, and while hundreds of
+/// connections may read small bodies at once, large ones are another matter.
+const SMALL_BODY: u64 = 64 << 10;
+/// How many large bodies are read and handled at once.
+const LARGE_BODIES: usize = 4;
+/// How long a large body waits for its place. With the time for the body and the handler, less than 30 s.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long requests still come in after we said that we are not ready any more.
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long requests that have begun may take to end. Longer than any handler takes.
@@ -57,6 +66,14 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Turns true when this process is to stop; then answers ask clients to go elsewhere.
     pub shutdown: watch::Receiver<bool>,
+    large_bodies: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// Puts the parts together.
+    pub fn new(context: Arc<Context>, metrics: Metrics, shutdown: watch::Receiver<bool>) -> Self {
+        Self { context, metrics, shutdown, large_bodies: Arc::new(Semaphore::new(LARGE_BODIES)) }
+    }
 }
 
 /// The routes of the handlers whose gate is on.
@@ -74,14 +91,17 @@ pub fn router(shared: &Shared) -> Router {
             );
         }
     }
-    router.layer(DefaultBodyLimit::max(BODY_LIMIT))
+    router.layer(DefaultBodyLimit::max(BODY_LIMIT)).layer(middleware::from_fn(connections::note_answer))
 }
 
 async fn respond(shared: &Shared, handler: &'static Handler, path: &'static str, request: Request) -> Response {
-    let mut response = match read(request).await {
-        Ok(review) => {
+    let mut response = match read(shared, request).await {
+        Ok((mut review, _place)) => {
             let begun = clock::now().mono;
-            let decision = (handler.handle)(shared.context.clone(), review.request.clone()).await;
+            // The object is not copied: in memory it is many times as large as on the wire.
+            let object = std::mem::take(&mut review.request.object);
+            let decision =
+                (handler.handle)(shared.context.clone(), ReviewRequest { object, ..review.request.clone() }).await;
             let took = clock::now().mono.saturating_sub(begun);
             count(&shared.metrics, path, &decision, took);
             if let Err(denied) = &decision {
@@ -99,17 +119,31 @@ async fn respond(shared: &Shared, handler: &'static Handler, path: &'static str,
     response
 }
 
-async fn read(request: Request) -> Result<Review, Response> {
+/// The review, and the place of a large body, to be kept until it is answered.
+async fn read(shared: &Shared, request: Request) -> Result<(Review, Option<OwnedSemaphorePermit>), Response> {
     let bad = |message: String| (StatusCode::BAD_REQUEST, message).into_response();
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if !content_type.is_some_and(|value| value.starts_with("application/json")) {
         return Err(bad(format!("Content-Type {:?}: want application/json", content_type.unwrap_or_default())));
     }
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: u64| length > BODY_LIMIT as u64) {
+        return Err(
+            (StatusCode::PAYLOAD_TOO_LARGE, format!("want a body of at most {BODY_LIMIT} bytes")).into_response()
+        );
+    }
+    let place = if length.is_some_and(|length| length <= SMALL_BODY) {
+        None
+    } else {
+        let place = tokio::time::timeout(PLACE_TIMEOUT, shared.large_bodies.clone().acquire_owned()).await;
+        let busy = || (StatusCode::SERVICE_UNAVAILABLE, "too many large bodies at once; try again").into_response();
+        Some(place.ok().and_then(Result::ok).ok_or_else(busy)?)
+    };
     let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &()))
         .await
         .map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long").into_response())?
         .map_err(IntoResponse::into_response)?;
-    Review::decode(&body).map_err(|error| bad(error.to_string()))
+    Ok((Review::decode(&body).map_err(|error| bad(error.to_string()))?, place))
 }
 
 fn count(metrics: &Metrics, webhook: &'static str, decision: &Decision, took: Duration) {
@@ -151,6 +185,15 @@ pub fn bind(port: u16) -> io::Result<TcpListener> {
 /// # Errors
 /// The listener breaks.
 pub async fn serve(listener: TcpListener, tls: RustlsConfig, shared: Shared) -> io::Result<()> {
+    serve_within(Limits::default(), listener, tls, shared).await
+}
+
+pub(super) async fn serve_within(
+    limits: Limits,
+    listener: TcpListener,
+    tls: RustlsConfig,
+    shared: Shared,
+) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let handle = Handle::new();
     let stop = {
@@ -163,8 +206,9 @@ pub async fn serve(listener: TcpListener, tls: RustlsConfig, shared: Shared) -> 
             std::future::pending().await
         }
     };
-    let mut server = axum_server::from_tcp_rustls(listener, tls)?.handle(handle).http1_only();
-    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    let gate = Gate::new(RustlsAcceptor::new(tls), limits);
+    let mut server = axum_server::from_tcp(listener)?.acceptor(gate).handle(handle).http1_only();
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.idle);
     tokio::select! {
         result = server.serve(router(&shared).into_make_service()) => result,
         never = stop => never,
@@ -188,7 +232,7 @@ mod tests {
         });
         let client = kube::Client::new(service, "default");
         let (stop, shutdown) = watch::channel(false);
-        (Shared { context: Arc::new(Context { gates, client }), metrics: Metrics::default(), shutdown }, stop)
+        (Shared::new(Arc::new(Context { gates, client }), Metrics::default(), shutdown), stop)
     }
 
     fn call(path: &str, content_type: &str, body: impl Into<Body>) -> Request {

@@ -439,7 +439,7 @@ impl Look<'_> {
             self.handled(state, instance, "already recreated: another instance replaced the one that was meant");
             state.previous_container_id.clone_from(&context.container_id);
             // Only what happens from here on counts as a crash of the new instance.
-            state.previous_restart_count = Some(instance.restart_count - 1);
+            state.previous_restart_count = Some(instance.restart_count.saturating_sub(1));
         } else if may_stop {
             state.phase = Phase::Recreating;
             state.previous_container_id.clone_from(&instance.id);

@@ -1,0 +1,327 @@
+//! What hostile bytes must not do, as one function per way in. Each takes any bytes and panics when a rule is broken.
+//!
+//! The fuzzers in `fuzz/` and the property tests here run the very same functions. Not part of the product: compiled for
+//! tests and fuzzers only.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use prost::Message;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{crr::ContainerRecreateRequest as Crr, feature_gates::FeatureGates, labels},
+    cri::proto::{
+        ContainerEventResponse, ContainerStatus, ContainerStatusResponse, ListContainersResponse, VersionResponse,
+    },
+    daemon::recreate as daemon,
+    domain::{
+        readiness::{self, NotReadyKey},
+        recreate::{
+            fail_unfinished, is_terminal,
+            manager::{self, Action, Daemon, PodKnowledge, Sighting},
+            node::{self, Instance, InstanceState},
+            states_of,
+        },
+    },
+    k8s::{pod::PodView, time::Now},
+    runtime::queue::{Backoff, Queue},
+    webhook::{
+        container_recreate_request as crr, pod,
+        review::{Decision, Denied, MAX_MESSAGE, Review},
+    },
+};
+
+#[cfg(test)]
+mod tests;
+
+/// The bodies that an API server, or somebody who plays one, sends to the webhook, through both handlers.
+pub fn admission_review(data: &[u8]) {
+    let Ok(review) = Review::decode(data) else { return };
+    let all_pods = FeatureGates::parse(&["KruisePodReadinessGate=true"], None).unwrap_or_default();
+    for gates in [FeatureGates::default(), all_pods] {
+        let decision = pod::admit(&gates, &review.request.object);
+        check_answer(&review, &decision);
+        if let Some(patched) = patched(&review.request.object, &decision) {
+            let again = pod::admit(&gates, &patched).map(|admitted| admitted.patch.0.len());
+            assert_eq!(again, Ok(0), "a Pod that was admitted needs nothing more");
+        }
+    }
+    // The Pod that the request names comes from the API server; here from the same hostile hand.
+    let pod: crr::PodFacts = serde_json::from_value(review.request.object["pod"].clone()).unwrap_or_default();
+    let admission = match crr::check(&FeatureGates::default(), review.request.clone()) {
+        Ok(admission) => admission,
+        Err(denied) => return check_answer(&review, &Err(denied)),
+    };
+    let decision = crr::check_pod(&admission, &pod).and_then(|_| crr::admit(&admission, &pod, true));
+    check_answer(&review, &decision);
+    if let Some(patched) = patched(&review.request.object, &decision) {
+        assert_eq!(patched["spec"]["podName"], review.request.object["spec"]["podName"]);
+        let labels = patched["metadata"]["labels"].as_object();
+        let is_set = |key| labels.is_some_and(|labels| labels.get(key).is_some_and(Value::is_string));
+        assert!(is_set(labels::CRR_POD_UID) && is_set(labels::CRR_NODE_NAME), "{labels:?}");
+    }
+}
+
+fn check_answer(review: &Review, decision: &Decision) {
+    if let Err(Denied { code, message }) = decision {
+        assert!((400..600).contains(code), "{code}");
+        assert!(!message.is_empty() && message.len() <= MAX_MESSAGE, "{} bytes", message.len());
+    }
+    let answer = review.answer(decision);
+    assert_eq!(answer["response"]["uid"], json!(review.request.uid));
+    assert_eq!(answer["response"]["allowed"], json!(decision.is_ok()));
+}
+
+/// What the API server makes of a consent.
+fn patched(object: &Value, decision: &Decision) -> Option<Value> {
+    let mut object = object.clone();
+    let result = json_patch::patch(&mut object, &decision.as_ref().ok()?.patch);
+    assert!(result.is_ok(), "the API server cannot apply the patch: {result:?}");
+    Some(object)
+}
+
+/// A stored request and a Pod, `{"request": ..., "pod": ..., "attempt": ...}`, through every rule of both roles.
+pub fn container_recreate_request(data: &[u8]) {
+    #[derive(Deserialize)]
+    struct Case {
+        request: Crr,
+        #[serde(default)]
+        pod: PodView,
+        #[serde(default)]
+        attempt: i32,
+    }
+    let Ok(Case { request, mut pod, attempt }) = serde_json::from_slice(data) else { return };
+    let written = serde_json::to_vec(&request).unwrap_or_default();
+    // Metadata with a time before the year 0, which no API server lets pass, is not written so that it can be read.
+    if let Ok(again) = serde_json::from_slice::<Crr>(&written) {
+        assert_eq!(again, request, "what was written reads as what was meant");
+    }
+    let names = |states: &[crate::api::crr::ContainerRecreateState]| -> Vec<String> {
+        states.iter().map(|state| state.name.clone()).collect()
+    };
+    let wanted: Vec<String> = request.spec.containers.iter().map(|c| c.name.clone()).collect();
+    assert_eq!(names(&states_of(&request)), wanted);
+    let failed = fail_unfinished(&request, "the end");
+    assert_eq!(names(&failed), wanted);
+    assert!(failed.iter().all(is_terminal));
+    let pick = node::pick([&request, &request]);
+    let _ = pick.current.map(node::waiting_status);
+    if let Some(status) = &request.status {
+        let _ = manager::outcome(status);
+    }
+    rules(&request, &pod, &[]);
+    // The Pod that it means, with an instance for each container.
+    pod.metadata.uid = Some(request.pod_uid().to_owned());
+    pod.metadata.namespace.clone_from(&request.metadata.namespace);
+    let instances: Vec<Instance> = request.spec.containers.iter().map(|c| meant(&pod, c, attempt)).collect();
+    rules(&request, &pod, &instances);
+}
+
+fn meant(pod: &PodView, container: &crate::api::crr::RecreateContainer, attempt: i32) -> Instance {
+    let context = container.status_context.clone().unwrap_or_default();
+    Instance {
+        id: match attempt == context.restart_count {
+            true => context.container_id,
+            false => format!("{}-{attempt}", context.container_id), // it was replaced
+        },
+        container: container.name.clone(),
+        namespace: pod.namespace().to_owned(),
+        pod_uid: pod.cri_uid().to_owned(),
+        state: InstanceState::Running,
+        created_at: 0,
+        started_at: None,
+        exit_code: None,
+        restart_count: attempt,
+    }
+}
+
+/// Clocks at the beginning, somewhere, and at the end of time.
+fn moments() -> [Now; 3] {
+    [
+        Now { wall: Timestamp::MIN, mono: Duration::from_secs(1) },
+        Now { wall: Timestamp::UNIX_EPOCH, mono: Duration::from_secs(1 << 20) },
+        Now { wall: Timestamp::MAX, mono: Duration::from_secs(1 << 40) },
+    ]
+}
+
+/// Every rule over a request, at every moment; the plans of the node are carried out for some steps.
+fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
+    let queue = Queue::new(Backoff::default());
+    for now in moments() {
+        for knowledge in [PodKnowledge::Unknown, PodKnowledge::Gone, PodKnowledge::Present(pod)] {
+            for daemon in [Daemon::Unknown, Daemon::Ready, Daemon::Missing] {
+                let [first, ..] = moments();
+                let memory = manager::Memory {
+                    created: Sighting::found(first, Timestamp::UNIX_EPOCH),
+                    completed: request.is_completed().then(|| Sighting::found(first, Timestamp::MIN)),
+                    told_no_daemon: false,
+                };
+                let observed = manager::Observed { request, pod: knowledge, daemon, memory };
+                let plan = manager::plan(&observed, now);
+                if request.is_completed() {
+                    let moves = plan.actions.iter().any(|action| matches!(action, Action::Complete { .. }));
+                    assert!(!moves, "a finished request never moves: {plan:?}");
+                }
+                if let Some(delay) = plan.requeue {
+                    queue.add_after("manager", delay);
+                }
+                for action in &plan.actions {
+                    if let Action::RecordCondition(since) = action {
+                        let _ = manager::with_grace_condition(request, *since);
+                    }
+                }
+            }
+        }
+        let (mut request, mut instances) = (request.clone(), instances.to_vec());
+        let mut memory = node::Memory::default();
+        let was_completed = request.is_completed();
+        let runtimes = ["containerd".to_owned()];
+        for step in 0..6u64 {
+            let now = Now { wall: now.wall, mono: now.mono + Duration::from_secs(step * 40) };
+            let pod = (step > 0).then_some(pod);
+            let observed = node::Observed { request: &request, pod, runtimes: &runtimes, instances: &instances };
+            let plan = node::plan(&observed, &mut memory, now);
+            assert!(!was_completed || plan == node::Plan::default(), "a finished request never moves: {plan:?}");
+            if let Some(delay) = plan.requeue {
+                queue.add_after("node", delay);
+            }
+            if let Some(kill) = &plan.kill {
+                memory.stop_begins(kill);
+                let target = instances.iter_mut().find(|i| i.id == kill.id && i.container == kill.container);
+                let target = target.filter(|i| i.pod_uid == pod.map_or("", PodView::cri_uid));
+                assert!(target.is_some(), "{kill:?} hits what the Pod does not have");
+                match target.filter(|_| step % 2 == 1) {
+                    Some(target) => (target.state, target.exit_code) = (InstanceState::Exited, Some(i32::MIN)),
+                    None => memory.stop_failed(&kill.container, "no".into()),
+                }
+            }
+            if let Some(status) = plan.status {
+                request.status = Some(status);
+            }
+        }
+    }
+}
+
+/// Any text in the annotations that are read: of requests, of Pods, and of containers in the runtime.
+pub fn annotations(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let with = |grace: Value| {
+        json!({
+            "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
+            "metadata": {"name": "r", "namespace": "a", "uid": "r", "labels": {labels::CRR_POD_UID: "u"},
+                "annotations": {labels::CRR_UNREADY_ACQUIRED: text, labels::CRR_SYNC_CONTAINER_STATUSES: text}},
+            "spec": {"podName": "p", "strategy": {"unreadyGracePeriodSeconds": grace},
+                "containers": [{"name": "c", "statusContext": {"containerID": "containerd://c", "restartCount": 0}}]},
+            "status": {"phase": "Recreating"},
+        })
+    };
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "u",
+            "annotations": {labels::STATIC_POD_CONFIG_HASH: text, labels::STATIC_POD_MIRROR: text}},
+        "spec": {"readinessGates": [{"conditionType": labels::CONDITION_KRUISE_POD_READY}]},
+    });
+    let pod: PodView = serde_json::from_value(pod).unwrap_or_default();
+    assert_eq!(pod.cri_uid(), text);
+    let mut container = crate::cri::proto::Container { id: "c".into(), ..Default::default() };
+    container.labels = [
+        (labels::CRI_POD_UID, text.as_ref()),
+        (labels::CRI_POD_NAMESPACE, "a"),
+        (labels::CRI_CONTAINER_NAME, "c"),
+        (labels::CRI_RESTART_COUNT, text.as_ref()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    container.annotations = container.labels.clone();
+    let instance = daemon::instance("containerd", &container);
+    for grace in [json!(0), json!(i64::MAX)] {
+        let Ok(request) = serde_json::from_value::<Crr>(with(grace)) else { continue };
+        rules(&request, &pod, std::slice::from_ref(&instance));
+    }
+}
+
+/// What a broken or hostile runtime answers.
+pub fn cri_answer(data: &[u8]) {
+    let _ = VersionResponse::decode(data);
+    let _ = ContainerEventResponse::decode(data);
+    let status: Option<ContainerStatus> = ContainerStatusResponse::decode(data).ok().and_then(|answer| answer.status);
+    let listed = ListContainersResponse::decode(data).map(|answer| answer.containers).unwrap_or_default();
+    let mut instances: Vec<Instance> = listed.iter().map(|c| daemon::instance("containerd", c)).collect();
+    if let Some(status) = &status {
+        instances.push(daemon::instance("containerd", &crate::cri::proto::Container::default()));
+        for instance in &mut instances {
+            daemon::complete(instance, status);
+        }
+    }
+    // As many requests as there are instances to mean; a few say all there is to say.
+    for index in 0..instances.len().min(3) {
+        let Instance { id, container, namespace, pod_uid, .. } = instances[index].clone();
+        let id = if index == 1 { "containerd://replaced".to_owned() } else { id };
+        let request = json!({
+            "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
+            "metadata": {"name": "r", "namespace": namespace, "uid": "r", "labels": {labels::CRR_POD_UID: pod_uid}},
+            "spec": {"podName": "p", "strategy": {"forceRecreate": index == 0, "minStartedSeconds": i32::MAX},
+                "containers": [{"name": container, "statusContext": {"containerID": id, "restartCount": 0}}]},
+        });
+        let pod = json!({"metadata": {"name": "p", "namespace": namespace, "uid": pod_uid}, "status": {
+            "containerStatuses": [{"name": container, "containerID": id, "ready": true}]}});
+        let request: Result<Crr, _> = serde_json::from_value(request);
+        if let (Ok(request), Ok(pod)) = (request, serde_json::from_value(pod)) {
+            rules(&request, &pod, &instances);
+        }
+    }
+}
+
+/// Any message of the condition KruisePodReady.
+pub fn readiness_message(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let [_, now, _] = moments();
+    let key = NotReadyKey::of_request("a", "r");
+    let before = readiness::keys(&text);
+    assert!(before.is_sorted() && before.windows(2).all(|pair| pair[0] != pair[1]), "{before:?}");
+    for status in ["True", "False", "Unknown", "", text.as_ref()] {
+        let mut pod = json!({
+            "metadata": {"name": "p", "namespace": "a", "resourceVersion": "1"},
+            "spec": {"readinessGates": [{"conditionType": labels::CONDITION_KRUISE_POD_READY}, {"conditionType": text}]},
+            "status": {"conditions": [
+                {"type": labels::CONDITION_KRUISE_POD_READY, "status": status, "message": text},
+                {"type": "Ready", "status": "True", "message": text}, {"type": "ContainersReady", "status": "True"}]},
+        });
+        let _ = serde_json::from_value::<PodView>(pod.clone()).map(|view| readiness::default_condition(&view, now));
+        if let Some(patch) = readiness::add_key(&pod, &key, now) {
+            apply_conditions(&mut pod, &patch);
+        }
+        assert_eq!(condition(&pod)["status"], "False");
+        let held = readiness::keys(condition(&pod)["message"].as_str().unwrap_or_default());
+        assert!(held.contains(&key) && before.iter().all(|key| held.contains(key)), "{held:?} of {before:?}");
+        assert_eq!(readiness::add_key(&pod, &key, now), None, "once is enough");
+        let Some(patch) = readiness::remove_key(&pod, &key, now) else { panic!("the key cannot be removed: {pod}") };
+        apply_conditions(&mut pod, &patch);
+        let left = readiness::keys(condition(&pod)["message"].as_str().unwrap_or_default());
+        let others: Vec<_> = before.iter().filter(|other| **other != key).cloned().collect();
+        assert_eq!(left, others, "keys of others stay");
+        assert_eq!(condition(&pod)["status"] == "True", left.is_empty());
+        assert_eq!(readiness::remove_key(&pod, &key, now), None);
+    }
+}
+
+fn condition(pod: &Value) -> &Value {
+    &pod["status"]["conditions"][0]
+}
+
+/// What the API server makes of a patch: conditions are merged by their type.
+fn apply_conditions(pod: &mut Value, patch: &Value) {
+    let by_type = |list: &Value| -> BTreeMap<String, Value> {
+        let list = list.as_array().into_iter().flatten();
+        list.map(|c| (c["type"].as_str().unwrap_or_default().to_owned(), c.clone())).collect()
+    };
+    let mut new = by_type(&patch["status"]["conditions"]);
+    for old in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        let fields = new.remove(old["type"].as_str().unwrap_or_default());
+        for (field, value) in fields.iter().filter_map(Value::as_object).flatten() {
+            old[field] = value.clone();
+        }
+    }
+    assert!(new.is_empty(), "unasked conditions: {new:?}");
+}
