@@ -61,8 +61,9 @@ bench: ## Measure on a real node and print the table of figures (BENCH_ARGS='--r
 	$(E2E) deploy
 	$(E2E) bench $(BENCH_ARGS)
 
-soak: ## The long flood, two equal builds, then the end-to-end tests on one cluster until one fails (ROUNDS=10)
-	@cargo test --locked --lib -- --ignored --nocapture --exact webhook::connections::tests::flood
+soak: ## 100,000 simulated histories, the long flood, two equal builds, then the end-to-end tests ROUNDS=10 times
+	@KRUISE_SIM_SEEDS=100000 cargo test --locked --lib simulation
+	cargo test --locked --lib -- --ignored --nocapture --exact webhook::connections::tests::flood
 	$(E2E) reproducible
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --only-e2e --rounds $${ROUNDS:-10} $(if $(KEEP),--keep) $(E2E_ARGS)
