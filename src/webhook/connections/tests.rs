@@ -356,7 +356,7 @@ async fn flood() {
     let mut flood = JoinSet::new();
     let (mut started, mut answered, mut after_warm_up, mut slowest) = (0, 0, 0, Duration::ZERO);
     while answered < calls {
-        while flood.len() < 40 && started < calls {
+        while flood.len() < 24 && started < calls {
             let (server, waves, from) = (server.clone(), waves.clone(), started);
             started += CALLS_PER_CONNECTION;
             flood.spawn(async move {
