@@ -13,11 +13,14 @@ use crate::product;
 /// Builds twice and compares.
 pub fn check(paths: &Paths) -> Result<()> {
     let base = paths.repo.join("target/reproducible");
+    let dirs = ["a", "somewhere/else"].map(|name| base.join(name));
+    // Both copies first: somebody may edit while the first one is built.
+    for dir in &dirs {
+        let _ = fs::remove_dir_all(dir);
+        copy(&paths.repo, dir)?;
+    }
     let mut sums = Vec::new();
-    for name in ["a", "somewhere/else"] {
-        let dir = base.join(name);
-        let _ = fs::remove_dir_all(&dir);
-        copy(&paths.repo, &dir)?;
+    for dir in dirs {
         let executable = product::executable(&dir, &dir.join("target"))?;
         sums.push(sha256(&executable)?);
         println!("{}  {}", sums[sums.len() - 1], executable.display());
