@@ -58,10 +58,11 @@ impl Random {
     }
 }
 
-/// What a watch tells: the object as it then was, or that it is gone.
+/// What a watch tells: the object as it then was, or that the one with this UID is gone.
 #[derive(Clone)]
 enum Told {
-    Request(String, Option<Box<Crr>>),
+    Request(Box<Crr>),
+    RequestGone(String, Option<String>),
     Pod(Option<Value>),
 }
 
@@ -90,10 +91,10 @@ impl Api {
             && request.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
         if detached {
             self.requests.remove(&name);
-            self.history.push(Told::Request(name, None));
+            self.history.push(Told::RequestGone(name, request.metadata.uid.clone()));
         } else {
-            self.requests.insert(name.clone(), request.clone());
-            self.history.push(Told::Request(name, Some(Box::new(request.clone()))));
+            self.requests.insert(name, request.clone());
+            self.history.push(Told::Request(Box::new(request.clone())));
         }
         request
     }
@@ -135,8 +136,13 @@ impl View {
 
     fn hear(&mut self, told: &Told) {
         match told {
-            Told::Request(_, Some(request)) => self.upsert(request),
-            Told::Request(name, None) => drop(self.requests.remove(name)),
+            Told::Request(request) => self.upsert(request),
+            // As the real stores: a successor of the same name stays.
+            Told::RequestGone(name, uid) => {
+                if self.requests.get(name).is_some_and(|r| r.metadata.uid == *uid) {
+                    self.requests.remove(name);
+                }
+            }
             Told::Pod(Some(pod)) => {
                 let version =
                     |pod: &Value| pod["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
@@ -680,7 +686,7 @@ impl World {
         if repeat && view.at > 0 {
             // A repeated deletion is not part of the watch protocol; an older version is what a stale server sends.
             let told = self.api.history[view.at - 1].clone();
-            if !matches!(told, Told::Request(_, None) | Told::Pod(None)) && !is_deleted(&told, &self.api) {
+            if !is_deleted(&told, &self.api) {
                 view.hear(&told);
             }
         } else if let Some(told) = self.api.history.get(view.at) {
@@ -764,11 +770,12 @@ impl World {
 
 fn is_deleted(told: &Told, api: &Api) -> bool {
     match told {
-        Told::Request(name, Some(request)) => {
-            api.requests.get(name).is_none_or(|now| now.metadata.uid != request.metadata.uid)
+        Told::Request(request) => {
+            let now = api.requests.get(request.metadata.name.as_deref().unwrap());
+            now.is_none_or(|now| now.metadata.uid != request.metadata.uid)
         }
         Told::Pod(Some(pod)) => api.pod.as_ref().is_none_or(|now| now["metadata"]["uid"] != pod["metadata"]["uid"]),
-        Told::Request(_, None) | Told::Pod(None) => true,
+        Told::RequestGone(..) | Told::Pod(None) => true,
     }
 }
 

@@ -114,6 +114,8 @@ pub struct Memory {
 struct ContainerMemory {
     /// This process recorded the intent and has not begun the hook.
     hook_not_begun: bool,
+    /// This process has begun the hook. It then never does so again, however old a version of the request it is shown.
+    hook_begun: bool,
     stop_attempts: u32,
     last_stop_error: String,
     /// Since when kubelet has been stuck, and in its words on what.
@@ -127,6 +129,7 @@ impl Memory {
     pub fn stop_begins(&mut self, kill: &Kill) {
         let memory = self.containers.entry(kill.container.clone()).or_default();
         memory.hook_not_begun = false;
+        memory.hook_begun |= kill.hook.is_some();
         memory.stop_attempts += 1;
     }
 
@@ -445,7 +448,7 @@ impl Look<'_> {
             state.previous_container_id.clone_from(&instance.id);
             state.previous_restart_count = Some(instance.restart_count);
             state.kill_started_at = Some(to_seconds(self.now.wall));
-            let hook = self.hook();
+            let hook = self.hook().filter(|_| !memory.hook_begun);
             state.hook_started_at = hook.as_ref().and(state.kill_started_at);
             state.message = if hook.is_some() { "running preStop, then stopping" } else { "stopping" }.into();
             memory.hook_not_begun = hook.is_some();

@@ -635,6 +635,18 @@ fn a_hook_that_this_process_has_not_begun_is_still_run() {
 }
 
 #[test]
+fn an_older_version_of_the_request_starts_no_second_hook() {
+    let mut world = World::new(&["main"]);
+    let fresh = with_hook(request(&["main"], strategy()));
+    let first = world.plan(&fresh);
+    world.memory.stop_begins(&first.kill.unwrap());
+    // The store shows the request as it was before the intent, and then again as it is.
+    assert_eq!(world.plan(&fresh).kill.unwrap().hook, None);
+    let recorded = ContainerRecreateRequest { status: first.status, ..fresh };
+    assert_eq!(world.plan(&recorded).kill.unwrap().hook, None);
+}
+
+#[test]
 fn case_38_a_kill_that_happened_before_the_daemon_died_is_not_repeated() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], RecreateStrategy { force_recreate: true, ..strategy() });
