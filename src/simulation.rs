@@ -660,11 +660,7 @@ impl World {
                 }
                 None
             }
-            Err(Refused::Gone) => {
-                self.manager.view.requests.remove(&name);
-                None
-            }
-            Err(Refused::Unknown) => None,
+            Err(Refused::Gone | Refused::Unknown) => None,
         }
     }
 

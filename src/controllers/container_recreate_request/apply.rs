@@ -62,10 +62,9 @@ impl Controller {
                     }
                     current = written;
                 }
-                Err(error) if code(&error) == Some(404) => {
-                    self.requests.remove(&ObjectKey::of(request), request.metadata.uid.as_deref());
-                    return Ok(Applied::Gone);
-                }
+                // It stays in the store until the watch tells of its end: once removed, a late event of its past would
+                // bring it back, and a key acquired for that ghost would never be released.
+                Err(error) if code(&error) == Some(404) => return Ok(Applied::Gone),
                 Err(error) if code(&error) == Some(409) => return self.read_again(&api, request).await,
                 Err(error) => return Err(error),
             }
@@ -83,10 +82,7 @@ impl Controller {
                 self.requests.upsert(newer);
                 Ok(Applied::Outdated)
             }
-            None => {
-                self.requests.remove(&ObjectKey::of(request), request.metadata.uid.as_deref());
-                Ok(Applied::Gone)
-            }
+            None => Ok(Applied::Gone),
         }
     }
 
