@@ -147,7 +147,7 @@ impl Recreator {
             let requests = self.requests.by_index(&uid.0);
             let pick = node::pick(requests.iter().map(AsRef::as_ref));
             let Some(current) = pick.current else { return Ok(Requeue::Await) };
-            self.tell_waiting(&uid.0).await?;
+            self.tell_waiting(&pick).await?;
             match self.pass(current, &interrupt).await? {
                 Next::LookAgain => {}
                 Next::Wait(requeue) => return Ok(requeue),
@@ -157,11 +157,9 @@ impl Recreator {
 
     /// Tells the requests of a Pod that have to wait for another one that they do: nobody else would for as long as a
     /// hook or a stop is under way, and the manager would take the silence for an absent daemon.
-    async fn tell_waiting(&self, pod_uid: &str) -> Result<(), PassError> {
-        let requests = self.requests.by_index(pod_uid);
-        let pick = node::pick(requests.iter().map(AsRef::as_ref));
+    async fn tell_waiting(&self, pick: &node::Pick<'_>) -> Result<(), PassError> {
         let Some(current) = pick.current else { return Ok(()) };
-        for waiting in pick.tell_to_wait {
+        for waiting in &pick.tell_to_wait {
             self.write(waiting, &node::waiting_status(current)).await?;
         }
         Ok(())
@@ -286,7 +284,9 @@ impl Recreator {
 
     /// Something about the Pod changed while a hook or a stop is under way: perhaps there is a new request.
     async fn tell_newcomers(&self, request: &ContainerRecreateRequest) {
-        if let Err(error) = self.tell_waiting(request.pod_uid()).await {
+        let requests = self.requests.by_index(request.pod_uid());
+        let pick = node::pick(requests.iter().map(AsRef::as_ref));
+        if let Err(error) = self.tell_waiting(&pick).await {
             tracing::debug!(%error, "a waiting request could not be told; the next pass tells it");
         }
     }
