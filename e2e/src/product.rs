@@ -16,7 +16,7 @@ pub fn reference() -> String {
 
 /// Builds the static executable from the sources in `repo`. Neither the place of the sources nor that of cargo's files is
 /// in it: the same sources and compiler give the same bytes.
-pub fn executable(repo: &Path, target: &Path) -> Result<PathBuf> {
+pub fn executable(repo: &Path, target: &Path, profile: &str) -> Result<PathBuf> {
     let host = host()?;
     let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))?;
     // With an explicit target the flag holds for the executable only; build scripts and derive macros cannot be static.
@@ -28,12 +28,12 @@ pub fn executable(repo: &Path, target: &Path) -> Result<PathBuf> {
         repo.display(),
         target.display()
     );
-    cmd("cargo", ["build", "--release", "--locked", "--package", "kruise-rs", "--bin", "kruise-rs"])
+    cmd("cargo", ["build", "--profile", profile, "--locked", "--package", "kruise-rs", "--bin", "kruise-rs"])
         .args(["--target", &host, "--config", &flags])
         .env("CARGO_TARGET_DIR", target)
         .current_dir(repo)
         .show()?;
-    Ok(target.join(host).join("release/kruise-rs"))
+    Ok(target.join(host).join(profile).join("kruise-rs"))
 }
 
 fn host() -> Result<String> {
@@ -45,7 +45,8 @@ fn host() -> Result<String> {
 /// of what the executable is made of.
 pub fn build(paths: &Paths) -> Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| paths.repo.join("target"), Into::into);
-    let executable = executable(&paths.repo, &target)?;
+    let profile = std::env::var("KRUISE_E2E_PROFILE").unwrap_or_else(|_| "release".into());
+    let executable = executable(&paths.repo, &target, &profile)?;
 
     let dir = paths.product_image().parent().context("the image has a directory")?.to_path_buf();
     let context = dir.join("context");

@@ -21,7 +21,7 @@ pub fn check(paths: &Paths) -> Result<()> {
     }
     let mut sums = Vec::new();
     for dir in dirs {
-        let executable = product::executable(&dir, &dir.join("target"))?;
+        let executable = product::executable(&dir, &dir.join("target"), "release")?;
         sums.push(sha256(&executable)?);
         println!("{}  {}", sums[sums.len() - 1], executable.display());
     }

@@ -3,7 +3,11 @@
 //! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded straight from the API server's
 //! JSON. It is never written back: a write patches exactly the fields it means.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, LazyLock, Mutex, Weak},
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -16,6 +20,8 @@ use crate::api::{apps, labels};
 pub struct PodView {
     /// Name, namespace, UID, resourceVersion, creation and deletion time; nothing else is kept.
     pub metadata: ObjectMeta,
+    /// `metadata.labels`, shared between Pods that have the same text: read by selectors.
+    pub labels: Labels,
     /// The owner with `controller: true`.
     pub controller: Option<Owner>,
     /// `kubernetes.io/config.hash` of a mirror Pod: the UID under which the runtime knows a static Pod.
@@ -34,14 +40,38 @@ pub struct PodView {
     pub readiness_gates: Vec<String>,
     /// Regular containers.
     pub containers: Vec<ContainerView>,
+    /// Init containers with restartPolicy Always: native sidecars.
+    pub sidecars: Vec<ContainerView>,
     /// Pending, Running, Succeeded, Failed or Unknown.
     pub phase: String,
     /// `status.podIP`, or empty.
     pub pod_ip: String,
     /// `status.conditions`.
     pub conditions: Vec<PodCondition>,
-    /// `status.containerStatuses`, in no particular order.
+    /// `status.containerStatuses` and those of native sidecars, in no particular order.
     pub container_statuses: Vec<ContainerStatusView>,
+}
+
+/// Labels as sorted pairs of shared strings: thousands of Pods have the same few texts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
+
+impl Labels {
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|i| &*self.0[i].1)
+    }
+    /// All of them, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(k, v)| (&**k, &**v))
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let map = BTreeMap::<Cow<'de, str>, Cow<'de, str>>::deserialize(deserializer)?;
+        Ok(Self(map.into_iter().map(|(k, v)| (intern(&k), intern(&v))).collect()))
+    }
 }
 
 /// The controlling owner of a Pod.
@@ -64,6 +94,9 @@ pub struct Owner {
 pub struct ContainerView {
     /// Name.
     pub name: String,
+    /// `image`, spelled as in the definition.
+    #[serde(deserialize_with = "interned")]
+    pub image: Arc<str>,
     /// The container's own restart policy, if it has one.
     pub restart_policy: Option<String>,
 }
@@ -90,10 +123,23 @@ pub struct ContainerStatusView {
     pub container_id: String,
     /// Whether readiness was reported.
     pub ready: bool,
+    /// `imageID`: what the runtime runs, in most cases `<repository>@<digest>`.
+    pub image_id: Arc<str>,
     /// Restart count.
     pub restart_count: i32,
     /// Current state.
     pub state: ContainerState,
+    /// `lastState.terminated`: how the instance before this one ended.
+    pub last_exit: Option<LastExit>,
+}
+
+/// How an instance ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LastExit {
+    /// Exit code.
+    pub exit_code: i32,
+    /// When, at second resolution.
+    pub finished_at: Option<Timestamp>,
 }
 
 /// `state` of a container status.
@@ -161,13 +207,17 @@ impl PodView {
     pub fn condition_is_true(&self, type_: &str) -> bool {
         self.condition(type_).is_some_and(|c| c.status == "True")
     }
-    /// The status of a container, matched by name.
+    /// The definition of a regular container or native sidecar.
+    pub fn container(&self, name: &str) -> Option<&ContainerView> {
+        self.containers.iter().chain(&self.sidecars).find(|c| c.name == name)
+    }
+    /// The status of a regular container or native sidecar, matched by name.
     pub fn container_status(&self, name: &str) -> Option<&ContainerStatusView> {
         self.container_statuses.iter().find(|c| c.name == name)
     }
     /// The restart policy that holds for a container: its own, else the Pod's. Empty means Always.
     pub fn restart_policy_of(&self, container: &str) -> &str {
-        let own = self.containers.iter().find(|c| c.name == container).and_then(|c| c.restart_policy.as_deref());
+        let own = self.container(container).and_then(|c| c.restart_policy.as_deref());
         match own.unwrap_or(&self.restart_policy) {
             "" => "Always",
             policy => policy,
@@ -204,6 +254,33 @@ impl kube::Resource for PodView {
     }
 }
 
+/// One copy of each text, for as long as anybody holds it: the same images and labels come a thousand times over.
+fn intern(text: &str) -> Arc<str> {
+    static TEXTS: LazyLock<Mutex<Interned>> = LazyLock::new(Mutex::default);
+    let mut texts = TEXTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(shared) = texts.known.get(text).and_then(Weak::upgrade) {
+        return shared;
+    }
+    if texts.known.len() >= texts.sweep_at {
+        texts.known.retain(|_, weak| weak.strong_count() > 0);
+        texts.sweep_at = (2 * texts.known.len()).max(1024);
+    }
+    let shared: Arc<str> = text.into();
+    texts.known.insert(text.into(), Arc::downgrade(&shared));
+    shared
+}
+
+#[derive(Default)]
+struct Interned {
+    known: HashMap<Box<str>, Weak<str>>,
+    /// Dead entries are dropped when there are this many.
+    sweep_at: usize,
+}
+
+fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    Ok(intern(&Option::<Cow<'de, str>>::deserialize(deserializer)?.unwrap_or_default()))
+}
+
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireMeta {
@@ -213,7 +290,7 @@ struct WireMeta {
     resource_version: Option<String>,
     creation_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
     deletion_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
-    labels: Option<BTreeMap<String, String>>,
+    labels: Option<Labels>,
     annotations: Option<WireAnnotations>,
     owner_references: Option<Vec<WireOwner>>,
 }
@@ -244,6 +321,7 @@ struct WireSpec {
     termination_grace_period_seconds: Option<i64>,
     readiness_gates: Option<Vec<WireGate>>,
     containers: Option<Vec<ContainerView>>,
+    init_containers: Option<Vec<ContainerView>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -260,6 +338,7 @@ struct WireStatus {
     pod_ip: Option<String>,
     conditions: Option<Vec<PodCondition>>,
     container_statuses: Option<Vec<WireContainerStatus>>,
+    init_container_statuses: Option<Vec<WireContainerStatus>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -268,9 +347,12 @@ struct WireContainerStatus {
     name: String,
     #[serde(rename = "containerID")]
     container_id: Option<String>,
+    #[serde(rename = "imageID", deserialize_with = "interned")]
+    image_id: Arc<str>,
     ready: bool,
     restart_count: i32,
     state: Option<WireState>,
+    last_state: Option<WireState>,
 }
 
 #[derive(Default, Deserialize)]
@@ -298,6 +380,7 @@ struct WireRunning {
 #[serde(rename_all = "camelCase", default)]
 struct WireTerminated {
     exit_code: i32,
+    finished_at: Option<Timestamp>,
 }
 
 #[derive(Default, Deserialize)]
@@ -312,6 +395,11 @@ impl<'de> Deserialize<'de> for PodView {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let WirePod { metadata: meta, spec, status } = WirePod::deserialize(deserializer)?;
         let annotations = meta.annotations.unwrap_or_default();
+        let labels = meta.labels.unwrap_or_default();
+        let mut sidecars = spec.init_containers.unwrap_or_default();
+        sidecars.retain(|c| c.restart_policy.as_deref() == Some("Always"));
+        let mut init_statuses = status.init_container_statuses.unwrap_or_default();
+        init_statuses.retain(|s| sidecars.iter().any(|c| c.name == s.name));
         let mut conditions = status.conditions.unwrap_or_default();
         for condition in &mut conditions {
             if condition.type_ != labels::CONDITION_KRUISE_POD_READY {
@@ -336,12 +424,14 @@ impl<'de> Deserialize<'de> for PodView {
                 .map(|o| o.owner),
             config_hash: annotations.config_hash,
             is_mirror: annotations.config_mirror.is_some(),
-            is_daemon: meta.labels.is_some_and(|l| l.get(labels::CONTROL_PLANE).is_some_and(|v| v == "daemon")),
+            is_daemon: labels.get(crate::api::labels::CONTROL_PLANE) == Some("daemon"),
+            labels,
             node_name: spec.node_name.unwrap_or_default(),
             restart_policy: spec.restart_policy.unwrap_or_default(),
             termination_grace_period_seconds: spec.termination_grace_period_seconds,
             readiness_gates: spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect(),
             containers: spec.containers.unwrap_or_default(),
+            sidecars,
             phase: status.phase.unwrap_or_default(),
             pod_ip: status.pod_ip.unwrap_or_default(),
             conditions,
@@ -349,11 +439,17 @@ impl<'de> Deserialize<'de> for PodView {
                 .container_statuses
                 .unwrap_or_default()
                 .into_iter()
+                .chain(init_statuses)
                 .map(|s| ContainerStatusView {
                     name: s.name,
                     container_id: s.container_id.unwrap_or_default(),
                     ready: s.ready,
                     restart_count: s.restart_count,
+                    image_id: s.image_id,
+                    last_exit: s
+                        .last_state
+                        .and_then(|s| s.terminated)
+                        .map(|t| LastExit { exit_code: t.exit_code, finished_at: t.finished_at }),
                     state: match s.state.unwrap_or_default() {
                         WireState { running: Some(r), .. } => ContainerState::Running { started_at: r.started_at },
                         WireState { terminated: Some(t), .. } => ContainerState::Terminated { exit_code: t.exit_code },
@@ -377,15 +473,18 @@ mod tests {
     fn a_recorded_pod_keeps_what_rules_read() {
         let pod: PodView = serde_json::from_value(serde_json::json!({
             "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "web-0", "namespace": "a", "uid": "u1", "managedFields": [{"manager": "x"}],
+            "metadata": {"name": "web-0", "namespace": "a", "uid": "u1", "managedFields": [{"manager": "x"}], "labels": {"b": "2", "a": "1"},
                 "annotations": {"kubernetes.io/config.hash": "h1", "kubernetes.io/config.mirror": "h1", "other": "y"},
                 "ownerReferences": [{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "o", "controller": true}]},
             "spec": {"nodeName": "n1", "restartPolicy": "Always", "readinessGates": [{"conditionType": "KruisePodReady"}],
+                "initContainers": [{"name": "setup", "image": "s"}, {"name": "mesh", "image": "m", "restartPolicy": "Always"}],
                 "containers": [{"name": "main", "image": "i"}, {"name": "job", "restartPolicy": "Never"}], "newField": 1},
             "status": {"phase": "Running", "podIP": "10.0.0.1",
                 "conditions": [{"type": "KruisePodReady", "status": "True", "message": "[]"}, {"type": "Ready", "status": "False", "message": "long"}],
-                "containerStatuses": [{"name": "main", "containerID": "containerd://1", "ready": true, "restartCount": 2,
-                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}
+                "containerStatuses": [{"name": "main", "containerID": "containerd://1", "ready": true, "restartCount": 2, "imageID": "r@sha256:1",
+                    "lastState": {"terminated": {"exitCode": 3, "finishedAt": "2026-01-01T00:00:00Z"}},
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}],
+                "initContainerStatuses": [{"name": "setup", "restartCount": 0}, {"name": "mesh", "restartCount": 1}]}
         }))
         .unwrap();
         assert_eq!(pod.cri_uid(), "h1");
@@ -393,7 +492,12 @@ mod tests {
         assert_eq!(pod.condition("KruisePodReady").unwrap().message, "[]");
         assert_eq!(pod.condition("Ready").unwrap().message, "");
         assert_eq!((pod.restart_policy_of("main"), pod.restart_policy_of("job")), ("Always", "Never"));
-        assert_eq!(pod.container_status("main").unwrap().restart_count, 2);
+        let main = pod.container_status("main").unwrap();
+        assert_eq!((main.restart_count, &*main.image_id, main.last_exit.unwrap().exit_code), (2, "r@sha256:1", 3));
+        assert_eq!(&*pod.container("main").unwrap().image, "i");
+        assert_eq!((pod.restart_policy_of("mesh"), pod.container("setup")), ("Always", None));
+        assert_eq!((pod.container_status("mesh").unwrap().restart_count, pod.container_status("setup")), (1, None));
+        assert_eq!((pod.labels.get("a"), pod.labels.get("c"), pod.labels.iter().count()), (Some("1"), None, 2));
         assert!(pod.metadata.managed_fields.is_none());
     }
 

@@ -124,6 +124,24 @@ pub struct RecreateStrategy {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub min_started_seconds: i32,
+    /// Who stops the containers. Runtime (the default): the node's daemon, over CRI. PodSpec: the manager changes the
+    /// spelling of the container's image to one that denotes the same bytes, and kubelet itself restarts the container
+    /// at once; no daemon is needed. Auto: Runtime, or PodSpec where Runtime would not do (no ready daemon on the node,
+    /// kubelet's back-off to be expected, a restart policy that would not bring the container back).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recreate_method: Option<RecreateMethod>,
+}
+
+/// Who stops the containers of a request, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RecreateMethod {
+    /// The node's daemon stops the container over CRI.
+    #[default]
+    Runtime,
+    /// The manager spells the container's image differently, and kubelet restarts it.
+    PodSpec,
+    /// Chosen at admission.
+    Auto,
 }
 
 /// What happens when a container cannot be restarted: Fail (the default) ends the request at the first failure,
