@@ -1,4 +1,5 @@
-//! An in-process runtime for tests: a real gRPC server on a socket of its own, with containers that a test scripts.
+//! An in-process runtime for tests: a real gRPC server on a socket of its own, with containers that a test scripts. Under
+//! the feature `load` it is there for the program that plays thousands of nodes; it is never in the product.
 
 use std::{
     collections::HashMap,
@@ -6,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use tokio::{net::UnixListener, task::JoinHandle};
+use tokio::{net::UnixListener, sync::mpsc, task::JoinHandle};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -32,6 +33,8 @@ pub struct World {
     pub stop_errors: Vec<Status>,
     /// While true, ExecSync does not return.
     pub exec_hangs: bool,
+    /// Learns of every container that a StopContainer ended: who plays kubelet starts the next one.
+    pub on_stop: Option<mpsc::UnboundedSender<ContainerStatus>>,
 }
 
 /// The runtime. Ends when it is dropped.
@@ -122,6 +125,11 @@ impl server::RuntimeService for Service {
         let container = world.containers.get_mut(&container_id).ok_or_else(|| Status::not_found(container_id))?;
         container.state = ContainerState::ContainerExited.into();
         container.exit_code = 143;
+        let ended = container.clone();
+        if let Some(on_stop) = &world.on_stop {
+            // Nobody listens any more: the fake is about to go.
+            let _ = on_stop.send(ended);
+        }
         Ok(Response::new(StopContainerResponse {}))
     }
 
