@@ -206,7 +206,8 @@ async fn serve(kubeconfig: PathBuf, shard: usize, nodes: usize, restart_delay: D
 async fn daemon_pods(admin: &Client, shard: usize, nodes: usize) -> anyhow::Result<Vec<(String, PodView)>> {
     let shard = ListParams::default().labels(&format!("e2e/shard={shard}"));
     let ours: Api<k8s_openapi::api::core::v1::Node> = Api::all(admin.clone());
-    let ours: Vec<String> = ours.list_metadata(&shard).await?.items.into_iter().filter_map(|n| n.metadata.name).collect();
+    let ours: Vec<String> =
+        ours.list_metadata(&shard).await?.items.into_iter().filter_map(|n| n.metadata.name).collect();
     ensure!(ours.len() == nodes, "{} nodes carry the label of this shard, want {nodes}", ours.len());
     let pods: Api<PodView> = Api::namespaced(admin.clone(), SYSTEM);
     let all = pods.list(&ListParams::default().labels("control-plane=daemon")).await?.items;
@@ -226,7 +227,11 @@ async fn token(admin: &Client, pod: &PodView) -> anyhow::Result<String> {
         uid: Some(pod.uid().into()),
     };
     let request = TokenRequest {
-        spec: TokenRequestSpec { bound_object_ref: Some(bound), expiration_seconds: Some(4 * 3600), ..Default::default() },
+        spec: TokenRequestSpec {
+            bound_object_ref: Some(bound),
+            expiration_seconds: Some(4 * 3600),
+            ..Default::default()
+        },
         ..Default::default()
     };
     let answer = accounts.create_token_request(DAEMON_ACCOUNT, &PostParams::default(), &request).await?;

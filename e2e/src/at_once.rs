@@ -46,7 +46,9 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
             }
         }),
         follow(t, CRR, move |o| {
-            if o.text("/status/phase") == "Completed" && o.text("/status/containerRecreateStates/0/phase") == "Succeeded" {
+            if o.text("/status/phase") == "Completed"
+                && o.text("/status/containerRecreateStates/0/phase") == "Succeeded"
+            {
                 for_requests.note(o.text("/metadata/name"));
             }
         }),
@@ -89,7 +91,11 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
     let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
     table.row(&format!("{count} bare stops at once -> the last one ready"), "", seconds(took_bare));
     table.row(&format!("{count} requests at once -> the last one's container ready"), "", seconds(ready_in));
-    table.row(&format!("{count} requests at once -> the last one Completed"), &format!("{} (1.15x + 1 s)", seconds(limit)), seconds(took_requests));
+    table.row(
+        &format!("{count} requests at once -> the last one Completed"),
+        &format!("{} (1.15x + 1 s)", seconds(limit)),
+        seconds(took_requests),
+    );
     for name in &all {
         t.remove("Pod", name).await?;
     }

@@ -151,7 +151,11 @@ struct Seen {
 }
 
 /// Watches one kind in the test's namespace.
-pub(crate) fn follow(t: &Test, kind: &str, mut note: impl FnMut(&Value) + Send + 'static) -> tokio::task::JoinHandle<()> {
+pub(crate) fn follow(
+    t: &Test,
+    kind: &str,
+    mut note: impl FnMut(&Value) + Send + 'static,
+) -> tokio::task::JoinHandle<()> {
     let stream = watcher::watcher(t.api(kind), watcher::Config::default());
     tokio::spawn(async move {
         pin_mut!(stream);

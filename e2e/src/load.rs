@@ -201,7 +201,10 @@ impl Load<'_> {
             if now.0 >= before.0 + nodes && now.1 >= before.1 + nodes + processes {
                 break;
             }
-            ensure!(start.elapsed() < Duration::from_secs(300), "watches of requests and Pods: {before:?}, then {now:?}");
+            ensure!(
+                start.elapsed() < Duration::from_secs(300),
+                "watches of requests and Pods: {before:?}, then {now:?}"
+            );
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
         println!("{nodes} daemons watch after {:.0} s", start.elapsed().as_secs_f64());
@@ -302,7 +305,11 @@ impl Load<'_> {
         let calls = calls(self.paths, &bounds)?;
         for ((stored, from, to), calls) in ends.iter().zip(&calls) {
             let milliseconds = (to.manager.cpu - from.manager.cpu) * 1e3 / window as f64;
-            table.row(&format!("manager: processor time of one request, {stored} stored"), "flat", format!("{milliseconds:.2} ms"));
+            table.row(
+                &format!("manager: processor time of one request, {stored} stored"),
+                "flat",
+                format!("{milliseconds:.2} ms"),
+            );
             let all: usize = calls.values().sum();
             let each = |n: usize| format!("{:.2}", n as f64 / window as f64);
             let by_role = |role: &str| calls.iter().filter(|((r, _), _)| r == role).map(|(_, n)| n).sum::<usize>();
@@ -392,7 +399,8 @@ fn calls(paths: &Paths, spans: &[(Timestamp, Timestamp)]) -> Result<Vec<BTreeMap
     for entry in fs::read_dir(paths.logs())? {
         let path = entry?.path();
         // the log, and what has been rotated away from it
-        let is_audit = path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("audit") && n.ends_with(".log"));
+        let is_audit =
+            path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("audit") && n.ends_with(".log"));
         if !is_audit {
             continue;
         }
@@ -410,11 +418,8 @@ fn calls(paths: &Paths, spans: &[(Timestamp, Timestamp)]) -> Result<Vec<BTreeMap
             let Ok(at) = entry.text("/requestReceivedTimestamp").parse::<Timestamp>() else { continue };
             let subresource = entry.text("/objectRef/subresource");
             let slash = if subresource.is_empty() { "" } else { "/" };
-            let what = format!(
-                "{} {resource}{slash}{subresource} {}",
-                entry.text("/verb"),
-                entry.int("/responseStatus/code")
-            );
+            let what =
+                format!("{} {resource}{slash}{subresource} {}", entry.text("/verb"), entry.int("/responseStatus/code"));
             for (calls, _) in found.iter_mut().zip(spans).filter(|(_, (from, to))| (*from..*to).contains(&at)) {
                 *calls.entry((role.to_owned(), what.clone())).or_default() += 1;
             }

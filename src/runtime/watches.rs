@@ -87,7 +87,10 @@ struct Objects<K> {
 enum Entry<K> {
     Object(Arc<K>),
     /// An object with which nobody has anything to do any more: enough to know an older version when it comes late.
-    Settled { uid: Box<str>, version: u64 },
+    Settled {
+        uid: Box<str>,
+        version: u64,
+    },
 }
 
 impl<K: Resource> Entry<K> {
@@ -417,7 +420,8 @@ mod tests {
 
     #[test]
     fn what_is_settled_is_held_as_a_few_bytes_and_never_comes_back() {
-        let store: Arc<Store<PodView>> = Store::of_work(Some(|pod| Some(pod.uid().to_owned())), |pod| pod.name() == "p");
+        let store: Arc<Store<PodView>> =
+            Store::of_work(Some(|pod| Some(pod.uid().to_owned())), |pod| pod.name() == "p");
         let key = ObjectKey::new("a", "p");
         assert!(store.upsert(pod("p", "u", "20")).1.is_some(), "its last version is told");
         assert!(store.get(&key).is_none() && store.list().is_empty() && store.by_index("u").is_empty());

@@ -184,7 +184,11 @@ impl Controller {
             // Requests wait for nothing else here than to tell that the daemon is missing.
             if self.requests.is_synced() {
                 let on_node = |r: &ContainerRecreateRequest| {
-                    r.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME)).is_some_and(|node| *node == any.node_name)
+                    r.metadata
+                        .labels
+                        .as_ref()
+                        .and_then(|l| l.get(labels::CRR_NODE_NAME))
+                        .is_some_and(|node| *node == any.node_name)
                 };
                 for request in self.requests.list().iter().filter(|r| !r.is_completed() && on_node(r)) {
                     self.queue.add(ObjectKey::of(request.as_ref()));
