@@ -28,7 +28,7 @@ const CONTAINERS_PER_POD: usize = 10;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Requests whose times are measured; as many bare stops are measured beside them.
+    /// Requests whose times are measured; as many bare stops are measured beside them. 0 leaves this out.
     pub requests: usize,
     /// Requests made at full speed, to count those that never end; 0 leaves this out.
     pub endurance: usize,
@@ -55,8 +55,10 @@ async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
         table.row("executable, stripped", "20 MB", format!("{:.1} MB", executable.len() as f64 / 1e6));
     }
     idle(t, options.idle, &mut table).await?;
-    latency(t, paths, options.requests, &mut table).await?;
-    memory_with_many_pods(t, &mut table).await?;
+    if options.requests > 0 {
+        latency(t, paths, options.requests, &mut table).await?;
+        memory_with_many_pods(t, &mut table).await?;
+    }
     if options.at_once > 0 {
         at_once::measure(t, paths, options.at_once, &mut table).await?;
     }
