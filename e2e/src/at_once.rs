@@ -54,7 +54,10 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
         }),
     ];
     // The connections of this process are no part of what is measured.
-    let look = |name: &String| t.get("Pod", name);
+    let look = |name: &String| {
+        let name = name.clone();
+        async move { t.get("Pod", &name).await }
+    };
     stream::iter(&asked).map(look).buffer_unordered(count).try_for_each(|_| future::ready(Ok(()))).await?;
     settle().await;
 
