@@ -10,7 +10,7 @@ E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
 KEEP  ?=
 
-.PHONY: help demo test check image manifests bench bench-load e2e soak cluster cluster-down clean
+.PHONY: help demo record test check image manifests bench bench-load e2e soak cluster cluster-down clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -24,6 +24,14 @@ demo: ## Restart a container on a real node and watch it (KEEP=1 leaves everythi
 	$(E2E) up
 	$(E2E) deploy
 	$(E2E) demo
+
+record: ## Record docs/images/restart.svg anew on a real node
+	@$(E2E) tools
+	$(E2E) image
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) up
+	$(E2E) deploy
+	$(E2E) record
 
 test: ## Run every test: the unit tests, then the end-to-end tests on a real node
 	@start=$$SECONDS

@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, S
 
 use crate::{
     api::feature_gates::FeatureGates,
-    manifests,
+    manifests, plugin,
     roles::{
         all::{self, AllArgs},
         daemon::{self, DaemonArgs},
@@ -173,6 +173,8 @@ impl CommonArgs {
     fn client_options(&self, user_agent: &'static str, qps: f32, burst: u32) -> ClientOptions {
         ClientOptions {
             kubeconfig: self.kubeconfig.clone(),
+            context: None,
+            act_as: None,
             user_agent,
             qps: self.rest_config_qps.unwrap_or(qps),
             burst: self.rest_config_burst.and_then(|b| b.try_into().ok()).filter(|b| *b > 0).unwrap_or(burst),
@@ -211,6 +213,9 @@ fn ignored_flags(matches: &ArgMatches) -> Vec<String> {
 
 /// Reads the command line and runs the role to its end.
 pub fn run() -> ExitCode {
+    if let Some(program) = std::env::args_os().next().and_then(|path| plugin::Program::called_as(&path)) {
+        return plugin::run(program);
+    }
     let parsed = command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,

@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod domain;
 pub mod k8s;
 pub mod manifests;
+pub mod plugin;
 pub mod roles;
 pub mod runtime;
 pub mod webhook;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::paths::Paths;
-use e2e::{bench, cluster, demo, deploy, load, product, reproducible, suite, tools};
+use e2e::{bench, cluster, demo, deploy, load, product, record, reproducible, suite, tools};
 
 #[derive(Parser)]
 #[command(about = "A real Kubernetes node on this machine with kruise-rs on it", version)]
@@ -49,6 +49,8 @@ enum What {
     },
     /// Restart a container and show what happens
     Demo,
+    /// Record docs/images/restart.svg: a restart with `kubectl kruise` in a terminal
+    Record,
     /// Measure kruise-rs and print the table of figures
     Bench {
         /// Requests whose times are measured, and bare stops beside them
@@ -130,6 +132,7 @@ fn run(what: What) -> Result<()> {
         What::Deploy => deploy::deploy(&paths),
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
+        What::Record => record::run(&paths),
         What::Bench { requests, endurance, idle, at_once } => {
             bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into() })
         }

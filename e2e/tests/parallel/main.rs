@@ -6,6 +6,7 @@ mod admission;
 mod failure;
 mod harness;
 mod output;
+mod plugin;
 mod readiness;
 mod restart;
 mod several;
