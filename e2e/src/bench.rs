@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 
+use crate::bench_workload;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
 use crate::paths::{Paths, SYSTEM};
 
@@ -32,6 +33,8 @@ pub struct Options {
     pub endurance: usize,
     /// Seconds over which idle roles are watched.
     pub idle: u64,
+    /// Pods of the workload that is restarted as a whole; 0 leaves this out.
+    pub workload: usize,
 }
 
 pub fn run(paths: &Paths, options: Options) -> Result<()> {
@@ -50,9 +53,16 @@ async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
     if let Ok(executable) = executable {
         table.row("executable, stripped", "20 MB", format!("{:.1} MB", executable.len() as f64 / 1e6));
     }
-    idle(t, options.idle, &mut table).await?;
-    latency(t, paths, options.requests, &mut table).await?;
-    memory_with_many_pods(t, &mut table).await?;
+    if options.idle > 0 {
+        idle(t, options.idle, &mut table).await?;
+    }
+    if options.requests > 0 {
+        latency(t, paths, options.requests, &mut table).await?;
+        memory_with_many_pods(t, &mut table).await?;
+    }
+    if options.workload > 0 {
+        bench_workload::measure(t, options.workload, &mut table).await?;
+    }
     if options.endurance > 0 {
         let open = endurance(t, options.endurance).await?;
         table.row(&format!("requests that never end, of {}", options.endurance), "0", open.to_string());
@@ -125,7 +135,11 @@ struct Seen {
 }
 
 /// Watches one kind in the test's namespace.
-fn follow(t: &Test, kind: &str, mut note: impl FnMut(&Value) + Send + 'static) -> tokio::task::JoinHandle<()> {
+pub(crate) fn follow(
+    t: &Test,
+    kind: &str,
+    mut note: impl FnMut(&Value) + Send + 'static,
+) -> tokio::task::JoinHandle<()> {
     let stream = watcher::watcher(t.api(kind), watcher::Config::default());
     tokio::spawn(async move {
         pin_mut!(stream);
@@ -369,12 +383,12 @@ fn summary(seconds: &[f64]) -> String {
 }
 
 #[derive(Default)]
-struct Table {
+pub(crate) struct Table {
     rows: Vec<[String; 3]>,
 }
 
 impl Table {
-    fn row(&mut self, figure: &str, goal: &str, value: String) {
+    pub(crate) fn row(&mut self, figure: &str, goal: &str, value: String) {
         println!("{figure}: {value}");
         self.rows.push([figure.to_owned(), goal.to_owned(), value]);
     }

@@ -13,6 +13,7 @@
 )]
 
 pub mod bench;
+pub mod bench_workload;
 pub mod cluster;
 pub mod cmd;
 pub mod config;

@@ -57,9 +57,12 @@ enum What {
         /// Requests made as fast as they go, to count those that never end
         #[arg(long, default_value_t = 1000)]
         endurance: usize,
-        /// Seconds over which the idle roles are watched
+        /// Seconds over which the idle roles are watched; 0 leaves this out
         #[arg(long, default_value_t = 60)]
         idle: u64,
+        /// Pods of the workload that is restarted as a whole; 0 leaves this out
+        #[arg(long, default_value_t = 100)]
+        workload: usize,
     },
     /// Run all tests, or the end-to-end tests alone
     Test {
@@ -104,7 +107,9 @@ fn run(what: What) -> Result<()> {
         What::Deploy => deploy::deploy(&paths),
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
-        What::Bench { requests, endurance, idle } => bench::run(&paths, bench::Options { requests, endurance, idle }),
+        What::Bench { requests, endurance, idle, workload } => {
+            bench::run(&paths, bench::Options { requests, endurance, idle, workload })
+        }
         What::Test { only_e2e, keep, rounds, before, filter } => {
             suite::run(&paths, &suite::Options { only_e2e, keep, rounds, filter, before })
         }

@@ -1,7 +1,9 @@
 //! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
 
+pub mod amount;
 pub mod merge_patch;
 pub mod name;
 pub mod pod;
 pub mod rbac;
+pub mod selector;
 pub mod time;

@@ -9,3 +9,4 @@ mod output;
 mod readiness;
 mod restart;
 mod several;
+mod workload_restart;

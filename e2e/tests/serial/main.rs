@@ -6,6 +6,7 @@ mod components;
 mod daemon;
 mod installation;
 mod policies;
+mod restarts_go_on;
 mod used_rights;
 
 use anyhow::Result;
