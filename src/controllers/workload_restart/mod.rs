@@ -278,10 +278,14 @@ impl Controller {
             return self.record(&restart, plan).await;
         }
         let deciding = self.deciding.lock().await;
-        let plan = self.look_and_plan(key, &restart).await?;
-        self.restart_pods(&restart, &plan).await?;
+        let mut plan = self.look_and_plan(key, &restart).await?;
+        let begun = self.restart_pods(&restart, &plan).await;
         drop(deciding);
-        self.record(&restart, plan).await
+        if let Err(error) = &begun {
+            plan.requests_failed(&error.to_string(), clock::now());
+        }
+        let recorded = self.record(&restart, plan).await;
+        begun.and(recorded)
     }
 
     /// The memory of the round that the object is in, made anew for a new round; how long ago the round ended.

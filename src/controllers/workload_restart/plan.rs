@@ -165,6 +165,14 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Says in the status that requests cannot be made; they are tried again.
+    pub(super) fn requests_failed(&mut self, error: &str, now: Now) {
+        let message = format!("requests cannot be made and are tried again: {error}");
+        progress(&mut self.status, "True", "RequestsFailing", message, now);
+    }
+}
+
 /// Whether a round is under way, so that Pods have to be looked at.
 pub(super) fn is_active(restart: &WorkloadRestart) -> bool {
     let Some(status) = &restart.status else { return !restart.is_triggered() };
@@ -487,10 +495,11 @@ fn choose(
     }
     if pods.iter().any(|(_, stand)| *stand == Stand::Settling) {
         let settling = names(&|_, stand| *stand == Stand::Settling);
-        return (
-            "WaitingForReady",
-            format!("restarted, and not ready for {} s yet: {settling}", spec.min_ready_seconds),
-        );
+        let how_long = match spec.min_ready_seconds {
+            0 => String::new(),
+            seconds => format!(" for {seconds} s"),
+        };
+        return ("WaitingForReady", format!("restarted, and not ready{how_long} yet: {settling}"));
     }
     if refreshing {
         return ("RefreshingVolumes", "the volumes of the next Pods are refreshed on their nodes".to_owned());

@@ -639,3 +639,5 @@ mod bounds {
         }
     }
 }
+
+mod api;
