@@ -59,12 +59,15 @@ enum What {
         /// Requests made as fast as they go, to count those that never end
         #[arg(long, default_value_t = 1000)]
         endurance: usize,
-        /// Seconds over which the idle roles are watched
+        /// Seconds over which the idle roles are watched; 0 leaves this out
         #[arg(long, default_value_t = 60)]
         idle: u64,
         /// Requests made at the same moment, and bare stops beside them; at most 100, a node has room for 250 Pods
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(0..=100))]
         at_once: u16,
+        /// Pods of the workload that is restarted as a whole; 0 leaves this out
+        #[arg(long, default_value_t = 100)]
+        workload: usize,
     },
     /// Build the program that plays nodes and stops containers for the benches
     LoadNodes,
@@ -133,8 +136,8 @@ fn run(what: What) -> Result<()> {
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
         What::Record => record::run(&paths),
-        What::Bench { requests, endurance, idle, at_once } => {
-            bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into() })
+        What::Bench { requests, endurance, idle, at_once, workload } => {
+            bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into(), workload })
         }
         What::LoadNodes => load::build(&paths),
         What::Load { nodes, pods_per_node, requests, seconds, restart_delay, processes } => {

@@ -10,3 +10,4 @@ mod plugin;
 mod readiness;
 mod restart;
 mod several;
+mod workload_restart;
