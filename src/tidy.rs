@@ -20,7 +20,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("roles", &["controllers", "webhook", "daemon", "manifests", "runtime", "domain", "k8s", "api", "cri"]),
     ("simulation", &["domain", "k8s", "api"]),
     ("fuzzing", &["webhook", "daemon", "runtime", "domain", "k8s", "api", "cri"]),
-    ("cli", &["roles", "manifests", "runtime", "api"]),
+    ("reference", &["api"]),
+    ("docs", &["webhook", "daemon", "runtime", "api"]),
+    ("cli", &["roles", "manifests", "reference", "runtime", "api"]),
     ("main", &["cli"]),
     ("lib", &[]),
 ];
