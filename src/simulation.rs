@@ -8,7 +8,11 @@
 //! `KRUISE_SIM_SEED=<seed> cargo test simulation`. `KRUISE_SIM_SEEDS` is how many seeds are tried.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -64,6 +68,17 @@ enum Told {
     Request(Box<Crr>),
     RequestGone(String, Option<String>),
     Pod(Option<Value>),
+}
+
+impl Told {
+    /// Which object it is about; the Pod's name is no request's.
+    fn object(&self) -> &str {
+        match self {
+            Self::Request(request) => request.metadata.name.as_deref().unwrap(),
+            Self::RequestGone(name, _) => name,
+            Self::Pod(_) => "",
+        }
+    }
 }
 
 /// The API server: current objects, and everything that watches are told.
@@ -124,6 +139,8 @@ impl Api {
 #[derive(Default, Clone)]
 struct View {
     at: usize,
+    /// Told already, but not heard yet: another object's events overtake them, the object's own do not.
+    late: VecDeque<Told>,
     requests: BTreeMap<String, Crr>,
     pod: Option<Value>,
     synced: bool,
@@ -131,7 +148,13 @@ struct View {
 
 impl View {
     fn relist(&mut self, api: &Api) {
-        *self = Self { at: api.history.len(), requests: api.requests.clone(), pod: api.pod.clone(), synced: true };
+        *self = Self {
+            at: api.history.len(),
+            late: VecDeque::new(),
+            requests: api.requests.clone(),
+            pod: api.pod.clone(),
+            synced: true,
+        };
     }
 
     fn hear(&mut self, told: &Told) {
@@ -519,7 +542,7 @@ impl World {
         let container = stopping.kill.container.clone();
         let memory = self.daemon.memories.entry(by.0.clone()).or_default();
         if self.faults && self.random.chance(8) {
-            memory.stop_not_delivered(&container);
+            memory.stop_not_delivered(&container, "away".into());
             self.log("daemon: the runtime cannot be reached");
             return;
         }
@@ -594,7 +617,11 @@ impl World {
         let live = || self.api.pod.clone().map(|pod| serde_json::from_value::<PodView>(pod).unwrap());
         let pod = cached.or_else(live);
         let knowledge = pod.as_ref().map_or(PodKnowledge::Gone, PodKnowledge::Present);
-        let observed = manager::Observed { request: &request, pod: knowledge, daemon: Daemon::Unknown, memory };
+        let daemon = if self.daemon.view.synced { Daemon::Ready } else { Daemon::Missing(Duration::MAX) };
+        if daemon == Daemon::Ready {
+            self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap()).unwrap().told_no_daemon = false;
+        }
+        let observed = manager::Observed { request: &request, pod: knowledge, daemon, memory };
         let plan = manager::plan(&observed, now);
         if !plan.actions.is_empty() {
             self.manager.doing = Some((request, plan.actions));
@@ -645,7 +672,12 @@ impl World {
                 r.metadata.finalizers = None;
                 r.metadata.labels.get_or_insert_default().remove(labels::CRR_ACTIVE);
             }),
-            Action::Delete | Action::TellNoDaemon(_) => return Some(request.clone()),
+            Action::TellNoDaemon(message) => {
+                let memory = self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap());
+                memory.unwrap().told_no_daemon = true;
+                self.write("manager", &what, request, |r| r.status.get_or_insert_default().message.clone_from(message))
+            }
+            Action::Delete => return Some(request.clone()),
         };
         match result {
             Ok(written) => {
@@ -672,9 +704,12 @@ impl World {
 
     // ---- the course of events
 
-    /// Delivers to one process what it has not heard yet: in order, or with something older once more.
+    /// Delivers to one process what it has not heard yet: in order, with something older once more, or with the events
+    /// of one object overtaking those of another.
     fn deliver(&mut self, daemon: bool) {
         let repeat = self.faults && self.random.chance(15);
+        let delay = self.faults && self.random.chance(20);
+        let catch_up = !self.faults || self.random.chance(30);
         let view = if daemon { &mut self.daemon.view } else { &mut self.manager.view };
         if !view.synced {
             return;
@@ -685,9 +720,15 @@ impl World {
             if !is_deleted(&told, &self.api) {
                 view.hear(&told);
             }
-        } else if let Some(told) = self.api.history.get(view.at) {
-            view.hear(&told.clone());
+        } else if let Some(told) = view.late.pop_front_if(|_| catch_up) {
+            view.hear(&told);
+        } else if let Some(told) = self.api.history.get(view.at).cloned() {
             view.at += 1;
+            if delay || view.late.iter().any(|late| late.object() == told.object()) {
+                view.late.push_back(told);
+            } else {
+                view.hear(&told);
+            }
         }
     }
 
@@ -730,7 +771,8 @@ impl World {
     }
 
     fn rests(&self) -> bool {
-        let heard = self.daemon.view.at == self.api.history.len() && self.manager.view.at == self.api.history.len();
+        let heard = |view: &View| view.at == self.api.history.len() && view.late.is_empty();
+        let heard = heard(&self.daemon.view) && heard(&self.manager.view);
         let quiet = self.daemon.stopping.is_none() && self.manager.doing.is_none();
         let done = |r: &Crr| {
             r.is_completed()
@@ -756,6 +798,8 @@ impl World {
             self.api.requests.iter().filter(|(_, r)| !r.is_completed()).map(|(n, _)| n.as_str()).collect();
         assert!(open.is_empty(), "every request ends: {open:?} have not");
         assert!(self.rests(), "finalizers and active labels go");
+        let waits = |r: &Crr| r.status.as_ref().is_some_and(|s| s.message.starts_with("waiting"));
+        assert!(!self.api.requests.values().any(waits), "what is over is no longer told");
         let pod = self.api.pod.as_ref().unwrap();
         let conditions = pod["status"]["conditions"].as_array().unwrap();
         if let Some(ready) = conditions.iter().find(|c| c["type"] == labels::CONDITION_KRUISE_POD_READY) {
@@ -806,9 +850,25 @@ fn simulation_under_faults() {
         run(seed).unwrap_or_else(|failure| panic!("{failure}"));
         return;
     }
-    for seed in 0..number("KRUISE_SIM_SEEDS").unwrap_or(300) {
-        if let Err(failure) = run(seed) {
-            panic!("{failure}");
+    let seeds = number("KRUISE_SIM_SEEDS").unwrap_or(300);
+    let next = AtomicU64::new(0);
+    let failure = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
+            scope.spawn(|| {
+                while failure.lock().unwrap().is_none() {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        break;
+                    }
+                    if let Err(found) = run(seed) {
+                        *failure.lock().unwrap() = Some(found);
+                    }
+                }
+            });
         }
+    });
+    if let Some(failure) = failure.into_inner().unwrap() {
+        panic!("{failure}");
     }
 }

@@ -62,9 +62,13 @@ struct Controller {
     daemons: Mutex<Daemons>,
 }
 
-/// The daemon Pods that are Ready, by node.
+/// What is known of the daemons' Pods, by node.
 #[derive(Default)]
-struct Daemons(BTreeMap<String, BTreeSet<ObjectKey>>);
+struct Daemons {
+    ready: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// When the last Ready one went; nothing is kept for longer than it matters.
+    lost: BTreeMap<String, Duration>,
+}
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller {
@@ -174,7 +178,8 @@ impl Controller {
         };
         let Some(any) = new.or(old) else { return };
         if any.is_daemon && any.namespace() == &*self.context.namespace {
-            lock(&self.daemons).update(&ObjectKey::of(any.as_ref()), old.map(|p| &**p), new.map(|p| &**p));
+            let key = ObjectKey::of(any.as_ref());
+            lock(&self.daemons).update(&key, old.map(|p| &**p), new.map(|p| &**p), clock::now());
             // Requests wait for nothing else here than to tell that the daemon is missing.
             if self.requests.is_synced() {
                 let on_node = |r: &ContainerRecreateRequest| {
@@ -200,12 +205,17 @@ impl Controller {
         let Some(request) = self.requests.get(key) else { return Ok(Requeue::Await) };
         let now = clock::now();
         self.remember(&request, false, now);
-        let memory = match lock(&self.memories).get(key) {
-            Some((_, memory)) => *memory,
+        let daemon = self.daemon_of(&request, now);
+        let memory = match lock(&self.memories).get_mut(key) {
+            Some((_, memory)) => {
+                // The next time that it is missing is another matter.
+                memory.told_no_daemon &= daemon != Daemon::Ready;
+                *memory
+            }
             None => return Ok(Requeue::Await),
         };
         let pod = self.read_pod(&request).await;
-        let observed = Observed { request: &request, pod: pod.knowledge(), daemon: self.daemon_of(&request), memory };
+        let observed = Observed { request: &request, pod: pod.knowledge(), daemon, memory };
         let plan = manager::plan(&observed, clock::now());
         match self.apply(&request, &plan.actions).await? {
             Applied::All => {}
@@ -218,36 +228,43 @@ impl Controller {
         Ok(plan.requeue.map_or(Requeue::Await, Requeue::After))
     }
 
-    fn daemon_of(&self, request: &ContainerRecreateRequest) -> Daemon {
+    fn daemon_of(&self, request: &ContainerRecreateRequest, now: Now) -> Daemon {
         let node = request.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME));
         match node {
             // Limited to another namespace we do not see the daemons.
-            Some(node) if self.context.only_namespace.is_none() => lock(&self.daemons).on(node),
+            Some(node) if self.context.only_namespace.is_none() => lock(&self.daemons).on(node, now),
             _ => Daemon::Unknown,
         }
     }
 }
 
 impl Daemons {
-    fn update(&mut self, key: &ObjectKey, old: Option<&PodView>, new: Option<&PodView>) {
+    fn update(&mut self, key: &ObjectKey, old: Option<&PodView>, new: Option<&PodView>, now: Now) {
+        self.lost.retain(|_, at| now.mono.saturating_sub(*at) < manager::NO_DAEMON_GRACE);
         if let Some(old) = old
-            && let Some(pods) = self.0.get_mut(&old.node_name)
+            && let Some(pods) = self.ready.get_mut(&old.node_name)
         {
             pods.remove(key);
             if pods.is_empty() {
-                self.0.remove(&old.node_name);
+                self.ready.remove(&old.node_name);
+                self.lost.insert(old.node_name.clone(), now.mono);
             }
         }
         if let Some(new) = new
             && new.condition_is_true("Ready")
             && !new.is_deleting()
         {
-            self.0.entry(new.node_name.clone()).or_default().insert(key.clone());
+            self.lost.remove(&new.node_name);
+            self.ready.entry(new.node_name.clone()).or_default().insert(key.clone());
         }
     }
 
-    fn on(&self, node: &str) -> Daemon {
-        if self.0.contains_key(node) { Daemon::Ready } else { Daemon::Missing }
+    fn on(&self, node: &str, now: Now) -> Daemon {
+        match (self.ready.contains_key(node), self.lost.get(node)) {
+            (true, _) => Daemon::Ready,
+            (false, Some(at)) => Daemon::Missing(now.mono.saturating_sub(*at)),
+            (false, None) => Daemon::Missing(Duration::MAX),
+        }
     }
 }
 
