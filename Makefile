@@ -54,8 +54,9 @@ image: ## Build the container image and its SBOM into target/image/kruise-rs.tar
 	@$(E2E) tools --only-packages
 	$(E2E) image
 
-manifests: ## Write manifests/ anew from the tables in the source
+manifests: ## Write manifests/ and docs/reference.md anew from the tables in the source
 	cargo run --quiet --locked --bin kruise-rs -- manifests
+	cargo run --quiet --locked --bin kruise-rs -- reference
 
 e2e: ## Run the end-to-end tests on a fresh cluster (E2E_ARGS=name, KEEP=1)
 	@trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT

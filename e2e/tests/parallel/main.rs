@@ -4,6 +4,7 @@
 
 mod admission;
 mod failure;
+mod guide;
 mod harness;
 mod output;
 mod plugin;
