@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, S
 
 use crate::{
     api::feature_gates::FeatureGates,
-    manifests, plugin,
+    manifests, plugin, reference,
     roles::{
         all::{self, AllArgs},
         daemon::{self, DaemonArgs},
@@ -128,6 +128,12 @@ enum Role {
     Manifests {
         /// Directory to write to.
         #[arg(long, default_value = "manifests", value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Write the reference of fields, feature gates and flags, rendered from the program's own types.
+    Reference {
+        /// File to write.
+        #[arg(long, default_value = "docs/reference.md", value_name = "FILE")]
         out: PathBuf,
     },
     /// Print a completion script for a shell.
@@ -274,6 +280,9 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> anyhow::Result<()> {
             start(&common, &ignored, options, async |gates, client, stop| all::run(*args, gates, client, stop).await)
         }
         Role::Manifests { out } => manifests::write_to(&out).with_context(|| format!("--out {}", out.display())),
+        Role::Reference { out } => {
+            std::fs::write(&out, reference::render(&Cli::command())).with_context(|| format!("--out {}", out.display()))
+        }
         Role::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kruise-rs", &mut std::io::stdout());
             Ok(())
@@ -338,6 +347,14 @@ mod tests {
     #[test]
     fn the_grammar_is_sound() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn the_committed_reference_is_that_of_the_program() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference.md");
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        let fresh = committed == reference::render(&Cli::command());
+        assert!(fresh, "docs/reference.md is stale; mend with `cargo run -- reference` (or `make manifests`)");
     }
 
     #[test]

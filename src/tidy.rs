@@ -21,7 +21,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plugin", &["manifests", "runtime", "domain", "k8s", "api"]),
     ("simulation", &["domain", "k8s", "api"]),
     ("fuzzing", &["webhook", "daemon", "runtime", "domain", "k8s", "api", "cri"]),
-    ("cli", &["roles", "manifests", "plugin", "runtime", "api"]),
+    ("reference", &["api"]),
+    ("docs", &["webhook", "daemon", "runtime", "api"]),
+    ("cli", &["roles", "manifests", "plugin", "reference", "runtime", "api"]),
     ("main", &["cli"]),
     ("lib", &[]),
 ];

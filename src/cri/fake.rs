@@ -1,5 +1,6 @@
 //! An in-process runtime for tests: a real gRPC server on a socket of its own, or in memory, with containers and
-//! faults that a test scripts.
+//! faults that a test scripts. Under the feature `load` it is there for the program that plays thousands of nodes; it is
+//! never in the product.
 
 use std::{
     collections::HashMap,
@@ -51,6 +52,8 @@ pub struct World {
     pub calls: Vec<Call>,
     /// Answers to the next StopContainer calls; when empty, stops succeed.
     pub stop_errors: Vec<Status>,
+    /// Learns of every container that a StopContainer ended: who plays kubelet starts the next one.
+    pub on_stop: Option<mpsc::UnboundedSender<ContainerStatus>>,
 }
 
 /// The runtime. Ends when it is dropped.
@@ -178,6 +181,11 @@ impl server::RuntimeService for Service {
         let container = world.containers.get_mut(&container_id).ok_or_else(|| Status::not_found(container_id))?;
         container.state = ContainerState::ContainerExited.into();
         container.exit_code = 143;
+        let ended = container.clone();
+        if let Some(on_stop) = &world.on_stop {
+            // Nobody listens any more: the fake is about to go.
+            let _ = on_stop.send(ended);
+        }
         Ok(Response::new(StopContainerResponse {}))
     }
 

@@ -4,9 +4,11 @@
 
 mod admission;
 mod failure;
+mod guide;
 mod harness;
 mod output;
 mod plugin;
 mod readiness;
 mod restart;
 mod several;
+mod workload_restart;

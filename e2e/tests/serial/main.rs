@@ -7,6 +7,7 @@ mod daemon;
 mod installation;
 mod plugin;
 mod policies;
+mod restarts_go_on;
 mod used_rights;
 
 use anyhow::Result;

@@ -25,7 +25,7 @@ use super::{Context, Registration, Started};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
     domain::recreate::manager::{self, Daemon, Memory, Observed, Sighting},
-    k8s::{pod::PodView, rbac::Rule, time::Now},
+    k8s::{pod::PodView, rbac::Rule, shared::Text, time::Now},
     runtime::{
         clock,
         queue::{Backoff, Queue, Requeue},
@@ -65,15 +65,15 @@ struct Controller {
 /// What is known of the daemons' Pods, by node.
 #[derive(Default)]
 struct Daemons {
-    ready: BTreeMap<String, BTreeSet<ObjectKey>>,
+    ready: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// When the last Ready one went; nothing is kept for longer than it matters.
-    lost: BTreeMap<String, Duration>,
+    lost: BTreeMap<Text, Duration>,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller {
         context: context.clone(),
-        requests: Store::new(Some(|request| Some(pod_key(request).to_string()))),
+        requests: Store::of_work(Some(|request| Some(pod_key(request).to_string())), manager::is_record),
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
         daemons: Mutex::default(),
@@ -128,6 +128,12 @@ impl Controller {
 
     fn request_changed(&self, change: &Change<'_, ContainerRecreateRequest>) {
         match change {
+            Change::Applied { old, new, .. } if manager::is_record(new) => {
+                if old.is_some() {
+                    // Once more, to forget it.
+                    self.queue.add(ObjectKey::of(new.as_ref()));
+                }
+            }
             Change::Applied { new, initial, .. } => {
                 // What the first list brings was there before us; all else we saw as it happened.
                 self.remember(new, *initial && !self.requests.is_synced(), clock::now());
@@ -183,7 +189,11 @@ impl Controller {
             // Requests wait for nothing else here than to tell that the daemon is missing.
             if self.requests.is_synced() {
                 let on_node = |r: &ContainerRecreateRequest| {
-                    r.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME)) == Some(&any.node_name)
+                    r.metadata
+                        .labels
+                        .as_ref()
+                        .and_then(|l| l.get(labels::CRR_NODE_NAME))
+                        .is_some_and(|node| *node == any.node_name)
                 };
                 for request in self.requests.list().iter().filter(|r| !r.is_completed() && on_node(r)) {
                     self.queue.add(ObjectKey::of(request.as_ref()));
@@ -202,6 +212,15 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let result = self.work_on(key).await;
+        if self.requests.get(key).is_none() {
+            // Gone, or a record by now: of thousands of those nothing is remembered.
+            lock(&self.memories).remove(key);
+        }
+        result
+    }
+
+    async fn work_on(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(request) = self.requests.get(key) else { return Ok(Requeue::Await) };
         let now = clock::now();
         self.remember(&request, false, now);

@@ -288,6 +288,15 @@ fn message_of(request: &ContainerRecreateRequest) -> &str {
     request.status.as_ref().map_or("", |status| status.message.as_str())
 }
 
+/// Whether a request is nothing but a record: it has ended, all that was to be done for it has been done, and nothing is
+/// ever to be done again. Users keep thousands of them.
+pub fn is_record(request: &ContainerRecreateRequest) -> bool {
+    request.is_completed()
+        && request.spec.ttl_seconds_after_finished.is_none()
+        && !has_finalizer(request)
+        && !request.labels().contains_key(labels::CRR_ACTIVE)
+}
+
 /// The status of an ended request, for its event: true and what was restarted, or false and what went wrong.
 pub fn outcome(status: &ContainerRecreateRequestStatus) -> (bool, String) {
     let names = |phase: &Phase| {
@@ -770,7 +779,7 @@ mod tests {
             mut request in any_request(), gate: bool, pod_deleting: bool, other_uid: bool, pod_kind in 0..3u8, looks in prop::collection::vec(0u64..40, 1..6),
         ) {
             let mut view = pod(json!({}));
-            if !gate { view.readiness_gates.clear(); }
+            if !gate { view.readiness_gates = std::sync::Arc::default(); }
             if other_uid { view.metadata.uid = Some("u2".into()); }
             if pod_deleting { view.metadata.deletion_timestamp = Some(Time(CREATED.parse().unwrap())); }
             let mut at = 0;
