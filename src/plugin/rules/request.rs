@@ -146,7 +146,7 @@ pub fn warning(header: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::rules::target::targets;
+    use crate::{api::kruise::workload_restart::WorkloadRestart, plugin::rules::target::targets};
 
     fn target(text: &str) -> Target {
         targets(&[text.to_owned()]).unwrap().remove(0)
@@ -200,6 +200,22 @@ mod tests {
             json!({ "selector": selector, "containers": ["b", "a"], "strategy": strategy,
                 "maxUnavailable": "10%", "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0 })
         );
+    }
+
+    #[test]
+    fn a_workload_restart_is_of_the_kind_that_the_manager_reads() {
+        let wish = Wish { max_unavailable: Some("2".into()), containers: vec!["a".into()], ..Wish::default() };
+        let selector = json!({ "matchLabels": { "app": "web" } });
+        for object in [
+            for_workload(&Workload::Named(&target("clone/web")), &wish),
+            for_workload(
+                &Workload::Selected(&selector),
+                &Wish { strategy: RecreateStrategy::default(), ..wish.clone() },
+            ),
+        ] {
+            let read: WorkloadRestart = serde_json::from_value(object.clone()).unwrap();
+            assert_eq!(json!(read)["spec"], object["spec"], "no field is unknown to it");
+        }
     }
 
     #[test]
