@@ -77,6 +77,24 @@ fn distinct<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Rule> {
     distinct
 }
 
+/// The files of the base and their objects.
+fn base() -> [(&'static str, Vec<Value>); 5] {
+    let [manager, webhook, daemon] = roles();
+    [
+        ("installation.yaml", vec![namespace(), feature_gates()]),
+        ("manager.yaml", [access(&manager), added_access(&manager), manager_objects(&manager)].concat()),
+        ("webhook.yaml", [access(&webhook), webhook_objects(&webhook)].concat()),
+        ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
+        ("policies.yaml", policies(&manager, &daemon)),
+    ]
+}
+
+/// Every object of an installation.
+pub fn objects() -> Vec<Value> {
+    let crds = CRDS.iter().map(|crd| custom_resource_definition((crd.render)()));
+    crds.chain(base().into_iter().flat_map(|(_, objects)| objects)).collect()
+}
+
 /// Every rendered file: path below `manifests/` and content.
 ///
 /// # Errors
@@ -95,14 +113,7 @@ pub fn render_all() -> Result<BTreeMap<String, String>, serde_yaml::Error> {
     let crd_files: Vec<String> = CRDS.iter().map(|crd| crd_file(crd.name)).collect();
     add("crds/kustomization.yaml", &[kustomization(&crd_files, json!([]))])?;
 
-    let [manager, webhook, daemon] = roles();
-    let base: [(&str, Vec<Value>); 5] = [
-        ("installation.yaml", vec![namespace(), feature_gates()]),
-        ("manager.yaml", [access(&manager), added_access(&manager), manager_objects(&manager)].concat()),
-        ("webhook.yaml", [access(&webhook), webhook_objects(&webhook)].concat()),
-        ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
-        ("policies.yaml", policies(&manager, &daemon)),
-    ];
+    let base = base();
     for (file, documents) in &base {
         add(&format!("base/{file}"), documents)?;
     }

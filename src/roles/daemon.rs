@@ -1,6 +1,6 @@
 //! `kruise-rs daemon`: one per node.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use kube::{
@@ -95,7 +95,8 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     }
     drop((first_look, changed));
 
-    let queue = Queue::new(Backoff::default());
+    // What holds a restart up is over within seconds, mostly, and a container that is down must not wait for long.
+    let queue = Queue::new(Backoff { max: Duration::from_secs(10), ..Backoff::default() });
     let recreator =
         Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, &metrics);
     let watching = watch_requests(client.clone(), args.node.clone(), requests.clone(), recreator.clone());
@@ -143,7 +144,7 @@ async fn for_ever(what: &'static str, task: impl Future<Output = ()>) -> anyhow:
 /// Resolves some seconds after shutdown began: the time in which stops under way may still end.
 async fn drained(mut shutdown: Shutdown) {
     let _ = shutdown.wait_for(|stop| *stop).await;
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
 }
 
 fn default_run_dir() -> PathBuf {

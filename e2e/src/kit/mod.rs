@@ -4,6 +4,7 @@
 
 mod node;
 mod objects;
+mod plugin;
 mod runtime;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 
 pub use self::node::Node;
 pub use self::objects::{Build, Look, app, condition, crr, events_of, pod, restart_of, shell, stubborn, workload};
+pub use self::plugin::plugin_command;
 pub use self::runtime::{Exit, RuntimeEvents};
 use crate::cmd::{Answer, CommandExt, kubectl};
 use crate::paths::{Paths, SYSTEM};

@@ -4,8 +4,10 @@
 
 mod admission;
 mod failure;
+mod guide;
 mod harness;
 mod output;
+mod plugin;
 mod readiness;
 mod restart;
 mod several;
