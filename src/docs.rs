@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Kinds that examples may show although their definitions are not at hand here.
-const OF_OTHERS: &[&str] = &["Application", "Kustomization", "PodMonitor", "PrometheusRule", "WorkloadRestart"];
+const OF_OTHERS: &[&str] = &["Application", "Kustomization", "PodMonitor", "PrometheusRule"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
