@@ -16,10 +16,13 @@ use tokio::sync::Notify;
 use crate::bench::{Table, follow};
 use crate::kit::{Container, Look, PATIENCE, Test, app, condition, restart_of, workload};
 
+/// Whether a Pod is ready, and its containers.
+type State = (bool, BTreeMap<String, Container>);
+
 /// The most recent state of the containers of each Pod, and a call whenever it changes.
 #[derive(Default)]
 struct Seen {
-    pods: Mutex<BTreeMap<String, (bool, BTreeMap<String, Container>)>>,
+    pods: Mutex<BTreeMap<String, State>>,
     changed: Notify,
 }
 

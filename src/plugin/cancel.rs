@@ -14,7 +14,7 @@ use super::{
         cancel::{Verdict, judge},
         exit::{Exit, Stop, of_error},
         table::clean,
-        target,
+        target::{self, Subject},
     },
     view::{print, tell},
 };
@@ -37,14 +37,18 @@ pub(super) struct CancelArgs {
 pub(super) async fn run(args: CancelArgs, connection: &ConnectionArgs) -> Result<Exit, Stop> {
     let subjects = target::subjects(&args.names)?;
     let connection = connection.open().await?;
-    let objects = match args.all {
-        true => {
-            let all = list(&connection, false, None).await?;
-            // What a WorkloadRestart has made goes with it.
-            all.into_iter().filter(|o| owner(o).is_none() && matches!(judge(o), Verdict::Delete(_))).collect()
-        }
-        false => find(&connection, &subjects).await?,
-    };
+    let is_open = |object: &Value| matches!(judge(object), Verdict::Delete(_));
+    let mut objects = Vec::new();
+    if args.all {
+        // What a WorkloadRestart has made goes with it.
+        let all = list(&connection, false, None).await?.into_iter();
+        objects.extend(all.filter(|object| owner(object).is_none() && is_open(object)));
+    }
+    for subject in subjects {
+        let found = find(&connection, std::slice::from_ref(&subject)).await?.into_iter();
+        // Of a Pod's requests only the open ones are meant.
+        objects.extend(found.filter(|object| !matches!(subject, Subject::Pod(_)) || is_open(object)));
+    }
     if objects.is_empty() {
         tell(&format!("No open requests in namespace {}.", connection.namespace));
     }

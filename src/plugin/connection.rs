@@ -33,6 +33,22 @@ pub(super) struct Connection {
 }
 
 impl ConnectionArgs {
+    /// From the words of a line that is still being typed.
+    pub(super) fn among(words: &[String]) -> Self {
+        let value = |flags: &[&str]| {
+            words.iter().enumerate().find_map(|(i, word)| match flags.contains(&word.as_str()) {
+                true => words.get(i + 1).cloned(),
+                false => flags.iter().find_map(|flag| Some(word.strip_prefix(flag)?.strip_prefix('=')?.to_owned())),
+            })
+        };
+        Self {
+            namespace: value(&["-n", "--namespace"]),
+            context: value(&["--context"]),
+            kubeconfig: value(&["--kubeconfig"]).map(PathBuf::from),
+            act_as: value(&["--as"]),
+        }
+    }
+
     /// Reads the kubeconfig. Nothing is sent yet.
     pub(super) async fn open(&self) -> Result<Connection, Stop> {
         let options = ClientOptions {

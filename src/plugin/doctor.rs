@@ -62,6 +62,20 @@ impl Reader<'_> {
         self.client.request(request).await.map_err(|error| lack(&error))
     }
 
+    /// A list in pages, as kubectl reads it: a cluster may have thousands of nodes.
+    async fn list(&self, path: &str) -> Fact {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let (mut items, mut next) = (Vec::new(), String::new());
+        loop {
+            let page = self.path(&format!("{path}{separator}limit=500{next}")).await?;
+            items.extend_from_slice(page.list("/items"));
+            match page.text("/metadata/continue") {
+                "" => return Ok(json!({ "items": items })),
+                token => next = format!("&continue={token}"),
+            }
+        }
+    }
+
     async fn system(&self, group: &str, rest: &str) -> Fact {
         self.path(&format!("{group}/namespaces/{}/{rest}", self.system)).await
     }
@@ -160,12 +174,13 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     }
     findings.extend(doctor::policies(&policies));
 
-    let nodes = read.path("/api/v1/nodes").await;
-    let daemon_pods = read.system("/api/v1", "pods?labelSelector=control-plane%3Ddaemon").await;
+    let nodes = read.list("/api/v1/nodes").await;
+    let pods_path = format!("/api/v1/namespaces/{system}/pods?labelSelector=");
+    let daemon_pods = read.list(&format!("{pods_path}control-plane%3Ddaemon")).await;
     let daemon_set = read.system("/apis/apps/v1", "daemonsets/kruise-daemon").await;
     findings.extend(doctor::daemons(&nodes, &daemon_pods, &daemon_set, &gates));
 
-    let pods = read.system("/api/v1", "pods?labelSelector=app.kubernetes.io/name%3Dkruise-rs").await;
+    let pods = read.list(&format!("{pods_path}app.kubernetes.io/name%3Dkruise-rs")).await;
     findings.push(doctor::versions(&pods, env!("CARGO_PKG_VERSION")));
     findings.push(gates_finding);
 
@@ -180,7 +195,8 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     }
     findings.push(doctor::lease(&first_lease, &last_lease, watched.elapsed()));
 
-    findings.push(doctor::rights(&connection.namespace, &rights(connection).await));
+    let workloads = crds.iter().any(|crd| crd.name.starts_with("workloadrestarts."));
+    findings.push(doctor::rights(&connection.namespace, &rights(connection, workloads).await));
     findings
 }
 
@@ -222,7 +238,7 @@ async fn admission(connection: &Connection) -> Result<Answer, Lack> {
 }
 
 /// What the caller needs for the other commands, in the namespace that is meant.
-async fn rights(connection: &Connection) -> Vec<Right> {
+async fn rights(connection: &Connection, workloads: bool) -> Vec<Right> {
     let api: Api<SelfSubjectAccessReview> = Api::all(connection.client.clone());
     let ask = async |verb: &str, group: &str, resource: &str, purpose: &'static str| {
         let attributes = ResourceAttributes {
@@ -248,7 +264,11 @@ async fn rights(connection: &Connection) -> Vec<Right> {
         ("watch", "apps.kruise.io", "containerrecreaterequests", "--wait"),
         ("delete", "apps.kruise.io", "containerrecreaterequests", "cancel"),
         ("list", "", "events", "describe"),
+        ("create", "kruise.rs", "workloadrestarts", "restart of workloads and selectors"),
     ] {
+        if resource == "workloadrestarts" && !workloads {
+            continue;
+        }
         found.push(ask(verb, group, resource, purpose).await);
     }
     found

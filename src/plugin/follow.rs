@@ -8,6 +8,7 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     requests::{api_of, reference, value},
@@ -42,6 +43,9 @@ pub(super) async fn follow(
     timeout: Option<Duration>,
     view: &mut View,
 ) -> Result<(Vec<Value>, Exit), Stop> {
+    // Before anything is shown: whoever sees a line may interrupt.
+    let handler = signal(SignalKind::interrupt());
+    let mut interrupts = handler.map_err(|error| Stop::new(Exit::Failed, format!("signal handler: {error}")))?;
     let started = Stopwatch::new(clock::now());
     let mut all = Vec::new();
     let mut streams = Vec::new();
@@ -86,7 +90,7 @@ pub(super) async fn follow(
             },
             _ = frames.tick(), if view.is_live() => {}
             () = &mut time_up => give_up(&mut all, &Waited::TimedOut),
-            _ = tokio::signal::ctrl_c() => give_up(&mut all, &Waited::Interrupted),
+            _ = interrupts.recv() => give_up(&mut all, &Waited::Interrupted),
         }
     }
     view.finish(&lines(&mut all))?;

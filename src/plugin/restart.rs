@@ -25,12 +25,12 @@ use crate::api::crr::RecreateStrategy;
 /// Whether anything is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum DryRun {
-    /// It is.
+    /// The restart is made.
     #[default]
     None,
     /// The API server checks the request as if it were made, admission included, and keeps nothing.
     Server,
-    /// Nothing is sent but reads; shows what would be.
+    /// Nothing is sent but reads; -o shows the manifest.
     Client,
 }
 

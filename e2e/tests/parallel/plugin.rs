@@ -154,7 +154,7 @@ async fn a_failed_restart_is_exit_code_1() -> Result<()> {
 #[tokio::test]
 async fn a_timeout_and_an_interrupt_leave_the_restart_running() -> Result<()> {
     in_namespace("plugin-timeout", async |t| {
-        t.start(pod("web", vec![stubborn("main")]).with("/spec/terminationGracePeriodSeconds", 12)).await?;
+        t.start(pod("web", vec![stubborn("main")]).with("/spec/terminationGracePeriodSeconds", 25)).await?;
         let answer = t.plugin_exits(4, &["restart", "pod/web", "--wait", "--timeout", "2s"]).await?;
         let name = only_request(t).await?;
         let hint = format!("kubectl kruise status {name} -n {} --wait", t.namespace);
@@ -337,6 +337,11 @@ async fn tab_completes_behind_kubectl_kruise() -> Result<()> {
         ensure!(offered.starts_with("restart\t") && offered.trim_end().ends_with(":4"), "{offered}");
         let offered = complete(&["restart", "depl"]).await?;
         assert_eq!(offered, "deployment/\n:6\n");
+        t.start(pod("web", vec![app("main"), app("other")])).await?;
+        let offered = complete(&["restart", "-n", &t.namespace, "pod/w"]).await?;
+        assert_eq!(offered, "pod/web\n:4\n");
+        let offered = complete(&["restart", "-n", &t.namespace, "pod/web", "-c", ""]).await?;
+        assert_eq!(offered, "main\nother\n:4\n");
         let script = plugin_command(&t.paths, &["completion", "bash"])?.text()?;
         ensure!(script.contains("_kubectl-kruise()"), "{script}");
         Ok(())

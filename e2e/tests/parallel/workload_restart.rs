@@ -381,7 +381,7 @@ async fn the_schema_refuses_what_makes_no_sense() -> Result<()> {
         let spec = json!({ "paused": true, "containers": ["main"], "order": "OldestFirst", "strategy": { "minStartedSeconds": 1 } });
         t.create(restart_of("roll", "Deployment", "web", spec)).await?;
         for (change, says) in [
-            (json!({ "targetRef": { "name": "other" } }), "spec.targetRef and spec.selector cannot be changed"),
+            (json!({ "targetRef": { "name": "other" } }), "spec.targetRef cannot be changed"),
             (json!({ "containers": ["other"] }), "spec.containers cannot be changed"),
             (json!({ "order": null }), "spec.order cannot be changed"),
             (json!({ "strategy": null }), "spec.strategy cannot be changed"),

@@ -572,7 +572,7 @@ fn unknown_container(spec: &WorkloadRestartSpec, pods: &[(&PodFacts<'_>, Stand)]
     let (first, _) = pods.first()?;
     let unknown =
         spec.containers.iter().find(|name| pods.iter().all(|(facts, _)| facts.pod.container(name).is_none()))?;
-    let known = first.pod.containers.iter().chain(&first.pod.sidecars);
+    let known = first.pod.containers.iter().chain(first.pod.sidecars.iter());
     let known: Vec<&str> = known.map(|c| c.name.as_str()).collect();
     Some(format!(
         "spec.containers: no Pod has a container named {unknown:?} that can be restarted; Pod {} has {}",

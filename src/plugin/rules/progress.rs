@@ -159,11 +159,22 @@ pub fn target_of(object: &Value) -> String {
     if object.text("/kind") == "WorkloadRestart" {
         let kind = object.text("/spec/targetRef/kind").to_ascii_lowercase();
         return match object.text("/spec/targetRef/name") {
-            "" => "selector".to_owned(),
+            "" => selected(&object["spec"]["selector"]),
             name => format!("{kind}/{name}"),
         };
     }
     format!("pod/{}", object.text("/spec/podName"))
+}
+
+/// A LabelSelector in a few characters.
+fn selected(selector: &Value) -> String {
+    let labels = selector.pointer("/matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let mut parts: Vec<String> =
+        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    if !selector.list("/matchExpressions").is_empty() {
+        parts.push("...".into());
+    }
+    format!("-l {}", parts.join(","))
 }
 
 fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
@@ -468,6 +479,14 @@ mod tests {
             assert_eq!((line.text.as_str(), line.mark, line.bar), (text, mark, Some(bar)));
             assert_eq!(line.subject, "deployment/api");
         }
+    }
+
+    #[test]
+    fn a_selector_is_named_by_its_labels() {
+        let target =
+            |selector: Value| target_of(&json!({ "kind": "WorkloadRestart", "spec": { "selector": selector } }));
+        assert_eq!(target(json!({ "matchLabels": { "app": "web", "tier": "a" } })), "-l app=web,tier=a");
+        assert_eq!(target(json!({ "matchLabels": { "app": "web" }, "matchExpressions": [{}] })), "-l app=web,...");
     }
 
     #[test]

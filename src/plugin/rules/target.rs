@@ -12,46 +12,55 @@ pub struct Kind {
     pub kind: &'static str,
     /// As in an object.
     pub api_version: &'static str,
+    /// As in a path.
+    pub plural: &'static str,
     /// What users may write, the shortest usual form first.
     names: &'static [&'static str],
 }
 
 /// Kinds that `restart` takes. A Pod is restarted by a ContainerRecreateRequest, the others by a WorkloadRestart.
 pub const KINDS: &[Kind] = &[
-    Kind { kind: "Pod", api_version: "v1", names: &["pod", "po", "pods"] },
+    Kind { kind: "Pod", api_version: "v1", plural: "pods", names: &["pod", "po", "pods"] },
     Kind {
         kind: "Deployment",
         api_version: "apps/v1",
+        plural: "deployments",
         names: &["deployment", "deploy", "deployments", "deployment.apps", "deployments.apps"],
     },
     Kind {
         kind: "StatefulSet",
         api_version: "apps/v1",
+        plural: "statefulsets",
         names: &["statefulset", "sts", "statefulsets", "statefulset.apps", "statefulsets.apps"],
     },
     Kind {
         kind: "DaemonSet",
         api_version: "apps/v1",
+        plural: "daemonsets",
         names: &["daemonset", "ds", "daemonsets", "daemonset.apps", "daemonsets.apps"],
     },
     Kind {
         kind: "ReplicaSet",
         api_version: "apps/v1",
+        plural: "replicasets",
         names: &["replicaset", "rs", "replicasets", "replicaset.apps", "replicasets.apps"],
     },
     Kind {
         kind: "CloneSet",
         api_version: "apps.kruise.io/v1alpha1",
+        plural: "clonesets",
         names: &["cloneset", "clone", "clonesets", "cloneset.apps.kruise.io", "clonesets.apps.kruise.io"],
     },
     Kind {
         kind: "StatefulSet",
         api_version: "apps.kruise.io/v1beta1",
+        plural: "statefulsets",
         names: &["statefulset.apps.kruise.io", "asts", "statefulsets.apps.kruise.io"],
     },
     Kind {
         kind: "DaemonSet",
         api_version: "apps.kruise.io/v1alpha1",
+        plural: "daemonsets",
         names: &["daemonset.apps.kruise.io", "ads", "daemonsets.apps.kruise.io"],
     },
 ];
@@ -83,6 +92,19 @@ pub struct Target {
     pub name: String,
 }
 
+impl Kind {
+    /// The kind that users call so.
+    pub fn called(name: &str) -> Option<Self> {
+        let lower = name.to_ascii_lowercase();
+        KINDS.iter().find(|kind| kind.names.contains(&lower.as_str())).copied()
+    }
+
+    /// What to write for it.
+    pub fn name(&self) -> &'static str {
+        self.names[0]
+    }
+}
+
 impl Target {
     /// Whether it is a Pod rather than a workload.
     pub fn is_pod(&self) -> bool {
@@ -97,12 +119,8 @@ impl Target {
 pub fn targets(arguments: &[String]) -> Result<Vec<Target>, Stop> {
     let known = || KINDS.iter().map(|kind| kind.names[0]).collect::<Vec<_>>().join(", ");
     let kind = |text: &str| {
-        let lower = text.to_ascii_lowercase();
-        KINDS
-            .iter()
-            .find(|kind| kind.names.contains(&lower.as_str()))
-            .copied()
-            .ok_or_else(|| Stop::usage(format!("{text:?} cannot be restarted; want one of {}", known())))
+        let wanted = || Stop::usage(format!("{text:?} cannot be restarted; want one of {}", known()));
+        Kind::called(text).ok_or_else(wanted)
     };
     let mut found: Vec<Target> = Vec::new();
     for (type_, name) in pairs(arguments)? {
@@ -145,7 +163,7 @@ pub fn subjects(arguments: &[String]) -> Result<Vec<Subject>, Stop> {
         };
         let lower = type_.to_ascii_lowercase();
         let name = valid_name(name)?;
-        if KINDS[0].names.contains(&lower.as_str()) {
+        if Kind::called(type_).is_some_and(|kind| kind.kind == "Pod") {
             return Ok(Subject::Pod(name));
         }
         let kind = REQUEST_KINDS.iter().find(|(_, names)| names.contains(&lower.as_str()));
