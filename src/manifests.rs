@@ -401,6 +401,7 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             unchanged("labels", labels::CRR_POD_UID),
             unchanged("labels", labels::CRR_NODE_NAME),
             unchanged("labels", labels::CRR_ACTIVE),
+            unchanged("labels", labels::CRR_METHOD),
             unchanged("annotations", labels::CRR_UNREADY_ACQUIRED),
         ],
     });

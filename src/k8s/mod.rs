@@ -1,5 +1,6 @@
 //! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
 
+pub mod image;
 pub mod merge_patch;
 pub mod name;
 pub mod pod;

@@ -14,7 +14,7 @@ use crate::{
     api::{crr::ContainerRecreateRequest, feature_gates::FeatureGates, labels},
     cri::endpoint,
     daemon::{
-        recreate::Recreator,
+        recreate::{Recreator, is_work},
         runtimes::{self, Runtimes},
     },
     k8s::pod::PodView,
@@ -157,10 +157,12 @@ async fn watch_requests(
     requests: Arc<Store<ContainerRecreateRequest>>,
     recreator: Arc<Recreator>,
 ) {
-    let selector = format!("{}={node},{}=true", labels::CRR_NODE_NAME, labels::CRR_ACTIVE);
+    // One watch for those that we serve and those that the manager serves, so that none overtakes another; what has ended
+    // is not kept.
+    let selector = format!("{}={node}", labels::CRR_NODE_NAME);
     let api: Api<DeserializeGuard<ContainerRecreateRequest>> = Api::all(client);
     let config = Config::default().labels(&selector);
-    watches::watch_guarded(api, config, requests, |change| match change {
+    watches::watch_chosen(api, config, requests, is_work, |change| match change {
         Change::Applied { new, .. } => recreator.request_changed(new),
         Change::Deleted(old) => recreator.request_gone(old),
         Change::Undecodable { key, error } => {

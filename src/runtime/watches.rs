@@ -207,8 +207,21 @@ pub async fn watch_guarded<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
+    watch_chosen(api, config, store, |_| true, on_change).await;
+}
+
+/// As [`watch_guarded`], for the objects that are wanted. One that no longer is counts as deleted.
+pub async fn watch_chosen<K>(
+    api: Api<DeserializeGuard<K>>,
+    config: watcher::Config,
+    store: Arc<Store<K>>,
+    wanted: fn(&K) -> bool,
+    on_change: impl FnMut(Change<'_, K>),
+) where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+{
     let decode = |DeserializeGuard(result): DeserializeGuard<K>| result.map_err(|e| e.error);
-    follow(api, config, store, decode, on_change).await;
+    follow(api, config, store, decode, wanted, on_change).await;
 }
 
 /// Keeps a store equal to the API server, for ever, for types whose decoding cannot fail on what an API server sends.
@@ -216,7 +229,7 @@ pub async fn watch<K>(api: Api<K>, config: watcher::Config, store: Arc<Store<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    follow(api, config, store, Ok, on_change).await;
+    follow(api, config, store, Ok, |_| true, on_change).await;
 }
 
 async fn follow<W, K>(
@@ -224,6 +237,7 @@ async fn follow<W, K>(
     config: watcher::Config,
     store: Arc<Store<K>>,
     decode: impl Fn(W) -> Result<K, String>,
+    wanted: fn(&K) -> bool,
     mut on_change: impl FnMut(Change<'_, K>),
 ) where
     W: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
@@ -238,7 +252,7 @@ async fn follow<W, K>(
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => {
                 listed.insert(ObjectKey::of(&object));
-                take(&store, &decode, object, true, &mut on_change);
+                take(&store, &decode, wanted, object, true, &mut on_change);
             }
             Ok(Event::InitDone) => {
                 for object in store.list() {
@@ -253,7 +267,7 @@ async fn follow<W, K>(
                 store.synced.send_replace(true);
                 tracing::debug!(%kind, objects = store.len(), "watch is in sync");
             }
-            Ok(Event::Apply(object)) => take(&store, &decode, object, false, &mut on_change),
+            Ok(Event::Apply(object)) => take(&store, &decode, wanted, object, false, &mut on_change),
             Ok(Event::Delete(object)) => {
                 if let Some(old) = store.remove(&ObjectKey::of(&object), object.meta().uid.as_deref()) {
                     on_change(Change::Deleted(&old));
@@ -267,12 +281,18 @@ async fn follow<W, K>(
 fn take<W: Resource, K: Resource>(
     store: &Store<K>,
     decode: impl Fn(W) -> Result<K, String>,
+    wanted: fn(&K) -> bool,
     object: W,
     initial: bool,
     on_change: &mut impl FnMut(Change<'_, K>),
 ) {
     let key = ObjectKey::of(&object);
     match decode(object) {
+        Ok(object) if !wanted(&object) => {
+            if let Some(old) = store.remove(&key, object.meta().uid.as_deref()) {
+                on_change(Change::Deleted(&old));
+            }
+        }
         Ok(object) => {
             if let (old, Some(new)) = store.upsert(object) {
                 on_change(Change::Applied { old: old.as_ref(), new: &new, initial });

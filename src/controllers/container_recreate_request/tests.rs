@@ -123,6 +123,8 @@ fn fixture(request: Value, pod: Option<Value>) -> Fixture {
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
         daemons: Mutex::default(),
+        progress: Mutex::default(),
+        busy: Mutex::default(),
     });
     lock(&api).put(CRR, request);
     if let Some(pod) = pod {

@@ -1,7 +1,7 @@
 //! The manager's part of a recreation: NotReady keys, deadlines, what ends a request from outside, cleaning up.
 //!
 //! The daemon restarts containers and reports them; the manager never writes container states except when it ends a
-//! request itself. All its writes carry a resourceVersion, so a plan made from an outdated view is refused and made
+//! request itself, or serves it itself ([`super::pod_spec`]). All its writes carry a resourceVersion, so a plan made from an outdated view is refused and made
 //! again: a Completed request is never reopened.
 //!
 //! ```text
@@ -189,7 +189,8 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
     };
 
     let mut plan = Plan::default();
-    if *request.phase() == Phase::Empty {
+    let by_daemon = !request.is_served_by_manager();
+    if by_daemon && *request.phase() == Phase::Empty {
         match RESPONSE_TIMEOUT.checked_sub(age) {
             Some(left) if !left.is_zero() => plan.look_after(left),
             _ => return complete(request, no_response(request, observed.daemon, node)),
@@ -198,11 +199,11 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
     if let Some(deadline) = request.spec.active_deadline_seconds.map(seconds) {
         match deadline.checked_sub(age) {
             Some(left) if !left.is_zero() => plan.look_after(left),
-            _ => return complete(request, deadline_exceeded(request.phase())),
+            _ => return complete(request, deadline_exceeded(request)),
         }
     }
 
-    if observed.daemon == Daemon::Missing && !observed.memory.told_no_daemon && !node.is_empty() {
+    if by_daemon && observed.daemon == Daemon::Missing && !observed.memory.told_no_daemon && !node.is_empty() {
         match NO_DAEMON_GRACE.checked_sub(age) {
             Some(left) if !left.is_zero() => plan.look_after(left),
             _ => plan.actions.push(Action::TellNoDaemon(node.to_owned())),
@@ -262,8 +263,9 @@ fn no_response(request: &ContainerRecreateRequest, daemon: Daemon, node: &str) -
     }
 }
 
-fn deadline_exceeded(phase: &Phase) -> String {
-    match phase {
+fn deadline_exceeded(request: &ContainerRecreateRequest) -> String {
+    match request.phase() {
+        Phase::Empty if request.is_served_by_manager() => format!("{DEADLINE_EXCEEDED}: it was never executed"),
         Phase::Empty => format!("{DEADLINE_EXCEEDED}: it was never executed, no daemon had taken it up"),
         Phase::Pending => format!("{DEADLINE_EXCEEDED}: it was never executed, another request of the Pod came first"),
         Phase::Recreating | Phase::Succeeded | Phase::Failed | Phase::Completed | Phase::Unknown(_) => {
