@@ -10,7 +10,7 @@ E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
 KEEP  ?=
 
-.PHONY: help demo test check image manifests bench e2e soak cluster cluster-down clean
+.PHONY: help demo test check image manifests bench bench-load e2e soak cluster cluster-down clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -53,13 +53,24 @@ e2e: ## Run the end-to-end tests on a fresh cluster (E2E_ARGS=name, KEEP=1)
 	@trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --only-e2e $(if $(KEEP),--keep) $(E2E_ARGS)
 
-bench: ## Measure on a real node and print the table of figures (BENCH_ARGS='--requests 100 --endurance 1000 --idle 60')
+bench: ## Measure on a real node, then bench-load; print the figures (BENCH_ARGS='--requests 100 --endurance 1000 --idle 60 --at-once 100')
 	@$(E2E) tools
 	$(E2E) image
+	$(E2E) load-nodes
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) up
 	$(E2E) deploy
 	$(E2E) bench $(BENCH_ARGS)
+	$(MAKE) --no-print-directory bench-load
+
+bench-load: ## Measure with 1,000 played nodes, 25 minutes (LOAD_ARGS='--nodes 1000 --pods-per-node 10 --requests 10000 --seconds 600')
+	@$(E2E) tools --with-kwok
+	$(E2E) image
+	$(E2E) load-nodes
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) up
+	$(E2E) deploy
+	$(E2E) load $(LOAD_ARGS)
 
 soak: ## 100,000 simulated histories, the long flood, two equal builds, then the end-to-end tests ROUNDS=10 times
 	@KRUISE_SIM_SEEDS=100000 cargo test --locked --lib simulation

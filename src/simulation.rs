@@ -542,7 +542,7 @@ impl World {
         let container = stopping.kill.container.clone();
         let memory = self.daemon.memories.entry(by.0.clone()).or_default();
         if self.faults && self.random.chance(8) {
-            memory.stop_not_delivered(&container);
+            memory.stop_not_delivered(&container, "away".into());
             self.log("daemon: the runtime cannot be reached");
             return;
         }
@@ -617,7 +617,11 @@ impl World {
         let live = || self.api.pod.clone().map(|pod| serde_json::from_value::<PodView>(pod).unwrap());
         let pod = cached.or_else(live);
         let knowledge = pod.as_ref().map_or(PodKnowledge::Gone, PodKnowledge::Present);
-        let observed = manager::Observed { request: &request, pod: knowledge, daemon: Daemon::Unknown, memory };
+        let daemon = if self.daemon.view.synced { Daemon::Ready } else { Daemon::Missing(Duration::MAX) };
+        if daemon == Daemon::Ready {
+            self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap()).unwrap().told_no_daemon = false;
+        }
+        let observed = manager::Observed { request: &request, pod: knowledge, daemon, memory };
         let plan = manager::plan(&observed, now);
         if !plan.actions.is_empty() {
             self.manager.doing = Some((request, plan.actions));
@@ -668,7 +672,12 @@ impl World {
                 r.metadata.finalizers = None;
                 r.metadata.labels.get_or_insert_default().remove(labels::CRR_ACTIVE);
             }),
-            Action::Delete | Action::TellNoDaemon(_) => return Some(request.clone()),
+            Action::TellNoDaemon(message) => {
+                let memory = self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap());
+                memory.unwrap().told_no_daemon = true;
+                self.write("manager", &what, request, |r| r.status.get_or_insert_default().message.clone_from(message))
+            }
+            Action::Delete => return Some(request.clone()),
         };
         match result {
             Ok(written) => {
@@ -789,6 +798,8 @@ impl World {
             self.api.requests.iter().filter(|(_, r)| !r.is_completed()).map(|(n, _)| n.as_str()).collect();
         assert!(open.is_empty(), "every request ends: {open:?} have not");
         assert!(self.rests(), "finalizers and active labels go");
+        let waits = |r: &Crr| r.status.as_ref().is_some_and(|s| s.message.starts_with("waiting"));
+        assert!(!self.api.requests.values().any(waits), "what is over is no longer told");
         let pod = self.api.pod.as_ref().unwrap();
         let conditions = pod["status"]["conditions"].as_array().unwrap();
         if let Some(ready) = conditions.iter().find(|c| c["type"] == labels::CONDITION_KRUISE_POD_READY) {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::paths::Paths;
-use e2e::{bench, cluster, demo, deploy, product, reproducible, suite, tools};
+use e2e::{bench, cluster, demo, deploy, load, product, reproducible, suite, tools};
 
 #[derive(Parser)]
 #[command(about = "A real Kubernetes node on this machine with kruise-rs on it", version)]
@@ -60,6 +60,32 @@ enum What {
         /// Seconds over which the idle roles are watched
         #[arg(long, default_value_t = 60)]
         idle: u64,
+        /// Requests made at the same moment, and bare stops beside them; at most 100, a node has room for 250 Pods
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(0..=100))]
+        at_once: u16,
+    },
+    /// Build the program that plays nodes and stops containers for the benches
+    LoadNodes,
+    /// Measure kruise-rs with many nodes, which are played, and print the table of figures
+    Load {
+        /// Nodes
+        #[arg(long, default_value_t = 1000)]
+        nodes: usize,
+        /// Pods on each, besides the daemon's
+        #[arg(long, default_value_t = 10)]
+        pods_per_node: usize,
+        /// Requests, all of which are kept; some hundred more are made while they are stored
+        #[arg(long, default_value_t = 10_000)]
+        requests: usize,
+        /// Seconds over which they are spread
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+        /// Milliseconds from the end of a container to its next start; not counted
+        #[arg(long, default_value_t = 1000)]
+        restart_delay: u64,
+        /// Processes that play the nodes
+        #[arg(long, default_value_t = 2)]
+        processes: usize,
     },
     /// Run all tests, or the end-to-end tests alone
     Test {
@@ -104,7 +130,14 @@ fn run(what: What) -> Result<()> {
         What::Deploy => deploy::deploy(&paths),
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
-        What::Bench { requests, endurance, idle } => bench::run(&paths, bench::Options { requests, endurance, idle }),
+        What::Bench { requests, endurance, idle, at_once } => {
+            bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into() })
+        }
+        What::LoadNodes => load::build(&paths),
+        What::Load { nodes, pods_per_node, requests, seconds, restart_delay, processes } => {
+            let restart_delay = std::time::Duration::from_millis(restart_delay);
+            load::run(&paths, load::Options { nodes, pods_per_node, requests, seconds, restart_delay, processes })
+        }
         What::Test { only_e2e, keep, rounds, before, filter } => {
             suite::run(&paths, &suite::Options { only_e2e, keep, rounds, filter, before })
         }

@@ -36,7 +36,7 @@ use crate::{
         node::{self, Instance, InstanceState, Kill, Memory, Observed, stop_grace},
         states_of,
     },
-    k8s::pod::PodView,
+    k8s::{pod::PodView, time::Now},
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -171,10 +171,17 @@ impl Recreator {
     }
 
     async fn pass(&self, request: &ContainerRecreateRequest, interrupt: &Interrupt) -> Result<Next, PassError> {
+        let begun = clock::now();
         let pod = self.pod_of(request);
         let cri = runtime_of(request).and_then(|name| self.runtimes.get(name).map(|client| (name.to_owned(), client)));
         let instances = match (&pod, &cri) {
-            (Some(pod), Some((name, client))) => observe(name, client, request, pod).await?,
+            (Some(pod), Some((name, client))) => match observe(name, client, request, pod).await {
+                Ok(instances) => instances,
+                Err(error) => {
+                    self.tell_trouble(request, name, &error, begun).await;
+                    return Err(error.into());
+                }
+            },
             _ => Vec::new(),
         };
         let runtimes = self.runtimes.names();
@@ -194,7 +201,7 @@ impl Recreator {
                 return Ok(Next::LookAgain); // at the next request of the Pod, if there is one
             }
         }
-        let (Some(kill), Some(pod), Some((_, client))) = (plan.kill, pod, cri) else {
+        let (Some(kill), Some(pod), Some((runtime, client))) = (plan.kill, pod, cri) else {
             self.memories().insert(request_uid, memory);
             return Ok(Next::Wait(plan.requeue.map_or(Requeue::Await, Requeue::After)));
         };
@@ -203,17 +210,32 @@ impl Recreator {
         let result = match outcome {
             Ok(()) => Ok(Next::LookAgain),
             Err(error) if error.is_transient() => {
-                memory.stop_not_delivered(&kill.container);
+                memory.stop_not_delivered(&kill.container, format!("{runtime}: {}", error.told()));
                 Err(error.into())
             }
             Err(error) => {
                 tracing::warn!(request = %ObjectKey::of(request), container = kill.container, %error, "stop failed");
-                memory.stop_failed(&kill.container, error.to_string());
+                memory.stop_failed(&kill.container, format!("{runtime}: {error}"));
                 Ok(Next::LookAgain)
             }
         };
         self.memories().insert(request_uid, memory);
         result
+    }
+
+    /// The runtime cannot be asked: the request says so, once it has lasted.
+    async fn tell_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &CriError, begun: Now) {
+        let status = {
+            let mut memories = self.memories();
+            let memory = memories.entry(request.uid().unwrap_or_default()).or_default();
+            node::in_trouble(request, memory, runtime, &error.told(), begun, clock::now())
+        };
+        let Some(status) = status else { return };
+        match self.write(request, &status).await {
+            Ok(true) => self.events.warning(&reference(request), "RuntimeNotAnswering", &status.message),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "the request could not be told what it waits for"),
+        }
     }
 
     /// Runs the hook, if any, then stops the instance. Gives up only before the stop was sent: a container that got
@@ -265,7 +287,7 @@ impl Recreator {
             }
         };
         let result = match result {
-            Err(CriError::NotFound(_)) => Ok(()), // as good as stopped
+            Err(CriError::NotFound { .. }) => Ok(()), // as good as stopped
             other => other,
         };
         self.stop_seconds.observe(begun.elapsed().as_secs_f64());
@@ -412,7 +434,7 @@ async fn observe(
         let id = newest.id.split_once("://").map_or("", |(_, id)| id).to_owned();
         match client.container_status(&id).await {
             Ok(status) => complete(newest, &status),
-            Err(CriError::NotFound(_)) => {} // removed since it was listed
+            Err(CriError::NotFound { .. }) => {} // removed since it was listed
             Err(error) => return Err(error),
         }
     }

@@ -155,7 +155,9 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
     let queue = Queue::new(Backoff::default());
     for now in moments() {
         for knowledge in [PodKnowledge::Unknown, PodKnowledge::Gone, PodKnowledge::Present(pod)] {
-            for daemon in [Daemon::Unknown, Daemon::Ready, Daemon::Missing] {
+            for daemon in
+                [Daemon::Unknown, Daemon::Ready, Daemon::Missing(Duration::ZERO), Daemon::Missing(Duration::MAX)]
+            {
                 let [first, ..] = moments();
                 let memory = manager::Memory {
                     created: Sighting::found(first, Timestamp::UNIX_EPOCH),

@@ -5,4 +5,5 @@ pub mod merge_patch;
 pub mod name;
 pub mod pod;
 pub mod rbac;
+pub mod shared;
 pub mod time;

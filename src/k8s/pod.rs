@@ -3,16 +3,13 @@
 //! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded straight from the API server's
 //! JSON. It is never written back: a write patches exactly the fields it means.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, LazyLock, Mutex, Weak},
-};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
+use super::shared::{self, Pool, Text};
 use crate::api::{apps, labels};
 
 /// The compact form of a Pod.
@@ -23,7 +20,7 @@ pub struct PodView {
     /// `metadata.labels`, shared between Pods that have the same text: read by selectors.
     pub labels: Labels,
     /// The owner with `controller: true`.
-    pub controller: Option<Owner>,
+    pub controller: Option<Arc<Owner>>,
     /// `kubernetes.io/config.hash` of a mirror Pod: the UID under which the runtime knows a static Pod.
     pub config_hash: Option<String>,
     /// The annotation that remembers which spellings of images were used for restarts, if it is there.
@@ -33,26 +30,31 @@ pub struct PodView {
     /// Whether `control-plane=daemon` marks it as one of our daemons.
     pub is_daemon: bool,
     /// Node it is bound to, or empty.
-    pub node_name: String,
+    pub node_name: Text,
     /// Always, OnFailure or Never.
-    pub restart_policy: String,
+    pub restart_policy: Text,
     /// `spec.terminationGracePeriodSeconds`.
     pub termination_grace_period_seconds: Option<i64>,
     /// Condition types of `spec.readinessGates`.
-    pub readiness_gates: Vec<String>,
+    pub readiness_gates: Arc<[String]>,
     /// Regular containers.
-    pub containers: Vec<ContainerView>,
+    pub containers: Arc<[ContainerView]>,
     /// Init containers with restartPolicy Always: native sidecars.
-    pub sidecars: Vec<ContainerView>,
+    pub sidecars: Arc<[ContainerView]>,
     /// Pending, Running, Succeeded, Failed or Unknown.
-    pub phase: String,
+    pub phase: Text,
     /// `status.podIP`, or empty.
     pub pod_ip: String,
     /// `status.conditions`.
-    pub conditions: Vec<PodCondition>,
+    pub conditions: Arc<[PodCondition]>,
     /// `status.containerStatuses` and those of native sidecars, in no particular order.
-    pub container_statuses: Vec<ContainerStatusView>,
+    pub container_statuses: Box<[ContainerStatusView]>,
 }
+
+static OWNERS: Pool<Owner> = Pool::new();
+static GATES: Pool<[String]> = Pool::new();
+static CONTAINERS: Pool<[ContainerView]> = Pool::new();
+static CONDITIONS: Pool<[PodCondition]> = Pool::new();
 
 /// Labels as sorted pairs of shared strings: thousands of Pods have the same few texts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,12 +74,12 @@ impl Labels {
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let map = BTreeMap::<Cow<'de, str>, Cow<'de, str>>::deserialize(deserializer)?;
-        Ok(Self(map.into_iter().map(|(k, v)| (intern(&k), intern(&v))).collect()))
+        Ok(Self(map.into_iter().map(|(k, v)| (shared::text(&k), shared::text(&v))).collect()))
     }
 }
 
 /// The controlling owner of a Pod.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner {
     /// Group and version.
@@ -90,8 +92,14 @@ pub struct Owner {
     pub uid: String,
 }
 
+impl AsRef<Owner> for Owner {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// What rules read of a container's definition.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerView {
     /// Name.
@@ -106,7 +114,7 @@ pub struct ContainerView {
 }
 
 /// What happens after exits with certain codes.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestartRule {
     /// Restart, or RestartAllContainers.
@@ -116,7 +124,7 @@ pub struct RestartRule {
 }
 
 /// A set of exit codes.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct ExitCodes {
     /// In or NotIn.
@@ -137,7 +145,7 @@ impl RestartRule {
 }
 
 /// One Pod condition. The message is kept only for KruisePodReady, whose message is data.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
     /// Type.
@@ -244,7 +252,7 @@ impl PodView {
     }
     /// The definition of a regular container or native sidecar.
     pub fn container(&self, name: &str) -> Option<&ContainerView> {
-        self.containers.iter().chain(&self.sidecars).find(|c| c.name == name)
+        self.containers.iter().chain(self.sidecars.iter()).find(|c| c.name == name)
     }
     /// The status of a regular container or native sidecar, matched by name.
     pub fn container_status(&self, name: &str) -> Option<&ContainerStatusView> {
@@ -297,31 +305,8 @@ impl kube::Resource for PodView {
     }
 }
 
-/// One copy of each text, for as long as anybody holds it: the same images and labels come a thousand times over.
-fn intern(text: &str) -> Arc<str> {
-    static TEXTS: LazyLock<Mutex<Interned>> = LazyLock::new(Mutex::default);
-    let mut texts = TEXTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(shared) = texts.known.get(text).and_then(Weak::upgrade) {
-        return shared;
-    }
-    if texts.known.len() >= texts.sweep_at {
-        texts.known.retain(|_, weak| weak.strong_count() > 0);
-        texts.sweep_at = (2 * texts.known.len()).max(1024);
-    }
-    let shared: Arc<str> = text.into();
-    texts.known.insert(text.into(), Arc::downgrade(&shared));
-    shared
-}
-
-#[derive(Default)]
-struct Interned {
-    known: HashMap<Box<str>, Weak<str>>,
-    /// Dead entries are dropped when there are this many.
-    sweep_at: usize,
-}
-
 fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
-    Ok(intern(&Option::<Cow<'de, str>>::deserialize(deserializer)?.unwrap_or_default()))
+    Ok(shared::text(&Option::<Cow<'de, str>>::deserialize(deserializer)?.unwrap_or_default()))
 }
 
 #[derive(Default, Deserialize)]
@@ -361,8 +346,8 @@ struct WireOwner {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireSpec {
-    node_name: Option<String>,
-    restart_policy: Option<String>,
+    node_name: Option<Text>,
+    restart_policy: Option<Text>,
     termination_grace_period_seconds: Option<i64>,
     readiness_gates: Option<Vec<WireGate>>,
     containers: Option<Vec<ContainerView>>,
@@ -378,7 +363,7 @@ struct WireGate {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireStatus {
-    phase: Option<String>,
+    phase: Option<Text>,
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
     conditions: Option<Vec<PodCondition>>,
@@ -466,7 +451,7 @@ impl<'de> Deserialize<'de> for PodView {
                 .unwrap_or_default()
                 .into_iter()
                 .find(|o| o.controller == Some(true))
-                .map(|o| o.owner),
+                .map(|o| OWNERS.share(o.owner)),
             config_hash: annotations.config_hash,
             image_spellings: annotations.image_spellings,
             is_mirror: annotations.config_mirror.is_some(),
@@ -475,12 +460,14 @@ impl<'de> Deserialize<'de> for PodView {
             node_name: spec.node_name.unwrap_or_default(),
             restart_policy: spec.restart_policy.unwrap_or_default(),
             termination_grace_period_seconds: spec.termination_grace_period_seconds,
-            readiness_gates: spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect(),
-            containers: spec.containers.unwrap_or_default(),
-            sidecars,
+            readiness_gates: GATES.share(
+                spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect::<Vec<_>>(),
+            ),
+            containers: CONTAINERS.share(spec.containers.unwrap_or_default()),
+            sidecars: CONTAINERS.share(sidecars),
             phase: status.phase.unwrap_or_default(),
             pod_ip: status.pod_ip.unwrap_or_default(),
-            conditions,
+            conditions: CONDITIONS.share(conditions),
             container_statuses: status
                 .container_statuses
                 .unwrap_or_default()

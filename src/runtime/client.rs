@@ -17,7 +17,7 @@ use kube::{
 };
 use tower::{BoxError, Layer, Service};
 
-use super::clock;
+use super::{clock, fence};
 use crate::k8s::time::Now;
 
 /// The oldest Kubernetes we run on: ValidatingAdmissionPolicy and matchConditions are needed.
@@ -191,11 +191,15 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let delay = self.throttle.delay(request.uri().path());
+        let ticket = fence::Ticket::of(&request);
         // Nothing is sent before the first poll, which the delay holds back.
         let answer = self.inner.call(request);
         Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
+            }
+            if !ticket.is_good() {
+                return Err("not sent: the Lease is not ours any longer".into());
             }
             match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
                 Ok(answer) => answer.map_err(Into::into),
@@ -264,6 +268,59 @@ mod tests {
         let mut service = Throttle::new(0.0, 0).layer(silent);
         let error = service.call(Request::new(Body::empty())).await.unwrap_err();
         assert_eq!(error.to_string(), "no answer within 60 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_had_to_wait_is_not_sent_once_the_lease_may_be_lost() {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let server = {
+            let sent = sent.clone();
+            tower::service_fn(move |request: Request<Body>| {
+                sent.lock().unwrap().push(request.method().clone());
+                std::future::ready(Ok::<_, BoxError>(axum::http::Response::new(Body::from(b"{}".to_vec()))))
+            })
+        };
+        // One request a second.
+        let inner = Client::new(Throttle::new(1.0, 1).layer(Lazy(server)), "default");
+        let fence = fence::Fence::default();
+        let client = fence.around(&inner);
+        let send = |method: &str| {
+            let request = Request::builder().method(method).uri("/api/v1/pods").body(Body::empty()).unwrap();
+            client.send(request)
+        };
+        assert!(send("PATCH").await.is_err(), "not the leader yet");
+        fence.open_until(clock::now().mono + Duration::from_secs(5));
+        send("PATCH").await.unwrap();
+        let (first, late) = tokio::join!(send("POST"), async {
+            tokio::time::sleep(Duration::from_millis(3500)).await;
+            tokio::join!(send("DELETE"), send("PUT"))
+        });
+        assert!(first.is_ok());
+        assert!(late.0.is_ok() != late.1.is_ok(), "the second one has to wait for too long: {late:?}");
+        send("GET").await.unwrap();
+        assert_eq!(sent.lock().unwrap().len(), 4);
+        let error = send("PATCH").await.unwrap_err().to_string();
+        assert!(error.contains("the Lease is not ours"), "{error}");
+    }
+
+    /// Calls the inner service when the answer is first polled, as a real client sends.
+    struct Lazy<S>(S);
+
+    impl<S> Service<Request<Body>> for Lazy<S>
+    where
+        S: Service<Request<Body>> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        type Response = S::Response;
+        type Error = S::Error;
+        type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+        fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+            self.0.poll_ready(context)
+        }
+        fn call(&mut self, request: Request<Body>) -> Self::Future {
+            let mut service = self.0.clone();
+            Box::pin(async move { service.call(request).await })
+        }
     }
 
     #[test]

@@ -124,6 +124,16 @@ pub fn plan(data: &SecretData, now: Timestamp, dns_name: &str, renew_before: Dur
     Plan::Keep(Material { certified: Arc::new(certified), ca_cert: with_line_end(ca_cert), ca_bundle, not_after })
 }
 
+/// What a renewal starts from. A CA that is replaced is remembered as the one before; if somebody has emptied the Secret,
+/// that is the one we still serve with: every replica has to keep it trusted until the last one has changed over.
+pub fn with_served_ca(renewal: &Renewal, data: &SecretData, served: Option<&str>) -> SecretData {
+    let mut data = data.clone();
+    if let Some(served) = served.filter(|_| renewal.replace_ca) {
+        data.insert(CA_CERT.into(), served.as_bytes().to_vec());
+    }
+    data
+}
+
 /// Makes the content that a renewal asks for.
 ///
 /// # Errors

@@ -156,13 +156,17 @@ impl Controller {
                 api.delete(&ObjectKey::of(request).name, &parameters).await?;
                 Ok(None)
             }
-            Action::TellNoDaemon(node) => {
-                let message = format!("no ready kruise-daemon on node {node}: the request has to wait for it");
-                self.context.events.warning(&about(), "NoReadyDaemon", &message);
+            Action::TellNoDaemon(message) => {
+                let status = ContainerRecreateRequestStatus {
+                    message: message.clone(),
+                    ..request.status.clone().unwrap_or_default()
+                };
+                let written = patch_status(api, request, &request.status.as_ref(), &Some(&status)).await?;
+                self.context.events.warning(&about(), "NoReadyDaemon", message);
                 if let Some((_, memory)) = lock(&self.memories).get_mut(&ObjectKey::of(request)) {
                     memory.told_no_daemon = true;
                 }
-                Ok(None)
+                Ok(written)
             }
         }
     }

@@ -30,7 +30,7 @@ use crate::{
         manager::{self, Daemon, Memory, Observed, Sighting},
         node,
     },
-    k8s::{pod::PodView, rbac::Rule, time::Now},
+    k8s::{pod::PodView, rbac::Rule, shared::Text, time::Now},
     runtime::{
         clock,
         queue::{Backoff, Queue, Requeue},
@@ -72,14 +72,18 @@ struct Controller {
     busy: Mutex<HashSet<String>>,
 }
 
-/// The daemon Pods that are Ready, by node.
+/// What is known of the daemons' Pods, by node.
 #[derive(Default)]
-struct Daemons(BTreeMap<String, BTreeSet<ObjectKey>>);
+struct Daemons {
+    ready: BTreeMap<Text, BTreeSet<ObjectKey>>,
+    /// When the last Ready one went; nothing is kept for longer than it matters.
+    lost: BTreeMap<Text, Duration>,
+}
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller {
         context: context.clone(),
-        requests: Store::new(Some(|request| Some(pod_key(request).to_string()))),
+        requests: Store::of_work(Some(|request| Some(pod_key(request).to_string())), manager::is_record),
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
         daemons: Mutex::default(),
@@ -136,6 +140,13 @@ impl Controller {
 
     fn request_changed(&self, change: &Change<'_, ContainerRecreateRequest>) {
         match change {
+            Change::Applied { old, new, .. } if manager::is_record(new) => {
+                if old.is_some() {
+                    // Once more, to forget it.
+                    self.queue.add(ObjectKey::of(new.as_ref()));
+                }
+                self.next_of_the_pod(new);
+            }
             Change::Applied { new, initial, .. } => {
                 // What the first list brings was there before us; all else we saw as it happened.
                 self.remember(new, *initial && !self.requests.is_synced(), clock::now());
@@ -200,11 +211,16 @@ impl Controller {
         };
         let Some(any) = new.or(old) else { return };
         if any.is_daemon && any.namespace() == &*self.context.namespace {
-            lock(&self.daemons).update(&ObjectKey::of(any.as_ref()), old.map(|p| &**p), new.map(|p| &**p));
+            let key = ObjectKey::of(any.as_ref());
+            lock(&self.daemons).update(&key, old.map(|p| &**p), new.map(|p| &**p), clock::now());
             // Requests wait for nothing else here than to tell that the daemon is missing.
             if self.requests.is_synced() {
                 let on_node = |r: &ContainerRecreateRequest| {
-                    r.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME)) == Some(&any.node_name)
+                    r.metadata
+                        .labels
+                        .as_ref()
+                        .and_then(|l| l.get(labels::CRR_NODE_NAME))
+                        .is_some_and(|node| *node == any.node_name)
                 };
                 for request in self.requests.list().iter().filter(|r| !r.is_completed() && on_node(r)) {
                     self.queue.add(ObjectKey::of(request.as_ref()));
@@ -223,15 +239,29 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let result = self.work_on(key).await;
+        if self.requests.get(key).is_none() {
+            // Gone, or a record by now: of thousands of those nothing is remembered.
+            lock(&self.memories).remove(key);
+        }
+        result
+    }
+
+    async fn work_on(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(request) = self.requests.get(key) else { return Ok(Requeue::Await) };
         let now = clock::now();
         self.remember(&request, false, now);
-        let memory = match lock(&self.memories).get(key) {
-            Some((_, memory)) => *memory,
+        let daemon = self.daemon_of(&request, now);
+        let memory = match lock(&self.memories).get_mut(key) {
+            Some((_, memory)) => {
+                // The next time that it is missing is another matter.
+                memory.told_no_daemon &= daemon != Daemon::Ready;
+                *memory
+            }
             None => return Ok(Requeue::Await),
         };
         let pod = self.read_pod(&request).await;
-        let observed = Observed { request: &request, pod: pod.knowledge(), daemon: self.daemon_of(&request), memory };
+        let observed = Observed { request: &request, pod: pod.knowledge(), daemon, memory };
         let plan = manager::plan(&observed, clock::now());
         match self.apply(&request, &plan.actions).await? {
             Applied::All => {}
@@ -251,36 +281,43 @@ impl Controller {
         Ok(requeue.map_or(Requeue::Await, Requeue::After))
     }
 
-    fn daemon_of(&self, request: &ContainerRecreateRequest) -> Daemon {
+    fn daemon_of(&self, request: &ContainerRecreateRequest, now: Now) -> Daemon {
         let node = request.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME));
         match node {
             // Limited to another namespace we do not see the daemons.
-            Some(node) if self.context.only_namespace.is_none() => lock(&self.daemons).on(node),
+            Some(node) if self.context.only_namespace.is_none() => lock(&self.daemons).on(node, now),
             _ => Daemon::Unknown,
         }
     }
 }
 
 impl Daemons {
-    fn update(&mut self, key: &ObjectKey, old: Option<&PodView>, new: Option<&PodView>) {
+    fn update(&mut self, key: &ObjectKey, old: Option<&PodView>, new: Option<&PodView>, now: Now) {
+        self.lost.retain(|_, at| now.mono.saturating_sub(*at) < manager::NO_DAEMON_GRACE);
         if let Some(old) = old
-            && let Some(pods) = self.0.get_mut(&old.node_name)
+            && let Some(pods) = self.ready.get_mut(&old.node_name)
         {
             pods.remove(key);
             if pods.is_empty() {
-                self.0.remove(&old.node_name);
+                self.ready.remove(&old.node_name);
+                self.lost.insert(old.node_name.clone(), now.mono);
             }
         }
         if let Some(new) = new
             && new.condition_is_true("Ready")
             && !new.is_deleting()
         {
-            self.0.entry(new.node_name.clone()).or_default().insert(key.clone());
+            self.lost.remove(&new.node_name);
+            self.ready.entry(new.node_name.clone()).or_default().insert(key.clone());
         }
     }
 
-    fn on(&self, node: &str) -> Daemon {
-        if self.0.contains_key(node) { Daemon::Ready } else { Daemon::Missing }
+    fn on(&self, node: &str, now: Now) -> Daemon {
+        match (self.ready.contains_key(node), self.lost.get(node)) {
+            (true, _) => Daemon::Ready,
+            (false, Some(at)) => Daemon::Missing(now.mono.saturating_sub(*at)),
+            (false, None) => Daemon::Missing(Duration::MAX),
+        }
     }
 }
 

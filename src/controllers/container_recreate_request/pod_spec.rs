@@ -162,6 +162,7 @@ impl Controller {
         if status.phase == Phase::Completed {
             lock(&self.progress).remove(request.metadata.uid.as_deref().unwrap_or_default());
             self.tell_outcome(request, status);
+            self.next_of_the_pod(request);
         }
         Ok(true)
     }

@@ -126,6 +126,7 @@ fn fixture(request: Value, pod: Option<Value>) -> Fixture {
         progress: Mutex::default(),
         busy: Mutex::default(),
     });
+    lock(&controller.daemons).ready.insert("n1".into(), [ObjectKey::new("kruise-system", "d")].into());
     lock(&api).put(CRR, request);
     if let Some(pod) = pod {
         lock(&api).put(POD, pod);
@@ -282,6 +283,26 @@ async fn case_13_a_deleted_request_goes_even_if_its_pod_is_another_one() {
 }
 
 #[tokio::test]
+async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
+    let fixture = fixture(request(json!({})), Some(pod()));
+    let daemon = lock(&fixture.controller.daemons).ready.remove("n1").unwrap();
+    fixture.reconcile().await;
+    let told = json!({"phase": "", "message": "waiting for a ready kruise-daemon on node n1"});
+    assert_eq!(fixture.get(CRR)["status"], told);
+    // The daemon takes it back when it looks at the request; that is no reason to tell it again.
+    lock(&fixture.api).merge(CRR, &json!({"status": {"phase": "Recreating", "message": null}}));
+    fixture.sync();
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes().len(), 1);
+    // The next time that it goes is another matter.
+    lock(&fixture.controller.daemons).ready.insert("n1".into(), daemon);
+    fixture.reconcile().await;
+    lock(&fixture.controller.daemons).ready.clear();
+    fixture.reconcile().await;
+    assert_eq!(fixture.get(CRR)["status"]["message"], told["message"]);
+}
+
+#[tokio::test]
 async fn the_ttl_deletes_and_a_request_that_is_gone_waits_for_the_watch() {
     let fixture =
         fixture(request(json!({"spec": {"ttlSecondsAfterFinished": 0}, "status": {"phase": "Completed"}})), None);
@@ -302,11 +323,15 @@ fn daemons_are_known_by_node() {
         .unwrap()
     };
     let (key, mut daemons) = (ObjectKey::new("kruise-system", "d"), Daemons::default());
-    daemons.update(&key, None, Some(&daemon("True")));
-    assert_eq!((daemons.on("n1"), daemons.on("n2")), (Daemon::Ready, Daemon::Missing));
-    daemons.update(&key, Some(&daemon("True")), Some(&daemon("False")));
-    assert_eq!(daemons.on("n1"), Daemon::Missing);
-    daemons.update(&key, Some(&daemon("False")), Some(&daemon("True")));
-    daemons.update(&key, Some(&daemon("True")), None);
-    assert_eq!(daemons.on("n1"), Daemon::Missing);
+    let seconds = Duration::from_secs;
+    let at = |s| Now { wall: jiff::Timestamp::UNIX_EPOCH, mono: seconds(s) };
+    daemons.update(&key, None, Some(&daemon("True")), at(1));
+    assert_eq!((daemons.on("n1", at(1)), daemons.on("n2", at(1))), (Daemon::Ready, Daemon::Missing(Duration::MAX)));
+    daemons.update(&key, Some(&daemon("True")), Some(&daemon("False")), at(5));
+    assert_eq!(daemons.on("n1", at(7)), Daemon::Missing(seconds(2)));
+    daemons.update(&key, Some(&daemon("False")), Some(&daemon("True")), at(8));
+    daemons.update(&key, Some(&daemon("True")), None, at(9));
+    assert_eq!(daemons.on("n1", at(9)), Daemon::Missing(seconds(0)));
+    daemons.update(&ObjectKey::new("kruise-system", "other"), None, None, at(60));
+    assert_eq!((daemons.on("n1", at(60)), daemons.lost.len()), (Daemon::Missing(Duration::MAX), 0));
 }

@@ -40,6 +40,10 @@ pub const POD_GONE: &str = "pod has gone";
 pub const NO_RESPONSE: &str = "daemon has not responded for a long time";
 /// `status.message` of a request that took too long.
 pub const DEADLINE_EXCEEDED: &str = "recreating has exceeded the activeDeadlineSeconds";
+/// How `status.message` begins while nobody can work on a request: the daemon's next pass takes it back.
+pub const WAITING_FOR_DAEMON: &str = "waiting for a ready kruise-daemon on node ";
+/// How `status.message` begins while the container runtime cannot be asked.
+pub const WAITING_FOR_RUNTIME: &str = "waiting for runtime ";
 
 /// Whether a container of a request has ended, well or badly. It never moves again.
 pub fn is_terminal(state: &ContainerRecreateState) -> bool {

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerPort, LifecycleHandler};
 
-use super::{is_terminal, spelling, states_of};
+use super::{WAITING_FOR_DAEMON, WAITING_FOR_RUNTIME, is_terminal, spelling, states_of};
 use crate::{
     api::{
         crr::{
@@ -48,6 +48,8 @@ const TELL_STARTED_AFTER: Duration = Duration::from_secs(5);
 
 /// An open request is looked at this often even when nothing was heard.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// A runtime that cannot be asked gets a line in the status after this time; a restart of it takes less.
+const TELL_TROUBLE_AFTER: Duration = Duration::from_secs(5);
 
 /// Part of a container's message after a daemon restart that came between the start of its hook and its stop.
 pub const HOOK_NOT_REPEATED: &str = "preStop was started before a restart of the daemon and is not run again";
@@ -109,6 +111,8 @@ pub struct Observed<'a> {
 pub struct Memory {
     /// When this process first saw that the Pod had been made NotReady.
     unready_seen: Option<Duration>,
+    /// Since when the runtime could not be asked.
+    trouble_since: Option<Duration>,
     /// Per container.
     containers: BTreeMap<String, ContainerMemory>,
 }
@@ -141,10 +145,11 @@ impl Memory {
         self.containers.entry(container.to_owned()).or_default().last_stop_error = error;
     }
 
-    /// Call when a stop call did not reach the runtime at all: that says nothing about the container.
-    pub fn stop_not_delivered(&mut self, container: &str) {
+    /// Call when a stop call did not reach the runtime, or had no answer: that says nothing about the container.
+    pub fn stop_not_delivered(&mut self, container: &str, error: String) {
         let memory = self.containers.entry(container.to_owned()).or_default();
         memory.stop_attempts = memory.stop_attempts.saturating_sub(1);
+        memory.last_stop_error = error;
     }
 }
 
@@ -197,7 +202,17 @@ pub fn pick<'a>(requests: impl IntoIterator<Item = &'a ContainerRecreateRequest>
     let mut open: Vec<_> = requests.into_iter().filter(|r| !r.is_completed() && !r.is_deleting()).collect();
     open.sort_by(|a, b| order(a).cmp(&order(b)));
     let mut open = open.into_iter();
-    Pick { current: open.next(), tell_to_wait: open.filter(|r| *r.phase() == Phase::Empty).collect() }
+    Pick { current: open.next(), tell_to_wait: open.filter(|r| waits_untold(r)).collect() }
+}
+
+/// Whether a request that has to wait says nothing yet, or something that is over.
+fn waits_untold(request: &ContainerRecreateRequest) -> bool {
+    let message = request.status.as_ref().map_or("", |s| s.message.as_str());
+    match request.phase() {
+        Phase::Empty => true,
+        Phase::Pending => message.starts_with(WAITING_FOR_DAEMON) || message.starts_with(WAITING_FOR_RUNTIME),
+        _ => false,
+    }
 }
 
 fn order(request: &ContainerRecreateRequest) -> (bool, Option<Timestamp>, &str, &str) {
@@ -218,6 +233,29 @@ pub fn waiting_status(current: &ContainerRecreateRequest) -> ContainerRecreateRe
         message: format!("waiting for request {first} of the same Pod"),
         ..ContainerRecreateRequestStatus::default()
     }
+}
+
+/// The status of a request whose turn it is while the runtime cannot be asked: what it waits for. None: it has not
+/// lasted long, or is recorded already. `begun` is when the failed call was made.
+pub fn in_trouble(
+    request: &ContainerRecreateRequest,
+    memory: &mut Memory,
+    runtime: &str,
+    error: &str,
+    begun: Now,
+    now: Now,
+) -> Option<ContainerRecreateRequestStatus> {
+    let since = *memory.trouble_since.get_or_insert(begun.mono);
+    if now.mono.saturating_sub(since) < TELL_TROUBLE_AFTER || request.is_completed() || request.is_deleting() {
+        return None;
+    }
+    let mut next = request.status.clone().unwrap_or_default();
+    if next.phase == Phase::Empty {
+        // Else the manager would take the silence for an absent daemon.
+        next.phase = Phase::Pending;
+    }
+    next.message = format!("{WAITING_FOR_RUNTIME}{runtime}: {error}");
+    (request.status.as_ref() != Some(&next)).then_some(next)
 }
 
 /// What a method does, in one pass, about a container whose old instance is not known to be gone.
@@ -264,10 +302,10 @@ pub(super) fn plan_with(observed: &Observed<'_>, memory: &mut Memory, now: Now, 
     }
     let recorded = request.status.clone().unwrap_or_default();
     let mut next = recorded.clone();
-    if next.phase != Phase::Recreating {
-        next.phase = Phase::Recreating;
-        next.message = String::new();
-    }
+    next.phase = Phase::Recreating;
+    // Whatever it waited for, a daemon or the runtime too, is there now.
+    next.message = String::new();
+    memory.trouble_since = None;
     let mut plan = Plan::default();
     let outcome = step(observed, memory, now, &mut next, &mut plan, act);
     if let Outcome::Completed(message) = outcome {
@@ -554,8 +592,14 @@ impl Look<'_> {
             plan.kill = Some(self.kill(target, self.hook(), self.grace()));
             return;
         }
+        let again = match memory.last_stop_error.as_str() {
+            "" => "stopping".to_owned(),
+            error => format!("stopping again: {error}"),
+        };
         if state.hook_started_at.is_some() {
-            state.message = format!("stopping; {HOOK_NOT_REPEATED}");
+            state.message = format!("{again}; {HOOK_NOT_REPEATED}");
+        } else if !memory.last_stop_error.is_empty() {
+            state.message = again;
         }
         let grace = self.grace();
         let used = state.kill_started_at.map_or(Duration::ZERO, |at| self.now.since(at));

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     fail_unfinished,
-    node::{Instance, InstanceState, Memory, Observed, Plan, pick, plan, stop_grace, waiting_status},
+    node::{Instance, InstanceState, Memory, Observed, Plan, in_trouble, pick, plan, stop_grace, waiting_status},
     states_of,
 };
 use crate::{
@@ -332,6 +332,33 @@ fn case_4_two_requests_one_after_the_other_and_one_kill() {
     world.run(&mut second);
     assert_eq!(world.killed(), ["containerd://main-0"]);
     assert!(second.is_completed() && message(&second, 0).starts_with("already recreated"));
+}
+
+#[test]
+fn a_runtime_that_cannot_be_asked_is_told_when_it_lasts_and_taken_back_after() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    let mut memory = Memory::default();
+    let mut tell = |request: &ContainerRecreateRequest, begun, at| {
+        in_trouble(request, &mut memory, "containerd", "ListContainers: boom", now(begun), now(at))
+    };
+    assert_eq!(tell(&request, 100, 101), None, "a restart of the runtime takes no longer");
+    assert_eq!(tell(&request, 103, 104), None);
+    let told = tell(&request, 105, 106).expect("since the first failure it is over 5 s");
+    assert_eq!(
+        (told.phase.clone(), told.message.as_str()),
+        (Phase::Pending, "waiting for runtime containerd: ListContainers: boom")
+    );
+    request.status = Some(told);
+    assert_eq!(tell(&request, 110, 111), None, "it is told once");
+    let mut other = request.clone();
+    other.metadata.name = Some("under-way".into());
+    other.status = Some(ContainerRecreateRequestStatus { phase: Phase::Recreating, ..Default::default() });
+    assert_eq!(pick([&request, &other]).tell_to_wait.len(), 1, "if it has to wait for another reason, it says that");
+    world.run(&mut request);
+    assert_eq!(request.status.as_ref().unwrap().message, "");
+    request.status.as_mut().unwrap().phase = Phase::Completed;
+    assert_eq!(tell(&request, 200, 300), None, "a completed request never moves");
 }
 
 #[test]
@@ -731,9 +758,13 @@ fn a_stop_that_never_reached_the_runtime_is_not_counted() {
     for _ in 0..10 {
         let kill = world.plan(&request).kill.unwrap();
         world.memory.stop_begins(&kill);
-        world.memory.stop_not_delivered("main");
+        world.memory.stop_not_delivered("main", "away".into());
     }
-    assert!(world.plan(&request).kill.is_some());
+    let again = world.plan(&request);
+    assert!(again.kill.is_some());
+    request.status = again.status;
+    assert_eq!(message(&request, 0), "stopping again: away");
+    assert_eq!(world.plan(&request).status, None, "which is written once");
 }
 
 #[test]
