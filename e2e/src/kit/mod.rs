@@ -416,6 +416,12 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "Deployment" => ("apps/v1", "deployments", true),
         "StatefulSet" => ("apps/v1", "statefulsets", true),
         "DaemonSet" => ("apps/v1", "daemonsets", true),
+        "ReplicaSet" => ("apps/v1", "replicasets", true),
+        "Job" => ("batch/v1", "jobs", true),
+        "ValidatingAdmissionPolicy" => ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", false),
+        "ValidatingAdmissionPolicyBinding" => {
+            ("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", false)
+        }
         "EndpointSlice" => ("discovery.k8s.io/v1", "endpointslices", true),
         "CustomResourceDefinition" => ("apiextensions.k8s.io/v1", "customresourcedefinitions", false),
         "MutatingWebhookConfiguration" => ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", false),

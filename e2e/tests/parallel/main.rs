@@ -5,6 +5,7 @@
 mod admission;
 mod failure;
 mod harness;
+mod methods;
 mod output;
 mod readiness;
 mod restart;

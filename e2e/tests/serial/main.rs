@@ -5,6 +5,7 @@
 mod components;
 mod daemon;
 mod installation;
+mod methods;
 mod policies;
 mod used_rights;
 
