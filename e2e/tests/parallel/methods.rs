@@ -285,7 +285,7 @@ async fn no_workload_recreates_or_reports_a_pod_whose_image_is_spelled_different
             let now = t.wait_for(kind, mine, "to show its Pod as before", PATIENCE, |o| {
                 known.iter().all(|field| o.pointer(field) == workload.pointer(field))
             });
-            now.await.with_context(|| format!("{kind}"))?;
+            now.await.context(*kind)?;
         }
         Ok(())
     })
