@@ -5,6 +5,7 @@
 mod components;
 mod daemon;
 mod installation;
+mod methods;
 mod plugin;
 mod policies;
 mod restarts_go_on;
