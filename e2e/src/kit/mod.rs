@@ -22,7 +22,7 @@ use kube::runtime::watcher;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-pub use self::node::Node;
+pub use self::node::{Node, poll};
 pub use self::objects::{Build, Look, app, condition, crr, events_of, pod, restart_of, shell, stubborn, workload};
 pub use self::plugin::plugin_command;
 pub use self::runtime::{Exit, RuntimeEvents};
