@@ -77,6 +77,24 @@ fn distinct<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Rule> {
     distinct
 }
 
+/// The files of the base and their objects.
+fn base() -> [(&'static str, Vec<Value>); 5] {
+    let [manager, webhook, daemon] = roles();
+    [
+        ("installation.yaml", vec![namespace(), feature_gates()]),
+        ("manager.yaml", [access(&manager), added_access(&manager), manager_objects(&manager)].concat()),
+        ("webhook.yaml", [access(&webhook), webhook_objects(&webhook)].concat()),
+        ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
+        ("policies.yaml", policies(&manager, &daemon)),
+    ]
+}
+
+/// Every object of an installation.
+pub fn objects() -> Vec<Value> {
+    let crds = CRDS.iter().map(|crd| custom_resource_definition((crd.render)()));
+    crds.chain(base().into_iter().flat_map(|(_, objects)| objects)).collect()
+}
+
 /// Every rendered file: path below `manifests/` and content.
 ///
 /// # Errors
@@ -95,14 +113,7 @@ pub fn render_all() -> Result<BTreeMap<String, String>, serde_yaml::Error> {
     let crd_files: Vec<String> = CRDS.iter().map(|crd| crd_file(crd.name)).collect();
     add("crds/kustomization.yaml", &[kustomization(&crd_files, json!([]))])?;
 
-    let [manager, webhook, daemon] = roles();
-    let base: [(&str, Vec<Value>); 5] = [
-        ("installation.yaml", vec![namespace(), feature_gates()]),
-        ("manager.yaml", [access(&manager), manager_objects(&manager)].concat()),
-        ("webhook.yaml", [access(&webhook), webhook_objects(&webhook)].concat()),
-        ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
-        ("policies.yaml", policies(&manager, &daemon)),
-    ];
+    let base = base();
     for (file, documents) in &base {
         add(&format!("base/{file}"), documents)?;
     }
@@ -212,6 +223,20 @@ fn access(role: &Role) -> Vec<Value> {
         ]);
     }
     objects
+}
+
+/// Rights that an administrator adds: the manager gets the rules of every ClusterRole with the label. The rules are left
+/// out here, because the API server fills them in and applying this again must not empty them.
+fn added_access(role: &Role) -> Vec<Value> {
+    let name = format!("{}-added", role.account);
+    let version = "rbac.authorization.k8s.io/v1";
+    vec![
+        json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(&name, false),
+            "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { labels::AGGREGATE_TO_MANAGER: "true" } }] } }),
+        json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata(&name, false),
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": role.account, "namespace": NAMESPACE }] }),
+    ]
 }
 
 fn policy_rule(rule: &Rule) -> Value {

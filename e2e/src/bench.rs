@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
 use crate::paths::{NODE, Paths, SYSTEM};
 use crate::process::Process;
-use crate::{at_once, bench_methods};
+use crate::{at_once, bench_methods, bench_workload};
 
 const CRR: &str = "ContainerRecreateRequest";
 const CONTAINERS_PER_POD: usize = 10;
@@ -36,6 +36,8 @@ pub struct Options {
     pub idle: u64,
     /// Requests made at the same moment; 0 leaves this out.
     pub at_once: usize,
+    /// Pods of the workload that is restarted as a whole; 0 leaves this out.
+    pub workload: usize,
 }
 
 pub fn run(paths: &Paths, options: Options) -> Result<()> {
@@ -54,12 +56,19 @@ async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
     if let Ok(executable) = executable {
         table.row("executable, stripped", "20 MB", format!("{:.1} MB", executable.len() as f64 / 1e6));
     }
-    idle(t, options.idle, &mut table).await?;
-    latency(t, paths, options.requests, &mut table).await?;
-    bench_methods::measure(t, options.requests, &mut table).await?;
-    memory_with_many_pods(t, &mut table).await?;
+    if options.idle > 0 {
+        idle(t, options.idle, &mut table).await?;
+    }
+    if options.requests > 0 {
+        latency(t, paths, options.requests, &mut table).await?;
+        bench_methods::measure(t, options.requests, &mut table).await?;
+        memory_with_many_pods(t, &mut table).await?;
+    }
     if options.at_once > 0 {
         at_once::measure(t, paths, options.at_once, &mut table).await?;
+    }
+    if options.workload > 0 {
+        bench_workload::measure(t, options.workload, &mut table).await?;
     }
     if options.endurance > 0 {
         let open = endurance(t, options.endurance).await?;

@@ -35,6 +35,23 @@ pub const CONDITION_ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 /// Pod condition that the sidecar terminator sets on Pods it has ended.
 pub const CONDITION_SIDECAR_TERMINATED: &str = "SidecarTerminated";
 
+/// Label on a request that a WorkloadRestart made: the WorkloadRestart's UID.
+pub const WORKLOAD_RESTART: &str = "kruise.rs/workload-restart";
+/// Label on a request that a WorkloadRestart made: the round, decimal.
+pub const WORKLOAD_RESTART_ROUND: &str = "kruise.rs/workload-restart-round";
+/// Annotation on a Pod: when its node was asked to refresh the Pod's volumes. Any change of it is such a request.
+pub const VOLUMES_REFRESH: &str = "kruise.rs/volumes-refresh";
+/// Label on ClusterRoles whose rules the manager gets too.
+pub const AGGREGATE_TO_MANAGER: &str = "kruise.rs/aggregate-to-manager";
+/// Condition of a WorkloadRestart: what it does or waits for.
+pub const CONDITION_PROGRESSING: &str = "Progressing";
+/// Condition of a WorkloadRestart: the round ended well.
+pub const CONDITION_COMPLETE: &str = "Complete";
+/// Condition of a WorkloadRestart: the round was given up.
+pub const CONDITION_FAILED: &str = "Failed";
+/// Condition of a WorkloadRestart: whether its triggers can be watched.
+pub const CONDITION_TRIGGERS_READABLE: &str = "TriggersReadable";
+
 /// Annotation on the mirror Pod of a static Pod: the UID under which the runtime knows the Pod.
 pub const STATIC_POD_CONFIG_HASH: &str = "kubernetes.io/config.hash";
 /// Annotation that marks the mirror Pod of a static Pod.

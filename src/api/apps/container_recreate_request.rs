@@ -18,6 +18,8 @@ use kube::{CustomResource, KubeSchema, ResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::api::{conditions, date_time};
+
 /// The most containers one request may list. It bounds the cost of the schema's rules; a Pod with more does not exist.
 pub const MAX_CONTAINERS: usize = 256;
 
@@ -329,16 +331,6 @@ impl JsonSchema for Phase {
 
 fn is_zero(value: &i32) -> bool {
     *value == 0
-}
-
-fn date_time(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "format": "date-time" })
-}
-
-/// Conditions as a list-map by type, as every Kubernetes API has them.
-fn conditions(generator: &mut SchemaGenerator) -> Schema {
-    let item = generator.subschema_for::<Condition>();
-    json_schema!({ "type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"] })
 }
 
 /// Ports as in a Pod: `protocol` has the default TCP.

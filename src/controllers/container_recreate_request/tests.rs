@@ -312,6 +312,11 @@ async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
     let fixture = fixture(request(json!({})), Some(pod()));
     let daemon = lock(&fixture.controller.daemons).ready.remove("n1").unwrap();
     fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new(), "a daemon may be there all the same");
+    let now = clock::now();
+    let made = Sighting::found(now, now.wall - jiff::SignedDuration::from_secs(5));
+    lock(&fixture.controller.memories).values_mut().for_each(|(_, memory)| memory.created = made);
+    fixture.reconcile().await;
     let told = json!({"phase": "", "message": "waiting for a ready kruise-daemon on node n1"});
     assert_eq!(fixture.get(CRR)["status"], told);
     // The daemon takes it back when it looks at the request; that is no reason to tell it again.
