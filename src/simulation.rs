@@ -969,10 +969,11 @@ fn merge_conditions(pod: &mut Value, patch: &Value) {
     }
 }
 
-fn run(seed: u64) -> Result<(), String> {
+/// How many containers were stopped, and how many images spelled differently.
+fn run(seed: u64) -> Result<(usize, usize), String> {
     let mut world = World::new(seed);
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
-    result.map_err(|panic| {
+    result.map(|()| (world.stopped.len(), world.respelled.len())).map_err(|panic| {
         let reason = panic.downcast_ref::<String>().cloned();
         let reason = reason.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
         format!(
@@ -986,12 +987,13 @@ fn run(seed: u64) -> Result<(), String> {
 fn simulation_under_faults() {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     if let Some(seed) = number("KRUISE_SIM_SEED") {
-        run(seed).unwrap_or_else(|failure| panic!("{failure}"));
+        run(seed).map(drop).unwrap_or_else(|failure| panic!("{failure}"));
         return;
     }
     let seeds = number("KRUISE_SIM_SEEDS").unwrap_or(300);
     let next = AtomicU64::new(0);
     let failure = Mutex::new(None);
+    let (stopped, respelled) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
             scope.spawn(|| {
@@ -1000,8 +1002,12 @@ fn simulation_under_faults() {
                     if seed >= seeds {
                         break;
                     }
-                    if let Err(found) = run(seed) {
-                        *failure.lock().unwrap() = Some(found);
+                    match run(seed) {
+                        Ok((stops, spellings)) => {
+                            stopped.fetch_add(stops as u64, Ordering::Relaxed);
+                            respelled.fetch_add(spellings as u64, Ordering::Relaxed);
+                        }
+                        Err(found) => *failure.lock().unwrap() = Some(found),
                     }
                 }
             });
@@ -1010,4 +1016,6 @@ fn simulation_under_faults() {
     if let Some(failure) = failure.into_inner().unwrap() {
         panic!("{failure}");
     }
+    let done = [stopped, respelled].map(AtomicU64::into_inner);
+    assert!(done.iter().all(|count| *count >= seeds / 3), "both methods have to have done something: {done:?}");
 }
