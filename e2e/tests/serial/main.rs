@@ -8,6 +8,7 @@ mod daemon;
 mod gone;
 mod installation;
 mod leaders;
+mod methods;
 mod phases;
 mod plugin;
 mod policies;

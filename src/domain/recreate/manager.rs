@@ -1,7 +1,7 @@
 //! The manager's part of a recreation: NotReady keys, deadlines, what ends a request from outside, cleaning up.
 //!
 //! The daemon restarts containers and reports them; the manager never writes container states except when it ends a
-//! request itself. All its writes carry a resourceVersion, so a plan made from an outdated view is refused and made
+//! request itself, or serves it itself ([`super::pod_spec`]). All its writes carry a resourceVersion, so a plan made from an outdated view is refused and made
 //! again: a Completed request is never reopened.
 //!
 //! ```text
@@ -191,7 +191,8 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
     };
 
     let mut plan = Plan::default();
-    if *request.phase() == Phase::Empty {
+    let by_daemon = !request.is_served_by_manager();
+    if by_daemon && *request.phase() == Phase::Empty {
         match RESPONSE_TIMEOUT.checked_sub(age) {
             Some(left) if !left.is_zero() => plan.look_after(left),
             _ => return complete(request, no_response(request, observed.daemon, node)),
@@ -204,7 +205,8 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
         }
     }
 
-    if let Daemon::Missing(lasting) = observed.daemon
+    if by_daemon
+        && let Daemon::Missing(lasting) = observed.daemon
         && !observed.memory.told_no_daemon
         && !node.is_empty()
     {
@@ -274,6 +276,7 @@ fn no_response(request: &ContainerRecreateRequest, daemon: Daemon, node: &str) -
 fn deadline_exceeded(request: &ContainerRecreateRequest) -> String {
     let message = message_of(request);
     match request.phase() {
+        Phase::Empty if request.is_served_by_manager() => format!("{DEADLINE_EXCEEDED}: it was never executed"),
         Phase::Empty if message.is_empty() => {
             format!("{DEADLINE_EXCEEDED}: it was never executed, no daemon had taken it up")
         }
