@@ -10,7 +10,7 @@ E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
 KEEP  ?=
 
-.PHONY: help demo test check image manifests bench bench-load e2e soak cluster cluster-down clean
+.PHONY: help demo record test check image manifests bench bench-load e2e soak cluster cluster-down clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -24,6 +24,14 @@ demo: ## Restart a container on a real node and watch it (KEEP=1 leaves everythi
 	$(E2E) up
 	$(E2E) deploy
 	$(E2E) demo
+
+record: ## Record docs/images/restart.svg anew on a real node
+	@$(E2E) tools
+	$(E2E) image
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) up
+	$(E2E) deploy
+	$(E2E) record
 
 test: ## Run every test: the unit tests, then the end-to-end tests on a real node
 	@start=$$SECONDS
@@ -46,8 +54,9 @@ image: ## Build the container image and its SBOM into target/image/kruise-rs.tar
 	@$(E2E) tools --only-packages
 	$(E2E) image
 
-manifests: ## Write manifests/ anew from the tables in the source
+manifests: ## Write manifests/ and docs/reference.md anew from the tables in the source
 	cargo run --quiet --locked --bin kruise-rs -- manifests
+	cargo run --quiet --locked --bin kruise-rs -- reference
 
 e2e: ## Run the end-to-end tests on a fresh cluster (E2E_ARGS=name, KEEP=1)
 	@trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT

@@ -18,17 +18,17 @@ use jiff::Timestamp;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 
-use crate::at_once;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
 use crate::paths::{NODE, Paths, SYSTEM};
 use crate::process::Process;
+use crate::{at_once, bench_methods, bench_workload};
 
 const CRR: &str = "ContainerRecreateRequest";
 const CONTAINERS_PER_POD: usize = 10;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Requests whose times are measured; as many bare stops are measured beside them. 0 leaves this out.
+    /// Requests whose times are measured; as many bare stops are measured beside them.
     pub requests: usize,
     /// Requests made at full speed, to count those that never end; 0 leaves this out.
     pub endurance: usize,
@@ -36,6 +36,8 @@ pub struct Options {
     pub idle: u64,
     /// Requests made at the same moment; 0 leaves this out.
     pub at_once: usize,
+    /// Pods of the workload that is restarted as a whole; 0 leaves this out.
+    pub workload: usize,
 }
 
 pub fn run(paths: &Paths, options: Options) -> Result<()> {
@@ -54,13 +56,19 @@ async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
     if let Ok(executable) = executable {
         table.row("executable, stripped", "20 MB", format!("{:.1} MB", executable.len() as f64 / 1e6));
     }
-    idle(t, options.idle, &mut table).await?;
+    if options.idle > 0 {
+        idle(t, options.idle, &mut table).await?;
+    }
     if options.requests > 0 {
         latency(t, paths, options.requests, &mut table).await?;
+        bench_methods::measure(t, options.requests, &mut table).await?;
         memory_with_many_pods(t, &mut table).await?;
     }
     if options.at_once > 0 {
         at_once::measure(t, paths, options.at_once, &mut table).await?;
+    }
+    if options.workload > 0 {
+        bench_workload::measure(t, options.workload, &mut table).await?;
     }
     if options.endurance > 0 {
         let open = endurance(t, options.endurance).await?;
@@ -373,13 +381,13 @@ async fn endurance(t: &Test, requests: usize) -> Result<usize> {
 }
 
 /// Enough randomness to begin at no particular moment.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(u64::try_from(Timestamp::now().as_nanosecond() & 0xffff_ffff).unwrap_or(1) | 1)
     }
-    fn milliseconds(&mut self, from: u64, to: u64) -> Duration {
+    pub(crate) fn milliseconds(&mut self, from: u64, to: u64) -> Duration {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         Duration::from_millis(from + (self.0 >> 33) % (to - from))
     }

@@ -3,7 +3,7 @@
 //!
 //! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`] makes
 //! the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`] puts
-//! kruise-rs on it, [`demo`] shows a restart, [`bench`] and [`load`]
+//! kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`] and [`load`]
 //! measure, [`suite`] is `make test`, and [`kit`] is for the tests.
 //!
 //! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
@@ -15,6 +15,8 @@
 
 mod at_once;
 pub mod bench;
+mod bench_methods;
+pub mod bench_workload;
 pub mod cluster;
 pub mod cmd;
 pub mod config;
@@ -26,6 +28,7 @@ pub mod load;
 pub mod paths;
 pub mod process;
 pub mod product;
+pub mod record;
 pub mod reproducible;
 pub mod sbom;
 pub mod suite;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::paths::Paths;
-use e2e::{bench, cluster, demo, deploy, load, product, reproducible, suite, tools};
+use e2e::{bench, cluster, demo, deploy, load, product, record, reproducible, suite, tools};
 
 #[derive(Parser)]
 #[command(about = "A real Kubernetes node on this machine with kruise-rs on it", version)]
@@ -49,6 +49,8 @@ enum What {
     },
     /// Restart a container and show what happens
     Demo,
+    /// Record docs/images/restart.svg: a restart with `kubectl kruise` in a terminal
+    Record,
     /// Measure kruise-rs and print the table of figures
     Bench {
         /// Requests whose times are measured, and bare stops beside them; 0 leaves this out
@@ -57,12 +59,15 @@ enum What {
         /// Requests made as fast as they go, to count those that never end
         #[arg(long, default_value_t = 1000)]
         endurance: usize,
-        /// Seconds over which the idle roles are watched
+        /// Seconds over which the idle roles are watched; 0 leaves this out
         #[arg(long, default_value_t = 60)]
         idle: u64,
         /// Requests made at the same moment, and bare stops beside them; at most 100, a node has room for 250 Pods
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(0..=100))]
         at_once: u16,
+        /// Pods of the workload that is restarted as a whole; 0 leaves this out
+        #[arg(long, default_value_t = 100)]
+        workload: usize,
     },
     /// Build the program that plays nodes and stops containers for the benches
     LoadNodes,
@@ -130,8 +135,9 @@ fn run(what: What) -> Result<()> {
         What::Deploy => deploy::deploy(&paths),
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
-        What::Bench { requests, endurance, idle, at_once } => {
-            bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into() })
+        What::Record => record::run(&paths),
+        What::Bench { requests, endurance, idle, at_once, workload } => {
+            bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into(), workload })
         }
         What::LoadNodes => load::build(&paths),
         What::Load { nodes, pods_per_node, requests, seconds, restart_delay, processes } => {

@@ -1,4 +1,5 @@
 //! PURE rules that more than one role needs. No clock, no client, no `.await`: `now` is an argument.
 
+pub mod budget;
 pub mod readiness;
 pub mod recreate;

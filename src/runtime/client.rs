@@ -32,6 +32,10 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(330);
 pub struct ClientOptions {
     /// None: `KUBECONFIG`, `~/.kube/config` or the Pod's service account.
     pub kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig other than its current one.
+    pub context: Option<String>,
+    /// A user to act as, if the caller may.
+    pub act_as: Option<String>,
     /// What the API server's logs and metrics name us.
     pub user_agent: &'static str,
     /// Requests a second, on average; 0 or less: no limit but the server's own.
@@ -48,6 +52,14 @@ pub enum ClientError {
     Kubeconfig {
         /// Which file.
         path: PathBuf,
+        /// What is wrong with it.
+        error: kube::config::KubeconfigError,
+    },
+    /// The context is not there, or does not say how to reach a cluster.
+    #[error("context {context:?}: {error}")]
+    Context {
+        /// Which one.
+        context: String,
         /// What is wrong with it.
         error: kube::config::KubeconfigError,
     },
@@ -81,14 +93,22 @@ pub fn install_crypto() {
 /// If the configuration is missing or bad.
 pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
     install_crypto();
-    let mut config = match &options.kubeconfig {
-        None => Config::infer().await.map_err(ClientError::NoConfig)?,
-        Some(path) => {
+    let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+    let mut config = match (&options.kubeconfig, &options.context) {
+        (None, None) => Config::infer().await.map_err(ClientError::NoConfig)?,
+        (None, Some(context)) => {
+            let bad = |error| ClientError::Context { context: context.clone(), error };
+            Config::from_kubeconfig(&chosen).await.map_err(bad)?
+        }
+        (Some(path), _) => {
             let bad = |error| ClientError::Kubeconfig { path: path.clone(), error };
             let file = Kubeconfig::read_from(path).map_err(bad)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(bad)?
+            Config::from_custom_kubeconfig(file, &chosen).await.map_err(bad)?
         }
     };
+    if options.act_as.is_some() {
+        config.auth_info.impersonate.clone_from(&options.act_as);
+    }
     config.read_timeout = Some(SILENCE_TIMEOUT);
     config.reset_reader_on_write = true;
     config.headers.push((USER_AGENT, HeaderValue::from_static(options.user_agent)));
@@ -114,8 +134,12 @@ pub async fn check_server(client: &Client, on_retry: impl Fn(&kube::Error)) -> R
     }
 }
 
-/// Providers decorate the numbers: `30+`, `1.30.5-gke.100`. Only leading digits count.
-fn check_version(info: &Info) -> Result<(u32, u32), ClientError> {
+/// Reads a version and checks that it is new enough. Providers decorate the numbers: `30+`, `1.30.5-gke.100`. Only
+/// leading digits count.
+///
+/// # Errors
+/// If it is too old or no version.
+pub fn check_version(info: &Info) -> Result<(u32, u32), ClientError> {
     let number = |text: &str| {
         let digits: String = text.trim().chars().take_while(char::is_ascii_digit).collect();
         digits.parse::<u32>().ok()

@@ -157,6 +157,11 @@ impl<K: Resource> Store<K> {
         self.lock().by_key.values().filter_map(Entry::object).cloned().collect()
     }
 
+    /// The objects that fit, in no order.
+    pub fn select(&self, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.lock().by_key.values().filter_map(Entry::object).filter(|object| fits(object)).cloned().collect()
+    }
+
     /// All objects under an index key, in the order of their keys.
     pub fn by_index(&self, index_key: &str) -> Vec<Arc<K>> {
         let objects = self.lock();
@@ -344,6 +349,19 @@ fn take<W: Resource, K: Resource>(
             store.remove(&key, None);
             on_change(Change::Undecodable { key: &key, error: &error });
         }
+    }
+}
+
+/// Follows one object by its name, for ever, with rights on that name alone. None: it does not exist. An error ends
+/// nothing; the next attempt follows by itself.
+pub async fn watch_named<K>(api: Api<K>, name: &str, mut on_change: impl FnMut(Result<Option<K>, watcher::Error>))
+where
+    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+{
+    let changes = watcher::watch_object(api, name).backoff(Retry::default());
+    pin_mut!(changes);
+    while let Some(change) = changes.next().await {
+        on_change(change);
     }
 }
 

@@ -22,6 +22,8 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
+use crate::k8s::certificate;
+
 /// Secret key of the CA's private key.
 pub const CA_KEY: &str = "ca-key.pem";
 /// Secret key of the CA's certificate.
@@ -114,7 +116,7 @@ pub fn plan(data: &SecretData, now: Timestamp, dns_name: &str, renew_before: Dur
             return write(cannot_sign, format!("{} is not good for {dns_name} at {at}: {error}", CERT[0]));
         }
     }
-    let not_after = certified.end_entity_cert().ok().and_then(|der| validity_end(der)).unwrap_or(now);
+    let not_after = certified.end_entity_cert().ok().and_then(|der| certificate::end(der)).unwrap_or(now);
     let mut ca_bundle = with_line_end(ca_cert);
     if let Some(previous) = pem_text(data, PREVIOUS_CA_CERT)
         && is_valid_ca(previous, now)
@@ -237,11 +239,6 @@ impl Ca {
 
 fn is_valid_ca(pem: &str, now: Timestamp) -> bool {
     Ca::read(pem).is_ok_and(|ca| ca.not_after > now)
-}
-
-fn validity_end(der: &CertificateDer<'_>) -> Option<Timestamp> {
-    let (_, cert) = x509_parser::parse_x509_certificate(der).ok()?;
-    Timestamp::from_second(cert.validity().not_after.timestamp()).ok()
 }
 
 fn read_leaf(data: &SecretData) -> Result<CertifiedKey, String> {
