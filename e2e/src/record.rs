@@ -13,20 +13,20 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::cmd::{CommandExt, cmd, kubectl};
-use crate::kit::{Build, app, plugin_command, pod, shell};
+use crate::kit::{Build, app, plugin_command, pod, shell, workload};
 use crate::paths::Paths;
 use crate::process::until;
 
 const NAMESPACE: &str = "shop";
 const COLUMNS: u16 = 108;
-const ROWS: u16 = 12;
+const ROWS: u16 = 16;
 /// Screens closer together than this are one frame.
 const FRAME: Duration = Duration::from_millis(100);
 /// A prompt stands this long before its command runs, and the last screen before it all begins again.
 const READING: Duration = Duration::from_millis(1500);
 const AT_THE_END: Duration = Duration::from_secs(5);
 /// Prompts, and the arguments of `kubectl kruise` behind them.
-const SESSION: [&str; 2] = ["restart pod/web --wait", "status"];
+const SESSION: [&str; 3] = ["restart pod/web --wait", "restart deployment/api --max-unavailable 2 --wait", "status"];
 
 pub fn run(paths: &Paths) -> Result<()> {
     // what an earlier recording left
@@ -42,6 +42,9 @@ pub fn run(paths: &Paths) -> Result<()> {
     );
     let web: Value = pod("web", vec![main, app("proxy")]);
     kubectl(paths, ["apply", "-n", NAMESPACE, "-f", "-"]).feed(&web.to_string())?;
+    let api = workload("Deployment", "api", 4, vec![app("server")]).with("/apiVersion", "apps/v1");
+    kubectl(paths, ["apply", "-n", NAMESPACE, "-f", "-"]).feed(&api.to_string())?;
+    kubectl(paths, ["rollout", "status", "deployment/api", "-n", NAMESPACE, "--timeout=60s"]).text()?;
     kubectl(paths, ["wait", "pod/web", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s"]).text()?;
 
     let mut film = Film::new();

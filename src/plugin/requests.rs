@@ -101,8 +101,7 @@ pub(super) async fn list(
             true => Api::all_with(connection.client.clone(), &resource(kind)),
             false => api(connection, kind),
         };
-        let mut params = ListParams::default();
-        params.label_selector = selector.map(str::to_owned);
+        let params = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         match api.list(&params).await {
             Ok(list) => {
                 for object in list.items {

@@ -5,7 +5,9 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, cmd, kubectl, signal};
-use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, in_namespace, plugin_command, pod, shell, stubborn};
+use e2e::kit::{
+    Build, Container, Look, PATIENCE, Test, app, in_namespace, plugin_command, pod, shell, stubborn, workload,
+};
 use serde_json::{Value, json};
 
 const CRR: &str = "ContainerRecreateRequest";
@@ -77,6 +79,47 @@ async fn objects_go_to_standard_output_and_progress_elsewhere() -> Result<()> {
         {
             ensure!(answer.stdout.contains(words), "{words:?} in\n{}", answer.stdout);
         }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_workload_is_restarted_a_few_pods_at_a_time() -> Result<()> {
+    in_namespace("plugin-workload", async |t| {
+        t.create(workload("Deployment", "api", 3, vec![app("main"), app("other")])).await?;
+        t.wait_for("Deployment", "api", "to be ready", PATIENCE, |o| o.int("/status/readyReplicas") == 3).await?;
+        let args = ["restart", "deployment/api", "-c", "main", "--max-unavailable", "2", "--wait"];
+        let answer = t.plugin_exits(0, &args).await?;
+        ensure!(answer.stdout.starts_with("workloadrestart.kruise.rs/api-"), "{}", answer.stdout);
+        ensure!(answer.stdout.contains("deployment/api  3 of 3 Pods restarted"), "{}", answer.stdout);
+        ensure!(
+            answer.stdout.trim_end().lines().last().is_some_and(|l| l.contains(" succeeded in ")),
+            "{}",
+            answer.stdout
+        );
+        for pod in t.list("Pod", "app=api").await? {
+            let containers = Container::all(&pod);
+            assert_eq!((containers["main"].restarts, containers["other"].restarts), (1, 0));
+        }
+        let made = t.list("WorkloadRestart", "").await?;
+        assert_eq!((made.len(), made[0].int("/spec/maxUnavailable")), (1, 2));
+        let name = made[0].text("/metadata/name");
+
+        let all = t.plugin_exits(0, &["status"]).await?.stdout;
+        assert_eq!(all.lines().count(), 2, "the requests of a WorkloadRestart are its own affair:\n{all}");
+        let row: Vec<&str> = all.lines().last().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(row[..4], [&format!("wr/{name}"), "deployment/api", "3/3", "Succeeded"]);
+        let with_parts = t.plugin_exits(0, &["status", name]).await?.stdout;
+        assert_eq!(with_parts.lines().count(), 5, "{with_parts}");
+        let text = t.plugin_exits(0, &["describe", name]).await?.stdout;
+        for words in ["Kind:        WorkloadRestart", "restart completed", "Complete", "3 of 3 Pods"] {
+            ensure!(text.contains(words), "{words:?} in\n{text}");
+        }
+        t.plugin_exits(2, &["restart", "-l", "app=api", "--wait", "--dry-run=server"]).await?;
+        let answer = t.plugin_exits(0, &["restart", "-l", "app=api", "--dry-run=server", "-o", "json"]).await?;
+        let dry: Value = serde_json::from_str(&answer.stdout)?;
+        assert_eq!(dry.text("/spec/selector/matchLabels/app"), "api");
         Ok(())
     })
     .await

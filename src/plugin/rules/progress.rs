@@ -187,7 +187,12 @@ fn outcome_of_workload(object: &Value) -> Outcome {
         let message = or(failed.text("/message"), failed.text("/reason"));
         return Outcome::Failed(or(message, "no reason was given").to_owned());
     }
-    if holds("Complete").is_some() { Outcome::Succeeded } else { Outcome::Open }
+    match (holds("Complete"), object.int("/status/failed")) {
+        (None, _) => Outcome::Open,
+        (Some(_), 0) => Outcome::Succeeded,
+        // Within its failure threshold: a good end, but not all that was asked for.
+        (Some(complete), _) => Outcome::Failed(complete.text("/message").to_owned()),
+    }
 }
 
 fn line_of_workload(object: &Value) -> Line {
@@ -466,6 +471,12 @@ mod tests {
                 json!({ "total": 10, "restarted": 10, "conditions": condition("Complete", "") }),
                 "10 of 10 Pods restarted",
                 Mark::Done,
+                (10, 10),
+            ),
+            (
+                json!({ "total": 10, "restarted": 9, "failed": 1, "conditions": condition("Complete", "9 of 10") }),
+                "9 of 10 Pods restarted, 1 failed; 9 of 10",
+                Mark::Failed,
                 (10, 10),
             ),
             (

@@ -146,7 +146,7 @@ pub fn warning(header: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::rules::target::targets;
+    use crate::{api::kruise::workload_restart::WorkloadRestart, plugin::rules::target::targets};
 
     fn target(text: &str) -> Target {
         targets(&[text.to_owned()]).unwrap().remove(0)
@@ -181,6 +181,7 @@ mod tests {
                 unready_grace_period_seconds: Some(3),
                 min_started_seconds: 5,
                 recreate_method: method("podspec"),
+                vary_image_tag: true,
             },
             active_deadline_seconds: Some(60),
             ttl_seconds_after_finished: Some(0),
@@ -188,7 +189,7 @@ mod tests {
         };
         let strategy = json!({ "failurePolicy": "Ignore", "orderedRecreate": true, "forceRecreate": true,
             "terminationGracePeriodSeconds": 0, "unreadyGracePeriodSeconds": 3, "minStartedSeconds": 5,
-            "recreateMethod": "PodSpec" });
+            "recreateMethod": "PodSpec", "varyImageTag": true });
         assert_eq!(
             json!(for_pod("web", &wish.containers, &wish))["spec"],
             json!({ "podName": "web", "containers": [{ "name": "b" }, { "name": "a" }], "strategy": strategy,
@@ -200,6 +201,22 @@ mod tests {
             json!({ "selector": selector, "containers": ["b", "a"], "strategy": strategy,
                 "maxUnavailable": "10%", "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0 })
         );
+    }
+
+    #[test]
+    fn a_workload_restart_is_of_the_kind_that_the_manager_reads() {
+        let wish = Wish { max_unavailable: Some("2".into()), containers: vec!["a".into()], ..Wish::default() };
+        let selector = json!({ "matchLabels": { "app": "web" } });
+        for object in [
+            for_workload(&Workload::Named(&target("clone/web")), &wish),
+            for_workload(
+                &Workload::Selected(&selector),
+                &Wish { strategy: RecreateStrategy::default(), ..wish.clone() },
+            ),
+        ] {
+            let read: WorkloadRestart = serde_json::from_value(object.clone()).unwrap();
+            assert_eq!(json!(read)["spec"], object["spec"], "no field is unknown to it");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub fn age(age: Duration) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match seconds {
         0..120 => format!("{seconds}s"),
-        120..600 if seconds % 60 != 0 => format!("{minutes}m{}s", seconds % 60),
+        120..600 if !seconds.is_multiple_of(60) => format!("{minutes}m{}s", seconds % 60),
         120..7200 => format!("{minutes}m"),
         7200..172_800 => format!("{hours}h"),
         _ => format!("{days}d"),
