@@ -172,7 +172,7 @@ pub enum FailurePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerRecreateRequestStatus {
-    /// Pending (another request of the Pod comes first), Recreating, or Completed.
+    /// Pending (another request of the Pod comes first, or the runtime cannot be asked), Recreating, or Completed.
     pub phase: Phase,
     /// When the request was completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -451,6 +451,32 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_what_no_plan_ever_touches_again() {
+        let pod = pod(
+            json!({"status": {"conditions": [{"type": "KruisePodReady", "status": "False", "message": "[{\"userAgent\":\"ns/r\"}]"}]}}),
+        );
+        let done =
+            json!({"metadata": {"labels": {"crr.apps.kruise.io/active": null}}, "status": {"phase": "Completed"}});
+        for (name, changes, want) in [
+            ("ended and cleaned up", json!({}), true),
+            ("a foreign finalizer", json!({"metadata": {"finalizers": ["a/b"]}}), true),
+            ("being deleted", json!({"metadata": {"finalizers": ["a/b"], "deletionTimestamp": CREATED}}), true),
+            ("our finalizer", json!({"metadata": {"finalizers": [labels::CRR_UNREADY_FINALIZER]}}), false),
+            ("the active label", json!({"metadata": {"labels": {"crr.apps.kruise.io/active": "true"}}}), false),
+            ("a time to live", json!({"spec": {"ttlSecondsAfterFinished": 0}}), false),
+            ("not ended", json!({"status": {"phase": "Recreating"}}), false),
+        ] {
+            let mut object = done.clone();
+            json_patch::merge(&mut object, &changes);
+            let request = request(object);
+            assert_eq!(is_record(&request), want, "{name}");
+            for knowledge in [PodKnowledge::Unknown, PodKnowledge::Gone, PodKnowledge::Present(&pod)] {
+                assert!(!want || plan_of(&request, knowledge, 100) == Plan::default(), "{name}: {knowledge:?}");
+            }
+        }
+    }
+
+    #[test]
     fn case_05_a_waiting_request_is_out_of_reach_of_the_response_limit() {
         let pod = pod(json!({}));
         let empty = request(json!({}));
