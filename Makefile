@@ -42,7 +42,7 @@ test: ## Run every test: the unit tests, then the end-to-end tests on a real nod
 
 check: ## Formatting, lints, and licences and sources of dependencies (with cargo-deny)
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --features e2e/cluster --locked -- -D warnings
+	cargo clippy --workspace --all-targets --features e2e/cluster,kruise-rs/load --locked -- -D warnings
 	if cargo deny --version >/dev/null 2>&1; then
 	  cargo deny --log-level error check bans licenses sources
 	  cargo deny --log-level error check advisories || echo "cargo deny: advisories above (or their database is out of reach): have a look, this fails nothing"

@@ -207,6 +207,11 @@ fn command() -> clap::Command {
         .mut_subcommand("all", ignored(IGNORED_BY_MANAGER))
 }
 
+/// The command lines that the reference describes.
+fn programs() -> [clap::Command; 2] {
+    [Cli::command(), plugin::command()]
+}
+
 /// Names of flags on the command line that do nothing here.
 fn ignored_flags(matches: &ArgMatches) -> Vec<String> {
     let Some((_, role)) = matches.subcommand() else { return Vec::new() };
@@ -281,7 +286,7 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> anyhow::Result<()> {
         }
         Role::Manifests { out } => manifests::write_to(&out).with_context(|| format!("--out {}", out.display())),
         Role::Reference { out } => {
-            std::fs::write(&out, reference::render(&Cli::command())).with_context(|| format!("--out {}", out.display()))
+            std::fs::write(&out, reference::render(&programs())).with_context(|| format!("--out {}", out.display()))
         }
         Role::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kruise-rs", &mut std::io::stdout());
@@ -353,7 +358,7 @@ mod tests {
     fn the_committed_reference_is_that_of_the_program() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference.md");
         let committed = std::fs::read_to_string(path).unwrap_or_default();
-        let fresh = committed == reference::render(&Cli::command());
+        let fresh = committed == reference::render(&programs());
         assert!(fresh, "docs/reference.md is stale; mend with `cargo run -- reference` (or `make manifests`)");
     }
 

@@ -23,8 +23,8 @@ What every field means, as `kubectl explain` tells it, and what its value is lim
 /// The gates that switch something in this program. The others are known, so that a configuration of OpenKruise is taken.
 const IN_USE: &[&str] = &[gate::POD_WEBHOOK, gate::KRUISE_DAEMON, gate::KRUISE_POD_READINESS_GATE];
 
-/// The whole page. `program` is the command line's grammar.
-pub fn render(program: &clap::Command) -> String {
+/// The whole page. `programs` are the grammars of the command lines.
+pub fn render(programs: &[clap::Command]) -> String {
     let mut page = HEADER.to_owned();
     let definitions: Vec<Value> = CRDS.iter().map(|crd| serde_json::json!((crd.render)())).collect();
     for definition in &definitions {
@@ -36,7 +36,7 @@ pub fn render(program: &clap::Command) -> String {
         kind(&mut page, definition);
     }
     gates(&mut page);
-    flags(&mut page, program);
+    flags(&mut page, programs);
     page
 }
 
@@ -184,35 +184,46 @@ fn gates(page: &mut String) {
     table(page, false);
 }
 
-fn flags(page: &mut String, program: &clap::Command) {
+fn flags(page: &mut String, programs: &[clap::Command]) {
     page.push_str(
-        "\n## Flags\n\nAs `kruise-rs ROLE --help` lists them. Flags of OpenKruise's manager and daemon that have no meaning here \
-         are taken and named in the log.\n",
+        "\n## Flags\n\nAs `kruise-rs ROLE --help` and `kubectl kruise COMMAND --help` list them. Flags of OpenKruise's manager \
+         and daemon that have no meaning here are taken and named in the log.\n",
     );
-    let roles = program.get_subcommands().filter(|role| role.get_name() != "help");
-    for role in roles {
-        let shown: Vec<&clap::Arg> = role.get_arguments().filter(|arg| !arg.is_hide_set()).collect();
-        if shown.is_empty() {
-            continue;
+    for program in programs {
+        let name = program.get_bin_name().unwrap_or(program.get_name());
+        flags_of(page, name, program);
+        for command in program.get_subcommands().filter(|command| command.get_name() != "help") {
+            flags_of(page, &format!("{name} {}", command.get_name()), command);
         }
-        let about = role.get_about().map(ToString::to_string).unwrap_or_default();
-        let _ = writeln!(page, "\n### kruise-rs {}\n\n{}.\n", role.get_name(), prose(about.trim_end_matches('.')));
-        page.push_str("| flag | default | meaning |\n|---|---|---|\n");
-        for arg in shown.into_iter().filter(|arg| !["help", "version"].contains(&arg.get_id().as_str())) {
-            let name =
-                arg.get_long().map_or_else(|| arg.get_id().to_string().to_uppercase(), |long| format!("--{long}"));
-            let mut defaults: Vec<String> = if arg.is_hide_default_value_set() {
-                Vec::new()
-            } else {
-                arg.get_default_values().iter().map(|v| format!("`{}`", v.to_string_lossy())).collect()
-            };
-            defaults.retain(|default| default != "``");
-            let environment = arg.get_env().map(|name| format!("`{}`", name.to_string_lossy()));
-            let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
-            let environment = environment.map_or_else(String::new, |name| format!(" Environment: {name}."));
-            let help = format!("{}.{environment}", help.trim_end_matches('.'));
-            let _ = writeln!(page, "| `{name}` | {} | {} |", defaults.join(", "), prose(&help));
-        }
+    }
+}
+
+fn flags_of(page: &mut String, name: &str, command: &clap::Command) {
+    let is_own = |arg: &&clap::Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
+    let shown: Vec<&clap::Arg> = command.get_arguments().filter(is_own).collect();
+    if shown.is_empty() {
+        return;
+    }
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let _ = writeln!(page, "\n### {name}\n\n{}.\n", prose(about.trim_end_matches('.')));
+    page.push_str("| flag | default | meaning |\n|---|---|---|\n");
+    for arg in shown {
+        let short = arg.get_short().map_or(String::new(), |short| format!("`-{short}`, "));
+        let flag = match (arg.get_long(), arg.get_value_names()) {
+            (Some(long), _) => format!("{short}`--{long}`"),
+            (None, Some([name, ..])) => format!("`{name}`"),
+            (None, _) => format!("`{}`", arg.get_id().as_str().to_uppercase()),
+        };
+        let mut defaults: Vec<String> = if arg.is_hide_default_value_set() || !arg.get_action().takes_values() {
+            Vec::new()
+        } else {
+            arg.get_default_values().iter().map(|v| format!("`{}`", v.to_string_lossy())).collect()
+        };
+        defaults.retain(|default| default != "``");
+        let environment = arg.get_env().map(|name| format!(" Environment: `{}`.", name.to_string_lossy()));
+        let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
+        let help = format!("{}.{}", help.trim_end_matches('.'), environment.unwrap_or_default());
+        let _ = writeln!(page, "| {flag} | {} | {} |", defaults.join(", "), prose(&help));
     }
 }
 

@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
 use crate::paths::{NODE, Paths, SYSTEM};
 use crate::process::Process;
-use crate::{at_once, bench_workload};
+use crate::{at_once, bench_methods, bench_workload};
 
 const CRR: &str = "ContainerRecreateRequest";
 const CONTAINERS_PER_POD: usize = 10;
@@ -61,6 +61,7 @@ async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
     }
     if options.requests > 0 {
         latency(t, paths, options.requests, &mut table).await?;
+        bench_methods::measure(t, options.requests, &mut table).await?;
         memory_with_many_pods(t, &mut table).await?;
     }
     if options.at_once > 0 {
@@ -380,13 +381,13 @@ async fn endurance(t: &Test, requests: usize) -> Result<usize> {
 }
 
 /// Enough randomness to begin at no particular moment.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(u64::try_from(Timestamp::now().as_nanosecond() & 0xffff_ffff).unwrap_or(1) | 1)
     }
-    fn milliseconds(&mut self, from: u64, to: u64) -> Duration {
+    pub(crate) fn milliseconds(&mut self, from: u64, to: u64) -> Duration {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         Duration::from_millis(from + (self.0 >> 33) % (to - from))
     }

@@ -125,7 +125,7 @@ fn start_apiserver(paths: &Paths, node_ip: &str) -> Result<Process> {
         .arg("--service-account-signing-key-file=pki/service-accounts.key")
         .arg(format!("--service-cluster-ip-range={SERVICE_CIDR}"))
         .args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"])
-        .arg("--allow-privileged=true")
+        .args(["--allow-privileged=true", "--feature-gates=ContainerRestartRules=true"])
         // webhooks are reached by their endpoints, with or without kube-proxy
         .arg("--enable-aggregator-routing=true")
         .args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=log/audit.log"])

@@ -170,6 +170,8 @@ podLogsDir: {state}/log/pods
 imageGCHighThresholdPercent: 100
 evictionHard: {{nodefs.available: "0%", imagefs.available: "0%", memory.available: "1Mi"}}
 enforceNodeAllocatable: []
+# alpha in this release
+featureGates: {{ContainerRestartRules: true}}
 maxPods: 250
 tlsCertFile: {state}/pki/kubelet.crt
 tlsPrivateKeyFile: {state}/pki/kubelet.key

@@ -15,6 +15,7 @@
 
 mod at_once;
 pub mod bench;
+mod bench_methods;
 pub mod bench_workload;
 pub mod cluster;
 pub mod cmd;

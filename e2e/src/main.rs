@@ -53,7 +53,7 @@ enum What {
     Record,
     /// Measure kruise-rs and print the table of figures
     Bench {
-        /// Requests whose times are measured, and bare stops beside them
+        /// Requests whose times are measured, and bare stops beside them; 0 leaves this out
         #[arg(long, default_value_t = 100)]
         requests: usize,
         /// Requests made as fast as they go, to count those that never end

@@ -32,6 +32,7 @@ use crate::{
         types::CriError,
     },
     domain::recreate::{
+        News, news,
         node::{self, Instance, InstanceState, Kill, Memory, Observed, stop_grace},
         states_of,
     },
@@ -70,7 +71,8 @@ pub enum PassError {
 /// Serves the requests of one node.
 pub struct Recreator {
     kube: KubeClient,
-    /// Active requests of this node, indexed by the UID of their Pod.
+    /// Unfinished requests of this node, indexed by the UID of their Pod. Those that the manager serves count for the
+    /// order only.
     requests: Arc<Store<ContainerRecreateRequest>>,
     /// Pods of this node.
     pods: Arc<Store<PodView>>,
@@ -148,6 +150,9 @@ impl Recreator {
             let pick = node::pick(requests.iter().map(AsRef::as_ref));
             let Some(current) = pick.current else { return Ok(Requeue::Await) };
             self.tell_waiting(&pick).await?;
+            if current.is_served_by_manager() {
+                return Ok(Requeue::Await); // its end brings us back
+            }
             match self.pass(current, &interrupt).await? {
                 Next::LookAgain => {}
                 Next::Wait(requeue) => return Ok(requeue),
@@ -159,7 +164,7 @@ impl Recreator {
     /// hook or a stop is under way, and the manager would take the silence for an absent daemon.
     async fn tell_waiting(&self, pick: &node::Pick<'_>) -> Result<(), PassError> {
         let Some(current) = pick.current else { return Ok(()) };
-        for waiting in &pick.tell_to_wait {
+        for waiting in pick.tell_to_wait.iter().filter(|r| !r.is_served_by_manager()) {
             self.write(waiting, &node::waiting_status(current)).await?;
         }
         Ok(())
@@ -348,7 +353,7 @@ impl Recreator {
     ) -> Result<(), PassError> {
         let key = ObjectKey::of(request);
         match api.get_opt(&key.name).await? {
-            Some(fresh) if fresh.labels().contains_key(labels::CRR_ACTIVE) && fresh.uid() == request.uid() => {
+            Some(fresh) if is_work(&fresh) && fresh.uid() == request.uid() => {
                 self.requests.upsert(fresh);
             }
             _ => {
@@ -370,27 +375,29 @@ impl Recreator {
                 request = %key, pod = request.spec.pod_name, container = new.name,
                 phase = new.phase.as_str(), killed = new.is_killed, message = new.message, "container"
             );
-            let regarding = reference(request);
-            match new.phase {
-                Phase::Succeeded if old.phase != new.phase => {
-                    if let (Some(from), Some(to)) = (new.killed_at, new.ready_at) {
-                        self.restart_seconds.observe(between(from, to).as_secs_f64());
-                    }
-                    let note = if new.message.is_empty() { "restarted" } else { new.message.as_str() };
-                    let message = format!("Container {} of Pod {}: {note}", new.name, request.spec.pod_name);
-                    self.events.normal(&regarding, "ContainerRecreated", &message);
-                }
-                Phase::Failed if old.phase != new.phase => {
-                    let message = format!("Container {} of Pod {}: {}", new.name, request.spec.pod_name, new.message);
-                    self.events.warning(&regarding, "ContainerRecreateFailed", &message);
-                    if let Some(pod) = pod {
-                        self.events.warning(&container_ref(pod, &new.name), "ContainerRecreateFailed", &message);
-                    }
-                }
-                _ => {}
+            if new.phase == Phase::Succeeded
+                && old.phase != new.phase
+                && let (Some(from), Some(to)) = (new.killed_at, new.ready_at)
+            {
+                self.restart_seconds.observe(between(from, to).as_secs_f64());
+            }
+        }
+        for News { container, reason, is_failure, message } in news(request, &status.container_recreate_states) {
+            if !is_failure {
+                self.events.normal(&reference(request), reason, &message);
+                continue;
+            }
+            self.events.warning(&reference(request), reason, &message);
+            if let Some(pod) = pod {
+                self.events.warning(&container_ref(pod, container), reason, &message);
             }
         }
     }
+}
+
+/// Whether a request has to be known here: it is to be served, or others have to wait for it.
+pub fn is_work(request: &ContainerRecreateRequest) -> bool {
+    !request.is_completed() && (request.labels().contains_key(labels::CRR_ACTIVE) || request.is_served_by_manager())
 }
 
 enum Next {
@@ -472,7 +479,8 @@ fn between(from: Timestamp, to: Timestamp) -> Duration {
 
 /// The Pod, with the container in the field path, as kubelet refers to it in its own events.
 fn container_ref(pod: &PodView, container: &str) -> ObjectReference {
-    ObjectReference { field_path: Some(format!("spec.containers{{{container}}}")), ..pod.object_ref(&()) }
+    let list = if pod.is_sidecar(container) { "initContainers" } else { "containers" };
+    ObjectReference { field_path: Some(format!("spec.{list}{{{container}}}")), ..pod.object_ref(&()) }
 }
 
 #[cfg(test)]

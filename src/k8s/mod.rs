@@ -2,6 +2,7 @@
 
 pub mod amount;
 pub mod certificate;
+pub mod image;
 pub mod merge_patch;
 pub mod name;
 pub mod pod;

@@ -23,6 +23,8 @@ pub struct PodView {
     pub controller: Option<Arc<Owner>>,
     /// `kubernetes.io/config.hash` of a mirror Pod: the UID under which the runtime knows a static Pod.
     pub config_hash: Option<String>,
+    /// The annotation that remembers which spellings of images were used for restarts, if it is there.
+    pub image_spellings: Option<Box<str>>,
     /// Whether this is the mirror of a static Pod.
     pub is_mirror: bool,
     /// Whether `control-plane=daemon` marks it as one of our daemons.
@@ -107,6 +109,39 @@ pub struct ContainerView {
     pub image: Arc<str>,
     /// The container's own restart policy, if it has one.
     pub restart_policy: Option<String>,
+    /// Its restart rules, which come before the policy.
+    pub restart_policy_rules: Option<Box<[RestartRule]>>,
+}
+
+/// What happens after exits with certain codes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestartRule {
+    /// Restart, or RestartAllContainers.
+    pub action: String,
+    /// The exit codes; without them the rule is for none.
+    pub exit_codes: Option<ExitCodes>,
+}
+
+/// A set of exit codes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct ExitCodes {
+    /// In or NotIn.
+    pub operator: String,
+    /// The codes.
+    pub values: Vec<i32>,
+}
+
+impl RestartRule {
+    /// Whether the rule is for this exit code.
+    pub fn matches(&self, exit_code: i32) -> bool {
+        self.exit_codes.as_ref().is_some_and(|codes| match codes.operator.as_str() {
+            "In" => codes.values.contains(&exit_code),
+            "NotIn" => !codes.values.contains(&exit_code),
+            _ => false,
+        })
+    }
 }
 
 /// One Pod condition. The message is kept only for KruisePodReady, whose message is data.
@@ -231,6 +266,14 @@ impl PodView {
             policy => policy,
         }
     }
+    /// The restart rules of a container.
+    pub fn restart_rules_of(&self, container: &str) -> &[RestartRule] {
+        self.container(container).and_then(|c| c.restart_policy_rules.as_deref()).unwrap_or_default()
+    }
+    /// Whether a container is a native sidecar.
+    pub fn is_sidecar(&self, container: &str) -> bool {
+        self.sidecars.iter().any(|c| c.name == container)
+    }
     /// Whether a Kruise workload controls the Pod.
     pub fn is_owned_by_kruise(&self) -> bool {
         self.controller
@@ -288,6 +331,8 @@ struct WireAnnotations {
     config_hash: Option<String>,
     #[serde(rename = "kubernetes.io/config.mirror")]
     config_mirror: Option<String>,
+    #[serde(rename = "kruise.rs/image-spellings")]
+    image_spellings: Option<Box<str>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -408,6 +453,7 @@ impl<'de> Deserialize<'de> for PodView {
                 .find(|o| o.controller == Some(true))
                 .map(|o| OWNERS.share(o.owner)),
             config_hash: annotations.config_hash,
+            image_spellings: annotations.image_spellings,
             is_mirror: annotations.config_mirror.is_some(),
             is_daemon: labels.get(crate::api::labels::CONTROL_PLANE) == Some("daemon"),
             labels,

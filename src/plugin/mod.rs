@@ -68,6 +68,11 @@ enum What {
     Completion(completion::CompletionArgs),
 }
 
+/// The grammar of its command line.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs to the end.
 pub fn run(program: Program) -> ExitCode {
     if program == Program::Completer {

@@ -97,6 +97,9 @@ struct FieldArgs {
     /// Stop whatever instance is there, even one that is still starting.
     #[arg(long, alias = "force")]
     force_recreate: bool,
+    /// Method PodSpec: a new tag before the image's digest for each restart, so that kubelet never delays one.
+    #[arg(long)]
+    vary_image_tag: bool,
     /// Seconds for preStop and stop together; 0 kills at once. Default: the Pod's own.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     termination_grace_period_seconds: Option<i64>,
@@ -147,6 +150,7 @@ impl RestartArgs {
                 unready_grace_period_seconds: fields.unready_grace_period_seconds,
                 min_started_seconds: fields.min_started_seconds.unwrap_or_default(),
                 recreate_method: self.method.as_deref().and_then(request::method),
+                vary_image_tag: fields.vary_image_tag,
             },
             active_deadline_seconds: fields.active_deadline_seconds,
             ttl_seconds_after_finished: fields.ttl_seconds_after_finished,

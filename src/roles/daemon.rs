@@ -14,7 +14,7 @@ use crate::{
     api::{crr::ContainerRecreateRequest, feature_gates::FeatureGates, labels},
     cri::endpoint,
     daemon::{
-        recreate::Recreator,
+        recreate::{Recreator, is_work},
         runtimes::{self, Runtimes},
     },
     k8s::pod::PodView,
@@ -57,7 +57,8 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     anyhow::ensure!(!args.node.is_empty(), "--node (or NODE_NAME) is empty: want the name of this node");
     tracing::info!(node = args.node, %gates, "daemon starts");
     let metrics = Arc::new(Metrics::default());
-    let requests: Arc<Store<ContainerRecreateRequest>> = Store::new(Some(|r| Some(r.pod_uid().to_owned())));
+    let requests: Arc<Store<ContainerRecreateRequest>> =
+        Store::of_work(Some(|r| Some(r.pod_uid().to_owned())), |r| !is_work(r));
     let pods: Arc<Store<PodView>> = Store::new(None);
     let found = Runtimes::default();
 
@@ -158,10 +159,12 @@ async fn watch_requests(
     requests: Arc<Store<ContainerRecreateRequest>>,
     recreator: Arc<Recreator>,
 ) {
-    let selector = format!("{}={node},{}=true", labels::CRR_NODE_NAME, labels::CRR_ACTIVE);
+    // One watch for those that we serve and those that the manager serves, so that none overtakes another.
+    let selector = format!("{}={node}", labels::CRR_NODE_NAME);
     let api: Api<DeserializeGuard<ContainerRecreateRequest>> = Api::all(client);
     let config = Config::default().labels(&selector);
     watches::watch_guarded(api, config, requests, |change| match change {
+        Change::Applied { new, .. } if !is_work(new) => recreator.request_gone(new),
         Change::Applied { new, .. } => recreator.request_changed(new),
         Change::Deleted(old) => recreator.request_gone(old),
         Change::Undecodable { key, error } => {

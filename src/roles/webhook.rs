@@ -100,6 +100,7 @@ pub async fn run(
     }
 
     let listener = server::bind(args.webhook_port).with_context(|| format!("--webhook-port {}", args.webhook_port))?;
+    let namespace: Arc<str> = args.namespace.as_str().into();
     let installation = Installation {
         client: client.clone(),
         namespace: args.namespace,
@@ -124,7 +125,7 @@ pub async fn run(
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),
     };
     let tls = tls.context("a certificate was just announced")?;
-    let shared = Shared::new(Arc::new(Context { gates, client }), metrics, shutdown);
+    let shared = Shared::new(Arc::new(Context { gates, client, namespace }), metrics, shutdown);
     tokio::select! {
         served = server::serve(listener, tls, shared) => served.context("TLS server"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),

@@ -49,8 +49,11 @@ pub const RBAC: &[Rule] = &[Rule::new(
 .named(&[CONFIGURATION])];
 
 /// What keeping the certificates needs in our own namespace.
-pub const OWN_NAMESPACE_RBAC: &[Rule] =
-    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET])];
+pub const OWN_NAMESPACE_RBAC: &[Rule] = &[
+    Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]),
+    // Whether a daemon is ready on a node, for requests of method Auto.
+    Rule::new(&[""], &["pods"], &["list"]),
+];
 
 /// Why a pass did not succeed. All of them are tried again.
 #[derive(Debug, thiserror::Error)]

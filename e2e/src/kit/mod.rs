@@ -22,7 +22,7 @@ use kube::runtime::watcher;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-pub use self::node::Node;
+pub use self::node::{Node, poll};
 pub use self::objects::{Build, Look, app, condition, crr, events_of, pod, restart_of, shell, stubborn, workload};
 pub use self::plugin::plugin_command;
 pub use self::runtime::{Exit, RuntimeEvents};
@@ -479,6 +479,11 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "Role" => ("rbac.authorization.k8s.io/v1", "roles", true),
         "RoleBinding" => ("rbac.authorization.k8s.io/v1", "rolebindings", true),
         "ClusterRole" => ("rbac.authorization.k8s.io/v1", "clusterroles", false),
+        "Job" => ("batch/v1", "jobs", true),
+        "ValidatingAdmissionPolicy" => ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", false),
+        "ValidatingAdmissionPolicyBinding" => {
+            ("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", false)
+        }
         "EndpointSlice" => ("discovery.k8s.io/v1", "endpointslices", true),
         "CustomResourceDefinition" => ("apiextensions.k8s.io/v1", "customresourcedefinitions", false),
         "MutatingWebhookConfiguration" => ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", false),

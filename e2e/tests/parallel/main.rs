@@ -6,6 +6,7 @@ mod admission;
 mod failure;
 mod guide;
 mod harness;
+mod methods;
 mod output;
 mod plugin;
 mod readiness;

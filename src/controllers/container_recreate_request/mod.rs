@@ -3,16 +3,18 @@
 //! - Owns: phase Completed for what ends a request from outside (Pod gone, no daemon, deadline), the finalizer, the
 //!   active label, the NotReady key on the Pod, the record of when the grace began, deletion after the TTL.
 //! - Watches: requests, Pods (of the requests, and the daemons').
-//! - Never: touches a container, or a container's state before the request ends by its hand. The decisions are in
-//!   [`crate::domain::recreate::manager`].
+//! - Serves requests of method PodSpec ([`pod_spec`]): their status, and the spelling of images in their Pods.
+//! - Never: touches a container, or a container's state of other requests before they end by its hand. The decisions are
+//!   in [`crate::domain::recreate::manager`] and [`crate::domain::recreate::pod_spec`].
 //!
 //! It runs whatever the feature gate KruiseDaemon says: finalizers of requests from before have to be released.
 
 mod apply;
 mod observe;
+mod pod_spec;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -24,7 +26,10 @@ use self::{apply::Applied, observe::PodRead};
 use super::{Context, Registration, Started};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
-    domain::recreate::manager::{self, Daemon, Memory, Observed, Sighting},
+    domain::recreate::{
+        manager::{self, Daemon, Memory, Observed, Sighting},
+        node,
+    },
     k8s::{pod::PodView, rbac::Rule, shared::Text, time::Now},
     runtime::{
         clock,
@@ -42,7 +47,8 @@ pub const REGISTRATION: Registration = Registration {
     rules: &[
         Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["get", "list", "watch", "patch", "delete"]),
         Rule::new(&["apps.kruise.io"], &["containerrecreaterequests/status"], &["patch"]),
-        Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
+        // patch: the spelling of images, for method PodSpec.
+        Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch"]),
         Rule::new(&[""], &["pods/status"], &["patch"]),
     ],
     workers_flag: Some("crr-workers"),
@@ -60,6 +66,10 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     memories: Mutex<HashMap<ObjectKey, (String, Memory)>>,
     daemons: Mutex<Daemons>,
+    /// What is remembered of the requests that are served here, by UID.
+    progress: Mutex<HashMap<String, node::Memory>>,
+    /// UIDs of the Pods that a worker is busy with: requests of one Pod are served one after the other.
+    busy: Mutex<HashSet<String>>,
 }
 
 /// What is known of the daemons' Pods, by node.
@@ -77,6 +87,8 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
         daemons: Mutex::default(),
+        progress: Mutex::default(),
+        busy: Mutex::default(),
     });
     let on_pod = {
         let controller = controller.clone();
@@ -133,14 +145,20 @@ impl Controller {
                     // Once more, to forget it.
                     self.queue.add(ObjectKey::of(new.as_ref()));
                 }
+                self.next_of_the_pod(new);
             }
             Change::Applied { new, initial, .. } => {
                 // What the first list brings was there before us; all else we saw as it happened.
                 self.remember(new, *initial && !self.requests.is_synced(), clock::now());
                 self.queue.add(ObjectKey::of(new.as_ref()));
+                if new.is_completed() || new.is_deleting() {
+                    self.next_of_the_pod(new);
+                }
             }
             Change::Deleted(old) => {
                 lock(&self.memories).remove(&ObjectKey::of(old.as_ref()));
+                lock(&self.progress).remove(old.metadata.uid.as_deref().unwrap_or_default());
+                self.next_of_the_pod(old);
             }
             Change::Undecodable { key, error } => {
                 tracing::error!(request = %key, error, "this request cannot be read and is left alone");
@@ -152,6 +170,15 @@ impl Controller {
                     ..ObjectReference::default()
                 };
                 self.context.events.warning(&about, "Unreadable", &format!("left alone, it cannot be read: {error}"));
+            }
+        }
+    }
+
+    /// A request has ended: those that waited for it may have their turn.
+    fn next_of_the_pod(&self, ended: &ContainerRecreateRequest) {
+        for request in self.requests.by_index(&pod_key(ended).to_string()) {
+            if request.is_served_by_manager() && !request.is_completed() {
+                self.queue.add(ObjectKey::of(request.as_ref()));
             }
         }
     }
@@ -202,11 +229,11 @@ impl Controller {
         }
         // Only what a plan reads: whether the Pod is there, which one it is, whether it is going.
         let facts = |pod: &Arc<PodView>| (pod.metadata.uid.clone(), pod.is_deleting());
-        if old.map(facts) != new.map(facts) {
-            for request in self.requests.by_index(&ObjectKey::of(any.as_ref()).to_string()) {
-                if !request.is_completed() || manager::has_finalizer(&request) {
-                    self.queue.add(ObjectKey::of(request.as_ref()));
-                }
+        let replaced = old.map(facts) != new.map(facts);
+        for request in self.requests.by_index(&ObjectKey::of(any.as_ref()).to_string()) {
+            let waits = !request.is_completed() && (replaced || request.is_served_by_manager());
+            if waits || (replaced && manager::has_finalizer(&request)) {
+                self.queue.add(ObjectKey::of(request.as_ref()));
             }
         }
     }
@@ -241,10 +268,17 @@ impl Controller {
             Applied::Gone => return Ok(Requeue::Await),
             Applied::Outdated => return Ok(Requeue::After(AFTER_CONFLICT)),
         }
-        if let PodRead::Failed(error) = pod {
-            return Err(error);
-        }
-        Ok(plan.requeue.map_or(Requeue::Await, Requeue::After))
+        let pod = match pod {
+            PodRead::Failed(error) => return Err(error),
+            PodRead::Present(pod) => Some(pod),
+            PodRead::Gone => None,
+        };
+        let served = match pod {
+            Some(pod) if request.is_served_by_manager() && !pod.is_deleting() => self.serve(key, &pod).await?,
+            _ => None,
+        };
+        let requeue = [plan.requeue, served].into_iter().flatten().min();
+        Ok(requeue.map_or(Requeue::Await, Requeue::After))
     }
 
     fn daemon_of(&self, request: &ContainerRecreateRequest, now: Now) -> Daemon {

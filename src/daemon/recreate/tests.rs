@@ -399,3 +399,21 @@ async fn deleting_a_request_cancels_its_hook_and_stops_nothing() {
     running.await.unwrap();
     assert_eq!(fixture.calls(), [Call::Exec("c0".into(), vec!["drain".into()])]);
 }
+
+#[tokio::test]
+async fn a_request_that_the_manager_serves_is_left_alone_and_others_wait_for_it() {
+    let fixture = Fixture::new(None).await;
+    let by_manager = |phase: &str| {
+        let mut first = stored("r0", "web", "u1", "c0", None);
+        first["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+        first["metadata"]["labels"]["crr.kruise.rs/method"] = json!("PodSpec");
+        first["metadata"]["labels"].as_object_mut().unwrap().remove("crr.apps.kruise.io/active");
+        first["status"] = json!({"phase": phase});
+        serde_json::from_value::<ContainerRecreateRequest>(first).unwrap()
+    };
+    fixture.recreator.requests.upsert(by_manager("Recreating"));
+    fixture.reconcile().await.unwrap();
+    assert_eq!(fixture.status()["message"], "waiting for request r0 of the same Pod");
+    assert!(fixture.calls().iter().all(|call| !matches!(call, Call::Stop { .. })), "{:?}", fixture.calls());
+    assert!(is_work(&by_manager("Recreating")) && !is_work(&by_manager("Completed")));
+}

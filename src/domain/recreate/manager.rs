@@ -1,7 +1,7 @@
 //! The manager's part of a recreation: NotReady keys, deadlines, what ends a request from outside, cleaning up.
 //!
 //! The daemon restarts containers and reports them; the manager never writes container states except when it ends a
-//! request itself. All its writes carry a resourceVersion, so a plan made from an outdated view is refused and made
+//! request itself, or serves it itself ([`super::pod_spec`]). All its writes carry a resourceVersion, so a plan made from an outdated view is refused and made
 //! again: a Completed request is never reopened.
 //!
 //! ```text
@@ -30,6 +30,8 @@ use crate::{
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a node may lack a ready daemon before its requests say so: restarts and updates of the daemon pass.
 pub const NO_DAEMON_GRACE: Duration = Duration::from_secs(10);
+/// A daemon that works although its Pod is not Ready has taken a request up by then; an ordinary one may even be over.
+const TAKE_UP: Duration = Duration::from_secs(2);
 
 /// When something on another machine's clock was first seen here, and how old it was then.
 ///
@@ -189,7 +191,8 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
     };
 
     let mut plan = Plan::default();
-    if *request.phase() == Phase::Empty {
+    let by_daemon = !request.is_served_by_manager();
+    if by_daemon && *request.phase() == Phase::Empty {
         match RESPONSE_TIMEOUT.checked_sub(age) {
             Some(left) if !left.is_zero() => plan.look_after(left),
             _ => return complete(request, no_response(request, observed.daemon, node)),
@@ -202,15 +205,17 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
         }
     }
 
-    if let Daemon::Missing(lasting) = observed.daemon
+    if by_daemon
+        && let Daemon::Missing(lasting) = observed.daemon
         && !observed.memory.told_no_daemon
         && !node.is_empty()
     {
         let message = format!("{WAITING_FOR_DAEMON}{node}");
-        match NO_DAEMON_GRACE.checked_sub(lasting) {
-            Some(left) if !left.is_zero() => plan.look_after(left),
-            _ if message_of(request) == message => {}
-            _ => plan.actions.push(Action::TellNoDaemon(message)),
+        let wait = NO_DAEMON_GRACE.saturating_sub(lasting).max(TAKE_UP.saturating_sub(age));
+        if !wait.is_zero() {
+            plan.look_after(wait);
+        } else if message_of(request) != message {
+            plan.actions.push(Action::TellNoDaemon(message));
         }
     }
     if *request.phase() == Phase::Recreating
@@ -271,6 +276,7 @@ fn no_response(request: &ContainerRecreateRequest, daemon: Daemon, node: &str) -
 fn deadline_exceeded(request: &ContainerRecreateRequest) -> String {
     let message = message_of(request);
     match request.phase() {
+        Phase::Empty if request.is_served_by_manager() => format!("{DEADLINE_EXCEEDED}: it was never executed"),
         Phase::Empty if message.is_empty() => {
             format!("{DEADLINE_EXCEEDED}: it was never executed, no daemon had taken it up")
         }
@@ -442,6 +448,32 @@ mod tests {
 
     fn acquiring() -> Value {
         json!({"spec": {"strategy": {"unreadyGracePeriodSeconds": 3}}, "status": {"phase": "Recreating"}})
+    }
+
+    #[test]
+    fn a_record_is_what_no_plan_ever_touches_again() {
+        let pod = pod(
+            json!({"status": {"conditions": [{"type": "KruisePodReady", "status": "False", "message": "[{\"userAgent\":\"ns/r\"}]"}]}}),
+        );
+        let done =
+            json!({"metadata": {"labels": {"crr.apps.kruise.io/active": null}}, "status": {"phase": "Completed"}});
+        for (name, changes, want) in [
+            ("ended and cleaned up", json!({}), true),
+            ("a foreign finalizer", json!({"metadata": {"finalizers": ["a/b"]}}), true),
+            ("being deleted", json!({"metadata": {"finalizers": ["a/b"], "deletionTimestamp": CREATED}}), true),
+            ("our finalizer", json!({"metadata": {"finalizers": [labels::CRR_UNREADY_FINALIZER]}}), false),
+            ("the active label", json!({"metadata": {"labels": {"crr.apps.kruise.io/active": "true"}}}), false),
+            ("a time to live", json!({"spec": {"ttlSecondsAfterFinished": 0}}), false),
+            ("not ended", json!({"status": {"phase": "Recreating"}}), false),
+        ] {
+            let mut object = done.clone();
+            json_patch::merge(&mut object, &changes);
+            let request = request(object);
+            assert_eq!(is_record(&request), want, "{name}");
+            for knowledge in [PodKnowledge::Unknown, PodKnowledge::Gone, PodKnowledge::Present(&pod)] {
+                assert!(!want || plan_of(&request, knowledge, 100) == Plan::default(), "{name}: {knowledge:?}");
+            }
+        }
     }
 
     #[test]
@@ -667,11 +699,12 @@ mod tests {
     #[test]
     fn a_missing_daemon_is_told_once_and_not_at_once() {
         let (request, pod) = (request(json!({"status": {"phase": "Pending"}})), pod(json!({})));
-        let plan_after = |request: &ContainerRecreateRequest, lasting, told_no_daemon| {
+        let plan_at = |second, request: &ContainerRecreateRequest, lasting, told_no_daemon| {
             let memory = Memory { told_no_daemon, ..memory() };
             let (pod, daemon) = (PodKnowledge::Present(&pod), Daemon::Missing(lasting));
-            plan(&Observed { request, pod, daemon, memory }, now(500))
+            plan(&Observed { request, pod, daemon, memory }, now(second))
         };
+        let plan_after = |request: &ContainerRecreateRequest, lasting, told| plan_at(500, request, lasting, told);
         let seconds = Duration::from_secs;
         let text = "waiting for a ready kruise-daemon on node n1";
         assert_eq!(
@@ -682,6 +715,11 @@ mod tests {
         for long in [seconds(10), Duration::MAX] {
             assert_eq!(plan_after(&request, long, false).actions, [Action::TellNoDaemon(text.into())]);
         }
+        assert_eq!(
+            plan_at(1, &request, Duration::MAX, false),
+            Plan { actions: vec![], requeue: Some(seconds(1)) },
+            "a daemon that is there after all answers within that time"
+        );
         assert_eq!(plan_after(&request, seconds(10), true), Plan::default());
         let mut told = request.clone();
         told.status.as_mut().unwrap().message = text.into();

@@ -599,6 +599,77 @@ fn a_container_that_will_not_be_restarted_fails_at_once() {
 }
 
 #[test]
+fn restart_rules_come_before_the_policy() {
+    let rules = |action: &str, operator: &str, values: serde_json::Value| json!([{"action": action, "exitCodes": {"operator": operator, "values": values}}]);
+    for (policy, rules, code, phase) in [
+        ("Never", rules("Restart", "In", json!([137, 143])), 143, "Recreating"),
+        ("Never", rules("Restart", "In", json!([137])), 143, "Failed"),
+        ("Never", rules("Restart", "NotIn", json!([0])), 143, "Recreating"),
+        ("Never", rules("RestartAllContainers", "In", json!([143])), 143, "Recreating"),
+        ("Never", rules("Shrug", "In", json!([143])), 143, "Failed"),
+        ("OnFailure", rules("Restart", "In", json!([0])), 0, "Recreating"),
+        ("OnFailure", rules("Restart", "In", json!([1])), 0, "Failed"),
+    ] {
+        let mut world = World::new(&["main"]);
+        world.pod["spec"]["restartPolicy"] = json!("Never");
+        world.pod["spec"]["containers"][0]["restartPolicy"] = json!(policy);
+        world.pod["spec"]["containers"][0]["restartPolicyRules"] = rules.clone();
+        let mut request = request(&["main"], strategy());
+        let first = world.plan(&request);
+        request.status = first.status;
+        world.exit("main", 0, code);
+        world.run(&mut request);
+        assert_eq!(phases(&request), [phase], "{policy} {rules} {code}");
+        if phase == "Failed" {
+            assert!(
+                message(&request, 0).contains("no rule in restartPolicyRules is for exit code"),
+                "{}",
+                message(&request, 0)
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_is_stopped_while_a_rule_restarts_the_whole_pod() {
+    let mut world = World::new(&["main"]);
+    world.pod["status"]["conditions"] = json!([{"type": "AllContainersRestarting", "status": "True"}]);
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    assert!(world.kills.is_empty());
+    assert_eq!(message(&request, 0), "waiting: kubelet is restarting all containers of the Pod by a restart rule");
+    world.pod["status"]["conditions"] = json!([]);
+    world.run(&mut request);
+    assert_eq!(world.kills.len(), 1);
+}
+
+#[test]
+fn a_stop_that_kubelet_will_hold_back_says_so() {
+    let mut world = World::new(&["main"]);
+    world.clock = 60;
+    world.pod["status"]["containerStatuses"][0]["lastState"] =
+        json!({"terminated": {"exitCode": 0, "finishedAt": at(30)}});
+    world.pod["status"]["containerStatuses"][0]["state"] = json!({"running": {"startedAt": at(31)}});
+    let mut request = request(&["main"], strategy());
+    let plan = world.plan(&request);
+    let told = super::news(&request, &plan.status.as_ref().unwrap().container_recreate_states);
+    assert_eq!((told.len(), told[0].reason, told[0].is_failure), (1, "BackOffExpected", false));
+    request.status = plan.status;
+    assert!(
+        message(&request, 0).starts_with("stopping; kubelet will start it in about 10 s: "),
+        "{}",
+        message(&request, 0)
+    );
+    world.exit("main", 0, 143);
+    request.status = world.plan(&request).status;
+    assert!(
+        message(&request, 0).starts_with("stopped; kubelet will start it in about 10 s: "),
+        "{}",
+        message(&request, 0)
+    );
+}
+
+#[test]
 fn case_23_a_request_that_bypassed_admission() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], strategy());

@@ -181,6 +181,7 @@ mod tests {
                 unready_grace_period_seconds: Some(3),
                 min_started_seconds: 5,
                 recreate_method: method("podspec"),
+                vary_image_tag: true,
             },
             active_deadline_seconds: Some(60),
             ttl_seconds_after_finished: Some(0),
@@ -188,7 +189,7 @@ mod tests {
         };
         let strategy = json!({ "failurePolicy": "Ignore", "orderedRecreate": true, "forceRecreate": true,
             "terminationGracePeriodSeconds": 0, "unreadyGracePeriodSeconds": 3, "minStartedSeconds": 5,
-            "recreateMethod": "PodSpec" });
+            "recreateMethod": "PodSpec", "varyImageTag": true });
         assert_eq!(
             json!(for_pod("web", &wish.containers, &wish))["spec"],
             json!({ "podName": "web", "containers": [{ "name": "b" }, { "name": "a" }], "strategy": strategy,
