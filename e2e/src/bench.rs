@@ -38,6 +38,8 @@ pub struct Options {
     pub at_once: usize,
     /// Pods of the workload that is restarted as a whole; 0 leaves this out.
     pub workload: usize,
+    /// Requests of method PodSpec whose times are measured beside bare stops; 0 leaves this out.
+    pub methods: usize,
 }
 
 pub fn run(paths: &Paths, options: Options) -> Result<()> {
@@ -61,8 +63,10 @@ async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
     }
     if options.requests > 0 {
         latency(t, paths, options.requests, &mut table).await?;
-        bench_methods::measure(t, options.requests, &mut table).await?;
         memory_with_many_pods(t, &mut table).await?;
+    }
+    if options.methods > 0 {
+        bench_methods::measure(t, options.methods, &mut table).await?;
     }
     if options.at_once > 0 {
         at_once::measure(t, paths, options.at_once, &mut table).await?;

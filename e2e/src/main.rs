@@ -68,6 +68,9 @@ enum What {
         /// Pods of the workload that is restarted as a whole; 0 leaves this out
         #[arg(long, default_value_t = 100)]
         workload: usize,
+        /// Requests of method PodSpec whose times are measured, and bare stops beside them; 0 leaves this out
+        #[arg(long, default_value_t = 100)]
+        methods: usize,
     },
     /// Build the program that plays nodes and stops containers for the benches
     LoadNodes,
@@ -136,8 +139,8 @@ fn run(what: What) -> Result<()> {
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
         What::Record => record::run(&paths),
-        What::Bench { requests, endurance, idle, at_once, workload } => {
-            bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into(), workload })
+        What::Bench { requests, endurance, idle, at_once, workload, methods } => {
+            bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into(), workload, methods })
         }
         What::LoadNodes => load::build(&paths),
         What::Load { nodes, pods_per_node, requests, seconds, restart_delay, processes } => {

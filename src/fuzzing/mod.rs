@@ -100,7 +100,13 @@ pub fn container_recreate_request(data: &[u8]) {
     let written = serde_json::to_vec(&request).unwrap_or_default();
     // Metadata with a time before the year 0, which no API server lets pass, is not written so that it can be read.
     if let Ok(again) = serde_json::from_slice::<Crr>(&written) {
-        assert_eq!(again, request, "what was written reads as what was meant");
+        // Not compared as they are: a time keeps its seconds only.
+        let rewritten = serde_json::to_vec(&again).unwrap_or_default();
+        assert_eq!(
+            String::from_utf8_lossy(&rewritten),
+            String::from_utf8_lossy(&written),
+            "what was written reads as what was meant"
+        );
     }
     let names = |states: &[crate::api::crr::ContainerRecreateState]| -> Vec<String> {
         states.iter().map(|state| state.name.clone()).collect()

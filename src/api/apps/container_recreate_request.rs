@@ -131,10 +131,7 @@ pub struct RecreateStrategy {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub min_started_seconds: i32,
-    /// Who stops the containers. Runtime (the default): the node's daemon, over CRI. PodSpec: the manager changes the
-    /// spelling of the container's image to one that denotes the same bytes, and kubelet itself restarts the container
-    /// at once; no daemon is needed. Auto: Runtime, or PodSpec where Runtime would not do (no ready daemon on the node,
-    /// kubelet's back-off to be expected, a restart policy that would not bring the container back).
+    /// Who stops the containers, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recreate_method: Option<RecreateMethod>,
     /// Method PodSpec only. true: spell the image with a new tag before its digest for each restart, as in
@@ -145,7 +142,10 @@ pub struct RecreateStrategy {
     pub vary_image_tag: bool,
 }
 
-/// Who stops the containers of a request, and how.
+/// Who stops the containers, and how. Runtime (the default): the node's daemon, over CRI. PodSpec: the manager changes
+/// the spelling of the container's image to one that denotes the same bytes, and kubelet itself restarts the container
+/// at once; no daemon is needed. Auto: Runtime, or PodSpec where Runtime would not do (no ready daemon on the node,
+/// kubelet's back-off to be expected, a restart policy that would not bring the container back).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RecreateMethod {
     /// The node's daemon stops the container over CRI.
