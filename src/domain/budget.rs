@@ -8,7 +8,7 @@
 //! A restart leaves no trace in a budget before its Pod is unready, an eviction does at once. So a drain that evicts
 //! between our decision and the Pod's unreadiness (mostly under two seconds) can take a disruption that we have taken
 //! too: then one more Pod than allowed is unavailable for as long as that restart takes. The other way round cannot
-//! happen: what an eviction has taken, we see in the budget before we decide.
+//! happen, if the budget is read from the API server before it is taken from: an eviction writes there what it takes.
 //!
 //! Decisions about one budget have to be made one after the other, each seeing the restarts that the one before began.
 

@@ -91,7 +91,10 @@ fn lack(error: &kube::Error) -> Lack {
 
 pub(super) async fn run(args: DoctorArgs, connection: &ConnectionArgs) -> Result<Exit, Stop> {
     let connection = connection.open().await?;
-    let findings = examine(&connection, &args.system_namespace).await;
+    let mut findings = examine(&connection, &args.system_namespace).await;
+    for finding in &mut findings {
+        finding.advice = finding.advice.replace(DEFAULT_NAMESPACE, &args.system_namespace);
+    }
     match args.output.as_deref() {
         None => print(&doctor::report(&findings, painted))?,
         Some(format) => {

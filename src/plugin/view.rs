@@ -140,7 +140,11 @@ impl View {
     pub(super) fn finish(&mut self, lines: &[(Line, Duration)]) -> Result<(), Stop> {
         self.update(lines)?;
         let Some(live) = self.live.take() else { return Ok(()) };
-        // What stays is written once more as ordinary lines, so that nothing ever moves it again.
+        // What stays is written once more as ordinary lines, so that nothing ever moves it again. A bar that is dropped
+        // unfinished would draw itself a last time.
+        for bar in self.bars.drain(..) {
+            bar.finish_and_clear();
+        }
         let cleared = live.clear();
         cleared.map_err(|error| Stop::new(Exit::Failed, format!("terminal: {error}")))?;
         let width = lines.iter().map(|(line, _)| line.subject.chars().count()).max().unwrap_or(0);

@@ -382,7 +382,7 @@ pub struct Availability {
 }
 
 impl Availability {
-    /// The most Pods that were not ready at one moment.
+    /// The most Pods that were missing or not ready at one moment, of those that there were at first.
     pub fn most_unavailable(&self) -> usize {
         self.seen.lock().map(|seen| seen.1).unwrap_or(usize::MAX)
     }
@@ -403,7 +403,7 @@ impl Test {
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(async move {
             pin_mut!(stream);
-            let mut ready = Some(ready);
+            let (mut ready, mut wanted) = (Some(ready), 0_usize);
             while let Some(event) = stream.next().await {
                 let Ok(event) = event else { continue };
                 let Ok(mut kept) = kept.lock() else { return };
@@ -421,8 +421,13 @@ impl Test {
                         ready.take().map(|ready| ready.send(()));
                     }
                 }
-                let down = kept.0.values().filter(|available| !**available).count();
-                kept.1 = kept.1.max(down);
+                // one that goes and the one that replaces it are one
+                let available = kept.0.values().filter(|available| **available).count();
+                if ready.is_none() {
+                    kept.1 = kept.1.max(wanted.saturating_sub(available));
+                } else {
+                    wanted = kept.0.len();
+                }
             }
         });
         is_ready.await.context("the watch began")?;

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, kubectl};
-use e2e::kit::{Look, app, in_namespace, pod};
+use e2e::images::remote;
+use e2e::kit::{Look, in_namespace, pod};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Kinds whose definitions this cluster does not have, and what only kubectl itself reads.
 const OF_OTHERS: &[&str] = &["Application", "Kustomization", "PodMonitor", "PrometheusRule"];
@@ -55,7 +56,9 @@ async fn every_example_of_the_guide_is_accepted() -> Result<()> {
             pods.entry(request.text("/spec/podName")).or_default().extend(containers);
         }
         for (name, containers) in pods {
-            t.start(pod(name, containers.into_iter().map(app).collect())).await?;
+            // Pulled, so that it has a digest, as method PodSpec needs.
+            let pulled = |name| json!({ "name": name, "image": remote("pause") });
+            t.start(pod(name, containers.into_iter().map(pulled).collect())).await?;
         }
         let mut refused = Vec::new();
         for (page, mut object) in examples {

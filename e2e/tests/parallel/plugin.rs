@@ -386,7 +386,7 @@ async fn tab_completes_behind_kubectl_kruise() -> Result<()> {
         let offered = complete(&["restart", "-n", &t.namespace, "pod/web", "-c", ""]).await?;
         assert_eq!(offered, "main\nother\n:4\n");
         let script = plugin_command(&t.paths, &["completion", "bash"])?.text()?;
-        ensure!(script.contains("_kubectl-kruise()"), "{script}");
+        ensure!(script.contains("complete -F") && script.contains("max-unavailable"), "{script}");
         Ok(())
     })
     .await

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, cmd, kubectl};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, crr, in_namespace, pod, poll};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll};
 use e2e::paths::SYSTEM;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -147,8 +147,17 @@ async fn certificates_change_under_load_without_a_failed_call() -> Result<()> {
             assert_eq!(secret(t, "ca-cert-previous.pem").await?, first_ca, "the one before stays trusted");
             // Connections that were open all the time prove nothing about the certificate: these are new ones.
             for replica in t.node().replicas(WEBHOOK).await? {
-                t.api_in(SYSTEM, "Pod").delete(replica.text("/metadata/name"), &Default::default()).await?;
-                t.node().scale(WEBHOOK, 3).await?;
+                let old = replica.text("/metadata/name");
+                t.api_in(SYSTEM, "Pod").delete(old, &Default::default()).await?;
+                poll("three others to be Ready", PATIENCE, async || {
+                    let now = t.node().replicas(WEBHOOK).await?;
+                    let ready =
+                        now.iter().filter(|p| p.text("/metadata/name") != old && condition(p, "Ready") == "True");
+                    let ready = ready.count();
+                    ensure!(ready == 3, "{ready} are");
+                    Ok(())
+                })
+                .await?;
             }
             anyhow::Ok(())
         }

@@ -1,10 +1,22 @@
 //! `kubectl kruise doctor` on an installation with something missing.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
-use e2e::kit::{PATIENCE, in_namespace};
+use e2e::kit::{PATIENCE, Test, in_namespace};
 use e2e::paths::SYSTEM;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
+
+/// Waits until the last Pod of the installation with a label is gone.
+async fn none_left(t: &Test, labels: &str) -> Result<()> {
+    let start = Instant::now();
+    while !t.list_in(SYSTEM, "Pod", labels).await?.is_empty() {
+        ensure!(start.elapsed() < PATIENCE, "a Pod with {labels} stays");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
 
 #[tokio::test]
 async fn doctor_names_the_node_without_a_daemon() -> Result<()> {
@@ -15,11 +27,7 @@ async fn doctor_names_the_node_without_a_daemon() -> Result<()> {
         };
         away(Some("true")).await?;
         let result = async {
-            let start = std::time::Instant::now();
-            while !t.list_in(SYSTEM, "Pod", "control-plane=daemon").await?.is_empty() {
-                ensure!(start.elapsed() < PATIENCE, "the daemon's Pod stays");
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-            }
+            none_left(t, "control-plane=daemon").await?;
             let answer = t.plugin_exits(1, &["doctor"]).await?;
             for words in
                 ["FAIL   daemon", "node-a: no daemon runs there", "-> kubectl -n kruise-system describe daemonset"]
@@ -41,6 +49,8 @@ async fn doctor_sees_a_webhook_that_does_not_answer() -> Result<()> {
     in_namespace("doctor-webhook", async |t| {
         let before = t.node().scale("kruise-webhook", 0).await?;
         let checked = async {
+            // One that is ending still answers on connections that are open.
+            none_left(t, "control-plane=webhook").await?;
             let answer = t.plugin_exits(1, &["doctor"]).await?;
             for words in ["nobody answers behind the webhook's Service", "failed calling webhook"] {
                 ensure!(answer.stdout.contains(words), "{words:?} in\n{}", answer.stdout);

@@ -279,6 +279,9 @@ impl Controller {
         }
         let deciding = self.deciding.lock().await;
         let mut plan = self.look_and_plan(key, &restart).await?;
+        if !plan.start.is_empty() && self.read_budgets(&key.namespace).await? {
+            plan = self.look_and_plan(key, &restart).await?;
+        }
         let begun = self.restart_pods(&restart, &plan).await;
         drop(deciding);
         if let Err(error) = &begun {

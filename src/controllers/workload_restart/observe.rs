@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::{api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::LabelSelector};
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DynamicObject},
+    api::{ApiResource, DynamicObject, ListParams},
 };
 use serde_json::Value;
 
@@ -289,6 +289,19 @@ impl Controller {
         }
         known.insert(uid.to_owned(), owner.clone());
         Ok(owner)
+    }
+
+    /// Reads the budgets of a namespace from the API server itself: an eviction writes down what it takes before it is
+    /// answered, and a watch may show that late. False: there are none.
+    pub(super) async fn read_budgets(&self, namespace: &str) -> kube::Result<bool> {
+        if self.budgets.by_index(namespace).is_empty() {
+            return Ok(false);
+        }
+        let api: Api<PodDisruptionBudget> = Api::namespaced(self.context.client.clone(), namespace);
+        for budget in api.list(&ListParams::default()).await? {
+            self.budgets.upsert(budget);
+        }
+        Ok(true)
     }
 
     /// The budgets of a namespace, judged by all of its Pods.

@@ -117,7 +117,7 @@ pub struct Crd {
 /// The custom resources.
 pub fn custom_resources(crds: &[Crd]) -> Vec<Finding> {
     const CHECK: &str = "custom resource";
-    let apply = "kubectl apply -k manifests/crds of this release";
+    let apply = "apply the manifests of this release: kubectl apply -k manifests/crds";
     crds.iter()
         .map(|Crd { name, wanted, served, object }| {
             let served = match served {
@@ -149,7 +149,12 @@ pub fn webhook_configuration(config: &Fact, wanted: &[Value]) -> Vec<Finding> {
         Ok(config) => config,
         Err(Lack::NotFound) => {
             let text = "the MutatingWebhookConfiguration does not exist: requests are neither checked nor completed";
-            return vec![finding(CHECK, Verdict::Fail, text, "kubectl apply -k manifests/ of this release")];
+            return vec![finding(
+                CHECK,
+                Verdict::Fail,
+                text,
+                "apply the manifests of this release: kubectl apply -k manifests/",
+            )];
         }
         Err(lack) => return vec![unknown(CHECK, "the MutatingWebhookConfiguration", lack)],
     };
@@ -332,7 +337,12 @@ pub fn deployment(name: &str, check: &'static str, object: &Fact) -> Finding {
         Ok(object) => object,
         Err(Lack::NotFound) => {
             let text = format!("Deployment {name} does not exist");
-            return finding(check, Verdict::Fail, text, "kubectl apply -k manifests/ of this release");
+            return finding(
+                check,
+                Verdict::Fail,
+                text,
+                "apply the manifests of this release: kubectl apply -k manifests/",
+            );
         }
         Err(lack) => return unknown(check, &format!("Deployment {name}"), lack),
     };
@@ -355,7 +365,12 @@ pub fn lease(first: &Fact, last: &Fact, watched: Duration) -> Finding {
     let (first, last) = match (first, last) {
         (Ok(first), Ok(last)) => (first, last),
         (Err(Lack::NotFound), _) | (_, Err(Lack::NotFound)) => {
-            return finding(CHECK, Verdict::Fail, "the Lease does not exist", "kubectl apply -k manifests/");
+            return finding(
+                CHECK,
+                Verdict::Fail,
+                "the Lease does not exist",
+                "apply the manifests of this release: kubectl apply -k manifests/",
+            );
         }
         (Err(lack), _) | (_, Err(lack)) => return unknown(CHECK, "the Lease kruise-manager", lack),
     };
@@ -389,7 +404,7 @@ pub fn daemons(nodes: &Fact, pods: &Fact, daemon_set: &Fact, gates: &FeatureGate
     }
     let daemon_set = match daemon_set {
         Err(Lack::NotFound) => {
-            let advice = "kubectl apply -k manifests/overlays/<runtime> of this release";
+            let advice = "apply the manifests of this release: kubectl apply -k manifests/overlays/RUNTIME";
             return vec![finding(CHECK, Verdict::Fail, "DaemonSet kruise-daemon does not exist", advice)];
         }
         other => other,
@@ -495,7 +510,12 @@ pub fn versions(pods: &Fact, own: &str) -> Finding {
     let tags: BTreeSet<&str> = seen.iter().map(|(tag, _)| tag.as_str()).collect();
     let advice = "apply the manifests of one release, then kubectl -n kruise-system rollout status";
     match tags.into_iter().collect::<Vec<_>>().as_slice() {
-        [] => finding(CHECK, Verdict::Fail, "no Pod of kruise-rs runs", "kubectl apply -k manifests/ of this release"),
+        [] => finding(
+            CHECK,
+            Verdict::Fail,
+            "no Pod of kruise-rs runs",
+            "apply the manifests of this release: kubectl apply -k manifests/",
+        ),
         [tag] if image_ids.len() > 1 => {
             finding(CHECK, Verdict::Warn, format!("all roles run {tag}, but not the same image behind it"), advice)
         }
@@ -528,7 +548,7 @@ pub fn policies(found: &[(String, Result<(), Lack>)]) -> Vec<Finding> {
                 CHECK,
                 Verdict::Fail,
                 format!("{name} does not exist: what it protects can be changed by anybody who may write it"),
-                "kubectl apply -k manifests/ of this release",
+                "apply the manifests of this release: kubectl apply -k manifests/",
             )),
             Err(lack) => return vec![unknown(CHECK, "ValidatingAdmissionPolicies", lack)],
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A text for a terminal: what comes from a cluster must not move the cursor or begin a line.
 pub fn clean(text: &str) -> String {
-    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Rows under a header, in columns three blanks apart. Cells of the last column may be long.
