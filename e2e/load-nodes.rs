@@ -129,7 +129,14 @@ struct Stopped {
 
 async fn serve(kubeconfig: PathBuf, shard: usize, nodes: usize, restart_delay: Duration) -> anyhow::Result<()> {
     ensure!(nodes <= MOST_NODES, "--nodes {nodes}: want at most {MOST_NODES}");
-    let options = |path: PathBuf, user_agent| ClientOptions { kubeconfig: Some(path), user_agent, qps: 0.0, burst: 50 };
+    let options = |path: PathBuf, user_agent| ClientOptions {
+        kubeconfig: Some(path),
+        context: None,
+        act_as: None,
+        user_agent,
+        qps: 0.0,
+        burst: 50,
+    };
     let admin = client::connect(&options(kubeconfig.clone(), "load-nodes")).await?;
     let stop = shutdown::on_signals()?;
     let daemons = daemon_pods(&admin, shard, nodes).await?;
