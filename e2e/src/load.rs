@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt, pin_mut, stream};
 use jiff::Timestamp;
 use kube::api::DynamicObject;
@@ -102,8 +102,8 @@ impl Load<'_> {
         let Options { nodes, pods_per_node, .. } = self.options;
         let idle = Usage::of(self.manager().await?)?;
         table.row("manager: memory, before", "", megabytes(idle.memory));
-        self.make_nodes().await?;
-        self.make_pods().await?;
+        let kwok = self.make_nodes().await?;
+        self.make_pods(kwok).await?;
         self.play_nodes().await?;
         tokio::time::sleep(Duration::from_secs(5)).await;
         let manager = self.manager().await?;
@@ -133,13 +133,14 @@ impl Load<'_> {
         (node % self.options.processes).to_string()
     }
 
-    async fn make_nodes(&self) -> Result<()> {
+    /// Returns the process that plays them.
+    async fn make_nodes(&self) -> Result<Process> {
         let start = Instant::now();
         let paths = self.paths.clone();
         tokio::task::spawn_blocking(move || cluster::controller_manager_without_heartbeats(&paths)).await??;
         let mut kwok = cmd(self.paths.bin("kwok"), ["--kubeconfig=load.kubeconfig", "--config"]);
         kwok.arg(self.paths.repo.join("e2e/kwok.yaml"));
-        process::start(self.paths, "load-kwok", &mut kwok)?;
+        let kwok = process::start(self.paths, "load-kwok", &mut kwok)?;
         let node = |index: usize| {
             let labels = json!({ "kubernetes.io/os": "linux", "e2e/played": "true", "e2e/shard": self.shard(index) });
             json!({ "kind": "Node", "metadata": { "name": self.node(index), "labels": labels } })
@@ -148,9 +149,11 @@ impl Load<'_> {
         // Those of the DaemonSet; the real node has one too.
         let ready = |p: &Value| crate::kit::condition(p, "Ready") == "True";
         let daemons = self.t.api_in(SYSTEM, "Pod");
-        wait_for_all(daemons, "control-plane=daemon", self.options.nodes + 1, ready).await.context("daemon Pods")?;
+        wait_for_all(daemons, "control-plane=daemon", self.options.nodes + 1, kwok, ready)
+            .await
+            .context("daemon Pods")?;
         println!("{} nodes with daemon Pods in {:.0} s", self.options.nodes, start.elapsed().as_secs_f64());
-        Ok(())
+        Ok(kwok)
     }
 
     fn pod(&self, index: usize) -> (String, usize) {
@@ -158,7 +161,7 @@ impl Load<'_> {
         (format!("app-{slot}-{node:04}"), node)
     }
 
-    async fn make_pods(&self) -> Result<()> {
+    async fn make_pods(&self, kwok: Process) -> Result<()> {
         let start = Instant::now();
         let count = self.options.nodes * self.options.pods_per_node;
         let make = |index: usize| {
@@ -170,7 +173,7 @@ impl Load<'_> {
         };
         self.create_all((0..count).map(make)).await?;
         let started = |p: &Value| p.has("/status/containerStatuses/0/containerID");
-        wait_for_all(self.t.api("Pod"), "e2e/shard", count, started).await.context("Pods")?;
+        wait_for_all(self.t.api("Pod"), "e2e/shard", count, kwok, started).await.context("Pods")?;
         println!("{count} Pods in {:.0} s", start.elapsed().as_secs_f64());
         Ok(())
     }
@@ -358,6 +361,7 @@ async fn wait_for_all(
     api: Api<DynamicObject>,
     labels: &str,
     count: usize,
+    kwok: Process,
     fits: impl Fn(&Value) -> bool,
 ) -> Result<()> {
     let events = watcher::watcher(api, watcher::Config::default().labels(labels));
@@ -374,8 +378,17 @@ async fn wait_for_all(
         }
         anyhow::Ok(())
     };
-    let found = tokio::time::timeout(Duration::from_secs(900), all).await;
+    let found = tokio::select! {
+        found = tokio::time::timeout(Duration::from_secs(900), all) => found,
+        () = ended(kwok) => bail!("kwok has ended: see its log"),
+    };
     found.with_context(|| format!("{} of {count} objects are as wanted after 900 s", fitting.len()))?
+}
+
+async fn ended(process: Process) {
+    while process.alive() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// Open watches of requests and of Pods, as the API server counts them.
