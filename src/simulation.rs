@@ -703,8 +703,12 @@ impl World {
         let plan = pod_spec::plan(request, &pod, memory, now);
         if plan.trial.is_some() && self.faults && self.random.chance(5) {
             self.log("manager: the trial is denied");
-            if let Some(status) = pod_spec::denied(request, &pod, "no", now) {
-                self.manager_write(request, "refuses", status);
+            // What was to be done is recorded at the same time.
+            let recorded = plan.status.and_then(|status| self.manager_write(request, "records", status));
+            if let Some(recorded) = recorded
+                && let Some(status) = pod_spec::denied(&recorded, &pod, "no", now)
+            {
+                self.manager_write(&recorded, "refuses", status);
             }
             return;
         }

@@ -13,6 +13,7 @@ use crate::{
     runtime::{
         metrics,
         serve::{self, Checks},
+        shutdown,
     },
     webhook::{
         Context, SECRET, SERVICE, certs,
@@ -110,9 +111,13 @@ pub async fn run(
         renew_before: renew_before(&args.certs_renew_before),
         metrics: metrics.clone(),
     };
+    let leaving = shutdown.clone();
     tasks.spawn(async move {
-        installation.run(&tls).await;
-        Ok(())
+        tokio::select! {
+            () = installation.run(&tls) => Ok(()),
+            // A replica that is on its way out leaves the registration to those that stay; it only answers.
+            () = shutdown::requested(leaving) => std::future::pending().await,
+        }
     });
     let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
     let mut stop = shutdown.clone();

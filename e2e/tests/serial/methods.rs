@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
 use e2e::kit::{Build, Look, PATIENCE, Test, crr, in_namespace, pod};
 use e2e::paths::SYSTEM;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 const GATES: &str = "kruise-feature-gates";
@@ -46,6 +46,22 @@ fn by(method: &str, name: &str) -> Value {
     crr(name, "web", &["main"]).with("/spec/strategy/recreateMethod", method)
 }
 
+/// Waits until requests of method Runtime are refused: the API server may ask the webhook of before for a moment.
+async fn refused_without_daemons(t: &Test) -> Result<()> {
+    let request: DynamicObject = serde_json::from_value(by("Runtime", "refused"))?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let start = std::time::Instant::now();
+    loop {
+        match t.api("ContainerRecreateRequest").create(&dry, &request).await {
+            Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("KruiseDaemon") => {
+                return Ok(());
+            }
+            other => ensure!(start.elapsed() < PATIENCE, "not refused: {other:?}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
 #[tokio::test]
 async fn without_any_daemon_the_manager_restarts_containers() -> Result<()> {
     in_namespace("no-daemon", async |t| {
@@ -64,8 +80,7 @@ async fn without_any_daemon_the_manager_restarts_containers() -> Result<()> {
             let before = config.text("/data/feature-gates").to_owned();
             gates(t, "KruiseDaemon=false").await?;
             let result = async {
-                let (code, message) = t.refused(by("Runtime", "refused")).await?;
-                ensure!(code == 403 && message.contains("KruiseDaemon"), "{code} {message}");
+                refused_without_daemons(t).await?;
                 t.create(by("Auto", "gate-off").with("/spec/strategy/varyImageTag", true)).await?;
                 t.succeeded("gate-off").await.context("gate KruiseDaemon off")?;
                 assert_eq!(t.containers("web").await?["main"].restarts, 3);

@@ -83,22 +83,30 @@ impl Controller {
                 let mut progress = lock(&self.progress);
                 pod_spec::plan(&request, &pod, progress.entry(uid).or_default(), now)
             };
-            if let Some(trial) = &plan.trial {
-                match self.change_images(&mut pod, trial, true).await? {
-                    Changed::Yes => {}
-                    Changed::Outdated => continue,
-                    Changed::Gone => return Ok(None),
-                    Changed::Denied(words) => {
-                        if let Some(status) = pod_spec::denied(&request, &pod, &words, now) {
-                            self.record(&request, &status).await?;
-                        }
-                        continue;
-                    }
+            // The trial comes before anything is done to the Pod; meanwhile what is going to be done is recorded.
+            let decided_on = pod.metadata.resource_version.clone();
+            let trial = self.try_images(&mut pod, plan.trial.as_ref());
+            let record = async {
+                match &plan.status {
+                    Some(status) => self.record(&request, status).await,
+                    None => Ok(true),
                 }
+            };
+            let (tried, recorded) = tokio::join!(trial, record);
+            let recorded = recorded?;
+            match tried? {
+                Changed::Gone => return Ok(None),
+                Changed::Denied(words) => {
+                    if let Some(request) = self.requests.get(key)
+                        && let Some(status) = pod_spec::denied(&request, &pod, &words, now)
+                    {
+                        self.record(&request, &status).await?;
+                    }
+                    continue;
+                }
+                Changed::Yes | Changed::Outdated => {}
             }
-            if let Some(status) = &plan.status
-                && !self.record(&request, status).await?
-            {
+            if !recorded || pod.metadata.resource_version != decided_on {
                 continue;
             }
             let Some(respelling) = &plan.respelling else {
@@ -174,6 +182,18 @@ impl Controller {
         };
         self.context.pods.upsert(newer.clone());
         Ok(Some(Arc::new(newer)))
+    }
+
+    /// Tries a change, if there is one, of the Pod as it is by then.
+    async fn try_images(&self, pod: &mut Arc<PodView>, trial: Option<&Respelling>) -> kube::Result<Changed> {
+        let Some(trial) = trial else { return Ok(Changed::Yes) };
+        for _ in 0..STEPS {
+            match self.change_images(pod, trial, true).await? {
+                Changed::Outdated => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Changed::Outdated)
     }
 
     /// Patches the Pod, or tries it. `pod` is then the Pod as it is now.

@@ -85,7 +85,15 @@ pub fn denied(
     now: Now,
 ) -> Option<ContainerRecreateRequestStatus> {
     let observed = node::Observed { request, pod: Some(pod), runtimes: &[], instances: &[] };
-    node::refuse(&observed, now, &refusal(words)).status
+    let mut status = node::refuse(&observed, now, &refusal(words)).status?;
+    // What was to be done may have been recorded already; nothing of it was done.
+    for state in status.container_recreate_states.iter_mut().filter(|state| !state.is_killed) {
+        state.kill_started_at = None;
+        state.image = String::new();
+        state.previous_container_id = String::new();
+        state.previous_restart_count = None;
+    }
+    Some(status)
 }
 
 /// The status of a request whose change of some containers was denied although the trial was not.

@@ -167,6 +167,8 @@ fn a_denied_trial_ends_the_request_with_the_words_and_nothing_was_done() {
     let mut world = World::new(&["main", "other"], RecreateStrategy::default());
     let plan = world.look();
     assert_eq!(plan.trial.as_ref().map(|t| t.images.len()), Some(2), "all containers at once");
+    // Recorded while it was tried.
+    world.request.status = plan.status;
     let status = denied(&world.request, &world.view(), "images from r.example are not allowed", now(0)).unwrap();
     assert_eq!((&status.phase, status.completion_time.is_some()), (&Phase::Completed, true));
     assert_eq!(status.message, "the Pod cannot be changed: images from r.example are not allowed");
