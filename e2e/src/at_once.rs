@@ -123,10 +123,11 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
     Ok(())
 }
 
-/// The programs of the cluster and the processes of the installation.
+/// The programs of the cluster, the processes of the installation, and this one, which watches and so costs too.
 async fn programs(t: &Test, paths: &Paths) -> Result<Vec<(String, Process)>> {
     let cluster = PROGRAMS.iter().filter_map(|name| Some(((*name).to_owned(), process::running(paths, name)?)));
-    Ok(cluster.chain(processes(t).await?).collect())
+    let own = Process::of(std::process::id()).map(|own| ("this bench".to_owned(), own));
+    Ok(cluster.chain(processes(t).await?).chain(own).collect())
 }
 
 fn processor_times(programs: &[(String, Process)]) -> Vec<f64> {
