@@ -20,6 +20,7 @@ use crate::{
     },
 };
 
+pub mod clone_set;
 pub mod container_recreate_request;
 pub mod pod_readiness;
 

@@ -1,7 +1,11 @@
 //! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
 
+pub mod canonical_json;
+pub mod hash;
+pub mod int_or_percent;
 pub mod merge_patch;
 pub mod name;
 pub mod pod;
 pub mod rbac;
+pub mod revision;
 pub mod time;

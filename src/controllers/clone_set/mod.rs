@@ -1,0 +1,3 @@
+//! The rules of CloneSet. Pure so far: the controller that carries them out is not part of this release.
+
+pub mod diff;

@@ -1,0 +1,113 @@
+//! A number, or a part of another number: `3`, `"20%"`, `"12.5%"`. One parser for admission and controllers.
+
+use serde_json::Value;
+
+/// A number or a percentage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum IntOrPercent {
+    /// So many.
+    Int(i32),
+    /// So many of a hundred.
+    Percent(f64),
+}
+
+/// Which whole number a part becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// The next smaller one.
+    Down,
+    /// The next larger one.
+    Up,
+}
+
+impl IntOrPercent {
+    /// Reads the JSON of a field.
+    ///
+    /// # Errors
+    /// In words that name the value and what is allowed; the field is the caller's to name.
+    pub fn parse(value: &Value) -> Result<Self, String> {
+        let wrong = || format!("{value} is neither a whole number nor a percentage such as \"20%\"");
+        match value {
+            Value::Number(number) => {
+                number.as_i64().and_then(|n| i32::try_from(n).ok()).map(Self::Int).ok_or_else(wrong)
+            }
+            Value::String(text) => {
+                let digits = text.strip_suffix('%').ok_or_else(wrong)?;
+                // A float would also be read from "inf", "1e3" and " 5".
+                let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-');
+                let part = digits.parse::<f64>().ok().filter(|_| plain).ok_or_else(wrong)?;
+                Ok(Self::Percent(part))
+            }
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(wrong()),
+        }
+    }
+
+    /// The number that it means out of `total`.
+    pub fn of(self, total: i32, round: Round) -> i32 {
+        match self {
+            Self::Int(number) => number,
+            Self::Percent(percent) => {
+                let part = percent * f64::from(total) / 100.0;
+                // A float cast saturates, so no percentage overflows.
+                match round {
+                    Round::Down => part.floor() as i32,
+                    Round::Up => part.ceil() as i32,
+                }
+            }
+        }
+    }
+
+    /// Whether it is less than nothing.
+    pub fn is_negative(self) -> bool {
+        match self {
+            Self::Int(number) => number < 0,
+            Self::Percent(percent) => percent < 0.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_and_percentages_are_read() {
+        for (value, want) in [
+            (json!(3), IntOrPercent::Int(3)),
+            (json!(-1), IntOrPercent::Int(-1)),
+            (json!("20%"), IntOrPercent::Percent(20.0)),
+            (json!("12.5%"), IntOrPercent::Percent(12.5)),
+            (json!("-5%"), IntOrPercent::Percent(-5.0)),
+        ] {
+            assert_eq!(IntOrPercent::parse(&value), Ok(want), "{value}");
+        }
+    }
+
+    #[test]
+    fn case_37_anything_else_is_refused_by_name() {
+        for value in [
+            json!("3"),
+            json!("%"),
+            json!("inf%"),
+            json!("1e3%"),
+            json!(" 5%"),
+            json!(1.5),
+            json!(3_000_000_000_i64),
+            json!(null),
+            json!({}),
+        ] {
+            let error = IntOrPercent::parse(&value).unwrap_err();
+            assert!(error.contains(&value.to_string()) && error.contains("20%"), "{error}");
+        }
+    }
+
+    #[test]
+    fn parts_are_rounded_as_asked() {
+        let percent = IntOrPercent::Percent(25.0);
+        assert_eq!((percent.of(10, Round::Down), percent.of(10, Round::Up)), (2, 3));
+        assert_eq!(IntOrPercent::Int(7).of(10, Round::Up), 7);
+        assert_eq!(IntOrPercent::Percent(1e300).of(10, Round::Up), i32::MAX);
+    }
+}
