@@ -2,6 +2,7 @@
 
 pub mod canonical_json;
 pub mod hash;
+pub mod image;
 pub mod int_or_percent;
 pub mod merge_patch;
 pub mod name;
