@@ -10,39 +10,7 @@
 //!        └── PreparingDelete ◀─┘   chosen for deletion while hooked; deleted when no longer hooked
 //! ```
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-
-/// One hook: labels and finalizers that another controller takes away when it agrees.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Hook {
-    /// Labels with the value that means "hooked".
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels_handler: BTreeMap<String, String>,
-    /// Finalizers whose presence means "hooked".
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub finalizers_handler: Vec<String>,
-    /// Whether the Pod is made NotReady while it waits.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub mark_pod_not_ready: bool,
-}
-
-/// The hooks of a workload.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Lifecycle {
-    /// Holds a deletion up.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pre_delete: Option<Hook>,
-    /// Holds an update in place up, and has to be put back afterwards.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub in_place_update: Option<Hook>,
-    /// A new Pod counts as available only once it is hooked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pre_normal: Option<Hook>,
-}
+use crate::api::apps::lifecycle::{Hook, Lifecycle};
 
 impl Hook {
     fn is_empty(&self) -> bool {
@@ -192,6 +160,8 @@ pub fn refresh(state: &State, observed: &Observed<'_>, pod: &impl Hooked) -> Opt
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[derive(Default)]

@@ -1,5 +1,6 @@
 //! A number, or a part of another number: `3`, `"20%"`, `"12.5%"`. One parser for admission and controllers.
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 /// A number or a percentage.
@@ -42,8 +43,19 @@ impl IntOrPercent {
         }
     }
 
+    /// Reads a typed field.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn of(value: &IntOrString) -> Result<Self, String> {
+        match value {
+            IntOrString::Int(number) => Ok(Self::Int(*number)),
+            IntOrString::String(text) => Self::parse(&Value::String(text.clone())),
+        }
+    }
+
     /// The number that it means out of `total`.
-    pub fn of(self, total: i32, round: Round) -> i32 {
+    pub fn resolve(self, total: i32, round: Round) -> i32 {
         match self {
             Self::Int(number) => number,
             Self::Percent(percent) => {
@@ -106,8 +118,8 @@ mod tests {
     #[test]
     fn parts_are_rounded_as_asked() {
         let percent = IntOrPercent::Percent(25.0);
-        assert_eq!((percent.of(10, Round::Down), percent.of(10, Round::Up)), (2, 3));
-        assert_eq!(IntOrPercent::Int(7).of(10, Round::Up), 7);
-        assert_eq!(IntOrPercent::Percent(1e300).of(10, Round::Up), i32::MAX);
+        assert_eq!((percent.resolve(10, Round::Down), percent.resolve(10, Round::Up)), (2, 3));
+        assert_eq!(IntOrPercent::Int(7).resolve(10, Round::Up), 7);
+        assert_eq!(IntOrPercent::Percent(1e300).resolve(10, Round::Up), i32::MAX);
     }
 }

@@ -9,4 +9,5 @@ pub mod name;
 pub mod pod;
 pub mod rbac;
 pub mod revision;
+pub mod selector;
 pub mod time;

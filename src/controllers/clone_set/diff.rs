@@ -81,7 +81,7 @@ pub struct Diff {
 ///
 /// A percentage below 100 leaves at least one Pod to be updated, unless there is only one.
 pub fn kept_old(partition: IntOrPercent, replicas: i32) -> i32 {
-    let kept = partition.of(replicas, Round::Up);
+    let kept = partition.resolve(replicas, Round::Up);
     let kept = match partition {
         IntOrPercent::Percent(percent) if kept == replicas && replicas > 1 && percent < 100.0 => replicas - 1,
         IntOrPercent::Percent(_) | IntOrPercent::Int(_) => kept,
@@ -92,9 +92,9 @@ pub fn kept_old(partition: IntOrPercent, replicas: i32) -> i32 {
 /// `maxUnavailable` and `maxSurge` as numbers. Without surge a part of a Pod may be unavailable, with surge it may not;
 /// a paused CloneSet has no surge.
 pub fn limits(max_unavailable: IntOrPercent, max_surge: IntOrPercent, replicas: i32, paused: bool) -> (i32, i32) {
-    let surge = if paused { 0 } else { max_surge.of(replicas, Round::Up) };
+    let surge = if paused { 0 } else { max_surge.resolve(replicas, Round::Up) };
     let round = if surge == 0 { Round::Up } else { Round::Down };
-    (max_unavailable.of(replicas, round), surge)
+    (max_unavailable.resolve(replicas, round), surge)
 }
 
 /// Compares.

@@ -6,7 +6,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{State, container_of, expected_environment, status_of};
-use crate::k8s::{canonical_json, hash, image::ImageRef};
+use crate::{
+    api::labels,
+    k8s::{canonical_json, hash, image::ImageRef},
+};
 
 /// Whether the containers have been updated, and if not, what is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +67,7 @@ pub fn is_complete(pod: &Value, state: Option<&State>, in_grace: bool) -> Contai
 /// Either the hashes that the daemon read from the runtime say so, which also holds when two images have one id, or,
 /// without a daemon, the image ids have changed.
 pub fn containers_done(pod: &Value, state: &State) -> ContainersDone {
-    let meta = annotation(pod, "apps.kruise.io/runtime-containers-meta");
+    let meta = annotation(pod, labels::RUNTIME_CONTAINERS_META);
     let meta = meta.and_then(|text| serde_json::from_str::<RuntimeMeta>(text).ok());
     if state.update_env_from_metadata {
         let Some(meta) = &meta else {

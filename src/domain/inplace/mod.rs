@@ -9,11 +9,16 @@
 //!                                        annotation `grace` ──▶ batch ──▶ containers_done? ──▶ next batch … ──▶ gate True
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+
+use crate::{api::labels, k8s::revision};
 
 mod completion;
 
@@ -191,7 +196,7 @@ pub fn spec_between(old: &Value, new: &Value, revision: &str, allowed: Allowed) 
     let (old_spec, new_spec) = (part(old, "spec"), part(new, "spec"));
     let mut images = Vec::new();
     differences(&old_spec, &new_spec, &mut Vec::new(), &mut |path, new| match path {
-        [Step::Key("containers"), Step::Index(i), Step::Key("image")] => {
+        [At::Key("containers"), At::Index(i), At::Key("image")] => {
             images.push((*i, new.and_then(Value::as_str).unwrap_or_default().to_owned()));
             Ok(())
         }
@@ -220,16 +225,16 @@ pub fn spec_between(old: &Value, new: &Value, revision: &str, allowed: Allowed) 
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Step<'a> {
+enum At<'a> {
     Key(&'a str),
     Index(usize),
 }
 
-fn text_of(path: &[Step<'_>]) -> String {
+fn text_of(path: &[At<'_>]) -> String {
     path.iter()
         .map(|step| match step {
-            Step::Key(key) => format!(".{key}"),
-            Step::Index(i) => format!("[{i}]"),
+            At::Key(key) => format!(".{key}"),
+            At::Index(i) => format!("[{i}]"),
         })
         .collect()
 }
@@ -239,19 +244,19 @@ fn text_of(path: &[Step<'_>]) -> String {
 fn differences<'a>(
     old: &'a Value,
     new: &'a Value,
-    path: &mut Vec<Step<'a>>,
-    found: &mut impl FnMut(&[Step<'a>], Option<&'a Value>) -> Result<(), String>,
+    path: &mut Vec<At<'a>>,
+    found: &mut impl FnMut(&[At<'a>], Option<&'a Value>) -> Result<(), String>,
 ) -> Result<(), String> {
     match (old, new) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
-                path.push(Step::Key(key));
+                path.push(At::Key(key));
                 match (a.get(key), b.get(key)) {
                     (Some(a), Some(b)) => differences(a, b, path, found)?,
                     // Added or removed: its own kind of place, so that only a replacement looks like one.
                     (_, value) => {
-                        path.push(Step::Key(if value.is_some() { "(added)" } else { "(removed)" }));
+                        path.push(At::Key(if value.is_some() { "(added)" } else { "(removed)" }));
                         found(path, value)?;
                         path.pop();
                     }
@@ -262,7 +267,7 @@ fn differences<'a>(
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             for (i, (a, b)) in a.iter().zip(b).enumerate() {
-                path.push(Step::Index(i));
+                path.push(At::Index(i));
                 differences(a, b, path, found)?;
                 path.pop();
             }
@@ -461,6 +466,99 @@ pub fn batch(pod: &Value, spec: &UpdateSpec, mut state: State, now: Timestamp) -
         state.container_batches_record.push(BatchRecord { timestamp: now, containers });
     }
     Batch { metadata, images, resources, state }
+}
+
+/// What an update in place needs next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing: none is going on, and the gate is open.
+    Nothing,
+    /// Something else has to happen first, or time has to pass.
+    Wait {
+        /// When to look again, if nothing happens before.
+        after: Option<Duration>,
+        /// What is waited for, in words.
+        for_what: String,
+    },
+    /// The pending change belongs to a revision that the Pod no longer has: drop it.
+    DropGrace,
+    /// The grace is over: write the pending change.
+    Apply(UpdateSpec),
+    /// The containers of the batch before are ready: write the next one.
+    NextBatch(UpdateSpec),
+    /// All is done: open the gate.
+    OpenGate,
+}
+
+/// The annotations of one update, as a Pod has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Annotations {
+    /// How far it is.
+    pub state: Option<State>,
+    /// What it will write when the grace is over.
+    pub grace: Option<UpdateSpec>,
+}
+
+impl Annotations {
+    /// Reads them, under their old names too.
+    ///
+    /// # Errors
+    /// Naming the annotation that cannot be read.
+    pub fn of(pod: &Value) -> Result<Self, String> {
+        fn read<T: serde::de::DeserializeOwned>(pod: &Value, keys: [&str; 2]) -> Result<Option<T>, String> {
+            let annotations = pod.get("metadata").and_then(|m| m.get("annotations"));
+            let found = keys.iter().find_map(|key| Some((key, annotations?.get(key)?.as_str()?)));
+            let Some((key, text)) = found else { return Ok(None) };
+            serde_json::from_str(text).map(Some).map_err(|error| format!("annotation {key} cannot be read: {error}"))
+        }
+        Ok(Self {
+            state: read(pod, [labels::IN_PLACE_STATE, labels::IN_PLACE_STATE_LEGACY])?,
+            grace: read(pod, [labels::IN_PLACE_GRACE, labels::IN_PLACE_GRACE_LEGACY])?,
+        })
+    }
+}
+
+/// Decides what an update in place needs next.
+pub fn next_step(pod: &Value, annotations: &Annotations, now: Timestamp) -> Step {
+    let wait = |after, for_what: String| Step::Wait { after, for_what };
+    if let Some(grace) = &annotations.grace {
+        let label = pod.pointer("/metadata/labels").and_then(|l| l.get(labels::CONTROLLER_REVISION_HASH));
+        let Some(state) = &annotations.state else {
+            return wait(None, format!("annotation {}, which is missing", labels::IN_PLACE_STATE));
+        };
+        if !revision::is_same(label.and_then(Value::as_str).unwrap_or_default(), &grace.revision) {
+            return Step::DropGrace;
+        }
+        let passed = now.as_millisecond().saturating_sub(state.update_timestamp.as_millisecond());
+        let left = grace.grace_seconds.saturating_mul(1000).saturating_sub(passed);
+        // A clock that was set back makes nobody wait for longer than the whole grace.
+        return match u64::try_from(left.min(grace.grace_seconds.saturating_mul(1000))) {
+            Ok(left) if left > 0 => wait(Some(Duration::from_secs(left.div_ceil(1000))), "the grace period".into()),
+            _ => Step::Apply(grace.clone()),
+        };
+    }
+    if let Some(state) = &annotations.state {
+        let done = containers_done(pod, state);
+        if !done.done {
+            return wait(None, done.waits_for);
+        }
+        if state.has_next() {
+            let required = state.pre_check_before_next.iter().flat_map(|check| &check.containers_required_ready);
+            let is_ready = |name: &str| status_of(pod, name).and_then(|s| s.get("ready")).and_then(Value::as_bool);
+            return match required.into_iter().find(|name| is_ready(name) != Some(true)) {
+                Some(name) => wait(None, format!("container {name} to be ready before the next batch")),
+                None => Step::NextBatch(state.next()),
+            };
+        }
+    }
+    let named = |list: &str, key: &str| {
+        let list = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+        list.filter(|entry| entry.get(key).and_then(Value::as_str) == Some(labels::CONDITION_INPLACE_UPDATE_READY))
+            .next()
+            .cloned()
+    };
+    let is_open = named("/status/conditions", "type").is_some_and(|c| c.get("status").is_some_and(|s| s == "True"));
+    if named("/spec/readinessGates", "conditionType").is_none() || is_open { Step::Nothing } else { Step::OpenGate }
 }
 
 /// A fresh state. Containers of an unfinished earlier update are carried over, so that they are still waited for.

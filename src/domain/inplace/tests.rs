@@ -297,3 +297,86 @@ fn a_pending_spec_survives_its_annotation() {
     );
     assert_eq!(serde_json::from_str::<UpdateSpec>(&text).unwrap(), spec);
 }
+
+fn annotated(state: Option<&State>, grace: Option<&UpdateSpec>) -> Value {
+    let mut pod = prioritised();
+    pod["metadata"] = json!({"labels": {"controller-revision-hash": "web-2"}, "annotations": {}});
+    pod["spec"]["readinessGates"] = json!([{"conditionType": "InPlaceUpdateReady"}]);
+    if let Some(state) = state {
+        pod["metadata"]["annotations"][STATE] = serde_json::to_string(state).unwrap().into();
+    }
+    if let Some(grace) = grace {
+        pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-grace"] =
+            serde_json::to_string(grace).unwrap().into();
+    }
+    pod
+}
+
+fn step(pod: &Value, now: &str) -> Step {
+    next_step(pod, &Annotations::of(pod).unwrap(), at(now))
+}
+
+#[test]
+fn the_grace_is_waited_for_and_then_applied() {
+    let spec = UpdateSpec { grace_seconds: 10, ..images(&["c"]) };
+    let state = begin(&json!({}), &spec, None, at("2026-01-01T00:00:00Z"));
+    let pod = annotated(Some(&state), Some(&spec));
+    let wait = |seconds| Step::Wait { after: Some(Duration::from_secs(seconds)), for_what: "the grace period".into() };
+    assert_eq!(step(&pod, "2026-01-01T00:00:03.5Z"), wait(7));
+    assert_eq!(step(&pod, "2025-12-31T23:00:00Z"), wait(10), "a clock that was set back");
+    assert_eq!(step(&pod, "2026-01-01T00:00:10Z"), Step::Apply(spec.clone()));
+    let mut other = pod.clone();
+    other["metadata"]["labels"]["controller-revision-hash"] = "web-3".into();
+    assert_eq!(step(&other, "2026-01-01T00:00:03Z"), Step::DropGrace, "case 1");
+    assert!(matches!(step(&annotated(None, Some(&spec)), "2026-01-01T00:00:03Z"), Step::Wait { after: None, .. }));
+}
+
+#[test]
+fn the_next_batch_waits_for_the_one_before_to_be_ready() {
+    let now = at("2026-01-01T00:00:00Z");
+    let spec = images(&["a", "b"]);
+    let state = batch(&prioritised(), &spec, begin(&prioritised(), &spec, None, now), now).state;
+    let mut pod = annotated(Some(&state), None);
+    pod["spec"]["containers"][1]["image"] = "b:2".into();
+    let waits_for = |pod: &Value| match step(pod, "2026-01-01T00:00:01Z") {
+        Step::Wait { for_what, .. } => for_what,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(waits_for(&pod), "container b to run image b:2");
+    pod["status"]["containerStatuses"][1]["imageID"] = "b@sha256:2".into();
+    assert_eq!(waits_for(&pod), "container b to be ready before the next batch");
+    pod["status"]["containerStatuses"][1]["ready"] = true.into();
+    assert_eq!(step(&pod, "2026-01-01T00:00:01Z"), Step::NextBatch(state.next()));
+}
+
+#[test]
+fn the_gate_is_opened_once_all_is_done() {
+    let pod = annotated(None, None);
+    assert_eq!(step(&pod, "2026-01-01T00:00:00Z"), Step::OpenGate, "a new Pod");
+    let mut open = pod.clone();
+    open["status"]["conditions"] = json!([{"type": "InPlaceUpdateReady", "status": "True"}]);
+    assert_eq!(step(&open, "2026-01-01T00:00:00Z"), Step::Nothing);
+    let mut without = pod;
+    without["spec"].as_object_mut().unwrap().remove("readinessGates");
+    assert_eq!(step(&without, "2026-01-01T00:00:00Z"), Step::Nothing);
+}
+
+#[test]
+fn an_annotation_that_cannot_be_read_is_named() {
+    let mut pod = annotated(None, None);
+    pod["metadata"]["annotations"]["inplace-update-state"] = "{".into();
+    assert!(Annotations::of(&pod).unwrap_err().contains("annotation inplace-update-state"));
+}
+
+proptest::proptest! {
+    /// Whatever stands in the annotations, nothing panics.
+    #[test]
+    fn hostile_annotations(state in ".{0,60}", grace in "\\PC{0,60}") {
+        let mut pod = annotated(None, None);
+        pod["metadata"]["annotations"][STATE] = state.into();
+        pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-grace"] = grace.into();
+        if let Ok(annotations) = Annotations::of(&pod) {
+            next_step(&pod, &annotations, at("2026-01-01T00:00:00Z"));
+        }
+    }
+}

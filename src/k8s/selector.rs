@@ -1,0 +1,155 @@
+//! Label selectors against the labels of a [`PodView`](super::pod::PodView).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::pod::Labels;
+
+/// A selector; without requirements it matches everything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selector(Vec<Requirement>);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Requirement {
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+    Exists(String),
+    DoesNotExist(String),
+}
+
+impl Selector {
+    /// From the form that objects have.
+    ///
+    /// # Errors
+    /// Naming the operator that is not known.
+    pub fn of(selector: &LabelSelector) -> Result<Self, String> {
+        let labels = selector.match_labels.iter().flatten();
+        let mut all: Vec<Requirement> =
+            labels.map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()])).collect();
+        for expression in selector.match_expressions.iter().flatten() {
+            let (key, values) = (expression.key.clone(), expression.values.clone().unwrap_or_default());
+            all.push(match expression.operator.as_str() {
+                "In" => Requirement::In(key, values),
+                "NotIn" => Requirement::NotIn(key, values),
+                "Exists" => Requirement::Exists(key),
+                "DoesNotExist" => Requirement::DoesNotExist(key),
+                other => {
+                    return Err(format!(
+                        "matchExpressions: operator {other:?} of key {key:?} is not known; want In, NotIn, Exists or DoesNotExist"
+                    ));
+                }
+            });
+        }
+        Ok(Self(all))
+    }
+
+    /// From the text that a scale subresource has: `app=web,tier in (a, b),!old`.
+    ///
+    /// # Errors
+    /// Quoting the part that cannot be read.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut all = Vec::new();
+        let mut rest = text.trim();
+        while !rest.is_empty() {
+            // A comma inside brackets belongs to the part.
+            let mut depth = 0;
+            let end = rest.find(|c: char| {
+                depth += i32::from(c == '(') - i32::from(c == ')');
+                c == ',' && depth == 0
+            });
+            let (part, after) = end.map_or((rest, ""), |end| (&rest[..end], &rest[end + 1..]));
+            all.push(requirement(part.trim()).ok_or_else(|| format!("selector {text:?}: {part:?} cannot be read"))?);
+            rest = after.trim();
+        }
+        Ok(Self(all))
+    }
+
+    /// Whether it names nothing, and so matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether labels fit.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.iter().any(|v| v == value)),
+            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| values.iter().all(|v| v != value)),
+            Requirement::Exists(key) => labels.get(key).is_some(),
+            Requirement::DoesNotExist(key) => labels.get(key).is_none(),
+        })
+    }
+}
+
+fn requirement(text: &str) -> Option<Requirement> {
+    let word = |text: &str| {
+        let text = text.trim();
+        let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        text.chars().all(good).then(|| text.to_owned())
+    };
+    let key = |text: &str| word(text).filter(|key| !key.is_empty());
+    if let Some((name, list)) = text.split_once('(') {
+        let values = list.strip_suffix(')')?.split(',').map(word).collect::<Option<Vec<_>>>()?;
+        return match name.split_whitespace().collect::<Vec<_>>().as_slice() {
+            [name, "in"] => Some(Requirement::In(key(name)?, values)),
+            [name, "notin"] => Some(Requirement::NotIn(key(name)?, values)),
+            _ => None,
+        };
+    }
+    if let Some((name, value)) = text.split_once("!=") {
+        return Some(Requirement::NotIn(key(name)?, vec![word(value)?]));
+    }
+    if let Some((name, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
+        return Some(Requirement::In(key(name)?, vec![word(value)?]));
+    }
+    match text.strip_prefix('!') {
+        Some(name) => Some(Requirement::DoesNotExist(key(name)?)),
+        None => Some(Requirement::Exists(key(text)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn labels() -> Labels {
+        serde_json::from_value(json!({"app": "web", "tier": "a"})).unwrap()
+    }
+
+    #[test]
+    fn the_form_of_objects_is_understood() {
+        for (selector, want) in [
+            (json!({}), true),
+            (json!({"matchLabels": {"app": "web"}}), true),
+            (json!({"matchLabels": {"app": "web", "tier": "b"}}), false),
+            (json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["a", "b"]}]}), true),
+            (json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["a"]}]}), false),
+            (json!({"matchExpressions": [{"key": "none", "operator": "NotIn", "values": ["a"]}]}), true),
+            (json!({"matchExpressions": [{"key": "none", "operator": "Exists"}]}), false),
+            (json!({"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]}), true),
+        ] {
+            let parsed: LabelSelector = serde_json::from_value(selector.clone()).unwrap();
+            assert_eq!(Selector::of(&parsed).unwrap().matches(&labels()), want, "{selector}");
+        }
+        let odd = serde_json::from_value(json!({"matchExpressions": [{"key": "a", "operator": "Gt"}]})).unwrap();
+        assert!(Selector::of(&odd).unwrap_err().contains("\"Gt\""));
+    }
+
+    #[test]
+    fn the_text_of_a_scale_subresource_is_understood() {
+        for (text, want) in [
+            ("", true),
+            ("app=web", true),
+            ("app==web,tier!=b", true),
+            ("tier in (a, b), app", true),
+            ("tier notin (a,b)", false),
+            ("!app", false),
+            ("!none,app in (web)", true),
+        ] {
+            assert_eq!(Selector::parse(text).unwrap().matches(&labels()), want, "{text}");
+        }
+        for bad in ["a>1", "=x", "a in (b", "a on (b)", "a=b,,c"] {
+            assert!(Selector::parse(bad).unwrap_err().contains("cannot be read"), "{bad}");
+        }
+    }
+}
