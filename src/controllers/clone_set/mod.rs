@@ -2,3 +2,4 @@
 
 pub mod diff;
 pub mod plan;
+pub mod status;

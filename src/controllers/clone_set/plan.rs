@@ -32,6 +32,8 @@ pub struct Pod {
     pub finalizers: Vec<String>,
     /// The label that it is to be deleted, or its name in `podsToDelete`.
     pub is_specified: bool,
+    /// Ready, whatever the state of its lifecycle.
+    pub is_ready: bool,
     /// It has been ready for any time at all, and is in service.
     pub is_ready_now: bool,
     /// A change is pending until its grace is over.
