@@ -10,7 +10,7 @@ E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
 KEEP  ?=
 
-.PHONY: help demo test check image manifests bench e2e soak cluster cluster-down clean
+.PHONY: help demo record test check image manifests bench bench-load e2e soak cluster cluster-down clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -25,6 +25,14 @@ demo: ## Restart a container on a real node and watch it (KEEP=1 leaves everythi
 	$(E2E) deploy
 	$(E2E) demo
 
+record: ## Record docs/images/restart.svg anew on a real node
+	@$(E2E) tools
+	$(E2E) image
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) up
+	$(E2E) deploy
+	$(E2E) record
+
 test: ## Run every test: the unit tests, then the end-to-end tests on a real node
 	@start=$$SECONDS
 	cargo build --locked --package e2e
@@ -34,7 +42,7 @@ test: ## Run every test: the unit tests, then the end-to-end tests on a real nod
 
 check: ## Formatting, lints, and licences and sources of dependencies (with cargo-deny)
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --features e2e/cluster --locked -- -D warnings
+	cargo clippy --workspace --all-targets --features e2e/cluster,kruise-rs/load --locked -- -D warnings
 	if cargo deny --version >/dev/null 2>&1; then
 	  cargo deny --log-level error check bans licenses sources
 	  cargo deny --log-level error check advisories || echo "cargo deny: advisories above (or their database is out of reach): have a look, this fails nothing"
@@ -46,20 +54,32 @@ image: ## Build the container image and its SBOM into target/image/kruise-rs.tar
 	@$(E2E) tools --only-packages
 	$(E2E) image
 
-manifests: ## Write manifests/ anew from the tables in the source
+manifests: ## Write manifests/ and docs/reference.md anew from the tables in the source
 	cargo run --quiet --locked --bin kruise-rs -- manifests
+	cargo run --quiet --locked --bin kruise-rs -- reference
 
 e2e: ## Run the end-to-end tests on a fresh cluster (E2E_ARGS=name, KEEP=1)
 	@trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --only-e2e $(if $(KEEP),--keep) $(E2E_ARGS)
 
-bench: ## Measure on a real node and print the table of figures (BENCH_ARGS='--requests 100 --endurance 1000 --idle 60')
+bench: ## Measure on a real node, then bench-load; print the figures (BENCH_ARGS='--requests 100 --endurance 1000 --idle 60 --at-once 100')
 	@$(E2E) tools
 	$(E2E) image
+	$(E2E) load-nodes
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) up
 	$(E2E) deploy
 	$(E2E) bench $(BENCH_ARGS)
+	$(MAKE) --no-print-directory bench-load
+
+bench-load: ## Measure with 1,000 played nodes, 25 minutes (LOAD_ARGS='--nodes 1000 --pods-per-node 10 --requests 10000 --seconds 600')
+	@$(E2E) tools --with-kwok
+	$(E2E) image
+	$(E2E) load-nodes
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) up
+	$(E2E) deploy
+	$(E2E) load $(LOAD_ARGS)
 
 soak: ## 100,000 simulated histories, the long flood, two equal builds, then the end-to-end tests ROUNDS=10 times
 	@KRUISE_SIM_SEEDS=100000 cargo test --locked --lib simulation

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Removes kruise-rs with nothing but kubectl: requests and their finalizers first, then what manifests/ installed.
+# Removes kruise-rs with nothing but kubectl: requests (and restarts, which make them) and their finalizers first, then what manifests/ installed.
 # Never deletes a workload or a Pod, and keeps the CustomResourceDefinitions unless told otherwise.
 #
 #   manifests/uninstall.sh [--crds]    environment: KUBECTL (default kubectl), TIMEOUT (default 60s)
@@ -9,6 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 kubectl=${KUBECTL:-kubectl}
 timeout=${TIMEOUT:-60s}
 crd=containerrecreaterequests.apps.kruise.io
+restarts=workloadrestarts.kruise.rs
 finalizer=crr.apps.kruise.io/unready-acquired
 crds=false
 case "${1:-}" in
@@ -26,6 +27,12 @@ held_requests() {
 held_pods() {
   $kubectl get pods --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{$s := .status}}{{range .spec.readinessGates}}{{if eq .conditionType "KruisePodReady"}}{{$true := false}}{{range $s.conditions}}{{if and (eq .type "KruisePodReady") (eq .status "True")}}{{$true = true}}{{end}}{{end}}{{if not $true}}{{$m.namespace}} {{$m.name}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}'
 }
+
+# What would make further requests goes first.
+if $kubectl get crd "$restarts" >/dev/null 2>&1; then
+  echo "deleting WorkloadRestarts"
+  $kubectl delete "$restarts" --all --all-namespaces --wait --timeout="$timeout"
+fi
 
 # A running manager makes Pods ready again and lets finalizers go.
 if $kubectl get crd "$crd" >/dev/null 2>&1; then

@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, S
 
 use crate::{
     api::feature_gates::FeatureGates,
-    manifests,
+    manifests, plugin, reference,
     roles::{
         all::{self, AllArgs},
         daemon::{self, DaemonArgs},
@@ -130,6 +130,12 @@ enum Role {
         #[arg(long, default_value = "manifests", value_name = "DIR")]
         out: PathBuf,
     },
+    /// Write the reference of fields, feature gates and flags, rendered from the program's own types.
+    Reference {
+        /// File to write.
+        #[arg(long, default_value = "docs/reference.md", value_name = "FILE")]
+        out: PathBuf,
+    },
     /// Print a completion script for a shell.
     Completions {
         /// For example: kruise-rs completions bash > /etc/bash_completion.d/kruise-rs
@@ -173,6 +179,8 @@ impl CommonArgs {
     fn client_options(&self, user_agent: &'static str, qps: f32, burst: u32) -> ClientOptions {
         ClientOptions {
             kubeconfig: self.kubeconfig.clone(),
+            context: None,
+            act_as: None,
             user_agent,
             qps: self.rest_config_qps.unwrap_or(qps),
             burst: self.rest_config_burst.and_then(|b| b.try_into().ok()).filter(|b| *b > 0).unwrap_or(burst),
@@ -199,6 +207,11 @@ fn command() -> clap::Command {
         .mut_subcommand("all", ignored(IGNORED_BY_MANAGER))
 }
 
+/// The command lines that the reference describes.
+fn programs() -> [clap::Command; 2] {
+    [Cli::command(), plugin::command()]
+}
+
 /// Names of flags on the command line that do nothing here.
 fn ignored_flags(matches: &ArgMatches) -> Vec<String> {
     let Some((_, role)) = matches.subcommand() else { return Vec::new() };
@@ -211,6 +224,9 @@ fn ignored_flags(matches: &ArgMatches) -> Vec<String> {
 
 /// Reads the command line and runs the role to its end.
 pub fn run() -> ExitCode {
+    if let Some(program) = std::env::args_os().next().and_then(|path| plugin::Program::called_as(&path)) {
+        return plugin::run(program);
+    }
     let parsed = command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
@@ -269,6 +285,9 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> anyhow::Result<()> {
             start(&common, &ignored, options, async |gates, client, stop| all::run(*args, gates, client, stop).await)
         }
         Role::Manifests { out } => manifests::write_to(&out).with_context(|| format!("--out {}", out.display())),
+        Role::Reference { out } => {
+            std::fs::write(&out, reference::render(&programs())).with_context(|| format!("--out {}", out.display()))
+        }
         Role::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kruise-rs", &mut std::io::stdout());
             Ok(())
@@ -333,6 +352,14 @@ mod tests {
     #[test]
     fn the_grammar_is_sound() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn the_committed_reference_is_that_of_the_program() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference.md");
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        let fresh = committed == reference::render(&programs());
+        assert!(fresh, "docs/reference.md is stale; mend with `cargo run -- reference` (or `make manifests`)");
     }
 
     #[test]

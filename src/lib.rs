@@ -8,6 +8,8 @@ pub mod daemon;
 pub mod domain;
 pub mod k8s;
 pub mod manifests;
+pub mod plugin;
+pub mod reference;
 pub mod roles;
 pub mod runtime;
 pub mod webhook;
@@ -15,6 +17,9 @@ pub mod webhook;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+
+#[cfg(test)]
+mod docs;
 
 #[cfg(test)]
 mod tidy;

@@ -77,6 +77,24 @@ fn distinct<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Rule> {
     distinct
 }
 
+/// The files of the base and their objects.
+fn base() -> [(&'static str, Vec<Value>); 5] {
+    let [manager, webhook, daemon] = roles();
+    [
+        ("installation.yaml", vec![namespace(), feature_gates()]),
+        ("manager.yaml", [access(&manager), added_access(&manager), manager_objects(&manager)].concat()),
+        ("webhook.yaml", [access(&webhook), webhook_objects(&webhook)].concat()),
+        ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
+        ("policies.yaml", policies(&manager, &daemon)),
+    ]
+}
+
+/// Every object of an installation.
+pub fn objects() -> Vec<Value> {
+    let crds = CRDS.iter().map(|crd| custom_resource_definition((crd.render)()));
+    crds.chain(base().into_iter().flat_map(|(_, objects)| objects)).collect()
+}
+
 /// Every rendered file: path below `manifests/` and content.
 ///
 /// # Errors
@@ -95,14 +113,7 @@ pub fn render_all() -> Result<BTreeMap<String, String>, serde_yaml::Error> {
     let crd_files: Vec<String> = CRDS.iter().map(|crd| crd_file(crd.name)).collect();
     add("crds/kustomization.yaml", &[kustomization(&crd_files, json!([]))])?;
 
-    let [manager, webhook, daemon] = roles();
-    let base: [(&str, Vec<Value>); 5] = [
-        ("installation.yaml", vec![namespace(), feature_gates()]),
-        ("manager.yaml", [access(&manager), manager_objects(&manager)].concat()),
-        ("webhook.yaml", [access(&webhook), webhook_objects(&webhook)].concat()),
-        ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
-        ("policies.yaml", policies(&manager, &daemon)),
-    ];
+    let base = base();
     for (file, documents) in &base {
         add(&format!("base/{file}"), documents)?;
     }
@@ -212,6 +223,20 @@ fn access(role: &Role) -> Vec<Value> {
         ]);
     }
     objects
+}
+
+/// Rights that an administrator adds: the manager gets the rules of every ClusterRole with the label. The rules are left
+/// out here, because the API server fills them in and applying this again must not empty them.
+fn added_access(role: &Role) -> Vec<Value> {
+    let name = format!("{}-added", role.account);
+    let version = "rbac.authorization.k8s.io/v1";
+    vec![
+        json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(&name, false),
+            "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { labels::AGGREGATE_TO_MANAGER: "true" } }] } }),
+        json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata(&name, false),
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": role.account, "namespace": NAMESPACE }] }),
+    ]
 }
 
 fn policy_rule(rule: &Rule) -> Value {
@@ -401,6 +426,7 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             unchanged("labels", labels::CRR_POD_UID),
             unchanged("labels", labels::CRR_NODE_NAME),
             unchanged("labels", labels::CRR_ACTIVE),
+            unchanged("labels", labels::CRR_METHOD),
             unchanged("annotations", labels::CRR_UNREADY_ACQUIRED),
         ],
     });
@@ -423,7 +449,62 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             "reason": "Forbidden",
         }],
     });
-    [policy("kruise-crr-own-fields", own_fields), policy("kruise-daemon-own-node", own_node)].concat()
+    // Method PodSpec needs a right that is wider than what it does: the manager may spell an image differently, and write
+    // annotations of its own.
+    let name = |image: &str| format!("{image}.split('@')[0].find('^(.*/)?[^:]*')");
+    let same_image = format!(
+        "c.image.matches('@sha256:[0-9a-f]{{64}}$') && {} == {} && (!o.image.contains('@') || o.image.split('@')[1] == c.image.split('@')[1])",
+        name("c.image"),
+        name("o.image")
+    );
+    let images_of = |list: &str| {
+        let old = format!("oldObject.spec.?{list}.orValue([])");
+        json!({
+            "expression": format!(
+                "object.spec.?{list}.orValue([]).all(c, {old}.exists(o, o.name == c.name && (o.image == c.image || ({same_image}))))"
+            ),
+            "message": format!("spec.{list}: the manager may change nothing but how an image is spelled: the name stays, a digest comes or stays"),
+            "reason": "Forbidden",
+        })
+    };
+    let same = |field: &str, empty: &str| {
+        json!({
+            "expression": format!("object.metadata.?{field}.orValue({empty}) == oldObject.metadata.?{field}.orValue({empty})"),
+            "message": format!("metadata.{field}: the manager does not change those of Pods"),
+            "reason": "Forbidden",
+        })
+    };
+    let annotations = |object: &str| format!("{object}.metadata.?annotations.orValue({{}})");
+    let (new, old) = (annotations("object"), annotations("oldObject"));
+    let others_annotations = json!({
+        "expression": format!(
+            "{new}.all(k, k.startsWith('kruise.rs/') || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, k.startsWith('kruise.rs/') || k in {new})"
+        ),
+        "message": "metadata.annotations: the manager changes only those of Pods that begin with kruise.rs/",
+        "reason": "Forbidden",
+    });
+    let pods = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": { "resourceRules": [
+            { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"] }] },
+        "matchConditions": [
+            { "name": "by-the-manager", "expression": format!("request.userInfo.username == '{}'", user(manager)) },
+        ],
+        "validations": [
+            images_of("containers"),
+            images_of("initContainers"),
+            same("labels", "{}"),
+            same("finalizers", "[]"),
+            same("ownerReferences", "[]"),
+            others_annotations,
+        ],
+    });
+    [
+        policy("kruise-crr-own-fields", own_fields),
+        policy("kruise-daemon-own-node", own_node),
+        policy("kruise-manager-pods", pods),
+    ]
+    .concat()
 }
 
 #[cfg(test)]

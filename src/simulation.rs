@@ -30,6 +30,7 @@ use crate::{
             fail_unfinished, is_terminal,
             manager::{self, Action, Daemon, PodKnowledge, Sighting},
             node::{self, Instance, InstanceState, Kill},
+            pod_spec::{self, Respelling},
             states_of,
         },
     },
@@ -38,6 +39,7 @@ use crate::{
 
 const CONTAINERS: [&str; 2] = ["a", "b"];
 const REQUESTS: [&str; 2] = ["r1", "r2"];
+const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 /// Steps with faults.
 const CHAOS: usize = 160;
 /// Steps without, in which everything has to come to rest.
@@ -215,6 +217,10 @@ struct ManagerProcess {
     doing: Option<(Crr, Vec<Action>)>,
     wall_offset: i64,
     mono_base: u64,
+    /// Memories of the requests that it serves itself.
+    progress: BTreeMap<String, node::Memory>,
+    /// A change of the Pod that is still to be made: the request, the Pod's version and the change.
+    respelling: Option<(Crr, String, Respelling)>,
 }
 
 struct World {
@@ -230,6 +236,10 @@ struct World {
     /// Instances stopped, hooks begun: by request and container.
     stopped: BTreeMap<(String, String), BTreeSet<String>>,
     hooks: BTreeMap<(String, String), u32>,
+    /// The image under which an instance was started.
+    images: BTreeMap<String, String>,
+    /// Changes of an image, by request and container.
+    respelled: BTreeMap<(String, String), u32>,
     trace: Vec<String>,
 }
 
@@ -248,6 +258,8 @@ impl World {
             manager: ManagerProcess::default(),
             stopped: BTreeMap::new(),
             hooks: BTreeMap::new(),
+            images: BTreeMap::new(),
+            respelled: BTreeMap::new(),
             trace: Vec::new(),
         };
         world.new_pod();
@@ -279,7 +291,7 @@ impl World {
         let pod = json!({
             "metadata": {"name": "web", "namespace": "a", "uid": uid},
             "spec": {"nodeName": "n1", "restartPolicy": "Always", "readinessGates": [{"conditionType": "KruisePodReady"}],
-                "containers": CONTAINERS.map(|name| json!({"name": name}))},
+                "containers": CONTAINERS.map(|name| json!({"name": name, "image": format!("r.example/{name}:v1")}))},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}, {"type": "ContainersReady", "status": "True"}]},
         });
         self.api.store_pod(Some(pod));
@@ -291,6 +303,7 @@ impl World {
     fn start(&mut self, name: &str, restart_count: i32) {
         self.created += 1;
         let id = format!("containerd://{}-{name}-{}", self.uid(), self.created);
+        self.images.insert(id.clone(), self.image(name));
         self.instances.push(Instance {
             id,
             container: name.into(),
@@ -304,16 +317,32 @@ impl World {
         });
     }
 
+    /// The image in the Pod's definition.
+    fn image(&self, name: &str) -> String {
+        let containers = self.api.pod.as_ref().and_then(|pod| pod["spec"]["containers"].as_array());
+        let container = containers.into_iter().flatten().find(|c| c["name"] == name);
+        container.and_then(|c| c["image"].as_str()).unwrap_or_default().to_owned()
+    }
+
     fn newest(&self, name: &str) -> Option<usize> {
         let uid = self.uid();
         let mine = self.instances.iter().enumerate().filter(|(_, i)| i.container == name && i.pod_uid == uid);
         mine.max_by_key(|(_, i)| i.created_at).map(|(index, _)| index)
     }
 
-    /// kubelet starts what has ended.
+    /// kubelet ends what was defined differently, and starts what has ended.
     fn sync_pod(&mut self) {
         if self.api.pod.as_ref().is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null()) {
             return;
+        }
+        for name in CONTAINERS {
+            if let Some(index) = self.newest(name)
+                && self.instances[index].state == InstanceState::Running
+                && self.images[&self.instances[index].id] != self.image(name)
+            {
+                self.instances[index].state = InstanceState::Exited;
+                self.log(format!("kubelet ends {}: its image is spelled differently", self.instances[index].id));
+            }
         }
         for name in CONTAINERS {
             if let Some(index) = self.newest(name)
@@ -335,7 +364,8 @@ impl World {
             .map(|i| {
                 let running = i.state == InstanceState::Running;
                 let state = if running { json!({"running": {}}) } else { json!({"terminated": {"exitCode": 1}}) };
-                json!({"name": i.container, "containerID": i.id, "ready": running, "restartCount": i.restart_count, "state": state})
+                json!({"name": i.container, "containerID": i.id, "ready": running, "restartCount": i.restart_count, "state": state,
+                    "imageID": format!("r.example/{}@{DIGEST}", i.container)})
             })
             .collect();
         if pod["status"]["containerStatuses"] != json!(statuses) {
@@ -364,7 +394,7 @@ impl World {
 
     fn replace_pod(&mut self) {
         self.log("the Pod is replaced by one of the same name");
-        self.instances.retain(|_| false);
+        self.instances.clear();
         self.api.store_pod(None);
         self.new_pod();
         self.report();
@@ -377,13 +407,19 @@ impl World {
         }
         let Some(pod) = self.api.pod.clone() else { return };
         let statuses = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let by_manager = self.random.chance(40);
         let context = |container: &str| {
             let status = statuses.iter().find(|s| s["name"] == container).unwrap();
-            json!({"containerID": status["containerID"], "restartCount": status["restartCount"]})
+            let image = if by_manager { self.image(container) } else { String::new() };
+            json!({"containerID": status["containerID"], "restartCount": status["restartCount"], "image": image})
         };
-        let hook = json!({"exec": {"command": ["drain"]}});
+        let hook = if by_manager { Value::Null } else { json!({"exec": {"command": ["drain"]}}) };
         let containers: Vec<Value> =
             CONTAINERS.iter().map(|c| json!({"name": c, "statusContext": context(c), "preStop": hook})).collect();
+        let (label, value) = match by_manager {
+            true => (labels::CRR_METHOD, labels::CRR_METHOD_POD_SPEC),
+            false => (labels::CRR_ACTIVE, "true"),
+        };
         let unready = self.random.chance(40).then_some(3);
         let deadline = self.random.chance(30).then_some(60);
         let policy = if self.random.chance(50) { "Fail" } else { "Ignore" };
@@ -391,7 +427,7 @@ impl World {
         let request: Crr = serde_json::from_value(json!({
             "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
             "metadata": {"name": name, "namespace": "a", "uid": format!("{name}-{}", self.api.version), "creationTimestamp": created,
-                "labels": {"crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"], "crr.apps.kruise.io/active": "true",
+                "labels": {"crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"], label: value,
                     "crr.apps.kruise.io/node-name": "n1"}},
             "spec": {"podName": "web", "containers": containers, "activeDeadlineSeconds": deadline,
                 "strategy": {"failurePolicy": policy, "orderedRecreate": self.random.chance(50),
@@ -399,7 +435,7 @@ impl World {
                     "unreadyGracePeriodSeconds": unready, "minStartedSeconds": self.random.below(2) * 3}},
         }))
         .unwrap();
-        self.log(format!("user creates {name}: {}", serde_json::to_string(&request.spec.strategy).unwrap()));
+        self.log(format!("user creates {name} ({label}): {}", serde_json::to_string(&request.spec.strategy).unwrap()));
         self.api.store(request);
     }
 
@@ -461,16 +497,22 @@ impl World {
             self.stop_step(stopping);
             return;
         }
-        let active = |r: &&Crr| r.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE));
+        let active = |r: &&Crr| {
+            let labelled = r.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE));
+            !r.is_completed() && (labelled || r.is_served_by_manager())
+        };
         let requests: Vec<Crr> = self.daemon.view.requests.values().filter(active).cloned().collect();
         let pods: BTreeSet<String> = requests.iter().map(|r| r.pod_uid().to_owned()).collect();
         // One Pod at a time; which one comes first does not matter.
         let Some(uid) = pods.iter().nth(self.random.below(pods.len().max(1))) else { return };
         let pick = node::pick(requests.iter().filter(|r| r.pod_uid() == uid));
         let Some(current) = pick.current else { return };
-        if let Some(waiting) = pick.tell_to_wait.first() {
+        if let Some(waiting) = pick.tell_to_wait.iter().find(|r| !r.is_served_by_manager()) {
             let status = node::waiting_status(current);
             self.daemon_write(waiting, "waits", status);
+            return;
+        }
+        if current.is_served_by_manager() {
             return;
         }
         let pod = self.daemon.view.pod().filter(|pod| pod.uid() == current.pod_uid());
@@ -542,7 +584,7 @@ impl World {
         let container = stopping.kill.container.clone();
         let memory = self.daemon.memories.entry(by.0.clone()).or_default();
         if self.faults && self.random.chance(8) {
-            memory.stop_not_delivered(&container);
+            memory.stop_not_delivered(&container, "away".into());
             self.log("daemon: the runtime cannot be reached");
             return;
         }
@@ -601,6 +643,10 @@ impl World {
             }
             return;
         }
+        if let Some((request, version, respelling)) = self.manager.respelling.take() {
+            self.respell(&request, &version, &respelling);
+            return;
+        }
         let names: Vec<String> = self.manager.view.requests.keys().cloned().collect();
         if names.is_empty() {
             return;
@@ -617,11 +663,112 @@ impl World {
         let live = || self.api.pod.clone().map(|pod| serde_json::from_value::<PodView>(pod).unwrap());
         let pod = cached.or_else(live);
         let knowledge = pod.as_ref().map_or(PodKnowledge::Gone, PodKnowledge::Present);
-        let observed = manager::Observed { request: &request, pod: knowledge, daemon: Daemon::Unknown, memory };
+        let daemon = if self.daemon.view.synced { Daemon::Ready } else { Daemon::Missing(Duration::MAX) };
+        if daemon == Daemon::Ready {
+            self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap()).unwrap().told_no_daemon = false;
+        }
+        let observed = manager::Observed { request: &request, pod: knowledge, daemon, memory };
         let plan = manager::plan(&observed, now);
         if !plan.actions.is_empty() {
             self.manager.doing = Some((request, plan.actions));
+        } else if let Some(pod) = pod
+            && request.is_served_by_manager()
+            && !request.is_completed()
+            && !request.is_deleting()
+            && !pod.is_deleting()
+        {
+            self.serve(&request, pod);
         }
+    }
+
+    /// As `controllers::container_recreate_request::pod_spec` runs the steps.
+    fn serve(&mut self, request: &Crr, mut pod: PodView) {
+        let all: Vec<Crr> = self.manager.view.requests.values().filter(|r| r.pod_uid() == pod.uid()).cloned().collect();
+        let pick = node::pick(&all);
+        if let Some(first) = pick.current.filter(|first| first.metadata.uid != request.metadata.uid) {
+            if *request.phase() == Phase::Empty {
+                self.manager_write(request, "waits", node::waiting_status(first));
+            }
+            return;
+        }
+        if *request.phase() != Phase::Recreating && !pod_spec::agrees(request, &pod) {
+            let live = self.api.pod.clone().map(|pod| serde_json::from_value::<PodView>(pod).unwrap());
+            match live.filter(|live| live.uid() == pod.uid()) {
+                Some(live) => pod = live,
+                None => return,
+            }
+        }
+        let now = self.now(self.manager.wall_offset, self.manager.mono_base);
+        let memory = self.manager.progress.entry(request.metadata.uid.clone().unwrap()).or_default();
+        let plan = pod_spec::plan(request, &pod, memory, now);
+        if plan.trial.is_some() && self.faults && self.random.chance(5) {
+            self.log("manager: the trial is denied");
+            // What was to be done is recorded at the same time.
+            let recorded = plan.status.and_then(|status| self.manager_write(request, "records", status));
+            if let Some(recorded) = recorded
+                && let Some(status) = pod_spec::denied(&recorded, &pod, "no", now)
+            {
+                self.manager_write(&recorded, "refuses", status);
+            }
+            return;
+        }
+        let mut recorded = request.clone();
+        if let Some(status) = plan.status {
+            match self.manager_write(request, "records", status) {
+                Some(written) => recorded = written,
+                None => return,
+            }
+        }
+        if let Some(respelling) = plan.respelling {
+            self.manager.respelling = Some((recorded, pod.metadata.resource_version.clone().unwrap(), respelling));
+        }
+    }
+
+    fn manager_write(&mut self, seen: &Crr, what: &str, status: Status) -> Option<Crr> {
+        let name = seen.metadata.name.clone().unwrap();
+        let states: Vec<String> =
+            status.container_recreate_states.iter().map(|s| format!("{}={}", s.name, s.phase.as_str())).collect();
+        let text = format!("{what} {name} {} {}", status.phase.as_str(), states.join(" "));
+        match self.write("manager", &text, seen, |r| r.status = Some(status)) {
+            Ok(written) => {
+                self.manager.view.upsert(&written);
+                Some(written)
+            }
+            Err(Refused::Conflict) => {
+                if let Some(fresh) = self.api.requests.get(&name).cloned() {
+                    self.manager.view.upsert(&fresh);
+                }
+                None
+            }
+            Err(Refused::Gone | Refused::Unknown) => None,
+        }
+    }
+
+    /// The change of the Pod, bound to the version that it was decided on.
+    fn respell(&mut self, request: &Crr, version: &str, respelling: &Respelling) {
+        let refused = self.faults && self.random.chance(6);
+        let current = self.api.pod.clone().filter(|pod| pod["metadata"]["resourceVersion"] == version);
+        let Some(mut pod) = current.filter(|_| !refused) else {
+            self.log("manager: the Pod is not changed: throttled, or another version");
+            self.manager.view.pod = self.api.pod.clone();
+            return;
+        };
+        for (name, image) in &respelling.images {
+            let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+            let container = containers.iter_mut().find(|c| c["name"] == **name).unwrap();
+            assert_ne!(container["image"], **image, "a change changes something");
+            container["image"] = image.as_str().into();
+            let times = self.respelled.entry((request.metadata.uid.clone().unwrap(), name.clone())).or_default();
+            *times += 1;
+            assert!(*times <= 1, "no image is spelled differently twice by one request");
+            self.log(format!("manager: {name} is now {image}"));
+        }
+        pod["metadata"]["annotations"] = json!({labels::IMAGE_SPELLINGS: respelling.annotation});
+        self.api.store_pod(Some(pod));
+        if self.faults && self.random.chance(4) {
+            return; // the answer is lost
+        }
+        self.manager.view.pod = self.api.pod.clone();
     }
 
     fn manager_action(&mut self, request: &Crr, action: &Action) -> Option<Crr> {
@@ -668,7 +815,12 @@ impl World {
                 r.metadata.finalizers = None;
                 r.metadata.labels.get_or_insert_default().remove(labels::CRR_ACTIVE);
             }),
-            Action::Delete | Action::TellNoDaemon(_) => return Some(request.clone()),
+            Action::TellNoDaemon(message) => {
+                let memory = self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap());
+                memory.unwrap().told_no_daemon = true;
+                self.write("manager", &what, request, |r| r.status.get_or_insert_default().message.clone_from(message))
+            }
+            Action::Delete => return Some(request.clone()),
         };
         match result {
             Ok(written) => {
@@ -764,7 +916,7 @@ impl World {
     fn rests(&self) -> bool {
         let heard = |view: &View| view.at == self.api.history.len() && view.late.is_empty();
         let heard = heard(&self.daemon.view) && heard(&self.manager.view);
-        let quiet = self.daemon.stopping.is_none() && self.manager.doing.is_none();
+        let quiet = self.daemon.stopping.is_none() && self.manager.doing.is_none() && self.manager.respelling.is_none();
         let done = |r: &Crr| {
             r.is_completed()
                 && !manager::has_finalizer(r)
@@ -789,6 +941,8 @@ impl World {
             self.api.requests.iter().filter(|(_, r)| !r.is_completed()).map(|(n, _)| n.as_str()).collect();
         assert!(open.is_empty(), "every request ends: {open:?} have not");
         assert!(self.rests(), "finalizers and active labels go");
+        let waits = |r: &Crr| r.status.as_ref().is_some_and(|s| s.message.starts_with("waiting"));
+        assert!(!self.api.requests.values().any(waits), "what is over is no longer told");
         let pod = self.api.pod.as_ref().unwrap();
         let conditions = pod["status"]["conditions"].as_array().unwrap();
         if let Some(ready) = conditions.iter().find(|c| c["type"] == labels::CONDITION_KRUISE_POD_READY) {
@@ -819,10 +973,11 @@ fn merge_conditions(pod: &mut Value, patch: &Value) {
     }
 }
 
-fn run(seed: u64) -> Result<(), String> {
+/// How many containers were stopped, and how many images spelled differently.
+fn run(seed: u64) -> Result<(usize, usize), String> {
     let mut world = World::new(seed);
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
-    result.map_err(|panic| {
+    result.map(|()| (world.stopped.len(), world.respelled.len())).map_err(|panic| {
         let reason = panic.downcast_ref::<String>().cloned();
         let reason = reason.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
         format!(
@@ -836,12 +991,13 @@ fn run(seed: u64) -> Result<(), String> {
 fn simulation_under_faults() {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     if let Some(seed) = number("KRUISE_SIM_SEED") {
-        run(seed).unwrap_or_else(|failure| panic!("{failure}"));
+        run(seed).map(drop).unwrap_or_else(|failure| panic!("{failure}"));
         return;
     }
     let seeds = number("KRUISE_SIM_SEEDS").unwrap_or(300);
     let next = AtomicU64::new(0);
     let failure = Mutex::new(None);
+    let (stopped, respelled) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
             scope.spawn(|| {
@@ -850,8 +1006,12 @@ fn simulation_under_faults() {
                     if seed >= seeds {
                         break;
                     }
-                    if let Err(found) = run(seed) {
-                        *failure.lock().unwrap() = Some(found);
+                    match run(seed) {
+                        Ok((stops, spellings)) => {
+                            stopped.fetch_add(stops as u64, Ordering::Relaxed);
+                            respelled.fetch_add(spellings as u64, Ordering::Relaxed);
+                        }
+                        Err(found) => *failure.lock().unwrap() = Some(found),
                     }
                 }
             });
@@ -860,4 +1020,6 @@ fn simulation_under_faults() {
     if let Some(failure) = failure.into_inner().unwrap() {
         panic!("{failure}");
     }
+    let done = [stopped, respelled].map(AtomicU64::into_inner);
+    assert!(done.iter().all(|count| *count >= seeds / 3), "both methods have to have done something: {done:?}");
 }

@@ -19,7 +19,9 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
-use crate::paths::{Paths, SYSTEM};
+use crate::paths::{NODE, Paths, SYSTEM};
+use crate::process::Process;
+use crate::{at_once, bench_methods, bench_workload};
 
 const CRR: &str = "ContainerRecreateRequest";
 const CONTAINERS_PER_POD: usize = 10;
@@ -32,6 +34,12 @@ pub struct Options {
     pub endurance: usize,
     /// Seconds over which idle roles are watched.
     pub idle: u64,
+    /// Requests made at the same moment; 0 leaves this out.
+    pub at_once: usize,
+    /// Pods of the workload that is restarted as a whole; 0 leaves this out.
+    pub workload: usize,
+    /// Requests of method PodSpec whose times are measured beside bare stops; 0 leaves this out.
+    pub methods: usize,
 }
 
 pub fn run(paths: &Paths, options: Options) -> Result<()> {
@@ -50,9 +58,22 @@ async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
     if let Ok(executable) = executable {
         table.row("executable, stripped", "20 MB", format!("{:.1} MB", executable.len() as f64 / 1e6));
     }
-    idle(t, options.idle, &mut table).await?;
-    latency(t, paths, options.requests, &mut table).await?;
-    memory_with_many_pods(t, &mut table).await?;
+    if options.idle > 0 {
+        idle(t, options.idle, &mut table).await?;
+    }
+    if options.requests > 0 {
+        latency(t, paths, options.requests, &mut table).await?;
+        memory_with_many_pods(t, &mut table).await?;
+    }
+    if options.methods > 0 {
+        bench_methods::measure(t, options.methods, &mut table).await?;
+    }
+    if options.at_once > 0 {
+        at_once::measure(t, paths, options.at_once, &mut table).await?;
+    }
+    if options.workload > 0 {
+        bench_workload::measure(t, options.workload, &mut table).await?;
+    }
     if options.endurance > 0 {
         let open = endurance(t, options.endurance).await?;
         table.row(&format!("requests that never end, of {}", options.endurance), "0", open.to_string());
@@ -79,37 +100,56 @@ async fn idle(t: &Test, seconds: u64, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-struct Usage {
+#[derive(Clone, Copy)]
+pub(crate) struct Usage {
     /// Resident, in MB.
-    memory: f64,
+    pub(crate) memory: f64,
+    /// The most that ever was.
+    pub(crate) peak: f64,
     /// Seconds since its start.
-    cpu: f64,
+    pub(crate) cpu: f64,
 }
 
-/// The Pods of the installation by name, without the hash of their set; of several replicas the largest.
-async fn roles(t: &Test) -> Result<BTreeMap<String, Usage>> {
-    let mut found: BTreeMap<String, Usage> = BTreeMap::new();
-    for pod in t.list_in(SYSTEM, "Pod", "").await? {
+impl Usage {
+    pub(crate) fn of(process: Process) -> Result<Self> {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.pid))?;
+        let megabytes = |name: &str| {
+            let value = status.lines().find_map(|l| l.strip_prefix(name)).with_context(|| name.to_owned())?;
+            anyhow::Ok(value.trim().trim_end_matches(" kB").parse::<f64>()? / 1000.0)
+        };
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
+        // utime and stime, in hundredths of a second on every Linux that matters
+        let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or_default();
+        Ok(Self { memory: megabytes("VmRSS:")?, peak: megabytes("VmHWM:")?, cpu: (ticks(11) + ticks(12)) / 100.0 })
+    }
+}
+
+/// The processes of the installation on the real node, by the name of their Pod without the hash of its set.
+pub(crate) async fn processes(t: &Test) -> Result<Vec<(String, Process)>> {
+    let mut found = Vec::new();
+    for pod in t.list_in(SYSTEM, "Pod", "").await?.iter().filter(|p| p.text("/spec/nodeName") == NODE) {
         let name = pod.text("/metadata/generateName").trim_end_matches('-');
         let name = match pod.text("/metadata/labels/pod-template-hash") {
             "" => name,
             hash => name.trim_end_matches(hash).trim_end_matches('-'),
         };
-        for container in Container::all(&pod).into_values() {
-            let process = t.node().process(&container.id).await?;
-            let status = fs::read_to_string(format!("/proc/{}/status", process.pid))?;
-            let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("VmRSS")?;
-            let memory = rss.trim().trim_end_matches(" kB").parse::<f64>()? / 1000.0;
-            let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid))?;
-            let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
-            // utime and stime, in hundredths of a second on every Linux that matters
-            let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or_default();
-            let usage = Usage { memory, cpu: (ticks(11) + ticks(12)) / 100.0 };
-            match found.get(name) {
-                Some(other) if other.memory > usage.memory => {}
-                _ => {
-                    found.insert(name.to_owned(), usage);
-                }
+        for container in Container::all(pod).into_values() {
+            found.push((name.to_owned(), t.node().process(&container.id).await?));
+        }
+    }
+    Ok(found)
+}
+
+/// What each role uses; of several replicas the largest.
+async fn roles(t: &Test) -> Result<BTreeMap<String, Usage>> {
+    let mut found: BTreeMap<String, Usage> = BTreeMap::new();
+    for (name, process) in processes(t).await? {
+        let usage = Usage::of(process)?;
+        match found.get(&name) {
+            Some(other) if other.memory > usage.memory => {}
+            _ => {
+                found.insert(name, usage);
             }
         }
     }
@@ -125,7 +165,11 @@ struct Seen {
 }
 
 /// Watches one kind in the test's namespace.
-fn follow(t: &Test, kind: &str, mut note: impl FnMut(&Value) + Send + 'static) -> tokio::task::JoinHandle<()> {
+pub(crate) fn follow(
+    t: &Test,
+    kind: &str,
+    mut note: impl FnMut(&Value) + Send + 'static,
+) -> tokio::task::JoinHandle<()> {
     let stream = watcher::watcher(t.api(kind), watcher::Config::default());
     tokio::spawn(async move {
         pin_mut!(stream);
@@ -341,20 +385,20 @@ async fn endurance(t: &Test, requests: usize) -> Result<usize> {
 }
 
 /// Enough randomness to begin at no particular moment.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(u64::try_from(Timestamp::now().as_nanosecond() & 0xffff_ffff).unwrap_or(1) | 1)
     }
-    fn milliseconds(&mut self, from: u64, to: u64) -> Duration {
+    pub(crate) fn milliseconds(&mut self, from: u64, to: u64) -> Duration {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         Duration::from_millis(from + (self.0 >> 33) % (to - from))
     }
 }
 
 /// Median with its 95 % interval by ranks, and the tail.
-fn summary(seconds: &[f64]) -> String {
+pub(crate) fn summary(seconds: &[f64]) -> String {
     let mut sorted = seconds.to_vec();
     sorted.sort_by(f64::total_cmp);
     if sorted.is_empty() {
@@ -369,16 +413,16 @@ fn summary(seconds: &[f64]) -> String {
 }
 
 #[derive(Default)]
-struct Table {
+pub(crate) struct Table {
     rows: Vec<[String; 3]>,
 }
 
 impl Table {
-    fn row(&mut self, figure: &str, goal: &str, value: String) {
+    pub(crate) fn row(&mut self, figure: &str, goal: &str, value: String) {
         println!("{figure}: {value}");
         self.rows.push([figure.to_owned(), goal.to_owned(), value]);
     }
-    fn print(&self) {
+    pub(crate) fn print(&self) {
         let heads = ["figure".to_owned(), "must reach".to_owned(), "measured".to_owned()];
         let width = |i: usize| self.rows.iter().chain([&heads]).map(|r| r[i].chars().count()).max().unwrap_or_default();
         println!();

@@ -16,6 +16,9 @@ use crate::process::{self, Process, until};
 pub const PROGRAMS: &[&str] =
     &["kube-proxy", "kubelet", "scheduler", "controller-manager", "apiserver", "containerd", "registry", "etcd"];
 
+/// How the names of the programs of the load bench begin.
+pub const LOAD: &str = "load-";
+
 /// What kubelet and kube-proxy change in the kernel; put back by `down`.
 const KERNEL_SETTINGS: &[&str] = &[
     "net/ipv4/ip_forward",
@@ -78,7 +81,7 @@ pub fn up(paths: &Paths, keep: bool) -> Result<()> {
     })?;
     crate::images::provide(paths)?;
     wait_apiserver(paths, apiserver)?;
-    start_controller_manager(paths)?;
+    start_controller_manager(paths, &[])?;
     start_scheduler(paths)?;
     let kubelet = start_kubelet(paths)?;
     let proxy = ["--config=proxy.yaml"];
@@ -122,7 +125,7 @@ fn start_apiserver(paths: &Paths, node_ip: &str) -> Result<Process> {
         .arg("--service-account-signing-key-file=pki/service-accounts.key")
         .arg(format!("--service-cluster-ip-range={SERVICE_CIDR}"))
         .args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"])
-        .arg("--allow-privileged=true")
+        .args(["--allow-privileged=true", "--feature-gates=ContainerRestartRules=true"])
         // webhooks are reached by their endpoints, with or without kube-proxy
         .arg("--enable-aggregator-routing=true")
         .args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=log/audit.log"])
@@ -140,13 +143,22 @@ fn wait_apiserver(paths: &Paths, apiserver: Process) -> Result<()> {
     ready.map(drop)
 }
 
-fn start_controller_manager(paths: &Paths) -> Result<Process> {
+fn start_controller_manager(paths: &Paths, more: &[&str]) -> Result<Process> {
     let mut command = cmd(paths.bin("kube-controller-manager"), users("controller-manager"));
     command
         .arg("--service-account-private-key-file=pki/service-accounts.key")
         .args(["--root-ca-file=pki/ca.crt", "--use-service-account-credentials"])
-        .args(["--bind-address=127.0.0.1", "--leader-elect=false"]);
+        .args(["--bind-address=127.0.0.1", "--leader-elect=false"])
+        .args(more);
     process::start(paths, "controller-manager", &mut command)
+}
+
+/// Starts the controller manager anew without the controller that asks nodes for heartbeats, and with the speed that
+/// thousands of Pods need.
+pub fn controller_manager_without_heartbeats(paths: &Paths) -> Result<()> {
+    process::stop(paths, "controller-manager", Duration::from_secs(10));
+    let more = ["--controllers=*,-node-lifecycle-controller", "--kube-api-qps=200", "--kube-api-burst=400"];
+    start_controller_manager(paths, &more).map(drop)
 }
 
 fn start_scheduler(paths: &Paths) -> Result<Process> {
@@ -196,7 +208,7 @@ pub fn restart(paths: &Paths, name: &str, signal: &str) -> Result<()> {
             let apiserver = start_apiserver(paths, &node_ip()?)?;
             wait_apiserver(paths, apiserver)
         }
-        "controller-manager" => start_controller_manager(paths).map(drop),
+        "controller-manager" => start_controller_manager(paths, &[]).map(drop),
         _ => bail!("nothing knows how to restart {name}"),
     }
 }
@@ -240,6 +252,9 @@ pub fn down(paths: &Paths) -> Result<()> {
     let state = &paths.state;
     let had_proxy = state.join("pid/kube-proxy").exists() || state.join("proxy.yaml").exists();
     let patience = Duration::from_secs(10);
+    for name in process::recorded_names(paths).iter().filter(|name| name.starts_with(LOAD)) {
+        process::stop(paths, name, patience);
+    }
     for name in ["kube-proxy", "kubelet", "scheduler", "controller-manager", "apiserver"] {
         process::stop(paths, name, patience);
     }

@@ -11,6 +11,8 @@ use crate::paths::{Paths, containerd_socket};
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub ok: bool,
+    /// The exit code; none when a signal ended it.
+    pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
@@ -31,6 +33,7 @@ impl CommandExt for Command {
         let out = self.stdin(Stdio::null()).output().with_context(|| format!("start {self:?}"))?;
         Ok(Answer {
             ok: out.status.success(),
+            code: out.status.code(),
             stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
         })

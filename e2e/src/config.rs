@@ -15,7 +15,7 @@ const API_SERVICE_IP: &str = "10.96.0.1";
 /// Writes everything under the state directory.
 pub fn write(paths: &Paths, node_ip: &str) -> Result<()> {
     certificates(&paths.state.join("pki"), node_ip)?;
-    for user in ["admin", "controller-manager", "scheduler", "kubelet"] {
+    for user in ["admin", "load", "controller-manager", "scheduler", "kubelet"] {
         put(paths, &format!("{user}.kubeconfig"), &kubeconfig(paths, user))?;
     }
     put(paths, "containerd.toml", &containerd(paths))?;
@@ -55,6 +55,7 @@ fn certificates(pki: &Path, node_ip: &str) -> Result<()> {
         &format!("DNS:localhost,DNS:kubernetes.default.svc,{local},IP:{API_SERVICE_IP},IP:{node_ip}"),
     )?;
     certificate("admin", "/O=system:masters/CN=admin", "DNS:admin")?;
+    certificate("load", "/O=system:masters/CN=load", "DNS:load")?;
     certificate("controller-manager", "/CN=system:kube-controller-manager", "DNS:controller-manager")?;
     certificate("scheduler", "/CN=system:kube-scheduler", "DNS:scheduler")?;
     certificate(
@@ -135,7 +136,7 @@ kind: Policy
 omitStages: [RequestReceived]
 rules:
 - level: None
-  users: [system:apiserver, system:kube-scheduler, system:kube-controller-manager]
+  users: [load, system:apiserver, system:kube-scheduler, system:kube-controller-manager]
 - level: None
   userGroups: [system:serviceaccounts:kube-system]
 - level: None
@@ -169,6 +170,8 @@ podLogsDir: {state}/log/pods
 imageGCHighThresholdPercent: 100
 evictionHard: {{nodefs.available: "0%", imagefs.available: "0%", memory.available: "1Mi"}}
 enforceNodeAllocatable: []
+# alpha in this release
+featureGates: {{ContainerRestartRules: true}}
 maxPods: 250
 tlsCertFile: {state}/pki/kubelet.crt
 tlsPrivateKeyFile: {state}/pki/kubelet.key

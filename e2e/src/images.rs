@@ -15,19 +15,33 @@ pub const PAUSE: &str = "localhost/pause:e2e";
 /// A shell and the usual programs. As PID 1 a shell needs `trap 'exit 0' TERM`, or a stop takes the whole grace period.
 pub const BUSYBOX: &str = "docker.io/library/busybox:e2e";
 
-/// Builds both images, imports them into containerd and pushes them to the loopback registry.
+/// The same two as images that are pulled, by a name that is not Docker's: only a pulled image has a digest.
+/// `pause` or `busybox`.
+pub fn remote(name: &str) -> String {
+    format!("registry.example/team/{name}:e2e")
+}
+
+/// Builds both images, imports them into containerd and pushes them to the loopback registry, and the remote ones to the registry only.
 pub fn provide(paths: &Paths) -> Result<()> {
     let dir = paths.cluster.join("images");
     fs::create_dir_all(&dir)?;
-    for (name, reference) in [("pause", PAUSE), ("busybox", BUSYBOX)] {
+    let (remote_pause, remote_busybox) = (remote("pause"), remote("busybox"));
+    for (name, reference, is_local) in [
+        ("pause", PAUSE, true),
+        ("busybox", BUSYBOX, true),
+        ("remote-pause", &remote_pause, false),
+        ("remote-busybox", &remote_busybox, false),
+    ] {
         let archive = dir.join(format!("{name}.tar"));
         if !archive.exists() {
-            match name {
-                "pause" => pause(paths, &dir, &archive)?,
-                _ => busybox(&dir, &archive)?,
+            match name.ends_with("pause") {
+                true => pause(paths, &dir, reference, &archive)?,
+                false => busybox(&dir, reference, &archive)?,
             }
         }
-        ctr(["images", "import"]).arg(&archive).text()?;
+        if is_local {
+            ctr(["images", "import"]).arg(&archive).text()?;
+        }
         let path = reference.split_once('/').map_or(reference, |(_, path)| path);
         cmd("skopeo", ["copy", "--quiet", "--dest-tls-verify=false"])
             .arg(format!("docker-archive:{}", archive.display()))
@@ -37,16 +51,16 @@ pub fn provide(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-fn pause(paths: &Paths, dir: &Path, archive: &Path) -> Result<()> {
+fn pause(paths: &Paths, dir: &Path, reference: &str, archive: &Path) -> Result<()> {
     let root = empty_root(dir, "pause")?;
     cmd("gcc", ["-O2", "-static", "-s", "-o"])
         .arg(root.join("pause"))
         .arg(paths.repo.join("e2e/images/pause.c"))
         .text()?;
-    write(&root, PAUSE, &["/pause"], archive)
+    write(&root, reference, &["/pause"], archive)
 }
 
-fn busybox(dir: &Path, archive: &Path) -> Result<()> {
+fn busybox(dir: &Path, reference: &str, archive: &Path) -> Result<()> {
     let root = empty_root(dir, "busybox")?;
     let program = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|p| Path::new(p).exists());
     let program = program.context("busybox-static is not installed")?;
@@ -54,7 +68,7 @@ fn busybox(dir: &Path, archive: &Path) -> Result<()> {
     for applet in cmd(program, ["--list"]).text()?.lines().filter(|a| *a != "busybox") {
         symlink("busybox", root.join("bin").join(applet))?;
     }
-    write(&root, BUSYBOX, &["/bin/sh"], archive)
+    write(&root, reference, &["/bin/sh"], archive)
 }
 
 fn empty_root(dir: &Path, name: &str) -> Result<std::path::PathBuf> {

@@ -3,7 +3,8 @@
 //!
 //! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`] makes
 //! the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`] puts
-//! kruise-rs on it, [`demo`] shows a restart, [`bench`] measures, [`suite`] is `make test`, and [`kit`] is for the tests.
+//! kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`] and [`load`]
+//! measure, [`suite`] is `make test`, and [`kit`] is for the tests.
 //!
 //! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
 
@@ -12,7 +13,10 @@
     reason = "tests look at the clock; only the product's rules take `now` as an argument"
 )]
 
+mod at_once;
 pub mod bench;
+mod bench_methods;
+pub mod bench_workload;
 pub mod cluster;
 pub mod cmd;
 pub mod config;
@@ -20,9 +24,11 @@ pub mod demo;
 pub mod deploy;
 pub mod images;
 pub mod kit;
+pub mod load;
 pub mod paths;
 pub mod process;
 pub mod product;
+pub mod record;
 pub mod reproducible;
 pub mod sbom;
 pub mod suite;

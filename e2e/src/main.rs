@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::paths::Paths;
-use e2e::{bench, cluster, demo, deploy, product, reproducible, suite, tools};
+use e2e::{bench, cluster, demo, deploy, load, product, record, reproducible, suite, tools};
 
 #[derive(Parser)]
 #[command(about = "A real Kubernetes node on this machine with kruise-rs on it", version)]
@@ -49,17 +49,51 @@ enum What {
     },
     /// Restart a container and show what happens
     Demo,
+    /// Record docs/images/restart.svg: a restart with `kubectl kruise` in a terminal
+    Record,
     /// Measure kruise-rs and print the table of figures
     Bench {
-        /// Requests whose times are measured, and bare stops beside them
+        /// Requests whose times are measured, and bare stops beside them; 0 leaves this out
         #[arg(long, default_value_t = 100)]
         requests: usize,
         /// Requests made as fast as they go, to count those that never end
         #[arg(long, default_value_t = 1000)]
         endurance: usize,
-        /// Seconds over which the idle roles are watched
+        /// Seconds over which the idle roles are watched; 0 leaves this out
         #[arg(long, default_value_t = 60)]
         idle: u64,
+        /// Requests made at the same moment, and bare stops beside them; at most 100, a node has room for 250 Pods
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(0..=100))]
+        at_once: u16,
+        /// Pods of the workload that is restarted as a whole; 0 leaves this out
+        #[arg(long, default_value_t = 100)]
+        workload: usize,
+        /// Requests of method PodSpec whose times are measured, and bare stops beside them; 0 leaves this out
+        #[arg(long, default_value_t = 100)]
+        methods: usize,
+    },
+    /// Build the program that plays nodes and stops containers for the benches
+    LoadNodes,
+    /// Measure kruise-rs with many nodes, which are played, and print the table of figures
+    Load {
+        /// Nodes
+        #[arg(long, default_value_t = 1000)]
+        nodes: usize,
+        /// Pods on each, besides the daemon's
+        #[arg(long, default_value_t = 10)]
+        pods_per_node: usize,
+        /// Requests, all of which are kept; some hundred more are made while they are stored
+        #[arg(long, default_value_t = 10_000)]
+        requests: usize,
+        /// Seconds over which they are spread
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+        /// Milliseconds from the end of a container to its next start; not counted
+        #[arg(long, default_value_t = 1000)]
+        restart_delay: u64,
+        /// Processes that play the nodes
+        #[arg(long, default_value_t = 2)]
+        processes: usize,
     },
     /// Run all tests, or the end-to-end tests alone
     Test {
@@ -104,7 +138,15 @@ fn run(what: What) -> Result<()> {
         What::Deploy => deploy::deploy(&paths),
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
-        What::Bench { requests, endurance, idle } => bench::run(&paths, bench::Options { requests, endurance, idle }),
+        What::Record => record::run(&paths),
+        What::Bench { requests, endurance, idle, at_once, workload, methods } => {
+            bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into(), workload, methods })
+        }
+        What::LoadNodes => load::build(&paths),
+        What::Load { nodes, pods_per_node, requests, seconds, restart_delay, processes } => {
+            let restart_delay = std::time::Duration::from_millis(restart_delay);
+            load::run(&paths, load::Options { nodes, pods_per_node, requests, seconds, restart_delay, processes })
+        }
         What::Test { only_e2e, keep, rounds, before, filter } => {
             suite::run(&paths, &suite::Options { only_e2e, keep, rounds, filter, before })
         }

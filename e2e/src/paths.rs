@@ -59,6 +59,10 @@ impl Paths {
     pub fn static_pods(&self) -> PathBuf {
         self.state.join("static-pods")
     }
+    /// The executable that is in the image. Static, so it runs here too.
+    pub fn product_executable(&self) -> PathBuf {
+        self.repo.join("target/image/context/kruise-rs")
+    }
     /// The docker-archive of kruise-rs that `image` writes and `deploy` imports.
     pub fn product_image(&self) -> PathBuf {
         self.repo.join("target/image/kruise-rs.tar")

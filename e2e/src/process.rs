@@ -128,6 +128,12 @@ fn pid_file(paths: &Paths, name: &str) -> std::path::PathBuf {
     paths.state.join("pid").join(name)
 }
 
+/// The names of all programs that were started and not stopped.
+pub fn recorded_names(paths: &Paths) -> Vec<String> {
+    let entries = fs::read_dir(paths.state.join("pid")).into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().into_string().ok()).collect()
+}
+
 /// The recorded program, if it still runs.
 pub fn running(paths: &Paths, name: &str) -> Option<Process> {
     recorded(&pid_file(paths, name)).filter(|p| p.alive())

@@ -6,6 +6,13 @@ pub const CRR_POD_UID: &str = "crr.apps.kruise.io/pod-uid";
 pub const CRR_NODE_NAME: &str = "crr.apps.kruise.io/node-name";
 /// Label on a request that has not ended: `true`. Set at admission, removed by the manager.
 pub const CRR_ACTIVE: &str = "crr.apps.kruise.io/active";
+/// Label on a request that the manager serves, with the value [`CRR_METHOD_POD_SPEC`]. Set at admission, immutable.
+/// Such a request never has the label [`CRR_ACTIVE`], so that a daemon that does not know it leaves it alone.
+pub const CRR_METHOD: &str = "crr.kruise.rs/method";
+/// Value of [`CRR_METHOD`]: the manager spells the container's image differently.
+pub const CRR_METHOD_POD_SPEC: &str = "PodSpec";
+/// Annotation on a Pod: which spellings of its containers' images were used for restarts, and when.
+pub const IMAGE_SPELLINGS: &str = "kruise.rs/image-spellings";
 /// Annotation on a request: when the Pod was made NotReady for it (RFC 3339, UTC). Immutable once set.
 pub const CRR_UNREADY_ACQUIRED: &str = "crr.apps.kruise.io/unready-acquired";
 /// Finalizer on a request that may hold a NotReady key on its Pod.
@@ -23,8 +30,27 @@ pub const CONDITION_PRE_RECREATE_GRACE: &str = "PreRecreateGrace";
 pub const CONDITION_KRUISE_POD_READY: &str = "KruisePodReady";
 /// Readiness gate and Pod condition of in-place updates.
 pub const CONDITION_INPLACE_UPDATE_READY: &str = "InPlaceUpdateReady";
+/// Pod condition that is True while kubelet restarts all containers of the Pod because a restart rule says so.
+pub const CONDITION_ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 /// Pod condition that the sidecar terminator sets on Pods it has ended.
 pub const CONDITION_SIDECAR_TERMINATED: &str = "SidecarTerminated";
+
+/// Label on a request that a WorkloadRestart made: the WorkloadRestart's UID.
+pub const WORKLOAD_RESTART: &str = "kruise.rs/workload-restart";
+/// Label on a request that a WorkloadRestart made: the round, decimal.
+pub const WORKLOAD_RESTART_ROUND: &str = "kruise.rs/workload-restart-round";
+/// Annotation on a Pod: when its node was asked to refresh the Pod's volumes. Any change of it is such a request.
+pub const VOLUMES_REFRESH: &str = "kruise.rs/volumes-refresh";
+/// Label on ClusterRoles whose rules the manager gets too.
+pub const AGGREGATE_TO_MANAGER: &str = "kruise.rs/aggregate-to-manager";
+/// Condition of a WorkloadRestart: what it does or waits for.
+pub const CONDITION_PROGRESSING: &str = "Progressing";
+/// Condition of a WorkloadRestart: the round ended well.
+pub const CONDITION_COMPLETE: &str = "Complete";
+/// Condition of a WorkloadRestart: the round was given up.
+pub const CONDITION_FAILED: &str = "Failed";
+/// Condition of a WorkloadRestart: whether its triggers can be watched.
+pub const CONDITION_TRIGGERS_READABLE: &str = "TriggersReadable";
 
 /// Annotation on the mirror Pod of a static Pod: the UID under which the runtime knows the Pod.
 pub const STATIC_POD_CONFIG_HASH: &str = "kubernetes.io/config.hash";

@@ -5,16 +5,22 @@
 
 #![warn(missing_docs)]
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceConversion, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        CustomResourceConversion, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    },
+    apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::CustomResourceExt;
+use schemars::{Schema, SchemaGenerator, json_schema};
 
 pub mod apps;
 pub mod feature_gates;
+pub mod kruise;
 pub mod labels;
 
 pub use apps::container_recreate_request as crr;
+pub use kruise::workload_restart as wr;
 
 /// The namespace that kruise-rs is installed into unless `POD_NAMESPACE` says otherwise.
 pub const DEFAULT_NAMESPACE: &str = "kruise-system";
@@ -28,11 +34,17 @@ pub struct Crd {
 }
 
 /// Every custom resource definition, in the order of installation.
-pub const CRDS: &[Crd] =
-    &[Crd { name: "containerrecreaterequests.apps.kruise.io", render: container_recreate_requests }];
+pub const CRDS: &[Crd] = &[
+    Crd { name: "containerrecreaterequests.apps.kruise.io", render: container_recreate_requests },
+    Crd { name: "workloadrestarts.kruise.rs", render: workload_restarts },
+];
 
 fn container_recreate_requests() -> CustomResourceDefinition {
     one_schema(crr::ContainerRecreateRequest::crd(), &["v1beta1"])
+}
+
+fn workload_restarts() -> CustomResourceDefinition {
+    one_schema(wr::WorkloadRestart::crd(), &[])
 }
 
 /// Serves further versions of a kind from the schema of the version that is stored.
@@ -67,4 +79,14 @@ fn unwrap_lines(schema: &mut JSONSchemaProps) {
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         unwrap_lines(items);
     }
+}
+
+fn date_time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "date-time" })
+}
+
+/// Conditions as a list-map by type, as every Kubernetes API has them.
+fn conditions(generator: &mut SchemaGenerator) -> Schema {
+    let item = generator.subschema_for::<Condition>();
+    json_schema!({ "type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"] })
 }

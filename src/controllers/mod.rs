@@ -20,12 +20,13 @@ use crate::{
     },
 };
 
-pub mod clone_set;
 pub mod container_recreate_request;
 pub mod pod_readiness;
+pub mod workload_restart;
 
 /// Every controller.
-pub const CONTROLLERS: &[Registration] = &[container_recreate_request::REGISTRATION, pod_readiness::REGISTRATION];
+pub const CONTROLLERS: &[Registration] =
+    &[container_recreate_request::REGISTRATION, pod_readiness::REGISTRATION, workload_restart::REGISTRATION];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
 pub const BASE_RULES: &[Rule] = &[Rule::new(&[""], &["events"], &["create"])];
@@ -147,9 +148,10 @@ mod tests {
     #[test]
     fn controllers_are_chosen_by_name() {
         let (crr, readiness) = ("containerrecreaterequest-controller", "pod-readiness-controller");
-        assert_eq!(names(&["*"]).unwrap(), [crr, readiness]);
-        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), [crr]);
-        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), [crr]);
+        let restart = "workloadrestart-controller";
+        assert_eq!(names(&["*"]).unwrap(), [crr, readiness, restart]);
+        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), [crr, restart]);
+        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), [crr, restart]);
         assert_eq!(names(&["pod-readiness-controller"]).unwrap(), [readiness]);
         assert_eq!(names(&[]).unwrap(), Vec::<&str>::new());
         assert!(names(&["cloneset"]).unwrap_err().contains("unknown controller \"cloneset\"; known are *, container"));

@@ -1,9 +1,12 @@
 //! A client of one runtime. Cheap to clone; reconnects by itself when the runtime was restarted.
 
-use std::{error::Error as _, path::PathBuf, time::Duration};
+use std::{error::Error as _, io, path::PathBuf, time::Duration};
 
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::UnixStream,
+};
 use tonic::{
     Code, Status,
     transport::{Channel, Endpoint, Uri},
@@ -35,11 +38,21 @@ pub struct Client {
 impl Client {
     /// A client that connects when it is first used, and again whenever the connection is lost.
     pub fn new(socket: PathBuf) -> Self {
-        // The address is never used: the connector below dials the socket.
+        Self::over(move || UnixStream::connect(socket.clone()))
+    }
+
+    /// A client of whatever `connect` connects to.
+    pub fn over<C, F, S>(connect: C) -> Self
+    where
+        C: Fn() -> F + Send + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        // The address is never used.
         let channel =
             Endpoint::from_static("http://runtime.invalid").connect_with_connector_lazy(service_fn(move |_: Uri| {
-                let socket = socket.clone();
-                async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+                let connection = connect();
+                async move { connection.await.map(TokioIo::new) }
             }));
         Self { rpc: RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE) }
     }
@@ -62,7 +75,10 @@ impl Client {
     pub async fn container_status(&self, id: &str) -> Result<ContainerStatus, CriError> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let answer = within("ContainerStatus", READ_TIMEOUT, self.rpc.clone().container_status(request)).await?;
-        answer.status.ok_or_else(|| CriError::NotFound(format!("container {id} has no status")))
+        answer.status.ok_or_else(|| CriError::NotFound {
+            call: "ContainerStatus",
+            message: format!("container {id} has no status"),
+        })
     }
 
     /// Stops a container: the stop signal, then SIGKILL after `grace` (whole seconds, rounded up; zero kills at once).
@@ -109,11 +125,11 @@ async fn within<T>(
 fn classify(call: &'static str, status: &Status) -> CriError {
     let message = status.message().to_owned();
     match status.code() {
-        Code::NotFound => CriError::NotFound(message),
-        Code::Unavailable | Code::Cancelled => CriError::Unreachable(message),
-        _ if status.source().is_some() => CriError::Unreachable(message),
+        Code::NotFound => CriError::NotFound { call, message },
+        Code::Unavailable | Code::Cancelled => CriError::Unreachable { call, message },
+        _ if status.source().is_some() => CriError::Unreachable { call, message },
         // Older containerd reports an unknown container without the code for it.
-        Code::Unknown if message.contains("not found") => CriError::NotFound(message),
+        Code::Unknown if message.contains("not found") => CriError::NotFound { call, message },
         _ => CriError::Runtime { call, message },
     }
 }
@@ -133,7 +149,7 @@ mod tests {
     #[test]
     fn errors_are_told_apart() {
         let not_found = classify("StopContainer", &Status::unknown("an error: container \"x\": not found"));
-        assert!(matches!(not_found, CriError::NotFound(_)));
+        assert!(matches!(not_found, CriError::NotFound { .. }));
         assert!(classify("StopContainer", &Status::unavailable("connection refused")).is_transient());
         assert!(!classify("StopContainer", &Status::internal("boom")).is_transient());
     }
@@ -142,6 +158,6 @@ mod tests {
     async fn an_absent_socket_is_unreachable_not_a_failure_of_a_container() {
         let dir = tempfile::tempdir().unwrap();
         let error = Client::new(dir.path().join("none.sock")).version().await.unwrap_err();
-        assert!(matches!(error, CriError::Unreachable(_)), "{error:?}");
+        assert!(matches!(error, CriError::Unreachable { .. }), "{error:?}");
     }
 }

@@ -1,16 +1,25 @@
-//! An in-process runtime for tests: a real gRPC server on a socket of its own, with containers that a test scripts.
+//! An in-process runtime for tests: a real gRPC server on a socket of its own, or in memory, with containers and
+//! faults that a test scripts. Under the feature `load` it is there for the program that plays thousands of nodes; it is
+//! never in the product.
 
 use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
-use tokio::{net::UnixListener, task::JoinHandle};
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::{Request, Response, Status};
+use tokio::{net::UnixListener, sync::mpsc, task::JoinHandle};
+use tokio_stream::{
+    Stream, StreamExt,
+    wrappers::{UnboundedReceiverStream, UnixListenerStream},
+};
+use tonic::{Request, Response, Status, transport::server::Connected};
 
-use super::proto::{runtime_service_server as server, *};
+use super::{
+    client::Client,
+    proto::{runtime_service_server as server, *},
+};
 
 /// One thing that a client asked the fake to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,26 +30,52 @@ pub enum Call {
     Exec(String, Vec<String>),
 }
 
+/// What goes wrong with a call, until the test takes it back.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// The runtime answers with this.
+    Error(Status),
+    /// The answer comes after this time.
+    Late(Duration),
+    /// No answer comes.
+    Never,
+}
+
 /// What the fake knows.
 #[derive(Default)]
 pub struct World {
+    /// Faults by CRI method and what the call is about: a container's id, or the UID of the Pod that is listed.
+    pub faults: HashMap<(&'static str, String), Fault>,
     /// Containers by id.
     pub containers: HashMap<String, ContainerStatus>,
     /// Calls with an effect, in order.
     pub calls: Vec<Call>,
     /// Answers to the next StopContainer calls; when empty, stops succeed.
     pub stop_errors: Vec<Status>,
-    /// While true, ExecSync does not return.
-    pub exec_hangs: bool,
+    /// Learns of every container that a StopContainer ended: who plays kubelet starts the next one.
+    pub on_stop: Option<mpsc::UnboundedSender<ContainerStatus>>,
 }
 
 /// The runtime. Ends when it is dropped.
 pub struct FakeRuntime {
-    /// Its socket.
+    /// Its socket; one in memory has none.
     pub socket: PathBuf,
     world: Arc<Mutex<World>>,
     task: JoinHandle<()>,
-    _dir: tempfile::TempDir,
+    _dir: Option<tempfile::TempDir>,
+}
+
+fn serve<I, S>(incoming: I) -> (Arc<Mutex<World>>, JoinHandle<()>)
+where
+    I: Stream<Item = std::io::Result<S>> + Send + 'static,
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let world = Arc::new(Mutex::new(World::default()));
+    let service = server::RuntimeServiceServer::new(Service { world: world.clone() });
+    let task = tokio::spawn(async move {
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+    });
+    (world, task)
 }
 
 impl FakeRuntime {
@@ -49,13 +84,20 @@ impl FakeRuntime {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("cri.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        let world = Arc::new(Mutex::new(World::default()));
-        let service = server::RuntimeServiceServer::new(Service { world: world.clone() });
-        let task = tokio::spawn(async move {
-            let incoming = UnixListenerStream::new(listener);
-            tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+        let (world, task) = serve(UnixListenerStream::new(listener));
+        Self { socket, world, task, _dir: Some(dir) }
+    }
+
+    /// One that is reached through memory: with sockets, tokio's paused clock would run ahead of every answer.
+    pub fn in_memory() -> (Self, Client) {
+        let (connections, incoming) = mpsc::unbounded_channel();
+        let (world, task) = serve(UnboundedReceiverStream::new(incoming).map(std::io::Result::Ok));
+        let client = Client::over(move || {
+            let (ours, theirs) = tokio::io::duplex(64 << 10);
+            let sent = connections.send(theirs).map_err(|_| std::io::ErrorKind::ConnectionRefused.into());
+            std::future::ready(sent.map(|()| ours))
         });
-        Self { socket, world, task, _dir: dir }
+        (Self { socket: PathBuf::new(), world, task, _dir: None }, client)
     }
 
     /// Looks at, or changes, the world.
@@ -96,6 +138,22 @@ struct Service {
     world: Arc<Mutex<World>>,
 }
 
+impl Service {
+    /// What the test wants to go wrong with this call.
+    async fn fault(&self, call: &'static str, about: &str) -> Result<(), Status> {
+        let fault = self.world.lock().unwrap().faults.get(&(call, about.to_owned())).cloned();
+        match fault {
+            None => Ok(()),
+            Some(Fault::Error(status)) => Err(status),
+            Some(Fault::Late(time)) => {
+                tokio::time::sleep(time).await;
+                Ok(())
+            }
+            Some(Fault::Never) => std::future::pending().await,
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl server::RuntimeService for Service {
     type GetContainerEventsStream = tokio_stream::Empty<Result<ContainerEventResponse, Status>>;
@@ -114,14 +172,20 @@ impl server::RuntimeService for Service {
         request: Request<StopContainerRequest>,
     ) -> Result<Response<StopContainerResponse>, Status> {
         let StopContainerRequest { container_id, timeout } = request.into_inner();
+        self.world.lock().unwrap().calls.push(Call::Stop(container_id.clone(), timeout));
+        self.fault("StopContainer", &container_id).await?;
         let mut world = self.world.lock().unwrap();
-        world.calls.push(Call::Stop(container_id.clone(), timeout));
         if !world.stop_errors.is_empty() {
             return Err(world.stop_errors.remove(0));
         }
         let container = world.containers.get_mut(&container_id).ok_or_else(|| Status::not_found(container_id))?;
         container.state = ContainerState::ContainerExited.into();
         container.exit_code = 143;
+        let ended = container.clone();
+        if let Some(on_stop) = &world.on_stop {
+            // Nobody listens any more: the fake is about to go.
+            let _ = on_stop.send(ended);
+        }
         Ok(Response::new(StopContainerResponse {}))
     }
 
@@ -130,6 +194,9 @@ impl server::RuntimeService for Service {
         request: Request<ListContainersRequest>,
     ) -> Result<Response<ListContainersResponse>, Status> {
         let wanted = request.into_inner().filter.unwrap_or_default().label_selector;
+        for pod in wanted.values() {
+            self.fault("ListContainers", pod).await?;
+        }
         let world = self.world.lock().unwrap();
         let matches = |c: &&ContainerStatus| wanted.iter().all(|(k, v)| c.labels.get(k) == Some(v));
         let containers = world.containers.values().filter(matches).map(|c| Container {
@@ -149,6 +216,7 @@ impl server::RuntimeService for Service {
         request: Request<ContainerStatusRequest>,
     ) -> Result<Response<ContainerStatusResponse>, Status> {
         let id = request.into_inner().container_id;
+        self.fault("ContainerStatus", &id).await?;
         let status = self.world.lock().unwrap().containers.get(&id).cloned();
         let status = status.ok_or_else(|| Status::not_found(id))?;
         Ok(Response::new(ContainerStatusResponse { status: Some(status), info: HashMap::new() }))
@@ -156,14 +224,8 @@ impl server::RuntimeService for Service {
 
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Result<Response<ExecSyncResponse>, Status> {
         let ExecSyncRequest { container_id, cmd, .. } = request.into_inner();
-        let hangs = {
-            let mut world = self.world.lock().unwrap();
-            world.calls.push(Call::Exec(container_id, cmd));
-            world.exec_hangs
-        };
-        if hangs {
-            std::future::pending::<()>().await;
-        }
+        self.world.lock().unwrap().calls.push(Call::Exec(container_id.clone(), cmd));
+        self.fault("ExecSync", &container_id).await?;
         Ok(Response::new(ExecSyncResponse::default()))
     }
 

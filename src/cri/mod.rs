@@ -4,7 +4,7 @@
 
 pub mod client;
 pub mod endpoint;
-#[cfg(test)]
+#[cfg(any(test, feature = "load"))]
 pub mod fake;
 pub mod proto;
 pub mod types;

@@ -38,11 +38,21 @@ impl fmt::Display for ContainerId {
 #[derive(Debug, thiserror::Error)]
 pub enum CriError {
     /// The runtime does not know the container: for a stop that is as good as stopped.
-    #[error("not found: {0}")]
-    NotFound(String),
+    #[error("{call}: not found: {message}")]
+    NotFound {
+        /// The CRI method.
+        call: &'static str,
+        /// The runtime's words.
+        message: String,
+    },
     /// The call did not reach the runtime, or its answer did not reach us: transient, says nothing about containers.
-    #[error("runtime not reachable: {0}")]
-    Unreachable(String),
+    #[error("{call}: runtime not reachable: {message}")]
+    Unreachable {
+        /// The CRI method.
+        call: &'static str,
+        /// The transport's words.
+        message: String,
+    },
     /// No answer in time.
     #[error("{call} got no answer within {seconds} s")]
     Timeout {
@@ -64,7 +74,15 @@ pub enum CriError {
 impl CriError {
     /// Whether the same call may well succeed later.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Timeout { .. })
+        matches!(self, Self::Unreachable { .. } | Self::Timeout { .. })
+    }
+
+    /// For a status: the same words as long as the same thing is wrong, where the transport's differ each time.
+    pub fn told(&self) -> String {
+        match self {
+            Self::Unreachable { call, .. } => format!("{call}: it cannot be reached"),
+            other => other.to_string(),
+        }
     }
 }
 

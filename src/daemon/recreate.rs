@@ -32,10 +32,11 @@ use crate::{
         types::CriError,
     },
     domain::recreate::{
+        News, news,
         node::{self, Instance, InstanceState, Kill, Memory, Observed, stop_grace},
         states_of,
     },
-    k8s::pod::PodView,
+    k8s::{pod::PodView, time::Now},
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -70,7 +71,8 @@ pub enum PassError {
 /// Serves the requests of one node.
 pub struct Recreator {
     kube: KubeClient,
-    /// Active requests of this node, indexed by the UID of their Pod.
+    /// Unfinished requests of this node, indexed by the UID of their Pod. Those that the manager serves count for the
+    /// order only.
     requests: Arc<Store<ContainerRecreateRequest>>,
     /// Pods of this node.
     pods: Arc<Store<PodView>>,
@@ -148,6 +150,9 @@ impl Recreator {
             let pick = node::pick(requests.iter().map(AsRef::as_ref));
             let Some(current) = pick.current else { return Ok(Requeue::Await) };
             self.tell_waiting(&pick).await?;
+            if current.is_served_by_manager() {
+                return Ok(Requeue::Await); // its end brings us back
+            }
             match self.pass(current, &interrupt).await? {
                 Next::LookAgain => {}
                 Next::Wait(requeue) => return Ok(requeue),
@@ -159,17 +164,24 @@ impl Recreator {
     /// hook or a stop is under way, and the manager would take the silence for an absent daemon.
     async fn tell_waiting(&self, pick: &node::Pick<'_>) -> Result<(), PassError> {
         let Some(current) = pick.current else { return Ok(()) };
-        for waiting in &pick.tell_to_wait {
+        for waiting in pick.tell_to_wait.iter().filter(|r| !r.is_served_by_manager()) {
             self.write(waiting, &node::waiting_status(current)).await?;
         }
         Ok(())
     }
 
     async fn pass(&self, request: &ContainerRecreateRequest, interrupt: &Interrupt) -> Result<Next, PassError> {
+        let begun = clock::now();
         let pod = self.pod_of(request);
         let cri = runtime_of(request).and_then(|name| self.runtimes.get(name).map(|client| (name.to_owned(), client)));
         let instances = match (&pod, &cri) {
-            (Some(pod), Some((name, client))) => observe(name, client, request, pod).await?,
+            (Some(pod), Some((name, client))) => match observe(name, client, request, pod).await {
+                Ok(instances) => instances,
+                Err(error) => {
+                    self.tell_trouble(request, name, &error, begun).await;
+                    return Err(error.into());
+                }
+            },
             _ => Vec::new(),
         };
         let runtimes = self.runtimes.names();
@@ -189,7 +201,7 @@ impl Recreator {
                 return Ok(Next::LookAgain); // at the next request of the Pod, if there is one
             }
         }
-        let (Some(kill), Some(pod), Some((_, client))) = (plan.kill, pod, cri) else {
+        let (Some(kill), Some(pod), Some((runtime, client))) = (plan.kill, pod, cri) else {
             self.memories().insert(request_uid, memory);
             return Ok(Next::Wait(plan.requeue.map_or(Requeue::Await, Requeue::After)));
         };
@@ -198,17 +210,32 @@ impl Recreator {
         let result = match outcome {
             Ok(()) => Ok(Next::LookAgain),
             Err(error) if error.is_transient() => {
-                memory.stop_not_delivered(&kill.container);
+                memory.stop_not_delivered(&kill.container, format!("{runtime}: {}", error.told()));
                 Err(error.into())
             }
             Err(error) => {
                 tracing::warn!(request = %ObjectKey::of(request), container = kill.container, %error, "stop failed");
-                memory.stop_failed(&kill.container, error.to_string());
+                memory.stop_failed(&kill.container, format!("{runtime}: {error}"));
                 Ok(Next::LookAgain)
             }
         };
         self.memories().insert(request_uid, memory);
         result
+    }
+
+    /// The runtime cannot be asked: the request says so, once it has lasted.
+    async fn tell_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &CriError, begun: Now) {
+        let status = {
+            let mut memories = self.memories();
+            let memory = memories.entry(request.uid().unwrap_or_default()).or_default();
+            node::in_trouble(request, memory, runtime, &error.told(), begun, clock::now())
+        };
+        let Some(status) = status else { return };
+        match self.write(request, &status).await {
+            Ok(true) => self.events.warning(&reference(request), "RuntimeNotAnswering", &status.message),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "the request could not be told what it waits for"),
+        }
     }
 
     /// Runs the hook, if any, then stops the instance. Gives up only before the stop was sent: a container that got
@@ -260,7 +287,7 @@ impl Recreator {
             }
         };
         let result = match result {
-            Err(CriError::NotFound(_)) => Ok(()), // as good as stopped
+            Err(CriError::NotFound { .. }) => Ok(()), // as good as stopped
             other => other,
         };
         self.stop_seconds.observe(begun.elapsed().as_secs_f64());
@@ -326,7 +353,7 @@ impl Recreator {
     ) -> Result<(), PassError> {
         let key = ObjectKey::of(request);
         match api.get_opt(&key.name).await? {
-            Some(fresh) if fresh.labels().contains_key(labels::CRR_ACTIVE) && fresh.uid() == request.uid() => {
+            Some(fresh) if is_work(&fresh) && fresh.uid() == request.uid() => {
                 self.requests.upsert(fresh);
             }
             _ => {
@@ -348,27 +375,29 @@ impl Recreator {
                 request = %key, pod = request.spec.pod_name, container = new.name,
                 phase = new.phase.as_str(), killed = new.is_killed, message = new.message, "container"
             );
-            let regarding = reference(request);
-            match new.phase {
-                Phase::Succeeded if old.phase != new.phase => {
-                    if let (Some(from), Some(to)) = (new.killed_at, new.ready_at) {
-                        self.restart_seconds.observe(between(from, to).as_secs_f64());
-                    }
-                    let note = if new.message.is_empty() { "restarted" } else { new.message.as_str() };
-                    let message = format!("Container {} of Pod {}: {note}", new.name, request.spec.pod_name);
-                    self.events.normal(&regarding, "ContainerRecreated", &message);
-                }
-                Phase::Failed if old.phase != new.phase => {
-                    let message = format!("Container {} of Pod {}: {}", new.name, request.spec.pod_name, new.message);
-                    self.events.warning(&regarding, "ContainerRecreateFailed", &message);
-                    if let Some(pod) = pod {
-                        self.events.warning(&container_ref(pod, &new.name), "ContainerRecreateFailed", &message);
-                    }
-                }
-                _ => {}
+            if new.phase == Phase::Succeeded
+                && old.phase != new.phase
+                && let (Some(from), Some(to)) = (new.killed_at, new.ready_at)
+            {
+                self.restart_seconds.observe(between(from, to).as_secs_f64());
+            }
+        }
+        for News { container, reason, is_failure, message } in news(request, &status.container_recreate_states) {
+            if !is_failure {
+                self.events.normal(&reference(request), reason, &message);
+                continue;
+            }
+            self.events.warning(&reference(request), reason, &message);
+            if let Some(pod) = pod {
+                self.events.warning(&container_ref(pod, container), reason, &message);
             }
         }
     }
+}
+
+/// Whether a request has to be known here: it is to be served, or others have to wait for it.
+pub fn is_work(request: &ContainerRecreateRequest) -> bool {
+    !request.is_completed() && (request.labels().contains_key(labels::CRR_ACTIVE) || request.is_served_by_manager())
 }
 
 enum Next {
@@ -405,7 +434,7 @@ async fn observe(
         let id = newest.id.split_once("://").map_or("", |(_, id)| id).to_owned();
         match client.container_status(&id).await {
             Ok(status) => complete(newest, &status),
-            Err(CriError::NotFound(_)) => {} // removed since it was listed
+            Err(CriError::NotFound { .. }) => {} // removed since it was listed
             Err(error) => return Err(error),
         }
     }
@@ -450,7 +479,8 @@ fn between(from: Timestamp, to: Timestamp) -> Duration {
 
 /// The Pod, with the container in the field path, as kubelet refers to it in its own events.
 fn container_ref(pod: &PodView, container: &str) -> ObjectReference {
-    ObjectReference { field_path: Some(format!("spec.containers{{{container}}}")), ..pod.object_ref(&()) }
+    let list = if pod.is_sidecar(container) { "initContainers" } else { "containers" };
+    ObjectReference { field_path: Some(format!("spec.{list}{{{container}}}")), ..pod.object_ref(&()) }
 }
 
 #[cfg(test)]

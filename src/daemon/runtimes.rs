@@ -92,7 +92,7 @@ pub async fn discover(
 
 async fn probe(socket: &std::path::Path, client: &Client) -> Result<crate::cri::proto::VersionResponse, CriError> {
     if !socket.exists() {
-        return Err(CriError::Unreachable("no such file".into()));
+        return Err(CriError::Unreachable { call: "Version", message: "no such file".into() });
     }
     client.version().await
 }

@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(default_condition(&view(json!([kruise("False", "[]")])), now()), None);
         assert_eq!(default_condition(&view(json!([kruise("True", "[]")])), now()), None);
         let mut ungated = view(json!([]));
-        ungated.readiness_gates.clear();
+        ungated.readiness_gates = std::sync::Arc::default();
         assert_eq!(default_condition(&ungated, now()), None);
         let mut deleting = view(json!([]));
         deleting.metadata.deletion_timestamp =

@@ -22,10 +22,12 @@ use crate::{
             fail_unfinished, is_terminal,
             manager::{self, Action, Daemon, PodKnowledge, Sighting},
             node::{self, Instance, InstanceState},
+            pod_spec,
+            spelling::{self, Spellings},
             states_of,
         },
     },
-    k8s::{pod::PodView, time::Now},
+    k8s::{image::ImageRef, pod::PodView, time::Now},
     runtime::queue::{Backoff, Queue},
     webhook::{
         container_recreate_request as crr, pod,
@@ -48,13 +50,15 @@ pub fn admission_review(data: &[u8]) {
             assert_eq!(again, Ok(0), "a Pod that was admitted needs nothing more");
         }
     }
+    let [_, now, _] = moments();
+    let situation = crr::Situation { node_is_virtual: false, daemon_is_ready: Some(false), now: now.wall };
     // The Pod that the request names comes from the API server; here from the same hostile hand.
     let pod: crr::PodFacts = serde_json::from_value(review.request.object["pod"].clone()).unwrap_or_default();
     let admission = match crr::check(&FeatureGates::default(), review.request.clone()) {
         Ok(admission) => admission,
         Err(denied) => return check_answer(&review, &Err(denied)),
     };
-    let decision = crr::check_pod(&admission, &pod).and_then(|_| crr::admit(&admission, &pod, true));
+    let decision = crr::check_pod(&admission, &pod).and_then(|_| crr::admit(&admission, &pod, situation));
     check_answer(&review, &decision);
     if let Some(patched) = patched(&review.request.object, &decision) {
         assert_eq!(patched["spec"]["podName"], review.request.object["spec"]["podName"]);
@@ -96,7 +100,13 @@ pub fn container_recreate_request(data: &[u8]) {
     let written = serde_json::to_vec(&request).unwrap_or_default();
     // Metadata with a time before the year 0, which no API server lets pass, is not written so that it can be read.
     if let Ok(again) = serde_json::from_slice::<Crr>(&written) {
-        assert_eq!(again, request, "what was written reads as what was meant");
+        // Not compared as they are: a time keeps its seconds only.
+        let rewritten = serde_json::to_vec(&again).unwrap_or_default();
+        assert_eq!(
+            String::from_utf8_lossy(&rewritten),
+            String::from_utf8_lossy(&written),
+            "what was written reads as what was meant"
+        );
     }
     let names = |states: &[crate::api::crr::ContainerRecreateState]| -> Vec<String> {
         states.iter().map(|state| state.name.clone()).collect()
@@ -151,7 +161,9 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
     let queue = Queue::new(Backoff::default());
     for now in moments() {
         for knowledge in [PodKnowledge::Unknown, PodKnowledge::Gone, PodKnowledge::Present(pod)] {
-            for daemon in [Daemon::Unknown, Daemon::Ready, Daemon::Missing] {
+            for daemon in
+                [Daemon::Unknown, Daemon::Ready, Daemon::Missing(Duration::ZERO), Daemon::Missing(Duration::MAX)]
+            {
                 let [first, ..] = moments();
                 let memory = manager::Memory {
                     created: Sighting::found(first, Timestamp::UNIX_EPOCH),
@@ -174,6 +186,7 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
                 }
             }
         }
+        by_manager(request, pod, now);
         let (mut request, mut instances) = (request.clone(), instances.to_vec());
         let mut memory = node::Memory::default();
         let was_completed = request.is_completed();
@@ -200,6 +213,25 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
             if let Some(status) = plan.status {
                 request.status = Some(status);
             }
+        }
+    }
+}
+
+/// The manager's own execution of a request, some steps far.
+fn by_manager(request: &Crr, pod: &PodView, now: Now) {
+    let (mut request, mut memory) = (request.clone(), node::Memory::default());
+    let was_completed = request.is_completed();
+    let _ = pod_spec::agrees(&request, pod);
+    for step in 0..4u64 {
+        let now = Now { wall: now.wall, mono: now.mono + Duration::from_secs(step * 40) };
+        let plan = pod_spec::plan(&request, pod, &mut memory, now);
+        assert!(!was_completed || plan == pod_spec::Plan::default(), "a finished request never moves: {plan:?}");
+        for (name, image) in plan.respelling.iter().flat_map(|r| &r.images) {
+            assert!(request.spec.containers.iter().any(|c| c.name == *name), "{name} was not asked for");
+            assert!(pod.container(name).is_some_and(|c| *c.image != **image), "{image} is no other spelling");
+        }
+        if let Some(status) = plan.status {
+            request.status = Some(status);
         }
     }
 }
@@ -269,6 +301,45 @@ pub fn cri_answer(data: &[u8]) {
         let request: Result<Crr, _> = serde_json::from_value(request);
         if let (Ok(request), Ok(pod)) = (request, serde_json::from_value(pod)) {
             rules(&request, &pod, &instances);
+        }
+    }
+}
+
+/// An image in a definition, the imageID of what runs, and an annotation about them, one per line.
+pub fn image_reference(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut lines = text.lines();
+    let mut next = || lines.next().unwrap_or_default();
+    let (image, image_id, annotation) = (next(), next(), next());
+    if let Some(ImageRef { name, tag, digest }) = ImageRef::parse(image) {
+        let part = |mark: &str, part: Option<&str>| part.map_or(String::new(), |part| format!("{mark}{part}"));
+        assert_eq!(format!("{name}{}{}", part(":", tag), part("@", digest)), image);
+        assert!(!spelling::was_changed(image, image));
+    }
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "u", "annotations": {labels::IMAGE_SPELLINGS: annotation}},
+        "spec": {"containers": [{"name": "c", "image": image}]},
+        "status": {"containerStatuses": [{"name": "c", "containerID": "containerd://c", "imageID": image_id,
+            "restartCount": 1, "lastState": {"terminated": {"finishedAt": "2026-01-01T00:00:00Z"}}}]},
+    });
+    let pod: PodView = serde_json::from_value(pod).unwrap_or_default();
+    let (Some(container), Some(status)) = (pod.container("c"), pod.container_status("c")) else { return };
+    for now in moments() {
+        let mut spellings = Spellings::of(&pod);
+        let _ = spelling::wait_after_stop(container, status, &spellings, now.wall);
+        for vary in [false, true] {
+            let chosen_before = Some(image_id);
+            let Ok(choice) = spelling::choose(container, status, &spellings, (vary, chosen_before), now.wall) else {
+                continue;
+            };
+            let (old, new) = (ImageRef::parse(image), ImageRef::parse(&choice.image));
+            assert_eq!(old.map(|r| r.name), new.map(|r| r.name), "the name stays as it was written");
+            assert!(
+                new.is_some_and(|new| new.digest.is_some()
+                    && old.is_some_and(|old| old.digest.is_none_or(|d| new.digest == Some(d))))
+            );
+            assert!(choice.image != image, "kubelet would do nothing");
+            spellings.note("c", &choice);
         }
     }
 }

@@ -219,6 +219,12 @@ fn status() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Two references, one per line: of the definition and of the running image.
+fn image_references() -> impl Strategy<Value = String> {
+    let one = "((docker\\.io|r\\.example:5000|localhost|\\[::1\\]:1)/)?(library/)?[a-z]{1,3}(:[a-z0-9._-]{1,130})?(@sha256:[0-9a-f]{64})?";
+    (one, one).prop_map(|(definition, running)| format!("{definition}\n{running}"))
+}
+
 fn messages() -> impl Strategy<Value = Vec<u8>> {
     let seed = json!([{"userAgent": "ContainerRecreateRequest", "key": "a/r"}, {"userAgent": "z", "key": "b"}, {"userAgent": "", "key": ""}]);
     prop_oneof![document(seed), "\\PC{0,60}".prop_map(String::into_bytes)]
@@ -258,6 +264,13 @@ proptest! {
     }
 
     #[test]
+    fn references_of_images(data in prop_oneof![
+        vec(any::<u8>(), 0..60), image_references().prop_map(String::into_bytes), image_references().prop_map(String::into_bytes).prop_flat_map(bytes),
+    ]) {
+        image_reference(&data);
+    }
+
+    #[test]
     fn messages_of_kruise_pod_ready(data in messages()) {
         readiness_message(&data);
     }
@@ -269,7 +282,9 @@ fn the_undamaged_inputs_pass() {
     let review = Review::decode(a_review(a_new_request()).to_string().as_bytes()).unwrap();
     let pod = serde_json::from_value(review.request.object["pod"].clone()).unwrap();
     let admission = crr::check(&FeatureGates::default(), review.request).unwrap();
-    assert!(!crr::admit(&admission, &pod, false).unwrap().patch.0.is_empty());
+    let [_, now, _] = moments();
+    let situation = crr::Situation { node_is_virtual: false, daemon_is_ready: None, now: now.wall };
+    assert!(!crr::admit(&admission, &pod, situation).unwrap().patch.0.is_empty());
     serde_json::from_value::<Crr>(a_stored_request("Recreating")["request"].clone()).unwrap();
     let instance = daemon::instance("containerd", &a_container(1, 5, 3, "3".into()));
     assert_eq!((instance.restart_count, instance.pod_uid.as_str()), (3, "u1"));

@@ -78,6 +78,21 @@ impl IntOrPercent {
     }
 }
 
+/// The number that a field means out of `total`. None: it cannot be read, or is negative.
+pub fn number(field: &IntOrString, total: usize, round: Round) -> Option<usize> {
+    let total = i32::try_from(total).unwrap_or(i32::MAX);
+    let value = IntOrPercent::of(field).ok().filter(|value| !value.is_negative())?;
+    usize::try_from(value.resolve(total, round)).ok()
+}
+
+/// A field as it was written.
+pub fn text(field: &IntOrString) -> String {
+    match field {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(text) => text.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -112,6 +127,16 @@ mod tests {
         ] {
             let error = IntOrPercent::parse(&value).unwrap_err();
             assert!(error.contains(&value.to_string()) && error.contains("20%"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_cannot_be_read_or_is_negative_means_nothing() {
+        let number = |field: &IntOrString| number(field, 19, Round::Up);
+        let text = |text: &str| IntOrString::String(text.into());
+        assert_eq!((number(&text("10%")), number(&IntOrString::Int(3))), (Some(2), Some(3)));
+        for odd in [IntOrString::Int(-1), text("-1%"), text("10"), text("x%")] {
+            assert_eq!(number(&odd), None, "{odd:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
 
 pub mod canonical_json;
+pub mod certificate;
 pub mod hash;
 pub mod image;
 pub mod int_or_percent;
@@ -10,4 +11,5 @@ pub mod pod;
 pub mod rbac;
 pub mod revision;
 pub mod selector;
+pub mod shared;
 pub mod time;

@@ -3,16 +3,13 @@
 //! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded straight from the API server's
 //! JSON. It is never written back: a write patches exactly the fields it means.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, LazyLock, Mutex, Weak},
-};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
+use super::shared::{self, Pool, Text};
 use crate::api::{apps, labels};
 
 /// The compact form of a Pod.
@@ -23,34 +20,41 @@ pub struct PodView {
     /// `metadata.labels`, shared between Pods that have the same text: read by selectors.
     pub labels: Labels,
     /// The owner with `controller: true`.
-    pub controller: Option<Owner>,
+    pub controller: Option<Arc<Owner>>,
     /// `kubernetes.io/config.hash` of a mirror Pod: the UID under which the runtime knows a static Pod.
     pub config_hash: Option<String>,
+    /// The annotation that remembers which spellings of images were used for restarts, if it is there.
+    pub image_spellings: Option<Box<str>>,
     /// Whether this is the mirror of a static Pod.
     pub is_mirror: bool,
     /// Whether `control-plane=daemon` marks it as one of our daemons.
     pub is_daemon: bool,
     /// Node it is bound to, or empty.
-    pub node_name: String,
+    pub node_name: Text,
     /// Always, OnFailure or Never.
-    pub restart_policy: String,
+    pub restart_policy: Text,
     /// `spec.terminationGracePeriodSeconds`.
     pub termination_grace_period_seconds: Option<i64>,
     /// Condition types of `spec.readinessGates`.
-    pub readiness_gates: Vec<String>,
+    pub readiness_gates: Arc<[String]>,
     /// Regular containers.
-    pub containers: Vec<ContainerView>,
+    pub containers: Arc<[ContainerView]>,
     /// Init containers with restartPolicy Always: native sidecars.
-    pub sidecars: Vec<ContainerView>,
+    pub sidecars: Arc<[ContainerView]>,
     /// Pending, Running, Succeeded, Failed or Unknown.
-    pub phase: String,
+    pub phase: Text,
     /// `status.podIP`, or empty.
     pub pod_ip: String,
     /// `status.conditions`.
-    pub conditions: Vec<PodCondition>,
+    pub conditions: Arc<[PodCondition]>,
     /// `status.containerStatuses` and those of native sidecars, in no particular order.
-    pub container_statuses: Vec<ContainerStatusView>,
+    pub container_statuses: Box<[ContainerStatusView]>,
 }
+
+static OWNERS: Pool<Owner> = Pool::new();
+static GATES: Pool<[String]> = Pool::new();
+static CONTAINERS: Pool<[ContainerView]> = Pool::new();
+static CONDITIONS: Pool<[PodCondition]> = Pool::new();
 
 /// Labels as sorted pairs of shared strings: thousands of Pods have the same few texts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,12 +74,12 @@ impl Labels {
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let map = BTreeMap::<Cow<'de, str>, Cow<'de, str>>::deserialize(deserializer)?;
-        Ok(Self(map.into_iter().map(|(k, v)| (intern(&k), intern(&v))).collect()))
+        Ok(Self(map.into_iter().map(|(k, v)| (shared::text(&k), shared::text(&v))).collect()))
     }
 }
 
 /// The controlling owner of a Pod.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner {
     /// Group and version.
@@ -88,8 +92,14 @@ pub struct Owner {
     pub uid: String,
 }
 
+impl AsRef<Owner> for Owner {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// What rules read of a container's definition.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerView {
     /// Name.
@@ -99,10 +109,43 @@ pub struct ContainerView {
     pub image: Arc<str>,
     /// The container's own restart policy, if it has one.
     pub restart_policy: Option<String>,
+    /// Its restart rules, which come before the policy.
+    pub restart_policy_rules: Option<Box<[RestartRule]>>,
+}
+
+/// What happens after exits with certain codes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestartRule {
+    /// Restart, or RestartAllContainers.
+    pub action: String,
+    /// The exit codes; without them the rule is for none.
+    pub exit_codes: Option<ExitCodes>,
+}
+
+/// A set of exit codes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct ExitCodes {
+    /// In or NotIn.
+    pub operator: String,
+    /// The codes.
+    pub values: Vec<i32>,
+}
+
+impl RestartRule {
+    /// Whether the rule is for this exit code.
+    pub fn matches(&self, exit_code: i32) -> bool {
+        self.exit_codes.as_ref().is_some_and(|codes| match codes.operator.as_str() {
+            "In" => codes.values.contains(&exit_code),
+            "NotIn" => !codes.values.contains(&exit_code),
+            _ => false,
+        })
+    }
 }
 
 /// One Pod condition. The message is kept only for KruisePodReady, whose message is data.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
     /// Type.
@@ -209,7 +252,7 @@ impl PodView {
     }
     /// The definition of a regular container or native sidecar.
     pub fn container(&self, name: &str) -> Option<&ContainerView> {
-        self.containers.iter().chain(&self.sidecars).find(|c| c.name == name)
+        self.containers.iter().chain(self.sidecars.iter()).find(|c| c.name == name)
     }
     /// The status of a regular container or native sidecar, matched by name.
     pub fn container_status(&self, name: &str) -> Option<&ContainerStatusView> {
@@ -222,6 +265,14 @@ impl PodView {
             "" => "Always",
             policy => policy,
         }
+    }
+    /// The restart rules of a container.
+    pub fn restart_rules_of(&self, container: &str) -> &[RestartRule] {
+        self.container(container).and_then(|c| c.restart_policy_rules.as_deref()).unwrap_or_default()
+    }
+    /// Whether a container is a native sidecar.
+    pub fn is_sidecar(&self, container: &str) -> bool {
+        self.sidecars.iter().any(|c| c.name == container)
     }
     /// Whether a Kruise workload controls the Pod.
     pub fn is_owned_by_kruise(&self) -> bool {
@@ -254,31 +305,8 @@ impl kube::Resource for PodView {
     }
 }
 
-/// One copy of each text, for as long as anybody holds it: the same images and labels come a thousand times over.
-fn intern(text: &str) -> Arc<str> {
-    static TEXTS: LazyLock<Mutex<Interned>> = LazyLock::new(Mutex::default);
-    let mut texts = TEXTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(shared) = texts.known.get(text).and_then(Weak::upgrade) {
-        return shared;
-    }
-    if texts.known.len() >= texts.sweep_at {
-        texts.known.retain(|_, weak| weak.strong_count() > 0);
-        texts.sweep_at = (2 * texts.known.len()).max(1024);
-    }
-    let shared: Arc<str> = text.into();
-    texts.known.insert(text.into(), Arc::downgrade(&shared));
-    shared
-}
-
-#[derive(Default)]
-struct Interned {
-    known: HashMap<Box<str>, Weak<str>>,
-    /// Dead entries are dropped when there are this many.
-    sweep_at: usize,
-}
-
 fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
-    Ok(intern(&Option::<Cow<'de, str>>::deserialize(deserializer)?.unwrap_or_default()))
+    Ok(shared::text(&Option::<Cow<'de, str>>::deserialize(deserializer)?.unwrap_or_default()))
 }
 
 #[derive(Default, Deserialize)]
@@ -303,6 +331,8 @@ struct WireAnnotations {
     config_hash: Option<String>,
     #[serde(rename = "kubernetes.io/config.mirror")]
     config_mirror: Option<String>,
+    #[serde(rename = "kruise.rs/image-spellings")]
+    image_spellings: Option<Box<str>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -316,8 +346,8 @@ struct WireOwner {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireSpec {
-    node_name: Option<String>,
-    restart_policy: Option<String>,
+    node_name: Option<Text>,
+    restart_policy: Option<Text>,
     termination_grace_period_seconds: Option<i64>,
     readiness_gates: Option<Vec<WireGate>>,
     containers: Option<Vec<ContainerView>>,
@@ -333,7 +363,7 @@ struct WireGate {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireStatus {
-    phase: Option<String>,
+    phase: Option<Text>,
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
     conditions: Option<Vec<PodCondition>>,
@@ -421,20 +451,23 @@ impl<'de> Deserialize<'de> for PodView {
                 .unwrap_or_default()
                 .into_iter()
                 .find(|o| o.controller == Some(true))
-                .map(|o| o.owner),
+                .map(|o| OWNERS.share(o.owner)),
             config_hash: annotations.config_hash,
+            image_spellings: annotations.image_spellings,
             is_mirror: annotations.config_mirror.is_some(),
             is_daemon: labels.get(crate::api::labels::CONTROL_PLANE) == Some("daemon"),
             labels,
             node_name: spec.node_name.unwrap_or_default(),
             restart_policy: spec.restart_policy.unwrap_or_default(),
             termination_grace_period_seconds: spec.termination_grace_period_seconds,
-            readiness_gates: spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect(),
-            containers: spec.containers.unwrap_or_default(),
-            sidecars,
+            readiness_gates: GATES.share(
+                spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect::<Vec<_>>(),
+            ),
+            containers: CONTAINERS.share(spec.containers.unwrap_or_default()),
+            sidecars: CONTAINERS.share(sidecars),
             phase: status.phase.unwrap_or_default(),
             pod_ip: status.pod_ip.unwrap_or_default(),
-            conditions,
+            conditions: CONDITIONS.share(conditions),
             container_statuses: status
                 .container_statuses
                 .unwrap_or_default()

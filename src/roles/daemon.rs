@@ -1,6 +1,6 @@
 //! `kruise-rs daemon`: one per node.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use kube::{
@@ -14,7 +14,7 @@ use crate::{
     api::{crr::ContainerRecreateRequest, feature_gates::FeatureGates, labels},
     cri::endpoint,
     daemon::{
-        recreate::Recreator,
+        recreate::{Recreator, is_work},
         runtimes::{self, Runtimes},
     },
     k8s::pod::PodView,
@@ -57,7 +57,8 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     anyhow::ensure!(!args.node.is_empty(), "--node (or NODE_NAME) is empty: want the name of this node");
     tracing::info!(node = args.node, %gates, "daemon starts");
     let metrics = Arc::new(Metrics::default());
-    let requests: Arc<Store<ContainerRecreateRequest>> = Store::new(Some(|r| Some(r.pod_uid().to_owned())));
+    let requests: Arc<Store<ContainerRecreateRequest>> =
+        Store::of_work(Some(|r| Some(r.pod_uid().to_owned())), |r| !is_work(r));
     let pods: Arc<Store<PodView>> = Store::new(None);
     let found = Runtimes::default();
 
@@ -95,7 +96,8 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     }
     drop((first_look, changed));
 
-    let queue = Queue::new(Backoff::default());
+    // What holds a restart up is over within seconds, mostly, and a container that is down must not wait for long.
+    let queue = Queue::new(Backoff { max: Duration::from_secs(10), ..Backoff::default() });
     let recreator =
         Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, &metrics);
     let watching = watch_requests(client.clone(), args.node.clone(), requests.clone(), recreator.clone());
@@ -143,7 +145,7 @@ async fn for_ever(what: &'static str, task: impl Future<Output = ()>) -> anyhow:
 /// Resolves some seconds after shutdown began: the time in which stops under way may still end.
 async fn drained(mut shutdown: Shutdown) {
     let _ = shutdown.wait_for(|stop| *stop).await;
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
 }
 
 fn default_run_dir() -> PathBuf {
@@ -157,10 +159,12 @@ async fn watch_requests(
     requests: Arc<Store<ContainerRecreateRequest>>,
     recreator: Arc<Recreator>,
 ) {
-    let selector = format!("{}={node},{}=true", labels::CRR_NODE_NAME, labels::CRR_ACTIVE);
+    // One watch for those that we serve and those that the manager serves, so that none overtakes another.
+    let selector = format!("{}={node}", labels::CRR_NODE_NAME);
     let api: Api<DeserializeGuard<ContainerRecreateRequest>> = Api::all(client);
     let config = Config::default().labels(&selector);
     watches::watch_guarded(api, config, requests, |change| match change {
+        Change::Applied { new, .. } if !is_work(new) => recreator.request_gone(new),
         Change::Applied { new, .. } => recreator.request_changed(new),
         Change::Deleted(old) => recreator.request_gone(old),
         Change::Undecodable { key, error } => {

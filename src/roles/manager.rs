@@ -14,6 +14,7 @@ use crate::{
     runtime::{
         client,
         events::Recorder,
+        fence::Fence,
         leader::{self, Elector, Timing},
         metrics::Metrics,
         serve::{self, Checks},
@@ -101,9 +102,14 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
 
     let metrics = Arc::new(Metrics::default());
     metrics.for_manager();
-    let (events, send_events) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
+    let fence = Fence::default();
+    if !args.enable_leader_election {
+        fence.open_until(Duration::MAX);
+    }
+    let fenced = fence.around(&client);
+    let (events, send_events) = Recorder::new(fenced.clone(), "kruise-manager", "", metrics.events_dropped.clone());
     let context = Context {
-        client: client.clone(),
+        client: fenced,
         pods: Store::new(None),
         events,
         metrics: metrics.clone(),
@@ -142,7 +148,7 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
             return Ok(());
         }
         let namespace = args.leader_election_namespace.as_deref().unwrap_or(&args.own_namespace);
-        let elector = Elector::new(client, namespace, &args.leader_election_id, leader::identity(), timing);
+        let elector = Elector::new(client, namespace, &args.leader_election_id, leader::identity(), timing, fence);
         elector.run(leading, election_stopped).await
     };
     let mut election = pin!(election);

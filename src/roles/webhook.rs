@@ -13,6 +13,7 @@ use crate::{
     runtime::{
         metrics,
         serve::{self, Checks},
+        shutdown,
     },
     webhook::{
         Context, SECRET, SERVICE, certs,
@@ -100,6 +101,7 @@ pub async fn run(
     }
 
     let listener = server::bind(args.webhook_port).with_context(|| format!("--webhook-port {}", args.webhook_port))?;
+    let namespace: Arc<str> = args.namespace.as_str().into();
     let installation = Installation {
         client: client.clone(),
         namespace: args.namespace,
@@ -109,9 +111,13 @@ pub async fn run(
         renew_before: renew_before(&args.certs_renew_before),
         metrics: metrics.clone(),
     };
+    let leaving = shutdown.clone();
     tasks.spawn(async move {
-        installation.run(&tls).await;
-        Ok(())
+        tokio::select! {
+            () = installation.run(&tls) => Ok(()),
+            // A replica that is on its way out leaves the registration to those that stay; it only answers.
+            () = shutdown::requested(leaving) => std::future::pending().await,
+        }
     });
     let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
     let mut stop = shutdown.clone();
@@ -124,7 +130,7 @@ pub async fn run(
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),
     };
     let tls = tls.context("a certificate was just announced")?;
-    let shared = Shared::new(Arc::new(Context { gates, client }), metrics, shutdown);
+    let shared = Shared::new(Arc::new(Context { gates, client, namespace }), metrics, shutdown);
     tokio::select! {
         served = server::serve(listener, tls, shared) => served.context("TLS server"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),

@@ -17,7 +17,7 @@ use kube::{
 };
 use tower::{BoxError, Layer, Service};
 
-use super::clock;
+use super::{clock, fence};
 use crate::k8s::time::Now;
 
 /// The oldest Kubernetes we run on: ValidatingAdmissionPolicy and matchConditions are needed.
@@ -32,6 +32,10 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(330);
 pub struct ClientOptions {
     /// None: `KUBECONFIG`, `~/.kube/config` or the Pod's service account.
     pub kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig other than its current one.
+    pub context: Option<String>,
+    /// A user to act as, if the caller may.
+    pub act_as: Option<String>,
     /// What the API server's logs and metrics name us.
     pub user_agent: &'static str,
     /// Requests a second, on average; 0 or less: no limit but the server's own.
@@ -48,6 +52,14 @@ pub enum ClientError {
     Kubeconfig {
         /// Which file.
         path: PathBuf,
+        /// What is wrong with it.
+        error: kube::config::KubeconfigError,
+    },
+    /// The context is not there, or does not say how to reach a cluster.
+    #[error("context {context:?}: {error}")]
+    Context {
+        /// Which one.
+        context: String,
         /// What is wrong with it.
         error: kube::config::KubeconfigError,
     },
@@ -81,14 +93,22 @@ pub fn install_crypto() {
 /// If the configuration is missing or bad.
 pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
     install_crypto();
-    let mut config = match &options.kubeconfig {
-        None => Config::infer().await.map_err(ClientError::NoConfig)?,
-        Some(path) => {
+    let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+    let mut config = match (&options.kubeconfig, &options.context) {
+        (None, None) => Config::infer().await.map_err(ClientError::NoConfig)?,
+        (None, Some(context)) => {
+            let bad = |error| ClientError::Context { context: context.clone(), error };
+            Config::from_kubeconfig(&chosen).await.map_err(bad)?
+        }
+        (Some(path), _) => {
             let bad = |error| ClientError::Kubeconfig { path: path.clone(), error };
             let file = Kubeconfig::read_from(path).map_err(bad)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(bad)?
+            Config::from_custom_kubeconfig(file, &chosen).await.map_err(bad)?
         }
     };
+    if options.act_as.is_some() {
+        config.auth_info.impersonate.clone_from(&options.act_as);
+    }
     config.read_timeout = Some(SILENCE_TIMEOUT);
     config.reset_reader_on_write = true;
     config.headers.push((USER_AGENT, HeaderValue::from_static(options.user_agent)));
@@ -114,8 +134,12 @@ pub async fn check_server(client: &Client, on_retry: impl Fn(&kube::Error)) -> R
     }
 }
 
-/// Providers decorate the numbers: `30+`, `1.30.5-gke.100`. Only leading digits count.
-fn check_version(info: &Info) -> Result<(u32, u32), ClientError> {
+/// Reads a version and checks that it is new enough. Providers decorate the numbers: `30+`, `1.30.5-gke.100`. Only
+/// leading digits count.
+///
+/// # Errors
+/// If it is too old or no version.
+pub fn check_version(info: &Info) -> Result<(u32, u32), ClientError> {
     let number = |text: &str| {
         let digits: String = text.trim().chars().take_while(char::is_ascii_digit).collect();
         digits.parse::<u32>().ok()
@@ -191,11 +215,15 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let delay = self.throttle.delay(request.uri().path());
+        let ticket = fence::Ticket::of(&request);
         // Nothing is sent before the first poll, which the delay holds back.
         let answer = self.inner.call(request);
         Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
+            }
+            if !ticket.is_good() {
+                return Err("not sent: the Lease is not ours any longer".into());
             }
             match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
                 Ok(answer) => answer.map_err(Into::into),
@@ -264,6 +292,59 @@ mod tests {
         let mut service = Throttle::new(0.0, 0).layer(silent);
         let error = service.call(Request::new(Body::empty())).await.unwrap_err();
         assert_eq!(error.to_string(), "no answer within 60 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_had_to_wait_is_not_sent_once_the_lease_may_be_lost() {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let server = {
+            let sent = sent.clone();
+            tower::service_fn(move |request: Request<Body>| {
+                sent.lock().unwrap().push(request.method().clone());
+                std::future::ready(Ok::<_, BoxError>(axum::http::Response::new(Body::from(b"{}".to_vec()))))
+            })
+        };
+        // One request a second.
+        let inner = Client::new(Throttle::new(1.0, 1).layer(Lazy(server)), "default");
+        let fence = fence::Fence::default();
+        let client = fence.around(&inner);
+        let send = |method: &str| {
+            let request = Request::builder().method(method).uri("/api/v1/pods").body(Body::empty()).unwrap();
+            client.send(request)
+        };
+        assert!(send("PATCH").await.is_err(), "not the leader yet");
+        fence.open_until(clock::now().mono + Duration::from_secs(5));
+        send("PATCH").await.unwrap();
+        let (first, late) = tokio::join!(send("POST"), async {
+            tokio::time::sleep(Duration::from_millis(3500)).await;
+            tokio::join!(send("DELETE"), send("PUT"))
+        });
+        assert!(first.is_ok());
+        assert!(late.0.is_ok() != late.1.is_ok(), "the second one has to wait for too long: {late:?}");
+        send("GET").await.unwrap();
+        assert_eq!(sent.lock().unwrap().len(), 4);
+        let error = send("PATCH").await.unwrap_err().to_string();
+        assert!(error.contains("the Lease is not ours"), "{error}");
+    }
+
+    /// Calls the inner service when the answer is first polled, as a real client sends.
+    struct Lazy<S>(S);
+
+    impl<S> Service<Request<Body>> for Lazy<S>
+    where
+        S: Service<Request<Body>> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        type Response = S::Response;
+        type Error = S::Error;
+        type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+        fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+            self.0.poll_ready(context)
+        }
+        fn call(&mut self, request: Request<Body>) -> Self::Future {
+            let mut service = self.0.clone();
+            Box::pin(async move { service.call(request).await })
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::{
     clock,
+    fence::Fence,
     shutdown::{self, Shutdown},
     watches::jitter,
 };
@@ -152,14 +153,15 @@ pub struct Elector {
     lease: Option<Lease>,
     observed: Option<Observation>,
     renewed: Option<Duration>,
+    fence: Fence,
 }
 
 impl Elector {
-    /// A candidate called `me`, which has to differ from every other's name.
-    pub fn new(client: Client, namespace: &str, name: &str, me: String, timing: Timing) -> Self {
+    /// A candidate called `me`, which has to differ from every other's name. `fence` is open while it leads.
+    pub fn new(client: Client, namespace: &str, name: &str, me: String, timing: Timing, fence: Fence) -> Self {
         let api = Api::namespaced(client, namespace);
         let name = name.to_owned();
-        Self { api, name, me, timing, clock: clock::now, lease: None, observed: None, renewed: None }
+        Self { api, name, me, timing, clock: clock::now, lease: None, observed: None, renewed: None, fence }
     }
 
     /// Takes part until `stop`; `leading` turns true when the Lease is ours. Releases it at the end.
@@ -250,6 +252,7 @@ impl Elector {
                         self.lease = Some(written);
                         // Counted from before the write: others count from when they see it, which is later.
                         self.renewed = Some(now.mono);
+                        self.fence.open_until(now.mono + self.timing.renew_deadline);
                         Ok(())
                     }
                     // Somebody was quicker; the next attempt reads who.
@@ -280,6 +283,7 @@ impl Elector {
         if self.renewed.is_none() {
             return;
         }
+        self.fence.open_until(Duration::ZERO);
         let limit = self.time_left().min(Duration::from_secs(3));
         let release = async {
             let lease = match self.lease.take() {
@@ -463,7 +467,8 @@ mod tests {
     }
 
     fn candidate(server: &Arc<Mutex<Server>>, name: &'static str) -> Candidate {
-        let mut elector = Elector::new(client(server, name), "ns", "kruise-manager", name.into(), Timing::default());
+        let (client, timing) = (client(server, name), Timing::default());
+        let mut elector = Elector::new(client, "ns", "kruise-manager", name.into(), timing, Fence::default());
         elector.clock = tokio_clock;
         let (leading_sender, leading) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);

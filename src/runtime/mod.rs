@@ -6,6 +6,7 @@ pub mod apply;
 pub mod client;
 pub mod clock;
 pub mod events;
+pub mod fence;
 pub mod leader;
 pub mod metrics;
 pub mod queue;

@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::clock;
+use crate::k8s::shared;
 
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +43,7 @@ impl ObjectKey {
     }
     /// A key from its parts.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self { namespace: shared::text(namespace), name: name.into() }
     }
 }
 
@@ -79,22 +80,66 @@ pub enum Change<'a, K> {
 pub type IndexFn<K> = fn(&K) -> Option<String>;
 
 struct Objects<K> {
-    by_key: HashMap<ObjectKey, Arc<K>>,
+    by_key: HashMap<ObjectKey, Entry<K>>,
     index: BTreeMap<String, BTreeSet<ObjectKey>>,
 }
 
-/// What a watch has seen, newest version of each object.
+enum Entry<K> {
+    Object(Arc<K>),
+    /// An object with which nobody has anything to do any more: enough to know an older version when it comes late.
+    Settled {
+        uid: Box<str>,
+        version: u64,
+    },
+}
+
+impl<K: Resource> Entry<K> {
+    fn is_newer_than(&self, object: &K) -> bool {
+        let (uid, version) = match self {
+            Self::Object(held) => (held.meta().uid.as_deref(), resource_version(held.as_ref())),
+            Self::Settled { uid, version } => (Some(&**uid), *version),
+        };
+        uid == object.meta().uid.as_deref() && version > resource_version(object)
+    }
+
+    fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Object(held) => held.meta().uid.as_deref(),
+            Self::Settled { uid, .. } => Some(uid),
+        }
+    }
+
+    fn object(&self) -> Option<&Arc<K>> {
+        match self {
+            Self::Object(held) => Some(held),
+            Self::Settled { .. } => None,
+        }
+    }
+}
+
+/// What a watch has seen, newest version of each object, without `managedFields`: nobody decides from them.
 pub struct Store<K> {
     objects: Mutex<Objects<K>>,
     index_fn: Option<IndexFn<K>>,
+    is_settled: Option<fn(&K) -> bool>,
     synced: watch::Sender<bool>,
 }
 
 impl<K: Resource> Store<K> {
     /// An empty store, with an index if one is wanted.
     pub fn new(index_fn: Option<IndexFn<K>>) -> Arc<Self> {
+        Self::make(index_fn, None)
+    }
+
+    /// An empty store that lets go of objects with which nobody has anything to do any more: it neither returns them nor
+    /// tells of their deletion, and holds a few bytes of each.
+    pub fn of_work(index_fn: Option<IndexFn<K>>, is_settled: fn(&K) -> bool) -> Arc<Self> {
+        Self::make(index_fn, Some(is_settled))
+    }
+
+    fn make(index_fn: Option<IndexFn<K>>, is_settled: Option<fn(&K) -> bool>) -> Arc<Self> {
         let objects = Mutex::new(Objects { by_key: HashMap::new(), index: BTreeMap::new() });
-        Arc::new(Self { objects, index_fn, synced: watch::Sender::new(false) })
+        Arc::new(Self { objects, index_fn, is_settled, synced: watch::Sender::new(false) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects<K>> {
@@ -104,22 +149,27 @@ impl<K: Resource> Store<K> {
 
     /// One object.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.lock().by_key.get(key).cloned()
+        self.lock().by_key.get(key)?.object().cloned()
     }
 
     /// All objects, in no order.
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.lock().by_key.values().cloned().collect()
+        self.lock().by_key.values().filter_map(Entry::object).cloned().collect()
+    }
+
+    /// The objects that fit, in no order.
+    pub fn select(&self, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.lock().by_key.values().filter_map(Entry::object).filter(|object| fits(object)).cloned().collect()
     }
 
     /// All objects under an index key, in the order of their keys.
     pub fn by_index(&self, index_key: &str) -> Vec<Arc<K>> {
         let objects = self.lock();
         let keys = objects.index.get(index_key);
-        keys.into_iter().flatten().filter_map(|key| objects.by_key.get(key).cloned()).collect()
+        keys.into_iter().flatten().filter_map(|key| objects.by_key.get(key)?.object().cloned()).collect()
     }
 
-    /// How many objects there are.
+    /// How many objects there are, settled ones too.
     pub fn len(&self) -> usize {
         self.lock().by_key.len()
     }
@@ -145,39 +195,60 @@ impl<K: Resource> Store<K> {
     /// the object was taken over.
     ///
     /// Call it with the answer to an own write: decisions then rest on that write, however late its watch event comes.
-    pub fn upsert(&self, object: K) -> (Option<Arc<K>>, Option<Arc<K>>) {
+    pub fn upsert(&self, mut object: K) -> (Option<Arc<K>>, Option<Arc<K>>) {
         let key = ObjectKey::of(&object);
+        object.meta_mut().managed_fields = None;
         let mut objects = self.lock();
-        let old = objects.by_key.get(&key).cloned();
-        if let Some(old) = &old
-            && old.meta().uid == object.meta().uid
-            && resource_version(old.as_ref()) > resource_version(&object)
-        {
-            return (Some(old.clone()), None);
+        let held = objects.by_key.get(&key);
+        let old = held.and_then(Entry::object).cloned();
+        if held.is_some_and(|held| held.is_newer_than(&object)) {
+            return (old, None);
         }
         let new = Arc::new(object);
+        let settled = self.is_settled.is_some_and(|is_settled| is_settled(&new));
         if let Some(index_fn) = self.index_fn {
             objects.unindex(old.as_deref().and_then(index_fn), &key);
-            if let Some(index_key) = index_fn(&new) {
+            if let Some(index_key) = index_fn(&new).filter(|_| !settled) {
                 objects.index.entry(index_key).or_default().insert(key.clone());
             }
         }
-        objects.by_key.insert(key, new.clone());
+        let entry = if settled {
+            let uid = new.meta().uid.as_deref().unwrap_or_default().into();
+            Entry::Settled { uid, version: resource_version(new.as_ref()) }
+        } else {
+            Entry::Object(new.clone())
+        };
+        objects.by_key.insert(key, entry);
         (old, Some(new))
     }
 
     /// Drops an object; `uid` guards against dropping a successor of the same name.
     pub fn remove(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
-        let old = objects.by_key.get(key)?;
-        if uid.is_some() && old.meta().uid.as_deref() != uid {
+        if uid.is_some() && objects.by_key.get(key)?.uid() != uid {
             return None;
         }
-        let old = objects.by_key.remove(key)?;
+        let old = objects.by_key.remove(key)?.object().cloned()?;
         if let Some(index_fn) = self.index_fn {
             objects.unindex(index_fn(&old), key);
         }
         Some(old)
+    }
+
+    /// Drops what is not in a complete list, and returns it.
+    fn retain(&self, listed: &HashSet<ObjectKey>) -> Vec<Arc<K>> {
+        let mut objects = self.lock();
+        let gone: Vec<ObjectKey> = objects.by_key.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        let mut dropped = Vec::new();
+        for key in gone {
+            if let Some(Entry::Object(old)) = objects.by_key.remove(&key) {
+                if let Some(index_fn) = self.index_fn {
+                    objects.unindex(index_fn(&old), &key);
+                }
+                dropped.push(old);
+            }
+        }
+        dropped
     }
 }
 
@@ -230,7 +301,7 @@ async fn follow<W, K>(
     K: Resource<DynamicType = ()>,
 {
     let kind = K::kind(&());
-    let events = watcher::watcher(api, config).backoff(Retry::default());
+    let events = watcher::watcher(api, config.page_size(PAGE)).backoff(Retry::default());
     pin_mut!(events);
     let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
@@ -241,13 +312,8 @@ async fn follow<W, K>(
                 take(&store, &decode, object, true, &mut on_change);
             }
             Ok(Event::InitDone) => {
-                for object in store.list() {
-                    let key = ObjectKey::of(object.as_ref());
-                    if !listed.contains(&key)
-                        && let Some(old) = store.remove(&key, object.meta().uid.as_deref())
-                    {
-                        on_change(Change::Deleted(&old));
-                    }
+                for old in store.retain(&listed) {
+                    on_change(Change::Deleted(&old));
                 }
                 listed = HashSet::new();
                 store.synced.send_replace(true);
@@ -285,6 +351,22 @@ fn take<W: Resource, K: Resource>(
         }
     }
 }
+
+/// Follows one object by its name, for ever, with rights on that name alone. None: it does not exist. An error ends
+/// nothing; the next attempt follows by itself.
+pub async fn watch_named<K>(api: Api<K>, name: &str, mut on_change: impl FnMut(Result<Option<K>, watcher::Error>))
+where
+    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+{
+    let changes = watcher::watch_object(api, name).backoff(Retry::default());
+    pin_mut!(changes);
+    while let Some(change) = changes.next().await {
+        on_change(change);
+    }
+}
+
+/// Objects in one answer of a list. Each page is held as text, as JSON and decoded at the same time.
+const PAGE: u32 = 100;
 
 /// Waits between attempts of a watch: 0.25 s doubling to 8 s, with up to a quarter of jitter so that the nodes of a
 /// cluster do not come back all at once.
@@ -352,6 +434,25 @@ mod tests {
         let key = ObjectKey::new("a", "p");
         assert!(store.remove(&key, Some("old")).is_none(), "a late delete event of the predecessor");
         assert_eq!(store.get(&key).unwrap().uid(), "new");
+    }
+
+    #[test]
+    fn what_is_settled_is_held_as_a_few_bytes_and_never_comes_back() {
+        let store: Arc<Store<PodView>> =
+            Store::of_work(Some(|pod| Some(pod.uid().to_owned())), |pod| pod.name() == "p");
+        let key = ObjectKey::new("a", "p");
+        assert!(store.upsert(pod("p", "u", "20")).1.is_some(), "its last version is told");
+        assert!(store.get(&key).is_none() && store.list().is_empty() && store.by_index("u").is_empty());
+        assert_eq!(store.len(), 1);
+        assert!(store.upsert(pod("p", "u", "9")).1.is_none(), "an older version comes late");
+        assert!(store.remove(&key, Some("other")).is_none() && store.len() == 1, "another one was deleted");
+        store.remove(&key, Some("u"));
+        assert!(store.is_empty());
+        store.upsert(pod("p", "u", "20"));
+        store.upsert(pod("q", "v", "21"));
+        let gone = store.retain(&HashSet::new());
+        assert_eq!((gone.len(), gone[0].name(), store.len()), (1, "q", 0));
+        assert!(store.by_index("v").is_empty());
     }
 
     #[test]

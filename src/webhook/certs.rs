@@ -22,6 +22,8 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
+use crate::k8s::certificate;
+
 /// Secret key of the CA's private key.
 pub const CA_KEY: &str = "ca-key.pem";
 /// Secret key of the CA's certificate.
@@ -114,7 +116,7 @@ pub fn plan(data: &SecretData, now: Timestamp, dns_name: &str, renew_before: Dur
             return write(cannot_sign, format!("{} is not good for {dns_name} at {at}: {error}", CERT[0]));
         }
     }
-    let not_after = certified.end_entity_cert().ok().and_then(|der| validity_end(der)).unwrap_or(now);
+    let not_after = certified.end_entity_cert().ok().and_then(|der| certificate::end(der)).unwrap_or(now);
     let mut ca_bundle = with_line_end(ca_cert);
     if let Some(previous) = pem_text(data, PREVIOUS_CA_CERT)
         && is_valid_ca(previous, now)
@@ -122,6 +124,16 @@ pub fn plan(data: &SecretData, now: Timestamp, dns_name: &str, renew_before: Dur
         ca_bundle.push_str(&with_line_end(previous));
     }
     Plan::Keep(Material { certified: Arc::new(certified), ca_cert: with_line_end(ca_cert), ca_bundle, not_after })
+}
+
+/// What a renewal starts from. A CA that is replaced is remembered as the one before; if somebody has emptied the Secret,
+/// that is the one we still serve with: every replica has to keep it trusted until the last one has changed over.
+pub fn with_served_ca(renewal: &Renewal, data: &SecretData, served: Option<&str>) -> SecretData {
+    let mut data = data.clone();
+    if let Some(served) = served.filter(|_| renewal.replace_ca) {
+        data.insert(CA_CERT.into(), served.as_bytes().to_vec());
+    }
+    data
 }
 
 /// Makes the content that a renewal asks for.
@@ -227,11 +239,6 @@ impl Ca {
 
 fn is_valid_ca(pem: &str, now: Timestamp) -> bool {
     Ca::read(pem).is_ok_and(|ca| ca.not_after > now)
-}
-
-fn validity_end(der: &CertificateDer<'_>) -> Option<Timestamp> {
-    let (_, cert) = x509_parser::parse_x509_certificate(der).ok()?;
-    Timestamp::from_second(cert.validity().not_after.timestamp()).ok()
 }
 
 fn read_leaf(data: &SecretData) -> Result<CertifiedKey, String> {

@@ -4,29 +4,40 @@
 //! them [`handle`] reads the Pod and its Node from the API server: a cached Pod could name an instance that is long
 //! gone, and the request would silently do nothing.
 //!
+//! The method is resolved here, once ([`method`]): what the manager serves gets a label of its own and never the label
+//! `active`; the spec keeps what the user wrote.
+//!
 //! Never: anything on UPDATE. The schema's CEL keeps the spec as it is and an admission policy guards our labels, so that
 //! removing a finalizer always passes.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, api::GetParams};
-use serde::Deserialize;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api,
+    api::{GetParams, ListParams},
+};
+use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value, json};
 
 use crate::{
     api::{
-        crr::MAX_CONTAINERS,
+        crr::{MAX_CONTAINERS, RecreateMethod},
         feature_gates::{FeatureGates, gate},
         labels,
     },
-    k8s::name::is_dns_subdomain,
+    domain::recreate::spelling::Spellings,
+    k8s::{name::is_dns_subdomain, pod::PodView},
+    runtime::clock,
     webhook::{
         Context,
         review::{Admitted, Decision, Denied, Request},
     },
 };
+
+mod method;
 
 /// The reads of one call take no longer than this, so that the answer comes before the API server gives up.
 const READ_BUDGET: Duration = Duration::from_secs(7);
@@ -41,25 +52,58 @@ pub struct CrrAdmission {
     pub pod_name: String,
     containers: Vec<String>,
     force: bool,
+    method: RecreateMethod,
+    vary_image_tag: bool,
+    /// Whether there are daemons at all.
+    has_daemons: bool,
     grace_seconds: Option<i64>,
     unready_grace_seconds: Option<i64>,
     min_started_seconds: i64,
     deadline_seconds: Option<i64>,
 }
 
+/// What admission knows besides the request and its Pod.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Situation {
+    /// Whether the Pod's Node is a virtual one.
+    pub node_is_virtual: bool,
+    /// Whether a daemon is ready on the Node; None if nobody asked.
+    pub daemon_is_ready: Option<bool>,
+    /// Now.
+    pub now: Timestamp,
+}
+
 /// What admission reads of a Pod. Lenient: a field of a newer Kubernetes changes nothing.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default)]
 pub struct PodFacts {
     metadata: PodMetadata,
     spec: PodSpec,
     status: PodStatus,
+    /// The same Pod as rules of other roles see it.
+    view: PodView,
+}
+
+impl<'de> Deserialize<'de> for PodFacts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Wire {
+            metadata: PodMetadata,
+            spec: PodSpec,
+            status: PodStatus,
+        }
+        let pod = Value::deserialize(deserializer)?;
+        let Wire { metadata, spec, status } = Wire::deserialize(&pod).map_err(D::Error::custom)?;
+        let view = PodView::deserialize(pod).map_err(D::Error::custom)?;
+        Ok(Self { metadata, spec, status, view })
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodMetadata {
     uid: String,
+    generation: Option<i64>,
     deletion_timestamp: Option<Value>,
 }
 
@@ -86,15 +130,9 @@ struct ReadinessGate {
 struct Container {
     name: String,
     restart_policy: Option<String>,
-    restart_policy_rules: Vec<RestartRule>,
+    image_pull_policy: String,
     lifecycle: Lifecycle,
     ports: Value,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct RestartRule {
-    action: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -109,6 +147,7 @@ struct PodStatus {
     phase: String,
     conditions: Vec<Condition>,
     container_statuses: Vec<ContainerStatus>,
+    init_container_statuses: Vec<ContainerStatus>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -124,6 +163,7 @@ struct ContainerStatus {
     name: String,
     #[serde(rename = "containerID")]
     container_id: String,
+    image: String,
     restart_count: i64,
 }
 
@@ -189,7 +229,28 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission) -> Decision 
         .metadata
         .labels
         .is_some_and(|l| l.get(labels::NODE_TYPE).is_some_and(|type_| type_ == labels::NODE_TYPE_VIRTUAL_KUBELET));
-    admit(&admission, &pod, is_virtual)
+    let daemon_is_ready = match admission.method {
+        RecreateMethod::Auto if admission.has_daemons && !is_virtual => daemon_is_ready(context, node_name).await,
+        _ => None,
+    };
+    admit(&admission, &pod, Situation { node_is_virtual: is_virtual, daemon_is_ready, now: clock::now().wall })
+}
+
+/// Whether a daemon Pod of ours on a Node is ready; None if that cannot be read.
+async fn daemon_is_ready(context: &Context, node: &str) -> Option<bool> {
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
+    let parameters = ListParams::default().labels(labels::DAEMON_SELECTOR).fields(&format!("spec.nodeName={node}"));
+    match pods.list(&parameters).await {
+        Ok(list) => Some(list.items.iter().any(|pod| {
+            let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+            pod.metadata.deletion_timestamp.is_none()
+                && conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+        })),
+        Err(error) => {
+            tracing::warn!(%error, node, "the daemon's Pods cannot be read, one is taken to be ready");
+            None
+        }
+    }
 }
 
 /// Judges what needs no look-up.
@@ -197,13 +258,15 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission) -> Decision 
 /// # Errors
 /// The first rule that the request breaks.
 pub fn check(gates: &FeatureGates, request: Request) -> Result<CrrAdmission, Denied> {
-    if !gates.enabled(gate::KRUISE_DAEMON) {
+    let has_daemons = gates.enabled(gate::KRUISE_DAEMON);
+    let Request { object, namespace, .. } = request;
+    let wanted = object.pointer("/spec/strategy/recreateMethod").and_then(Value::as_str).unwrap_or_default();
+    if !has_daemons && !["PodSpec", "Auto"].contains(&wanted) {
         return Err(Denied::forbidden(format!(
-            "ContainerRecreateRequests need the feature gate {}, which is off in this cluster",
+            "ContainerRecreateRequests of method Runtime need the feature gate {}, which is off in this cluster; set spec.strategy.recreateMethod to PodSpec or Auto",
             gate::KRUISE_DAEMON
         )));
     }
-    let Request { object, namespace, .. } = request;
     let object = match object {
         Value::Object(object) => object,
         other => return Err(wrong_type("the object", &other, "a ContainerRecreateRequest")),
@@ -247,6 +310,17 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CrrAdmission, Den
     at_least("spec.ttlSecondsAfterFinished", ttl, 0)?;
     boolean(strategy, IN, "orderedRecreate")?;
     let force = boolean(strategy, IN, "forceRecreate")?;
+    let method = match text(strategy, IN, "recreateMethod")?.as_str() {
+        "" | "Runtime" => RecreateMethod::Runtime,
+        "PodSpec" => RecreateMethod::PodSpec,
+        "Auto" => RecreateMethod::Auto,
+        other => {
+            return Err(Denied::bad_request(format!(
+                "spec.strategy.recreateMethod: {other:?} is not known; want Runtime, PodSpec or Auto"
+            )));
+        }
+    };
+    let vary_image_tag = boolean(strategy, IN, "varyImageTag")?;
     let own_namespace = object.get("metadata").and_then(|m| m.get("namespace")).and_then(Value::as_str);
     let namespace = own_namespace.filter(|own| !own.is_empty()).map_or(namespace, str::to_owned);
     Ok(CrrAdmission {
@@ -254,6 +328,9 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CrrAdmission, Den
         pod_name,
         containers,
         force,
+        method,
+        vary_image_tag,
+        has_daemons,
         grace_seconds,
         unready_grace_seconds,
         min_started_seconds: min_started_seconds.unwrap_or_default(),
@@ -339,19 +416,24 @@ pub fn check_pod<'p>(admission: &CrrAdmission, pod: &'p PodFacts) -> Result<&'p 
 ///
 /// # Errors
 /// A listed container cannot be restarted by a request.
-pub fn admit(admission: &CrrAdmission, pod: &PodFacts, node_is_virtual: bool) -> Decision {
+pub fn admit(admission: &CrrAdmission, pod: &PodFacts, situation: Situation) -> Decision {
     let CrrAdmission {
         object,
-        namespace: _,
         pod_name,
         containers,
-        force,
         grace_seconds,
         unready_grace_seconds,
         min_started_seconds,
         deadline_seconds,
+        ..
     } = admission;
-    let mut warnings = Vec::new();
+    let found = containers
+        .iter()
+        .enumerate()
+        .map(|(i, name)| Listed::find(format!("spec.containers[{i}].name: {name:?}"), name, pod_name, pod))
+        .collect::<Result<Vec<_>, _>>()?;
+    let (method, mut warnings) = method::resolve(admission, pod, &found, situation)?;
+    let by_manager = method == method::Method::PodSpec;
     let mut metadata = map_at(object, "metadata");
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
         && annotations.remove(labels::CRR_UNREADY_ACQUIRED).is_some()
@@ -364,8 +446,14 @@ pub fn admit(admission: &CrrAdmission, pod: &PodFacts, node_is_virtual: bool) ->
     let mut own_labels = map_at(&metadata, "labels");
     own_labels.insert(labels::CRR_POD_UID.into(), json!(pod.metadata.uid));
     own_labels.insert(labels::CRR_NODE_NAME.into(), json!(pod.spec.node_name));
-    own_labels.insert(labels::CRR_ACTIVE.into(), json!("true"));
-    if node_is_virtual {
+    // A label that says who serves it; whatever the user wrote there is not heeded.
+    own_labels.remove(labels::CRR_ACTIVE);
+    own_labels.remove(labels::CRR_METHOD);
+    match method {
+        method::Method::Runtime => own_labels.insert(labels::CRR_ACTIVE.into(), json!("true")),
+        method::Method::PodSpec => own_labels.insert(labels::CRR_METHOD.into(), json!(labels::CRR_METHOD_POD_SPEC)),
+    };
+    if situation.node_is_virtual {
         own_labels.insert(labels::NODE_TYPE.into(), json!(labels::NODE_TYPE_VIRTUAL_KUBELET));
     }
     metadata.insert("labels".into(), own_labels.into());
@@ -382,21 +470,20 @@ pub fn admit(admission: &CrrAdmission, pod: &PodFacts, node_is_virtual: bool) ->
     spec.insert("strategy".into(), strategy.into());
 
     let entries = spec.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten();
-    for (i, (entry, name)) in entries.zip(containers).enumerate() {
-        let at = format!("spec.containers[{i}].name: {name:?}");
-        let (container, status) = find_container(&at, name, pod_name, pod)?;
-        warnings.extend(judge_restart_policy(&at, container, pod, *force)?);
+    for (entry, Listed { container, status, .. }) in entries.zip(&found) {
         let Some(entry) = entry.as_object_mut() else { continue };
-        if let Some(hook) = &container.lifecycle.pre_stop {
+        // Under method PodSpec kubelet runs the hook itself.
+        if let Some(hook) = container.lifecycle.pre_stop.as_ref().filter(|_| !by_manager) {
             entry.insert("preStop".into(), hook.clone());
             if hook.get("httpGet").is_some() && container.ports.as_array().is_some_and(|ports| !ports.is_empty()) {
                 entry.insert("ports".into(), container.ports.clone());
             }
         }
-        entry.insert(
-            "statusContext".into(),
-            json!({ "containerID": status.container_id, "restartCount": status.restart_count }),
-        );
+        let mut context = json!({ "containerID": status.container_id, "restartCount": status.restart_count });
+        if by_manager {
+            context["image"] = json!(pod.view.container(&container.name).map_or("", |c| &*c.image));
+        }
+        entry.insert("statusContext".into(), context);
     }
 
     let mut wanted = object.clone();
@@ -423,73 +510,80 @@ pub fn admit(admission: &CrrAdmission, pod: &PodFacts, node_is_virtual: bool) ->
     Ok(Admitted { warnings, ..Admitted::changed(&object.clone().into(), &wanted.into()) })
 }
 
-/// The definition and the current instance of a listed container.
-fn find_container<'p>(
-    at: &str,
-    name: &str,
-    pod_name: &str,
-    pod: &'p PodFacts,
-) -> Result<(&'p Container, &'p ContainerStatus), Denied> {
-    let in_list = |list: &'p [Container]| list.iter().find(|c| c.name == name);
-    let other_kind = |kind: &str| {
-        Denied::bad_request(format!(
-            "{at} is {kind} of Pod {pod_name:?}, and a request cannot restart one; list containers of spec.containers"
-        ))
-    };
-    if let Some(init) = in_list(&pod.spec.init_containers) {
-        let is_sidecar = init.restart_policy.as_deref() == Some("Always");
-        return Err(other_kind(if is_sidecar {
-            "a native sidecar (an init container with restartPolicy Always)"
-        } else {
-            "an init container"
-        }));
-    }
-    if in_list(&pod.spec.ephemeral_containers).is_some() {
-        return Err(other_kind("an ephemeral container"));
-    }
-    let Some(container) = in_list(&pod.spec.containers) else {
-        let names: Vec<&str> = pod.spec.containers.iter().map(|c| c.name.as_str()).collect();
-        return Err(Denied::bad_request(format!(
-            "{at} is no container of Pod {pod_name:?}; it has {}",
-            names.join(", ")
-        )));
-    };
-    match pod.status.container_statuses.iter().find(|s| s.name == name) {
-        Some(status) if !status.container_id.is_empty() => Ok((container, status)),
-        _ => Err(Denied::bad_request(format!(
-            "{at} of Pod {pod_name:?} (phase {}) is not started: its status has no containerID yet; wait until it runs",
-            pod.phase()
-        ))),
+/// A listed container: its definition and its current instance.
+struct Listed<'p> {
+    /// How messages about it begin.
+    at: String,
+    container: &'p Container,
+    status: &'p ContainerStatus,
+}
+
+impl<'p> Listed<'p> {
+    fn find(at: String, name: &str, pod_name: &str, pod: &'p PodFacts) -> Result<Self, Denied> {
+        let in_list = |list: &'p [Container]| list.iter().find(|c| c.name == name);
+        let other_kind = |kind: &str| {
+            Denied::bad_request(format!(
+                "{at} is {kind} of Pod {pod_name:?}, and a request cannot restart one; list containers of spec.containers, or native sidecars"
+            ))
+        };
+        let init = in_list(&pod.spec.init_containers);
+        let is_sidecar = init.is_some_and(|c| c.restart_policy.as_deref() == Some("Always"));
+        if init.is_some() && !is_sidecar {
+            return Err(other_kind("an init container"));
+        }
+        if in_list(&pod.spec.ephemeral_containers).is_some() {
+            return Err(other_kind("an ephemeral container"));
+        }
+        let Some(container) = init.or_else(|| in_list(&pod.spec.containers)) else {
+            let names: Vec<&str> = pod.spec.containers.iter().map(|c| c.name.as_str()).collect();
+            return Err(Denied::bad_request(format!(
+                "{at} is no container of Pod {pod_name:?}; it has {}",
+                names.join(", ")
+            )));
+        };
+        let statuses = if is_sidecar { &pod.status.init_container_statuses } else { &pod.status.container_statuses };
+        match statuses.iter().find(|s| s.name == name) {
+            Some(status) if !status.container_id.is_empty() => Ok(Self { at, container, status }),
+            _ => Err(Denied::bad_request(format!(
+                "{at} of Pod {pod_name:?} (phase {}) is not started: its status has no containerID yet; wait until it runs",
+                pod.phase()
+            ))),
+        }
     }
 }
 
-/// Stopping is all that a request does; whether the container starts again is up to its restart policy.
-fn judge_restart_policy(
-    at: &str,
-    container: &Container,
-    pod: &PodFacts,
-    force: bool,
-) -> Result<Option<String>, Denied> {
+/// Stopping is all that method Runtime does; whether the container starts again is up to its restart policy.
+fn judge_restart_policy(at: &str, container: &Container, pod: &PodFacts, force: bool) -> Result<Vec<String>, Denied> {
     let (policy, level) = match container.restart_policy.as_deref() {
         Some(policy) => (policy, "the container"),
         None => (pod.spec.restart_policy.as_str(), "the Pod"),
     };
-    let has_rules = container.restart_policy_rules.iter().any(|rule| rule.action.starts_with("Restart"));
-    match policy {
-        "Never" if has_rules => Ok(Some(format!(
-            "{at} has restartPolicy Never and restartPolicyRules: it starts again only if a rule matches the exit code of the stop"
-        ))),
-        "Never" if force || pod.sidecars_are_being_ended() => {
-            Ok(Some(format!("{at} has restartPolicy Never (set on {level}): it is stopped and does not start again")))
-        }
-        "Never" => Err(Denied::bad_request(format!(
-            "{at} has restartPolicy Never (set on {level}): stopped, it would not start again; want Always or OnFailure, or set spec.strategy.forceRecreate to stop it all the same"
-        ))),
-        "OnFailure" => Ok(Some(format!(
-            "{at} has restartPolicy OnFailure (set on {level}): it does not start again if it exits with code 0 when stopped"
-        ))),
-        _ => Ok(None),
+    let rules = pod.view.restart_rules_of(&container.name);
+    let has_rules = rules.iter().any(|rule| rule.action.starts_with("Restart"));
+    let mut warnings = Vec::new();
+    if rules.iter().any(|rule| rule.action == "RestartAllContainers") {
+        warnings.push(format!(
+            "{at} has a rule RestartAllContainers in restartPolicyRules: if the exit code of the stop matches, kubelet restarts every container of the Pod, without preStop and grace"
+        ));
     }
+    match policy {
+        "Never" if has_rules => warnings.push(format!(
+            "{at} has restartPolicy Never and restartPolicyRules: it starts again only if a rule matches the exit code of the stop"
+        )),
+        "Never" if force || pod.sidecars_are_being_ended() => warnings
+            .push(format!("{at} has restartPolicy Never (set on {level}): it is stopped and does not start again")),
+        "Never" => {
+            return Err(Denied::bad_request(format!(
+                "{at} has restartPolicy Never (set on {level}): stopped, it would not start again; want Always or OnFailure, or method PodSpec, or set spec.strategy.forceRecreate to stop it all the same"
+            )));
+        }
+        "OnFailure" if !rules.iter().any(|rule| rule.matches(0) && rule.action.starts_with("Restart")) => warnings
+            .push(format!(
+                "{at} has restartPolicy OnFailure (set on {level}): it does not start again if it exits with code 0 when stopped"
+            )),
+        _ => {}
+    }
+    Ok(warnings)
 }
 
 /// A member that is an object, or an empty one.

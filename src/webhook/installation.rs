@@ -49,8 +49,11 @@ pub const RBAC: &[Rule] = &[Rule::new(
 .named(&[CONFIGURATION])];
 
 /// What keeping the certificates needs in our own namespace.
-pub const OWN_NAMESPACE_RBAC: &[Rule] =
-    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET])];
+pub const OWN_NAMESPACE_RBAC: &[Rule] = &[
+    Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]),
+    // Whether a daemon is ready on a node, for requests of method Auto.
+    Rule::new(&[""], &["pods"], &["list"]),
+];
 
 /// Why a pass did not succeed. All of them are tried again.
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +160,7 @@ impl Installation {
         serving: &mut Option<Material>,
         tls: &watch::Sender<Option<RustlsConfig>>,
     ) -> Result<(), SyncError> {
-        let material = self.material().await?;
+        let material = self.material(serving.as_ref()).await?;
         let mut ca_bundle = material.ca_bundle.clone();
         // What we still serve has to stay trusted, even if somebody emptied the Secret.
         if let Some(old) = serving.as_ref().filter(|old| !ca_bundle.contains(&old.ca_cert)) {
@@ -188,7 +191,7 @@ impl Installation {
     }
 
     /// What the Secret holds, renewed if need be.
-    async fn material(&self) -> Result<Material, SyncError> {
+    async fn material(&self, serving: Option<&Material>) -> Result<Material, SyncError> {
         let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
         let failed = |error| SyncError::Secret { namespace: self.namespace.clone(), name: self.secret.clone(), error };
         let dns_name = self.endpoint.dns_name();
@@ -203,7 +206,8 @@ impl Installation {
                 Plan::Write(renewal) => renewal,
             };
             tracing::info!(reason = %renewal.reason, replace_ca = renewal.replace_ca, "issuing a certificate");
-            let new = certs::issue(&renewal, &data, now, &dns_name)?;
+            let base = certs::with_served_ca(&renewal, &data, serving.map(|serving| serving.ca_cert.as_str()));
+            let new = certs::issue(&renewal, &base, now, &dns_name)?;
             let patch = secret_patch(&data, &new, secret.metadata.resource_version.as_deref());
             match api.patch(&self.secret, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Ok(_) => {}

@@ -41,6 +41,8 @@ pub struct Context {
     pub gates: FeatureGates,
     /// For live reads.
     pub client: kube::Client,
+    /// Our own namespace, where the daemons are.
+    pub namespace: Arc<str>,
 }
 
 /// A rule in CEL that decides in the API server whether a call is needed.

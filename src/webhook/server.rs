@@ -232,7 +232,14 @@ mod tests {
         });
         let client = kube::Client::new(service, "default");
         let (stop, shutdown) = watch::channel(false);
-        (Shared::new(Arc::new(Context { gates, client }), Metrics::default(), shutdown), stop)
+        (
+            Shared::new(
+                Arc::new(Context { gates, client, namespace: "kruise-system".into() }),
+                Metrics::default(),
+                shutdown,
+            ),
+            stop,
+        )
     }
 
     fn call(path: &str, content_type: &str, body: impl Into<Body>) -> Request {

@@ -4,6 +4,7 @@
 
 mod node;
 mod objects;
+mod plugin;
 mod runtime;
 
 use std::collections::BTreeMap;
@@ -21,8 +22,9 @@ use kube::runtime::watcher;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-pub use self::node::Node;
-pub use self::objects::{Build, Look, app, condition, crr, events_of, pod, shell, stubborn};
+pub use self::node::{Node, poll};
+pub use self::objects::{Build, Look, app, condition, crr, events_of, pod, restart_of, shell, stubborn, workload};
+pub use self::plugin::plugin_command;
 pub use self::runtime::{Exit, RuntimeEvents};
 use crate::cmd::{Answer, CommandExt, kubectl};
 use crate::paths::{Paths, SYSTEM};
@@ -326,10 +328,10 @@ impl Test {
 
     async fn report(&self) {
         let ns = self.namespace.as_str();
-        let everything = "pods,services,endpointslices,containerrecreaterequests";
+        let everything = "pods,services,endpointslices,poddisruptionbudgets,containerrecreaterequests,workloadrestarts";
         for args in [
             &["get", everything, "-n", ns, "-o", "wide"][..],
-            &["get", "containerrecreaterequests", "-n", ns, "-o", "yaml"],
+            &["get", "containerrecreaterequests,workloadrestarts", "-n", ns, "-o", "yaml"],
             &["describe", "pods", "-n", ns],
             &["get", "events", "-n", ns, "--sort-by=.metadata.creationTimestamp"],
             &["get", "pods", "-n", SYSTEM, "-o", "wide"],
@@ -370,6 +372,66 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// How many Pods were unavailable at a time, as a watch showed it.
+pub struct Availability {
+    seen: Arc<Mutex<(BTreeMap<String, bool>, usize)>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Availability {
+    /// The most Pods that were missing or not ready at one moment, of those that there were at first.
+    pub fn most_unavailable(&self) -> usize {
+        self.seen.lock().map(|seen| seen.1).unwrap_or(usize::MAX)
+    }
+}
+
+impl Drop for Availability {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Test {
+    /// Watches the Pods with a label, all of which are ready now.
+    pub async fn availability(&self, labels: &str) -> Result<Availability> {
+        let stream = watcher::watcher(self.api("Pod"), watcher::Config::default().labels(labels));
+        let seen: Arc<Mutex<(BTreeMap<String, bool>, usize)>> = Arc::default();
+        let kept = Arc::clone(&seen);
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
+        let task = tokio::spawn(async move {
+            pin_mut!(stream);
+            let (mut ready, mut wanted) = (Some(ready), 0_usize);
+            while let Some(event) = stream.next().await {
+                let Ok(event) = event else { continue };
+                let Ok(mut kept) = kept.lock() else { return };
+                match event {
+                    watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => {
+                        let Ok(pod) = serde_json::to_value(pod) else { return };
+                        let available = condition(&pod, "Ready") == "True" && !pod.has("/metadata/deletionTimestamp");
+                        kept.0.insert(pod.text("/metadata/name").to_owned(), available);
+                    }
+                    watcher::Event::Delete(pod) => {
+                        kept.0.remove(&pod.metadata.name.unwrap_or_default());
+                    }
+                    watcher::Event::Init => {}
+                    watcher::Event::InitDone => {
+                        ready.take().map(|ready| ready.send(()));
+                    }
+                }
+                // one that goes and the one that replaces it are one
+                let available = kept.0.values().filter(|available| **available).count();
+                if ready.is_none() {
+                    kept.1 = kept.1.max(wanted.saturating_sub(available));
+                } else {
+                    wanted = kept.0.len();
+                }
+            }
+        });
+        is_ready.await.context("the watch began")?;
+        Ok(Availability { seen, task })
     }
 }
 
@@ -416,10 +478,22 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "Deployment" => ("apps/v1", "deployments", true),
         "StatefulSet" => ("apps/v1", "statefulsets", true),
         "DaemonSet" => ("apps/v1", "daemonsets", true),
+        "ReplicaSet" => ("apps/v1", "replicasets", true),
+        "ReplicationController" => ("v1", "replicationcontrollers", true),
+        "PodDisruptionBudget" => ("policy/v1", "poddisruptionbudgets", true),
+        "Role" => ("rbac.authorization.k8s.io/v1", "roles", true),
+        "RoleBinding" => ("rbac.authorization.k8s.io/v1", "rolebindings", true),
+        "ClusterRole" => ("rbac.authorization.k8s.io/v1", "clusterroles", false),
+        "Job" => ("batch/v1", "jobs", true),
+        "ValidatingAdmissionPolicy" => ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", false),
+        "ValidatingAdmissionPolicyBinding" => {
+            ("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", false)
+        }
         "EndpointSlice" => ("discovery.k8s.io/v1", "endpointslices", true),
         "CustomResourceDefinition" => ("apiextensions.k8s.io/v1", "customresourcedefinitions", false),
         "MutatingWebhookConfiguration" => ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", false),
         "ContainerRecreateRequest" => ("apps.kruise.io/v1alpha1", "containerrecreaterequests", true),
+        "WorkloadRestart" => ("kruise.rs/v1alpha1", "workloadrestarts", true),
         other => panic!("the toolkit does not know the kind {other:?}; add it here"),
     };
     let version = api_version.unwrap_or(version);

@@ -68,10 +68,46 @@ impl Node<'_> {
 
     /// The daemon's own process on this machine.
     pub async fn daemon_process(&self) -> Result<Process> {
-        let pod = self.daemon().await?;
-        let containers = Container::all(&pod);
-        let container = containers.values().next().context("the daemon's Pod has a container")?;
+        self.process_of(&self.daemon().await?).await
+    }
+
+    /// The process of a Pod that has one container.
+    pub async fn process_of(&self, pod: &Value) -> Result<Process> {
+        let containers = Container::all(pod);
+        let container = containers.values().next().context("the Pod has a container")?;
         self.process(&container.id).await
+    }
+
+    /// The Pods of a Deployment of the installation that are not being deleted.
+    pub async fn replicas(&self, deployment: &str) -> Result<Vec<Value>> {
+        let mut pods = self.test.list_in(SYSTEM, "Pod", "").await?;
+        pods.retain(|p| p.text("/metadata/name").starts_with(deployment) && !p.has("/metadata/deletionTimestamp"));
+        Ok(pods)
+    }
+
+    /// Does something while no daemon runs: its DaemonSet selects no node.
+    pub async fn without_daemon(&self, body: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+        let name = self.daemon().await?.text("/metadata/ownerReferences/0/name").to_owned();
+        let select = async |node: Value| {
+            let selector = json!({ "spec": { "template": { "spec": { "nodeSelector": { "e2e/none": node } } } } });
+            let patch = kube::api::Patch::Merge(selector);
+            let api = self.test.api_in(SYSTEM, "DaemonSet");
+            api.patch(&name, &kube::api::PatchParams::default(), &patch).await.map(drop)
+        };
+        select(json!("such")).await?;
+        let gone = poll("the daemon to be gone", PATIENCE, async || {
+            ensure!(self.daemon().await.is_err(), "it is still there");
+            Ok(())
+        })
+        .await;
+        let result = match gone {
+            Ok(()) => body().await,
+            error => error,
+        };
+        select(Value::Null).await?;
+        poll("the daemon to be back", PATIENCE, async || self.daemon().await.map(drop)).await?;
+        let back = self.daemon_ready().await;
+        result.and(back)
     }
 
     /// SIGKILL: what a crash or a full memory does to the daemon. kubelet starts it again.
@@ -117,6 +153,12 @@ impl Node<'_> {
             let now = serde_json::to_value(api.get(deployment).await?)?;
             let (ready, all) = (now.int("/status/readyReplicas"), now.int("/status/replicas"));
             ensure!(ready == i64::from(replicas) && all == ready, "{ready} of {all} are ready");
+            if replicas == 0 {
+                // Those that are being deleted count no more, and still answer on connections that are open.
+                let pods = self.test.list_in(SYSTEM, "Pod", "").await?;
+                let left = pods.iter().filter(|p| p.text("/metadata/name").starts_with(deployment)).count();
+                ensure!(left == 0, "{left} have not ended");
+            }
             Ok(())
         })
         .await?;
@@ -159,7 +201,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 }
 
 /// Tries every 200 ms until it works.
-pub(super) async fn poll(what: &str, patience: Duration, attempt: impl AsyncFn() -> Result<()>) -> Result<()> {
+pub async fn poll(what: &str, patience: Duration, attempt: impl AsyncFn() -> Result<()>) -> Result<()> {
     let start = std::time::Instant::now();
     loop {
         match attempt().await {

@@ -97,6 +97,35 @@ pub fn crr(name: &str, pod: &str, containers: &[&str]) -> Value {
     })
 }
 
+/// A workload of Pods that have the label app=NAME. DaemonSets have no replicas.
+pub fn workload(kind: &str, name: &str, replicas: i64, containers: Vec<Value>) -> Value {
+    let pod = pod(name, containers);
+    let selector = json!({ "app": name });
+    let selector = if kind == "ReplicationController" { selector } else { json!({ "matchLabels": selector }) };
+    let template = json!({ "metadata": { "labels": { "app": name } }, "spec": pod["spec"] });
+    let mut object =
+        json!({ "kind": kind, "metadata": { "name": name }, "spec": { "selector": selector, "template": template } });
+    if kind != "DaemonSet" {
+        object["spec"]["replicas"] = replicas.into();
+    }
+    if kind == "StatefulSet" {
+        object["spec"]["serviceName"] = name.into();
+        object["spec"]["podManagementPolicy"] = "Parallel".into();
+    }
+    object
+}
+
+/// A restart of a workload, or of the Pods with the label app=NAME if the kind is Pod.
+pub fn restart_of(name: &str, kind: &str, target: &str, spec: Value) -> Value {
+    let mut object = json!({ "kind": "WorkloadRestart", "metadata": { "name": name }, "spec": spec });
+    let version = if kind == "ReplicationController" { "v1" } else { "apps/v1" };
+    match kind {
+        "Pod" => object["spec"]["selector"] = json!({ "matchLabels": { "app": target } }),
+        _ => object["spec"]["targetRef"] = json!({ "apiVersion": version, "kind": kind, "name": target }),
+    }
+    object
+}
+
 /// The status of a condition of an object: `True`, `False`, `Unknown`, or nothing.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
     let conditions = object.array("/status/conditions");

@@ -1,5 +1,6 @@
-//! The runtime's own record: exits as containerd announces them, with its clock.
+//! The runtime's own record: starts and exits as containerd announces them, with its clock.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
@@ -24,6 +25,7 @@ pub struct Exit {
 pub struct RuntimeEvents {
     child: Child,
     exits: Arc<Mutex<Vec<Exit>>>,
+    starts: Arc<Mutex<BTreeMap<String, Timestamp>>>,
 }
 
 impl RuntimeEvents {
@@ -31,17 +33,26 @@ impl RuntimeEvents {
         let mut child = ctr(["events"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let lines = BufReader::new(child.stdout.take().context("the events")?).lines();
         let exits: Arc<Mutex<Vec<Exit>>> = Arc::default();
-        let kept = Arc::clone(&exits);
+        let starts: Arc<Mutex<BTreeMap<String, Timestamp>>> = Arc::default();
+        let (kept, kept_starts) = (Arc::clone(&exits), Arc::clone(&starts));
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if let (Some(exit), Ok(mut kept)) = (parse(&line), kept.lock()) {
                     kept.push(exit);
                 }
+                if let (Some((id, at)), Ok(mut starts)) = (parse_start(&line), kept_starts.lock()) {
+                    starts.insert(id, at);
+                }
             }
         });
         // the subscription has no answer of its own
         std::thread::sleep(Duration::from_millis(300));
-        Ok(Self { child, exits })
+        Ok(Self { child, exits, starts })
+    }
+
+    /// When an instance was started, by its id.
+    pub fn start(&self, id: &str) -> Option<Timestamp> {
+        self.starts.lock().ok()?.get(id).copied()
     }
 
     /// Exits of a container's instance by its id.
@@ -82,9 +93,25 @@ fn parse(line: &str) -> Option<Exit> {
     Some(Exit { container: container.to_owned(), at, status: event.int("/exit_status") })
 }
 
+/// `2026-01-02 03:04:05.123 +0000 UTC k8s.io /tasks/start {"container_id":...,"pid":...}`: the line's own time counts.
+fn parse_start(line: &str) -> Option<(String, Timestamp)> {
+    let (head, rest) = line.split_once(" /tasks/start ")?;
+    let event: Value = serde_json::from_str(rest.trim()).ok()?;
+    let mut words = head.split(' ');
+    let at = format!("{}T{}Z", words.next()?, words.next()?).parse().ok()?;
+    (words.next()? == "+0000").then(|| (event.text("/container_id").to_owned(), at))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{parse, parse_start};
+
+    #[test]
+    fn starts_have_the_time_of_their_line() {
+        let line = r#"2026-01-02 03:04:05.123456789 +0000 UTC k8s.io /tasks/start {"container_id":"a","pid":7}"#;
+        let (id, at) = parse_start(line).expect("a start");
+        assert_eq!((id.as_str(), at.to_string().as_str()), ("a", "2026-01-02T03:04:05.123456789Z"));
+    }
 
     #[test]
     fn exits_of_containers_are_taken_and_those_of_commands_are_not() {

@@ -4,8 +4,12 @@
 
 mod admission;
 mod failure;
+mod guide;
 mod harness;
+mod methods;
 mod output;
+mod plugin;
 mod readiness;
 mod restart;
 mod several;
+mod workload_restart;

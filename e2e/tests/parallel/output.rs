@@ -86,6 +86,9 @@ async fn explain_reads_well() -> Result<()> {
             ("explain-strategy", "crr.spec.strategy"),
             ("explain-status", "crr.status"),
             ("explain-states", "crr.status.containerRecreateStates"),
+            ("explain-wr", "wr"),
+            ("explain-wr-spec", "wr.spec"),
+            ("explain-wr-status", "wr.status"),
         ] {
             let text = t.kubectl(&["explain", path]).await?;
             ensure!(!text.contains("<no description>"), "{path} lacks a description:\n{text}");

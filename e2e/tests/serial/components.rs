@@ -7,71 +7,7 @@ use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, condition, crr, in_n
 use e2e::paths::SYSTEM;
 use serde_json::json;
 
-use crate::Frozen;
-
-const CRR: &str = "ContainerRecreateRequest";
-const MANAGER: &str = "kruise-controller-manager";
-const WEBHOOK: &str = "kruise-webhook";
-const LONG: Duration = Duration::from_secs(90);
-
-fn owned(name: &str) -> serde_json::Value {
-    let owner = json!([{
-        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "x",
-        "uid": "00000000-0000-0000-0000-000000000001", "controller": true,
-    }]);
-    pod(name, vec![app("main")]).with("/metadata/ownerReferences", owner)
-}
-
-#[tokio::test]
-async fn without_the_webhook_pods_are_created_and_requests_are_not() -> Result<()> {
-    in_namespace("webhook-down", async |t| {
-        t.start(pod("web", vec![app("main")])).await?;
-        let replicas = t.node().scale(WEBHOOK, 0).await?;
-        let result = async {
-            t.start(pod("plain", vec![app("main")])).await?;
-            let start = Instant::now();
-            let missed = t.create(owned("missed")).await?;
-            let took = start.elapsed();
-            ensure!(took < Duration::from_secs(6), "a Pod that needs the webhook was created after {took:?}");
-            assert_eq!(missed.array("/spec/readinessGates").len(), 0);
-            let refused = t.refused(crr("r", "web", &["main"])).await;
-            ensure!(refused.is_ok(), "a request is refused while nobody can look at it: {refused:?}");
-            anyhow::Ok(())
-        }
-        .await;
-        t.node().scale(WEBHOOK, replicas).await?;
-        result?;
-        t.wait_events("Pod", "missed", |e| e.iter().any(|e| e.contains("KruisePodReady"))).await?;
-        t.restart("once", "web", &["main"]).await?;
-        t.succeeded("once").await?;
-        let gated = t.create(owned("gated")).await?;
-        assert_eq!(gated.text("/spec/readinessGates/0/conditionType"), "KruisePodReady");
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn containerd_restarted_during_a_request() -> Result<()> {
-    in_namespace("containerd", async |t| {
-        t.node().daemon_ready().await?;
-        t.start(pod("web", vec![stubborn("main"), app("other")])).await?;
-        t.create(crr("once", "web", &["main"]).with("/spec/strategy/terminationGracePeriodSeconds", 8)).await?;
-        let begun = |o: &serde_json::Value| o.has("/status/containerRecreateStates/0/killStartedAt");
-        t.wait_for(CRR, "once", "to begin", PATIENCE, begun).await?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        t.node().restart("containerd", "KILL").await?;
-        let done = t.completed_within("once", LONG).await?;
-        assert_eq!(done.text("/status/containerRecreateStates/0/phase"), "Succeeded", "{}", done["status"]);
-        let now = t.containers("web").await?;
-        assert_eq!((now["main"].restarts, now["other"].restarts), (1, 0));
-        // and the next request works without a restart of the daemon
-        t.restart("next", "web", &["other"]).await?;
-        t.succeeded("next").await?;
-        Ok(())
-    })
-    .await
-}
+use crate::{CRR, Frozen, LONG, MANAGER, WEBHOOK};
 
 /// A request whose stop takes 4 s, with something done in the middle of it: it ends well all the same.
 async fn disturbed(name: &str, disturb: impl AsyncFnOnce(&Test) -> Result<()>) -> Result<()> {
@@ -89,11 +25,6 @@ async fn disturbed(name: &str, disturb: impl AsyncFnOnce(&Test) -> Result<()>) -
         Ok(())
     })
     .await
-}
-
-#[tokio::test]
-async fn kubelet_restarted_during_a_request() -> Result<()> {
-    disturbed("kubelet", async |t| t.node().restart("kubelet", "KILL").await).await
 }
 
 #[tokio::test]

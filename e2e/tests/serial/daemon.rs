@@ -7,10 +7,7 @@ use anyhow::{Result, ensure};
 use e2e::kit::{Build, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod, shell, stubborn};
 use serde_json::{Value, json};
 
-use crate::{Frozen, with_daemon};
-
-const CRR: &str = "ContainerRecreateRequest";
-const LONG: Duration = Duration::from_secs(90);
+use crate::{CRR, Frozen, LONG, with_daemon};
 
 async fn until_recorded(t: &Test, request: &str, field: &str) -> Result<Value> {
     let pointer = format!("/status/containerRecreateStates/0/{field}");

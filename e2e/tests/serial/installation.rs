@@ -4,7 +4,8 @@ use anyhow::{Result, ensure};
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod};
 use serde_json::{Value, json};
 
-const CRR: &str = "ContainerRecreateRequest";
+use crate::CRR;
+
 const DEFINITION: &str = "containerrecreaterequests.apps.kruise.io";
 
 /// A Pod that a request has made NotReady, for ten minutes to come.

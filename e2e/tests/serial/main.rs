@@ -2,15 +2,31 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests look at the clock")]
 
+mod certificates;
 mod components;
 mod daemon;
+mod gone;
 mod installation;
+mod leaders;
+mod methods;
+mod phases;
+mod plugin;
 mod policies;
+mod restarts_go_on;
 mod used_rights;
 
+use std::time::Duration;
+
 use anyhow::Result;
-use e2e::kit::{Test, in_namespace};
+use e2e::kit::{Build, Test, in_namespace, pod, shell};
 use e2e::process::Process;
+use serde_json::{Value, json};
+
+const CRR: &str = "ContainerRecreateRequest";
+const MANAGER: &str = "kruise-controller-manager";
+const WEBHOOK: &str = "kruise-webhook";
+/// For a request that is disturbed.
+const LONG: Duration = Duration::from_secs(90);
 
 /// A test that kills the daemon. It begins and ends with one that was never restarted, because kubelet waits longer
 /// before each restart.
@@ -22,6 +38,26 @@ async fn with_daemon(name: &str, body: impl AsyncFnOnce(&Test) -> Result<()>) ->
         result.and(mended)
     })
     .await
+}
+
+const UNTIL_GO: &str = "while [ ! -e /kept/go ]; do sleep 0.2; done";
+
+/// A Pod whose first container keeps files in /kept, over its restarts.
+fn keeping(name: &str, main: Value, others: Vec<Value>) -> Value {
+    let main = main.with("/volumeMounts", json!([{ "name": "kept", "mountPath": "/kept" }]));
+    let containers = std::iter::once(main).chain(others).collect();
+    pod(name, containers).with("/spec/volumes", json!([{ "name": "kept", "emptyDir": {} }]))
+}
+
+/// A container that writes down that it was asked to stop, and stops when told to go on.
+fn slow(name: &str) -> Value {
+    shell(name, &format!("trap 'touch /kept/asked; {UNTIL_GO}; exit 0' TERM"))
+}
+
+/// Waits for a file in a Pod's first container.
+async fn until_kept(t: &Test, pod: &str, file: &str) -> Result<()> {
+    let script = format!("for i in $(seq 300); do [ -e /kept/{file} ] && exit 0; sleep 0.2; done; exit 1");
+    t.exec(pod, "main", &script).await.map(drop)
 }
 
 /// A process that is stopped (SIGSTOP) until this goes out of scope.

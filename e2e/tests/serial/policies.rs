@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::cmd::{CommandExt, kubectl};
+use e2e::images::remote;
 use e2e::kit::{Build, Look, Test, app, crr, in_namespace, pod};
 use e2e::paths::SYSTEM;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -24,7 +25,11 @@ async fn with_token(t: &Test, token: &str) -> Result<Client> {
 
 /// A token of the daemon's ServiceAccount, bound to a Pod as kubelet's are, or to nothing.
 async fn token(t: &Test, bound_to: Option<&str>) -> Result<String> {
-    let mut args = vec!["-n", SYSTEM, "create", "token", ACCOUNT];
+    token_of(t, ACCOUNT, bound_to).await
+}
+
+async fn token_of(t: &Test, account: &str, bound_to: Option<&str>) -> Result<String> {
+    let mut args = vec!["-n", SYSTEM, "create", "token", account];
     if let Some(pod) = bound_to {
         args.extend(["--bound-object-kind=Pod", "--bound-object-name", pod]);
     }
@@ -170,6 +175,44 @@ async fn fields_that_we_rely_on_cannot_be_changed_by_users() -> Result<()> {
         let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
         api.patch("once", &PatchParams::default(), &release).await?;
         t.gone("ContainerRecreateRequest", "once").await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_managers_token_spells_images_of_pods_differently_and_changes_nothing_else_of_them() -> Result<()> {
+    in_namespace("manager-pods", async |t| {
+        let image = remote("pause");
+        let web = pod("web", vec![json!({ "name": "main", "image": image })]);
+        t.start(web.with("/metadata/annotations", json!({ "theirs": "1" }))).await?;
+        let manager = with_token(t, &token_of(t, "kruise-manager", None).await?).await?;
+        let kind = GroupVersionKind::gvk("", "v1", "Pod");
+        let pods: Api<DynamicObject> =
+            Api::namespaced_with(manager, &t.namespace, &ApiResource::from_gvk_with_plural(&kind, "pods"));
+        let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+        let try_patch = async |patch: Value| pods.patch("web", &dry, &Patch::Strategic(patch)).await;
+        let with_image = |image: String| json!({ "spec": { "containers": [{ "name": "main", "image": image }] } });
+        let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+        let bare = image.strip_suffix(":e2e").context("a tag")?;
+        for good in [format!("{image}@{digest}"), format!("{bare}@{digest}"), format!("{bare}:e2e-r1@{digest}")] {
+            try_patch(with_image(good.clone())).await.with_context(|| good)?;
+        }
+        try_patch(json!({ "metadata": { "annotations": { "kruise.rs/image-spellings": "{}" } } })).await?;
+        let patches = [
+            with_image(format!("{bare}:other")),
+            with_image(format!("registry.example/team/evil@{digest}")),
+            with_image(format!("evil.example/{image}@{digest}")),
+            json!({ "metadata": { "labels": { "app": "other" } } }),
+            json!({ "metadata": { "annotations": { "theirs": "2" } } }),
+            json!({ "metadata": { "annotations": { "theirs": null } } }),
+            json!({ "metadata": { "annotations": { "new": "1" } } }),
+            json!({ "metadata": { "finalizers": ["x/y"] } }),
+        ];
+        for patch in patches {
+            let (code, message) = refusal(try_patch(patch.clone()).await).with_context(|| patch.to_string())?;
+            ensure!(code == 403 && message.contains("the manager"), "{patch}: {code} {message}");
+        }
+        Ok(())
     })
     .await
 }

@@ -41,6 +41,15 @@ fn granted(paths: &Paths, account: &str) -> Result<BTreeSet<Right>> {
     Ok(rights)
 }
 
+/// What administrators grant besides the manifests: triggers of WorkloadRestarts, each by its name, and targets of kinds
+/// that the manifests do not name.
+fn is_opt_in(entry: &Value, resource: &str) -> bool {
+    let by_name = entry.has("/objectRef/name");
+    let trigger = ["/configmaps", "/secrets"].contains(&resource) && ["list", "watch"].contains(&entry.text("/verb"));
+    let scale = resource.ends_with("/scale") && entry.text("/verb") == "get";
+    by_name && (trigger || scale)
+}
+
 /// What the account's own process was allowed, and what it was refused for want of a right.
 fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Right>)> {
     let log = fs::read_to_string(paths.audit_log()).context("the API server's audit log")?;
@@ -57,6 +66,9 @@ fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Righ
         let slash = if subresource.is_empty() { "" } else { "/" };
         let resource =
             format!("{}/{}{slash}{subresource}", entry.text("/objectRef/apiGroup"), entry.text("/objectRef/resource"));
+        if is_opt_in(&entry, &resource) {
+            continue;
+        }
         let right = (entry.text("/verb").to_owned(), resource);
         if entry.text("/annotations/authorization.k8s.io~1decision") == "forbid" {
             refused.insert(right);

@@ -18,6 +18,8 @@ use kube::{CustomResource, KubeSchema, ResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::api::{conditions, date_time};
+
 /// The most containers one request may list. It bounds the cost of the schema's rules; a Pod with more does not exist.
 pub const MAX_CONTAINERS: usize = 256;
 
@@ -69,7 +71,8 @@ pub struct ContainerRecreateRequestSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RecreateContainer {
-    /// Name of a container in spec.containers of the Pod.
+    /// Name of a container in spec.containers of the Pod, or of a native sidecar (an init container with restartPolicy
+    /// Always).
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
     /// Read-only, set at admission: the container's preStop hook, which is run before the stop.
@@ -93,6 +96,10 @@ pub struct StatusContext {
     pub container_id: String,
     /// Restart count of that instance.
     pub restart_count: i32,
+    /// Method PodSpec only: how the image was spelled when the request was admitted. An image that somebody changes
+    /// later is left as it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub image: String,
 }
 
 /// How the containers of a request are restarted.
@@ -124,15 +131,21 @@ pub struct RecreateStrategy {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub min_started_seconds: i32,
-    /// Who stops the containers. Runtime (the default): the node's daemon, over CRI. PodSpec: the manager changes the
-    /// spelling of the container's image to one that denotes the same bytes, and kubelet itself restarts the container
-    /// at once; no daemon is needed. Auto: Runtime, or PodSpec where Runtime would not do (no ready daemon on the node,
-    /// kubelet's back-off to be expected, a restart policy that would not bring the container back).
+    /// Who stops the containers, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recreate_method: Option<RecreateMethod>,
+    /// Method PodSpec only. true: spell the image with a new tag before its digest for each restart, as in
+    /// name:tag-r1@sha256:..., when the two usual spellings would have to wait for kubelet's back-off. The digest alone
+    /// decides which image runs, a tag before it means nothing. So any number of restarts in a row meets no back-off.
+    /// Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vary_image_tag: bool,
 }
 
-/// Who stops the containers of a request, and how.
+/// Who stops the containers, and how. Runtime (the default): the node's daemon, over CRI. PodSpec: the manager changes
+/// the spelling of the container's image to one that denotes the same bytes, and kubelet itself restarts the container
+/// at once; no daemon is needed. Auto: Runtime, or PodSpec where Runtime would not do (no ready daemon on the node,
+/// kubelet's back-off to be expected, a restart policy that would not bring the container back).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RecreateMethod {
     /// The node's daemon stops the container over CRI.
@@ -159,7 +172,7 @@ pub enum FailurePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerRecreateRequestStatus {
-    /// Pending (another request of the Pod comes first), Recreating, or Completed.
+    /// Pending (another request of the Pod comes first, or the runtime cannot be asked), Recreating, or Completed.
     pub phase: Phase,
     /// When the request was completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,6 +216,10 @@ pub struct ContainerRecreateState {
     /// The instance that replaced it. Form `<runtime>://<id>`.
     #[serde(rename = "containerID", default, skip_serializing_if = "String::is_empty")]
     pub container_id: String,
+    /// Method PodSpec: the spelling of the image under which kubelet starts the new instance, recorded before the Pod is
+    /// changed. It denotes the same image as the one before.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub image: String,
     /// When stopping began: the preStop hook, if there is one, else the stop signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "date_time")]
@@ -316,16 +333,6 @@ fn is_zero(value: &i32) -> bool {
     *value == 0
 }
 
-fn date_time(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "format": "date-time" })
-}
-
-/// Conditions as a list-map by type, as every Kubernetes API has them.
-fn conditions(generator: &mut SchemaGenerator) -> Schema {
-    let item = generator.subschema_for::<Condition>();
-    json_schema!({ "type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"] })
-}
-
 /// Ports as in a Pod: `protocol` has the default TCP.
 fn container_ports(generator: &mut SchemaGenerator) -> Schema {
     let mut item = ContainerPort::json_schema(generator);
@@ -357,6 +364,12 @@ impl ContainerRecreateRequest {
     /// Whether somebody deleted the request.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether the manager restarts the containers (method PodSpec), and not the node's daemon.
+    pub fn is_served_by_manager(&self) -> bool {
+        use crate::api::labels::{CRR_METHOD, CRR_METHOD_POD_SPEC};
+        self.labels().get(CRR_METHOD).is_some_and(|method| method == CRR_METHOD_POD_SPEC)
     }
 
     /// The UID of the Pod that the request means, from the label that admission sets.

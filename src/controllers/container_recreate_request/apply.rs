@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Controller, lock, pod_key};
 use crate::{
     api::{
-        crr::{ContainerRecreateRequest, Phase},
+        crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase},
         labels,
     },
     domain::{
@@ -132,14 +132,22 @@ impl Controller {
                 status.completion_time = Some(Timestamp::from_second(now.as_second()).unwrap_or(now));
                 status.message.clone_from(message);
                 status.container_recreate_states.clone_from(states);
-                patch_status(api, request, &request.status.clone().unwrap_or_default(), &status).await
+                let written = patch_status(api, request, &request.status.clone().unwrap_or_default(), &status).await?;
+                if request.is_served_by_manager() {
+                    self.tell_outcome(request, &status);
+                }
+                Ok(written)
             }
             Action::Detach => {
                 let others = manager::other_finalizers(request);
                 let finalizers = if others.is_empty() { Value::Null } else { json!(others) };
                 let changes = json!({"finalizers": finalizers, "labels": {labels::CRR_ACTIVE: null}});
                 let written = patch_metadata(api, request, changes).await?;
-                self.tell_outcome(request);
+                // Once for each request: the active label goes once. One without is told when it is completed.
+                let active = request.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE));
+                if let Some(status) = request.status.as_ref().filter(|s| active && s.phase == Phase::Completed) {
+                    self.tell_outcome(request, status);
+                }
                 Ok(Some(written))
             }
             Action::Delete => {
@@ -148,23 +156,22 @@ impl Controller {
                 api.delete(&ObjectKey::of(request).name, &parameters).await?;
                 Ok(None)
             }
-            Action::TellNoDaemon(node) => {
-                let message = format!("no ready kruise-daemon on node {node}: the request has to wait for it");
-                self.context.events.warning(&about(), "NoReadyDaemon", &message);
+            Action::TellNoDaemon(message) => {
+                let status = ContainerRecreateRequestStatus {
+                    message: message.clone(),
+                    ..request.status.clone().unwrap_or_default()
+                };
+                let written = patch_status(api, request, &request.status.as_ref(), &Some(&status)).await?;
+                self.context.events.warning(&about(), "NoReadyDaemon", message);
                 if let Some((_, memory)) = lock(&self.memories).get_mut(&ObjectKey::of(request)) {
                     memory.told_no_daemon = true;
                 }
-                Ok(None)
+                Ok(written)
             }
         }
     }
 
-    /// Once for each request: the active label goes once.
-    fn tell_outcome(&self, request: &ContainerRecreateRequest) {
-        let active = request.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE));
-        let Some(status) = request.status.as_ref().filter(|status| active && status.phase == Phase::Completed) else {
-            return;
-        };
+    pub(super) fn tell_outcome(&self, request: &ContainerRecreateRequest, status: &ContainerRecreateRequestStatus) {
         let (succeeded, message) = manager::outcome(status);
         let result = if succeeded { "succeeded" } else { "failed" };
         self.context.metrics.requests_completed.get_or_create(&ResultLabels { result }).inc();

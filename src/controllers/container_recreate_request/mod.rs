@@ -3,16 +3,18 @@
 //! - Owns: phase Completed for what ends a request from outside (Pod gone, no daemon, deadline), the finalizer, the
 //!   active label, the NotReady key on the Pod, the record of when the grace began, deletion after the TTL.
 //! - Watches: requests, Pods (of the requests, and the daemons').
-//! - Never: touches a container, or a container's state before the request ends by its hand. The decisions are in
-//!   [`crate::domain::recreate::manager`].
+//! - Serves requests of method PodSpec ([`pod_spec`]): their status, and the spelling of images in their Pods.
+//! - Never: touches a container, or a container's state of other requests before they end by its hand. The decisions are
+//!   in [`crate::domain::recreate::manager`] and [`crate::domain::recreate::pod_spec`].
 //!
 //! It runs whatever the feature gate KruiseDaemon says: finalizers of requests from before have to be released.
 
 mod apply;
 mod observe;
+mod pod_spec;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -24,8 +26,11 @@ use self::{apply::Applied, observe::PodRead};
 use super::{Context, Registration, Started};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
-    domain::recreate::manager::{self, Daemon, Memory, Observed, Sighting},
-    k8s::{pod::PodView, rbac::Rule, time::Now},
+    domain::recreate::{
+        manager::{self, Daemon, Memory, Observed, Sighting},
+        node,
+    },
+    k8s::{pod::PodView, rbac::Rule, shared::Text, time::Now},
     runtime::{
         clock,
         queue::{Backoff, Queue, Requeue},
@@ -42,7 +47,8 @@ pub const REGISTRATION: Registration = Registration {
     rules: &[
         Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["get", "list", "watch", "patch", "delete"]),
         Rule::new(&["apps.kruise.io"], &["containerrecreaterequests/status"], &["patch"]),
-        Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
+        // patch: the spelling of images, for method PodSpec.
+        Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch"]),
         Rule::new(&[""], &["pods/status"], &["patch"]),
     ],
     workers_flag: Some("crr-workers"),
@@ -60,19 +66,29 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     memories: Mutex<HashMap<ObjectKey, (String, Memory)>>,
     daemons: Mutex<Daemons>,
+    /// What is remembered of the requests that are served here, by UID.
+    progress: Mutex<HashMap<String, node::Memory>>,
+    /// UIDs of the Pods that a worker is busy with: requests of one Pod are served one after the other.
+    busy: Mutex<HashSet<String>>,
 }
 
-/// The daemon Pods that are Ready, by node.
+/// What is known of the daemons' Pods, by node.
 #[derive(Default)]
-struct Daemons(BTreeMap<String, BTreeSet<ObjectKey>>);
+struct Daemons {
+    ready: BTreeMap<Text, BTreeSet<ObjectKey>>,
+    /// When the last Ready one went; nothing is kept for longer than it matters.
+    lost: BTreeMap<Text, Duration>,
+}
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller {
         context: context.clone(),
-        requests: Store::new(Some(|request| Some(pod_key(request).to_string()))),
+        requests: Store::of_work(Some(|request| Some(pod_key(request).to_string())), manager::is_record),
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
         daemons: Mutex::default(),
+        progress: Mutex::default(),
+        busy: Mutex::default(),
     });
     let on_pod = {
         let controller = controller.clone();
@@ -124,13 +140,25 @@ impl Controller {
 
     fn request_changed(&self, change: &Change<'_, ContainerRecreateRequest>) {
         match change {
+            Change::Applied { old, new, .. } if manager::is_record(new) => {
+                if old.is_some() {
+                    // Once more, to forget it.
+                    self.queue.add(ObjectKey::of(new.as_ref()));
+                }
+                self.next_of_the_pod(new);
+            }
             Change::Applied { new, initial, .. } => {
                 // What the first list brings was there before us; all else we saw as it happened.
                 self.remember(new, *initial && !self.requests.is_synced(), clock::now());
                 self.queue.add(ObjectKey::of(new.as_ref()));
+                if new.is_completed() || new.is_deleting() {
+                    self.next_of_the_pod(new);
+                }
             }
             Change::Deleted(old) => {
                 lock(&self.memories).remove(&ObjectKey::of(old.as_ref()));
+                lock(&self.progress).remove(old.metadata.uid.as_deref().unwrap_or_default());
+                self.next_of_the_pod(old);
             }
             Change::Undecodable { key, error } => {
                 tracing::error!(request = %key, error, "this request cannot be read and is left alone");
@@ -142,6 +170,15 @@ impl Controller {
                     ..ObjectReference::default()
                 };
                 self.context.events.warning(&about, "Unreadable", &format!("left alone, it cannot be read: {error}"));
+            }
+        }
+    }
+
+    /// A request has ended: those that waited for it may have their turn.
+    fn next_of_the_pod(&self, ended: &ContainerRecreateRequest) {
+        for request in self.requests.by_index(&pod_key(ended).to_string()) {
+            if request.is_served_by_manager() && !request.is_completed() {
+                self.queue.add(ObjectKey::of(request.as_ref()));
             }
         }
     }
@@ -174,11 +211,16 @@ impl Controller {
         };
         let Some(any) = new.or(old) else { return };
         if any.is_daemon && any.namespace() == &*self.context.namespace {
-            lock(&self.daemons).update(&ObjectKey::of(any.as_ref()), old.map(|p| &**p), new.map(|p| &**p));
+            let key = ObjectKey::of(any.as_ref());
+            lock(&self.daemons).update(&key, old.map(|p| &**p), new.map(|p| &**p), clock::now());
             // Requests wait for nothing else here than to tell that the daemon is missing.
             if self.requests.is_synced() {
                 let on_node = |r: &ContainerRecreateRequest| {
-                    r.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME)) == Some(&any.node_name)
+                    r.metadata
+                        .labels
+                        .as_ref()
+                        .and_then(|l| l.get(labels::CRR_NODE_NAME))
+                        .is_some_and(|node| *node == any.node_name)
                 };
                 for request in self.requests.list().iter().filter(|r| !r.is_completed() && on_node(r)) {
                     self.queue.add(ObjectKey::of(request.as_ref()));
@@ -187,67 +229,95 @@ impl Controller {
         }
         // Only what a plan reads: whether the Pod is there, which one it is, whether it is going.
         let facts = |pod: &Arc<PodView>| (pod.metadata.uid.clone(), pod.is_deleting());
-        if old.map(facts) != new.map(facts) {
-            for request in self.requests.by_index(&ObjectKey::of(any.as_ref()).to_string()) {
-                if !request.is_completed() || manager::has_finalizer(&request) {
-                    self.queue.add(ObjectKey::of(request.as_ref()));
-                }
+        let replaced = old.map(facts) != new.map(facts);
+        for request in self.requests.by_index(&ObjectKey::of(any.as_ref()).to_string()) {
+            let waits = !request.is_completed() && (replaced || request.is_served_by_manager());
+            if waits || (replaced && manager::has_finalizer(&request)) {
+                self.queue.add(ObjectKey::of(request.as_ref()));
             }
         }
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let result = self.work_on(key).await;
+        if self.requests.get(key).is_none() {
+            // Gone, or a record by now: of thousands of those nothing is remembered.
+            lock(&self.memories).remove(key);
+        }
+        result
+    }
+
+    async fn work_on(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(request) = self.requests.get(key) else { return Ok(Requeue::Await) };
         let now = clock::now();
         self.remember(&request, false, now);
-        let memory = match lock(&self.memories).get(key) {
-            Some((_, memory)) => *memory,
+        let daemon = self.daemon_of(&request, now);
+        let memory = match lock(&self.memories).get_mut(key) {
+            Some((_, memory)) => {
+                // The next time that it is missing is another matter.
+                memory.told_no_daemon &= daemon != Daemon::Ready;
+                *memory
+            }
             None => return Ok(Requeue::Await),
         };
         let pod = self.read_pod(&request).await;
-        let observed = Observed { request: &request, pod: pod.knowledge(), daemon: self.daemon_of(&request), memory };
+        let observed = Observed { request: &request, pod: pod.knowledge(), daemon, memory };
         let plan = manager::plan(&observed, clock::now());
         match self.apply(&request, &plan.actions).await? {
             Applied::All => {}
             Applied::Gone => return Ok(Requeue::Await),
             Applied::Outdated => return Ok(Requeue::After(AFTER_CONFLICT)),
         }
-        if let PodRead::Failed(error) = pod {
-            return Err(error);
-        }
-        Ok(plan.requeue.map_or(Requeue::Await, Requeue::After))
+        let pod = match pod {
+            PodRead::Failed(error) => return Err(error),
+            PodRead::Present(pod) => Some(pod),
+            PodRead::Gone => None,
+        };
+        let served = match pod {
+            Some(pod) if request.is_served_by_manager() && !pod.is_deleting() => self.serve(key, &pod).await?,
+            _ => None,
+        };
+        let requeue = [plan.requeue, served].into_iter().flatten().min();
+        Ok(requeue.map_or(Requeue::Await, Requeue::After))
     }
 
-    fn daemon_of(&self, request: &ContainerRecreateRequest) -> Daemon {
+    fn daemon_of(&self, request: &ContainerRecreateRequest, now: Now) -> Daemon {
         let node = request.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME));
         match node {
             // Limited to another namespace we do not see the daemons.
-            Some(node) if self.context.only_namespace.is_none() => lock(&self.daemons).on(node),
+            Some(node) if self.context.only_namespace.is_none() => lock(&self.daemons).on(node, now),
             _ => Daemon::Unknown,
         }
     }
 }
 
 impl Daemons {
-    fn update(&mut self, key: &ObjectKey, old: Option<&PodView>, new: Option<&PodView>) {
+    fn update(&mut self, key: &ObjectKey, old: Option<&PodView>, new: Option<&PodView>, now: Now) {
+        self.lost.retain(|_, at| now.mono.saturating_sub(*at) < manager::NO_DAEMON_GRACE);
         if let Some(old) = old
-            && let Some(pods) = self.0.get_mut(&old.node_name)
+            && let Some(pods) = self.ready.get_mut(&old.node_name)
         {
             pods.remove(key);
             if pods.is_empty() {
-                self.0.remove(&old.node_name);
+                self.ready.remove(&old.node_name);
+                self.lost.insert(old.node_name.clone(), now.mono);
             }
         }
         if let Some(new) = new
             && new.condition_is_true("Ready")
             && !new.is_deleting()
         {
-            self.0.entry(new.node_name.clone()).or_default().insert(key.clone());
+            self.lost.remove(&new.node_name);
+            self.ready.entry(new.node_name.clone()).or_default().insert(key.clone());
         }
     }
 
-    fn on(&self, node: &str) -> Daemon {
-        if self.0.contains_key(node) { Daemon::Ready } else { Daemon::Missing }
+    fn on(&self, node: &str, now: Now) -> Daemon {
+        match (self.ready.contains_key(node), self.lost.get(node)) {
+            (true, _) => Daemon::Ready,
+            (false, Some(at)) => Daemon::Missing(now.mono.saturating_sub(*at)),
+            (false, None) => Daemon::Missing(Duration::MAX),
+        }
     }
 }
 

@@ -23,6 +23,8 @@ struct Api {
     log: Vec<String>,
     /// Before the next write of this path somebody else writes it.
     interfere: Option<(String, Value)>,
+    /// Changes of a Pod's definition are denied in these words.
+    denial: Option<String>,
 }
 
 impl Api {
@@ -38,11 +40,14 @@ impl Api {
         self.put(path, object);
     }
 
-    fn answer(&mut self, method: &Method, path: &str, strategic: bool, body: &[u8]) -> (u16, Value) {
+    fn answer(&mut self, method: &Method, uri: &http::Uri, strategic: bool, body: &[u8]) -> (u16, Value) {
+        let path = uri.path();
+        let dry_run = uri.query().is_some_and(|query| query.contains("dryRun=All"));
         let error = |code: u16| (code, json!({"kind": "Status", "status": "Failure", "code": code}));
         let base = path.trim_end_matches("/status");
         if *method != Method::GET {
-            self.log.push(format!("{method} {path} {}", String::from_utf8_lossy(body)));
+            let mark = if dry_run { "?dryRun" } else { "" };
+            self.log.push(format!("{method} {path}{mark} {}", String::from_utf8_lossy(body)));
             if let Some((_, changes)) = self.interfere.take_if(|(path, _)| path == base) {
                 self.merge(base, &changes);
             }
@@ -61,14 +66,34 @@ impl Api {
                 if *expected != object["metadata"]["resourceVersion"] {
                     return error(409);
                 }
-                if strategic {
+                if let Some(words) = self.denial.as_ref().filter(|_| patch["spec"].is_object()) {
+                    return (
+                        403,
+                        json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": words}),
+                    );
+                }
+                if strategic && patch["spec"].is_object() {
+                    merge_containers(&mut patch, &object);
+                } else if strategic {
                     merge_conditions(&mut patch, &object);
+                }
+                if dry_run {
+                    return (200, object);
                 }
                 self.merge(base, &patch);
                 (200, self.objects[base].clone())
             }
         }
     }
+}
+
+/// What strategic merge does to `spec.containers`.
+fn merge_containers(patch: &mut Value, object: &Value) {
+    let mut merged = object["spec"]["containers"].as_array().cloned().unwrap();
+    for new in patch["spec"]["containers"].as_array().unwrap() {
+        json_patch::merge(merged.iter_mut().find(|old| old["name"] == new["name"]).unwrap(), new);
+    }
+    patch["spec"]["containers"] = merged.into();
 }
 
 /// What strategic merge does to `status.conditions`.
@@ -99,7 +124,7 @@ fn fixture(request: Value, pod: Option<Value>) -> Fixture {
                 let body = body.collect().await.unwrap().to_bytes();
                 let strategic =
                     parts.headers.get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/strategic"));
-                let (code, answer) = lock(&api).answer(&parts.method, parts.uri.path(), strategic, &body);
+                let (code, answer) = lock(&api).answer(&parts.method, &parts.uri, strategic, &body);
                 let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
                 Ok::<_, std::convert::Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
             }
@@ -123,7 +148,10 @@ fn fixture(request: Value, pod: Option<Value>) -> Fixture {
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
         daemons: Mutex::default(),
+        progress: Mutex::default(),
+        busy: Mutex::default(),
     });
+    lock(&controller.daemons).ready.insert("n1".into(), [ObjectKey::new("kruise-system", "d")].into());
     lock(&api).put(CRR, request);
     if let Some(pod) = pod {
         lock(&api).put(POD, pod);
@@ -280,6 +308,31 @@ async fn case_13_a_deleted_request_goes_even_if_its_pod_is_another_one() {
 }
 
 #[tokio::test]
+async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
+    let fixture = fixture(request(json!({})), Some(pod()));
+    let daemon = lock(&fixture.controller.daemons).ready.remove("n1").unwrap();
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new(), "a daemon may be there all the same");
+    let now = clock::now();
+    let made = Sighting::found(now, now.wall - jiff::SignedDuration::from_secs(5));
+    lock(&fixture.controller.memories).values_mut().for_each(|(_, memory)| memory.created = made);
+    fixture.reconcile().await;
+    let told = json!({"phase": "", "message": "waiting for a ready kruise-daemon on node n1"});
+    assert_eq!(fixture.get(CRR)["status"], told);
+    // The daemon takes it back when it looks at the request; that is no reason to tell it again.
+    lock(&fixture.api).merge(CRR, &json!({"status": {"phase": "Recreating", "message": null}}));
+    fixture.sync();
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes().len(), 1);
+    // The next time that it goes is another matter.
+    lock(&fixture.controller.daemons).ready.insert("n1".into(), daemon);
+    fixture.reconcile().await;
+    lock(&fixture.controller.daemons).ready.clear();
+    fixture.reconcile().await;
+    assert_eq!(fixture.get(CRR)["status"]["message"], told["message"]);
+}
+
+#[tokio::test]
 async fn the_ttl_deletes_and_a_request_that_is_gone_waits_for_the_watch() {
     let fixture =
         fixture(request(json!({"spec": {"ttlSecondsAfterFinished": 0}, "status": {"phase": "Completed"}})), None);
@@ -300,11 +353,140 @@ fn daemons_are_known_by_node() {
         .unwrap()
     };
     let (key, mut daemons) = (ObjectKey::new("kruise-system", "d"), Daemons::default());
-    daemons.update(&key, None, Some(&daemon("True")));
-    assert_eq!((daemons.on("n1"), daemons.on("n2")), (Daemon::Ready, Daemon::Missing));
-    daemons.update(&key, Some(&daemon("True")), Some(&daemon("False")));
-    assert_eq!(daemons.on("n1"), Daemon::Missing);
-    daemons.update(&key, Some(&daemon("False")), Some(&daemon("True")));
-    daemons.update(&key, Some(&daemon("True")), None);
-    assert_eq!(daemons.on("n1"), Daemon::Missing);
+    let seconds = Duration::from_secs;
+    let at = |s| Now { wall: jiff::Timestamp::UNIX_EPOCH, mono: seconds(s) };
+    daemons.update(&key, None, Some(&daemon("True")), at(1));
+    assert_eq!((daemons.on("n1", at(1)), daemons.on("n2", at(1))), (Daemon::Ready, Daemon::Missing(Duration::MAX)));
+    daemons.update(&key, Some(&daemon("True")), Some(&daemon("False")), at(5));
+    assert_eq!(daemons.on("n1", at(7)), Daemon::Missing(seconds(2)));
+    daemons.update(&key, Some(&daemon("False")), Some(&daemon("True")), at(8));
+    daemons.update(&key, Some(&daemon("True")), None, at(9));
+    assert_eq!(daemons.on("n1", at(9)), Daemon::Missing(seconds(0)));
+    daemons.update(&ObjectKey::new("kruise-system", "other"), None, None, at(60));
+    assert_eq!((daemons.on("n1", at(60)), daemons.lost.len()), (Daemon::Missing(Duration::MAX), 0));
+}
+
+const D: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// A request that the manager serves.
+fn by_manager(changes: Value) -> Value {
+    let mut request = request(json!({
+        "metadata": {"labels": {"crr.apps.kruise.io/active": null, "crr.kruise.rs/method": "PodSpec"}},
+        "spec": {"containers": [{"name": "main", "statusContext": {"containerID": "containerd://0", "restartCount": 0, "image": "r.example/a:v1"}}]},
+    }));
+    json_patch::merge(&mut request, &changes);
+    request
+}
+
+fn running(instance: i64) -> Value {
+    let mut pod = pod();
+    pod["spec"]["containers"] = json!([{"name": "main", "image": "r.example/a:v1"}]);
+    pod["status"]["containerStatuses"] = json!([status_of(instance)]);
+    pod
+}
+
+fn status_of(instance: i64) -> Value {
+    json!({"name": "main", "containerID": format!("containerd://{instance}"), "restartCount": instance, "ready": true,
+        "imageID": format!("r.example/a@{D}"), "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}})
+}
+
+fn crr_status() -> String {
+    format!("PATCH {CRR}/status")
+}
+
+fn restarted(fixture: &Fixture) {
+    let mut api = lock(&fixture.api);
+    api.merge(POD, &json!({"status": {"containerStatuses": [status_of(1)]}}));
+}
+
+#[tokio::test]
+async fn pod_spec_is_served_with_a_trial_two_records_and_one_change() {
+    let fixture = fixture(by_manager(json!({})), Some(running(0)));
+    fixture.reconcile().await;
+    let change = format!("PATCH {POD}");
+    let mut writes = fixture.writes();
+    assert_eq!(writes.pop(), Some(change.clone()), "the Pod comes last");
+    writes.sort();
+    assert_eq!(writes, [format!("{change}?dryRun"), crr_status()], "at the same time");
+    let pod = fixture.get(POD);
+    assert_eq!(pod["spec"]["containers"][0], json!({"name": "main", "image": format!("r.example/a:v1@{D}")}));
+    assert!(pod["metadata"]["annotations"]["kruise.rs/image-spellings"].is_string());
+    assert_eq!(pod["status"]["newField"], 1);
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new(), "kubelet has not acted yet");
+    restarted(&fixture);
+    fixture.sync();
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), [crr_status()]);
+    let status = &fixture.get(CRR)["status"];
+    assert_eq!(
+        (&status["phase"], &status["containerRecreateStates"][0]["phase"]),
+        (&json!("Completed"), &json!("Succeeded"))
+    );
+    assert!(fixture.controller.progress.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_denied_trial_ends_a_pod_spec_request_in_the_words_of_who_denied_it() {
+    let fixture = fixture(by_manager(json!({})), Some(running(0)));
+    lock(&fixture.api).denial = Some("images need a signature".into());
+    fixture.reconcile().await;
+    assert!(!fixture.writes().contains(&format!("PATCH {POD}")));
+    let status = &fixture.get(CRR)["status"];
+    assert_eq!(status["message"], "the Pod cannot be changed: images need a signature");
+    assert_eq!(status["phase"], "Completed");
+    assert!(status["containerRecreateStates"][0]["killStartedAt"].is_null(), "nothing was done: {status}");
+}
+
+#[tokio::test]
+async fn a_pod_that_others_write_is_read_again_and_changed_once() {
+    let fixture = fixture(by_manager(json!({})), Some(running(0)));
+    lock(&fixture.api).interfere = Some((POD.into(), json!({"metadata": {"annotations": {"theirs": "1"}}})));
+    fixture.reconcile().await;
+    let pod = fixture.get(POD);
+    assert_eq!(pod["metadata"]["annotations"]["theirs"], "1");
+    assert_eq!(pod["spec"]["containers"][0]["image"], format!("r.example/a:v1@{D}"));
+}
+
+#[tokio::test]
+async fn a_view_that_is_older_than_the_request_is_not_believed() {
+    // Admission saw the instance 1; our watch still shows the one before it.
+    let changes = json!({"spec": {"containers": [{"name": "main",
+        "statusContext": {"containerID": "containerd://1", "restartCount": 1, "image": "r.example/a:v1"}}]}});
+    let fixture = fixture(by_manager(changes), Some(running(0)));
+    restarted(&fixture);
+    fixture.reconcile().await;
+    let state = &fixture.get(CRR)["status"]["containerRecreateStates"][0];
+    assert_eq!((&state["previousContainerID"], &state["phase"]), (&json!("containerd://1"), &json!("Recreating")));
+    assert!(state["killStartedAt"].is_string(), "{state}");
+}
+
+#[tokio::test]
+async fn an_older_request_of_either_method_comes_first() {
+    for other in [json!({"labels": {"crr.kruise.rs/method": null, "crr.apps.kruise.io/active": "true"}}), json!({})] {
+        let fixture = fixture(by_manager(json!({})), Some(running(0)));
+        let mut first = by_manager(
+            json!({"metadata": {"name": "first", "uid": "first", "resourceVersion": "1", "creationTimestamp": "2025-01-01T00:00:00Z"}}),
+        );
+        json_patch::merge(&mut first["metadata"], &other);
+        let first: ContainerRecreateRequest = serde_json::from_value(first).unwrap();
+        fixture.controller.requests.upsert(first.clone());
+        fixture.reconcile().await;
+        assert_eq!(fixture.writes(), [crr_status()]);
+        assert_eq!(fixture.get(CRR)["status"]["message"], "waiting for request first of the same Pod");
+        fixture.reconcile().await;
+        assert_eq!(fixture.writes(), Vec::<String>::new(), "it is told once");
+        fixture.controller.requests.remove(&ObjectKey::of(&first), None);
+        fixture.reconcile().await;
+        assert_eq!(fixture.writes().len(), 3, "its turn has come");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_daemon_does_not_hold_up_pod_spec_and_ends_nothing() {
+    let fixture = fixture(by_manager(json!({"status": {"phase": "Recreating"}})), Some(running(0)));
+    lock(&fixture.controller.daemons).ready.clear();
+    fixture.reconcile().await;
+    assert!(fixture.writes().contains(&format!("PATCH {POD}")));
+    assert_eq!(fixture.get(CRR)["status"]["phase"], "Recreating");
 }

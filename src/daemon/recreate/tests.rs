@@ -1,6 +1,6 @@
 //! The daemon's controller over a fake runtime (real gRPC) and an API server that keeps requests in memory.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
@@ -12,14 +12,18 @@ use tower::service_fn;
 use super::*;
 use crate::{
     api::crr::ContainerRecreateState,
-    cri::fake::{Call, FakeRuntime},
+    cri::fake::{Call, FakeRuntime, Fault},
     runtime::queue::Backoff,
 };
 
-/// One stored request, patched as the API server patches it: 409 unless the version is the current one.
+/// Stored requests, patched as the API server patches them: 409 unless the version is the current one.
 #[derive(Clone)]
 struct FakeApi {
+    /// `r1`, that of Pod `web`.
     object: Arc<Mutex<Value>>,
+    /// `r2`, that of Pod `other`.
+    second: Arc<Mutex<Value>>,
+    writes: Arc<AtomicUsize>,
     /// The next patch meets a version that somebody else has just written.
     interfere: Arc<AtomicBool>,
 }
@@ -41,13 +45,14 @@ impl FakeApi {
         if !request.uri().path().contains("containerrecreaterequests") {
             return reply(StatusCode::CREATED, &json!({})); // events
         }
+        let object = if request.uri().path().contains("/r2") { &self.second } else { &self.object };
         if request.method() == Method::GET {
-            return reply(StatusCode::OK, &self.object.lock().unwrap());
+            return reply(StatusCode::OK, &object.lock().unwrap());
         }
         assert_eq!((request.method(), request.uri().path().ends_with("/status")), (&Method::PATCH, true));
         let mut patch: Value =
             serde_json::from_slice(&request.into_body().collect().await.unwrap().to_bytes()).unwrap();
-        let mut object = self.object.lock().unwrap();
+        let mut object = object.lock().unwrap();
         if self.interfere.swap(false, Ordering::SeqCst) {
             bump(&mut object);
         }
@@ -61,6 +66,7 @@ impl FakeApi {
         patch.as_object_mut().unwrap().remove("metadata");
         json_patch::merge(&mut object, &patch);
         bump(&mut object);
+        self.writes.fetch_add(1, Ordering::SeqCst);
         reply(StatusCode::OK, &object)
     }
 
@@ -75,6 +81,18 @@ fn bump(object: &mut Value) {
     object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
 }
 
+/// A request for container `main` of a Pod, whose instance is `id`.
+fn stored(name: &str, pod: &str, uid: &str, id: &str, pre_stop: Option<&LifecycleHandler>) -> Value {
+    json!({
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
+        "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": "10",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"crr.apps.kruise.io/pod-uid": uid, "crr.apps.kruise.io/active": "true"}},
+        "spec": {"podName": pod, "strategy": {"terminationGracePeriodSeconds": 30}, "containers": [
+            {"name": "main", "preStop": pre_stop, "statusContext": {"containerID": format!("containerd://{id}"), "restartCount": 0}}]},
+    })
+}
+
 struct Fixture {
     api: FakeApi,
     runtime: FakeRuntime,
@@ -84,19 +102,28 @@ struct Fixture {
 impl Fixture {
     /// A node with one Pod `web` whose container `main` runs as `c0`, and a request for it.
     async fn new(pre_stop: Option<LifecycleHandler>) -> Self {
-        let object = json!({
-            "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
-            "metadata": {"name": "r1", "namespace": "a", "uid": "r1", "resourceVersion": "10",
-                "creationTimestamp": "2026-01-01T00:00:00Z",
-                "labels": {"crr.apps.kruise.io/pod-uid": "u1", "crr.apps.kruise.io/active": "true"}},
-            "spec": {"podName": "web", "strategy": {"terminationGracePeriodSeconds": 30}, "containers": [
-                {"name": "main", "preStop": pre_stop, "statusContext": {"containerID": "containerd://c0", "restartCount": 0}}]},
-        });
-        let api = FakeApi { object: Arc::new(Mutex::new(object.clone())), interfere: Arc::default() };
         let runtime = FakeRuntime::start();
+        let client = CriClient::new(runtime.socket.clone());
+        Self::with(runtime, client, pre_stop)
+    }
+
+    /// The same for paused time.
+    fn in_memory(pre_stop: Option<LifecycleHandler>) -> Self {
+        let (runtime, client) = FakeRuntime::in_memory();
+        Self::with(runtime, client, pre_stop)
+    }
+
+    fn with(runtime: FakeRuntime, client: CriClient, pre_stop: Option<LifecycleHandler>) -> Self {
+        let object = stored("r1", "web", "u1", "c0", pre_stop.as_ref());
+        let api = FakeApi {
+            object: Arc::new(Mutex::new(object.clone())),
+            second: Arc::default(),
+            writes: Arc::default(),
+            interfere: Arc::default(),
+        };
         runtime.run("c0", "a", "u1", "main", 0);
         let runtimes = Runtimes::default();
-        runtimes.insert("containerd".into(), CriClient::new(runtime.socket.clone()));
+        runtimes.insert("containerd".into(), client);
         let requests: Arc<Store<ContainerRecreateRequest>> = Store::new(Some(|r| Some(r.pod_uid().to_owned())));
         requests.upsert(serde_json::from_value(object).unwrap());
         let pods: Arc<Store<PodView>> = Store::new(None);
@@ -109,9 +136,22 @@ impl Fixture {
         fixture
     }
 
+    /// A second Pod, `other`, with a request of its own.
+    fn add_second(&self) {
+        let object = stored("r2", "other", "u2", "d0", None);
+        *self.api.second.lock().unwrap() = object.clone();
+        self.runtime.run("d0", "a", "u2", "main", 0);
+        self.report_of("other", "u2", "d0", 0, "5");
+        self.recreator.requests.upsert(serde_json::from_value(object).unwrap());
+    }
+
     fn report(&self, id: &str, restart_count: i32, version: &str) {
+        self.report_of("web", "u1", id, restart_count, version);
+    }
+
+    fn report_of(&self, name: &str, uid: &str, id: &str, restart_count: i32, version: &str) {
         let pod = json!({
-            "metadata": {"name": "web", "namespace": "a", "uid": "u1", "resourceVersion": version},
+            "metadata": {"name": name, "namespace": "a", "uid": uid, "resourceVersion": version},
             "spec": {"nodeName": "n1", "containers": [{"name": "main"}]},
             "status": {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": format!("containerd://{id}"),
                 "ready": true, "restartCount": restart_count, "state": {"running": {}}}]}
@@ -125,6 +165,139 @@ impl Fixture {
 
     fn calls(&self) -> Vec<Call> {
         self.runtime.world().calls.clone()
+    }
+
+    fn status(&self) -> Value {
+        self.api.object.lock().unwrap()["status"].clone()
+    }
+
+    /// Runs the daemon, and a kubelet that starts within 100 ms what has ended, until the course of the test has ended.
+    async fn during(&self, course: impl Future<Output = ()>) {
+        let queue = self.recreator.queue.clone();
+        let (_stop, shutdown) = tokio::sync::watch::channel(false);
+        let recreator = self.recreator.clone();
+        let daemon = {
+            let queue = queue.clone();
+            async move { queue.run(8, shutdown, move |uid, i| recreator.clone().reconcile(uid, i)).await }
+        };
+        let kubelet = async {
+            loop {
+                for (pod, uid, old, new) in [("web", "u1", "c0", "c1"), ("other", "u2", "d0", "d1")] {
+                    let due = {
+                        let world = self.runtime.world();
+                        let exited = i32::from(ContainerState::ContainerExited);
+                        world.containers.get(old).is_some_and(|c| c.state == exited)
+                            && !world.containers.contains_key(new)
+                    };
+                    if due {
+                        self.runtime.run(new, "a", uid, "main", 1);
+                        self.report_of(pod, uid, new, 1, "6");
+                        self.recreator.pod_changed(uid);
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        for request in self.recreator.requests.list() {
+            self.recreator.request_changed(&request);
+        }
+        tokio::select! {
+            () = daemon => panic!("the queue ended"),
+            () = kubelet => {}
+            () = course => {}
+        }
+    }
+}
+
+/// Every call, failing in every way: the request says what it waits for, with the runtime's name and the call's, or
+/// has ended; and when the runtime is well again it goes on. Hook and stop are never repeated without need.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_answers_with_errors_or_late_or_never() {
+    let unavailable = || Fault::Error(tonic::Status::unavailable("restarting"));
+    let unknown = || Fault::Error(tonic::Status::unknown("boom"));
+    let not_found = || Fault::Error(tonic::Status::not_found("gone"));
+    let late = |seconds| Fault::Late(Duration::from_secs(seconds));
+    let (list, status, stop, exec) =
+        (("ListContainers", "u1"), ("ContainerStatus", "c1"), ("StopContainer", "c0"), ("ExecSync", "c0"));
+    // After 100 s of the fault: what the request says, or nothing if it has ended. Then without the fault: its outcome.
+    for ((call, about), fault, says, outcome) in [
+        (list, unavailable(), "waiting for runtime containerd: ListContainers: it cannot be reached", "Succeeded"),
+        (list, unknown(), "waiting for runtime containerd: ListContainers: boom", "Succeeded"),
+        (list, not_found(), "waiting for runtime containerd: ListContainers: not found: gone", "Succeeded"),
+        (list, late(3), "", "Succeeded"),
+        (list, late(6), "waiting for runtime containerd: ListContainers got no answer within 5 s", "Succeeded"),
+        (list, Fault::Never, "waiting for runtime containerd: ListContainers got no answer within 5 s", "Succeeded"),
+        (status, unavailable(), "waiting for runtime containerd: ContainerStatus: it cannot be reached", "Succeeded"),
+        (status, unknown(), "waiting for runtime containerd: ContainerStatus: boom", "Succeeded"),
+        // Removed between the list and this call, as far as anybody can tell.
+        (status, not_found(), "", "Succeeded"),
+        (status, late(3), "", "Succeeded"),
+        (status, Fault::Never, "waiting for runtime containerd: ContainerStatus got no answer within 5 s", "Succeeded"),
+        (stop, unavailable(), "stopping again: containerd: StopContainer: it cannot be reached", "Succeeded"),
+        (stop, unknown(), "", "kill container error: containerd: StopContainer: boom"),
+        // It says that the container is gone, and lists it as running.
+        (stop, not_found(), "", "kill container error: still running after 3 stop calls"),
+        (stop, late(10), "", "Succeeded"),
+        (stop, Fault::Never, "stopping again: containerd: StopContainer got no answer within", "Succeeded"),
+        (exec, unavailable(), "", "Succeeded"),
+        (exec, unknown(), "", "Succeeded"),
+        (exec, not_found(), "", "Succeeded"),
+        (exec, late(3), "", "Succeeded"),
+        (exec, Fault::Never, "", "Succeeded"),
+    ] {
+        let name = format!("{call} {fault:?}");
+        let fixture = Fixture::in_memory((call == "ExecSync").then(exec_hook).flatten());
+        fixture.runtime.world().faults.insert((call, about.to_owned()), fault);
+        let course = async {
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            let (status, state) = (fixture.status(), fixture.api.states().remove(0));
+            if says.is_empty() {
+                assert_eq!(status["phase"], "Completed", "{name}: {status}");
+            } else {
+                let message = status["message"].as_str().unwrap_or_default();
+                assert!(message == says || state.message.starts_with(says), "{name}: {status}");
+                assert_ne!(status["phase"], Value::Null, "{name}: the manager would miss a daemon");
+            }
+            let writes = fixture.api.writes.load(Ordering::SeqCst);
+            assert!(writes <= 6, "{name}: {writes} writes");
+
+            fixture.runtime.world().faults.clear();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        };
+        fixture.during(course).await;
+        let (status, state) = (fixture.status(), fixture.api.states().remove(0));
+        assert_eq!(status["phase"], "Completed", "{name}: {status}");
+        if outcome == "Succeeded" {
+            assert_eq!((state.phase.as_str(), state.message.as_str()), ("Succeeded", ""), "{name}");
+            assert_eq!(status.get("message"), None, "{name}: what it waited for is over");
+            let world = fixture.runtime.world();
+            assert!(!world.containers.contains_key("c2") && world.containers.contains_key("c1"), "{name}: one restart");
+        } else {
+            assert_eq!((state.phase.as_str(), state.message.as_str()), ("Failed", outcome), "{name}");
+        }
+        let hooks = fixture.calls().iter().filter(|c| matches!(c, Call::Exec(..))).count();
+        assert_eq!(hooks, usize::from(call == "ExecSync"), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordinary_restart_costs_no_write_for_what_might_go_wrong() {
+    let fixture = Fixture::in_memory(None);
+    fixture.during(tokio::time::sleep(Duration::from_secs(5))).await;
+    assert_eq!(fixture.status()["phase"], "Completed");
+    assert_eq!(fixture.api.writes.load(Ordering::SeqCst), 3, "the intent, the kill, the result");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_delays_no_other_pod() {
+    for call in [("ListContainers", "u1"), ("StopContainer", "c0"), ("ExecSync", "c0")] {
+        let fixture = Fixture::in_memory(exec_hook());
+        fixture.add_second();
+        fixture.runtime.world().faults.insert((call.0, call.1.to_owned()), Fault::Never);
+        fixture.during(tokio::time::sleep(Duration::from_secs(1))).await;
+        let second = fixture.api.second.lock().unwrap()["status"].clone();
+        assert_eq!(second["containerRecreateStates"][0]["phase"], "Succeeded", "{call:?}: {second}");
+        assert_ne!(fixture.status()["phase"], "Completed", "{call:?}");
     }
 }
 
@@ -181,7 +354,10 @@ async fn a_runtime_that_answers_with_errors_fails_the_container() {
     fixture.runtime.world().stop_errors = vec![tonic::Status::internal("boom"); 3];
     fixture.reconcile().await.unwrap();
     let state = fixture.api.states().remove(0);
-    assert_eq!((state.phase.as_str(), state.message.as_str()), ("Failed", "kill container error: StopContainer: boom"));
+    assert_eq!(
+        (state.phase.as_str(), state.message.as_str()),
+        ("Failed", "kill container error: containerd: StopContainer: boom")
+    );
 }
 
 #[tokio::test]
@@ -205,7 +381,7 @@ async fn a_container_that_is_already_gone_is_no_failure() {
 #[tokio::test]
 async fn deleting_a_request_cancels_its_hook_and_stops_nothing() {
     let fixture = Fixture::new(exec_hook()).await;
-    fixture.runtime.world().exec_hangs = true;
+    fixture.runtime.world().faults.insert(("ExecSync", "c0".into()), Fault::Never);
     let queue = fixture.recreator.queue.clone();
     let (stop, shutdown) = tokio::sync::watch::channel(false);
     let recreator = fixture.recreator.clone();
@@ -222,4 +398,22 @@ async fn deleting_a_request_cancels_its_hook_and_stops_nothing() {
     stop.send_replace(true);
     running.await.unwrap();
     assert_eq!(fixture.calls(), [Call::Exec("c0".into(), vec!["drain".into()])]);
+}
+
+#[tokio::test]
+async fn a_request_that_the_manager_serves_is_left_alone_and_others_wait_for_it() {
+    let fixture = Fixture::new(None).await;
+    let by_manager = |phase: &str| {
+        let mut first = stored("r0", "web", "u1", "c0", None);
+        first["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+        first["metadata"]["labels"]["crr.kruise.rs/method"] = json!("PodSpec");
+        first["metadata"]["labels"].as_object_mut().unwrap().remove("crr.apps.kruise.io/active");
+        first["status"] = json!({"phase": phase});
+        serde_json::from_value::<ContainerRecreateRequest>(first).unwrap()
+    };
+    fixture.recreator.requests.upsert(by_manager("Recreating"));
+    fixture.reconcile().await.unwrap();
+    assert_eq!(fixture.status()["message"], "waiting for request r0 of the same Pod");
+    assert!(fixture.calls().iter().all(|call| !matches!(call, Call::Stop { .. })), "{:?}", fixture.calls());
+    assert!(is_work(&by_manager("Recreating")) && !is_work(&by_manager("Completed")));
 }

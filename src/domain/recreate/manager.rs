@@ -1,7 +1,7 @@
 //! The manager's part of a recreation: NotReady keys, deadlines, what ends a request from outside, cleaning up.
 //!
 //! The daemon restarts containers and reports them; the manager never writes container states except when it ends a
-//! request itself. All its writes carry a resourceVersion, so a plan made from an outdated view is refused and made
+//! request itself, or serves it itself ([`super::pod_spec`]). All its writes carry a resourceVersion, so a plan made from an outdated view is refused and made
 //! again: a Completed request is never reopened.
 //!
 //! ```text
@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 
-use super::{DEADLINE_EXCEEDED, NO_RESPONSE, POD_GONE, fail_unfinished};
+use super::{DEADLINE_EXCEEDED, NO_RESPONSE, POD_GONE, WAITING_FOR_DAEMON, fail_unfinished};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, ContainerRecreateState, Phase},
@@ -28,8 +28,10 @@ use crate::{
 
 /// How long a request may go without a sign of a daemon.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a node may lack a ready daemon before that is worth an event: restarts and updates of the daemon pass.
+/// How long a node may lack a ready daemon before its requests say so: restarts and updates of the daemon pass.
 pub const NO_DAEMON_GRACE: Duration = Duration::from_secs(10);
+/// A daemon that works although its Pod is not Ready has taken a request up by then; an ordinary one may even be over.
+const TAKE_UP: Duration = Duration::from_secs(2);
 
 /// When something on another machine's clock was first seen here, and how old it was then.
 ///
@@ -63,7 +65,7 @@ pub struct Memory {
     pub created: Sighting,
     /// Its completion, once there is one.
     pub completed: Option<Sighting>,
-    /// Whether an event has told that its node has no ready daemon.
+    /// Whether it has been told that its node has no ready daemon, since the node last had one.
     pub told_no_daemon: bool,
 }
 
@@ -85,8 +87,8 @@ pub enum Daemon {
     Unknown,
     /// Its Pod is Ready.
     Ready,
-    /// No Pod of it is Ready there.
-    Missing,
+    /// No Pod of it has been Ready there for this time; MAX where none is known to ever have been.
+    Missing(Duration),
 }
 
 /// Everything a plan is made from.
@@ -126,7 +128,7 @@ pub enum Action {
     Detach,
     /// Delete the request: its time to live is over.
     Delete,
-    /// Tell by an event that no ready daemon is on this node.
+    /// Tell, by this `status.message` and an event, that the request waits for a daemon.
     TellNoDaemon(String),
 }
 
@@ -189,7 +191,8 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
     };
 
     let mut plan = Plan::default();
-    if *request.phase() == Phase::Empty {
+    let by_daemon = !request.is_served_by_manager();
+    if by_daemon && *request.phase() == Phase::Empty {
         match RESPONSE_TIMEOUT.checked_sub(age) {
             Some(left) if !left.is_zero() => plan.look_after(left),
             _ => return complete(request, no_response(request, observed.daemon, node)),
@@ -198,14 +201,21 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
     if let Some(deadline) = request.spec.active_deadline_seconds.map(seconds) {
         match deadline.checked_sub(age) {
             Some(left) if !left.is_zero() => plan.look_after(left),
-            _ => return complete(request, deadline_exceeded(request.phase())),
+            _ => return complete(request, deadline_exceeded(request)),
         }
     }
 
-    if observed.daemon == Daemon::Missing && !observed.memory.told_no_daemon && !node.is_empty() {
-        match NO_DAEMON_GRACE.checked_sub(age) {
-            Some(left) if !left.is_zero() => plan.look_after(left),
-            _ => plan.actions.push(Action::TellNoDaemon(node.to_owned())),
+    if by_daemon
+        && let Daemon::Missing(lasting) = observed.daemon
+        && !observed.memory.told_no_daemon
+        && !node.is_empty()
+    {
+        let message = format!("{WAITING_FOR_DAEMON}{node}");
+        let wait = NO_DAEMON_GRACE.saturating_sub(lasting).max(TAKE_UP.saturating_sub(age));
+        if !wait.is_zero() {
+            plan.look_after(wait);
+        } else if message_of(request) != message {
+            plan.actions.push(Action::TellNoDaemon(message));
         }
     }
     if *request.phase() == Phase::Recreating
@@ -257,19 +267,40 @@ fn no_response(request: &ContainerRecreateRequest, daemon: Daemon, node: &str) -
         );
     }
     match daemon {
-        Daemon::Missing => format!("{NO_RESPONSE}: no ready kruise-daemon on node {node}"),
+        Daemon::Missing(_) => format!("{NO_RESPONSE}: no ready kruise-daemon on node {node}"),
         Daemon::Ready | Daemon::Unknown => NO_RESPONSE.to_owned(),
     }
 }
 
-fn deadline_exceeded(phase: &Phase) -> String {
-    match phase {
-        Phase::Empty => format!("{DEADLINE_EXCEEDED}: it was never executed, no daemon had taken it up"),
-        Phase::Pending => format!("{DEADLINE_EXCEEDED}: it was never executed, another request of the Pod came first"),
-        Phase::Recreating | Phase::Succeeded | Phase::Failed | Phase::Completed | Phase::Unknown(_) => {
-            DEADLINE_EXCEEDED.to_owned()
+/// Says what it was waiting for, if it said so itself.
+fn deadline_exceeded(request: &ContainerRecreateRequest) -> String {
+    let message = message_of(request);
+    match request.phase() {
+        Phase::Empty if request.is_served_by_manager() => format!("{DEADLINE_EXCEEDED}: it was never executed"),
+        Phase::Empty if message.is_empty() => {
+            format!("{DEADLINE_EXCEEDED}: it was never executed, no daemon had taken it up")
         }
+        Phase::Empty => format!("{DEADLINE_EXCEEDED}: it was never executed, {message}"),
+        Phase::Pending if message.is_empty() => {
+            format!("{DEADLINE_EXCEEDED}: it was never executed, another request of the Pod came first")
+        }
+        Phase::Pending => format!("{DEADLINE_EXCEEDED}: it was never executed, {message}"),
+        _ if message.is_empty() => DEADLINE_EXCEEDED.to_owned(),
+        _ => format!("{DEADLINE_EXCEEDED}: {message}"),
     }
+}
+
+fn message_of(request: &ContainerRecreateRequest) -> &str {
+    request.status.as_ref().map_or("", |status| status.message.as_str())
+}
+
+/// Whether a request is nothing but a record: it has ended, all that was to be done for it has been done, and nothing is
+/// ever to be done again. Users keep thousands of them.
+pub fn is_record(request: &ContainerRecreateRequest) -> bool {
+    request.is_completed()
+        && request.spec.ttl_seconds_after_finished.is_none()
+        && !has_finalizer(request)
+        && !request.labels().contains_key(labels::CRR_ACTIVE)
 }
 
 /// The status of an ended request, for its event: true and what was restarted, or false and what went wrong.
@@ -420,6 +451,32 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_what_no_plan_ever_touches_again() {
+        let pod = pod(
+            json!({"status": {"conditions": [{"type": "KruisePodReady", "status": "False", "message": "[{\"userAgent\":\"ns/r\"}]"}]}}),
+        );
+        let done =
+            json!({"metadata": {"labels": {"crr.apps.kruise.io/active": null}}, "status": {"phase": "Completed"}});
+        for (name, changes, want) in [
+            ("ended and cleaned up", json!({}), true),
+            ("a foreign finalizer", json!({"metadata": {"finalizers": ["a/b"]}}), true),
+            ("being deleted", json!({"metadata": {"finalizers": ["a/b"], "deletionTimestamp": CREATED}}), true),
+            ("our finalizer", json!({"metadata": {"finalizers": [labels::CRR_UNREADY_FINALIZER]}}), false),
+            ("the active label", json!({"metadata": {"labels": {"crr.apps.kruise.io/active": "true"}}}), false),
+            ("a time to live", json!({"spec": {"ttlSecondsAfterFinished": 0}}), false),
+            ("not ended", json!({"status": {"phase": "Recreating"}}), false),
+        ] {
+            let mut object = done.clone();
+            json_patch::merge(&mut object, &changes);
+            let request = request(object);
+            assert_eq!(is_record(&request), want, "{name}");
+            for knowledge in [PodKnowledge::Unknown, PodKnowledge::Gone, PodKnowledge::Present(&pod)] {
+                assert!(!want || plan_of(&request, knowledge, 100) == Plan::default(), "{name}: {knowledge:?}");
+            }
+        }
+    }
+
+    #[test]
     fn case_05_a_waiting_request_is_out_of_reach_of_the_response_limit() {
         let pod = pod(json!({}));
         let empty = request(json!({}));
@@ -437,7 +494,7 @@ mod tests {
         let mut observed = Observed {
             request: &request,
             pod: PodKnowledge::Present(&pod),
-            daemon: Daemon::Missing,
+            daemon: Daemon::Missing(Duration::MAX),
             memory: Memory { told_no_daemon: true, ..memory() },
         };
         assert_eq!(
@@ -604,6 +661,24 @@ mod tests {
             assert!(message.starts_with("recreating has exceeded the activeDeadlineSeconds: it was never executed"));
             assert_eq!(states, vec![("Failed".to_owned(), message.clone()); 2], "every container gets a state");
         }
+        for (phase, waiting, want) in [
+            (
+                "",
+                "waiting for a ready kruise-daemon on node n1",
+                ": it was never executed, waiting for a ready kruise-daemon on node n1",
+            ),
+            (
+                "Pending",
+                "waiting for request r0 of the same Pod",
+                ": it was never executed, waiting for request r0 of the same Pod",
+            ),
+            ("Recreating", "waiting for runtime x: y", ": waiting for runtime x: y"),
+        ] {
+            let request =
+                request(json!({"spec": {"activeDeadlineSeconds": 10}, "status": {"phase": phase, "message": waiting}}));
+            let (message, _) = completion(plan_of(&request, PodKnowledge::Present(&pod), 10));
+            assert_eq!(message, format!("{DEADLINE_EXCEEDED}{want}"));
+        }
     }
 
     #[test]
@@ -624,14 +699,31 @@ mod tests {
     #[test]
     fn a_missing_daemon_is_told_once_and_not_at_once() {
         let (request, pod) = (request(json!({"status": {"phase": "Pending"}})), pod(json!({})));
-        let plan_at = |second, told_no_daemon| {
+        let plan_at = |second, request: &ContainerRecreateRequest, lasting, told_no_daemon| {
             let memory = Memory { told_no_daemon, ..memory() };
-            let pod = PodKnowledge::Present(&pod);
-            plan(&Observed { request: &request, pod, daemon: Daemon::Missing, memory }, now(second))
+            let (pod, daemon) = (PodKnowledge::Present(&pod), Daemon::Missing(lasting));
+            plan(&Observed { request, pod, daemon, memory }, now(second))
         };
-        assert_eq!(plan_at(4, false), Plan { actions: vec![], requeue: Some(Duration::from_secs(6)) });
-        assert_eq!(plan_at(10, false).actions, [Action::TellNoDaemon("n1".into())]);
-        assert_eq!(plan_at(10, true), Plan::default());
+        let plan_after = |request: &ContainerRecreateRequest, lasting, told| plan_at(500, request, lasting, told);
+        let seconds = Duration::from_secs;
+        let text = "waiting for a ready kruise-daemon on node n1";
+        assert_eq!(
+            plan_after(&request, seconds(4), false),
+            Plan { actions: vec![], requeue: Some(seconds(6)) },
+            "however old the request is: a daemon that restarts is back before"
+        );
+        for long in [seconds(10), Duration::MAX] {
+            assert_eq!(plan_after(&request, long, false).actions, [Action::TellNoDaemon(text.into())]);
+        }
+        assert_eq!(
+            plan_at(1, &request, Duration::MAX, false),
+            Plan { actions: vec![], requeue: Some(seconds(1)) },
+            "a daemon that is there after all answers within that time"
+        );
+        assert_eq!(plan_after(&request, seconds(10), true), Plan::default());
+        let mut told = request.clone();
+        told.status.as_mut().unwrap().message = text.into();
+        assert_eq!(plan_after(&told, Duration::MAX, false), Plan::default(), "the manager before has told it");
     }
 
     #[test]
@@ -685,7 +777,8 @@ mod tests {
                     request.metadata.finalizers = Some(rest);
                     request.labels_mut().remove(labels::CRR_ACTIVE);
                 }
-                Action::AcquireKey | Action::ReleaseKey | Action::Delete | Action::TellNoDaemon(_) => {}
+                Action::TellNoDaemon(message) => request.status.get_or_insert_default().message.clone_from(message),
+                Action::AcquireKey | Action::ReleaseKey | Action::Delete => {}
             }
         }
     }
@@ -724,7 +817,7 @@ mod tests {
             mut request in any_request(), gate: bool, pod_deleting: bool, other_uid: bool, pod_kind in 0..3u8, looks in prop::collection::vec(0u64..40, 1..6),
         ) {
             let mut view = pod(json!({}));
-            if !gate { view.readiness_gates.clear(); }
+            if !gate { view.readiness_gates = std::sync::Arc::default(); }
             if other_uid { view.metadata.uid = Some("u2".into()); }
             if pod_deleting { view.metadata.deletion_timestamp = Some(Time(CREATED.parse().unwrap())); }
             let mut at = 0;
@@ -733,7 +826,7 @@ mod tests {
                 let was_completed = request.is_completed();
                 let knowledge = match pod_kind { 0 => PodKnowledge::Gone, 1 => PodKnowledge::Unknown, _ => PodKnowledge::Present(&view) };
                 let memory = Memory { completed: was_completed.then(|| Sighting::live(now(0))), ..memory() };
-                let decided = plan(&Observed { request: &request, pod: knowledge, daemon: Daemon::Missing, memory }, now(at));
+                let decided = plan(&Observed { request: &request, pod: knowledge, daemon: Daemon::Missing(Duration::MAX), memory }, now(at));
                 if was_completed || request.is_deleting() {
                     prop_assert!(decided.actions.iter().all(|a| matches!(a, Action::ReleaseKey | Action::Detach | Action::Delete)), "{decided:?}");
                 }

@@ -18,6 +18,8 @@
 //! ```
 //!
 //! - [`node`] decides for the daemon: whose turn it is, what to stop, when a container has been recreated.
+//! - [`pod_spec`] decides for the manager where no daemon is used: the same machine, but the image is spelled differently
+//!   ([`spelling`]) and kubelet does the rest.
 //! - [`manager`] decides for the manager: NotReady keys, what ends a request from outside, cleaning up.
 //!
 //! Invariants, each with a test: a finished request never moves; a container that ended never moves; a stop is
@@ -29,6 +31,8 @@ use crate::api::crr::{ContainerRecreateRequest, ContainerRecreateState, Phase};
 
 pub mod manager;
 pub mod node;
+pub mod pod_spec;
+pub mod spelling;
 
 /// `status.message` of a request whose Pod is gone.
 pub const POD_GONE: &str = "pod has gone";
@@ -36,6 +40,10 @@ pub const POD_GONE: &str = "pod has gone";
 pub const NO_RESPONSE: &str = "daemon has not responded for a long time";
 /// `status.message` of a request that took too long.
 pub const DEADLINE_EXCEEDED: &str = "recreating has exceeded the activeDeadlineSeconds";
+/// How `status.message` begins while nobody can work on a request: the daemon's next pass takes it back.
+pub const WAITING_FOR_DAEMON: &str = "waiting for a ready kruise-daemon on node ";
+/// How `status.message` begins while the container runtime cannot be asked.
+pub const WAITING_FOR_RUNTIME: &str = "waiting for runtime ";
 
 /// Whether a container of a request has ended, well or badly. It never moves again.
 pub fn is_terminal(state: &ContainerRecreateState) -> bool {
@@ -63,6 +71,44 @@ pub fn fail_unfinished(request: &ContainerRecreateRequest, reason: &str) -> Vec<
         state.message = reason.to_owned();
     }
     states
+}
+
+/// Something about a container of a request that its user should hear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News<'a> {
+    /// The container.
+    pub container: &'a str,
+    /// Reason of the event.
+    pub reason: &'static str,
+    /// Whether it is a failure.
+    pub is_failure: bool,
+    /// The event's text.
+    pub message: String,
+}
+
+/// What is new in the states that are about to be recorded.
+pub fn news<'a>(request: &ContainerRecreateRequest, new: &'a [ContainerRecreateState]) -> Vec<News<'a>> {
+    let pod = &request.spec.pod_name;
+    let mut all = Vec::new();
+    for (old, new) in states_of(request).iter().zip(new) {
+        let mut tell = |reason, is_failure, what: &str| {
+            let message = format!("Container {} of Pod {pod}: {what}", new.name);
+            all.push(News { container: &new.name, reason, is_failure, message });
+        };
+        match new.phase {
+            Phase::Succeeded if old.phase != new.phase => {
+                tell("ContainerRecreated", false, if new.message.is_empty() { "restarted" } else { &new.message });
+            }
+            Phase::Failed if old.phase != new.phase => tell("ContainerRecreateFailed", true, &new.message),
+            _ => {
+                let held_back = |state: &ContainerRecreateState| state.message.contains(node::BACK_OFF_EXPECTED);
+                if held_back(new) && !held_back(old) {
+                    tell("BackOffExpected", false, &new.message);
+                }
+            }
+        }
+    }
+    all
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerPort, LifecycleHandler};
 
-use super::{is_terminal, states_of};
+use super::{WAITING_FOR_DAEMON, WAITING_FOR_RUNTIME, is_terminal, spelling, states_of};
 use crate::{
     api::{
         crr::{
@@ -48,9 +48,14 @@ const TELL_STARTED_AFTER: Duration = Duration::from_secs(5);
 
 /// An open request is looked at this often even when nothing was heard.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// A runtime that cannot be asked gets a line in the status after this time; a restart of it takes less.
+const TELL_TROUBLE_AFTER: Duration = Duration::from_secs(5);
 
 /// Part of a container's message after a daemon restart that came between the start of its hook and its stop.
 pub const HOOK_NOT_REPEATED: &str = "preStop was started before a restart of the daemon and is not run again";
+
+/// Part of a container's message when kubelet is expected to hold back its start.
+pub const BACK_OFF_EXPECTED: &str = "it has restarted under this image within the last 10 minutes (back-off)";
 
 /// State of an instance in the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +111,14 @@ pub struct Observed<'a> {
 pub struct Memory {
     /// When this process first saw that the Pod had been made NotReady.
     unready_seen: Option<Duration>,
+    /// Since when the runtime could not be asked.
+    trouble_since: Option<Duration>,
     /// Per container.
     containers: BTreeMap<String, ContainerMemory>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct ContainerMemory {
+pub(super) struct ContainerMemory {
     /// This process recorded the intent and has not begun the hook.
     hook_not_begun: bool,
     /// This process has begun the hook. It then never does so again, however old a version of the request it is shown.
@@ -138,10 +145,11 @@ impl Memory {
         self.containers.entry(container.to_owned()).or_default().last_stop_error = error;
     }
 
-    /// Call when a stop call did not reach the runtime at all: that says nothing about the container.
-    pub fn stop_not_delivered(&mut self, container: &str) {
+    /// Call when a stop call did not reach the runtime, or had no answer: that says nothing about the container.
+    pub fn stop_not_delivered(&mut self, container: &str, error: String) {
         let memory = self.containers.entry(container.to_owned()).or_default();
         memory.stop_attempts = memory.stop_attempts.saturating_sub(1);
+        memory.last_stop_error = error;
     }
 }
 
@@ -188,12 +196,23 @@ pub struct Pick<'a> {
     pub tell_to_wait: Vec<&'a ContainerRecreateRequest>,
 }
 
-/// Chooses the request to work on: one that is under way, else the oldest; ties by name.
+/// Chooses the request to work on: one that is under way, else the oldest; ties by name. Requests of all methods count,
+/// whoever serves them.
 pub fn pick<'a>(requests: impl IntoIterator<Item = &'a ContainerRecreateRequest>) -> Pick<'a> {
     let mut open: Vec<_> = requests.into_iter().filter(|r| !r.is_completed() && !r.is_deleting()).collect();
     open.sort_by(|a, b| order(a).cmp(&order(b)));
     let mut open = open.into_iter();
-    Pick { current: open.next(), tell_to_wait: open.filter(|r| *r.phase() == Phase::Empty).collect() }
+    Pick { current: open.next(), tell_to_wait: open.filter(|r| waits_untold(r)).collect() }
+}
+
+/// Whether a request that has to wait says nothing yet, or something that is over.
+fn waits_untold(request: &ContainerRecreateRequest) -> bool {
+    let message = request.status.as_ref().map_or("", |s| s.message.as_str());
+    match request.phase() {
+        Phase::Empty => true,
+        Phase::Pending => message.starts_with(WAITING_FOR_DAEMON) || message.starts_with(WAITING_FOR_RUNTIME),
+        _ => false,
+    }
 }
 
 fn order(request: &ContainerRecreateRequest) -> (bool, Option<Timestamp>, &str, &str) {
@@ -216,25 +235,81 @@ pub fn waiting_status(current: &ContainerRecreateRequest) -> ContainerRecreateRe
     }
 }
 
+/// The status of a request whose turn it is while the runtime cannot be asked: what it waits for. None: it has not
+/// lasted long, or is recorded already. `begun` is when the failed call was made.
+pub fn in_trouble(
+    request: &ContainerRecreateRequest,
+    memory: &mut Memory,
+    runtime: &str,
+    error: &str,
+    begun: Now,
+    now: Now,
+) -> Option<ContainerRecreateRequestStatus> {
+    let since = *memory.trouble_since.get_or_insert(begun.mono);
+    if now.mono.saturating_sub(since) < TELL_TROUBLE_AFTER || request.is_completed() || request.is_deleting() {
+        return None;
+    }
+    let mut next = request.status.clone().unwrap_or_default();
+    if next.phase == Phase::Empty {
+        // Else the manager would take the silence for an absent daemon.
+        next.phase = Phase::Pending;
+    }
+    next.message = format!("{WAITING_FOR_RUNTIME}{runtime}: {error}");
+    (request.status.as_ref() != Some(&next)).then_some(next)
+}
+
+/// What a method does, in one pass, about a container whose old instance is not known to be gone.
+pub(super) type Act<'a> = dyn FnMut(&Look<'_>, &mut ContainerRecreateState, &mut ContainerMemory, bool, &mut Plan) + 'a;
+
 /// Decides the next step for a request whose turn it is.
 pub fn plan(observed: &Observed<'_>, memory: &mut Memory, now: Now) -> Plan {
+    if let Err(reason) = check_runtime(observed.request, observed.runtimes) {
+        return refuse(observed, now, &reason);
+    }
+    plan_with(observed, memory, now, &mut |look, state, memory, may_stop, plan| {
+        if state.previous_container_id.is_empty() {
+            look.decide(state, memory, may_stop, plan);
+        } else {
+            look.carry_on(state, memory, may_stop, plan);
+        }
+    })
+}
+
+/// Ends a request that cannot be carried out at all.
+pub(super) fn refuse(observed: &Observed<'_>, now: Now, reason: &str) -> Plan {
+    let request = observed.request;
+    if request.is_completed() || request.is_deleting() {
+        return Plan::default();
+    }
+    let mut status = request.status.clone().unwrap_or_default();
+    status.container_recreate_states = super::fail_unfinished(request, reason);
+    complete(&mut status, observed, now, reason.to_owned());
+    Plan { status: Some(status), ..Plan::default() }
+}
+
+fn complete(status: &mut ContainerRecreateRequestStatus, observed: &Observed<'_>, now: Now, message: String) {
+    status.phase = Phase::Completed;
+    status.completion_time = Some(to_seconds(now.wall));
+    status.message = message;
+    status.container_status_snapshot = snapshot(observed);
+}
+
+/// The steps that all methods have in common, around what this one does to an instance.
+pub(super) fn plan_with(observed: &Observed<'_>, memory: &mut Memory, now: Now, act: &mut Act<'_>) -> Plan {
     let request = observed.request;
     if request.is_completed() || request.is_deleting() {
         return Plan::default();
     }
     let recorded = request.status.clone().unwrap_or_default();
     let mut next = recorded.clone();
-    if next.phase != Phase::Recreating {
-        next.phase = Phase::Recreating;
-        next.message = String::new();
-    }
+    next.phase = Phase::Recreating;
+    // Whatever it waited for, a daemon or the runtime too, is there now.
+    next.message = String::new();
+    memory.trouble_since = None;
     let mut plan = Plan::default();
-    let outcome = step(observed, memory, now, &mut next, &mut plan);
+    let outcome = step(observed, memory, now, &mut next, &mut plan, act);
     if let Outcome::Completed(message) = outcome {
-        next.phase = Phase::Completed;
-        next.completion_time = Some(to_seconds(now.wall));
-        next.message = message;
-        next.container_status_snapshot = snapshot(observed);
+        complete(&mut next, observed, now, message);
         plan.requeue = None;
     }
     if next != recorded {
@@ -254,13 +329,10 @@ fn step(
     now: Now,
     next: &mut ContainerRecreateRequestStatus,
     plan: &mut Plan,
+    act: &mut Act<'_>,
 ) -> Outcome {
     let request = observed.request;
     let strategy = request.strategy();
-    if let Err(reason) = check_runtime(request, observed.runtimes) {
-        next.container_recreate_states = super::fail_unfinished(request, &reason);
-        return Outcome::Completed(reason);
-    }
     next.container_recreate_states = states_of(request);
     // Without the Pod nothing can be verified; with a deletion timestamp it is kubelet's. The manager ends the request.
     let Some(pod) = observed.pod.filter(|pod| !pod.is_deleting()) else { return Outcome::Open };
@@ -285,7 +357,7 @@ fn step(
         let look = Look { observed, pod, container, now };
         // Stops are issued one after the other: while one is due, the containers behind it are only watched.
         let may_stop = plan.kill.is_none();
-        look.advance(state, remembered, may_stop, plan);
+        look.advance(state, remembered, may_stop, plan, act);
         match state.phase {
             Phase::Succeeded => ended += 1,
             Phase::Failed => {
@@ -301,12 +373,11 @@ fn step(
     }
     if let Some(message) = failed {
         // The request ends here: a stop that this pass wanted to begin is neither begun nor recorded.
-        if let Some(kill) = plan.kill.take() {
-            let before = states_of(request);
-            for (state, before) in next.container_recreate_states.iter_mut().zip(before) {
-                if state.name == kill.container {
-                    *state = before;
-                }
+        plan.kill = None;
+        for (state, before) in next.container_recreate_states.iter_mut().zip(states_of(request)) {
+            let begun = state.kill_started_at.is_some() && before.kill_started_at.is_none();
+            if begun && state.phase == Phase::Recreating {
+                *state = before;
             }
         }
         return Outcome::Completed(message);
@@ -375,11 +446,11 @@ fn drain_remaining(
 }
 
 /// One container of the request under the eyes of one pass.
-struct Look<'a> {
-    observed: &'a Observed<'a>,
-    pod: &'a PodView,
-    container: &'a RecreateContainer,
-    now: Now,
+pub(super) struct Look<'a> {
+    pub(super) observed: &'a Observed<'a>,
+    pub(super) pod: &'a PodView,
+    pub(super) container: &'a RecreateContainer,
+    pub(super) now: Now,
 }
 
 impl Look<'_> {
@@ -389,25 +460,21 @@ impl Look<'_> {
         memory: &mut ContainerMemory,
         may_stop: bool,
         plan: &mut Plan,
+        act: &mut Act<'_>,
     ) {
         if is_terminal(state) {
             return;
         }
-        let newest = self.newest();
         if !state.is_killed {
-            if state.previous_container_id.is_empty() {
-                self.decide(state, memory, newest, may_stop, plan);
-            } else {
-                self.carry_on(state, memory, may_stop, plan);
-            }
+            act(self, state, memory, may_stop, plan);
         }
         if state.is_killed {
-            self.await_successor(state, memory, newest, plan);
+            self.await_successor(state, memory, self.newest(), plan);
         }
     }
 
     /// The newest instance of the container that really belongs to this Pod.
-    fn newest(&self) -> Option<&Instance> {
+    pub(super) fn newest(&self) -> Option<&Instance> {
         self.mine().max_by_key(|i| (i.created_at, i.restart_count))
     }
 
@@ -418,45 +485,76 @@ impl Look<'_> {
         })
     }
 
-    /// Nothing was recorded for this container yet: is there something to stop?
-    fn decide(
-        &self,
-        state: &mut ContainerRecreateState,
-        memory: &mut ContainerMemory,
-        newest: Option<&Instance>,
-        may_stop: bool,
-        plan: &mut Plan,
-    ) {
-        let Some(context) = &self.container.status_context else { return };
-        let Some(instance) = newest else {
+    /// Nothing was recorded for this container yet: the instance that is there, if it is to be replaced.
+    ///
+    /// None: the state says why there is nothing to do now, or that its end only has to be waited for.
+    pub(super) fn target(&self, state: &mut ContainerRecreateState) -> Option<&Instance> {
+        let context = self.container.status_context.as_ref()?;
+        let Some(instance) = self.newest() else {
             state.phase = Phase::Pending;
             state.message = "not found container on Node".into();
-            return;
+            return None;
         };
         let force = self.observed.request.strategy().force_recreate;
         let replaced = instance.id != context.container_id || instance.restart_count > context.restart_count;
         if instance.state == InstanceState::Exited {
             self.handled(state, instance, "it had already stopped; waiting for kubelet to start it");
             state.previous_restart_count = Some(instance.restart_count);
+            None
         } else if replaced && !force {
             self.handled(state, instance, "already recreated: another instance replaced the one that was meant");
             state.previous_container_id.clone_from(&context.container_id);
             // Only what happens from here on counts as a crash of the new instance.
             state.previous_restart_count = Some(instance.restart_count.saturating_sub(1));
-        } else if may_stop {
-            state.phase = Phase::Recreating;
-            state.previous_container_id.clone_from(&instance.id);
-            state.previous_restart_count = Some(instance.restart_count);
-            state.kill_started_at = Some(to_seconds(self.now.wall));
-            let hook = self.hook().filter(|_| !memory.hook_begun);
-            state.hook_started_at = hook.as_ref().and(state.kill_started_at);
-            state.message = if hook.is_some() { "running preStop, then stopping" } else { "stopping" }.into();
-            memory.hook_not_begun = hook.is_some();
-            plan.kill = Some(self.kill(instance, hook, self.grace()));
+            None
+        } else if self.pod.condition_is_true(labels::CONDITION_ALL_CONTAINERS_RESTARTING) {
+            state.phase = Phase::Pending;
+            state.message = "waiting: kubelet is restarting all containers of the Pod by a restart rule".into();
+            None
         } else {
+            Some(instance)
+        }
+    }
+
+    /// Records what is going to be replaced, before anything is done to it.
+    pub(super) fn record_intent(&self, state: &mut ContainerRecreateState, instance: &Instance) {
+        state.phase = Phase::Recreating;
+        state.previous_container_id.clone_from(&instance.id);
+        state.previous_restart_count = Some(instance.restart_count);
+        state.kill_started_at = Some(to_seconds(self.now.wall));
+    }
+
+    /// Nothing was recorded for this container yet: is there something to stop?
+    fn decide(
+        &self,
+        state: &mut ContainerRecreateState,
+        memory: &mut ContainerMemory,
+        may_stop: bool,
+        plan: &mut Plan,
+    ) {
+        let Some(instance) = self.target(state) else { return };
+        if !may_stop {
             state.phase = Phase::Pending;
             state.message = String::new();
+            return;
         }
+        self.record_intent(state, instance);
+        let hook = self.hook().filter(|_| !memory.hook_begun);
+        state.hook_started_at = hook.as_ref().and(state.kill_started_at);
+        state.message = if hook.is_some() { "running preStop, then stopping" } else { "stopping" }.into();
+        if let Some(wait) = self.expected_wait() {
+            state.message = format!("{}; {}", state.message, wait_expected(wait));
+        }
+        memory.hook_not_begun = hook.is_some();
+        plan.kill = Some(self.kill(instance, hook, self.grace()));
+    }
+
+    /// How long kubelet will hold the container back once it is stopped, if it will.
+    fn expected_wait(&self) -> Option<Duration> {
+        let name = &self.container.name;
+        let (container, status) = (self.pod.container(name)?, self.pod.container_status(name)?);
+        let wait = spelling::wait_after_stop(container, status, &spelling::Spellings::of(self.pod), self.now.wall);
+        (!wait.is_zero()).then_some(wait)
     }
 
     /// A stop was recorded: is the instance gone, or does the stop have to be carried on?
@@ -472,7 +570,10 @@ impl Look<'_> {
             state.phase = Phase::Recreating;
             state.is_killed = true;
             state.killed_at = Some(to_seconds(self.now.wall));
-            say(state, "stopped; waiting for kubelet to start it");
+            let told = state.message.clone();
+            let expected = told.split("; ").find(|part| part.ends_with(BACK_OFF_EXPECTED));
+            let expected = expected.unwrap_or("waiting for kubelet to start it");
+            say(state, &format!("stopped; {expected}"));
             return;
         };
         if memory.stop_attempts >= MAX_STOP_ATTEMPTS {
@@ -491,8 +592,14 @@ impl Look<'_> {
             plan.kill = Some(self.kill(target, self.hook(), self.grace()));
             return;
         }
+        let again = match memory.last_stop_error.as_str() {
+            "" => "stopping".to_owned(),
+            error => format!("stopping again: {error}"),
+        };
         if state.hook_started_at.is_some() {
-            state.message = format!("stopping; {HOOK_NOT_REPEATED}");
+            state.message = format!("{again}; {HOOK_NOT_REPEATED}");
+        } else if !memory.last_stop_error.is_empty() {
+            state.message = again;
         }
         let grace = self.grace();
         let used = state.kill_started_at.map_or(Duration::ZERO, |at| self.now.since(at));
@@ -536,7 +643,7 @@ impl Look<'_> {
         }
         memory.running_since = None;
         if let Some(last) = newest.filter(|i| i.state == InstanceState::Exited)
-            && let Some(why) = never_restarted(self.pod.restart_policy_of(&self.container.name), last.exit_code)
+            && let Some(why) = never_restarted(self.pod, &self.container.name, last.exit_code)
         {
             fail(state, why);
             return;
@@ -612,7 +719,7 @@ impl Look<'_> {
     }
 
     /// Marks a container whose old instance is gone without our doing.
-    fn handled(&self, state: &mut ContainerRecreateState, instance: &Instance, message: &str) {
+    pub(super) fn handled(&self, state: &mut ContainerRecreateState, instance: &Instance, message: &str) {
         state.phase = Phase::Recreating;
         state.is_killed = true;
         state.previous_container_id.clone_from(&instance.id);
@@ -639,19 +746,32 @@ pub fn stop_grace(grace: Duration, used: Duration) -> Duration {
     if grace.is_zero() || used.is_zero() { grace } else { grace.saturating_sub(used).max(GRACE_AFTER_HOOK.min(grace)) }
 }
 
-/// Why a container that ended will not be started again, if it will not.
-fn never_restarted(policy: &str, exit_code: Option<i32>) -> Option<String> {
-    match (policy, exit_code) {
-        ("Never", _) => Some("stopped; kubelet does not start it again: restartPolicy is Never".into()),
-        ("OnFailure", Some(0)) => {
-            Some("stopped; kubelet does not start it again: restartPolicy is OnFailure and it exited with 0".into())
-        }
+/// Why a container that ended will not be started again, if it will not. Its restart rules come before its policy.
+fn never_restarted(pod: &PodView, container: &str, exit_code: Option<i32>) -> Option<String> {
+    let rules = pod.restart_rules_of(container);
+    let no_rule = match exit_code {
+        // Whether a rule is for it cannot be told.
+        None if !rules.is_empty() => return None,
+        Some(code) if rules.iter().any(|rule| rule.matches(code) && rule.action.starts_with("Restart")) => return None,
+        Some(code) if !rules.is_empty() => format!(" and no rule in restartPolicyRules is for exit code {code}"),
+        _ => String::new(),
+    };
+    match (pod.restart_policy_of(container), exit_code) {
+        ("Never", _) => Some(format!("stopped; kubelet does not start it again: restartPolicy is Never{no_rule}")),
+        ("OnFailure", Some(0)) => Some(format!(
+            "stopped; kubelet does not start it again: restartPolicy is OnFailure and it exited with 0{no_rule}"
+        )),
         _ => None,
     }
 }
 
+/// What a user is told about kubelet's back-off that is to come.
+pub fn wait_expected(wait: Duration) -> String {
+    format!("kubelet will start it in about {} s: {BACK_OFF_EXPECTED}", wait.as_secs())
+}
+
 /// Sets a container's message; what was said about its hook stays.
-fn say(state: &mut ContainerRecreateState, message: &str) {
+pub(super) fn say(state: &mut ContainerRecreateState, message: &str) {
     state.message = match (state.message.contains(HOOK_NOT_REPEATED), message) {
         (false, _) => message.to_owned(),
         (true, "") => HOOK_NOT_REPEATED.to_owned(),
@@ -659,12 +779,12 @@ fn say(state: &mut ContainerRecreateState, message: &str) {
     };
 }
 
-fn fail(state: &mut ContainerRecreateState, message: String) {
+pub(super) fn fail(state: &mut ContainerRecreateState, message: String) {
     state.phase = Phase::Failed;
     state.message = message;
 }
 
-fn sooner(plan: &mut Plan, delay: Duration) {
+pub(super) fn sooner(plan: &mut Plan, delay: Duration) {
     plan.requeue = Some(plan.requeue.map_or(delay, |other| other.min(delay)));
 }
 
@@ -673,7 +793,7 @@ fn seconds(value: i64) -> Duration {
 }
 
 /// Times in objects have second resolution, as everywhere in Kubernetes.
-fn to_seconds(at: Timestamp) -> Timestamp {
+pub(super) fn to_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 

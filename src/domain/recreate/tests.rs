@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     fail_unfinished,
-    node::{Instance, InstanceState, Memory, Observed, Plan, pick, plan, stop_grace, waiting_status},
+    node::{Instance, InstanceState, Memory, Observed, Plan, in_trouble, pick, plan, stop_grace, waiting_status},
     states_of,
 };
 use crate::{
@@ -335,6 +335,33 @@ fn case_4_two_requests_one_after_the_other_and_one_kill() {
 }
 
 #[test]
+fn a_runtime_that_cannot_be_asked_is_told_when_it_lasts_and_taken_back_after() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    let mut memory = Memory::default();
+    let mut tell = |request: &ContainerRecreateRequest, begun, at| {
+        in_trouble(request, &mut memory, "containerd", "ListContainers: boom", now(begun), now(at))
+    };
+    assert_eq!(tell(&request, 100, 101), None, "a restart of the runtime takes no longer");
+    assert_eq!(tell(&request, 103, 104), None);
+    let told = tell(&request, 105, 106).expect("since the first failure it is over 5 s");
+    assert_eq!(
+        (told.phase.clone(), told.message.as_str()),
+        (Phase::Pending, "waiting for runtime containerd: ListContainers: boom")
+    );
+    request.status = Some(told);
+    assert_eq!(tell(&request, 110, 111), None, "it is told once");
+    let mut other = request.clone();
+    other.metadata.name = Some("under-way".into());
+    other.status = Some(ContainerRecreateRequestStatus { phase: Phase::Recreating, ..Default::default() });
+    assert_eq!(pick([&request, &other]).tell_to_wait.len(), 1, "if it has to wait for another reason, it says that");
+    world.run(&mut request);
+    assert_eq!(request.status.as_ref().unwrap().message, "");
+    request.status.as_mut().unwrap().phase = Phase::Completed;
+    assert_eq!(tell(&request, 200, 300), None, "a completed request never moves");
+}
+
+#[test]
 fn case_5_a_waiting_request_becomes_pending_and_one_under_way_goes_first() {
     let mut old = request(&["main"], strategy());
     let mut under_way = request(&["main"], strategy());
@@ -572,6 +599,77 @@ fn a_container_that_will_not_be_restarted_fails_at_once() {
 }
 
 #[test]
+fn restart_rules_come_before_the_policy() {
+    let rules = |action: &str, operator: &str, values: serde_json::Value| json!([{"action": action, "exitCodes": {"operator": operator, "values": values}}]);
+    for (policy, rules, code, phase) in [
+        ("Never", rules("Restart", "In", json!([137, 143])), 143, "Recreating"),
+        ("Never", rules("Restart", "In", json!([137])), 143, "Failed"),
+        ("Never", rules("Restart", "NotIn", json!([0])), 143, "Recreating"),
+        ("Never", rules("RestartAllContainers", "In", json!([143])), 143, "Recreating"),
+        ("Never", rules("Shrug", "In", json!([143])), 143, "Failed"),
+        ("OnFailure", rules("Restart", "In", json!([0])), 0, "Recreating"),
+        ("OnFailure", rules("Restart", "In", json!([1])), 0, "Failed"),
+    ] {
+        let mut world = World::new(&["main"]);
+        world.pod["spec"]["restartPolicy"] = json!("Never");
+        world.pod["spec"]["containers"][0]["restartPolicy"] = json!(policy);
+        world.pod["spec"]["containers"][0]["restartPolicyRules"] = rules.clone();
+        let mut request = request(&["main"], strategy());
+        let first = world.plan(&request);
+        request.status = first.status;
+        world.exit("main", 0, code);
+        world.run(&mut request);
+        assert_eq!(phases(&request), [phase], "{policy} {rules} {code}");
+        if phase == "Failed" {
+            assert!(
+                message(&request, 0).contains("no rule in restartPolicyRules is for exit code"),
+                "{}",
+                message(&request, 0)
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_is_stopped_while_a_rule_restarts_the_whole_pod() {
+    let mut world = World::new(&["main"]);
+    world.pod["status"]["conditions"] = json!([{"type": "AllContainersRestarting", "status": "True"}]);
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    assert!(world.kills.is_empty());
+    assert_eq!(message(&request, 0), "waiting: kubelet is restarting all containers of the Pod by a restart rule");
+    world.pod["status"]["conditions"] = json!([]);
+    world.run(&mut request);
+    assert_eq!(world.kills.len(), 1);
+}
+
+#[test]
+fn a_stop_that_kubelet_will_hold_back_says_so() {
+    let mut world = World::new(&["main"]);
+    world.clock = 60;
+    world.pod["status"]["containerStatuses"][0]["lastState"] =
+        json!({"terminated": {"exitCode": 0, "finishedAt": at(30)}});
+    world.pod["status"]["containerStatuses"][0]["state"] = json!({"running": {"startedAt": at(31)}});
+    let mut request = request(&["main"], strategy());
+    let plan = world.plan(&request);
+    let told = super::news(&request, &plan.status.as_ref().unwrap().container_recreate_states);
+    assert_eq!((told.len(), told[0].reason, told[0].is_failure), (1, "BackOffExpected", false));
+    request.status = plan.status;
+    assert!(
+        message(&request, 0).starts_with("stopping; kubelet will start it in about 10 s: "),
+        "{}",
+        message(&request, 0)
+    );
+    world.exit("main", 0, 143);
+    request.status = world.plan(&request).status;
+    assert!(
+        message(&request, 0).starts_with("stopped; kubelet will start it in about 10 s: "),
+        "{}",
+        message(&request, 0)
+    );
+}
+
+#[test]
 fn case_23_a_request_that_bypassed_admission() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], strategy());
@@ -731,9 +829,13 @@ fn a_stop_that_never_reached_the_runtime_is_not_counted() {
     for _ in 0..10 {
         let kill = world.plan(&request).kill.unwrap();
         world.memory.stop_begins(&kill);
-        world.memory.stop_not_delivered("main");
+        world.memory.stop_not_delivered("main", "away".into());
     }
-    assert!(world.plan(&request).kill.is_some());
+    let again = world.plan(&request);
+    assert!(again.kill.is_some());
+    request.status = again.status;
+    assert_eq!(message(&request, 0), "stopping again: away");
+    assert_eq!(world.plan(&request).status, None, "which is written once");
 }
 
 #[test]

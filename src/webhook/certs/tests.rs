@@ -51,6 +51,23 @@ fn an_empty_secret_is_filled() {
 }
 
 #[test]
+fn an_emptied_secret_is_filled_without_forgetting_the_ca_that_is_served() {
+    let served = material(&fresh(day(0)), day(0)).ca_cert;
+    let renewal = renewal(&SecretData::new(), day(1));
+    let base = with_served_ca(&renewal, &SecretData::new(), Some(&served));
+    let new = material(&issue(&renewal, &base, day(1), NAME).unwrap(), day(1));
+    assert_ne!(new.ca_cert, served);
+    assert_eq!(new.ca_bundle, new.ca_cert + &served);
+}
+
+#[test]
+fn a_renewal_under_the_same_ca_has_no_other_ca_to_remember() {
+    let data = fresh(day(0));
+    let leaf = Renewal { replace_ca: false, reason: String::new() };
+    assert_eq!(with_served_ca(&leaf, &data, Some("other")), data);
+}
+
+#[test]
 fn what_openkruise_wrote_is_served_as_it_is() {
     let material = material(&of_openkruise(), day(0));
     assert_eq!(material.ca_bundle.matches("BEGIN CERTIFICATE").count(), 1);

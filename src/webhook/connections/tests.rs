@@ -61,7 +61,8 @@ fn start(limits: Limits) -> TestServer {
     });
     let client = kube::Client::new(service, "default");
     let (stop, shutdown) = watch::channel(false);
-    let context = Arc::new(WebhookContext { gates: FeatureGates::default(), client });
+    let context =
+        Arc::new(WebhookContext { gates: FeatureGates::default(), client, namespace: "kruise-system".into() });
     let shared = Shared::new(context, Metrics::default(), shutdown);
 
     let now = Timestamp::from_second(1_760_000_000).unwrap();

@@ -18,7 +18,7 @@ fn pod() -> Value {
             "readinessGates": [{"conditionType": "KruisePodReady"}],
             "initContainers": [{"name": "init"}, {"name": "mesh", "restartPolicy": "Always"}],
             "containers": [
-                {"name": "main", "ports": [{"name": "http", "containerPort": 80}],
+                {"name": "main", "image": "r.example/main:v1", "ports": [{"name": "http", "containerPort": 80}],
                  "lifecycle": {"preStop": {"httpGet": {"path": "/drain", "port": "http"}}}, "fieldOfTheFuture": {}},
                 {"name": "second", "ports": [{"containerPort": 81}], "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}},
                 {"name": "plain"}],
@@ -26,17 +26,172 @@ fn pod() -> Value {
         },
         "status": {"phase": "Running", "containerStatuses": [
             {"name": "second", "containerID": "containerd://2", "restartCount": 0},
-            {"name": "main", "containerID": "containerd://1", "restartCount": 4},
-            {"name": "plain", "restartCount": 0}]},
+            {"name": "main", "containerID": "containerd://1", "restartCount": 4, "image": "r.example/main:v1",
+             "imageID": format!("r.example/main@{D}"), "state": {"running": {"startedAt": "2025-12-31T00:00:00Z"}}},
+            {"name": "plain", "restartCount": 0}],
+            "initContainerStatuses": [{"name": "mesh", "containerID": "containerd://m", "restartCount": 1}]},
     })
 }
+
+const D: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+fn by(method: &str) -> Value {
+    with("/strategy", "recreateMethod", json!(method))
+}
+
+fn by_pod_spec() -> Value {
+    by("PodSpec")
+}
+
+/// A Pod that a workload controls.
+fn controlled() -> Value {
+    pod_with("/metadata", "ownerReferences", json!([{"kind": "ReplicaSet", "name": "web", "controller": true}]))
+}
+
+trait Tap: Sized {
+    fn tap(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+impl Tap for Value {}
 
 /// Everything but the reads.
 fn decide(spec: Value, pod: Value, node_is_virtual: bool) -> Decision {
     let admission = check(&FeatureGates::default(), request(spec))?;
     let pod: PodFacts = serde_json::from_value(pod).unwrap();
     assert!(!check_pod(&admission, &pod)?.is_empty());
-    admit(&admission, &pod, node_is_virtual)
+    admit(&admission, &pod, situation(node_is_virtual))
+}
+
+/// The decision, and what it makes of the request.
+fn resolved(spec: Value, pod: Value, daemon: Option<bool>, gates: &[&str]) -> Result<(Value, Vec<String>), Denied> {
+    let gates = FeatureGates::parse(gates, None).unwrap();
+    let admission = check(&gates, request(spec.clone()))?;
+    let pod: PodFacts = serde_json::from_value(pod).unwrap();
+    let situation = Situation { daemon_is_ready: daemon, ..situation(false) };
+    let Admitted { patch, warnings } = admit(&admission, &pod, situation)?;
+    let mut object = request(spec).object;
+    json_patch::patch(&mut object, &patch).unwrap();
+    Ok((object, warnings))
+}
+
+fn is_served_by_manager(object: &Value) -> bool {
+    let labels = &object["metadata"]["labels"];
+    let (method, active) = (&labels["crr.kruise.rs/method"], &labels["crr.apps.kruise.io/active"]);
+    assert_eq!(method.is_null(), !active.is_null(), "{labels}");
+    *method == "PodSpec"
+}
+
+#[test]
+fn the_manager_serves_pod_spec_under_a_label_of_its_own() {
+    let (object, warnings) = resolved(by_pod_spec(), controlled(), None, &[]).unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+    assert!(is_served_by_manager(&object));
+    assert_eq!(object["spec"]["strategy"]["recreateMethod"], "PodSpec");
+    assert_eq!(
+        object["spec"]["containers"][0],
+        json!({"name": "main", "statusContext": {"containerID": "containerd://1", "restartCount": 4, "image": "r.example/main:v1"}}),
+        "kubelet runs the hook"
+    );
+}
+
+#[test]
+fn a_forged_method_label_is_not_heeded() {
+    let mut forged = request(main_only());
+    forged.object["metadata"]["labels"]["crr.kruise.rs/method"] = json!("PodSpec");
+    let mut object = forged.object.clone();
+    let admission = check(&FeatureGates::default(), forged).unwrap();
+    let admitted = admit(&admission, &serde_json::from_value(pod()).unwrap(), situation(false)).unwrap();
+    json_patch::patch(&mut object, &admitted.patch).unwrap();
+    assert!(!is_served_by_manager(&object));
+}
+
+#[test]
+fn a_pod_without_a_controller_may_drift_and_that_is_warned_about() {
+    let (_, warnings) = resolved(by_pod_spec(), pod(), None, &[]).unwrap();
+    assert!(warnings.len() == 1 && warnings[0].contains("has no controller"), "{warnings:?}");
+}
+
+#[test]
+fn decision_1_without_daemons_runtime_is_refused_and_auto_is_pod_spec() {
+    let off = ["KruiseDaemon=false"];
+    for spec in [main_only(), by("Runtime")] {
+        assert_eq!(resolved(spec, controlled(), None, &off).unwrap_err().code, 403);
+    }
+    for method in ["PodSpec", "Auto"] {
+        assert!(is_served_by_manager(&resolved(by(method), controlled(), None, &off).unwrap().0), "{method}");
+    }
+    let no_digest = pod_with("/status/containerStatuses/1", "imageID", json!(""));
+    assert_eq!(resolved(by("Auto"), no_digest, None, &off).unwrap_err().code, 400);
+}
+
+#[test]
+fn auto_is_runtime_unless_there_is_a_reason_against_it() {
+    let auto = |pod: Value, daemon| {
+        let (object, warnings) = resolved(by("Auto"), pod, daemon, &[]).unwrap();
+        assert_eq!(object["spec"]["strategy"]["recreateMethod"], "Auto", "what the user wrote stays");
+        (is_served_by_manager(&object), warnings.into_iter().next().unwrap_or_default())
+    };
+    let never = || controlled().tap(|p| p["spec"]["restartPolicy"] = json!("Never"));
+    let restarted = || {
+        controlled().tap(|p| {
+            let status = &mut p["status"]["containerStatuses"][1];
+            status["lastState"] = json!({"terminated": {"exitCode": 0, "finishedAt": "2025-12-31T23:59:50Z"}});
+            status["state"] = json!({"running": {"startedAt": "2025-12-31T23:59:50Z"}});
+        })
+    };
+    let no_digest = |pod: Value| pod.tap(|p| p["status"]["containerStatuses"][1]["imageID"] = json!("sha256:1"));
+    for (name, pod, daemon, by_manager, words) in [
+        ("all is well", controlled(), Some(true), false, ""),
+        ("nobody could tell", controlled(), None, false, ""),
+        (
+            "no daemon",
+            controlled(),
+            Some(false),
+            true,
+            "method PodSpec is used: no kruise-daemon is ready on node node-a",
+        ),
+        ("never", never(), Some(true), true, "method PodSpec is used: container main has restartPolicy Never"),
+        ("restarted 10 s ago", restarted(), Some(true), true, "container main: kubelet will start it in about 10 s"),
+        ("no digest", no_digest(restarted()), Some(true), false, "Runtime is used although container main"),
+        ("no daemon, no digest", no_digest(controlled()), Some(false), false, "has no registry digest"),
+    ] {
+        let (got, warning) = auto(pod, daemon);
+        assert!(got == by_manager && warning.contains(words), "{name}: {got} {warning}");
+    }
+}
+
+#[test]
+fn pod_spec_says_what_it_cannot_promise() {
+    let warned = |pod: Value| resolved(by_pod_spec(), pod, None, &[]).unwrap().1.join("\n");
+    let never = controlled().tap(|p| p["spec"]["restartPolicy"] = json!("Never"));
+    assert!(warned(never).contains("a start that fails is not tried again"));
+    let pulled = controlled().tap(|p| p["spec"]["containers"][0]["imagePullPolicy"] = json!("Always"));
+    assert!(warned(pulled).contains("without the registry it stays down"));
+    let settled = controlled().tap(|p| p["metadata"]["generation"] = json!(7));
+    assert_eq!(warned(settled), "", "the status names the same tag");
+}
+
+#[test]
+fn native_sidecars_can_be_restarted() {
+    let (object, _) = stored(json!({"podName": "web-0", "containers": [{"name": "mesh"}]}), pod(), false);
+    assert_eq!(
+        object["spec"]["containers"][0]["statusContext"],
+        json!({"containerID": "containerd://m", "restartCount": 1})
+    );
+}
+
+#[test]
+fn rules_that_restart_the_whole_pod_are_warned_about() {
+    let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [143]}}]);
+    let pod = pod_with("/spec/containers/0", "restartPolicyRules", rules);
+    assert!(warning(main_only(), pod).contains("kubelet restarts every container of the Pod"));
+}
+
+fn situation(node_is_virtual: bool) -> Situation {
+    Situation { node_is_virtual, daemon_is_ready: None, now: "2026-01-01T00:00:00Z".parse().unwrap() }
 }
 
 fn denied(spec: Value, pod: Value) -> String {
@@ -126,7 +281,8 @@ fn a_forged_acquisition_time_is_left_out() {
         json!({"crr.apps.kruise.io/unready-acquired": "2020-01-01T00:00:00Z", "mine": "1"});
     let mut object = request.object.clone();
     let admission = check(&FeatureGates::default(), request).unwrap();
-    let Admitted { patch, warnings } = admit(&admission, &serde_json::from_value(pod()).unwrap(), false).unwrap();
+    let Admitted { patch, warnings } =
+        admit(&admission, &serde_json::from_value(pod()).unwrap(), situation(false)).unwrap();
     json_patch::patch(&mut object, &patch).unwrap();
     assert_eq!(object["metadata"]["annotations"], json!({"mine": "1"}));
     assert_eq!(warnings.len(), 1);
@@ -203,8 +359,26 @@ rejections! {
         => "spec.containers[1].name: \"nope\" is no container of Pod \"web-0\"; it has main, second, plain";
     init_container: with("", "containers", json!([{"name": "init"}])), pod()
         => "spec.containers[0].name: \"init\" is an init container of Pod \"web-0\", and a request cannot restart one";
-    native_sidecar: with("", "containers", json!([{"name": "mesh"}])), pod()
-        => "spec.containers[0].name: \"mesh\" is a native sidecar (an init container with restartPolicy Always)";
+    native_sidecar_not_started: with("", "containers", json!([{"name": "mesh"}])), pod_with("/status", "initContainerStatuses", json!([]))
+        => "spec.containers[0].name: \"mesh\" of Pod \"web-0\" (phase Running) is not started";
+    method_unknown: with("/strategy", "recreateMethod", json!("Reboot")), pod()
+        => "spec.strategy.recreateMethod: \"Reboot\" is not known; want Runtime, PodSpec or Auto";
+    vary_no_boolean: with("/strategy", "varyImageTag", json!("yes")), pod()
+        => "spec.strategy.varyImageTag: \"yes\" is not allowed; want true or false";
+    pod_spec_without_a_digest: by_pod_spec(), pod_with("/status/containerStatuses/1", "imageID", json!("sha256:1"))
+        => "spec.containers[0].name: \"main\" cannot be restarted by method PodSpec: its image \"r.example/main:v1\" has no registry digest";
+    pod_spec_with_a_name_that_means_another_repository: by_pod_spec(), pod_with("/spec/containers/0", "image", json!("main:v1"))
+        => "spec.containers[0].name: \"main\" cannot be restarted by method PodSpec: its image \"main:v1\" means the repository docker.io/library/main";
+    pod_spec_for_a_static_pod: by_pod_spec(), pod_with("/metadata", "annotations", json!({"kubernetes.io/config.mirror": "h"}))
+        => "spec.strategy.recreateMethod: PodSpec cannot restart containers of Pod \"web-0\": it is a static Pod";
+    pod_spec_with_an_own_grace_period: with("/strategy", "terminationGracePeriodSeconds", json!(5)).tap(|s| s["strategy"]["recreateMethod"] = json!("PodSpec")), pod()
+        => "spec.strategy.terminationGracePeriodSeconds: 5 is not allowed under method PodSpec";
+    pod_spec_never_and_not_running: by_pod_spec(), pod_with("/spec", "restartPolicy", json!("Never")).tap(|p| p["status"]["containerStatuses"][1]["state"] = json!({"terminated": {"exitCode": 1}}))
+        => "spec.containers[0].name: \"main\" cannot be restarted by method PodSpec: it is not running, and with restartPolicy Never";
+    pod_spec_never_and_always_pulled: by_pod_spec(), pod_with("/spec", "restartPolicy", json!("Never")).tap(|p| p["spec"]["containers"][0]["imagePullPolicy"] = json!("Always"))
+        => "spec.containers[0].name: \"main\" cannot be restarted by method PodSpec: it has imagePullPolicy Always and restartPolicy Never";
+    pod_spec_while_the_image_is_being_changed: by_pod_spec(), pod_with("/spec/containers/0", "image", json!("r.example/main:v2")).tap(|p| p["metadata"]["generation"] = json!(2))
+        => "spec.containers[0].name: \"main\" cannot be restarted by method PodSpec: its image is \"r.example/main:v2\", its status shows \"r.example/main:v1\"";
     ephemeral_container: with("", "containers", json!([{"name": "debugger"}])), pod()
         => "spec.containers[0].name: \"debugger\" is an ephemeral container";
     container_not_started: with("", "containers", json!([{"name": "plain"}])), pod()

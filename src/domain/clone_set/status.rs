@@ -41,7 +41,8 @@ pub fn status(
     now: Timestamp,
 ) -> (CloneSetStatus, Option<Duration>) {
     let old = clone_set.status.clone().unwrap_or_default();
-    let count = |fits: &dyn Fn(&Pod) -> bool| i32::try_from(pods.iter().filter(|pod| fits(pod)).count()).unwrap_or(i32::MAX);
+    let count =
+        |fits: &dyn Fn(&Pod) -> bool| i32::try_from(pods.iter().filter(|pod| fits(pod)).count()).unwrap_or(i32::MAX);
     let is_updated = |pod: &Pod| revision::is_same(&pod.revision, update);
     let replicas = clone_set.spec.replicas.unwrap_or(1);
     let updated_replicas = count(&is_updated);
@@ -108,7 +109,12 @@ fn failure(conditions: &mut Vec<CloneSetCondition>, type_: &str, error: Option<&
 }
 
 /// Sets the condition Progressing. The clock begins anew with a new revision and whenever the roll-out gets further.
-fn progress(clone_set: &CloneSet, status: &mut CloneSetStatus, revision_before: &str, now: Timestamp) -> Option<Duration> {
+fn progress(
+    clone_set: &CloneSet,
+    status: &mut CloneSetStatus,
+    revision_before: &str,
+    now: Timestamp,
+) -> Option<Duration> {
     let spec = &clone_set.spec;
     let deadline = spec.progress_deadline_seconds.filter(|deadline| *deadline != i32::MAX);
     let before = status.conditions.iter().position(|c| c.type_ == PROGRESSING).map(|i| status.conditions.remove(i));
@@ -133,7 +139,11 @@ fn progress(clone_set: &CloneSet, status: &mut CloneSetStatus, revision_before: 
     } else if status.expected_updated_replicas < replicas
         && status.expected_updated_replicas <= status.updated_available_replicas
     {
-        (true, "ProgressPartitionAvailable", "As many Pods as the partition allows have been updated and are available.".to_owned())
+        (
+            true,
+            "ProgressPartitionAvailable",
+            "As many Pods as the partition allows have been updated and are available.".to_owned(),
+        )
     } else if was_exceeded || (was_running && left < 0) {
         let message = format!("CloneSet revision {} has not progressed within {deadline} s.", status.update_revision);
         (false, "ProgressDeadlineExceeded", message)
@@ -196,7 +206,10 @@ mod tests {
         let pods = [pod("web-2", true, true), pod("2", true, false), pod("web-1", false, false)];
         let (status, _) = of(&clone_set(json!({"spec": {"updateStrategy": {"partition": "30%"}}})), &pods, 0);
         assert_eq!((status.replicas, status.ready_replicas, status.available_replicas), (3, 2, 1));
-        assert_eq!((status.updated_replicas, status.updated_ready_replicas, status.updated_available_replicas), (2, 2, 1));
+        assert_eq!(
+            (status.updated_replicas, status.updated_ready_replicas, status.updated_available_replicas),
+            (2, 2, 1)
+        );
         assert_eq!((status.expected_updated_replicas, status.observed_generation), (1, 3));
         assert_eq!((status.current_revision.as_str(), status.collision_count), ("web-1", Some(0)));
     }

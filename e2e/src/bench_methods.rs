@@ -1,0 +1,166 @@
+//! Part of `make bench`: method PodSpec beside a bare stop in the runtime, and restarts in quick succession.
+//!
+//! The image is one that was pulled under a name outside Docker's registry. A bare stop counts from the exit of the old
+//! instance, a request from the answer to its creation: what is compared is what a user waits for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::bench::{Random, Table, follow, summary};
+use crate::images::remote;
+use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, condition, crr, pod};
+
+const CONTAINERS_PER_POD: usize = 10;
+/// Between two restarts of one container.
+const APART: Duration = Duration::from_secs(3);
+
+fn pulled(name: &str) -> Value {
+    json!({ "name": name, "image": remote("pause") })
+}
+
+fn by_pod_spec(name: &str, pod: &str, container: &str) -> Value {
+    crr(name, pod, &[container]).with("/spec/strategy/recreateMethod", "PodSpec")
+}
+
+/// Instances by Pod, container and restart count: when a Pod watch first showed them running, and their ids.
+type Seen = Arc<Mutex<BTreeMap<(String, String, i64), (Timestamp, String)>>>;
+
+fn watch(t: &Test, seen: &Seen) -> tokio::task::JoinHandle<()> {
+    let seen = Arc::clone(seen);
+    follow(t, "Pod", move |p| {
+        let now = Timestamp::now();
+        let Ok(mut seen) = seen.lock() else { return };
+        for (name, container) in Container::all(p).into_iter().filter(|(_, c)| !c.started.is_empty()) {
+            let key = (p.text("/metadata/name").to_owned(), name, container.restarts);
+            seen.entry(key).or_insert((now, container.id));
+        }
+    })
+}
+
+fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64()
+}
+
+pub(crate) async fn measure(t: &Test, requests: usize, table: &mut Table) -> Result<()> {
+    let seen = Seen::default();
+    let watching = watch(t, &seen);
+    let events = RuntimeEvents::listen()?;
+    let result = async {
+        beside_bare_stops(t, requests, &seen, &events, table).await?;
+        in_quick_succession(t, &seen, table).await
+    }
+    .await;
+    watching.abort();
+    result
+}
+
+async fn beside_bare_stops(
+    t: &Test,
+    requests: usize,
+    seen: &Seen,
+    events: &RuntimeEvents,
+    table: &mut Table,
+) -> Result<()> {
+    let pods = requests.div_ceil(CONTAINERS_PER_POD);
+    let names: Vec<String> = (0..CONTAINERS_PER_POD).map(|i| format!("c{i}")).collect();
+    let all: Vec<String> = (0..pods).flat_map(|i| [format!("respelled-{i}"), format!("stopped-{i}")]).collect();
+    for name in &all {
+        t.create(pod(name, names.iter().map(|n| pulled(n)).collect())).await?;
+    }
+    for name in &all {
+        t.wait_for("Pod", name, "to be Ready", PATIENCE * 3, |p| condition(p, "Ready") == "True").await?;
+    }
+    let mut random = Random::new();
+    let (mut asked, mut bare) = (Vec::new(), Vec::new());
+    for i in 0..requests {
+        // One Pod after the other: requests of one Pod would wait for each other.
+        let (index, container) = (i % pods, &names[i / pods]);
+        tokio::time::sleep(random.milliseconds(250, 1250)).await;
+        let pod = format!("respelled-{index}");
+        t.create(by_pod_spec(&format!("respell-{i}"), &pod, container)).await?;
+        asked.push((pod, container.clone(), Timestamp::now()));
+
+        tokio::time::sleep(random.milliseconds(250, 1250)).await;
+        let pod = format!("stopped-{index}");
+        let id = t.containers(&pod).await?.get(container).context("the container")?.id.clone();
+        t.node().signal(&id, "SIGTERM").await?;
+        bare.push((pod, container.clone(), id));
+    }
+    tokio::time::sleep(Duration::from_secs(6)).await;
+
+    let seen = seen.lock().map_err(|_| anyhow::anyhow!("the watch panicked"))?.clone();
+    let new = |pod: &str, container: &str| seen.get(&(pod.to_owned(), container.to_owned(), 1));
+    let measured = |from: Timestamp, pod: &str, container: &str| {
+        let (running, id) = new(pod, container)?;
+        Some((seconds(from, events.start(id)?), seconds(from, *running)))
+    };
+    let respelled: Vec<(f64, f64)> =
+        asked.iter().filter_map(|(pod, container, at)| measured(*at, pod, container)).collect();
+    let stopped: Vec<(f64, f64)> =
+        bare.iter().filter_map(|(pod, container, id)| measured(events.exits(id).first()?.at, pod, container)).collect();
+    let column = |all: &[(f64, f64)], api: bool| all.iter().map(|m| if api { m.1 } else { m.0 }).collect::<Vec<_>>();
+    for (what, goal, api) in [("started in the runtime", 0.3, false), ("Running in the API", 0.65, true)] {
+        let (ours, theirs) = (column(&respelled, api), column(&stopped, api));
+        table.row(&format!("PodSpec: request answered -> {what}"), "", summary(&ours));
+        table.row(&format!("bare stop: exit -> {what}"), "", summary(&theirs));
+        let ratio = median(&ours) / median(&theirs);
+        table.row(&format!("PodSpec beside bare stop, {what}"), &format!("{goal}x"), format!("{ratio:.2}x"));
+    }
+    for name in &all {
+        t.remove("Pod", name).await?;
+    }
+    for name in &all {
+        t.gone("Pod", name).await?;
+    }
+    Ok(())
+}
+
+fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Restarts of one container, 3 s from one being back to the next.
+async fn in_quick_succession(t: &Test, seen: &Seen, table: &mut Table) -> Result<()> {
+    t.start(pod("quick", vec![pulled("usual"), pulled("varied"), pulled("killed")])).await?;
+    for (container, restarts, goal) in [("usual", 3, "1.5 s"), ("varied", 10, "1.5 s"), ("killed", 3, "")] {
+        let mut took = Vec::new();
+        for i in 1..=restarts {
+            tokio::time::sleep(APART).await;
+            let from = if container == "killed" {
+                let id = t.containers("quick").await?.get(container).context("the container")?.id.clone();
+                t.node().signal(&id, "SIGTERM").await?;
+                Timestamp::now()
+            } else {
+                let request = by_pod_spec(&format!("quick-{container}-{i}"), "quick", container);
+                t.create(request.with("/spec/strategy/varyImageTag", container == "varied")).await?;
+                Timestamp::now()
+            };
+            let key = ("quick".to_owned(), container.to_owned(), i);
+            let back = t.wait_for("Pod", "quick", "to be restarted", PATIENCE * 2, |p| {
+                Container::all(p).get(container).is_some_and(|c| c.restarts == i && !c.started.is_empty())
+            });
+            back.await?;
+            // Two watches show it at about the same time.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let running = seen.lock().ok().and_then(|seen| seen.get(&key).map(|(at, _)| *at));
+            took.push(seconds(from, running.context("the watch has shown it")?));
+        }
+        let each: Vec<String> = took.iter().map(|s| format!("{s:.1}")).collect();
+        let slowest = took.iter().copied().fold(0.0, f64::max);
+        let what = match container {
+            "usual" => "PodSpec, 3 restarts 3 s apart, slowest",
+            "varied" => "PodSpec with varyImageTag, 10 restarts 3 s apart, slowest",
+            _ => "bare stops, 3 restarts 3 s apart, slowest",
+        };
+        table.row(what, goal, format!("{slowest:.2} s ({})", each.join(", ")));
+    }
+    t.remove("Pod", "quick").await?;
+    t.gone("Pod", "quick").await
+}

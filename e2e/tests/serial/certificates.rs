@@ -1,0 +1,247 @@
+//! The webhook's certificates: changed under load, and expired.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::cmd::{CommandExt, cmd, kubectl};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll};
+use e2e::paths::SYSTEM;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::{CRR, WEBHOOK};
+
+const SECRET: &str = "kruise-webhook-certs";
+const NAME: &str = "kruise-webhook-service.kruise-system.svc";
+const PORT: u16 = 9876;
+
+/// One entry of the Secret, decoded; empty if it is not there.
+async fn secret(t: &Test, key: &str) -> Result<String> {
+    let template = format!("go-template={{{{with index .data \"{key}\"}}}}{{{{. | base64decode}}}}{{{{end}}}}");
+    let answer = t.run(kubectl(&t.paths, ["-n", SYSTEM, "get", "secret", SECRET, "-o", &template])).await?;
+    ensure!(answer.ok, "{}", answer.stderr);
+    Ok(answer.stdout.trim().to_owned())
+}
+
+async fn patch_secret(t: &Test, patch: Value) -> Result<()> {
+    t.api_in(SYSTEM, "Secret").patch(SECRET, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+/// The certificate that a replica serves to somebody who trusts this CA and checks the name.
+async fn served(t: &Test, replica: &Value, ca: &Path) -> Result<String> {
+    let address = format!("{}:{PORT}", replica.text("/status/podIP"));
+    let mut client = cmd("openssl", ["s_client", "-connect", &address, "-servername", NAME]);
+    client.args(["-verify_return_error", "-verify_hostname", NAME, "-CAfile"]).arg(ca);
+    let answer = t.run(client).await?;
+    ensure!(answer.ok, "{address}: {}", answer.stderr);
+    let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
+    let from = answer.stdout.find(begin).context("a certificate")?;
+    let to = answer.stdout.find(end).context("its end")?;
+    Ok(format!("{}{end}", &answer.stdout[from..to]))
+}
+
+/// Waits until the Secret holds another certificate than `before` and every replica serves it.
+async fn until_all_serve_another(t: &Test, dir: &Path, before: &str) -> Result<String> {
+    poll("every replica to serve the new certificate", PATIENCE, async || {
+        let (leaf, ca) = (secret(t, "tls.crt").await?, secret(t, "ca-cert.pem").await?);
+        ensure!(!leaf.is_empty() && leaf != before, "no new certificate is there");
+        let file = dir.join("current-ca.crt");
+        fs::write(&file, &ca)?;
+        for replica in t.node().replicas(WEBHOOK).await? {
+            ensure!(served(t, &replica, &file).await? == leaf, "{} does not yet", replica.text("/metadata/name"));
+        }
+        Ok(())
+    })
+    .await?;
+    secret(t, "tls.crt").await
+}
+
+/// Requests created in server-side dry runs, ten a second each by two clients, until it is told to stop.
+struct Load {
+    stop: Arc<AtomicBool>,
+    calls: Arc<AtomicUsize>,
+    failures: Arc<Mutex<Vec<String>>>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(t: &Test) -> Result<Self> {
+        let mut load =
+            Self { stop: Arc::default(), calls: Arc::default(), failures: Arc::default(), tasks: Vec::new() };
+        let request = crr("dry", "web", &["main"]).with("/metadata/namespace", t.namespace.as_str());
+        let request: DynamicObject = serde_json::from_value(request)?;
+        for _ in 0..2 {
+            let (api, request) = (t.api(CRR), request.clone());
+            let (stop, calls, failures) = (load.stop.clone(), load.calls.clone(), load.failures.clone());
+            load.tasks.push(tokio::spawn(async move {
+                let dry = PostParams { dry_run: true, ..PostParams::default() };
+                let begun = Instant::now();
+                while !stop.load(Ordering::Relaxed) {
+                    if let Err(error) = api.create(&dry, &request).await
+                        && let Ok(mut failures) = failures.lock()
+                    {
+                        failures.push(format!("after {:.1} s: {error}", begun.elapsed().as_secs_f64()));
+                    }
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }));
+        }
+        Ok(load)
+    }
+
+    async fn end(self) -> Result<usize> {
+        self.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await?;
+        }
+        let failures = self.failures.lock().map(|f| f.clone()).unwrap_or_default();
+        let calls = self.calls.load(Ordering::Relaxed);
+        ensure!(failures.is_empty(), "{} of {calls} calls failed: {failures:#?}", failures.len());
+        Ok(calls)
+    }
+}
+
+/// Files of a test; they go with it.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(t: &Test) -> Result<Self> {
+        let dir = std::env::temp_dir().join(&t.namespace);
+        fs::create_dir_all(&dir)?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn certificates_change_under_load_without_a_failed_call() -> Result<()> {
+    in_namespace("rotation", async |t| {
+        t.start(pod("web", vec![app("main")])).await?;
+        let files = Files::new(t)?;
+        let replicas = t.node().scale(WEBHOOK, 3).await?;
+        let load = Load::start(t)?;
+        let result = async {
+            let (first, first_ca) = (secret(t, "tls.crt").await?, secret(t, "ca-cert.pem").await?);
+            // The certificate alone.
+            patch_secret(t, json!({ "data": { "tls.crt": null, "cert.pem": null } })).await?;
+            let second = until_all_serve_another(t, &files.0, &first).await?;
+            assert_eq!(secret(t, "ca-cert.pem").await?, first_ca, "its CA stays");
+            // Everything.
+            let keys = ["ca-cert.pem", "ca-key.pem", "tls.crt", "cert.pem", "tls.key", "key.pem"];
+            let nothing: Value = keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
+            patch_secret(t, json!({ "data": nothing })).await?;
+            until_all_serve_another(t, &files.0, &second).await?;
+            ensure!(secret(t, "ca-cert.pem").await? != first_ca, "its CA is another one");
+            assert_eq!(secret(t, "ca-cert-previous.pem").await?, first_ca, "the one before stays trusted");
+            // Connections that were open all the time prove nothing about the certificate: these are new ones.
+            for replica in t.node().replicas(WEBHOOK).await? {
+                let old = replica.text("/metadata/name");
+                t.api_in(SYSTEM, "Pod").delete(old, &Default::default()).await?;
+                poll("three others to be Ready", PATIENCE, async || {
+                    let now = t.node().replicas(WEBHOOK).await?;
+                    let ready =
+                        now.iter().filter(|p| p.text("/metadata/name") != old && condition(p, "Ready") == "True");
+                    let ready = ready.count();
+                    ensure!(ready == 3, "{ready} are");
+                    Ok(())
+                })
+                .await?;
+            }
+            anyhow::Ok(())
+        }
+        .await;
+        let calls = load.end().await;
+        t.node().scale(WEBHOOK, replicas).await?;
+        result?;
+        println!("rotation: {} calls", calls?);
+        Ok(())
+    })
+    .await
+}
+
+/// A server with a certificate that has expired, at the webhook's port of this machine.
+struct Expired(Child);
+
+impl Drop for Expired {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Makes a certificate of the installation's own CA that ended yesterday: `leaf.crt` and `leaf.key`.
+async fn expired_certificate(t: &Test, dir: &Path) -> Result<()> {
+    for (file, key) in [("ca.crt", "ca-cert.pem"), ("ca.key", "ca-key.pem")] {
+        fs::write(dir.join(file), secret(t, key).await? + "\n")?;
+    }
+    fs::write(dir.join("leaf.ext"), format!("subjectAltName=DNS:{NAME}\nextendedKeyUsage=serverAuth\n"))?;
+    let openssl = |args: &str| cmd("openssl", args.split(' ')).current_dir(dir).text().map(drop);
+    openssl("ecparam -genkey -name prime256v1 -noout -out leaf.key")?;
+    openssl("req -new -key leaf.key -subj /CN=webhook -out leaf.csr")?;
+    openssl("x509 -req -in leaf.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days -1 -extfile leaf.ext -out leaf.crt")
+}
+
+#[tokio::test]
+async fn an_expired_certificate_refuses_requests_clearly_and_mends_itself() -> Result<()> {
+    in_namespace("expired", async |t| {
+        t.start(pod("web", vec![app("main")])).await?;
+        let files = Files::new(t)?;
+        expired_certificate(t, &files.0).await?;
+        let leaf = fs::read_to_string(files.0.join("leaf.crt"))?;
+        let address = t.get("Pod", "web").await?.text("/status/hostIP").to_owned();
+        let replicas = t.node().scale(WEBHOOK, 0).await?;
+        let slices = t.api_in(SYSTEM, "EndpointSlice");
+        let result = async {
+            // As a webhook that could not renew for a year: the registration is right, what it serves is over.
+            let mut server = cmd("openssl", ["s_server", "-quiet", "-cert", "leaf.crt", "-key", "leaf.key", "-accept"]);
+            server.arg(PORT.to_string()).current_dir(&files.0);
+            let _server = Expired(server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+            t.create(json!({
+                "kind": "EndpointSlice",
+                "metadata": { "name": "expired", "namespace": SYSTEM,
+                    "labels": { "kubernetes.io/service-name": "kruise-webhook-service" } },
+                "addressType": "IPv4",
+                "endpoints": [{ "addresses": [address], "conditions": { "ready": true } }],
+                "ports": [{ "name": "webhook", "port": PORT, "protocol": "TCP" }],
+            }))
+            .await?;
+            poll("the API server to meet the certificate", PATIENCE, async || {
+                let (code, message) = t.refused(crr("r", "web", &["main"])).await?;
+                let clear = message.contains("mcontainerrecreaterequest.kb.io") && message.contains("has expired");
+                ensure!(code == 500 && clear, "{code} {message}");
+                Ok(())
+            })
+            .await?;
+            let owner = json!([{ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "x",
+                "uid": "00000000-0000-0000-0000-000000000001", "controller": true }]);
+            t.start(pod("owned", vec![app("main")]).with("/metadata/ownerReferences", owner)).await?;
+            t.start(pod("plain", vec![app("main")])).await?;
+            t.patch("Pod", "plain", json!({ "metadata": { "labels": { "changed": "yes" } } })).await?;
+            t.remove("Pod", "plain").await?;
+            t.gone("Pod", "plain").await?;
+            let key = fs::read_to_string(files.0.join("leaf.key"))?;
+            let expired = json!({ "tls.crt": leaf, "cert.pem": leaf, "tls.key": key, "key.pem": key });
+            patch_secret(t, json!({ "stringData": expired })).await
+        }
+        .await;
+        slices.delete("expired", &Default::default()).await.ok();
+        t.node().scale(WEBHOOK, replicas).await?;
+        result?;
+        ensure!(secret(t, "tls.crt").await? != leaf.trim(), "it is renewed");
+        t.restart("once", "web", &["main"]).await?;
+        t.succeeded("once").await.map(drop)
+    })
+    .await
+}

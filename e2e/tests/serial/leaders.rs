@@ -1,0 +1,131 @@
+//! Several managers and one Lease: whoever loses it, by death or by a long sleep, does nothing any more.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::kit::{Build, Look, Test, app, crr, in_namespace, pod, poll};
+use e2e::paths::SYSTEM;
+use serde_json::{Value, json};
+
+use crate::{CRR, Frozen, LONG, MANAGER};
+
+const LEASE: &str = "kruise-manager";
+const ACCOUNT: &str = "system:serviceaccount:kruise-system:kruise-manager";
+
+async fn holder(t: &Test) -> Result<String> {
+    let lease = serde_json::to_value(t.api_in(SYSTEM, "Lease").get(LEASE).await?)?;
+    let holder = lease.text("/spec/holderIdentity");
+    ensure!(!holder.is_empty(), "nobody leads");
+    Ok(holder.to_owned())
+}
+
+async fn another_leads(t: &Test, than: &str) -> Result<()> {
+    poll("another manager to lead", Duration::from_secs(45), async || {
+        ensure!(holder(t).await? != than, "{than} still does");
+        Ok(())
+    })
+    .await
+}
+
+/// The leader's Pod; its name is the beginning of the identity.
+async fn leader(t: &Test, identity: &str) -> Result<Value> {
+    let managers = t.node().replicas(MANAGER).await?;
+    let of = |p: &&Value| identity.starts_with(&format!("{}_", p.text("/metadata/name")));
+    managers.iter().find(of).cloned().with_context(|| format!("no Pod of {identity}"))
+}
+
+/// Every write by a manager is one of the Pod that was the last to write the Lease. Which Pods led, and how many writes
+/// they made.
+fn only_leaders_wrote(log: &str) -> Result<(BTreeSet<String>, usize)> {
+    let mut writes: Vec<Value> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|e| {
+            e.text("/user/username") == ACCOUNT
+                && ["create", "update", "patch", "delete"].contains(&e.text("/verb"))
+                && e.int("/responseStatus/code") < 300
+        })
+        .collect();
+    writes.sort_by_key(|e| e.text("/requestReceivedTimestamp").to_owned());
+    let (mut leaders, mut last, mut count) = (BTreeSet::new(), None::<String>, 0);
+    for entry in writes {
+        let pod = entry.text("/user/extra/authentication.kubernetes.io~1pod-name/0");
+        ensure!(!pod.is_empty(), "a write without a Pod's name: {entry}");
+        if entry.text("/objectRef/resource") == "leases" {
+            leaders.insert(pod.to_owned());
+            last = Some(pod.to_owned());
+        } else if let Some(last) = &last {
+            ensure!(pod == last, "{pod} wrote while {last} was the leader: {entry}");
+            count += 1;
+        }
+    }
+    Ok((leaders, count))
+}
+
+enum Fate {
+    /// Stopped for longer than the Lease lasts, then let go on.
+    Sleeps,
+    Dies,
+}
+
+#[tokio::test]
+async fn managers_that_sleep_or_die_by_turns_never_act_together() -> Result<()> {
+    in_namespace("leaders", async |t| {
+        let names: Vec<String> = (0..6).map(|n| format!("web-{n}")).collect();
+        let gate = json!([{ "conditionType": "KruisePodReady" }]);
+        let pods =
+            names.iter().map(|name| t.start(pod(name, vec![app("main")]).with("/spec/readinessGates", gate.clone())));
+        futures::future::try_join_all(pods).await?;
+        let replicas = t.node().scale(MANAGER, 3).await?;
+        let seen = fs::metadata(t.paths.audit_log())?.len();
+        let result = async {
+            // Each of these needs the manager four times: finalizer, key, time, release.
+            let request = async |name: &String| {
+                t.create(crr(name, name, &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 1)).await.map(drop)
+            };
+            for (turn, fate) in [Fate::Sleeps, Fate::Dies, Fate::Sleeps].into_iter().enumerate() {
+                let identity = holder(t).await?;
+                let process = t.node().process_of(&leader(t, &identity).await?).await?;
+                let [before, after] = [&names[2 * turn], &names[2 * turn + 1]];
+                request(before).await?;
+                match fate {
+                    Fate::Sleeps => {
+                        let frozen = Frozen::new(process);
+                        // It will find these in its connections when it wakes up.
+                        request(after).await?;
+                        another_leads(t, &identity).await?;
+                        drop(frozen);
+                        let ended = tokio::task::spawn_blocking(move || process.wait_end(Duration::from_secs(20)));
+                        ensure!(ended.await?, "{identity} has lost the Lease and goes on");
+                    }
+                    Fate::Dies => {
+                        process.signal("KILL");
+                        request(after).await?;
+                        another_leads(t, &identity).await?;
+                    }
+                }
+                for name in [before, after] {
+                    t.completed_within(name, LONG).await?;
+                    t.succeeded(name).await?;
+                    let held = |o: &Value| o.has("/metadata/finalizers/0");
+                    t.wait_for(CRR, name, "to be released", LONG, |o| !held(o)).await?;
+                    t.ready(name).await?;
+                    assert_eq!(t.containers(name).await?["main"].restarts, 1);
+                }
+            }
+            anyhow::Ok(())
+        }
+        .await;
+        t.node().scale(MANAGER, replicas).await?;
+        result?;
+        let log = fs::read(t.paths.audit_log())?;
+        let log = String::from_utf8_lossy(log.get(usize::try_from(seen)?..).unwrap_or_default()).into_owned();
+        let (leaders, writes) = only_leaders_wrote(&log)?;
+        ensure!(leaders.len() >= 2 && writes >= 24, "{leaders:?} made {writes} writes");
+        println!("leaders: {} of them made {writes} writes", leaders.len());
+        Ok(())
+    })
+    .await
+}

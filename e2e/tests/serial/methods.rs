@@ -1,0 +1,100 @@
+//! Without any daemon: method PodSpec works in the manager alone.
+
+use anyhow::{Context, Result, ensure};
+use e2e::images::remote;
+use e2e::kit::{Build, Look, PATIENCE, Test, crr, in_namespace, pod};
+use e2e::paths::SYSTEM;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+const GATES: &str = "kruise-feature-gates";
+
+async fn patch_in_system(t: &Test, kind: &str, name: &str, patch: Value) -> Result<()> {
+    t.api_in(SYSTEM, kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+/// Takes the daemons away, or lets them come back.
+async fn daemons(t: &Test, there: bool) -> Result<()> {
+    let selector = if there { Value::Null } else { json!("nowhere") };
+    let patch = json!({ "spec": { "template": { "spec": { "nodeSelector": { "e2e/daemons": selector } } } } });
+    patch_in_system(t, "DaemonSet", "kruise-daemon", patch).await?;
+    if there {
+        return t.node().daemon_ready().await;
+    }
+    let start = std::time::Instant::now();
+    while !t.list_in(SYSTEM, "Pod", "control-plane=daemon").await?.is_empty() {
+        ensure!(start.elapsed() < PATIENCE, "the daemon does not go");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+/// Sets the feature gates of manager and webhook.
+async fn gates(t: &Test, gates: &str) -> Result<()> {
+    patch_in_system(t, "ConfigMap", GATES, json!({ "data": { "feature-gates": gates } })).await?;
+    for name in ["kruise-controller-manager", "kruise-webhook"] {
+        t.kubectl(&["-n", SYSTEM, "rollout", "restart", "deployment", name]).await?;
+    }
+    for name in ["kruise-controller-manager", "kruise-webhook"] {
+        t.kubectl(&["-n", SYSTEM, "rollout", "status", "--timeout=90s", "deployment", name]).await?;
+    }
+    Ok(())
+}
+
+fn by(method: &str, name: &str) -> Value {
+    crr(name, "web", &["main"]).with("/spec/strategy/recreateMethod", method)
+}
+
+/// Waits until requests of method Runtime are refused: the API server may ask the webhook of before for a moment.
+async fn refused_without_daemons(t: &Test) -> Result<()> {
+    let request: DynamicObject = serde_json::from_value(by("Runtime", "refused"))?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let start = std::time::Instant::now();
+    loop {
+        match t.api("ContainerRecreateRequest").create(&dry, &request).await {
+            Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("KruiseDaemon") => {
+                return Ok(());
+            }
+            other => ensure!(start.elapsed() < PATIENCE, "not refused: {other:?}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn without_any_daemon_the_manager_restarts_containers() -> Result<()> {
+    in_namespace("no-daemon", async |t| {
+        let container = |name: &str| json!({ "name": name, "image": remote("pause") });
+        t.start(pod("web", vec![container("main"), container("other")])).await?;
+        daemons(t, false).await?;
+        let result = async {
+            t.create(by("PodSpec", "asked")).await?;
+            t.succeeded("asked").await?;
+            let answer = t.apply(&by("Auto", "auto")).await?;
+            ensure!(answer.stderr.contains("no kruise-daemon is ready"), "{}", answer.stderr);
+            let done = t.succeeded("auto").await?;
+            assert_eq!(done.text("/metadata/labels/crr.kruise.rs~1method"), "PodSpec");
+
+            let config = serde_json::to_value(t.api_in(SYSTEM, "ConfigMap").get(GATES).await?)?;
+            let before = config.text("/data/feature-gates").to_owned();
+            gates(t, "KruiseDaemon=false").await?;
+            let result = async {
+                refused_without_daemons(t).await?;
+                t.create(by("Auto", "gate-off").with("/spec/strategy/varyImageTag", true)).await?;
+                t.succeeded("gate-off").await.context("gate KruiseDaemon off")?;
+                assert_eq!(t.containers("web").await?["main"].restarts, 3);
+                anyhow::Ok(())
+            }
+            .await;
+            gates(t, &before).await?;
+            result
+        }
+        .await;
+        daemons(t, true).await?;
+        result?;
+        t.restart("back", "web", &["other"]).await?;
+        t.succeeded("back").await.map(drop)
+    })
+    .await
+}

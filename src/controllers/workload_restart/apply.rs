@@ -1,0 +1,335 @@
+//! I/O: carries a plan out; the only writer of this controller.
+//!
+//! Requests come before the status: they are the record of what was begun. The status is bound to the version that the
+//! plan was made from.
+
+use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::json;
+
+use super::{
+    Controller, STATUS_PAUSE, hashed, lock,
+    plan::{self, Plan, Start},
+};
+use crate::{
+    api::{
+        crr::{ContainerRecreateRequest, ContainerRecreateRequestSpec, RecreateContainer},
+        labels,
+        wr::{WorkloadRestart, WorkloadRestartStatus},
+    },
+    k8s::pod::PodView,
+    runtime::{
+        apply::{code, patch_status},
+        clock,
+        events::reference,
+        metrics::ResultLabels,
+        queue::Requeue,
+        watches::ObjectKey,
+    },
+};
+
+/// Writes at a time.
+const AT_ONCE: usize = 8;
+/// Length of a request's name, so that events about it have room for a suffix.
+const NAME_MAX: usize = 200;
+
+impl Controller {
+    /// The part of a plan that other decisions depend on.
+    pub(super) async fn restart_pods(&self, restart: &WorkloadRestart, plan: &Plan) -> kube::Result<()> {
+        let key = ObjectKey::of(restart);
+        self.touch(&key, &plan.touch).await?;
+        if plan.start.is_empty() {
+            return Ok(());
+        }
+        let api: Api<ContainerRecreateRequest> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let mut results = Vec::with_capacity(plan.start.len());
+        for some in plan.start.chunks(AT_ONCE) {
+            let made: Vec<_> = some.iter().map(|start| self.create(&api, restart, plan.status.round, start)).collect();
+            results.extend(some.iter().zip(join_all(made).await));
+        }
+        let (mut begun, mut failed) = (Vec::new(), None);
+        for (start, result) in results {
+            match result {
+                Ok(true) => begun.push(start.pod.clone()),
+                Ok(false) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        if !begun.is_empty() {
+            tracing::info!(restart = %key, pods = begun.join(","), round = plan.status.round, "restarting Pods");
+            let message = format!("Restarting {} ({} Pods done)", plan::listed(&begun, ", "), plan.status.progress);
+            self.context.events.normal(&reference(restart), "Restarting", &message);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes kubelet look at the Pods, and so at their volumes. An annotation does, and `pods/status` may carry it.
+    async fn touch(&self, key: &ObjectKey, pods: &[(String, String)]) -> kube::Result<()> {
+        let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let mut results = Vec::with_capacity(pods.len());
+        for some in pods.chunks(AT_ONCE) {
+            let written: Vec<_> = some.iter().map(|(name, uid)| touch_one(&api, name, uid)).collect();
+            results.extend(some.iter().map(|(_, uid)| uid).zip(join_all(written).await));
+        }
+        let mut failed = None;
+        for (uid, result) in results {
+            match result {
+                Ok(pod) => {
+                    self.context.pods.upsert(pod);
+                    if let Some(memory) = lock(&self.memories).get_mut(key) {
+                        memory.touched.insert(uid.clone(), clock::now().mono);
+                    }
+                }
+                // It is gone or replaced: the watch will tell.
+                Err(error) if matches!(code(&error), Some(404 | 409 | 422)) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes the request for one Pod. False: it was there already, or admission refused it.
+    async fn create(
+        &self,
+        api: &Api<ContainerRecreateRequest>,
+        restart: &WorkloadRestart,
+        round: i64,
+        start: &Start,
+    ) -> kube::Result<bool> {
+        let request = request(restart, round, start);
+        let name = request.name_any();
+        match api.create(&PostParams::default(), &request).await {
+            Ok(made) => {
+                self.requests.upsert(made);
+                self.metrics.pods.inc();
+                Ok(true)
+            }
+            Err(error) if code(&error) == Some(409) => {
+                // Made by a process before this one, or not shown to us yet.
+                if let Some(found) = api.get_opt(&name).await? {
+                    if found.owner_references().iter().all(|owner| Some(&owner.uid) != restart.metadata.uid.as_ref()) {
+                        let why =
+                            format!("ContainerRecreateRequest {name} is there already and belongs to somebody else");
+                        self.refused(restart, start, why);
+                    } else {
+                        self.requests.upsert(found);
+                    }
+                }
+                Ok(false)
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
+                self.refused(restart, start, status.message.clone());
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn refused(&self, restart: &WorkloadRestart, start: &Start, why: String) {
+        let key = ObjectKey::of(restart);
+        tracing::warn!(restart = %key, pod = start.pod, why, "the request for a Pod was refused");
+        if let Some(memory) = lock(&self.memories).get_mut(&key) {
+            let times = memory.refused.get(&start.uid).map_or(0, |(times, ..)| *times);
+            memory.refused.insert(start.uid.clone(), (times + 1, clock::now().mono, why));
+        }
+    }
+
+    /// The rest of a plan.
+    pub(super) async fn record(&self, restart: &WorkloadRestart, plan: Plan) -> kube::Result<Requeue> {
+        let key = ObjectKey::of(restart);
+        let api: Api<WorkloadRestart> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        if restart.is_deleting() {
+            return Ok(Requeue::Await);
+        }
+        if plan.delete {
+            tracing::info!(restart = %key, "deleting it, its time to live is over");
+            let preconditions = Preconditions { uid: restart.metadata.uid.clone(), resource_version: None };
+            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+            return match api.delete(&key.name, &parameters).await {
+                Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
+                _ => Ok(Requeue::Await),
+            };
+        }
+        let mut requeue = plan.requeue;
+        let recorded = restart.status.clone().unwrap_or_default();
+        let now = clock::now();
+        let written = lock(&self.memories).get(&key).map_or(now.mono, |memory| memory.written);
+        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
+        if only_counts(&recorded, &plan.status) && !pause.is_zero() {
+            // Counts change with every Pod; people read them.
+            requeue = Some(requeue.map_or(pause, |earlier| earlier.min(pause)));
+        } else {
+            match patch_status(&api, restart, &recorded, &plan.status).await {
+                Ok(None) => {}
+                Ok(Some(newer)) => {
+                    if let Some(memory) = lock(&self.memories).get_mut(&key) {
+                        memory.written = now.mono;
+                    }
+                    if !newer.is_deleting() {
+                        self.restarts.upsert(newer);
+                    }
+                    self.tell(restart, &plan);
+                }
+                Err(error) if code(&error) == Some(404) => return Ok(Requeue::Await),
+                Err(error) if code(&error) == Some(409) => {
+                    if let Some(newer) = api.get_opt(&key.name).await? {
+                        self.restarts.upsert(newer);
+                    }
+                    return Ok(Requeue::After(super::AFTER_CONFLICT));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if plan.forget_earlier_rounds {
+            let requests: Api<ContainerRecreateRequest> = Api::namespaced(self.context.client.clone(), &key.namespace);
+            for earlier in self.earlier_requests(restart, plan.status.round) {
+                match requests.delete(&earlier.name, &DeleteParams::background()).await {
+                    Err(error) if code(&error) != Some(404) => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(requeue.map_or(Requeue::Await, Requeue::After))
+    }
+
+    fn tell(&self, restart: &WorkloadRestart, plan: &Plan) {
+        let status = &plan.status;
+        tracing::info!(
+            restart = %ObjectKey::of(restart), round = status.round, progress = status.progress, failed = status.failed,
+            message = status.message, "recorded"
+        );
+        let Some(tell) = &plan.tell else { return };
+        let about = reference(restart);
+        if tell.warning {
+            self.context.events.warning(&about, tell.reason, &tell.message);
+        } else {
+            self.context.events.normal(&about, tell.reason, &tell.message);
+        }
+        if status.has_ended() {
+            let result = if status.is_true(labels::CONDITION_COMPLETE) { "succeeded" } else { "failed" };
+            self.metrics.rounds.get_or_create(&ResultLabels { result }).inc();
+        }
+    }
+}
+
+async fn touch_one(api: &Api<PodView>, name: &str, uid: &str) -> kube::Result<PodView> {
+    let annotations = json!({labels::VOLUMES_REFRESH: clock::now().wall.to_string()});
+    let patch = Patch::Merge(json!({"metadata": {"uid": uid, "annotations": annotations}}));
+    api.patch_status(name, &PatchParams::default(), &patch).await
+}
+
+/// The request for one Pod. Its name follows from what it is for: whoever makes it a second time meets the first.
+fn request(restart: &WorkloadRestart, round: i64, start: &Start) -> ContainerRecreateRequest {
+    let uid = restart.metadata.uid.clone().unwrap_or_default();
+    let round = round.to_string();
+    let suffix = hashed(&[&uid, &round, &start.uid], 12);
+    let own = restart.name_any();
+    let kept = own.get(..NAME_MAX).unwrap_or(&own).trim_end_matches(['.', '-']);
+    let containers = start.containers.iter().map(|name| RecreateContainer { name: name.clone(), ..Default::default() });
+    let mut request = ContainerRecreateRequest::new(
+        &format!("{kept}-{suffix}"),
+        ContainerRecreateRequestSpec {
+            pod_name: start.pod.clone(),
+            containers: containers.collect(),
+            strategy: restart.spec.strategy.clone(),
+            active_deadline_seconds: restart.spec.pod_deadline_seconds,
+            ttl_seconds_after_finished: None,
+        },
+    );
+    request.metadata.namespace = restart.namespace();
+    request.metadata.labels = Some(
+        [(labels::WORKLOAD_RESTART.to_owned(), uid.clone()), (labels::WORKLOAD_RESTART_ROUND.to_owned(), round)].into(),
+    );
+    request.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: WorkloadRestart::api_version(&()).into_owned(),
+        kind: WorkloadRestart::kind(&()).into_owned(),
+        name: own,
+        uid,
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
+    request
+}
+
+/// Whether two statuses differ in nothing but numbers and words.
+fn only_counts(old: &WorkloadRestartStatus, new: &WorkloadRestartStatus) -> bool {
+    let mut with_counts = old.clone();
+    let WorkloadRestartStatus { total, restarted, restarting, failed, skipped, progress, message, .. } = new.clone();
+    with_counts =
+        WorkloadRestartStatus { total, restarted, restarting, failed, skipped, progress, message, ..with_counts };
+    for condition in &mut with_counts.conditions {
+        if let Some(other) = new.conditions.iter().find(|c| c.type_ == condition.type_) {
+            condition.message.clone_from(&other.message);
+        }
+    }
+    with_counts == *new && new.round > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn restart(name: &str, uid: &str) -> WorkloadRestart {
+        serde_json::from_value(json!({
+            "apiVersion": "kruise.rs/v1alpha1", "kind": "WorkloadRestart",
+            "metadata": {"name": name, "namespace": "ns", "uid": uid},
+            "spec": {"selector": {}, "podDeadlineSeconds": 60,
+                "strategy": {"recreateMethod": "Auto", "unreadyGracePeriodSeconds": 3, "minStartedSeconds": 2, "orderedRecreate": true}},
+        }))
+        .unwrap()
+    }
+    fn start(pod: &str, uid: &str) -> Start {
+        Start { pod: pod.into(), uid: uid.into(), containers: vec!["main".into(), "mesh".into()] }
+    }
+
+    #[test]
+    fn the_name_of_a_request_follows_from_restart_round_and_pod() {
+        let name = |uid: &str, round, pod: &str| request(&restart("roll", uid), round, &start("web-0", pod)).name_any();
+        assert_eq!(name("u", 1, "p"), name("u", 1, "p"));
+        let all = [name("u", 1, "p"), name("v", 1, "p"), name("u", 2, "p"), name("u", 1, "q"), name("u1", 1, "p")];
+        let distinct: std::collections::BTreeSet<&String> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len(), "{all:?}");
+        let long = request(&restart(&format!("{}.b", "a".repeat(199)), "u"), 1, &start("web-0", "p")).name_any();
+        assert!(crate::k8s::name::is_dns_subdomain(&long), "{long}");
+    }
+
+    #[test]
+    fn a_request_carries_the_strategy_and_its_owner() {
+        let made = serde_json::to_value(request(&restart("roll", "u"), 3, &start("web-0", "p"))).unwrap();
+        assert_eq!(
+            made["spec"],
+            json!({"podName": "web-0", "containers": [{"name": "main"}, {"name": "mesh"}], "activeDeadlineSeconds": 60,
+            "strategy": {"recreateMethod": "Auto", "unreadyGracePeriodSeconds": 3, "minStartedSeconds": 2, "orderedRecreate": true}})
+        );
+        assert_eq!(
+            made["metadata"]["labels"],
+            json!({"kruise.rs/workload-restart": "u", "kruise.rs/workload-restart-round": "3"})
+        );
+        assert_eq!(
+            made["metadata"]["ownerReferences"],
+            json!([{"apiVersion": "kruise.rs/v1alpha1", "kind": "WorkloadRestart",
+            "name": "roll", "uid": "u", "controller": true}])
+        );
+    }
+
+    #[test]
+    fn counts_and_words_may_wait_and_conditions_may_not() {
+        let old: WorkloadRestartStatus =
+            serde_json::from_value(json!({"round": 1, "total": 3, "conditions": [{"type": "Progressing",
+            "status": "True", "reason": "Restarting", "message": "a", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+            .unwrap();
+        let mut new =
+            WorkloadRestartStatus { restarted: 1, progress: "1/3".into(), message: "b".into(), ..old.clone() };
+        new.conditions[0].message = "b".into();
+        assert!(only_counts(&old, &new));
+        new.conditions[0].reason = "WaitingForBudget".into();
+        assert!(!only_counts(&old, &new));
+        assert!(!only_counts(&old, &WorkloadRestartStatus { round: 2, ..old.clone() }));
+    }
+}

@@ -1,0 +1,356 @@
+//! WorkloadRestarts: requests for every Pod of a workload, as many at a time as may be unavailable.
+//!
+//! - Owns: the status of WorkloadRestarts, the requests that it makes for them, their deletion after the TTL, and the
+//!   annotation on Pods that makes kubelet refresh volumes.
+//! - Watches: WorkloadRestarts, the requests made for them (by label), Pods, PodDisruptionBudgets, and by name the
+//!   ConfigMaps and Secrets that are triggers.
+//! - Reads: targets, when a round goes on; for Deployments each ReplicaSet once.
+//! - Never: evicts, writes a workload, restarts anything itself. Its requests pass admission like anybody's.
+//!
+//! Decisions ([`plan`]) are made one at a time for all WorkloadRestarts, each seeing the requests that the one before
+//! made: two never take the same disruption of a budget.
+
+mod apply;
+mod observe;
+mod plan;
+mod triggers;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
+use prometheus_client::metrics::{counter::Counter, family::Family};
+
+use self::{
+    observe::Workload,
+    plan::{Observed, PodFacts},
+};
+use super::{Context, Registration, Started};
+use crate::{
+    api::{crr::ContainerRecreateRequest, labels, wr::WorkloadRestart},
+    domain::recreate::manager::Sighting,
+    k8s::{pod::PodView, rbac::Rule, time::Now},
+    runtime::{
+        clock,
+        metrics::ResultLabels,
+        queue::{Backoff, Queue, Requeue},
+        shutdown::{self, Shutdown},
+        watches::{self, Change, ObjectKey, Store},
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("workloadrestarts.kruise.rs"),
+    gate: None,
+    rules: &[
+        Rule::new(&["kruise.rs"], &["workloadrestarts"], &["get", "list", "watch", "delete"]),
+        Rule::new(&["kruise.rs"], &["workloadrestarts/status"], &["patch"]),
+        Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["create"]),
+        Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["get"]),
+        Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets", "daemonsets"], &["get"]),
+        Rule::new(&["policy"], &["poddisruptionbudgets"], &["list", "watch"]),
+    ],
+    workers_flag: None,
+    workers: 2,
+    start,
+};
+
+const NAME: &str = "workloadrestart-controller";
+/// After a write that was refused because the object had changed and has been read again.
+const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// Between two writes of a status that differ only in numbers.
+const STATUS_PAUSE: Duration = Duration::from_secs(1);
+
+struct Controller {
+    context: Context,
+    restarts: Arc<Store<WorkloadRestart>>,
+    requests: Arc<Store<ContainerRecreateRequest>>,
+    budgets: Arc<Store<PodDisruptionBudget>>,
+    triggers: triggers::Watches,
+    queue: Arc<Queue<ObjectKey>>,
+    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    /// UIDs of ReplicaSets to those of what controls them.
+    replica_sets: Mutex<HashMap<String, Option<String>>>,
+    /// Held from the look at Pods and budgets until the requests that follow from it are made.
+    deciding: tokio::sync::Mutex<()>,
+    metrics: OwnMetrics,
+}
+
+#[derive(Clone, Default)]
+struct OwnMetrics {
+    rounds: Family<ResultLabels, Counter>,
+    pods: Counter,
+}
+
+/// What is remembered of one round of a WorkloadRestart. Everything can be lost.
+#[derive(Default)]
+struct Memory {
+    uid: String,
+    round: i64,
+    /// The begin of the round.
+    begin: Option<Sighting>,
+    /// The end of the round.
+    end: Option<Sighting>,
+    /// The target, and when it was read.
+    workload: Option<(Duration, Workload)>,
+    /// Pods whose restart this process has seen under way.
+    begun: HashSet<String>,
+    /// Since when restarted Pods are ready, by UID.
+    ready: HashMap<String, Sighting>,
+    /// When Pods were touched, by UID.
+    touched: HashMap<String, Duration>,
+    /// How often the request for a Pod was refused, when last, and why, by UID.
+    refused: HashMap<String, (u32, Duration, String)>,
+    /// When the status was written last.
+    written: Duration,
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    let metrics = &controller.metrics;
+    let help = "Rounds of WorkloadRestarts that ended, by result";
+    context.metrics.register("kruise_workload_restart_rounds_completed", help, &metrics.rounds);
+    let help = "Pods that WorkloadRestarts have begun to restart";
+    context.metrics.register("kruise_workload_restart_pods_started", help, &metrics.pods);
+    let on_pod = {
+        let controller = controller.clone();
+        move |change: &Change<'_, PodView>| controller.pod_changed(change)
+    };
+    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is kept under these locks is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The first `digits` hexadecimal digits of a hash of the parts.
+fn hashed(parts: &[&str], digits: usize) -> String {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part.as_bytes());
+    }
+    let mut text: String = context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    text.truncate(digits);
+    text
+}
+
+/// Namespace, the key of all indexes here.
+fn namespace_of<K: kube::Resource>(object: &K) -> Option<String> {
+    object.meta().namespace.clone()
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            restarts: Store::new(Some(namespace_of)),
+            requests: Store::new(Some(namespace_of)),
+            budgets: Store::new(Some(namespace_of)),
+            triggers: triggers::Watches::default(),
+            queue: Queue::new(Backoff::default()),
+            memories: Mutex::default(),
+            replica_sets: Mutex::default(),
+            deciding: tokio::sync::Mutex::default(),
+            metrics: OwnMetrics::default(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let watch_restarts = {
+            let this = self.clone();
+            let api: kube::Api<DeserializeGuard<WorkloadRestart>> = self.context.api();
+            watches::watch_guarded(api, Config::default(), self.restarts.clone(), move |change| {
+                this.restart_changed(&change);
+            })
+        };
+        let watch_requests = {
+            let this = self.clone();
+            let api: kube::Api<DeserializeGuard<ContainerRecreateRequest>> = self.context.api();
+            let config = Config::default().labels(labels::WORKLOAD_RESTART);
+            watches::watch_guarded(api, config, self.requests.clone(), move |change| match change {
+                Change::Applied { new, .. } => this.wake(&new.namespace().unwrap_or_default()),
+                Change::Deleted(old) => this.wake(&old.namespace().unwrap_or_default()),
+                Change::Undecodable { key, .. } => this.wake(&key.namespace),
+            })
+        };
+        let watch_budgets = {
+            let this = self.clone();
+            let api: kube::Api<PodDisruptionBudget> = self.context.api();
+            watches::watch(api, Config::default(), self.budgets.clone(), move |change| match change {
+                Change::Applied { new, .. } => this.wake(&new.namespace().unwrap_or_default()),
+                Change::Deleted(old) => this.wake(&old.namespace().unwrap_or_default()),
+                Change::Undecodable { key, .. } => this.wake(&key.namespace),
+            })
+        };
+        let work = async {
+            let synced = async {
+                self.restarts.wait_synced().await;
+                self.requests.wait_synced().await;
+                self.budgets.wait_synced().await;
+                self.context.pods.wait_synced().await;
+            };
+            tokio::select! {
+                () = synced => {}
+                () = shutdown::requested(shutdown.clone()) => return,
+            }
+            tracing::info!(controller = NAME, restarts = self.restarts.len(), "running");
+            let reconcile = |key: ObjectKey, _| {
+                let this = self.clone();
+                async move {
+                    let result = this.reconcile(&key).await;
+                    this.context.count(NAME, &result);
+                    result
+                }
+            };
+            self.queue.run(workers, shutdown.clone(), reconcile).await;
+        };
+        tokio::select! {
+            () = watch_restarts => {}
+            () = watch_requests => {}
+            () = watch_budgets => {}
+            () = work => {}
+        }
+    }
+
+    fn restart_changed(self: &Arc<Self>, change: &Change<'_, WorkloadRestart>) {
+        match change {
+            Change::Applied { old, new, .. } => {
+                if new.is_triggered() || old.is_some_and(|old| old.is_triggered()) {
+                    self.follow_triggers();
+                }
+                self.queue.add(ObjectKey::of(new.as_ref()));
+            }
+            Change::Deleted(old) => {
+                lock(&self.memories).remove(&ObjectKey::of(old.as_ref()));
+                if old.is_triggered() {
+                    self.follow_triggers();
+                }
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(restart = %key, error, "this WorkloadRestart cannot be read and is left alone");
+            }
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        if self.restarts.is_empty() {
+            return;
+        }
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
+            Change::Undecodable { .. } => return,
+        };
+        // What a plan reads of a Pod and what may change of it.
+        let facts = |pod: &Arc<PodView>| {
+            let started = pod.container_statuses.iter().filter(|status| !status.container_id.is_empty()).count();
+            let ready = pod.condition_is_true("Ready");
+            (pod.metadata.uid.clone(), pod.is_deleting(), pod.is_finished(), ready, started, pod.labels.clone())
+        };
+        if let Some(any) = new.or(old)
+            && old.map(facts) != new.map(facts)
+        {
+            self.wake(any.namespace());
+        }
+    }
+
+    /// Everything in a namespace that goes on looks again: what one gives back, another may take.
+    fn wake(&self, namespace: &str) {
+        for restart in self.restarts.by_index(namespace).iter().filter(|restart| plan::is_active(restart)) {
+            self.queue.add(ObjectKey::of(restart.as_ref()));
+        }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(restart) = self.restarts.get(key) else { return Ok(Requeue::Await) };
+        let now = clock::now();
+        let ended = self.remember(&restart, now);
+        let seen = self.triggers.seen(&restart);
+        if let Some(plan) = plan::begin(&restart, &seen, ended, now) {
+            return self.record(&restart, plan).await;
+        }
+        let deciding = self.deciding.lock().await;
+        let mut plan = self.look_and_plan(key, &restart).await?;
+        if !plan.start.is_empty() && self.read_budgets(&key.namespace).await? {
+            plan = self.look_and_plan(key, &restart).await?;
+        }
+        let begun = self.restart_pods(&restart, &plan).await;
+        drop(deciding);
+        if let Err(error) = &begun {
+            plan.requests_failed(&error.to_string(), clock::now());
+        }
+        let recorded = self.record(&restart, plan).await;
+        begun.and(recorded)
+    }
+
+    /// The memory of the round that the object is in, made anew for a new round; how long ago the round ended.
+    fn remember(&self, restart: &WorkloadRestart, now: Now) -> Option<Duration> {
+        let status = restart.status.clone().unwrap_or_default();
+        let uid = restart.metadata.uid.clone().unwrap_or_default();
+        let mut memories = lock(&self.memories);
+        let memory = memories.entry(ObjectKey::of(restart)).or_default();
+        if memory.uid != uid || memory.round != status.round {
+            // A round after one that this process knows has begun just now; another was found.
+            let is_next = memory.uid == uid && memory.round + 1 == status.round;
+            let begin = match status.start_time {
+                Some(begin) if !is_next => Sighting::found(now, begin),
+                _ => Sighting::live(now),
+            };
+            *memory = Memory { uid, round: status.round, begin: Some(begin), ..Memory::default() };
+            if status.has_ended() {
+                memory.end = status.completion_time.map(|end| Sighting::found(now, end));
+            }
+        }
+        if !status.has_ended() {
+            memory.end = None;
+        } else if memory.end.is_none() {
+            memory.end = Some(Sighting::live(now));
+        }
+        memory.end.map(|end| end.age(now))
+    }
+
+    async fn look_and_plan(&self, key: &ObjectKey, restart: &WorkloadRestart) -> kube::Result<plan::Plan> {
+        let round = restart.status.as_ref().map_or(0, |status| status.round);
+        let remembered = lock(&self.memories).get(key).and_then(|memory| memory.workload.clone());
+        let (read, workload) = self.workload(restart, remembered, clock::now()).await?;
+        let requests = self.requests_in(&key.namespace);
+        let records = match &workload.scope {
+            Some(scope) => self.pods_of(restart, scope, round, &requests).await?,
+            None => Vec::new(),
+        };
+        let budgets = self.budgets(&key.namespace, &requests);
+        let now = clock::now();
+        let mut memories = lock(&self.memories);
+        let memory = memories.entry(key.clone()).or_default();
+        memory.note_ready(&records, now);
+        memory.workload = Some((read, workload.clone()));
+        let ago = |then: Duration| now.mono.saturating_sub(then);
+        let facts = records.iter().map(|observe::PodRecord { pod, request, busy }| PodFacts {
+            request: request.as_deref(),
+            busy: *busy,
+            refused: memory.refused.get(pod.uid()).map(|(times, last, why)| (*times, ago(*last), why.as_str())),
+            ready_for: memory.ready.get(pod.uid()).map(|ready| ready.age(now)),
+            refreshed: memory.touched.get(pod.uid()).map(|touched| ago(*touched)),
+            pod: pod.as_ref(),
+        });
+        let observed = Observed {
+            restart,
+            target: workload.target,
+            pods: facts.collect(),
+            budgets,
+            age: memory.begin.map_or(Duration::ZERO, |begin| begin.age(now)),
+        };
+        Ok(plan::advance(&observed, now))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! The controller against an API server that lives in memory.
+
+use std::collections::BTreeMap;
+
+use axum::http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body};
+
+use super::*;
+use crate::{
+    api::feature_gates::FeatureGates,
+    runtime::{events::Recorder, metrics::Metrics},
+};
+
+const CRRS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/containerrecreaterequests";
+const WR: &str = "/apis/kruise.rs/v1alpha1/namespaces/ns/workloadrestarts/roll";
+
+#[derive(Default)]
+struct Api {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    created: usize,
+    /// The answer to every creation.
+    refuse: Option<u16>,
+    /// What admission sets.
+    pod_uid: &'static str,
+}
+
+impl Api {
+    fn put(&mut self, path: &str, mut object: Value) -> Value {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.objects.insert(path.into(), object.clone());
+        object
+    }
+
+    fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+        let error = |code: u16| {
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": format!("code {code}")}))
+        };
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        if *method == Method::POST {
+            if let Some(code) = self.refuse {
+                return error(code);
+            }
+            let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
+            if self.objects.contains_key(&path) {
+                return error(409);
+            }
+            let mut object = body;
+            object["metadata"]["labels"]["crr.apps.kruise.io/pod-uid"] = self.pod_uid.into();
+            self.created += 1;
+            return (201, self.put(&path, object));
+        }
+        let path = path.trim_end_matches("/status");
+        let Some(mut object) = self.objects.get(path).cloned() else { return error(404) };
+        if *method == Method::PATCH {
+            if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+                return error(409);
+            }
+            json_patch::merge(&mut object, &body);
+            object = self.put(path, object);
+        }
+        (200, object)
+    }
+}
+
+struct Fixture {
+    api: Arc<Mutex<Api>>,
+    controller: Arc<Controller>,
+}
+
+/// A manager that has just begun, with a restart of one Pod whose round has begun.
+fn fixture(api: &Arc<Mutex<Api>>) -> Fixture {
+    let service = {
+        let api = api.clone();
+        tower::service_fn(move |http: Request<Body>| {
+            let api = api.clone();
+            async move {
+                let (parts, body) = http.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let (code, answer) = lock(&api).answer(&parts.method, parts.uri.path(), &body);
+                let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
+                Ok::<_, std::convert::Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+            }
+        })
+    };
+    let client = Client::new(service, "default");
+    let metrics = Arc::new(Metrics::default());
+    let (events, _) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
+    let context = Context {
+        client,
+        pods: Store::new(None),
+        events,
+        metrics,
+        namespace: "kruise-system".into(),
+        only_namespace: None,
+        gates: Arc::new(FeatureGates::default()),
+    };
+    let controller = Arc::new(Controller::new(&context));
+    let fixture = Fixture { api: api.clone(), controller };
+    fixture.controller.context.pods.upsert(pod("web-0", json!({})));
+    let stored = lock(api).objects.get(WR).cloned().unwrap_or_else(|| {
+        let spec = json!({"targetRef": null, "selector": {"matchLabels": {"app": "web"}}});
+        serde_json::to_value(super::restart(json!({"spec": spec}))).unwrap()
+    });
+    let stored = lock(api).put(WR, stored);
+    fixture.controller.restarts.upsert(serde_json::from_value(stored).unwrap());
+    fixture
+}
+
+fn api() -> Arc<Mutex<Api>> {
+    Arc::new(Mutex::new(Api { pod_uid: "uid-web-0", ..Api::default() }))
+}
+
+impl Fixture {
+    async fn reconcile(&self) -> kube::Result<Requeue> {
+        self.controller.reconcile(&ObjectKey::new("ns", "roll")).await
+    }
+    fn status(&self) -> Value {
+        lock(&self.api).objects[WR]["status"].clone()
+    }
+    fn reason(&self) -> String {
+        let status = self.status();
+        let conditions = status["conditions"].as_array().unwrap().iter();
+        conditions.filter(|c| c["type"] == "Progressing").map(|c| c["reason"].as_str().unwrap().to_owned()).collect()
+    }
+    fn created(&self) -> usize {
+        lock(&self.api).created
+    }
+}
+
+#[tokio::test]
+async fn a_second_look_sees_what_the_first_has_begun() {
+    let fixture = fixture(&api());
+    fixture.reconcile().await.unwrap();
+    fixture.reconcile().await.unwrap();
+    assert_eq!((fixture.created(), fixture.reason().as_str()), (1, "Restarting"));
+}
+
+#[tokio::test]
+async fn a_manager_that_starts_anew_takes_over_the_requests_of_the_one_before() {
+    let api = api();
+    fixture(&api).reconcile().await.unwrap();
+    // its watch of requests has shown nothing yet
+    let next = fixture(&api);
+    next.reconcile().await.unwrap();
+    assert_eq!((next.created(), next.controller.requests.len()), (1, 1));
+    next.reconcile().await.unwrap();
+    assert_eq!((next.created(), next.status()["restarting"].clone()), (1, json!(1)));
+}
+
+#[tokio::test]
+async fn a_name_that_belongs_to_somebody_else_is_a_failure_and_not_a_success() {
+    let api = api();
+    fixture(&api).reconcile().await.unwrap();
+    for (path, object) in &mut lock(&api).objects {
+        if path.starts_with(CRRS) {
+            object["metadata"]["ownerReferences"] = json!([]);
+        }
+    }
+    let next = fixture(&api);
+    next.reconcile().await.unwrap();
+    let refused = lock(&next.controller.memories)[&ObjectKey::new("ns", "roll")].refused["uid-web-0"].clone();
+    assert!(refused.0 == 1 && refused.2.contains("belongs to somebody else"), "{refused:?}");
+    assert!(next.controller.requests.is_empty());
+}
+
+#[tokio::test]
+async fn a_refusal_by_admission_is_remembered_and_an_error_of_the_server_is_told_and_tried_again() {
+    let api = api();
+    let fixture = fixture(&api);
+    lock(&api).refuse = Some(500);
+    fixture.reconcile().await.unwrap_err();
+    assert_eq!(fixture.reason(), "RequestsFailing");
+    assert!(fixture.status()["message"].as_str().unwrap().contains("code 500"));
+    lock(&api).refuse = Some(400);
+    fixture.reconcile().await.unwrap();
+    let times =
+        |fixture: &Fixture| lock(&fixture.controller.memories)[&ObjectKey::new("ns", "roll")].refused["uid-web-0"].0;
+    assert_eq!(times(&fixture), 1);
+    fixture.reconcile().await.unwrap();
+    assert_eq!(times(&fixture), 1, "not at once");
+}
+
+#[tokio::test]
+async fn a_status_is_never_written_over_what_somebody_else_wrote() {
+    let api = api();
+    let fixture = fixture(&api);
+    let mut paused = lock(&api).objects[WR].clone();
+    paused["spec"]["paused"] = true.into();
+    lock(&api).put(WR, paused);
+    let requeue = fixture.reconcile().await.unwrap();
+    assert_eq!(requeue, Requeue::After(AFTER_CONFLICT));
+    fixture.reconcile().await.unwrap();
+    assert_eq!(fixture.reason(), "Paused", "decided from the newer object");
+}

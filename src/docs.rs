@@ -1,0 +1,523 @@
+//! Holds docs/ and the README to the program: links lead somewhere, examples are accepted, quoted messages and metrics
+//! exist.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    apps::v1::{DaemonSet, Deployment, StatefulSet},
+    batch::v1::{CronJob, Job},
+    core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, ServiceAccount},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    api::{CRDS, feature_gates::FeatureGates},
+    daemon::{recreate::Recreator, runtimes::Runtimes},
+    runtime::{
+        events::Recorder,
+        metrics::{Metrics, ReconcileLabels, ResultLabels},
+        queue::{Backoff, Queue},
+        watches::Store,
+    },
+    webhook::{
+        self, container_recreate_request,
+        metrics::{RequestLabels, WebhookLabels},
+        review,
+    },
+};
+
+/// Kinds that examples may show although their definitions are not at hand here.
+const OF_OTHERS: &[&str] = &["Application", "Kustomization", "PodMonitor", "PrometheusRule"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files_below(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn name(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", name(path)))
+}
+
+/// Every page for readers.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = files_below("docs", "md");
+    pages.extend(["README.md", "ARCHITECTURE.md", "SECURITY.md"].map(|page| root().join(page)));
+    pages
+}
+
+/// The fenced blocks of a page in a language, each with the number of its first line, and the page without any block.
+fn blocks(page: &str, language: &str) -> (Vec<(usize, String)>, String) {
+    let (mut found, mut rest) = (Vec::new(), String::new());
+    let mut open: Option<(String, usize, String)> = None;
+    for (number, line) in page.lines().enumerate() {
+        match (line.trim_start().strip_prefix("```"), open.take()) {
+            (Some(_), Some((of, first, text))) => {
+                if of == language {
+                    found.push((first, text));
+                }
+            }
+            (Some(of), None) => open = Some((of.trim().to_owned(), number + 2, String::new())),
+            (None, Some((of, first, mut text))) => {
+                text.push_str(line);
+                text.push('\n');
+                open = Some((of, first, text));
+            }
+            (None, None) => {
+                rest.push_str(line);
+                rest.push('\n');
+            }
+        }
+    }
+    assert!(open.is_none(), "a block is not closed");
+    (found, rest)
+}
+
+#[track_caller]
+fn assert_none(problems: &[String], how_to_mend: &str) {
+    assert!(problems.is_empty(), "\n  {}\n{how_to_mend}\n", problems.join("\n  "));
+}
+
+// ---- links ----
+
+/// What a forge makes of a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+fn anchors(page: &str) -> BTreeSet<String> {
+    let (_, prose) = blocks(page, "");
+    let headings = prose.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let mut problems = Vec::new();
+    for path in pages() {
+        let (_, prose) = blocks(&read(&path), "");
+        // In code nothing is a link.
+        let prose: String = prose.split('`').step_by(2).collect();
+        for target in prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (file, fragment) = target.split_once('#').unwrap_or((target, ""));
+            let there = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            if !there.exists() {
+                problems.push(format!("{}: {target}: no such file", name(&path)));
+            } else if !fragment.is_empty() && !anchors(&read(&there)).contains(fragment) {
+                problems.push(format!("{}: {target}: no such heading", name(&path)));
+            }
+        }
+    }
+    assert_none(&problems, "Mend the link, or the heading it names.");
+}
+
+#[test]
+fn every_page_is_in_the_index() {
+    let index = read(&root().join("docs/README.md"));
+    let missing: Vec<String> = files_below("docs", "md")
+        .iter()
+        .filter_map(|path| path.strip_prefix(root().join("docs")).ok()?.to_str().map(str::to_owned))
+        .filter(|page| page != "README.md" && !index.contains(&format!("]({page})")))
+        .collect();
+    assert_none(&missing, "Add a line to docs/README.md.");
+}
+
+// ---- examples ----
+
+/// What a structural schema says about a value: unknown fields, wrong types, missing fields, values that are not allowed.
+fn judge(schema: &Value, value: &Value, at: &str, problems: &mut Vec<String>) {
+    if value.is_null() && schema["nullable"] == true {
+        return;
+    }
+    let fits = match schema["type"].as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("integer") => value.is_i64(),
+        Some("number") => value.is_number(),
+        Some("boolean") => value.is_boolean(),
+        _ => true,
+    };
+    if !fits {
+        problems.push(format!("{at}: {value} is not of type {}", schema["type"]));
+        return;
+    }
+    if let Some(allowed) = schema["enum"].as_array()
+        && !allowed.contains(value)
+    {
+        problems.push(format!("{at}: {value} is none of {}", schema["enum"]));
+    }
+    for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if value.get(required).is_none() {
+            problems.push(format!("{at}.{required} is missing"));
+        }
+    }
+    for (field, inner) in value.as_object().into_iter().flatten() {
+        let at = format!("{at}.{field}");
+        match (schema["properties"].get(field), &schema["additionalProperties"]) {
+            (Some(schema), _) => judge(schema, inner, &at, problems),
+            (None, values @ Value::Object(_)) => judge(values, inner, &at, problems),
+            (None, _) if schema["properties"].is_object() => problems.push(format!("{at} is unknown")),
+            (None, _) => {}
+        }
+    }
+    for (i, inner) in value.as_array().into_iter().flatten().enumerate() {
+        judge(&schema["items"], inner, &format!("{at}[{i}]"), problems);
+    }
+}
+
+/// What of a value is lost when the type reads it.
+fn lost<K: DeserializeOwned + Serialize>(object: &Value, problems: &mut Vec<String>) {
+    fn compare(given: &Value, kept: Option<&Value>, at: &str, problems: &mut Vec<String>) {
+        match (given, kept) {
+            (Value::Object(given), Some(kept)) => {
+                for (field, value) in given {
+                    compare(value, kept.get(field), &format!("{at}.{field}"), problems);
+                }
+            }
+            (Value::Array(given), Some(kept)) => {
+                for (i, value) in given.iter().enumerate() {
+                    compare(value, kept.get(i), &format!("{at}[{i}]"), problems);
+                }
+            }
+            // What is empty need not be written again.
+            (Value::Object(map), None) if map.is_empty() => {}
+            (Value::Array(list), None) if list.is_empty() => {}
+            (_, None) => problems.push(format!("{at} is unknown")),
+            (_, Some(_)) => {}
+        }
+    }
+    match serde_json::from_value::<K>(object.clone()) {
+        Ok(read) => compare(object, Some(&serde_json::json!(read)), "", problems),
+        Err(error) => problems.push(error.to_string()),
+    }
+}
+
+fn judge_object(object: &Value, problems: &mut Vec<String>) {
+    let (Some(version), Some(kind)) = (object["apiVersion"].as_str(), object["kind"].as_str()) else {
+        return; // a part of something
+    };
+    for definition in CRDS.iter().map(|crd| serde_json::json!((crd.render)())) {
+        let spec = &definition["spec"];
+        if spec["names"]["kind"] != *kind || !version.starts_with(&format!("{}/", spec["group"].as_str().unwrap())) {
+            continue;
+        }
+        let found =
+            spec["versions"].as_array().unwrap().iter().find(|v| version.ends_with(v["name"].as_str().unwrap()));
+        let Some(found) = found else {
+            problems.push(format!("apiVersion {version} is not served"));
+            return;
+        };
+        let mut schema = found["schema"]["openAPIV3Schema"].clone();
+        for (field, of) in [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")] {
+            schema["properties"][field] = serde_json::json!({ "type": of });
+        }
+        judge(&schema, object, "", problems);
+        if kind == "ContainerRecreateRequest" {
+            let request = review::Request { object: object.clone(), namespace: "default".into(), ..Default::default() };
+            if let Err(denied) = container_recreate_request::check(&FeatureGates::default(), request) {
+                problems.push(format!("admission refuses it: {}", denied.message));
+            }
+        }
+        return;
+    }
+    match kind {
+        "ClusterRole" => lost::<ClusterRole>(object, problems),
+        "ClusterRoleBinding" => lost::<ClusterRoleBinding>(object, problems),
+        "ConfigMap" => lost::<ConfigMap>(object, problems),
+        "CronJob" => lost::<CronJob>(object, problems),
+        "DaemonSet" => lost::<DaemonSet>(object, problems),
+        "Deployment" => lost::<Deployment>(object, problems),
+        "Job" => lost::<Job>(object, problems),
+        "Namespace" => lost::<Namespace>(object, problems),
+        "NetworkPolicy" => lost::<NetworkPolicy>(object, problems),
+        "Pod" => lost::<Pod>(object, problems),
+        "PodDisruptionBudget" => lost::<PodDisruptionBudget>(object, problems),
+        "ResourceQuota" => lost::<ResourceQuota>(object, problems),
+        "Role" => lost::<Role>(object, problems),
+        "RoleBinding" => lost::<RoleBinding>(object, problems),
+        "ServiceAccount" => lost::<ServiceAccount>(object, problems),
+        "StatefulSet" => lost::<StatefulSet>(object, problems),
+        "ValidatingAdmissionPolicy" => lost::<ValidatingAdmissionPolicy>(object, problems),
+        "ValidatingAdmissionPolicyBinding" => lost::<ValidatingAdmissionPolicyBinding>(object, problems),
+        other if OF_OTHERS.contains(&other) => {}
+        other => problems.push(format!("kind {other:?} of {version:?} is not known to this test")),
+    }
+}
+
+fn documents(text: &str) -> Result<Vec<Value>, serde_yaml::Error> {
+    serde_yaml::Deserializer::from_str(text).map(Value::deserialize).collect()
+}
+
+#[test]
+fn every_example_is_read_and_known() {
+    let mut problems = Vec::new();
+    let (mut objects, mut requests) = (0, 0);
+    for path in pages() {
+        for (line, text) in blocks(&read(&path), "yaml").0 {
+            let mut wrong = Vec::new();
+            match documents(&text) {
+                Ok(found) => {
+                    for object in &found {
+                        judge_object(object, &mut wrong);
+                        objects += 1;
+                        requests += usize::from(object["kind"] == "ContainerRecreateRequest");
+                    }
+                }
+                Err(error) => wrong.push(error.to_string()),
+            }
+            problems.extend(wrong.into_iter().map(|problem| format!("{}:{line}: {problem}", name(&path))));
+        }
+    }
+    assert_none(&problems, "An example must be one that the API server would take.");
+    assert!(objects > 20 && requests > 8, "only {objects} examples were found, {requests} of them requests");
+}
+
+#[test]
+fn the_judge_of_examples_finds_what_is_wrong() {
+    for (example, want) in [
+        (
+            "{apiVersion: apps.kruise.io/v1alpha1, kind: ContainerRecreateRequest, spec: {podName: p, containers: [{name: a, nam: b}]}}",
+            ".spec.containers[0].nam is unknown",
+        ),
+        (
+            "{apiVersion: apps.kruise.io/v1alpha1, kind: ContainerRecreateRequest, spec: {podName: p}}",
+            ".spec.containers is missing",
+        ),
+        (
+            "{apiVersion: apps.kruise.io/v2, kind: ContainerRecreateRequest}",
+            "apiVersion apps.kruise.io/v2 is not served",
+        ),
+        (
+            "{apiVersion: apps.kruise.io/v1alpha1, kind: ContainerRecreateRequest, spec: {podName: p, containers: [{name: a}], activeDeadlineSeconds: 1}}",
+            "admission refuses it: spec.activeDeadlineSeconds: 1 is not allowed; want 3 or more",
+        ),
+        (
+            "{apiVersion: v1, kind: Pod, spec: {containers: [{name: a, imag: b}]}}",
+            ".spec.containers[0].imag is unknown",
+        ),
+        ("{apiVersion: v1, kind: Sandwich}", "kind \"Sandwich\" of \"v1\" is not known to this test"),
+    ] {
+        let mut problems = Vec::new();
+        judge_object(&documents(example).unwrap()[0], &mut problems);
+        assert!(problems.contains(&want.to_owned()), "{example}: {problems:?}");
+    }
+}
+
+// ---- messages ----
+
+/// The sources with string literals as they come out: continued lines joined, quotes unescaped.
+fn spoken() -> String {
+    let mut all = String::new();
+    for path in files_below("src", "rs").iter().chain([&root().join("manifests/uninstall.sh")]) {
+        if path.ends_with("docs.rs") {
+            continue;
+        }
+        let text = read(path);
+        let mut lines = text.split("\\\n");
+        all.push_str(lines.next().unwrap_or_default());
+        for line in lines {
+            all.push_str(line.trim_start());
+        }
+        all.push('\n');
+    }
+    all.replace("\\\"", "\"").replace("{{", "{").replace("}}", "}")
+}
+
+#[test]
+fn every_quoted_message_is_in_the_sources() {
+    let spoken = spoken();
+    let mut problems = Vec::new();
+    let mut count = 0;
+    for page in ["docs/troubleshooting.md", "docs/concepts.md", "docs/methods.md"] {
+        for (first, text) in blocks(&read(&root().join(page)), "text").0 {
+            for (i, message) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+                count += 1;
+                let parts: Vec<&str> = message.split('…').filter(|part| part.trim().len() > 2).collect();
+                let missing = parts.iter().find(|part| !spoken.contains(**part));
+                if parts.is_empty() || missing.is_some() {
+                    problems.push(format!("{page}:{}: {}", first + i, missing.unwrap_or(&message)));
+                }
+            }
+        }
+    }
+    assert_none(&problems, "A `text` block quotes messages word for word; `…` stands for what the program fills in.");
+    assert!(count > 50, "only {count} messages were found");
+}
+
+#[test]
+fn every_event_is_explained() {
+    let page = read(&root().join("docs/troubleshooting.md"));
+    let mut reasons = BTreeSet::new();
+    for path in
+        files_below("src", "rs").into_iter().filter(|path| !path.ends_with("tests.rs") && !path.ends_with("docs.rs"))
+    {
+        let text = read(&path);
+        let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for call in ["events.normal(", "events.warning("] {
+            let arguments = code.split(call).skip(1).filter_map(|rest| rest.split(';').next());
+            reasons.extend(arguments.filter_map(|rest| rest.split('"').nth(1)).map(str::to_owned));
+        }
+    }
+    assert!(reasons.contains("NoReadyDaemon") && reasons.len() > 5, "{reasons:?}");
+    let missing: Vec<String> = reasons.into_iter().filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
+    assert_none(&missing, "Explain these events in docs/troubleshooting.md.");
+}
+
+// ---- metrics ----
+
+/// Every metric that a role serves, by the name of its samples, with its type.
+async fn served() -> BTreeMap<String, String> {
+    let all = Metrics::default();
+    all.for_manager();
+    let _ = all.reconciles.get_or_create(&ReconcileLabels { controller: "c", result: "success" });
+    let _ = all.requests_completed.get_or_create(&ResultLabels { result: "succeeded" });
+    let of_webhook = webhook::metrics::Metrics::default();
+    of_webhook.register(&all);
+    let _ = of_webhook.requests.get_or_create(&RequestLabels { webhook: "/", code: 200, outcome: "allowed" });
+    let _ = of_webhook.latency.get_or_create(&WebhookLabels { webhook: "/" });
+    let nobody = tower::service_fn(async |_: http::Request<kube::client::Body>| {
+        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
+    });
+    let client = kube::Client::new(nobody, "default");
+    let (events, _) = Recorder::new(client.clone(), "test", "", all.events_dropped.clone());
+    let queue = Queue::new(Backoff::default());
+    let _ = Recreator::new(client, Store::new(None), Store::new(None), Runtimes::default(), queue, events, &all);
+
+    let text = all.render().unwrap();
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let names = types.map(|(name, kind)| match kind {
+        "counter" => (format!("{name}_total"), kind.to_owned()),
+        _ => (name.to_owned(), kind.to_owned()),
+    });
+    let served: BTreeMap<String, String> = names.collect();
+
+    served
+}
+
+/// Names that the sources register, without their suffixes: some metrics have no sample before something happens.
+fn registered() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for path in files_below("src", "rs").into_iter().filter(|p| !p.ends_with("docs.rs") && !p.ends_with("tests.rs")) {
+        let source = read(&path);
+        let code = source.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for call in [".register(", ".register_seconds("] {
+            let literals = code.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+            names.extend(literals.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
+        }
+    }
+    names
+}
+
+/// Whether a name is one of a metric's samples.
+fn is_sample(name: &str, served: &BTreeMap<String, String>, registered: &BTreeSet<String>) -> bool {
+    let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+    let is_histogram = |base| served.get(base).is_some_and(|kind| kind == "histogram");
+    let counter = name.strip_suffix("_total").is_some_and(|base| registered.contains(base));
+    served.contains_key(name) || histogram.is_some_and(is_histogram) || counter
+}
+
+/// Names of metrics in an expression of PromQL: words with an underscore that are no function or variable and stand in no selector.
+fn metrics_in(expression: &str) -> Vec<String> {
+    let (mut names, mut word, mut depth, mut quoted) = (Vec::new(), String::new(), 0, false);
+    for c in expression.chars().chain([' ']) {
+        quoted ^= c == '"';
+        if c.is_ascii_alphanumeric() || "_:$".contains(c) {
+            word.push(c);
+            continue;
+        }
+        let word = std::mem::take(&mut word);
+        if depth == 0 && !quoted && c != '(' && word.contains('_') && !word.starts_with('$') {
+            names.push(word);
+        }
+        depth += i32::from(c == '{') - i32::from(c == '}');
+    }
+    names
+}
+
+#[test]
+fn metrics_are_found_in_expressions() {
+    let found = metrics_in(
+        "histogram_quantile(0.9, sum by (le) (rate(a_seconds_bucket{x_y=\"b_c\"}[$__range]))) / b_total > 1",
+    );
+    assert_eq!(found, ["a_seconds_bucket", "b_total"]);
+}
+
+#[tokio::test]
+async fn dashboards_alerts_and_the_page_name_metrics_that_exist() {
+    let (served, registered) = (served().await, registered());
+    assert!(registered.len() > 8, "{registered:?}");
+    let folder = root().join("docs/monitoring");
+    let mut expressions = Vec::new();
+    fn expressions_in(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => {
+                found.extend(
+                    map.iter().filter(|(k, _)| *k == "expr").filter_map(|(_, v)| v.as_str().map(str::to_owned)),
+                );
+                map.values().for_each(|value| expressions_in(value, found));
+            }
+            Value::Array(list) => list.iter().for_each(|value| expressions_in(value, found)),
+            _ => {}
+        }
+    }
+    let dashboard: Value = serde_json::from_str(&read(&folder.join("dashboard.json"))).unwrap();
+    expressions_in(&dashboard, &mut expressions);
+    let panels = expressions.len();
+    for document in documents(&read(&folder.join("alerts.yaml"))).unwrap() {
+        expressions_in(&document, &mut expressions);
+    }
+    assert!(panels > 8 && expressions.len() > panels + 4, "{panels} {}", expressions.len());
+    let mut problems = Vec::new();
+    for expression in &expressions {
+        let names = metrics_in(expression);
+        problems.extend(names.is_empty().then(|| format!("no metric in {expression}")));
+        problems.extend(names.into_iter().filter(|name| !is_sample(name, &served, &registered)));
+    }
+    assert_none(&problems, "docs/monitoring names metrics that no role serves.");
+
+    let page = read(&root().join("docs/metrics.md"));
+    let untold = registered.iter().filter(|base| !served.keys().any(|name| name.starts_with(base.as_str())));
+    let untold = untold.map(|base| format!("{base}_total"));
+    let missing: Vec<String> =
+        served.keys().cloned().chain(untold).filter(|name| !page.contains(&format!("| `{name}` |"))).collect();
+    assert_none(&missing, "Add a row for each of these to docs/metrics.md.");
+    let named =
+        page.split('`').skip(1).step_by(2).filter(|word| {
+            ["kruise_", "controller_runtime_", "process_"].iter().any(|prefix| word.starts_with(prefix))
+        });
+    let unknown: Vec<String> =
+        named.flat_map(metrics_in).filter(|name| !is_sample(name, &served, &registered)).collect();
+    assert_none(&unknown, "docs/metrics.md names metrics that no role serves.");
+}

@@ -1,0 +1,178 @@
+//! Disruption budgets: how many Pods may be made unavailable now, by restarts instead of evictions.
+//!
+//! A PodDisruptionBudget's status is somebody else's count, and it is late: the disruption controller sees a Pod that
+//! became unready after we see it. So nothing is allowed while the status is about another spec; what our own restarts
+//! take is subtracted as long as their Pods are still counted healthy; and Pods that we see unready are subtracted even
+//! if the status still counts them.
+//!
+//! A restart leaves no trace in a budget before its Pod is unready, an eviction does at once. So a drain that evicts
+//! between our decision and the Pod's unreadiness (mostly under two seconds) can take a disruption that we have taken
+//! too: then one more Pod than allowed is unavailable for as long as that restart takes. The other way round cannot
+//! happen, if the budget is read from the API server before it is taken from: an eviction writes there what it takes.
+//!
+//! Decisions about one budget have to be made one after the other, each seeing the restarts that the one before began.
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use crate::k8s::{
+    pod::{Labels, PodView},
+    selector::Selector,
+};
+
+/// A budget with what is left of it for this decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budget {
+    /// Its name.
+    pub name: String,
+    /// The Pods that it covers.
+    pub selector: Selector,
+    /// Disruptions that may still begin, or why none may.
+    pub left: Result<usize, String>,
+}
+
+impl Budget {
+    /// Judges a PodDisruptionBudget by its status and by the Pods of its namespace, each with whether a restart of ours
+    /// is under way. None: it covers no Pod.
+    pub fn of<'p>(budget: &PodDisruptionBudget, pods: impl Iterator<Item = (&'p PodView, bool)>) -> Option<Self> {
+        let name = budget.metadata.name.clone().unwrap_or_default();
+        // Without a selector it covers nothing; with an empty one, everything.
+        let selector = match Selector::of(budget.spec.as_ref()?.selector.as_ref()?) {
+            Ok(selector) => selector,
+            Err(error) => {
+                let left = Err(format!("PodDisruptionBudget {name}: spec.selector: {error}"));
+                return Some(Self { name, selector: Selector::default(), left });
+            }
+        };
+        let (mut ready, mut taken) = (0, 0);
+        for (pod, restarting) in pods.filter(|(pod, _)| selector.matches(&pod.labels)) {
+            if counts_as_healthy(pod) {
+                ready += 1;
+                taken += i64::from(restarting);
+            }
+        }
+        let left = match &budget.status {
+            Some(status) if status.observed_generation >= budget.metadata.generation => {
+                let counted: i64 = status.current_healthy.into();
+                let allowed = i64::from(status.disruptions_allowed) - (counted - ready).max(0) - taken;
+                Ok(usize::try_from(allowed).unwrap_or(0))
+            }
+            _ => Err(format!("the status of PodDisruptionBudget {name} is not about its current spec yet")),
+        };
+        Some(Self { name, selector, left })
+    }
+}
+
+fn counts_as_healthy(pod: &PodView) -> bool {
+    !pod.is_deleting() && pod.condition_is_true("Ready")
+}
+
+/// Takes one disruption of every budget that covers a Pod with these labels, or none of any.
+///
+/// # Errors
+/// Why one of them does not allow it.
+pub fn take(budgets: &mut [Budget], labels: &Labels) -> Result<(), String> {
+    for budget in budgets.iter().filter(|budget| budget.selector.matches(labels)) {
+        match &budget.left {
+            Ok(0) => return Err(format!("PodDisruptionBudget {} allows no disruption now", budget.name)),
+            Ok(_) => {}
+            Err(why) => return Err(why.clone()),
+        }
+    }
+    for budget in budgets.iter_mut().filter(|budget| budget.selector.matches(labels)) {
+        if let Ok(left) = &mut budget.left {
+            *left -= 1;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, ready: bool) -> PodView {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {"app": "web"}},
+            "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
+        }))
+        .unwrap()
+    }
+
+    fn pdb(changes: Value) -> PodDisruptionBudget {
+        let mut object = json!({
+            "metadata": {"name": "b", "generation": 2},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}},
+            "status": {"observedGeneration": 2, "disruptionsAllowed": 2, "currentHealthy": 4, "desiredHealthy": 2, "expectedPods": 4},
+        });
+        json_patch::merge(&mut object, &changes);
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// What is left with these Pods: ready or not, restarting or not.
+    fn left(changes: Value, pods: &[(bool, bool)]) -> Result<usize, String> {
+        let pods: Vec<(PodView, bool)> = pods.iter().map(|(ready, ours)| (pod("p", *ready), *ours)).collect();
+        Budget::of(&pdb(changes), pods.iter().map(|(pod, ours)| (pod, *ours))).unwrap().left
+    }
+
+    const HEALTHY: (bool, bool) = (true, false);
+    const BEGUN: (bool, bool) = (true, true);
+    const DOWN: (bool, bool) = (false, true);
+
+    #[test]
+    fn what_the_status_allows_is_left() {
+        assert_eq!(left(json!({}), &[HEALTHY; 4]), Ok(2));
+    }
+
+    #[test]
+    fn own_restarts_that_are_still_counted_healthy_are_taken_off() {
+        assert_eq!(left(json!({}), &[BEGUN, HEALTHY, HEALTHY, HEALTHY]), Ok(1));
+        assert_eq!(left(json!({}), &[BEGUN, BEGUN, BEGUN, HEALTHY]), Ok(0));
+    }
+
+    #[test]
+    fn a_pod_that_is_down_and_that_the_status_knows_of_is_not_taken_off_twice() {
+        let known = json!({"status": {"disruptionsAllowed": 1, "currentHealthy": 3}});
+        assert_eq!(left(known, &[DOWN, HEALTHY, HEALTHY, HEALTHY]), Ok(1));
+    }
+
+    #[test]
+    fn a_pod_that_is_down_is_taken_off_before_the_status_knows_of_it() {
+        assert_eq!(left(json!({}), &[DOWN, HEALTHY, HEALTHY, HEALTHY]), Ok(1));
+        assert_eq!(left(json!({}), &[DOWN, BEGUN, HEALTHY, HEALTHY]), Ok(0));
+    }
+
+    #[test]
+    fn a_status_that_is_late_to_see_a_pod_come_back_allows_no_more_than_it_says() {
+        let late = json!({"status": {"disruptionsAllowed": 1, "currentHealthy": 3}});
+        assert_eq!(left(late, &[HEALTHY; 4]), Ok(1));
+    }
+
+    #[test]
+    fn nothing_is_allowed_while_the_status_is_about_another_spec() {
+        let why = left(json!({"metadata": {"generation": 3}}), &[HEALTHY; 4]).unwrap_err();
+        assert!(why.contains("not about its current spec"), "{why}");
+        left(json!({"status": null}), &[HEALTHY; 4]).unwrap_err();
+    }
+
+    #[test]
+    fn a_budget_without_a_selector_covers_nothing_and_one_with_an_empty_one_everything() {
+        let none = pdb(json!({"spec": {"selector": null}}));
+        assert_eq!(Budget::of(&none, std::iter::empty()), None);
+        let all = pdb(json!({"spec": {"selector": {"matchLabels": null}}}));
+        let budget = Budget::of(&all, std::iter::empty()).unwrap();
+        assert!(budget.selector.matches(&pod("p", true).labels));
+    }
+
+    #[test]
+    fn a_pod_under_two_budgets_needs_both_and_takes_from_both_or_none() {
+        let budget = |left| Budget { name: "b".into(), selector: Selector::parse("app=web").unwrap(), left };
+        let labels = &pod("p", true).labels;
+        let mut budgets = [budget(Ok(2)), budget(Ok(1))];
+        take(&mut budgets, labels).unwrap();
+        assert!(take(&mut budgets, labels).unwrap_err().contains("PodDisruptionBudget b allows no disruption"));
+        assert_eq!(budgets.map(|b| b.left), [Ok(1), Ok(0)]);
+        take(&mut [Budget { selector: Selector::parse("app=db").unwrap(), ..budget(Ok(0)) }], labels).unwrap();
+    }
+}

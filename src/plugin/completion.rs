@@ -1,0 +1,218 @@
+//! Shell completion: a script for `kubectl-kruise` itself, and answers for kubectl's own completion.
+//!
+//! Behind `kubectl kruise`, kubectl runs `kubectl_complete-kruise` with the words typed so far; it wants one candidate a
+//! line and last a directive, see `kubectl plugin --help`.
+
+use std::{io::Write as _, time::Duration};
+
+use clap::CommandFactory as _;
+use clap_complete::{Shell, engine};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, ListParams},
+    core::GroupVersionKind,
+};
+use serde_json::json;
+
+use super::{
+    Cli,
+    connection::ConnectionArgs,
+    requests,
+    rules::{
+        Look,
+        exit::{Exit, Stop},
+        request::regular_containers,
+        target::{KINDS, Kind},
+    },
+    view::print,
+};
+
+/// Directive: do not offer files.
+const NO_FILES: u8 = 4;
+/// Directive: do not put a blank behind what was completed.
+const NO_SPACE: u8 = 2;
+/// Nobody waits longer for names after Tab.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Print a completion script for the command kubectl-kruise.
+///
+/// For completion behind `kubectl kruise`, kubectl asks a program of the name kubectl_complete-kruise: link this
+/// executable under that name too, beside kubectl-kruise.
+#[derive(Debug, clap::Args)]
+pub(super) struct CompletionArgs {
+    /// For example: kubectl kruise completion bash > /etc/bash_completion.d/kubectl-kruise
+    shell: Shell,
+}
+
+pub(super) fn script(args: &CompletionArgs, command: &mut clap::Command) -> Result<Exit, Stop> {
+    let mut script = Vec::new();
+    let mut command = command.clone().bin_name("kubectl-kruise");
+    clap_complete::generate(args.shell, &mut command, "kubectl-kruise", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Success)
+}
+
+/// What only the cluster knows.
+#[derive(Debug, PartialEq)]
+enum Asked {
+    /// Names of objects of a kind, behind `TYPE/`.
+    Names { kind: Kind, typed: String },
+    /// Containers of a Pod, behind `-c`.
+    Containers { pod: String },
+    /// Names of requests.
+    Requests,
+}
+
+/// What the cluster has to be asked to complete the last word.
+fn asked(words: &[String]) -> Option<Asked> {
+    let [command, between @ .., last] = words else { return None };
+    let before = between.last().map_or("", String::as_str);
+    if command == "restart" && ["-c", "--containers"].contains(&before) {
+        let pod = between.iter().find_map(|word| {
+            let (type_, name) = word.split_once('/')?;
+            (Kind::called(type_)?.kind == "Pod").then(|| name.to_owned())
+        })?;
+        return Some(Asked::Containers { pod });
+    }
+    if before.starts_with('-') || last.starts_with('-') {
+        return None;
+    }
+    match command.as_str() {
+        "restart" => {
+            let (typed, _) = last.split_once('/')?;
+            Some(Asked::Names { kind: Kind::called(typed)?, typed: typed.to_owned() })
+        }
+        "status" | "describe" | "cancel" if !last.contains('/') => Some(Asked::Requests),
+        _ => None,
+    }
+}
+
+/// Asks the cluster. Nothing is what an error completes to.
+async fn from_cluster(asked: Asked, connection: &ConnectionArgs) -> Result<Vec<String>, Stop> {
+    let connection = connection.open().await?;
+    let (client, namespace) = (connection.client.clone(), connection.namespace.as_str());
+    let nothing = |error: kube::Error| Stop::new(Exit::NoAnswer, error.to_string());
+    Ok(match asked {
+        Asked::Containers { pod } => {
+            let pod = Api::<Pod>::namespaced(client, namespace).get(&pod).await.map_err(nothing)?;
+            regular_containers(&json!(pod))
+        }
+        Asked::Names { kind, typed } => {
+            let (group, version) = kind.api_version.split_once('/').unwrap_or(("", kind.api_version));
+            let gvk = GroupVersionKind::gvk(group, version, kind.kind);
+            let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
+            let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+            let list = api.list_metadata(&ListParams::default()).await.map_err(nothing)?;
+            list.items.into_iter().filter_map(|o| Some(format!("{typed}/{}", o.metadata.name?))).collect()
+        }
+        Asked::Requests => {
+            let all = requests::list(&connection, false, None).await?;
+            all.iter().map(|object| object.text("/metadata/name").to_owned()).collect()
+        }
+    })
+}
+
+/// Answers kubectl.
+pub(super) fn complete() -> Exit {
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let (mut offered, directive) = known(&words);
+    if let Some(asked) = asked(&words)
+        && let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build()
+    {
+        let connection = ConnectionArgs::among(&words);
+        let found = runtime.block_on(async { tokio::time::timeout(LIMIT, from_cluster(asked, &connection)).await });
+        runtime.shutdown_background();
+        let last = words.last().map_or("", String::as_str);
+        let names = found.ok().and_then(Result::ok).unwrap_or_default();
+        offered.extend(names.into_iter().filter(|name| name.starts_with(last)).map(|name| (name, String::new())));
+    }
+    let mut text = String::new();
+    for (value, help) in offered {
+        text += &if help.is_empty() { format!("{value}\n") } else { format!("{value}\t{help}\n") };
+    }
+    let written = writeln!(std::io::stdout(), "{text}:{directive}");
+    if written.is_ok() { Exit::Success } else { Exit::Failed }
+}
+
+/// What may stand in the place of the last word as far as the grammar knows, and the directive.
+fn known(words: &[String]) -> (Vec<(String, String)>, u8) {
+    let args = std::iter::once("kubectl-kruise".into()).chain(words.iter().map(Into::into)).collect();
+    let mut found = Vec::new();
+    for candidate in engine::complete(&mut Cli::command(), args, words.len(), None).unwrap_or_default() {
+        if !candidate.is_hide_set() {
+            let help = candidate.get_help().map(ToString::to_string).unwrap_or_default();
+            let help = help.lines().next().unwrap_or_default().to_owned();
+            found.push((candidate.get_value().to_string_lossy().into_owned(), help));
+        }
+    }
+    if let [command, between @ .., last] = words
+        && command == "restart"
+        && !between.last().is_some_and(|word| word.starts_with('-'))
+    {
+        let types = KINDS.iter().map(|kind| format!("{}/", kind.name())).filter(|type_| type_.starts_with(last));
+        let types: Vec<_> = types.map(|type_| (type_, String::new())).collect();
+        if !types.is_empty() {
+            return (types, NO_FILES | NO_SPACE);
+        }
+    }
+    (found, NO_FILES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last word is what stands before the cursor, empty after a blank.
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+    fn offered(line: &str) -> (Vec<String>, u8) {
+        let (candidates, directive) = known(&words(line));
+        (candidates.into_iter().map(|(value, _)| value).collect(), directive)
+    }
+
+    #[test]
+    fn kubectl_gets_what_may_follow() {
+        let (commands, directive) = offered("");
+        for command in ["restart", "status", "describe", "cancel", "doctor", "completion"] {
+            assert!(commands.iter().any(|c| c == command), "{command} in {commands:?}");
+        }
+        assert_eq!(directive, NO_FILES);
+        assert_eq!(offered("rest").0, ["restart"]);
+        assert_eq!(offered("restart dep"), (vec!["deployment/".to_owned()], NO_FILES | NO_SPACE));
+        assert!(offered("restart pod/web --me").0.contains(&"--method".to_owned()));
+        assert_eq!(offered("restart pod/web --method ").0, ["Runtime", "PodSpec", "Auto"]);
+        assert!(offered("completion b").0.contains(&"bash".to_owned()));
+    }
+
+    #[test]
+    fn names_are_asked_of_the_cluster() {
+        let names = |typed: &str| Some(Asked::Names { kind: Kind::called(typed).unwrap(), typed: typed.into() });
+        for (line, expected) in [
+            ("restart pod/we", names("pod")),
+            ("restart -n shop deploy/", names("deploy")),
+            ("restart pod/web -c ", Some(Asked::Containers { pod: "web".into() })),
+            ("restart deploy/web -c ", None),
+            ("restart we", None),
+            ("restart pod/web -n sh", None),
+            ("status ", Some(Asked::Requests)),
+            ("cancel we", Some(Asked::Requests)),
+            ("doctor ", None),
+            ("", None),
+        ] {
+            assert_eq!(asked(&words(line)), expected, "{line}");
+        }
+        let connection = format!("{:?}", ConnectionArgs::among(&words("restart -n shop --context=c pod/")));
+        assert!(connection.contains(r#"namespace: Some("shop"), context: Some("c")"#), "{connection}");
+    }
+
+    #[test]
+    fn every_shell_has_its_script() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "kubectl-kruise", &mut script);
+            assert!(String::from_utf8(script).unwrap().contains("max-unavailable"), "{shell}");
+        }
+    }
+}

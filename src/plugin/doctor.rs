@@ -1,0 +1,312 @@
+//! `doctor`: reads what an installation is made of and shows what [`rules::doctor`](super::rules::doctor) thinks of it.
+//!
+//! What should be there comes from the manifests that this very program renders. Nothing is written; the one create is a
+//! dry run. A right that the caller lacks makes a check unknown, never the command fail.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use console::{Color, Style};
+use futures::future::join_all;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::{Api, Client, api::PostParams};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use super::{
+    connection::{Connection, ConnectionArgs},
+    requests::create,
+    rules::{
+        Look,
+        doctor::{self, Answer, Crd, Fact, Finding, Handshake, Lack, Right, Verdict},
+        exit::{Exit, Stop, with_sources},
+        request::{Wish, for_pod},
+    },
+    view::print,
+};
+use crate::{api::DEFAULT_NAMESPACE, k8s::certificate, manifests, runtime::clock};
+
+/// An address inside of the cluster either answers at once or is out of reach.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
+/// A leader renews its Lease every 2 s and gives up after 10.
+const LEASE_LIMIT: Duration = Duration::from_secs(12);
+const LEASE_LOOK: Duration = Duration::from_millis(500);
+
+/// Check the installation: webhook, certificates, daemon on each node, leader, resources, policies, rights, versions.
+///
+/// Exits with 1 if a check fails. What you may not read is shown as unknown.
+#[derive(Debug, clap::Args)]
+pub(super) struct DoctorArgs {
+    /// Namespace of the installation.
+    #[arg(long, default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
+    system_namespace: String,
+    /// Print the findings as a list of objects.
+    #[arg(short, long, value_enum, value_name = "FORMAT", value_parser = ["json", "yaml"])]
+    output: Option<String>,
+}
+
+/// Reads paths of the API server.
+struct Reader<'a> {
+    client: &'a Client,
+    system: &'a str,
+}
+
+impl Reader<'_> {
+    async fn path(&self, path: &str) -> Fact {
+        let failed = |error: &dyn std::error::Error| Lack::Failed(with_sources(error));
+        let request = http::Request::get(path).body(Vec::new()).map_err(|error| failed(&error))?;
+        self.client.request(request).await.map_err(|error| lack(&error))
+    }
+
+    /// A list in pages, as kubectl reads it: a cluster may have thousands of nodes.
+    async fn list(&self, path: &str) -> Fact {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let (mut items, mut next) = (Vec::new(), String::new());
+        loop {
+            let page = self.path(&format!("{path}{separator}limit=500{next}")).await?;
+            items.extend_from_slice(page.list("/items"));
+            match page.text("/metadata/continue") {
+                "" => return Ok(json!({ "items": items })),
+                token => next = format!("&continue={token}"),
+            }
+        }
+    }
+
+    async fn system(&self, group: &str, rest: &str) -> Fact {
+        self.path(&format!("{group}/namespaces/{}/{rest}", self.system)).await
+    }
+}
+
+fn lack(error: &kube::Error) -> Lack {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 401 | 403) => Lack::NotPermitted,
+        kube::Error::Api(status) if status.code == 404 => Lack::NotFound,
+        error => Lack::Failed(with_sources(error)),
+    }
+}
+
+pub(super) async fn run(args: DoctorArgs, connection: &ConnectionArgs) -> Result<Exit, Stop> {
+    let connection = connection.open().await?;
+    let mut findings = examine(&connection, &args.system_namespace).await;
+    for finding in &mut findings {
+        finding.advice = finding.advice.replace(DEFAULT_NAMESPACE, &args.system_namespace);
+    }
+    match args.output.as_deref() {
+        None => print(&doctor::report(&findings, painted))?,
+        Some(format) => {
+            let text = match format {
+                "yaml" => serde_yaml::to_string(&findings).map_err(|e| e.to_string()),
+                _ => serde_json::to_string_pretty(&findings).map(|text| text + "\n").map_err(|e| e.to_string()),
+            };
+            print(&text.map_err(|error| Stop::new(Exit::Failed, error))?)?;
+        }
+    }
+    Ok(doctor::exit(&findings))
+}
+
+fn painted(verdict: Verdict, word: &str) -> String {
+    let color = match verdict {
+        Verdict::Ok => Color::Green,
+        Verdict::Warn => Color::Yellow,
+        Verdict::Fail => Color::Red,
+        Verdict::Unknown => Color::Magenta,
+    };
+    Style::new().fg(color).apply_to(word).to_string()
+}
+
+async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
+    let read = Reader { client: &connection.client, system };
+    let server = doctor::server(&read.path("/version").await);
+    if server.verdict == Verdict::Fail {
+        return vec![server];
+    }
+    let wanted = manifests::objects();
+    let of_kind = |kind: &'static str| wanted.iter().filter(move |object| object.text("/kind") == kind);
+    let mut findings = vec![server];
+
+    const LEASE: &str = "leases/kruise-manager";
+    let watched = Instant::now();
+    let first_lease = read.system("/apis/coordination.k8s.io/v1", LEASE).await;
+
+    let crds: Vec<Crd> = join_all(of_kind("CustomResourceDefinition").map(|crd| custom_resource(&read, crd))).await;
+    findings.extend(doctor::custom_resources(&crds));
+
+    let (gates_finding, gates) =
+        doctor::feature_gates(&read.system("/api/v1", "configmaps/kruise-feature-gates").await);
+
+    for (check, name) in [("manager", "kruise-controller-manager"), ("webhook", "kruise-webhook")] {
+        let object = read.system("/apis/apps/v1", &format!("deployments/{name}")).await;
+        findings.push(doctor::deployment(name, check, &object));
+    }
+
+    let registration = of_kind("MutatingWebhookConfiguration").next().cloned().unwrap_or_default();
+    let name = registration.text("/metadata/name");
+    const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+    let config = read.path(&format!("{ADMISSION}/mutatingwebhookconfigurations/{name}")).await;
+    findings.extend(doctor::webhook_configuration(&config, registration.list("/webhooks")));
+    let now = clock::now().wall;
+    let bundle = doctor::ca_bundle(&config);
+    findings.extend(doctor::ca_certificates(&bundle, now));
+
+    let service = of_kind("Service").next().map_or("", |service| service.text("/metadata/name"));
+    let slices = format!("endpointslices?labelSelector=kubernetes.io/service-name%3D{service}");
+    let slices = read.system("/apis/discovery.k8s.io/v1", &slices).await;
+    findings.push(doctor::endpoints(&slices));
+    if !bundle.is_empty() {
+        let dns_name = format!("{service}.{system}.svc");
+        let addresses = doctor::addresses(&slices).into_iter().take(8);
+        let handshakes = addresses.map(|(host, port)| handshake(host, port, &bundle, &dns_name));
+        findings.extend(doctor::serving_certificates(&join_all(handshakes).await, now));
+    }
+    findings.push(doctor::admission(&admission(connection).await));
+
+    let mut policies = Vec::new();
+    for (kind, plural) in [
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    ] {
+        for object in of_kind(kind) {
+            let name = object.text("/metadata/name");
+            let there = read.path(&format!("{ADMISSION}/{plural}/{name}")).await.map(drop);
+            policies.push((format!("{kind} {name}"), there));
+        }
+    }
+    findings.extend(doctor::policies(&policies));
+
+    let nodes = read.list("/api/v1/nodes").await;
+    let pods_path = format!("/api/v1/namespaces/{system}/pods?labelSelector=");
+    let daemon_pods = read.list(&format!("{pods_path}control-plane%3Ddaemon")).await;
+    let daemon_set = read.system("/apis/apps/v1", "daemonsets/kruise-daemon").await;
+    findings.extend(doctor::daemons(&nodes, &daemon_pods, &daemon_set, &gates));
+
+    let pods = read.list(&format!("{pods_path}app.kubernetes.io/name%3Dkruise-rs")).await;
+    findings.push(doctor::versions(&pods, env!("CARGO_PKG_VERSION")));
+    findings.push(gates_finding);
+
+    // By now the leader has renewed it, or will within its own limits.
+    let mut last_lease = read.system("/apis/coordination.k8s.io/v1", LEASE).await;
+    while let (Ok(first), Ok(last)) = (&first_lease, &last_lease)
+        && first.pointer("/spec/renewTime") == last.pointer("/spec/renewTime")
+        && watched.elapsed() < LEASE_LIMIT
+    {
+        tokio::time::sleep(LEASE_LOOK).await;
+        last_lease = read.system("/apis/coordination.k8s.io/v1", LEASE).await;
+    }
+    findings.push(doctor::lease(&first_lease, &last_lease, watched.elapsed()));
+
+    let workloads = crds.iter().any(|crd| crd.name.starts_with("workloadrestarts."));
+    findings.push(doctor::rights(&connection.namespace, &rights(connection, workloads).await));
+    findings
+}
+
+async fn custom_resource(read: &Reader<'_>, crd: &Value) -> Crd {
+    let name = crd.text("/metadata/name").to_owned();
+    let wanted = crd.list("/spec/versions").iter().map(|version| version.text("/name").to_owned()).collect();
+    let served = served(read, crd.text("/spec/group"), crd.text("/spec/names/plural")).await;
+    let object = read.path(&format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")).await;
+    Crd { name, wanted, served, object }
+}
+
+/// The versions in which discovery lists a resource. Everybody may read discovery.
+async fn served(read: &Reader<'_>, group: &str, plural: &str) -> Result<Vec<String>, Lack> {
+    let group = match read.path(&format!("/apis/{group}")).await {
+        Ok(group) => group,
+        Err(Lack::NotFound) => return Ok(Vec::new()),
+        Err(lack) => return Err(lack),
+    };
+    let mut served = Vec::new();
+    for version in group.list("/versions") {
+        let resources = read.path(&format!("/apis/{}", version.text("/groupVersion"))).await?;
+        if resources.list("/resources").iter().any(|resource| resource.text("/name") == plural) {
+            served.push(version.text("/version").to_owned());
+        }
+    }
+    served.sort();
+    Ok(served)
+}
+
+/// Asks, in a dry run, for the restart of a Pod that does not exist.
+async fn admission(connection: &Connection) -> Result<Answer, Lack> {
+    let mut request = json!(for_pod("kruise-doctor", &["none".to_owned()], &Wish::default()));
+    request["metadata"]["namespace"] = connection.namespace.as_str().into();
+    match create(connection, &request, true).await {
+        Ok(_) => Ok(Answer { code: 201, message: String::new() }),
+        Err(kube::Error::Api(status)) => Ok(Answer { code: status.code, message: status.message.clone() }),
+        Err(error) => Err(lack(&error)),
+    }
+}
+
+/// What the caller needs for the other commands, in the namespace that is meant.
+async fn rights(connection: &Connection, workloads: bool) -> Vec<Right> {
+    let api: Api<SelfSubjectAccessReview> = Api::all(connection.client.clone());
+    let ask = async |verb: &str, group: &str, resource: &str, purpose: &'static str| {
+        let attributes = ResourceAttributes {
+            namespace: Some(connection.namespace.clone()),
+            verb: Some(verb.to_owned()),
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let answer = api.create(&PostParams::default(), &review).await;
+        let allowed = answer.ok().and_then(|review| review.status).map(|status| status.allowed);
+        let dot = if group.is_empty() { "" } else { "." };
+        Right { what: format!("{verb} {resource}{dot}{group}"), purpose, allowed }
+    };
+    let mut found = Vec::new();
+    for (verb, group, resource, purpose) in [
+        ("get", "", "pods", "restart without -c"),
+        ("create", "apps.kruise.io", "containerrecreaterequests", "restart pod/..."),
+        ("get", "apps.kruise.io", "containerrecreaterequests", "status and describe"),
+        ("list", "apps.kruise.io", "containerrecreaterequests", "status and --wait"),
+        ("watch", "apps.kruise.io", "containerrecreaterequests", "--wait"),
+        ("delete", "apps.kruise.io", "containerrecreaterequests", "cancel"),
+        ("list", "", "events", "describe"),
+        ("create", "kruise.rs", "workloadrestarts", "restart of workloads and selectors"),
+    ] {
+        if resource == "workloadrestarts" && !workloads {
+            continue;
+        }
+        found.push(ask(verb, group, resource, purpose).await);
+    }
+    found
+}
+
+/// Does what an API server does before it calls a webhook: connects, and checks the certificate against the CA.
+async fn handshake(host: String, port: u16, bundle: &str, dns_name: &str) -> (String, Handshake) {
+    let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let result = tokio::time::timeout(HANDSHAKE_LIMIT, shake(&address, bundle, dns_name)).await;
+    let result = result.unwrap_or_else(|_| Err(Handshake::Unreachable("no answer".into())));
+    (address, result.map_or_else(|bad| bad, Handshake::Valid))
+}
+
+async fn shake(address: &str, bundle: &str, dns_name: &str) -> Result<jiff::Timestamp, Handshake> {
+    let refused = |error: &dyn std::error::Error| Handshake::Refused(with_sources(error));
+    let stream = TcpStream::connect(address).await.map_err(|error| Handshake::Unreachable(error.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    for der in CertificateDer::pem_slice_iter(bundle.as_bytes()).filter_map(Result::ok) {
+        // One that cannot be read is the finding of another check.
+        let _ = roots.add(der);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(dns_name.to_owned()).map_err(|error| refused(&error))?;
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let stream = stream.map_err(|error| match error.kind() {
+        // The end of a connection says nothing of the certificate.
+        std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => refused(&error),
+        _ => Handshake::Unreachable(error.to_string()),
+    })?;
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let end = certificates.first().and_then(certificate::end);
+    end.ok_or_else(|| Handshake::Refused("the certificate cannot be read".into()))
+}

@@ -1,0 +1,169 @@
+//! `kubectl kruise`: this executable under the name `kubectl-kruise`.
+//!
+//! Each command is one file: its arguments, its reads and writes, nothing else. What it decides and says is in
+//! [`rules`], pure. Shared: [`connection`] (to the cluster), [`requests`] (finding and making them), [`follow`] (waiting),
+//! [`view`] (the terminal). To add a command: its file, one line in [`What`] and one in [`dispatch`]; a group such as
+//! `rollout` or `set` is a file with an enum of its own.
+//!
+//! Never: a write that the user did not name. `doctor` writes nothing at all; its one create is a dry run.
+
+mod cancel;
+mod completion;
+mod connection;
+mod describe;
+mod doctor;
+mod follow;
+mod requests;
+mod restart;
+pub mod rules;
+mod status;
+mod view;
+
+use std::{ffi::OsStr, io::Write as _, path::Path, process::ExitCode};
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use self::{
+    connection::ConnectionArgs,
+    rules::exit::{EXIT_CODES, Exit, Stop},
+};
+
+/// What this executable is under the name that it was called by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The plugin.
+    Plugin,
+    /// What kubectl asks when a user presses Tab behind `kubectl kruise`.
+    Completer,
+}
+
+impl Program {
+    /// By the first word of the command line; None: it is not the plugin.
+    pub fn called_as(path: &OsStr) -> Option<Self> {
+        match Path::new(path).file_name()?.to_str()? {
+            "kubectl-kruise" => Some(Self::Plugin),
+            "kubectl_complete-kruise" => Some(Self::Completer),
+            _ => None,
+        }
+    }
+}
+
+/// Restart containers in place, without recreating their Pods, and look after kruise-rs.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-kruise", bin_name = "kubectl kruise", version, max_term_width = 110, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Restart(restart::RestartArgs),
+    Status(status::StatusArgs),
+    Describe(describe::DescribeArgs),
+    Cancel(cancel::CancelArgs),
+    Doctor(doctor::DoctorArgs),
+    Completion(completion::CompletionArgs),
+}
+
+/// The grammar of its command line.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs to the end.
+pub fn run(program: Program) -> ExitCode {
+    if program == Program::Completer {
+        return completion::complete().into();
+    }
+    let Cli { connection, what } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    match dispatch(connection, what) {
+        Ok(exit) => exit.into(),
+        Err(stop) => {
+            // Nobody is left to tell if this fails too.
+            let _ = writeln!(std::io::stderr(), "error: {stop}");
+            stop.exit.into()
+        }
+    }
+}
+
+fn dispatch(connection: ConnectionArgs, what: What) -> Result<Exit, Stop> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Stop::new(Exit::Failed, format!("async runtime: {error}")))?;
+    let result = runtime.block_on(async {
+        match what {
+            What::Restart(args) => restart::run(args, &connection).await,
+            What::Status(args) => status::run(args, &connection).await,
+            What::Describe(args) => describe::run(args, &connection).await,
+            What::Cancel(args) => cancel::run(args, &connection).await,
+            What::Doctor(args) => doctor::run(args, &connection).await,
+            What::Completion(args) => completion::script(&args, &mut Cli::command()),
+        }
+    });
+    // A blocking call (a name look-up) must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, error::ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_name_decides() {
+        for (path, program) in [
+            ("/usr/local/bin/kubectl-kruise", Some(Program::Plugin)),
+            ("kubectl_complete-kruise", Some(Program::Completer)),
+            ("/kruise-rs", None),
+            ("kubectl-kruise-more", None),
+            ("", None),
+        ] {
+            assert_eq!(Program::called_as(OsStr::new(path)), program, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_a_usage_error() {
+        for (line, kind) in [
+            ("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
+            ("restart", ErrorKind::MissingRequiredArgument),
+            ("restart pod/a -l a=b", ErrorKind::ArgumentConflict),
+            ("restart pod/a --method Magic", ErrorKind::InvalidValue),
+            ("restart pod/a --timeout 5s", ErrorKind::MissingRequiredArgument),
+            ("restart pod/a --wait --timeout soon", ErrorKind::ValueValidation),
+            ("restart pod/a --max-unavailable 0", ErrorKind::ValueValidation),
+            ("restart pod/a -o xml", ErrorKind::InvalidValue),
+            ("cancel", ErrorKind::MissingRequiredArgument),
+            ("cancel a --all", ErrorKind::ArgumentConflict),
+            ("status a -A", ErrorKind::ArgumentConflict),
+            ("describe", ErrorKind::MissingRequiredArgument),
+            ("rollout undo x", ErrorKind::InvalidSubcommand),
+        ] {
+            let error = Cli::try_parse_from(format!("kubectl-kruise {line}").split_whitespace()).unwrap_err();
+            assert_eq!((error.kind(), error.exit_code()), (kind, 2), "{line}: {error}");
+        }
+        for line in [
+            "restart pod/a -c main -c other --method auto --wait --timeout 90s -n shop --context c -o json",
+            "-n shop restart deployment a b --max-unavailable 10% --dry-run=server",
+            "restart -l app=web --containers main,other --wait",
+            "status --wait -A",
+            "doctor --as nobody",
+        ] {
+            Cli::try_parse_from(format!("kubectl-kruise {line}").split_whitespace()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Finding and making requests of both kinds, as the API server has them: no field of a newer release gets lost.
+
+use http_body_util::BodyExt as _;
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, DynamicObject, ListParams, PostParams},
+    client::Body,
+    core::{GroupVersionKind, Status},
+};
+use serde_json::Value;
+
+use super::{
+    connection::Connection,
+    rules::{
+        Look,
+        exit::{Exit, Stop, of_error},
+        request::warning,
+        target::Subject,
+    },
+};
+use crate::runtime::apply;
+
+/// Who writes, in `managedFields`.
+const FIELD_MANAGER: &str = "kubectl-kruise";
+
+/// The two kinds.
+pub(super) fn resource(kind: &str) -> ApiResource {
+    let (group, version, kind, plural) = match kind {
+        "WorkloadRestart" => ("kruise.rs", "v1alpha1", "WorkloadRestart", "workloadrestarts"),
+        _ => ("apps.kruise.io", "v1alpha1", "ContainerRecreateRequest", "containerrecreaterequests"),
+    };
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+pub(super) const KINDS: [&str; 2] = ["ContainerRecreateRequest", "WorkloadRestart"];
+
+/// `containerrecreaterequest.apps.kruise.io/NAME`, as kubectl names an object.
+pub(super) fn reference(object: &Value) -> String {
+    let group = object.text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let kind = object.text("/kind").to_ascii_lowercase();
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{kind}{dot}{group}/{}", object.text("/metadata/name"))
+}
+
+/// The collection that an object of a request belongs to.
+pub(super) fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
+    let namespace = object.text("/metadata/namespace");
+    Api::namespaced_with(client.clone(), namespace, &resource(object.text("/kind")))
+}
+
+fn api(connection: &Connection, kind: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(connection.client.clone(), &connection.namespace, &resource(kind))
+}
+
+/// As JSON, with its kind, which lists leave out.
+pub(super) fn value(object: DynamicObject, kind: &str) -> Result<Value, Stop> {
+    let mut object = serde_json::to_value(object).map_err(|e| Stop::new(Exit::Failed, e.to_string()))?;
+    let resource = resource(kind);
+    object["apiVersion"] = resource.api_version.into();
+    object["kind"] = resource.kind.into();
+    Ok(object)
+}
+
+/// Creates a request. The second part are warnings of admission.
+pub(super) async fn create(
+    connection: &Connection,
+    object: &Value,
+    dry_run: bool,
+) -> kube::Result<(Value, Vec<String>)> {
+    let resource = resource(object.text("/kind"));
+    let url = DynamicObject::url_path(&resource, Some(&connection.namespace));
+    let params = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.into()) };
+    let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+    let request = kube::core::Request::new(url).create(&params, body).map_err(kube::Error::BuildRequest)?;
+    // The library's own create drops the headers, and with them the warnings.
+    let answer = connection.client.send(request.map(Body::from)).await?;
+    let code = answer.status();
+    let texts = answer.headers().get_all("warning").iter().filter_map(|header| warning(header.to_str().ok()?));
+    let warnings: Vec<String> = texts.collect();
+    let body = answer.into_body().collect().await?.to_bytes();
+    if code.is_success() {
+        return Ok((serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?, warnings));
+    }
+    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| Status {
+        code: code.as_u16(),
+        message: String::from_utf8_lossy(&body).into_owned(),
+        ..Status::default()
+    });
+    Err(kube::Error::Api(status.boxed()))
+}
+
+/// All requests of a namespace (or of all), oldest first. A kind that is not installed has none.
+pub(super) async fn list(
+    connection: &Connection,
+    everywhere: bool,
+    selector: Option<&str>,
+) -> Result<Vec<Value>, Stop> {
+    let mut found = Vec::new();
+    for kind in KINDS {
+        let api = match everywhere {
+            true => Api::all_with(connection.client.clone(), &resource(kind)),
+            false => api(connection, kind),
+        };
+        let params = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
+        match api.list(&params).await {
+            Ok(list) => {
+                for object in list.items {
+                    found.push(value(object, kind)?);
+                }
+            }
+            // WorkloadRestart is younger than ContainerRecreateRequest, and who may use one may not use the other.
+            Err(error) if kind == KINDS[1] && matches!(apply::code(&error), Some(403 | 404)) => {}
+            Err(error) => return Err(of_error(&format!("list {kind}s"), &error)),
+        }
+    }
+    found.sort_by(|a, b| order(a).cmp(&order(b)));
+    Ok(found)
+}
+
+fn order(object: &Value) -> (&str, &str, &str) {
+    (object.text("/metadata/creationTimestamp"), object.text("/metadata/namespace"), object.text("/metadata/name"))
+}
+
+/// The requests that the user named.
+///
+/// # Errors
+/// One of them does not exist.
+pub(super) async fn find(connection: &Connection, subjects: &[Subject]) -> Result<Vec<Value>, Stop> {
+    let namespace = &connection.namespace;
+    let mut found = Vec::new();
+    for subject in subjects {
+        match subject {
+            Subject::Pod(pod) => {
+                let all = list(connection, false, None).await?;
+                let mine: Vec<Value> = all.into_iter().filter(|request| request.text("/spec/podName") == pod).collect();
+                if mine.is_empty() {
+                    let message = format!("no request for Pod {pod} in namespace {namespace}");
+                    return Err(Stop::new(Exit::NotFound, message));
+                }
+                found.extend(mine);
+            }
+            Subject::Request { kind, name } => found.push(find_one(connection, *kind, name).await?),
+        }
+    }
+    Ok(found)
+}
+
+async fn find_one(connection: &Connection, kind: Option<&'static str>, name: &str) -> Result<Value, Stop> {
+    for candidate in KINDS.into_iter().filter(|candidate| kind.is_none_or(|kind| kind == *candidate)) {
+        match api(connection, candidate).get_opt(name).await {
+            Ok(Some(object)) => return value(object, candidate),
+            Ok(None) => {}
+            // Without a kind the second one is a guess.
+            Err(error) if kind.is_none() && candidate == KINDS[1] && apply::code(&error) == Some(403) => {}
+            Err(error) => return Err(of_error(&format!("{candidate} {name}"), &error)),
+        }
+    }
+    let kind = kind.unwrap_or("request");
+    Err(Stop::new(Exit::NotFound, format!("no {kind} {name} in namespace {}", connection.namespace)))
+}
+
+/// Whether a WorkloadRestart owns a request.
+pub(super) fn owner(object: &Value) -> Option<&str> {
+    let owners = object.list("/metadata/ownerReferences").iter();
+    owners.filter(|owner| owner.text("/kind") == "WorkloadRestart").map(|owner| owner.text("/uid")).next()
+}

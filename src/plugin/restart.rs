@@ -1,0 +1,290 @@
+//! `restart`: a Pod by a ContainerRecreateRequest, a workload or a selector by a WorkloadRestart.
+
+use std::time::Duration;
+
+use clap::{ValueEnum, builder::PossibleValuesParser};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::{
+    connection::{Connection, ConnectionArgs},
+    follow::follow,
+    requests::{create, reference},
+    rules::{
+        Look,
+        exit::{Exit, Stop, of_error},
+        request::{self, Wish, Workload},
+        target::{self, Target},
+    },
+    view::{Format, View, print, print_objects, tell},
+};
+use crate::api::crr::RecreateStrategy;
+
+/// Whether anything is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    /// The restart is made.
+    #[default]
+    None,
+    /// The API server checks the request as if it were made, admission included, and keeps nothing.
+    Server,
+    /// Nothing is sent but reads; -o shows the manifest.
+    Client,
+}
+
+/// Restart containers in place: of a Pod, of all Pods of a workload, or of the Pods with some labels.
+///
+/// A Pod gets a ContainerRecreateRequest; a workload or a selector a WorkloadRestart, which works through its Pods within
+/// --max-unavailable. Pods keep their UID, IP, node and volumes, and their other containers keep running.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubectl kruise restart pod/web-0 --wait                        all regular containers of a Pod
+  kubectl kruise restart pod/web-0 -c app -c proxy               two of them
+  kubectl kruise restart deployment/web --max-unavailable 10% --wait
+  kubectl kruise restart -l app=web --dry-run=server             would admission take it?
+  kubectl kruise restart pod/web-0 -o yaml --dry-run=client      the manifest, for a file
+
+Exit codes: see kubectl kruise --help")]
+pub(super) struct RestartArgs {
+    /// TYPE/NAME or TYPE NAME..., TYPE being pod, deployment, statefulset, daemonset, replicaset, cloneset,
+    /// statefulset.apps.kruise.io or daemonset.apps.kruise.io.
+    #[arg(value_name = "TYPE/NAME", required_unless_present = "selector")]
+    targets: Vec<String>,
+    /// Restart the Pods with these labels, as kubectl takes them: app=web,tier in (a,b),!canary.
+    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "targets")]
+    selector: Option<String>,
+    /// Containers to restart, in this order; may be given several times. Default: all regular containers.
+    #[arg(short = 'c', long = "containers", alias = "container", value_name = "NAME", value_delimiter = ',')]
+    containers: Vec<String>,
+    /// Who stops the containers: Runtime (the node's daemon; the default), PodSpec (kubelet, by another spelling of
+    /// the same image; needs no daemon) or Auto.
+    #[arg(long, value_name = "METHOD", ignore_case = true,
+        value_parser = PossibleValuesParser::new(["Runtime", "PodSpec", "Auto"]))]
+    method: Option<String>,
+    /// Workloads: so many Pods, or so many percent of them, may be unavailable at a time.
+    #[arg(long, value_name = "COUNT|PERCENT", value_parser = request::max_unavailable)]
+    max_unavailable: Option<String>,
+    /// Wait for the end and show the progress.
+    #[arg(short, long)]
+    wait: bool,
+    /// Wait no longer than this, for example 90s or 5m; the restart goes on.
+    #[arg(long, value_name = "DURATION", requires = "wait", value_parser = positive)]
+    timeout: Option<Duration>,
+    /// Send nothing that is kept.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, num_args = 0..=1, require_equals = true,
+        default_missing_value = "server", hide_possible_values = false)]
+    dry_run: DryRun,
+    /// Print the objects; progress then goes to standard error.
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+    #[command(flatten)]
+    fields: FieldArgs,
+}
+
+/// Flags that have the names of fields.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Fields of the request (kubectl explain crr.spec)")]
+struct FieldArgs {
+    /// What a failed container means: Fail (the first failure ends the request) or Ignore.
+    #[arg(long, value_name = "POLICY", ignore_case = true, value_parser = PossibleValuesParser::new(["Fail", "Ignore"]))]
+    failure_policy: Option<String>,
+    /// Touch a container only after the one before it has been restarted.
+    #[arg(long, alias = "ordered")]
+    ordered_recreate: bool,
+    /// Stop whatever instance is there, even one that is still starting.
+    #[arg(long, alias = "force")]
+    force_recreate: bool,
+    /// Method PodSpec: a new tag before the image's digest for each restart, so that kubelet never delays one.
+    #[arg(long)]
+    vary_image_tag: bool,
+    /// Seconds for preStop and stop together; 0 kills at once. Default: the Pod's own.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
+    termination_grace_period_seconds: Option<i64>,
+    /// First make the Pod NotReady (readiness gate KruisePodReady), wait so many seconds, then stop.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
+    unready_grace_period_seconds: Option<i64>,
+    /// A new instance has to be ready and to have run longer than this.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(0..))]
+    min_started_seconds: Option<i32>,
+    /// End the request after so many seconds, at least 3.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(3..))]
+    active_deadline_seconds: Option<i64>,
+    /// Delete the request so many seconds after its end. Default: it is kept.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(0..))]
+    ttl_seconds_after_finished: Option<i32>,
+}
+
+/// Reads a duration that is longer than nothing.
+pub(super) fn positive(text: &str) -> Result<Duration, String> {
+    let wanted = || format!("{text:?}: want a duration such as 90s or 5m, longer than 0");
+    let duration: SignedDuration = text.parse().map_err(|_| wanted())?;
+    Duration::try_from(duration).ok().filter(|d| !d.is_zero()).ok_or_else(wanted)
+}
+
+impl RestartArgs {
+    /// What to restart: the LabelSelector or the targets.
+    fn what(&self) -> Result<(Option<Value>, Vec<Target>), Stop> {
+        if self.wait && self.dry_run != DryRun::None {
+            return Err(Stop::usage("--wait: a dry run has no end to wait for; leave one of them out"));
+        }
+        let selector = self.selector.as_deref().map(target::selector).transpose()?;
+        let targets = target::targets(&self.targets)?;
+        if self.max_unavailable.is_some() && targets.iter().any(Target::is_pod) {
+            return Err(Stop::usage("--max-unavailable is for workloads and selectors, not for a Pod"));
+        }
+        Ok((selector, targets))
+    }
+
+    fn wish(&self) -> Wish {
+        let fields = &self.fields;
+        Wish {
+            containers: self.containers.clone(),
+            strategy: RecreateStrategy {
+                failure_policy: fields.failure_policy.as_deref().and_then(request::failure_policy),
+                ordered_recreate: fields.ordered_recreate,
+                force_recreate: fields.force_recreate,
+                termination_grace_period_seconds: fields.termination_grace_period_seconds,
+                unready_grace_period_seconds: fields.unready_grace_period_seconds,
+                min_started_seconds: fields.min_started_seconds.unwrap_or_default(),
+                recreate_method: self.method.as_deref().and_then(request::method),
+                vary_image_tag: fields.vary_image_tag,
+            },
+            active_deadline_seconds: fields.active_deadline_seconds,
+            ttl_seconds_after_finished: fields.ttl_seconds_after_finished,
+            max_unavailable: self.max_unavailable.clone(),
+        }
+    }
+}
+
+pub(super) async fn run(args: RestartArgs, connection: &ConnectionArgs) -> Result<Exit, Stop> {
+    let (selector, targets) = args.what()?;
+    let wish = args.wish();
+    let connection = connection.open().await?;
+    let mut objects = Vec::new();
+    if let Some(selector) = &selector {
+        objects.push(request::for_workload(&Workload::Selected(selector), &wish));
+    }
+    for target in &targets {
+        objects.push(match target.is_pod() {
+            true => {
+                let containers = containers_of(&connection, &target.name, &wish).await?;
+                json!(request::for_pod(&target.name, &containers, &wish))
+            }
+            false => request::for_workload(&Workload::Named(target), &wish),
+        });
+    }
+    for object in &mut objects {
+        object["metadata"]["namespace"] = connection.namespace.as_str().into();
+    }
+    send(&args, &connection, objects).await
+}
+
+/// The containers to restart of a Pod. Without names the Pod has to be read; with names admission judges them.
+async fn containers_of(connection: &Connection, pod: &str, wish: &Wish) -> Result<Vec<String>, Stop> {
+    if !wish.containers.is_empty() {
+        return Ok(wish.containers.clone());
+    }
+    let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let found = api.get(pod).await.map_err(|error| {
+        let mut stop = of_error(&format!("Pod {pod}"), &error);
+        if stop.exit == Exit::Refused {
+            stop.message += "; name the containers with -c, then the Pod need not be read";
+        }
+        stop
+    })?;
+    Ok(request::regular_containers(&json!(found)))
+}
+
+async fn send(args: &RestartArgs, connection: &Connection, objects: Vec<Value>) -> Result<Exit, Stop> {
+    if args.dry_run == DryRun::Client {
+        match args.output {
+            Some(format) => print_objects(format, &objects, false)?,
+            None => {
+                for object in &objects {
+                    print(&format!("{} {} would be created (dry run)\n", object.text("/kind"), prefix(object)))?;
+                }
+            }
+        }
+        return Ok(Exit::Success);
+    }
+    let dry_run = args.dry_run == DryRun::Server;
+    if objects.len() > 1 && !dry_run {
+        // All or none: the second is not refused after the first has begun.
+        for object in &objects {
+            create(connection, object, true).await.map_err(|error| refused(object, &error))?;
+        }
+    }
+    let mut created = Vec::new();
+    for object in &objects {
+        let (object, warnings) = create(connection, object, dry_run).await.map_err(|error| refused(object, &error))?;
+        for warning in warnings {
+            tell(&format!("Warning: {warning}"));
+        }
+        if args.output.is_none() {
+            let note = if dry_run { " (server dry run)" } else { "" };
+            print(&format!("{} created{note}\n", reference(&object)))?;
+        }
+        created.push(object);
+    }
+    let mut exit = Exit::Success;
+    if args.wait {
+        let mut view = View::new(args.output.is_some());
+        (created, exit) = follow(&connection.client, created, args.timeout, &mut view).await?;
+    }
+    if let Some(format) = args.output {
+        print_objects(format, &created, false)?;
+    }
+    Ok(exit)
+}
+
+fn prefix(object: &Value) -> &str {
+    object.text("/metadata/generateName")
+}
+
+fn refused(object: &Value, error: &kube::Error) -> Stop {
+    of_error(&format!("{} {}", object.text("/kind"), prefix(object)), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        restart: RestartArgs,
+    }
+
+    #[test]
+    fn flags_that_do_not_go_together_are_a_usage_error() {
+        let said = |line: &str| {
+            let parsed = Only::parse_from(format!("restart {line}").split_whitespace());
+            parsed.restart.what().map_err(|stop| (stop.exit, stop.message))
+        };
+        for (line, words) in [
+            ("pod/a --wait --dry-run", "--wait: a dry run has no end"),
+            ("pod/a --max-unavailable 1", "--max-unavailable is for workloads"),
+            ("-l a", ""),
+            ("deploy/a --max-unavailable 1 --dry-run=server", ""),
+        ] {
+            match said(line) {
+                Ok(_) => assert_eq!(words, "", "{line}"),
+                Err((exit, message)) => assert!(exit == Exit::Usage && message.starts_with(words), "{line}: {message}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_a_duration_longer_than_nothing() {
+        assert_eq!(positive("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(positive("1m30s"), Ok(Duration::from_secs(90)));
+        for bad in ["", "0s", "-1s", "90", "soon"] {
+            assert!(positive(bad).unwrap_err().contains("want a duration such as 90s or 5m"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What the plugin decides and says: functions of the objects it was shown, without I/O and without a clock.
+
+pub mod cancel;
+pub mod doctor;
+pub mod exit;
+pub mod progress;
+pub mod request;
+pub mod table;
+pub mod target;
+pub mod timeline;
+
+use serde_json::Value;
+
+/// Reading by JSON pointer; what is not there, or is of another type, reads as nothing.
+pub(super) trait Look {
+    fn text(&self, pointer: &str) -> &str;
+    fn int(&self, pointer: &str) -> i64;
+    fn list(&self, pointer: &str) -> &[Value];
+}
+
+impl Look for Value {
+    fn text(&self, pointer: &str) -> &str {
+        self.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+    fn int(&self, pointer: &str) -> i64 {
+        self.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+    }
+    fn list(&self, pointer: &str) -> &[Value] {
+        self.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+}
