@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, future, stream};
 
-use crate::bench::{Table, follow};
+use crate::bench::{Table, Usage, follow, processes};
+use crate::cluster::PROGRAMS;
 use crate::cmd::cmd;
 use crate::kit::{Container, Look, PATIENCE, Test, app, condition, crr, pod};
 use crate::load;
 use crate::paths::{Paths, containerd_socket};
+use crate::process::{self, Process};
 
 const CRR: &str = "ContainerRecreateRequest";
 /// Of the Pods that are made by `kit::pod`.
@@ -61,6 +63,8 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
     stream::iter(&asked).map(look).buffer_unordered(count).try_for_each(|_| future::ready(Ok(()))).await?;
     settle().await;
 
+    let programs = programs(t, paths).await?;
+    let before = processor_times(&programs);
     let start = Instant::now();
     let create = |name: &String| {
         let request = crr(name, name, &["main"]);
@@ -69,6 +73,7 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
     stream::iter(&asked).map(create).buffer_unordered(count).try_collect::<()>().await?;
     let took_requests = completed.all(&asked, start).await?;
     let ready_in = ready.all(&asked, start).await?;
+    let with_requests = processor_times(&programs);
     settle().await;
 
     let mut child = cmd(helper, ["stop", &format!("--grace={GRACE}"), "--socket"])
@@ -82,10 +87,12 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
     input.flush()?;
     // it has connected and read the list by then
     settle().await;
+    let settled = processor_times(&programs);
     let start = Instant::now();
     writeln!(input, "go")?;
     drop(input);
     let took_bare = ready.all(&bare, start).await?;
+    let with_bare = processor_times(&programs);
     let mut said = String::new();
     BufReader::new(child.stdout.take().context("standard output")?).read_line(&mut said)?;
     ensure!(child.wait()?.success() && said.trim() == format!("stopped {count}"), "the bare stops failed: {said}");
@@ -93,6 +100,11 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
         watch.abort();
     }
 
+    // Where a difference comes from: other load on the machine does not show here.
+    println!("processor time of {count} restarts, requests and bare stops:");
+    for (i, (name, _)) in programs.iter().enumerate() {
+        println!("  {name:<28}{:>7.2} s{:>7.2} s", with_requests[i] - before[i], with_bare[i] - settled[i]);
+    }
     let limit = took_bare.mul_f64(1.15) + Duration::from_secs(1);
     let seconds = |d: Duration| format!("{:.2} s", d.as_secs_f64());
     table.row(&format!("{count} bare stops at once -> the last one ready"), "", seconds(took_bare));
@@ -109,6 +121,16 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
         t.gone("Pod", name).await?;
     }
     Ok(())
+}
+
+/// The programs of the cluster and the processes of the installation.
+async fn programs(t: &Test, paths: &Paths) -> Result<Vec<(String, Process)>> {
+    let cluster = PROGRAMS.iter().filter_map(|name| Some(((*name).to_owned(), process::running(paths, name)?)));
+    Ok(cluster.chain(processes(t).await?).collect())
+}
+
+fn processor_times(programs: &[(String, Process)]) -> Vec<f64> {
+    programs.iter().map(|(_, process)| Usage::of(*process).map_or(0.0, |usage| usage.cpu)).collect()
 }
 
 /// kubelet and the API server have nothing left to do from what came before.
