@@ -447,7 +447,7 @@ mod tests {
         let spec = json!({"replicas": 0, "updateStrategy": {"maxUnavailable": "100%"},
             "lifecycle": {"preDelete": {"labelsHandler": {"hold": "true"}}}});
         let held = labelled(pod("a", NEW), json!({"hold": "true"}));
-        assert_eq!(scaled(spec.clone(), &[held.clone()]), [Action::Delete { pod: "a".into(), held: true }]);
+        assert_eq!(scaled(spec.clone(), std::slice::from_ref(&held)), [Action::Delete { pod: "a".into(), held: true }]);
         let announced = Pod { state: State::PreparingDelete, ..held };
         assert_eq!(scaled(spec.clone(), std::slice::from_ref(&announced)), [], "nothing to say twice");
         assert_eq!(scaled(spec, &[labelled(announced, json!({}))]), [deleted("a")]);

@@ -552,9 +552,8 @@ pub fn next_step(pod: &Value, annotations: &Annotations, now: Timestamp) -> Step
         }
     }
     let named = |list: &str, key: &str| {
-        let list = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
-        list.filter(|entry| entry.get(key).and_then(Value::as_str) == Some(labels::CONDITION_INPLACE_UPDATE_READY))
-            .next()
+        let mut list = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+        list.find(|entry| entry.get(key).and_then(Value::as_str) == Some(labels::CONDITION_INPLACE_UPDATE_READY))
             .cloned()
     };
     let is_open = named("/status/conditions", "type").is_some_and(|c| c.get("status").is_some_and(|s| s == "True"));
