@@ -72,3 +72,34 @@ pub const CRI_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 pub const DAEMON_SELECTOR: &str = "control-plane=daemon";
 /// Label that every kruise-rs object of an installation carries.
 pub const CONTROL_PLANE: &str = "control-plane";
+
+/// Label on a Pod and on its claims: the id that they share.
+pub const INSTANCE_ID: &str = "apps.kruise.io/cloneset-instance-id";
+/// Label on a Pod: the name of its revision, or its hash alone.
+pub const CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
+/// Label on a Pod: the hash of its revision.
+pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
+/// Label on a revision: its hash.
+pub const REVISION_HASH: &str = "controller.kubernetes.io/hash";
+/// Label on a Pod, whatever its value: it is to be deleted.
+pub const SPECIFIED_DELETE: &str = "apps.kruise.io/specified-delete";
+/// Label on a CloneSet: `true` if Pods that wait for their preDelete hook do not count as replicas.
+pub const EXCLUDE_PREPARING_DELETE: &str = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete";
+/// Label on a Pod: its lifecycle state.
+pub const LIFECYCLE_STATE: &str = "lifecycle.apps.kruise.io/state";
+/// Annotation on a Pod: when its lifecycle state was written.
+pub const LIFECYCLE_TIMESTAMP: &str = "lifecycle.apps.kruise.io/timestamp";
+/// Annotation on a Pod: how far its update in place is.
+pub const IN_PLACE_STATE: &str = "apps.kruise.io/inplace-update-state";
+/// [`IN_PLACE_STATE`] as it was once called.
+pub const IN_PLACE_STATE_LEGACY: &str = "inplace-update-state";
+/// Annotation on a Pod: what its update in place will write when the grace is over.
+pub const IN_PLACE_GRACE: &str = "apps.kruise.io/inplace-update-grace";
+/// [`IN_PLACE_GRACE`] as it was once called.
+pub const IN_PLACE_GRACE_LEGACY: &str = "inplace-update-grace";
+/// Annotation on a Pod: what the daemon found its containers to run.
+pub const RUNTIME_CONTAINERS_META: &str = "apps.kruise.io/runtime-containers-meta";
+/// Annotation on a Pod: what its deletion costs, compared with its equals.
+pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Annotation on a revision: the hash of the claim templates that it came with.
+pub const CLAIM_TEMPLATES_HASH: &str = "kruise.io/cloneset-volumeclaimtemplate-hash";

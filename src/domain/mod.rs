@@ -1,5 +1,9 @@
 //! PURE rules that more than one role needs. No clock, no client, no `.await`: `now` is an argument.
 
 pub mod budget;
+pub mod clone_set;
+pub mod inplace;
+pub mod lifecycle;
+pub mod pod_order;
 pub mod readiness;
 pub mod recreate;

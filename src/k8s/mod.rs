@@ -1,12 +1,15 @@
 //! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
 
-pub mod amount;
+pub mod canonical_json;
 pub mod certificate;
+pub mod hash;
 pub mod image;
+pub mod int_or_percent;
 pub mod merge_patch;
 pub mod name;
 pub mod pod;
 pub mod rbac;
+pub mod revision;
 pub mod selector;
 pub mod shared;
 pub mod time;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
 use e2e::kit::{Build, Look, PATIENCE, Test, crr, in_namespace, pod};
 use e2e::paths::SYSTEM;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 const GATES: &str = "kruise-feature-gates";
@@ -22,9 +22,14 @@ async fn daemons(t: &Test, there: bool) -> Result<()> {
     if there {
         return t.node().daemon_ready().await;
     }
+    gone(t, "control-plane=daemon", |_| true).await
+}
+
+/// Waits until none of these Pods of ours is left.
+async fn gone(t: &Test, labels: &str, these: fn(&Value) -> bool) -> Result<()> {
     let start = std::time::Instant::now();
-    while !t.list_in(SYSTEM, "Pod", "control-plane=daemon").await?.is_empty() {
-        ensure!(start.elapsed() < PATIENCE, "the daemon does not go");
+    while t.list_in(SYSTEM, "Pod", labels).await?.iter().any(these) {
+        ensure!(start.elapsed() < PATIENCE, "Pods {labels} do not go");
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
     Ok(())
@@ -39,27 +44,12 @@ async fn gates(t: &Test, gates: &str) -> Result<()> {
     for name in ["kruise-controller-manager", "kruise-webhook"] {
         t.kubectl(&["-n", SYSTEM, "rollout", "status", "--timeout=90s", "deployment", name]).await?;
     }
-    Ok(())
+    // While they end, the webhooks of before still answer.
+    gone(t, "control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await
 }
 
 fn by(method: &str, name: &str) -> Value {
     crr(name, "web", &["main"]).with("/spec/strategy/recreateMethod", method)
-}
-
-/// Waits until requests of method Runtime are refused: the API server may ask the webhook of before for a moment.
-async fn refused_without_daemons(t: &Test) -> Result<()> {
-    let request: DynamicObject = serde_json::from_value(by("Runtime", "refused"))?;
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let start = std::time::Instant::now();
-    loop {
-        match t.api("ContainerRecreateRequest").create(&dry, &request).await {
-            Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("KruiseDaemon") => {
-                return Ok(());
-            }
-            other => ensure!(start.elapsed() < PATIENCE, "not refused: {other:?}"),
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    }
 }
 
 #[tokio::test]
@@ -80,7 +70,8 @@ async fn without_any_daemon_the_manager_restarts_containers() -> Result<()> {
             let before = config.text("/data/feature-gates").to_owned();
             gates(t, "KruiseDaemon=false").await?;
             let result = async {
-                refused_without_daemons(t).await?;
+                let (code, message) = t.refused(by("Runtime", "refused")).await?;
+                ensure!(code == 403 && message.contains("KruiseDaemon"), "{code} {message}");
                 t.create(by("Auto", "gate-off").with("/spec/strategy/varyImageTag", true)).await?;
                 t.succeeded("gate-off").await.context("gate KruiseDaemon off")?;
                 assert_eq!(t.containers("web").await?["main"].restarts, 3);

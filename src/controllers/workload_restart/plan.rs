@@ -32,7 +32,7 @@ use crate::{
         recreate::{POD_GONE, manager},
     },
     k8s::{
-        amount::{self, Round, resolve},
+        int_or_percent::{self, Round},
         pod::PodView,
         time::Now,
     },
@@ -355,7 +355,7 @@ pub(super) fn advance(observed: &Observed<'_>, now: Now) -> Plan {
         return plan;
     }
     let threshold = spec.failure_policy.as_ref().and_then(|policy| policy.threshold.as_ref());
-    let threshold = threshold.and_then(|t| resolve(t, total, Round::Up)).unwrap_or(1).max(1);
+    let threshold = threshold.and_then(|t| int_or_percent::number(t, total, Round::Up)).unwrap_or(1).max(1);
     let failures: Vec<String> = pods
         .iter()
         .filter_map(|(facts, stand)| match stand {
@@ -369,7 +369,7 @@ pub(super) fn advance(observed: &Observed<'_>, now: Now) -> Plan {
         return plan;
     }
 
-    let partition = spec.partition.as_ref().and_then(|p| resolve(p, total, Round::Up)).unwrap_or(0);
+    let partition = spec.partition.as_ref().and_then(|p| int_or_percent::number(p, total, Round::Up)).unwrap_or(0);
     let old: Vec<&PodFacts<'_>> = pods.iter().filter(|(_, s)| *s == Stand::Old).map(|(facts, _)| *facts).collect();
     let due = &old[..old.len().saturating_sub(partition)];
     let under_way = pods.iter().any(|(_, s)| matches!(s, Stand::InFlight | Stand::Settling));
@@ -417,7 +417,7 @@ fn choose(
     let spec = &observed.restart.spec;
     let triggered = observed.restart.is_triggered();
     let maximum = max_unavailable(spec);
-    let limit = resolve(&maximum, wanted, Round::Down).unwrap_or(1).max(1);
+    let limit = int_or_percent::number(&maximum, wanted, Round::Down).unwrap_or(1).max(1);
     let is_begun =
         |(facts, stand): &&(&PodFacts<'_>, Stand)| facts.busy || matches!(stand, Stand::InFlight | Stand::Settling);
     let begun = pods.iter().filter(is_begun).count();
@@ -509,7 +509,7 @@ fn choose(
     let down = names(&|facts, _| !is_ready(facts.pod) || facts.busy);
     let message = format!(
         "{unavailable} of {wanted} Pods are unavailable, spec.maxUnavailable is {}: {down}{missing}",
-        amount::text(&maximum)
+        int_or_percent::text(&maximum)
     );
     ("WaitingForPods", message)
 }

@@ -1,0 +1,6 @@
+//! The rules of CloneSet: what one pass over it does, and what it says of itself. Their controller comes later; other
+//! kinds share the order of Pods and the updates in place.
+
+pub mod diff;
+pub mod plan;
+pub mod status;

@@ -1,0 +1,273 @@
+//! What a CloneSet says about itself.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{
+    diff,
+    plan::{Invalid, Pod},
+};
+use crate::{
+    api::apps::clone_set::{CloneSet, CloneSetCondition, CloneSetStatus},
+    k8s::{int_or_percent::IntOrPercent, revision},
+};
+
+/// Condition: Pods could not be created or deleted.
+pub const FAILED_SCALE: &str = "FailedScale";
+/// Condition: Pods could not be updated.
+pub const FAILED_UPDATE: &str = "FailedUpdate";
+/// Condition: whether a roll-out makes progress. Only with a deadline.
+pub const PROGRESSING: &str = "Progressing";
+
+/// What happened in the pass.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Why Pods could not be created or deleted.
+    pub scale_error: Option<String>,
+    /// Why Pods could not be updated.
+    pub update_error: Option<String>,
+}
+
+/// The status after a pass, and when to look again for the sake of the deadline.
+///
+/// Counted are the Pods as they were at the begin of the pass; what the pass did shows when the Pods have changed.
+pub fn status(
+    clone_set: &CloneSet,
+    pods: &[Pod],
+    (current, update): (&str, &str),
+    selector: String,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> (CloneSetStatus, Option<Duration>) {
+    let old = clone_set.status.clone().unwrap_or_default();
+    let count =
+        |fits: &dyn Fn(&Pod) -> bool| i32::try_from(pods.iter().filter(|pod| fits(pod)).count()).unwrap_or(i32::MAX);
+    let is_updated = |pod: &Pod| revision::is_same(&pod.revision, update);
+    let replicas = clone_set.spec.replicas.unwrap_or(1);
+    let updated_replicas = count(&is_updated);
+    let total = count(&|_| true);
+    // It advances only when everything is there and updated: in the middle of a scale-up the partition still counts.
+    let all_updated = updated_replicas == total && total == replicas;
+    let mut status = CloneSetStatus {
+        observed_generation: clone_set.metadata.generation.unwrap_or(old.observed_generation),
+        replicas: total,
+        ready_replicas: count(&|pod| pod.is_ready),
+        available_replicas: count(&|pod| pod.facts.available),
+        updated_replicas,
+        updated_ready_replicas: count(&|pod| pod.is_ready && is_updated(pod)),
+        updated_available_replicas: count(&|pod| pod.facts.available && is_updated(pod)),
+        expected_updated_replicas: replicas - kept_old(clone_set).unwrap_or(replicas),
+        update_revision: update.to_owned(),
+        current_revision: if all_updated { update } else { current }.to_owned(),
+        collision_count: Some(old.collision_count.unwrap_or(0)),
+        conditions: old.conditions,
+        label_selector: selector,
+    };
+    failure(&mut status.conditions, FAILED_SCALE, outcome.scale_error.as_deref(), now);
+    failure(&mut status.conditions, FAILED_UPDATE, outcome.update_error.as_deref(), now);
+    let requeue = progress(clone_set, &mut status, &old.update_revision, now);
+    (status, requeue)
+}
+
+/// How many Pods stay on old revisions.
+///
+/// # Errors
+/// A partition that cannot be read.
+pub fn kept_old(clone_set: &CloneSet) -> Result<i32, Invalid> {
+    let replicas = clone_set.spec.replicas.unwrap_or(1);
+    match &clone_set.spec.update_strategy.partition {
+        None => Ok(0),
+        Some(partition) => match IntOrPercent::of(partition) {
+            Ok(partition) => Ok(diff::kept_old(partition, replicas)),
+            Err(error) => Err(Invalid(format!("spec.updateStrategy.partition: {error}"))),
+        },
+    }
+}
+
+/// Says that something failed, and takes it back when it no longer does.
+fn failure(conditions: &mut Vec<CloneSetCondition>, type_: &str, error: Option<&str>, now: Timestamp) {
+    let Some(message) = error else {
+        conditions.retain(|condition| condition.type_ != type_);
+        return;
+    };
+    match conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        Some(condition) if condition.status == "True" => condition.message = message.to_owned(),
+        Some(condition) => {
+            condition.status = "True".into();
+            condition.last_transition_time = Some(seconds(now));
+            condition.message = message.to_owned();
+        }
+        None => conditions.push(CloneSetCondition {
+            type_: type_.to_owned(),
+            status: "True".into(),
+            last_transition_time: Some(seconds(now)),
+            message: message.to_owned(),
+            ..CloneSetCondition::default()
+        }),
+    }
+}
+
+/// Sets the condition Progressing. The clock begins anew with a new revision and whenever the roll-out gets further.
+fn progress(
+    clone_set: &CloneSet,
+    status: &mut CloneSetStatus,
+    revision_before: &str,
+    now: Timestamp,
+) -> Option<Duration> {
+    let spec = &clone_set.spec;
+    let deadline = spec.progress_deadline_seconds.filter(|deadline| *deadline != i32::MAX);
+    let before = status.conditions.iter().position(|c| c.type_ == PROGRESSING).map(|i| status.conditions.remove(i));
+    let deadline = i64::from(deadline?);
+    let replicas = spec.replicas.unwrap_or(1);
+    let got_further = {
+        let old = clone_set.status.clone().unwrap_or_default();
+        !revision::is_same(revision_before, &status.update_revision)
+            || status.updated_available_replicas > old.updated_available_replicas
+            || status.updated_replicas > old.updated_replicas
+    };
+    let complete = status.current_revision == status.update_revision
+        && [status.replicas, status.updated_replicas, status.updated_available_replicas].iter().all(|n| *n == replicas);
+    let since = before.as_ref().filter(|_| !got_further).and_then(|c| c.last_update_time).unwrap_or(now);
+    let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());
+    let was_exceeded = before.as_ref().is_some_and(|c| c.reason == "ProgressDeadlineExceeded") && !got_further;
+    let was_running = before.as_ref().is_some_and(|c| c.reason == "CloneSetUpdated");
+    let (is_true, reason, message) = if complete {
+        (true, "CloneSetAvailable", "CloneSet is available.".to_owned())
+    } else if spec.update_strategy.paused {
+        (true, "CloneSetPaused", "CloneSet is paused.".to_owned())
+    } else if status.expected_updated_replicas < replicas
+        && status.expected_updated_replicas <= status.updated_available_replicas
+    {
+        (
+            true,
+            "ProgressPartitionAvailable",
+            "As many Pods as the partition allows have been updated and are available.".to_owned(),
+        )
+    } else if was_exceeded || (was_running && left < 0) {
+        let message = format!("CloneSet revision {} has not progressed within {deadline} s.", status.update_revision);
+        (false, "ProgressDeadlineExceeded", message)
+    } else {
+        (true, "CloneSetUpdated", "CloneSet is progressing.".to_owned())
+    };
+    let running = reason == "CloneSetUpdated";
+    let text = if is_true { "True" } else { "False" };
+    let condition = match before {
+        Some(old) if old.status == text && old.reason == reason && !(running && got_further) => old,
+        old => CloneSetCondition {
+            type_: PROGRESSING.into(),
+            status: text.into(),
+            last_update_time: Some(seconds(now)),
+            last_transition_time: old
+                .filter(|old| old.status == text)
+                .and_then(|old| old.last_transition_time)
+                .or(Some(seconds(now))),
+            reason: reason.into(),
+            message,
+        },
+    };
+    let since = condition.last_update_time.unwrap_or(now);
+    status.conditions.push(condition);
+    running.then(|| {
+        let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());
+        Duration::from_millis(u64::try_from(left).unwrap_or(0)) + Duration::from_secs(1)
+    })
+}
+
+fn seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn clone_set(changes: Value) -> CloneSet {
+        let mut object = json!({"metadata": {"name": "web", "generation": 3}, "spec": {"replicas": 2, "selector": {}, "template": {}}});
+        json_patch::merge(&mut object, &changes);
+        serde_json::from_value(object).unwrap()
+    }
+    fn pod(revision: &str, is_ready: bool, available: bool) -> Pod {
+        let mut pod = Pod { revision: revision.into(), is_ready, ..Pod::default() };
+        pod.facts.available = available;
+        pod
+    }
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+    fn of(clone_set: &CloneSet, pods: &[Pod], second: i64) -> (CloneSetStatus, Option<Duration>) {
+        status(clone_set, pods, ("web-1", "web-2"), "app=web".into(), &Outcome::default(), at(second))
+    }
+
+    #[test]
+    fn pods_are_counted() {
+        let pods = [pod("web-2", true, true), pod("2", true, false), pod("web-1", false, false)];
+        let (status, _) = of(&clone_set(json!({"spec": {"updateStrategy": {"partition": "30%"}}})), &pods, 0);
+        assert_eq!((status.replicas, status.ready_replicas, status.available_replicas), (3, 2, 1));
+        assert_eq!(
+            (status.updated_replicas, status.updated_ready_replicas, status.updated_available_replicas),
+            (2, 2, 1)
+        );
+        assert_eq!((status.expected_updated_replicas, status.observed_generation), (1, 3));
+        assert_eq!((status.current_revision.as_str(), status.collision_count), ("web-1", Some(0)));
+    }
+
+    #[test]
+    fn case_13_the_current_revision_advances_only_when_all_is_there_and_updated() {
+        let set = clone_set(json!({}));
+        let updated = pod("web-2", false, false);
+        assert_eq!(of(&set, std::slice::from_ref(&updated), 0).0.current_revision, "web-1");
+        assert_eq!(of(&set, &[updated.clone(), updated], 0).0.current_revision, "web-2");
+    }
+
+    #[test]
+    fn shortfall_01_a_failure_is_taken_back() {
+        let mut set = clone_set(json!({}));
+        let run = |set: &CloneSet, error: Option<&str>, second| {
+            let outcome = Outcome { update_error: error.map(str::to_owned), scale_error: None };
+            status(set, &[], ("web-1", "web-2"), String::new(), &outcome, at(second)).0
+        };
+        set.status = Some(run(&set, Some("first"), 0));
+        set.status = Some(run(&set, Some("second"), 9));
+        let condition = set.status.as_ref().unwrap().conditions[0].clone();
+        assert_eq!((condition.message.as_str(), condition.last_transition_time), ("second", Some(at(0))));
+        assert_eq!(run(&set, None, 10).conditions, []);
+    }
+
+    /// The reason of Progressing, in seconds after the begin of a roll-out with a deadline of 10 s.
+    #[test]
+    fn case_39_progress() {
+        let mut set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10}}));
+        let step = |set: &mut CloneSet, pods: &[Pod], second| {
+            let (status, requeue) = of(set, pods, second);
+            let reason = status.conditions.first().map_or(String::new(), |c| format!("{} {}", c.status, c.reason));
+            set.status = Some(status);
+            (reason, requeue)
+        };
+        let (old, new, done) = (pod("web-1", true, true), pod("web-2", false, false), pod("web-2", true, true));
+        let running = "True CloneSetUpdated".to_owned();
+        assert_eq!(step(&mut set, &[old.clone(), old.clone()], 0), (running.clone(), Some(Duration::from_secs(11))));
+        assert_eq!(step(&mut set, &[old.clone(), new.clone()], 8).0, running, "it got further");
+        assert_eq!(step(&mut set, &[old.clone(), new.clone()], 17), (running.clone(), Some(Duration::from_secs(2))));
+        let exceeded = "False ProgressDeadlineExceeded".to_owned();
+        assert_eq!(step(&mut set, &[old.clone(), new.clone()], 19), (exceeded.clone(), None));
+        assert_eq!(step(&mut set, &[old.clone(), new.clone()], 20).0, exceeded, "until something happens");
+        assert_eq!(step(&mut set, &[old.clone(), done.clone()], 21).0, running);
+        set.spec.update_strategy.paused = true;
+        assert_eq!(step(&mut set, &[old.clone(), done.clone()], 99).0, "True CloneSetPaused");
+        set.spec.update_strategy.paused = false;
+        assert_eq!(step(&mut set, &[old, done.clone()], 100).0, running, "paused time does not count");
+        assert_eq!(step(&mut set, &[done.clone(), done], 101).0, "True CloneSetAvailable");
+        set.spec.progress_deadline_seconds = None;
+        assert_eq!(step(&mut set, &[], 102).0, "");
+    }
+
+    #[test]
+    fn a_roll_out_that_the_partition_holds_has_its_own_reason() {
+        let set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10, "updateStrategy": {"partition": 1}}}));
+        let (status, requeue) = of(&set, &[pod("web-1", true, true), pod("web-2", true, true)], 0);
+        assert_eq!((status.conditions[0].reason.as_str(), requeue), ("ProgressPartitionAvailable", None));
+    }
+}
