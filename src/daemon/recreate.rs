@@ -208,7 +208,10 @@ impl Recreator {
         memory.stop_begins(&kill);
         let outcome = self.stop(request, &pod, &client, &kill, interrupt).await;
         let result = match outcome {
-            Ok(()) => Ok(Next::LookAgain),
+            Ok(()) => {
+                memory.stop_answered(&kill.container, clock::now());
+                Ok(Next::LookAgain)
+            }
             Err(error) if error.is_transient() => {
                 memory.stop_not_delivered(&kill.container, format!("{runtime}: {}", error.told()));
                 Err(error.into())

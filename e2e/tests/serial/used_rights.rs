@@ -66,7 +66,7 @@ fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Righ
         let slash = if subresource.is_empty() { "" } else { "/" };
         let resource =
             format!("{}/{}{slash}{subresource}", entry.text("/objectRef/apiGroup"), entry.text("/objectRef/resource"));
-        if is_opt_in(&entry, &resource) {
+        if account == "kruise-manager" && is_opt_in(&entry, &resource) {
             continue;
         }
         let right = (entry.text("/verb").to_owned(), resource);

@@ -43,6 +43,10 @@ const STUCK_REASONS: [&str; 6] = [
 ];
 /// So many stop calls that failed, or left the container running, make it Failed.
 const MAX_STOP_ATTEMPTS: u32 = 3;
+/// A runtime that has answered a stop may show the instance running for a moment longer: only then is it asked again.
+const STOP_SETTLES: Duration = Duration::from_secs(2);
+/// How often it is looked at meanwhile.
+const STOP_LOOK: Duration = Duration::from_millis(50);
 /// A new instance that is not ready gets a line in the status after this time; most are ready before.
 const TELL_STARTED_AFTER: Duration = Duration::from_secs(5);
 
@@ -125,6 +129,8 @@ pub(super) struct ContainerMemory {
     hook_begun: bool,
     stop_attempts: u32,
     last_stop_error: String,
+    /// When the runtime last answered that it has stopped the instance.
+    stop_answered: Option<Duration>,
     /// Since when kubelet has been stuck, and in its words on what.
     stuck: Option<(Duration, String)>,
     /// Newest instance, and when this process first saw it running.
@@ -138,6 +144,11 @@ impl Memory {
         memory.hook_not_begun = false;
         memory.hook_begun |= kill.hook.is_some();
         memory.stop_attempts += 1;
+    }
+
+    /// Call when the runtime answered that it has stopped the instance, or does not know it.
+    pub fn stop_answered(&mut self, container: &str, now: Now) {
+        self.containers.entry(container.to_owned()).or_default().stop_answered = Some(now.mono);
     }
 
     /// Call when a stop call came back with an error.
@@ -576,6 +587,11 @@ impl Look<'_> {
             say(state, &format!("stopped; {expected}"));
             return;
         };
+        let settled_in = memory.stop_answered.map(|at| STOP_SETTLES.saturating_sub(self.now.mono.saturating_sub(at)));
+        if settled_in.is_some_and(|left| !left.is_zero()) {
+            sooner(plan, STOP_LOOK);
+            return;
+        }
         if memory.stop_attempts >= MAX_STOP_ATTEMPTS {
             state.phase = Phase::Failed;
             state.message = if memory.last_stop_error.is_empty() {

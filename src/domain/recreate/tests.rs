@@ -822,6 +822,26 @@ fn a_stop_that_keeps_failing_fails_the_container() {
 }
 
 #[test]
+fn a_runtime_whose_view_lags_behind_its_own_stop_is_not_asked_again_at_once() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], strategy());
+    let first = world.plan(&request);
+    request.status = first.status;
+    world.memory.stop_begins(&first.kill.unwrap());
+    world.memory.stop_answered("main", now(world.clock));
+    let settling = world.plan(&request);
+    assert_eq!((settling.kill, settling.requeue), (None, Some(Duration::from_millis(50))));
+    world.clock += 2;
+    let kill = world.plan(&request).kill.unwrap();
+    assert!(kill.hook.is_none(), "it still runs after that: the stop is sent once more");
+    world.memory.stop_begins(&kill);
+    world.memory.stop_answered("main", now(world.clock));
+    world.exit("main", 0, 143);
+    world.run(&mut request);
+    assert!(request.status.unwrap().container_recreate_states[0].is_killed);
+}
+
+#[test]
 fn a_stop_that_never_reached_the_runtime_is_not_counted() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], strategy());
