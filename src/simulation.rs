@@ -509,7 +509,7 @@ impl World {
         let Some(current) = pick.current else { return };
         if let Some(waiting) = pick.tell_to_wait.iter().find(|r| !r.is_served_by_manager()) {
             let status = node::waiting_status(current);
-            self.daemon_write(waiting, "waits", status);
+            self.write_status(true, waiting, "waits", status);
             return;
         }
         if current.is_served_by_manager() {
@@ -528,7 +528,7 @@ impl World {
         let plan = node::plan(&observed, memory, now);
         let mut recorded = current.clone();
         if let Some(status) = plan.status {
-            match self.daemon_write(current, "records", status) {
+            match self.write_status(true, current, "records", status) {
                 Some(written) => recorded = written,
                 None => return,
             }
@@ -540,28 +540,32 @@ impl World {
         }
     }
 
-    fn daemon_write(&mut self, seen: &Crr, what: &str, status: Status) -> Option<Crr> {
+    /// A status that a process writes, and what it learns from the answer. A request that is gone stays in the manager's
+    /// store until its watch tells.
+    fn write_status(&mut self, by_daemon: bool, seen: &Crr, what: &str, status: Status) -> Option<Crr> {
         let states: Vec<String> =
             status.container_recreate_states.iter().map(|s| format!("{}={}", s.name, s.phase.as_str())).collect();
         let name = seen.metadata.name.clone().unwrap();
         let text = format!("{what} {name} {} {}", status.phase.as_str(), states.join(" "));
-        match self.write("daemon", &text, seen, |r| r.status = Some(status)) {
+        let who = if by_daemon { "daemon" } else { "manager" };
+        let result = self.write(who, &text, seen, |r| r.status = Some(status));
+        let view = if by_daemon { &mut self.daemon.view } else { &mut self.manager.view };
+        match result {
             Ok(written) => {
-                self.daemon.view.upsert(&written);
-                Some(written)
+                view.upsert(&written);
+                return Some(written);
             }
             Err(Refused::Conflict) => {
-                if let Some(fresh) = self.api.requests.get(&name).cloned() {
-                    self.daemon.view.upsert(&fresh);
+                if let Some(fresh) = self.api.requests.get(&name) {
+                    view.upsert(fresh);
                 }
-                None
             }
-            Err(Refused::Gone) => {
-                self.daemon.view.requests.remove(&name);
-                None
+            Err(Refused::Gone) if by_daemon => {
+                view.requests.remove(&name);
             }
-            Err(Refused::Unknown) => None,
+            Err(Refused::Gone | Refused::Unknown) => {}
         }
+        None
     }
 
     fn stop_step(&mut self, mut stopping: Stopping) {
@@ -687,7 +691,7 @@ impl World {
         let pick = node::pick(&all);
         if let Some(first) = pick.current.filter(|first| first.metadata.uid != request.metadata.uid) {
             if *request.phase() == Phase::Empty {
-                self.manager_write(request, "waits", node::waiting_status(first));
+                self.write_status(false, request, "waits", node::waiting_status(first));
             }
             return;
         }
@@ -704,43 +708,23 @@ impl World {
         if plan.trial.is_some() && self.faults && self.random.chance(5) {
             self.log("manager: the trial is denied");
             // What was to be done is recorded at the same time.
-            let recorded = plan.status.and_then(|status| self.manager_write(request, "records", status));
+            let recorded = plan.status.and_then(|status| self.write_status(false, request, "records", status));
             if let Some(recorded) = recorded
                 && let Some(status) = pod_spec::denied(&recorded, &pod, "no", now)
             {
-                self.manager_write(&recorded, "refuses", status);
+                self.write_status(false, &recorded, "refuses", status);
             }
             return;
         }
         let mut recorded = request.clone();
         if let Some(status) = plan.status {
-            match self.manager_write(request, "records", status) {
+            match self.write_status(false, request, "records", status) {
                 Some(written) => recorded = written,
                 None => return,
             }
         }
         if let Some(respelling) = plan.respelling {
             self.manager.respelling = Some((recorded, pod.metadata.resource_version.clone().unwrap(), respelling));
-        }
-    }
-
-    fn manager_write(&mut self, seen: &Crr, what: &str, status: Status) -> Option<Crr> {
-        let name = seen.metadata.name.clone().unwrap();
-        let states: Vec<String> =
-            status.container_recreate_states.iter().map(|s| format!("{}={}", s.name, s.phase.as_str())).collect();
-        let text = format!("{what} {name} {} {}", status.phase.as_str(), states.join(" "));
-        match self.write("manager", &text, seen, |r| r.status = Some(status)) {
-            Ok(written) => {
-                self.manager.view.upsert(&written);
-                Some(written)
-            }
-            Err(Refused::Conflict) => {
-                if let Some(fresh) = self.api.requests.get(&name).cloned() {
-                    self.manager.view.upsert(&fresh);
-                }
-                None
-            }
-            Err(Refused::Gone | Refused::Unknown) => None,
         }
     }
 

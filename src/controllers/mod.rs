@@ -4,7 +4,10 @@
 //! resource is not installed, metric labels and the manager's ClusterRole follow from the table. Controllers never
 //! import each other: what two share sinks to `domain` (a rule) or `runtime` (an effect).
 
-use std::{pin::Pin, sync::Arc};
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use kube::Client;
 
@@ -134,6 +137,50 @@ pub fn select(wanted: &[String]) -> Result<Vec<&'static Registration>, String> {
     }
     let chosen = chosen.iter().zip(left_out).map(|(chosen, out)| *chosen && !out);
     Ok(CONTROLLERS.iter().zip(chosen).filter_map(|(c, chosen)| chosen.then_some(c)).collect())
+}
+
+/// What controllers keep under their locks is whole between any two statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod in_memory {
+    use axum::http::{Request, Response, StatusCode, request::Parts};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The context of a controller whose API server is a function: a request and its body to a code and an object.
+    pub(super) fn context<A>(answer: A) -> Context
+    where
+        A: Fn(&Parts, &[u8]) -> (u16, Value) + Clone + Send + Sync + 'static,
+    {
+        let service = tower::service_fn(move |http: Request<Body>| {
+            let answer = answer.clone();
+            async move {
+                let (parts, body) = http.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let (code, object) = answer(&parts, &body);
+                let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
+                Ok::<_, std::convert::Infallible>(response.body(Body::from(object.to_string().into_bytes())).unwrap())
+            }
+        });
+        let client = Client::new(service, "default");
+        let metrics = Arc::new(Metrics::default());
+        let (events, _) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
+        Context {
+            client,
+            pods: Store::new(None),
+            events,
+            metrics,
+            namespace: "kruise-system".into(),
+            only_namespace: None,
+            gates: Arc::new(FeatureGates::default()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,12 @@ impl Now {
     }
 }
 
+/// A time as it stands in objects: everywhere in Kubernetes times have whole seconds.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 /// A time as Kubernetes writes it: UTC, whole seconds.
 pub fn rfc3339(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+    whole_seconds(time).to_string()
 }

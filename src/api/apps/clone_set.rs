@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::lifecycle::Lifecycle;
+use crate::api::date_time;
 
 /// What a CloneSet should be.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -243,10 +244,6 @@ fn is_zero(value: &i32) -> bool {
 
 fn is_zero_i64(value: &i64) -> bool {
     *value == 0
-}
-
-fn date_time(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "format": "date-time" })
 }
 
 /// No schema: whatever a newer API server knows is kept.

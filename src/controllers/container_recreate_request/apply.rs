@@ -3,7 +3,6 @@
 //! Every write of a request is bound to the version that the plan was made from, and the answer is what the next
 //! action builds on.
 
-use jiff::Timestamp;
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions, Request},
@@ -20,7 +19,7 @@ use crate::{
         readiness::{self, NotReadyKey},
         recreate::manager::{self, Action},
     },
-    k8s::time::{Now, rfc3339},
+    k8s::time::{Now, rfc3339, whole_seconds},
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -129,7 +128,7 @@ impl Controller {
                 let now = clock::now().wall;
                 let mut status = request.status.clone().unwrap_or_default();
                 status.phase = Phase::Completed;
-                status.completion_time = Some(Timestamp::from_second(now.as_second()).unwrap_or(now));
+                status.completion_time = Some(whole_seconds(now));
                 status.message.clone_from(message);
                 status.container_recreate_states.clone_from(states);
                 let written = patch_status(api, request, &request.status.clone().unwrap_or_default(), &status).await?;

@@ -15,7 +15,7 @@ mod pod_spec;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -23,7 +23,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{core::DeserializeGuard, runtime::watcher::Config};
 
 use self::{apply::Applied, observe::PodRead};
-use super::{Context, Registration, Started};
+use super::{Context, Registration, Started, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
     domain::recreate::{
@@ -99,11 +99,6 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
 
 fn pod_key(request: &ContainerRecreateRequest) -> ObjectKey {
     ObjectKey::new(request.metadata.namespace.as_deref().unwrap_or_default(), &request.spec.pod_name)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is kept under these locks is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Controller {

@@ -2,16 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
-use http_body_util::BodyExt;
-use kube::{Client, client::Body};
+use axum::http::{Method, header::CONTENT_TYPE};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{
-    api::feature_gates::FeatureGates,
-    runtime::{events::Recorder, metrics::Metrics},
-};
+use crate::controllers::in_memory;
 
 const CRR: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/containerrecreaterequests/r";
 const POD: &str = "/api/v1/namespaces/ns/pods/p";
@@ -115,32 +110,13 @@ struct Fixture {
 
 fn fixture(request: Value, pod: Option<Value>) -> Fixture {
     let api = Arc::new(Mutex::new(Api::default()));
-    let service = {
+    let context = {
         let api = api.clone();
-        tower::service_fn(move |http: Request<Body>| {
-            let api = api.clone();
-            async move {
-                let (parts, body) = http.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
-                let strategic =
-                    parts.headers.get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/strategic"));
-                let (code, answer) = lock(&api).answer(&parts.method, &parts.uri, strategic, &body);
-                let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
-                Ok::<_, std::convert::Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
-            }
+        in_memory::context(move |parts, body| {
+            let strategic =
+                parts.headers.get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/strategic"));
+            lock(&api).answer(&parts.method, &parts.uri, strategic, body)
         })
-    };
-    let client = Client::new(service, "default");
-    let metrics = Arc::new(Metrics::default());
-    let (events, _) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
-    let context = Context {
-        client,
-        pods: Store::new(None),
-        events,
-        metrics,
-        namespace: "kruise-system".into(),
-        only_namespace: None,
-        gates: Arc::new(FeatureGates::default()),
     };
     let controller = Arc::new(Controller {
         context,

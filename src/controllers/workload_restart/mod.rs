@@ -17,7 +17,7 @@ mod triggers;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -29,7 +29,7 @@ use self::{
     observe::Workload,
     plan::{Observed, PodFacts},
 };
-use super::{Context, Registration, Started};
+use super::{Context, Registration, Started, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels, wr::WorkloadRestart},
     domain::recreate::manager::Sighting,
@@ -123,11 +123,6 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         move |change: &Change<'_, PodView>| controller.pod_changed(change)
     };
     Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is kept under these locks is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The first `digits` hexadecimal digits of a hash of the parts.

@@ -34,7 +34,7 @@ use crate::{
     k8s::{
         int_or_percent::{self, Round},
         pod::PodView,
-        time::Now,
+        time::{Now, whole_seconds},
     },
 };
 
@@ -236,7 +236,7 @@ pub(super) fn begin(restart: &WorkloadRestart, seen: &[Seen], ended: Option<Dura
 }
 
 fn begin_round(status: &mut WorkloadRestartStatus, created_before: Option<Timestamp>, why: String, now: Now) {
-    let begun = whole_seconds(now);
+    let begun = whole_seconds(now.wall);
     *status = WorkloadRestartStatus {
         observed_generation: status.observed_generation,
         round: status.round + 1,
@@ -627,7 +627,7 @@ fn deadline(plan: &mut Plan, spec: &WorkloadRestartSpec, age: Duration, now: Now
 
 fn end(plan: &mut Plan, well: bool, reason: &'static str, message: String, now: Now) {
     let status = &mut plan.status;
-    status.completion_time = Some(whole_seconds(now));
+    status.completion_time = Some(whole_seconds(now.wall));
     let (ended, other) =
         if well { (CONDITION_COMPLETE, CONDITION_FAILED) } else { (CONDITION_FAILED, CONDITION_COMPLETE) };
     condition(status, ended, "True", reason, message.clone(), now);
@@ -648,7 +648,7 @@ fn condition(status: &mut WorkloadRestartStatus, type_: &str, value: &str, reaso
         Some(condition) => {
             if condition.status != value {
                 value.clone_into(&mut condition.status);
-                condition.last_transition_time = Time(whole_seconds(now));
+                condition.last_transition_time = Time(whole_seconds(now.wall));
             }
             reason.clone_into(&mut condition.reason);
             condition.message = message;
@@ -659,7 +659,7 @@ fn condition(status: &mut WorkloadRestartStatus, type_: &str, value: &str, reaso
             status: value.into(),
             reason: reason.into(),
             message,
-            last_transition_time: Time(whole_seconds(now)),
+            last_transition_time: Time(whole_seconds(now.wall)),
             observed_generation: generation,
         }),
     }
@@ -689,10 +689,6 @@ fn refresh_wait(facts: &PodFacts<'_>) -> Duration {
 
 fn is_ready(pod: &PodView) -> bool {
     pod.condition_is_true("Ready")
-}
-
-fn whole_seconds(now: Now) -> Timestamp {
-    Timestamp::from_second(now.wall.as_second()).unwrap_or(now.wall)
 }
 
 /// A few of the names, and how many more there are.

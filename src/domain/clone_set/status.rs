@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     api::apps::clone_set::{CloneSet, CloneSetCondition, CloneSetStatus},
-    k8s::{int_or_percent::IntOrPercent, revision},
+    k8s::{int_or_percent::IntOrPercent, revision, time::whole_seconds},
 };
 
 /// Condition: Pods could not be created or deleted.
@@ -95,13 +95,13 @@ fn failure(conditions: &mut Vec<CloneSetCondition>, type_: &str, error: Option<&
         Some(condition) if condition.status == "True" => condition.message = message.to_owned(),
         Some(condition) => {
             condition.status = "True".into();
-            condition.last_transition_time = Some(seconds(now));
+            condition.last_transition_time = Some(whole_seconds(now));
             condition.message = message.to_owned();
         }
         None => conditions.push(CloneSetCondition {
             type_: type_.to_owned(),
             status: "True".into(),
-            last_transition_time: Some(seconds(now)),
+            last_transition_time: Some(whole_seconds(now)),
             message: message.to_owned(),
             ..CloneSetCondition::default()
         }),
@@ -157,11 +157,11 @@ fn progress(
         old => CloneSetCondition {
             type_: PROGRESSING.into(),
             status: text.into(),
-            last_update_time: Some(seconds(now)),
+            last_update_time: Some(whole_seconds(now)),
             last_transition_time: old
                 .filter(|old| old.status == text)
                 .and_then(|old| old.last_transition_time)
-                .or(Some(seconds(now))),
+                .or(Some(whole_seconds(now))),
             reason: reason.into(),
             message,
         },
@@ -172,10 +172,6 @@ fn progress(
         let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());
         Duration::from_millis(u64::try_from(left).unwrap_or(0)) + Duration::from_secs(1)
     })
-}
-
-fn seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 #[cfg(test)]

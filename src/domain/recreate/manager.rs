@@ -23,7 +23,10 @@ use crate::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, ContainerRecreateState, Phase},
         labels,
     },
-    k8s::{pod::PodView, time::Now},
+    k8s::{
+        pod::PodView,
+        time::{Now, whole_seconds},
+    },
 };
 
 /// How long a request may go without a sign of a daemon.
@@ -246,7 +249,7 @@ fn acquire(request: &ContainerRecreateRequest, pod: &PodView, now: Now, actions:
                 }
                 actions.push(Action::AcquireKey);
             }
-            let time = Timestamp::from_second(now.wall.as_second()).unwrap_or(now.wall);
+            let time = whole_seconds(now.wall);
             actions.push(Action::RecordCondition(time));
             actions.push(Action::RecordAnnotation(time));
         }

@@ -20,7 +20,7 @@ use crate::{
     },
     k8s::{
         pod::{ContainerState, PodView},
-        time::Now,
+        time::{Now, whole_seconds},
     },
 };
 
@@ -300,7 +300,7 @@ pub(super) fn refuse(observed: &Observed<'_>, now: Now, reason: &str) -> Plan {
 
 fn complete(status: &mut ContainerRecreateRequestStatus, observed: &Observed<'_>, now: Now, message: String) {
     status.phase = Phase::Completed;
-    status.completion_time = Some(to_seconds(now.wall));
+    status.completion_time = Some(whole_seconds(now.wall));
     status.message = message;
     status.container_status_snapshot = snapshot(observed);
 }
@@ -532,7 +532,7 @@ impl Look<'_> {
         state.phase = Phase::Recreating;
         state.previous_container_id.clone_from(&instance.id);
         state.previous_restart_count = Some(instance.restart_count);
-        state.kill_started_at = Some(to_seconds(self.now.wall));
+        state.kill_started_at = Some(whole_seconds(self.now.wall));
     }
 
     /// Nothing was recorded for this container yet: is there something to stop?
@@ -580,7 +580,7 @@ impl Look<'_> {
         let Some(target) = target.filter(|i| i.state != InstanceState::Exited) else {
             state.phase = Phase::Recreating;
             state.is_killed = true;
-            state.killed_at = Some(to_seconds(self.now.wall));
+            state.killed_at = Some(whole_seconds(self.now.wall));
             let told = state.message.clone();
             let expected = told.split("; ").find(|part| part.ends_with(BACK_OFF_EXPECTED));
             let expected = expected.unwrap_or("waiting for kubelet to start it");
@@ -711,14 +711,14 @@ impl Look<'_> {
             self.pod.container_status(&self.container.name).is_some_and(|s| s.ready && s.container_id == instance.id);
         let tell = |state: &mut ContainerRecreateState, message: &str| {
             state.container_id.clone_from(&instance.id);
-            state.started_at = instance.started_at.map(to_seconds);
+            state.started_at = instance.started_at.map(whole_seconds);
             say(state, message);
         };
         if ready && (min_started.is_zero() || running_for > min_started) {
             let skipped = state.kill_started_at.is_none() && state.message.starts_with("already recreated");
             let message = if skipped { std::mem::take(&mut state.message) } else { String::new() };
             tell(state, &message);
-            state.ready_at = Some(to_seconds(now.wall));
+            state.ready_at = Some(whole_seconds(now.wall));
             state.phase = Phase::Succeeded;
         } else if ready {
             // Strictly longer than minStartedSeconds.
@@ -806,11 +806,6 @@ pub(super) fn sooner(plan: &mut Plan, delay: Duration) {
 
 fn seconds(value: i64) -> Duration {
     Duration::from_secs(u64::try_from(value).unwrap_or(0))
-}
-
-/// Times in objects have second resolution, as everywhere in Kubernetes.
-pub(super) fn to_seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 /// The Pod's own view of the request's containers.

@@ -18,7 +18,7 @@ use crate::{
     api::crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, ContainerRecreateState, Phase},
     k8s::{
         pod::{ContainerState, PodView},
-        time::Now,
+        time::{Now, whole_seconds},
     },
 };
 
@@ -204,7 +204,7 @@ impl Change {
         if replaced || (ended && *image == *state.image) {
             state.phase = Phase::Recreating;
             state.is_killed = true;
-            state.killed_at = Some(node::to_seconds(look.now.wall));
+            state.killed_at = Some(whole_seconds(look.now.wall));
             if ended && !state.message.contains(node::BACK_OFF_EXPECTED) {
                 say(state, "stopped; waiting for kubelet to start it");
             }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::k8s::{
     image::{ImageRef, LONGEST_TAG, is_tag},
     pod::{ContainerState, ContainerStatusView, ContainerView, PodView},
+    time::whole_seconds,
 };
 
 /// kubelet's first wait.
@@ -321,7 +322,7 @@ impl History {
             None => 0,
             Some(_) => next_backoff(self.backoff(image, now)),
         };
-        let at = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let at = whole_seconds(now);
         self.put(Used { image: image.to_owned(), at, backoff, restarts: status.restart_count });
     }
 

@@ -2,15 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use kube::{Client, client::Body};
+use axum::http::Method;
 
 use super::*;
-use crate::{
-    api::feature_gates::FeatureGates,
-    runtime::{events::Recorder, metrics::Metrics},
-};
+use crate::controllers::in_memory;
 
 const CRRS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/containerrecreaterequests";
 const WR: &str = "/apis/kruise.rs/v1alpha1/namespaces/ns/workloadrestarts/roll";
@@ -72,30 +67,9 @@ struct Fixture {
 
 /// A manager that has just begun, with a restart of one Pod whose round has begun.
 fn fixture(api: &Arc<Mutex<Api>>) -> Fixture {
-    let service = {
+    let context = {
         let api = api.clone();
-        tower::service_fn(move |http: Request<Body>| {
-            let api = api.clone();
-            async move {
-                let (parts, body) = http.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
-                let (code, answer) = lock(&api).answer(&parts.method, parts.uri.path(), &body);
-                let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
-                Ok::<_, std::convert::Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
-            }
-        })
-    };
-    let client = Client::new(service, "default");
-    let metrics = Arc::new(Metrics::default());
-    let (events, _) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
-    let context = Context {
-        client,
-        pods: Store::new(None),
-        events,
-        metrics,
-        namespace: "kruise-system".into(),
-        only_namespace: None,
-        gates: Arc::new(FeatureGates::default()),
+        in_memory::context(move |parts, body| lock(&api).answer(&parts.method, parts.uri.path(), body))
     };
     let controller = Arc::new(Controller::new(&context));
     let fixture = Fixture { api: api.clone(), controller };
