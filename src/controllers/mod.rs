@@ -23,13 +23,18 @@ use crate::{
     },
 };
 
+pub mod container_launch_priority;
 pub mod container_recreate_request;
 pub mod pod_readiness;
 pub mod workload_restart;
 
 /// Every controller.
-pub const CONTROLLERS: &[Registration] =
-    &[container_recreate_request::REGISTRATION, pod_readiness::REGISTRATION, workload_restart::REGISTRATION];
+pub const CONTROLLERS: &[Registration] = &[
+    container_recreate_request::REGISTRATION,
+    pod_readiness::REGISTRATION,
+    workload_restart::REGISTRATION,
+    container_launch_priority::REGISTRATION,
+];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
 pub const BASE_RULES: &[Rule] = &[Rule::new(&[""], &["events"], &["create"])];
@@ -195,10 +200,12 @@ mod tests {
     #[test]
     fn controllers_are_chosen_by_name() {
         let (crr, readiness) = ("containerrecreaterequest-controller", "pod-readiness-controller");
-        let restart = "workloadrestart-controller";
-        assert_eq!(names(&["*"]).unwrap(), [crr, readiness, restart]);
-        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), [crr, restart]);
-        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), [crr, restart]);
+        let all: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
+        assert!(all.contains(&crr) && all.contains(&readiness));
+        let others: Vec<&str> = all.iter().copied().filter(|name| *name != readiness).collect();
+        assert_eq!(names(&["*"]).unwrap(), all);
+        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), others);
+        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), others);
         assert_eq!(names(&["pod-readiness-controller"]).unwrap(), [readiness]);
         assert_eq!(names(&[]).unwrap(), Vec::<&str>::new());
         assert!(names(&["cloneset"]).unwrap_err().contains("unknown controller \"cloneset\"; known are *, container"));
