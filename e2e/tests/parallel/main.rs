@@ -6,6 +6,7 @@ mod admission;
 mod clone_set;
 mod clone_set_hooks;
 mod clone_set_inplace;
+mod clone_set_random;
 mod clone_set_restart;
 mod failure;
 mod guide;
