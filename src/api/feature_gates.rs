@@ -42,6 +42,10 @@ pub mod gate {
     pub const POD_WEBHOOK: &str = "PodWebhook";
     /// Everything that needs the daemon on the nodes.
     pub const KRUISE_DAEMON: &str = "KruiseDaemon";
+    /// The daemon watches the Pods of its node and reports what their containers run.
+    pub const DAEMON_WATCHING_POD: &str = "DaemonWatchingPod";
+    /// Environments from metadata: their hashes, and restarts when they have changed.
+    pub const IN_PLACE_UPDATE_ENV: &str = "InPlaceUpdateEnvFromMetadata";
     /// KruisePodReady for every Pod instead of only Pods of Kruise workloads.
     pub const KRUISE_POD_READINESS_GATE: &str = "KruisePodReadinessGate";
 }
@@ -50,7 +54,7 @@ pub mod gate {
 pub const GATES: &[Gate] = &[
     on(gate::POD_WEBHOOK, "Pod admission webhooks"),
     on(gate::KRUISE_DAEMON, "everything that needs the daemon on the nodes"),
-    on("DaemonWatchingPod", "the daemon watches the Pods of its node"),
+    on(gate::DAEMON_WATCHING_POD, "the daemon watches the Pods of its node"),
     off("CloneSetShortHash", "the revision label holds only the hash"),
     off(
         gate::KRUISE_POD_READINESS_GATE,
@@ -66,7 +70,7 @@ pub const GATES: &[Gate] = &[
     off("PodUnavailableBudgetUpdateGate", "budgets guard in-place updates and resizes"),
     off("InPlacePodVerticalScaling", "the cluster can resize Pods in place"),
     off("TemplateNoDefaults", "Pod and claim templates are not defaulted"),
-    on("InPlaceUpdateEnvFromMetadata", "restart containers whose environment comes from changed metadata"),
+    on(gate::IN_PLACE_UPDATE_ENV, "restart containers whose environment comes from changed metadata"),
     on("StatefulSetAutoDeletePVC", "retention policy for claims of a StatefulSet"),
     off("StatefulSetStartOrdinal", "a StatefulSet may start at an ordinal other than 0"),
     off("StatefulSetAutoResizePVCGate", "claims grow with their template"),
@@ -106,8 +110,8 @@ const NEEDS: &[(&str, &[&str])] = &[
         &[
             "PreDownloadImageForInPlaceUpdate",
             "PreDownloadImageForDaemonSetUpdate",
-            "DaemonWatchingPod",
-            "InPlaceUpdateEnvFromMetadata",
+            gate::DAEMON_WATCHING_POD,
+            gate::IN_PLACE_UPDATE_ENV,
             "PodProbeMarkerGate",
             "SidecarTerminator",
             "ImagePullJobGate",

@@ -65,6 +65,8 @@ pub const CRI_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub const CRI_POD_NAME: &str = "io.kubernetes.pod.name";
 /// CRI label: container name.
 pub const CRI_CONTAINER_NAME: &str = "io.kubernetes.container.name";
+/// CRI annotation: kubelet's hash of the definition that the instance was made from, hexadecimal.
+pub const CRI_CONTAINER_HASH: &str = "io.kubernetes.container.hash";
 /// CRI annotation: restart count of the instance, decimal.
 pub const CRI_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 
@@ -99,6 +101,8 @@ pub const IN_PLACE_GRACE: &str = "apps.kruise.io/inplace-update-grace";
 pub const IN_PLACE_GRACE_LEGACY: &str = "inplace-update-grace";
 /// Annotation on a Pod: what the daemon found its containers to run.
 pub const RUNTIME_CONTAINERS_META: &str = "apps.kruise.io/runtime-containers-meta";
+/// Annotation on a Pod into which SidecarSets were injected: their hashes.
+pub const SIDECAR_SET_HASH: &str = "kruise.io/sidecarset-hash";
 /// Annotation on a Pod: what its deletion costs, compared with its equals.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Annotation on a revision: the hash of the claim templates that it came with.

@@ -10,6 +10,7 @@ use std::{
 
 use tokio::sync::{mpsc, watch};
 
+use super::stops::Stops;
 use crate::cri::{client::Client, endpoint::events_are_shared, proto::ContainerEventType, types::CriError};
 
 /// How long to wait before a socket that did not answer is tried again.
@@ -22,11 +23,13 @@ const EVENTS_RETRY: Duration = Duration::from_secs(5);
 pub struct Runtimes {
     known: Arc<RwLock<BTreeMap<String, Client>>>,
     count: Arc<watch::Sender<usize>>,
+    /// What is stopped in them. It is here so that whoever can stop a container cannot miss what others stop.
+    pub stops: Arc<Stops>,
 }
 
 impl Default for Runtimes {
     fn default() -> Self {
-        Self { known: Arc::default(), count: Arc::new(watch::Sender::new(0)) }
+        Self { known: Arc::default(), count: Arc::new(watch::Sender::new(0)), stops: Arc::default() }
     }
 }
 

@@ -27,6 +27,8 @@ pub struct PodView {
     pub image_spellings: Option<Box<str>>,
     /// Whether this is the mirror of a static Pod.
     pub is_mirror: bool,
+    /// Whether a SidecarSet was injected into it.
+    pub has_sidecar_set: bool,
     /// Whether `control-plane=daemon` marks it as one of our daemons.
     pub is_daemon: bool,
     /// Node it is bound to, or empty.
@@ -333,6 +335,8 @@ struct WireAnnotations {
     config_mirror: Option<String>,
     #[serde(rename = "kruise.rs/image-spellings")]
     image_spellings: Option<Box<str>>,
+    #[serde(rename = "kruise.io/sidecarset-hash")]
+    sidecar_set_hash: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -455,6 +459,7 @@ impl<'de> Deserialize<'de> for PodView {
             config_hash: annotations.config_hash,
             image_spellings: annotations.image_spellings,
             is_mirror: annotations.config_mirror.is_some(),
+            has_sidecar_set: annotations.sidecar_set_hash.is_some(),
             is_daemon: labels.get(crate::api::labels::CONTROL_PLANE) == Some("daemon"),
             labels,
             node_name: spec.node_name.unwrap_or_default(),

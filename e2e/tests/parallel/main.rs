@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests look at the clock")]
 
 mod admission;
+mod container_meta;
 mod failure;
 mod guide;
 mod harness;
