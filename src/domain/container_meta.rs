@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use super::{
     inplace::{
-        Annotations, actual_environment, container_of, expected_environment, is_same_image, referred_keys, status_of,
+        Annotations, State, actual_environment, container_of, expected_environment, is_same_image, referred_keys,
+        status_of,
     },
     recreate::node::{Hook, Instance, InstanceState, Kill},
 };
@@ -210,11 +211,17 @@ pub fn outdated(pod: &Value, meta: &RuntimeMeta) -> Vec<Kill> {
     if !conditions.any(|c| text(c, "status") == "False") || pod.pointer("/metadata/deletionTimestamp").is_some() {
         return Vec::new();
     }
+    let notes = Annotations::of(pod).unwrap_or_default();
+    if notes.grace.is_some() {
+        // The change is still to come: a restart now would be followed by another one.
+        return Vec::new();
+    }
     let outdated = meta.containers.iter().filter_map(|entry| {
         let container = container_of(pod, &entry.name)?;
         let has = entry.hashes.extracted_env_from_metadata_hash;
         let differs = has != 0 && has != expected_env_hash(container, pod);
-        let is_due = differs && comes_back(container, pod) && !kubelet_replaces(container, entry, pod);
+        let is_due =
+            differs && comes_back(container, pod) && !kubelet_replaces(container, entry, pod, notes.state.as_ref());
         is_due.then(|| kill(container, entry, pod))
     });
     outdated.collect()
@@ -231,14 +238,13 @@ fn comes_back(container: &Value, pod: &Value) -> bool {
 
 /// Whether kubelet is about to replace an instance because its image was changed. It then gets the environment of now,
 /// and a second stop would hit its successor.
-fn kubelet_replaces(container: &Value, entry: &RuntimeContainer, pod: &Value) -> bool {
+fn kubelet_replaces(container: &Value, entry: &RuntimeContainer, pod: &Value, state: Option<&State>) -> bool {
     if plain_hashes(container).contains(&entry.hashes.plain_hash) {
         return false;
     }
     // Either another image, or a kubelet whose hash is of the whole definition in an order that is not ours.
     let Some(status) = status_of(pod, &entry.name) else { return true };
-    let state = Annotations::of(pod).ok().and_then(|annotations| annotations.state);
-    match state.as_ref().and_then(|state| state.last_container_statuses.get(&entry.name)) {
+    match state.and_then(|state| state.last_container_statuses.get(&entry.name)) {
         Some(before) => before.image_id == text(status, "imageID"),
         None => !is_same_image(text(container, "image"), text(status, "image")),
     }

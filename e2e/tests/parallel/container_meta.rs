@@ -123,12 +123,21 @@ fn deep_hash(json: &str) -> u64 {
 async fn a_changed_environment_restarts_the_container_that_reads_it_exactly_once() -> Result<()> {
     in_namespace("env-restart", async |t| {
         start(t, reported_pod("web", vec![reads_config(app("main")), app("side")])).await?;
-        // Outside an update in place nothing happens; what follows would show it.
-        t.patch("Pod", "web", json!({ "metadata": { "annotations": { "config": "other" } } })).await?;
-        update(t, "web").await?;
+        // Outside an update in place nothing happens, although the daemon sees it: it reports on the other container.
+        t.patch("Pod", "web", json!({ "metadata": { "annotations": { "config": "{\"k\":\"v2\"}" } } })).await?;
+        t.restart("side", "web", &["side"]).await?;
+        t.succeeded("side").await?;
+        t.wait_for("Pod", "web", "to be reported", PATIENCE, |p| {
+            all_reported(p) && entry(p, "side").int("/restartCount") == 1
+        })
+        .await?;
+        assert_eq!(t.containers("web").await?["main"].restarts, 0);
+        assert_eq!(killings(t, "web", "meta restarter").await?, 0);
+
+        in_place_ready(t, "web", "False").await?;
         let after = updated(t, "web").await?;
         let containers = t.containers("web").await?;
-        assert_eq!((containers["main"].restarts, containers["side"].restarts), (1, 0));
+        assert_eq!((containers["main"].restarts, containers["side"].restarts), (1, 1));
         assert_eq!(env_hash(&after, "side"), NONE);
         t.ready("web").await?;
         let killing = "Killing: Stopping containerID containerd://main by container meta restarter";

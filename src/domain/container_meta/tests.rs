@@ -219,6 +219,8 @@ fn case_27_only_an_update_in_place_restarts_for_an_environment() {
     assert_eq!(outdated_with(&|p| p["status"]["conditions"][0]["status"] = "True".into()), 0);
     assert_eq!(outdated_with(&|p| p["status"]["conditions"] = json!([])), 0);
     assert_eq!(outdated_with(&|p| p["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()), 0);
+    let grace = |p: &mut Value| p["metadata"]["annotations"][labels::IN_PLACE_GRACE] = r#"{"revision":"r"}"#.into();
+    assert_eq!(outdated_with(&grace), 0, "the change is still to come");
     assert_eq!(outdated_with(&|p| p["spec"]["restartPolicy"] = "Never".into()), 0, "it would be gone for good");
     assert_eq!(outdated_with(&|p| p["spec"]["containers"][0]["restartPolicy"] = "Never".into()), 0);
 }
