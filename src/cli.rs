@@ -29,7 +29,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "allow-privileged",
     "assign-bcj-pods-by-scheduler",
     "assign-pods-by-scheduler",
-    "cloneset-scaling-exclude-preparing-delete",
     "controller-cache-sync-timeout",
     "default-ttlseconds-for-always-nodeimage",
     "disable-no-deepcopy",
@@ -47,7 +46,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "ws-enabled-versioned-status",
     "advancedcronjob-workers",
     "broadcastjob-workers",
-    "cloneset-workers",
     "daemonset-workers",
     "imagepulljob-workers",
     "nodeimage-workers",
@@ -153,7 +151,8 @@ struct CommonArgs {
     /// File that says how to reach the API server. Default: KUBECONFIG, ~/.kube/config, or the Pod's service account.
     #[arg(long, value_name = "FILE", help_heading = "Common options")]
     kubeconfig: Option<PathBuf>,
-    /// Requests to the API server a second, on average; 0 or less: no limit. Default: 30 for the manager, else none.
+    /// Requests to the API server a second, on average; 0 or less: no limit, which is the default: the API server's
+    /// own priority and fairness decides.
     #[arg(long, value_name = "RATE", allow_negative_numbers = true, help_heading = "Common options")]
     rest_config_qps: Option<f32>,
     /// Requests to the API server at once.
@@ -265,7 +264,7 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> anyhow::Result<()> {
     let ignored = ignored_flags(matches);
     match cli.role {
         Role::Manager { common, args } => {
-            let options = common.client_options("kruise-manager", 30.0, 50);
+            let options = common.client_options("kruise-manager", 0.0, 50);
             start(&common, &ignored, options, async |gates, client, stop| {
                 manager::run(*args, gates, client, stop).await
             })
@@ -373,7 +372,7 @@ mod tests {
         assert_eq!((args.crr_workers, args.metrics_addr.as_str()), (7, "127.0.0.1:8080"));
         assert_eq!(args.leader_election_lease_duration.as_secs(), 90);
         assert_eq!((common.verbosity, common.logging_format), (4, LogFormat::Json));
-        let options = common.client_options("kruise-manager", 30.0, 50);
+        let options = common.client_options("kruise-manager", 0.0, 50);
         assert_eq!((options.qps, options.burst), (50.0, 100));
 
         let (common, args) = manager_of("--enable-leader-election=false -v");
@@ -387,8 +386,8 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_named_and_unknown_ones_refused() {
-        let (_, matches) = parse("manager --cloneset-workers=5 --allow-privileged --crr-workers 2").unwrap();
-        assert_eq!(ignored_flags(&matches), ["--cloneset-workers", "--allow-privileged"]);
+        let (_, matches) = parse("manager --statefulset-workers=5 --allow-privileged --crr-workers 2").unwrap();
+        assert_eq!(ignored_flags(&matches), ["--statefulset-workers", "--allow-privileged"]);
         for bad in [
             "manager --cloneset-worker=5",
             "manager --crr-workers=0",
@@ -417,7 +416,7 @@ mod tests {
     #[test]
     fn a_rate_of_zero_or_less_is_no_limit() {
         let (common, _) = manager_of("--rest-config-qps=-1 --rest-config-burst=-1");
-        let options = common.client_options("kruise-manager", 30.0, 50);
+        let options = common.client_options("kruise-manager", 0.0, 50);
         assert_eq!((options.qps, options.burst), (-1.0, 50));
     }
 
@@ -428,6 +427,6 @@ mod tests {
             assert!(help.contains(role), "{help}");
         }
         let help = command().find_subcommand_mut("manager").unwrap().render_long_help().to_string();
-        assert!(help.contains("--crr-workers") && !help.contains("cloneset-workers"), "{help}");
+        assert!(help.contains("--crr-workers") && !help.contains("statefulset-workers"), "{help}");
     }
 }

@@ -492,6 +492,11 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"] }] },
         "matchConditions": [
             { "name": "by-the-manager", "expression": format!("request.userInfo.username == '{}'", user(manager)) },
+            // Those of our own workloads it makes, updates in place and lets go of.
+            { "name": "not-of-a-kruise-workload", "expression": format!(
+                "!oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.apiVersion.startsWith('{}/'))",
+                apps::GROUP
+            ) },
         ],
         "validations": [
             images_of("containers"),

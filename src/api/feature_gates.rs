@@ -46,6 +46,8 @@ pub mod gate {
     pub const DAEMON_WATCHING_POD: &str = "DaemonWatchingPod";
     /// Environments from metadata: their hashes, and restarts when they have changed.
     pub const IN_PLACE_UPDATE_ENV: &str = "InPlaceUpdateEnvFromMetadata";
+    /// CloneSets have new images pulled before they update Pods in place.
+    pub const PRE_DOWNLOAD: &str = "PreDownloadImageForInPlaceUpdate";
     /// KruisePodReady for every Pod instead of only Pods of Kruise workloads.
     pub const KRUISE_POD_READINESS_GATE: &str = "KruisePodReadinessGate";
 }
@@ -60,7 +62,7 @@ pub const GATES: &[Gate] = &[
         gate::KRUISE_POD_READINESS_GATE,
         "inject KruisePodReady into all Pods, not only into those of Kruise workloads",
     ),
-    off("PreDownloadImageForInPlaceUpdate", "CloneSet and StatefulSet pull images before an in-place update"),
+    off(gate::PRE_DOWNLOAD, "CloneSet and StatefulSet pull images before an in-place update"),
     off("PreDownloadImageForDaemonSetUpdate", "the same for the Advanced DaemonSet"),
     off("CloneSetPartitionRollback", "raising a partition rolls Pods back"),
     off_beta("ResourcesDeletionProtection", "deletion protection of resources in use"),
@@ -108,7 +110,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     (
         gate::KRUISE_DAEMON,
         &[
-            "PreDownloadImageForInPlaceUpdate",
+            gate::PRE_DOWNLOAD,
             "PreDownloadImageForDaemonSetUpdate",
             gate::DAEMON_WATCHING_POD,
             gate::IN_PLACE_UPDATE_ENV,
@@ -198,7 +200,7 @@ impl FeatureGates {
                 }
             }
         }
-        if self.enabled("PreDownloadImageForInPlaceUpdate") || self.enabled("PreDownloadImageForDaemonSetUpdate") {
+        if self.enabled(gate::PRE_DOWNLOAD) || self.enabled("PreDownloadImageForDaemonSetUpdate") {
             self.0.insert("ImagePullJobGate", true);
         }
     }

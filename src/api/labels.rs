@@ -107,3 +107,13 @@ pub const SIDECAR_SET_HASH: &str = "kruise.io/sidecarset-hash";
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Annotation on a revision: the hash of the claim templates that it came with.
 pub const CLAIM_TEMPLATES_HASH: &str = "kruise.io/cloneset-volumeclaimtemplate-hash";
+/// Annotation on a workload: nodes that pull a new image at a time, before Pods are updated to it.
+pub const PRE_DOWNLOAD_PARALLELISM: &str = "apps.kruise.io/image-predownload-parallelism";
+/// Annotation on a workload: seconds that one such attempt may take.
+pub const PRE_DOWNLOAD_TIMEOUT: &str = "apps.kruise.io/image-predownload-timeout-seconds";
+/// Annotation on a workload: how many Pods have to be ready on the new revision first.
+pub const PRE_DOWNLOAD_MIN_UPDATED_READY: &str = "apps.kruise.io/image-predownload-min-updated-ready-pods";
+/// Label on a revision: its images are pulled by ImagePullJobs. The doubled "pre" is how it was once spelled.
+pub const PRE_DOWNLOAD_CREATED: &str = "apps.kruise.io/pre-predownload-created";
+/// Label on a revision: pulling its images beforehand is not worth while.
+pub const PRE_DOWNLOAD_IGNORED: &str = "apps.kruise.io/image-predownload-ignored";

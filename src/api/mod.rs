@@ -37,6 +37,7 @@ pub struct Crd {
 pub const CRDS: &[Crd] = &[
     Crd { name: "containerrecreaterequests.apps.kruise.io", render: container_recreate_requests },
     Crd { name: "workloadrestarts.kruise.rs", render: workload_restarts },
+    Crd { name: "clonesets.apps.kruise.io", render: clone_sets },
 ];
 
 fn container_recreate_requests() -> CustomResourceDefinition {
@@ -45,6 +46,27 @@ fn container_recreate_requests() -> CustomResourceDefinition {
 
 fn workload_restarts() -> CustomResourceDefinition {
     one_schema(wr::WorkloadRestart::crd(), &[])
+}
+
+fn clone_sets() -> CustomResourceDefinition {
+    let mut crd = one_schema(apps::clone_set::CloneSet::crd(), &[]);
+    // OpenKruise's has none: what is not written stays unwritten until admission writes it.
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            drop_defaults(schema);
+        }
+    }
+    crd
+}
+
+fn drop_defaults(schema: &mut JSONSchemaProps) {
+    schema.default = None;
+    for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
+        drop_defaults(property);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        drop_defaults(items);
+    }
 }
 
 /// Serves further versions of a kind from the schema of the version that is stored.

@@ -17,19 +17,24 @@ use crate::{
     runtime::{
         events::Recorder,
         metrics::{Metrics, ReconcileLabels},
-        queue::Requeue,
-        shutdown::Shutdown,
-        watches::{Change, Store},
+        queue::{Queue, Requeue},
+        shutdown::{self, Shutdown},
+        watches::{Change, ObjectKey, Store},
     },
 };
 
+pub mod clone_set;
 pub mod container_recreate_request;
 pub mod pod_readiness;
 pub mod workload_restart;
 
 /// Every controller.
-pub const CONTROLLERS: &[Registration] =
-    &[container_recreate_request::REGISTRATION, pod_readiness::REGISTRATION, workload_restart::REGISTRATION];
+pub const CONTROLLERS: &[Registration] = &[
+    clone_set::REGISTRATION,
+    container_recreate_request::REGISTRATION,
+    pod_readiness::REGISTRATION,
+    workload_restart::REGISTRATION,
+];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
 pub const BASE_RULES: &[Rule] = &[Rule::new(&[""], &["events"], &["create"])];
@@ -74,6 +79,15 @@ pub struct Context {
     pub only_namespace: Option<Arc<str>>,
     /// Feature gates.
     pub gates: Arc<FeatureGates>,
+    /// What flags say.
+    pub settings: Settings,
+}
+
+/// Settings of single controllers, from flags.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// Pods of CloneSets that wait for their deletion do not count as replicas.
+    pub exclude_preparing_delete: bool,
 }
 
 /// Learns of every change in [`Context::pods`].
@@ -139,6 +153,39 @@ pub fn select(wanted: &[String]) -> Result<Vec<&'static Registration>, String> {
     Ok(CONTROLLERS.iter().zip(chosen).filter_map(|(c, chosen)| chosen.then_some(c)).collect())
 }
 
+/// The index of [`Context::pods`]: the UID of what controls a Pod.
+pub fn controller_uid(pod: &PodView) -> Option<String> {
+    pod.controller.as_ref().map(|owner| owner.uid.clone())
+}
+
+/// Waits until everything is in view, then reconciles until the shutdown. With half a view things would look gone.
+async fn work<F>(
+    context: &Context,
+    name: &'static str,
+    queue: &Queue<ObjectKey>,
+    workers: usize,
+    shutdown: Shutdown,
+    synced: impl Future<Output = ()>,
+    reconcile: impl Fn(ObjectKey) -> F,
+) where
+    F: Future<Output = kube::Result<Requeue>> + Send + 'static,
+{
+    tokio::select! {
+        () = synced => {}
+        () = shutdown::requested(shutdown.clone()) => return,
+    }
+    tracing::info!(controller = name, "running");
+    let counted = |key: ObjectKey, _| {
+        let (context, reconcile) = (context.clone(), reconcile(key));
+        async move {
+            let result = reconcile.await;
+            context.count(name, &result);
+            result
+        }
+    };
+    queue.run(workers, shutdown, counted).await;
+}
+
 /// What controllers keep under their locks is whole between any two statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -173,12 +220,13 @@ mod in_memory {
         let (events, _) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
         Context {
             client,
-            pods: Store::new(None),
+            pods: Store::new(Some(controller_uid)),
             events,
             metrics,
             namespace: "kruise-system".into(),
             only_namespace: None,
             gates: Arc::new(FeatureGates::default()),
+            settings: Settings::default(),
         }
     }
 }
@@ -195,13 +243,14 @@ mod tests {
     #[test]
     fn controllers_are_chosen_by_name() {
         let (crr, readiness) = ("containerrecreaterequest-controller", "pod-readiness-controller");
-        let restart = "workloadrestart-controller";
-        assert_eq!(names(&["*"]).unwrap(), [crr, readiness, restart]);
-        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), [crr, restart]);
-        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), [crr, restart]);
+        let (clone_set, restart) = ("cloneset-controller", "workloadrestart-controller");
+        assert_eq!(names(&["*"]).unwrap(), [clone_set, crr, readiness, restart]);
+        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), [clone_set, crr, restart]);
+        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), [clone_set, crr, restart]);
         assert_eq!(names(&["pod-readiness-controller"]).unwrap(), [readiness]);
         assert_eq!(names(&[]).unwrap(), Vec::<&str>::new());
-        assert!(names(&["cloneset"]).unwrap_err().contains("unknown controller \"cloneset\"; known are *, container"));
+        assert_eq!(names(&["cloneset"]).unwrap(), [clone_set]);
+        assert!(names(&["cron"]).unwrap_err().contains("unknown controller \"cron\"; known are *, cloneset"));
     }
 
     #[test]

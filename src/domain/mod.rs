@@ -8,3 +8,5 @@ pub mod lifecycle;
 pub mod pod_order;
 pub mod readiness;
 pub mod recreate;
+pub mod refresh;
+pub mod revisions;

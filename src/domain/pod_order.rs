@@ -56,14 +56,6 @@ impl Phase {
     }
 }
 
-/// The deletion cost that an annotation gives: a 32-bit decimal without `+` and leading zeros; anything else counts as
-/// none.
-pub fn deletion_cost(annotation: Option<&str>) -> i32 {
-    let digits = annotation.map_or("", |text| text.strip_prefix('-').unwrap_or(text));
-    let canonical = digits == "0" || !digits.starts_with(['0', '+', '-']);
-    annotation.filter(|_| canonical).and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
 /// The order in which Pods are updated before any priority: what is least useful goes first.
 pub fn base(a: &Candidate, b: &Candidate) -> Ordering {
     where_and_phase(a, b).then(a.ready.cmp(&b.ready)).then_with(|| age(a, b))
@@ -287,26 +279,6 @@ mod tests {
         let constraint = Constraint { key: "topology.kubernetes.io/zone", values: &zones };
         sort_for_deletion(&mut pods, &[constraint]);
         assert_eq!(names(&pods), ["a", "lonely", "b", "nowhere"]);
-    }
-
-    #[test]
-    fn only_canonical_costs_count() {
-        for (text, cost) in [
-            (None, 0),
-            (Some("10"), 10),
-            (Some("-10"), -10),
-            (Some("0"), 0),
-            (Some("+10"), 0),
-            (Some("010"), 0),
-            (Some("-010"), 0),
-            (Some("--1"), 0),
-            (Some(""), 0),
-            (Some("x"), 0),
-            (Some("2147483648"), 0),
-            (Some("-2147483648"), i32::MIN),
-        ] {
-            assert_eq!(deletion_cost(text), cost, "{text:?}");
-        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::labels::CONDITION_KRUISE_POD_READY,
+    api::labels::{CONDITION_INPLACE_UPDATE_READY, CONDITION_KRUISE_POD_READY},
     k8s::{
         pod::PodView,
         time::{Now, rfc3339},
@@ -27,6 +27,11 @@ pub struct NotReadyKey {
 }
 
 impl NotReadyKey {
+    /// The key of a lifecycle hook with `markPodNotReady`.
+    pub fn of_hook(hook: &str) -> Self {
+        Self { user_agent: "Lifecycle".into(), key: hook.into() }
+    }
+
     /// The key of a ContainerRecreateRequest.
     pub fn of_request(namespace: &str, name: &str) -> Self {
         Self { user_agent: "ContainerRecreateRequest".into(), key: format!("{namespace}/{name}") }
@@ -45,6 +50,11 @@ pub fn keys(message: &str) -> Vec<NotReadyKey> {
 ///
 /// The Ready condition is turned False in the same write: endpoints follow at once instead of when kubelet notices.
 pub fn add_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Value> {
+    with_key(pod, key, now).map(|conditions| patch(pod, conditions))
+}
+
+/// The conditions of [`add_key`].
+pub fn with_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Vec<Value>> {
     let condition = condition_of_gated(pod)?;
     let mut keys = condition.map(|c| keys(text(c, "message"))).unwrap_or_default();
     if keys.contains(key) && condition.is_some_and(|c| text(c, "status") == "False") {
@@ -55,34 +65,58 @@ pub fn add_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Value> {
         keys.sort();
     }
     let mut patched = vec![written(condition, &keys, now.wall)];
-    patched.extend(ready_now_false(pod, now.wall));
-    Some(patch(pod, patched))
+    patched.extend(ready_now_false(pod, CONDITION_KRUISE_POD_READY, now.wall));
+    Some(patched)
 }
 
 /// The patch that drops `key`; None if it is not there. kubelet makes the Pod Ready again once the last key is gone.
 pub fn remove_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Value> {
+    without_keys(pod, std::slice::from_ref(key), now).map(|condition| patch(pod, vec![condition]))
+}
+
+/// The condition without some keys; None if none of them is there.
+pub fn without_keys(pod: &Value, unwanted: &[NotReadyKey], now: Now) -> Option<Value> {
     let condition = condition_of_gated(pod)??;
     let mut keys = keys(text(condition, "message"));
     let before = keys.len();
-    keys.retain(|k| k != key);
-    if keys.len() == before {
-        return None;
+    keys.retain(|k| !unwanted.contains(k));
+    (keys.len() < before).then(|| written(Some(condition), &keys, now.wall))
+}
+
+/// The conditions that take a Pod out of service before it is changed in place. They are written whatever a cached copy
+/// of the Pod says: traffic has to have gone before the change. Empty for a Pod without the gate.
+pub fn in_place_begins(pod: &Value, now: Timestamp) -> Vec<Value> {
+    if !gates(pod).any(|gate| gate == CONDITION_INPLACE_UPDATE_READY) {
+        return Vec::new();
     }
-    Some(patch(pod, vec![written(Some(condition), &keys, now.wall)]))
+    let mut conditions = vec![json!({"type": CONDITION_INPLACE_UPDATE_READY, "status": "False",
+        "reason": "StartInPlaceUpdate", "lastTransitionTime": rfc3339(now)})];
+    conditions.extend(ready_now_false(pod, CONDITION_INPLACE_UPDATE_READY, now));
+    conditions
+}
+
+/// The condition that puts a Pod into service, after an update in place or for the first time.
+pub fn in_place_ended(now: Timestamp) -> Value {
+    // Reason and message are nulls: a strategic merge would keep those of the begin.
+    json!({"type": CONDITION_INPLACE_UPDATE_READY, "status": "True", "reason": null, "message": null,
+        "lastTransitionTime": rfc3339(now)})
+}
+
+/// The first condition KruisePodReady, True; None if the Pod has one or needs none.
+pub fn first_condition(pod: &PodView, now: Timestamp) -> Option<Value> {
+    let missing = pod.has_readiness_gate(CONDITION_KRUISE_POD_READY)
+        && pod.condition(CONDITION_KRUISE_POD_READY).is_none()
+        && !pod.is_deleting();
+    missing.then(|| json!({"type": CONDITION_KRUISE_POD_READY, "status": "True", "lastTransitionTime": rfc3339(now)}))
 }
 
 /// The patch that gives a Pod with the gate its first condition, True; None if it has one or needs none.
 pub fn default_condition(pod: &PodView, now: Now) -> Option<Value> {
-    let missing = pod.has_readiness_gate(CONDITION_KRUISE_POD_READY)
-        && pod.condition(CONDITION_KRUISE_POD_READY).is_none()
-        && !pod.is_deleting();
-    missing.then(|| {
+    first_condition(pod, now.wall).map(|condition| {
         json!({
             // Between our reading and this write another writer may have added a False: then this must not win.
             "metadata": {"resourceVersion": pod.metadata.resource_version},
-            "status": {"conditions": [
-                {"type": CONDITION_KRUISE_POD_READY, "status": "True", "lastTransitionTime": rfc3339(now.wall)},
-            ]},
+            "status": {"conditions": [condition]},
         })
     })
 }
@@ -105,8 +139,8 @@ fn written(old: Option<&Value>, keys: &[NotReadyKey], now: Timestamp) -> Value {
     Value::Object(new)
 }
 
-/// What kubelet would make of Ready once it sees KruisePodReady False; None if there is nothing to change.
-fn ready_now_false(pod: &Value, now: Timestamp) -> Option<Value> {
+/// What kubelet would make of Ready once it sees the condition of a gate False; None if there is nothing to change.
+fn ready_now_false(pod: &Value, closed: &str, now: Timestamp) -> Option<Value> {
     // Once it is False, kubelet keeps its reasons up to date.
     if text(condition(pod, "Ready")?, "status") == "False"
         || text(condition(pod, "ContainersReady")?, "status") != "True"
@@ -116,7 +150,7 @@ fn ready_now_false(pod: &Value, now: Timestamp) -> Option<Value> {
     let reasons: Vec<String> = gates(pod)
         .filter_map(|gate| {
             let status = match gate {
-                CONDITION_KRUISE_POD_READY => Some("False"),
+                gate if gate == closed => Some("False"),
                 other => condition(pod, other).map(|c| text(c, "status")),
             };
             match status {
@@ -209,6 +243,26 @@ mod tests {
         let pod = pod(&["Other"], json!([kruise("True", "[]")]));
         assert_eq!(add_key(&pod, &key("r"), now()), None);
         assert_eq!(remove_key(&pod, &key("r"), now()), None);
+    }
+
+    #[test]
+    fn case_09_the_gate_of_an_update_is_closed_whatever_the_copy_says() {
+        let gate = |status: &str| json!({"type": "InPlaceUpdateReady", "status": status, "lastTransitionTime": OLD});
+        let ready = |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": OLD});
+        let open = pod(&["InPlaceUpdateReady"], json!([gate("True"), ready("Ready"), ready("ContainersReady")]));
+        let written = in_place_begins(&open, now().wall);
+        assert_eq!(
+            written[0],
+            json!({"type": "InPlaceUpdateReady", "status": "False", "reason": "StartInPlaceUpdate", "lastTransitionTime": NOW})
+        );
+        assert_eq!((&written[1]["type"], &written[1]["reason"]), (&json!("Ready"), &json!("ReadinessGatesNotReady")));
+        assert_eq!(
+            written[1]["message"],
+            "the status of pod readiness gate \"InPlaceUpdateReady\" is not \"True\", but False (written by Kruise)"
+        );
+        let stale = pod(&["InPlaceUpdateReady"], json!([gate("False")]));
+        assert_eq!(in_place_begins(&stale, now().wall).len(), 1);
+        assert_eq!(in_place_begins(&pod(&["Other"], json!([])), now().wall), Vec::<Value>::new());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod canonical_json;
 pub mod certificate;
+pub mod claim;
 pub mod hash;
 pub mod image;
 pub mod int_or_percent;

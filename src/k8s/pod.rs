@@ -10,7 +10,7 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Obj
 use serde::{Deserialize, Deserializer};
 
 use super::shared::{self, Pool, Text};
-use crate::api::{apps, labels};
+use crate::api::{apps, labels as keys};
 
 /// The compact form of a Pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,6 +23,12 @@ pub struct PodView {
     pub controller: Option<Arc<Owner>>,
     /// `kubernetes.io/config.hash` of a mirror Pod: the UID under which the runtime knows a static Pod.
     pub config_hash: Option<String>,
+    /// `metadata.finalizers`.
+    pub finalizers: Box<[Text]>,
+    /// `controller.kubernetes.io/pod-deletion-cost`; what is no number counts as none.
+    pub deletion_cost: i32,
+    /// What an update in place that goes on needs; none while there is nothing to do about it.
+    pub in_place: Option<Box<InPlaceNotes>>,
     /// The annotation that remembers which spellings of images were used for restarts, if it is there.
     pub image_spellings: Option<Box<str>>,
     /// Whether this is the mirror of a static Pod.
@@ -45,6 +51,8 @@ pub struct PodView {
     pub sidecars: Arc<[ContainerView]>,
     /// Pending, Running, Succeeded, Failed or Unknown.
     pub phase: Text,
+    /// When the condition Ready last changed.
+    pub ready_since: Option<Timestamp>,
     /// `status.podIP`, or empty.
     pub pod_ip: String,
     /// `status.conditions`.
@@ -144,6 +152,19 @@ impl RestartRule {
             _ => false,
         })
     }
+}
+
+/// Annotations of an update in place, kept until it is done: they are long, and many Pods carry those of old updates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InPlaceNotes {
+    /// `apps.kruise.io/inplace-update-state`.
+    pub state: Option<Box<str>>,
+    /// `apps.kruise.io/inplace-update-grace`.
+    pub grace: Option<Box<str>>,
+    /// `apps.kruise.io/runtime-containers-meta`.
+    pub runtime_meta: Option<Box<str>>,
+    /// `status.containerStatuses[*].image`, by container.
+    pub running_images: Box<[(Text, Text)]>,
 }
 
 /// One Pod condition. The message is kept only for KruisePodReady, whose message is data.
@@ -323,6 +344,7 @@ struct WireMeta {
     labels: Option<Labels>,
     annotations: Option<WireAnnotations>,
     owner_references: Option<Vec<WireOwner>>,
+    finalizers: Option<Box<[Text]>>,
 }
 
 /// Only the annotations we read; the others are skipped without being allocated.
@@ -337,6 +359,52 @@ struct WireAnnotations {
     image_spellings: Option<Box<str>>,
     #[serde(rename = "kruise.io/sidecarset-hash")]
     sidecar_set_hash: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
+    deletion_cost: Option<String>,
+    #[serde(rename = "apps.kruise.io/inplace-update-state")]
+    in_place_state: Option<Box<str>>,
+    #[serde(rename = "inplace-update-state")]
+    in_place_state_legacy: Option<Box<str>>,
+    #[serde(rename = "apps.kruise.io/inplace-update-grace")]
+    in_place_grace: Option<Box<str>>,
+    #[serde(rename = "inplace-update-grace")]
+    in_place_grace_legacy: Option<Box<str>>,
+    #[serde(rename = "apps.kruise.io/runtime-containers-meta")]
+    runtime_meta: Option<Box<str>>,
+}
+
+impl WireAnnotations {
+    /// The notes of an update in place that is not done, as far as a Pod tells: its state is neither Updating, nor is a
+    /// change pending, nor the gate closed, when it is.
+    fn in_place(
+        &mut self,
+        labels: &Labels,
+        conditions: &[PodCondition],
+        statuses: &Option<Vec<WireContainerStatus>>,
+    ) -> Option<Box<InPlaceNotes>> {
+        let state = self.in_place_state.take().or_else(|| self.in_place_state_legacy.take());
+        let grace = self.in_place_grace.take().or_else(|| self.in_place_grace_legacy.take());
+        let gate = conditions.iter().find(|c| c.type_ == keys::CONDITION_INPLACE_UPDATE_READY);
+        let is_done = labels.get(keys::LIFECYCLE_STATE) != Some("Updating") && gate.is_none_or(|c| c.status == "True");
+        if grace.is_none() && (state.is_none() || is_done) {
+            return None;
+        }
+        let images = statuses.iter().flatten().map(|s| (s.name.as_str().into(), s.image.clone().unwrap_or_default()));
+        Some(Box::new(InPlaceNotes {
+            state,
+            grace,
+            runtime_meta: self.runtime_meta.take(),
+            running_images: images.collect(),
+        }))
+    }
+}
+
+/// The deletion cost that an annotation gives: a 32-bit decimal without `+` and leading zeros; anything else counts as
+/// none.
+fn deletion_cost(annotation: Option<&str>) -> i32 {
+    let digits = annotation.map_or("", |text| text.strip_prefix('-').unwrap_or(text));
+    let canonical = digits == "0" || !digits.starts_with(['0', '+', '-']);
+    annotation.filter(|_| canonical).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 #[derive(Default, Deserialize)]
@@ -370,15 +438,26 @@ struct WireStatus {
     phase: Option<Text>,
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
-    conditions: Option<Vec<PodCondition>>,
+    conditions: Option<Vec<WireCondition>>,
     container_statuses: Option<Vec<WireContainerStatus>>,
     init_container_statuses: Option<Vec<WireContainerStatus>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+struct WireCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    message: String,
+    last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct WireContainerStatus {
     name: String,
+    image: Option<Text>,
     #[serde(rename = "containerID")]
     container_id: Option<String>,
     #[serde(rename = "imageID", deserialize_with = "interned")]
@@ -428,18 +507,25 @@ struct WirePod {
 impl<'de> Deserialize<'de> for PodView {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let WirePod { metadata: meta, spec, status } = WirePod::deserialize(deserializer)?;
-        let annotations = meta.annotations.unwrap_or_default();
+        let mut annotations = meta.annotations.unwrap_or_default();
         let labels = meta.labels.unwrap_or_default();
         let mut sidecars = spec.init_containers.unwrap_or_default();
         sidecars.retain(|c| c.restart_policy.as_deref() == Some("Always"));
         let mut init_statuses = status.init_container_statuses.unwrap_or_default();
         init_statuses.retain(|s| sidecars.iter().any(|c| c.name == s.name));
-        let mut conditions = status.conditions.unwrap_or_default();
-        for condition in &mut conditions {
-            if condition.type_ != labels::CONDITION_KRUISE_POD_READY {
-                condition.message = String::new();
+        let mut ready_since = None;
+        let mut conditions = Vec::new();
+        for WireCondition { type_, status, mut message, last_transition_time } in status.conditions.unwrap_or_default()
+        {
+            if type_ != keys::CONDITION_KRUISE_POD_READY {
+                message = String::new();
             }
+            if type_ == "Ready" {
+                ready_since = last_transition_time;
+            }
+            conditions.push(PodCondition { type_, status, message });
         }
+        let in_place = annotations.in_place(&labels, &conditions, &status.container_statuses);
         Ok(Self {
             metadata: ObjectMeta {
                 name: meta.name,
@@ -457,10 +543,13 @@ impl<'de> Deserialize<'de> for PodView {
                 .find(|o| o.controller == Some(true))
                 .map(|o| OWNERS.share(o.owner)),
             config_hash: annotations.config_hash,
+            finalizers: meta.finalizers.unwrap_or_default(),
+            deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),
+            in_place,
             image_spellings: annotations.image_spellings,
             is_mirror: annotations.config_mirror.is_some(),
             has_sidecar_set: annotations.sidecar_set_hash.is_some(),
-            is_daemon: labels.get(crate::api::labels::CONTROL_PLANE) == Some("daemon"),
+            is_daemon: labels.get(keys::CONTROL_PLANE) == Some("daemon"),
             labels,
             node_name: spec.node_name.unwrap_or_default(),
             restart_policy: spec.restart_policy.unwrap_or_default(),
@@ -471,6 +560,7 @@ impl<'de> Deserialize<'de> for PodView {
             containers: CONTAINERS.share(spec.containers.unwrap_or_default()),
             sidecars: CONTAINERS.share(sidecars),
             phase: status.phase.unwrap_or_default(),
+            ready_since,
             pod_ip: status.pod_ip.unwrap_or_default(),
             conditions: CONDITIONS.share(conditions),
             container_statuses: status
@@ -537,6 +627,46 @@ mod tests {
         assert_eq!((pod.container_status("mesh").unwrap().restart_count, pod.container_status("setup")), (1, None));
         assert_eq!((pod.labels.get("a"), pod.labels.get("c"), pod.labels.iter().count()), (Some("1"), None, 2));
         assert!(pod.metadata.managed_fields.is_none());
+    }
+
+    #[test]
+    fn the_notes_of_an_update_are_kept_until_it_is_done() {
+        let pod = |state: &str, gate: &str, grace: Option<&str>| -> PodView {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"labels": {"lifecycle.apps.kruise.io/state": state},
+                    "annotations": {"inplace-update-state": "s", "apps.kruise.io/inplace-update-grace": grace}},
+                "status": {"conditions": [{"type": "InPlaceUpdateReady", "status": gate}],
+                    "containerStatuses": [{"name": "main", "image": "i:1"}]},
+            }))
+            .unwrap()
+        };
+        let notes = pod("Updating", "True", None).in_place.unwrap();
+        assert_eq!((notes.state.as_deref(), notes.grace.as_deref()), (Some("s"), None));
+        assert_eq!(*notes.running_images, [("main".into(), "i:1".into())]);
+        assert!(pod("Normal", "False", None).in_place.is_some());
+        assert!(pod("Normal", "True", Some("g")).in_place.is_some());
+        assert_eq!(pod("Normal", "True", None).in_place, None);
+        assert_eq!(pod("Updated", "True", None).in_place, None);
+    }
+
+    #[test]
+    fn only_canonical_costs_count() {
+        for (text, cost) in [
+            (None, 0),
+            (Some("10"), 10),
+            (Some("-10"), -10),
+            (Some("0"), 0),
+            (Some("+10"), 0),
+            (Some("010"), 0),
+            (Some("-010"), 0),
+            (Some("--1"), 0),
+            (Some(""), 0),
+            (Some("x"), 0),
+            (Some("2147483648"), 0),
+            (Some("-2147483648"), i32::MIN),
+        ] {
+            assert_eq!(deletion_cost(text), cost, "{text:?}");
+        }
     }
 
     #[test]

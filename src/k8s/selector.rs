@@ -79,6 +79,27 @@ impl Selector {
     }
 }
 
+/// A selector as text, as `status.labelSelector` and list calls have it: by key, like the API server writes it.
+pub fn text_of(selector: &LabelSelector) -> String {
+    let mut parts: Vec<(&str, String)> =
+        selector.match_labels.iter().flatten().map(|(key, value)| (key.as_str(), format!("{key}={value}"))).collect();
+    for expression in selector.match_expressions.iter().flatten() {
+        let key = &expression.key;
+        let mut values = expression.values.clone().unwrap_or_default();
+        values.sort();
+        let values = values.join(",");
+        let text = match expression.operator.as_str() {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.clone(),
+        };
+        parts.push((key, text));
+    }
+    parts.sort_by_key(|(key, _)| *key);
+    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
+}
+
 fn requirement(text: &str) -> Option<Requirement> {
     let word = |text: &str| {
         let text = text.trim();
@@ -133,6 +154,19 @@ mod tests {
         }
         let odd = serde_json::from_value(json!({"matchExpressions": [{"key": "a", "operator": "Gt"}]})).unwrap();
         assert!(Selector::of(&odd).unwrap_err().contains("\"Gt\""));
+    }
+
+    #[test]
+    fn the_text_of_a_selector_is_that_of_the_api_server() {
+        let selector: LabelSelector =
+            serde_json::from_value(json!({"matchLabels": {"b": "2", "a": "1"}, "matchExpressions": [
+            {"key": "d", "operator": "DoesNotExist"}, {"key": "c", "operator": "In", "values": ["y", "x"]},
+            {"key": "aa", "operator": "Exists"}, {"key": "z", "operator": "NotIn", "values": ["q"]}]}))
+            .unwrap();
+        let text = text_of(&selector);
+        assert_eq!(text, "a=1,aa,b=2,c in (x,y),!d,z notin (q)");
+        assert_eq!(text_of(&LabelSelector::default()), "");
+        assert!(Selector::parse(&text).is_ok());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     api::{DEFAULT_NAMESPACE, feature_gates::FeatureGates},
-    controllers::{self, Context, Registration},
+    controllers::{self, Context, Registration, Settings},
     runtime::{
         client,
         events::Recorder,
@@ -47,6 +47,13 @@ pub struct ManagerArgs {
     /// ContainerRecreateRequests that are reconciled at the same time.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub crr_workers: u32,
+    /// CloneSets that are reconciled at the same time.
+    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub cloneset_workers: u32,
+    /// Pods of CloneSets that wait for their deletion do not count as replicas.
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_name = "BOOL")]
+    pub cloneset_scaling_exclude_preparing_delete: bool,
     /// Act only while holding the Lease. Switch it off only where nothing else runs the controllers.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL")]
@@ -84,6 +91,7 @@ impl ManagerArgs {
 
     fn workers(&self, controller: &Registration) -> usize {
         match controller.workers_flag {
+            Some("cloneset-workers") => self.cloneset_workers.try_into().unwrap_or(controller.workers),
             Some("crr-workers") => self.crr_workers.try_into().unwrap_or(controller.workers),
             Some(_) | None => controller.workers,
         }
@@ -110,12 +118,13 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
     let (events, send_events) = Recorder::new(fenced.clone(), "kruise-manager", "", metrics.events_dropped.clone());
     let context = Context {
         client: fenced,
-        pods: Store::new(None),
+        pods: Store::new(Some(controllers::controller_uid)),
         events,
         metrics: metrics.clone(),
         namespace: args.own_namespace.as_str().into(),
         only_namespace: (!args.namespace.is_empty()).then(|| args.namespace.as_str().into()),
         gates: Arc::new(gates),
+        settings: Settings { exclude_preparing_delete: args.cloneset_scaling_exclude_preparing_delete },
     };
     let (leading, is_leading) = watch::channel(!args.enable_leader_election);
 

@@ -12,5 +12,6 @@ pub mod metrics;
 pub mod queue;
 pub mod serve;
 pub mod shutdown;
+pub mod slow_start;
 pub mod telemetry;
 pub mod watches;

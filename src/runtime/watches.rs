@@ -4,8 +4,9 @@
 //! [`Change::Undecodable`], and everything else goes on.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     fmt,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -82,6 +83,43 @@ pub type IndexFn<K> = fn(&K) -> Option<String>;
 struct Objects<K> {
     by_key: HashMap<ObjectKey, Entry<K>>,
     index: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// Taken over from own writes since the list that is being read began: it may be older than they are.
+    written: HashSet<ObjectKey>,
+    listing: bool,
+    gone: Gone,
+}
+
+/// The objects that were deleted last, by a hash of their UIDs. The answer to a write may come later than the news that
+/// the object is gone, and nothing would ever remove it again.
+#[derive(Default)]
+struct Gone {
+    known: HashSet<u64>,
+    order: VecDeque<u64>,
+}
+
+impl Gone {
+    /// More than can be deleted while one answer is on its way.
+    const MOST: usize = 4096;
+
+    fn hash(uid: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        uid.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn add(&mut self, uid: Option<&str>) {
+        let Some(uid) = uid.map(Self::hash).filter(|uid| self.known.insert(*uid)) else { return };
+        self.order.push_back(uid);
+        if self.order.len() > Self::MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    fn has(&self, uid: Option<&str>) -> bool {
+        !self.known.is_empty() && uid.is_some_and(|uid| self.known.contains(&Self::hash(uid)))
+    }
 }
 
 enum Entry<K> {
@@ -95,11 +133,14 @@ enum Entry<K> {
 
 impl<K: Resource> Entry<K> {
     fn is_newer_than(&self, object: &K) -> bool {
-        let (uid, version) = match self {
-            Self::Object(held) => (held.meta().uid.as_deref(), resource_version(held.as_ref())),
-            Self::Settled { uid, version } => (Some(&**uid), *version),
-        };
-        uid == object.meta().uid.as_deref() && version > resource_version(object)
+        self.uid() == object.meta().uid.as_deref() && self.version() > resource_version(object)
+    }
+
+    fn version(&self) -> u64 {
+        match self {
+            Self::Object(held) => resource_version(held.as_ref()),
+            Self::Settled { version, .. } => *version,
+        }
     }
 
     fn uid(&self) -> Option<&str> {
@@ -138,7 +179,13 @@ impl<K: Resource> Store<K> {
     }
 
     fn make(index_fn: Option<IndexFn<K>>, is_settled: Option<fn(&K) -> bool>) -> Arc<Self> {
-        let objects = Mutex::new(Objects { by_key: HashMap::new(), index: BTreeMap::new() });
+        let objects = Mutex::new(Objects {
+            by_key: HashMap::new(),
+            index: BTreeMap::new(),
+            written: HashSet::new(),
+            listing: false,
+            gone: Gone::default(),
+        });
         Arc::new(Self { objects, index_fn, is_settled, synced: watch::Sender::new(false) })
     }
 
@@ -195,10 +242,20 @@ impl<K: Resource> Store<K> {
     /// the object was taken over.
     ///
     /// Call it with the answer to an own write: decisions then rest on that write, however late its watch event comes.
-    pub fn upsert(&self, mut object: K) -> (Option<Arc<K>>, Option<Arc<K>>) {
+    pub fn upsert(&self, object: K) -> (Option<Arc<K>>, Option<Arc<K>>) {
+        self.put(object, true)
+    }
+
+    fn put(&self, mut object: K, own_write: bool) -> (Option<Arc<K>>, Option<Arc<K>>) {
         let key = ObjectKey::of(&object);
         object.meta_mut().managed_fields = None;
         let mut objects = self.lock();
+        if objects.gone.has(object.meta().uid.as_deref()) {
+            return (None, None);
+        }
+        if own_write && objects.listing {
+            objects.written.insert(key.clone());
+        }
         let held = objects.by_key.get(&key);
         let old = held.and_then(Entry::object).cloned();
         if held.is_some_and(|held| held.is_newer_than(&object)) {
@@ -225,6 +282,7 @@ impl<K: Resource> Store<K> {
     /// Drops an object; `uid` guards against dropping a successor of the same name.
     pub fn remove(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
+        objects.gone.add(uid);
         if uid.is_some() && objects.by_key.get(key)?.uid() != uid {
             return None;
         }
@@ -235,10 +293,23 @@ impl<K: Resource> Store<K> {
         Some(old)
     }
 
-    /// Drops what is not in a complete list, and returns it.
+    /// A list begins to be read.
+    fn begin_list(&self) {
+        let mut objects = self.lock();
+        objects.listing = true;
+        objects.written.clear();
+    }
+
+    /// Drops what is not in a complete list, and returns it. What an own write put here while the list was being read
+    /// stays if it is newer than everything in the list: the watch that follows tells of its end.
     fn retain(&self, listed: &HashSet<ObjectKey>) -> Vec<Arc<K>> {
         let mut objects = self.lock();
-        let gone: Vec<ObjectKey> = objects.by_key.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        objects.listing = false;
+        let written = std::mem::take(&mut objects.written);
+        let version = |key: &ObjectKey| objects.by_key.get(key).map_or(0, Entry::version);
+        let newest = listed.iter().map(version).max().unwrap_or(0);
+        let stays = |key: &ObjectKey| listed.contains(key) || (written.contains(key) && version(key) > newest);
+        let gone: Vec<ObjectKey> = objects.by_key.keys().filter(|key| !stays(key)).cloned().collect();
         let mut dropped = Vec::new();
         for key in gone {
             if let Some(Entry::Object(old)) = objects.by_key.remove(&key) {
@@ -306,7 +377,10 @@ async fn follow<W, K>(
     let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
         match event {
-            Ok(Event::Init) => listed.clear(),
+            Ok(Event::Init) => {
+                listed.clear();
+                store.begin_list();
+            }
             Ok(Event::InitApply(object)) => {
                 listed.insert(ObjectKey::of(&object));
                 take(&store, &decode, object, true, &mut on_change);
@@ -340,7 +414,7 @@ fn take<W: Resource, K: Resource>(
     let key = ObjectKey::of(&object);
     match decode(object) {
         Ok(object) => {
-            if let (old, Some(new)) = store.upsert(object) {
+            if let (old, Some(new)) = store.put(object, false) {
                 on_change(Change::Applied { old: old.as_ref(), new: &new, initial });
             }
         }
@@ -424,6 +498,33 @@ mod tests {
         store.upsert(pod("p", "u", "20"));
         assert!(store.upsert(pod("p", "u", "9")).1.is_none());
         assert_eq!(resource_version(store.get(&ObjectKey::new("a", "p")).unwrap().as_ref()), 20);
+    }
+
+    #[test]
+    fn a_late_answer_does_not_bring_back_what_is_gone() {
+        let store = Store::new(None);
+        store.upsert(pod("p", "u", "20"));
+        store.remove(&ObjectKey::new("a", "p"), Some("u"));
+        assert!(store.upsert(pod("p", "u", "19")).1.is_none());
+        assert!(store.is_empty());
+        assert!(store.upsert(pod("p", "v", "21")).1.is_some(), "a successor is another object");
+    }
+
+    #[test]
+    fn an_own_write_during_a_list_is_not_taken_for_gone() {
+        let store = Store::new(None);
+        store.upsert(pod("old", "o", "5"));
+        store.begin_list();
+        store.put(pod("listed", "l", "10"), false);
+        store.upsert(pod("made", "m", "12"));
+        store.upsert(pod("stale", "s", "9"));
+        let listed = HashSet::from([ObjectKey::new("a", "listed")]);
+        let mut dropped: Vec<String> = store.retain(&listed).iter().map(|pod| pod.name().to_owned()).collect();
+        dropped.sort();
+        assert_eq!(dropped, ["old", "stale"]);
+        assert!(store.get(&ObjectKey::new("a", "made")).is_some());
+        store.begin_list();
+        assert_eq!(store.retain(&listed).len(), 1, "the next list knows it");
     }
 
     #[test]

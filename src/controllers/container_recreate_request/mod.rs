@@ -34,7 +34,7 @@ use crate::{
     runtime::{
         clock,
         queue::{Backoff, Queue, Requeue},
-        shutdown::{self, Shutdown},
+        shutdown::Shutdown,
         watches::{self, Change, ObjectKey, Store},
     },
 };
@@ -110,23 +110,15 @@ impl Controller {
                 this.request_changed(&change);
             })
         };
-        let work = async {
-            // With half a view a Pod would look gone.
-            tokio::select! {
-                () = async { self.requests.wait_synced().await; self.context.pods.wait_synced().await } => {}
-                () = shutdown::requested(shutdown.clone()) => return,
-            }
-            tracing::info!(controller = NAME, requests = self.requests.len(), "running");
-            let reconcile = |key: ObjectKey, _| {
-                let this = self.clone();
-                async move {
-                    let result = this.reconcile(&key).await;
-                    this.context.count(NAME, &result);
-                    result
-                }
-            };
-            self.queue.run(workers, shutdown.clone(), reconcile).await;
+        let synced = async {
+            self.requests.wait_synced().await;
+            self.context.pods.wait_synced().await;
         };
+        let reconcile = |key: ObjectKey| {
+            let this = self.clone();
+            async move { this.reconcile(&key).await }
+        };
+        let work = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile);
         tokio::select! {
             () = watcher => {}
             () = work => {}

@@ -18,7 +18,7 @@ use crate::{
         feature_gates::{FeatureGates, gate},
         labels,
     },
-    domain::readiness,
+    domain::{readiness, refresh},
     k8s::{pod::PodView, rbac::Rule, time::Now},
     runtime::{
         apply, clock,
@@ -57,7 +57,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
             if old.is_none() && missed(new, &context.gates, &context.namespace, now) {
                 context.events.warning(&reference(new.as_ref()), "KruisePodReadyNotInjected", NOT_INJECTED);
             }
-            if readiness::default_condition(new, now).is_some() {
+            if readiness::default_condition(new, now).is_some() && !refresh::gets_first_conditions_from_workload(new) {
                 queue.add(ObjectKey::of(new.as_ref()));
             }
         }
@@ -95,6 +95,9 @@ fn missed(pod: &PodView, gates: &FeatureGates, own_namespace: &str, now: Now) ->
 
 async fn reconcile(context: &Context, key: &ObjectKey) -> kube::Result<Requeue> {
     let Some(pod) = context.pods.get(key) else { return Ok(Requeue::Await) };
+    if refresh::gets_first_conditions_from_workload(&pod) {
+        return Ok(Requeue::Await);
+    }
     let Some(patch) = readiness::default_condition(&pod, clock::now()) else { return Ok(Requeue::Await) };
     let api: Api<PodView> = Api::namespaced(context.client.clone(), &key.namespace);
     match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {

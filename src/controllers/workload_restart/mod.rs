@@ -38,7 +38,7 @@ use crate::{
         clock,
         metrics::ResultLabels,
         queue::{Backoff, Queue, Requeue},
-        shutdown::{self, Shutdown},
+        shutdown::Shutdown,
         watches::{self, Change, ObjectKey, Store},
     },
 };
@@ -185,28 +185,17 @@ impl Controller {
                 Change::Undecodable { key, .. } => this.wake(&key.namespace),
             })
         };
-        let work = async {
-            let synced = async {
-                self.restarts.wait_synced().await;
-                self.requests.wait_synced().await;
-                self.budgets.wait_synced().await;
-                self.context.pods.wait_synced().await;
-            };
-            tokio::select! {
-                () = synced => {}
-                () = shutdown::requested(shutdown.clone()) => return,
-            }
-            tracing::info!(controller = NAME, restarts = self.restarts.len(), "running");
-            let reconcile = |key: ObjectKey, _| {
-                let this = self.clone();
-                async move {
-                    let result = this.reconcile(&key).await;
-                    this.context.count(NAME, &result);
-                    result
-                }
-            };
-            self.queue.run(workers, shutdown.clone(), reconcile).await;
+        let synced = async {
+            self.restarts.wait_synced().await;
+            self.requests.wait_synced().await;
+            self.budgets.wait_synced().await;
+            self.context.pods.wait_synced().await;
         };
+        let reconcile = |key: ObjectKey| {
+            let this = self.clone();
+            async move { this.reconcile(&key).await }
+        };
+        let work = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile);
         tokio::select! {
             () = watch_restarts => {}
             () = watch_requests => {}

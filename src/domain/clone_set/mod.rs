@@ -2,5 +2,8 @@
 //! kinds share the order of Pods and the updates in place.
 
 pub mod diff;
+pub mod make;
+pub mod one_update;
 pub mod plan;
+pub mod pre_download;
 pub mod status;

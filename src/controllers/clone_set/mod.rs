@@ -1,0 +1,415 @@
+//! CloneSets: a number of equal Pods, made, deleted and updated within the limits of their spec.
+//!
+//! - Owns: the Pods, claims and ControllerRevisions of CloneSets, and their status.
+//! - Watches: CloneSets, Pods, claims with an instance id. ControllerRevisions are read when a spec is new, and
+//!   forgotten when every Pod is where it is to be.
+//! - Never: adopts Pods or claims, touches what another owner controls, evicts.
+//!
+//! One pass ([`Controller::reconcile`]) is: which revision, how many Pods, each Pod's own state, which Pods to update,
+//! what to say in status. The rules are in [`domain::clone_set`](crate::domain::clone_set) and its neighbours. Answers to
+//! own writes are in the stores at once, so that the next pass rests on them and no expectations are needed.
+
+mod apply;
+mod observe;
+mod pre_download;
+mod revisions;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
+
+use self::{observe::Seen, revisions::Resolved};
+use super::{Context, Registration, Started, lock};
+use crate::{
+    api::{
+        apps,
+        apps::clone_set::{CloneSet, CloneSetStatus},
+        labels,
+    },
+    domain::clone_set::{
+        plan::{self, Gates},
+        status::{self, Outcome},
+    },
+    k8s::{claim::ClaimView, pod::PodView, rbac::Rule, selector},
+    runtime::{
+        apply::{code, patch_status},
+        clock,
+        events::reference,
+        queue::{Backoff, Queue, Requeue},
+        shutdown::Shutdown,
+        watches::{self, Change, ObjectKey, Store},
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("clonesets.apps.kruise.io"),
+    gate: None,
+    rules: &[
+        Rule::new(&["apps.kruise.io"], &["clonesets"], &["get", "list", "watch", "patch"]),
+        Rule::new(&["apps.kruise.io"], &["clonesets/status"], &["patch"]),
+        // To own objects with blockOwnerDeletion, where the API server checks that.
+        Rule::new(&["apps.kruise.io"], &["clonesets/finalizers"], &["update"]),
+        Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "create", "patch", "delete"]),
+        Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
+        Rule::new(&[""], &["pods/status"], &["patch"]),
+        Rule::new(&[""], &["persistentvolumeclaims"], &["list", "watch", "create", "patch", "delete"]),
+        Rule::new(&[""], &["nodes"], &["list"]),
+        Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "create", "delete"]),
+    ],
+    workers_flag: Some("cloneset-workers"),
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "cloneset-controller";
+/// After a write that was refused because the object had changed and has been read again.
+const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// Between two writes of a status that differ in nothing but counts.
+const STATUS_PAUSE: Duration = Duration::from_secs(1);
+
+struct Controller {
+    context: Context,
+    clone_sets: Arc<Store<CloneSet>>,
+    claims: Arc<Store<ClaimView>>,
+    queue: Arc<Queue<ObjectKey>>,
+    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    pull_jobs: pre_download::PullJobs,
+}
+
+/// What is remembered of a CloneSet. Everything can be lost.
+#[derive(Default)]
+struct Memory {
+    uid: String,
+    /// Its revisions, for one generation of its spec.
+    resolved: Option<(i64, Resolved)>,
+    /// Versions of Pods that were looked at as a whole and have to wait, by UID.
+    looked_at: HashMap<String, String>,
+    /// When the status was written last.
+    written: Duration,
+    /// How many Pods the last event said could not be created.
+    limited: i32,
+    /// What was done about new images.
+    pre_download: pre_download::Notes,
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    let on_pod = {
+        let controller = controller.clone();
+        move |change: &Change<'_, PodView>| controller.pod_changed(change)
+    };
+    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+}
+
+/// The CloneSet that controls a Pod.
+fn owner_of(pod: &PodView) -> Option<ObjectKey> {
+    let owner = pod.controller.as_deref()?;
+    let (group, _) = owner.api_version.split_once('/')?;
+    (owner.kind == "CloneSet" && group == apps::GROUP).then(|| ObjectKey::new(pod.namespace(), &owner.name))
+}
+
+fn uid_of(clone_set: &CloneSet) -> &str {
+    clone_set.metadata.uid.as_deref().unwrap_or_default()
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            clone_sets: Store::new(Some(|set: &CloneSet| set.metadata.uid.clone())),
+            claims: Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone())),
+            queue: Queue::new(Backoff::default()),
+            memories: Mutex::default(),
+            pull_jobs: pre_download::PullJobs::default(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let watch_clone_sets = {
+            let this = self.clone();
+            let api: Api<DeserializeGuard<CloneSet>> = self.context.api();
+            watches::watch_guarded(api, Config::default(), self.clone_sets.clone(), move |change| {
+                this.clone_set_changed(&change);
+            })
+        };
+        let watch_claims = {
+            let this = self.clone();
+            let config = Config::default().labels(labels::INSTANCE_ID);
+            watches::watch(self.context.api(), config, self.claims.clone(), move |change| this.claim_changed(&change))
+        };
+        let synced = async {
+            self.clone_sets.wait_synced().await;
+            self.claims.wait_synced().await;
+            self.context.pods.wait_synced().await;
+        };
+        let reconcile = |key: ObjectKey| {
+            let this = self.clone();
+            async move { this.reconcile(&key).await }
+        };
+        tokio::select! {
+            () = watch_clone_sets => {}
+            () = watch_claims => {}
+            () = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile) => {}
+        }
+    }
+
+    fn clone_set_changed(&self, change: &Change<'_, CloneSet>) {
+        match change {
+            Change::Applied { old, new, .. } => {
+                // An answer to an own write of status comes back as an event that says nothing new.
+                if old.is_none_or(|old| {
+                    old.metadata.generation != new.metadata.generation || old.metadata != new.metadata
+                }) {
+                    self.queue.add(ObjectKey::of(new.as_ref()));
+                }
+            }
+            Change::Deleted(old) => {
+                lock(&self.memories).remove(&ObjectKey::of(old.as_ref()));
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(clone_set = %key, error, "this CloneSet cannot be read and is left alone");
+            }
+        }
+    }
+
+    fn claim_changed(&self, change: &Change<'_, ClaimView>) {
+        let claim = match change {
+            Change::Applied { new, .. } => new,
+            Change::Deleted(old) => old,
+            Change::Undecodable { .. } => return,
+        };
+        let Some(uid) = &claim.controller_uid else { return };
+        for owner in self.clone_sets.by_index(uid) {
+            self.queue.add(ObjectKey::of(owner.as_ref()));
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
+            Change::Undecodable { .. } => return,
+        };
+        let owners = (old.and_then(|pod| owner_of(pod)), new.and_then(|pod| owner_of(pod)));
+        if let (Some(old), Some(new)) = (old, new)
+            && owners.0 == owners.1
+            && is_same_but_version(old, new)
+        {
+            return;
+        }
+        if let Some(key) = &owners.0
+            && owners.0 != owners.1
+        {
+            self.queue.add(key.clone());
+        }
+        if let Some(key) = owners.1 {
+            self.queue.add(key);
+        }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(clone_set) = self.clone_sets.get(key) else { return Ok(Requeue::Await) };
+        if clone_set.metadata.deletion_timestamp.is_some() {
+            // Its Pods and claims go with it, by their owner references.
+            return Ok(Requeue::Await);
+        }
+        self.remember(&clone_set);
+        let resolved = self.resolve(&clone_set).await?;
+        let released = self.release(&clone_set).await?;
+        let mut pass = Pass { outcome: Outcome::default(), look: None, again: released, error: None };
+        pass.look_after(pre_download::run(self, &clone_set, &resolved).await);
+        let mut seen = self.see(&clone_set, &resolved);
+        if clone_set.spec.scale_strategy.disable_pvc_reuse {
+            pass.note(self.drop_claims(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
+        }
+        if pass.error.is_none() {
+            let changed = self.scale(&clone_set, &resolved, &seen, &mut pass).await;
+            seen = self.see(&clone_set, &resolved);
+            if !changed {
+                if self.refresh_all(&clone_set, &resolved, &seen, &mut pass).await {
+                    seen = self.see(&clone_set, &resolved);
+                }
+                self.update(&clone_set, &resolved, &seen, &mut pass).await;
+                seen = self.see(&clone_set, &resolved);
+            }
+        }
+        let requeue = self.record(&clone_set, &resolved, &seen, &pass).await?;
+        self.forget_names(&clone_set, &seen).await?;
+        self.tidy(&clone_set, &resolved, &seen).await?;
+        if let Some(error) = pass.error {
+            return Err(error);
+        }
+        let soon = pass.again.then_some(Duration::ZERO);
+        Ok([soon, pass.look, requeue, seen.next_look]
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(Requeue::Await, Requeue::After))
+    }
+
+    fn remember(&self, clone_set: &CloneSet) {
+        let mut memories = lock(&self.memories);
+        let memory = memories.entry(ObjectKey::of(clone_set)).or_default();
+        if memory.uid != uid_of(clone_set) {
+            *memory = Memory { uid: uid_of(clone_set).to_owned(), ..Memory::default() };
+        }
+    }
+
+    fn gates(&self) -> Gates {
+        let gates = &self.context.gates;
+        Gates {
+            partition_rollback: gates.enabled("CloneSetPartitionRollback"),
+            preparing_update_as_update: gates.enabled("PreparingUpdateAsUpdate"),
+        }
+    }
+
+    fn observed<'a>(
+        &self,
+        clone_set: &'a CloneSet,
+        resolved: &'a Resolved,
+        seen: &'a Seen,
+        constraints: &'a [crate::domain::pod_order::Constraint<'a>],
+    ) -> plan::Observed<'a> {
+        plan::Observed {
+            clone_set,
+            pods: &seen.pods,
+            update_revision: &resolved.update,
+            current_revision: &resolved.current,
+            excludes_preparing_delete: self.context.settings.exclude_preparing_delete
+                || clone_set.labels().get(labels::EXCLUDE_PREPARING_DELETE).is_some_and(|value| value == "true"),
+            constraints,
+            gates: self.gates(),
+        }
+    }
+
+    /// Writes the status, if it says anything new. Counts change with every Pod and are written a second apart, unless
+    /// they are the last word.
+    async fn record(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: &Seen,
+        pass: &Pass,
+    ) -> kube::Result<Option<Duration>> {
+        let now = clock::now();
+        let key = ObjectKey::of(clone_set);
+        let selector = selector::text_of(&clone_set.spec.selector);
+        let revisions = (resolved.current.as_str(), resolved.update.as_str());
+        let (mut wanted, requeue) = status::status(clone_set, &seen.pods, revisions, selector, &pass.outcome, now.wall);
+        wanted.collision_count = Some(resolved.collisions);
+        let recorded = clone_set.status.clone().unwrap_or_default();
+        if wanted == recorded {
+            return Ok(requeue);
+        }
+        let written = lock(&self.memories).get(&key).map_or(Duration::ZERO, |memory| memory.written);
+        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
+        if !pause.is_zero() && only_counts(&recorded, &wanted) && !is_settled(clone_set, &wanted) {
+            return Ok(Some(requeue.map_or(pause, |earlier| earlier.min(pause))));
+        }
+        let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        match patch_status(&api, clone_set, &recorded, &wanted).await {
+            Ok(newer) => {
+                if let Some(memory) = lock(&self.memories).get_mut(&key) {
+                    memory.written = now.mono;
+                }
+                if let Some(newer) = newer {
+                    self.clone_sets.upsert(newer);
+                }
+                Ok(requeue)
+            }
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            Err(error) if code(&error) == Some(409) => {
+                if let Some(newer) = api.get_opt(&key.name).await? {
+                    self.clone_sets.upsert(newer);
+                }
+                Ok(Some(AFTER_CONFLICT))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn warn(&self, clone_set: &CloneSet, reason: &str, message: &str) {
+        tracing::warn!(clone_set = %ObjectKey::of(clone_set), reason, message, "failed");
+        self.context.events.warning(&reference(clone_set), reason, message);
+    }
+
+    fn tell(&self, clone_set: &CloneSet, reason: &str, message: &str) {
+        tracing::info!(clone_set = %ObjectKey::of(clone_set), reason, message, "done");
+        self.context.events.normal(&reference(clone_set), reason, message);
+    }
+}
+
+/// What comes of one pass.
+struct Pass {
+    outcome: Outcome,
+    /// When something that is waited for will be due.
+    look: Option<Duration>,
+    /// Something was done: look again at once.
+    again: bool,
+    /// The first failure: look again after a while, longer each time.
+    error: Option<kube::Error>,
+}
+
+impl Pass {
+    fn look_after(&mut self, after: Option<Duration>) {
+        self.look = [self.look, after].into_iter().flatten().min();
+    }
+
+    fn note(&mut self, result: kube::Result<bool>, place: impl Fn(&mut Outcome) -> &mut Option<String>) {
+        match result {
+            Ok(changed) => self.again |= changed,
+            Err(error) => {
+                place(&mut self.outcome).get_or_insert_with(|| error.to_string());
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// Whether the event brings nothing that a rule reads.
+fn is_same_but_version(old: &Arc<PodView>, new: &Arc<PodView>) -> bool {
+    if old.metadata.resource_version == new.metadata.resource_version {
+        // Our own write, taken over before its event came.
+        return true;
+    }
+    let mut same = PodView::clone(old);
+    same.metadata.resource_version.clone_from(&new.metadata.resource_version);
+    same == **new
+}
+
+/// Whether two statuses differ in nothing but counts.
+fn only_counts(old: &CloneSetStatus, new: &CloneSetStatus) -> bool {
+    let CloneSetStatus {
+        replicas,
+        ready_replicas,
+        available_replicas,
+        updated_replicas,
+        updated_ready_replicas,
+        updated_available_replicas,
+        ..
+    } = new.clone();
+    *new == CloneSetStatus {
+        replicas,
+        ready_replicas,
+        available_replicas,
+        updated_replicas,
+        updated_ready_replicas,
+        updated_available_replicas,
+        ..old.clone()
+    }
+}
+
+/// Whether the status says that everything is done: somebody may wait for that.
+fn is_settled(clone_set: &CloneSet, status: &CloneSetStatus) -> bool {
+    let replicas = clone_set.spec.replicas.unwrap_or(1);
+    let all = [status.replicas, status.ready_replicas, status.available_replicas];
+    all.iter().all(|count| *count == replicas) && status.updated_ready_replicas >= status.expected_updated_replicas
+}

@@ -1,0 +1,100 @@
+//! Everything that a pass looks at, from the stores.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Controller, Resolved, uid_of};
+use crate::{
+    api::{apps::clone_set::CloneSet, labels},
+    domain::{
+        clone_set::plan::Pod,
+        pod_order::{Candidate, Phase},
+        refresh::state_of,
+    },
+    k8s::{claim::ClaimView, pod::PodView, time::Now},
+    runtime::clock,
+};
+
+/// Pods and claims of a CloneSet.
+pub(super) struct Seen {
+    /// Active Pods, as the rules see them.
+    pub(super) pods: Vec<Pod>,
+    /// The same Pods, in the same order.
+    pub(super) views: Vec<Arc<PodView>>,
+    /// Pods that end or have ended.
+    pub(super) inactive: Vec<Arc<PodView>>,
+    /// Claims that are not being deleted.
+    pub(super) claims: Vec<Arc<ClaimView>>,
+    /// When a Pod will have been ready for long enough.
+    pub(super) next_look: Option<Duration>,
+}
+
+impl Seen {
+    pub(super) fn view(&self, name: &str) -> Option<&Arc<PodView>> {
+        self.views.iter().find(|view| view.name() == name)
+    }
+}
+
+impl Controller {
+    pub(super) fn see(&self, clone_set: &CloneSet, _: &Resolved) -> Seen {
+        let now = clock::now();
+        let all = self.context.pods.by_index(uid_of(clone_set));
+        let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| is_active(pod));
+        let mut claims = self.claims.by_index(uid_of(clone_set));
+        claims.retain(|claim| !claim.is_deleting());
+        let mut next_look: Option<Duration> = None;
+        let pods = views
+            .iter()
+            .map(|view| {
+                let (pod, look) = facts(view, clone_set, now);
+                next_look = [next_look, look].into_iter().flatten().min();
+                pod
+            })
+            .collect();
+        Seen { pods, views, inactive, claims, next_look }
+    }
+}
+
+pub(super) fn is_active(pod: &PodView) -> bool {
+    !pod.is_finished() && !pod.is_deleting()
+}
+
+/// How long a Pod still has to be ready before it is available; none if it is not ready.
+fn until_available(pod: &PodView, min_ready_seconds: i32, now: Now) -> Option<Duration> {
+    let gate = labels::CONDITION_INPLACE_UPDATE_READY;
+    let is_ready = pod.phase == "Running"
+        && pod.condition_is_true("Ready")
+        && pod.condition(gate).is_none_or(|condition| condition.status == "True");
+    let wanted = Duration::from_secs(u64::try_from(min_ready_seconds).unwrap_or(0));
+    // A clock that is ahead of ours makes nobody wait for longer than the whole time.
+    is_ready.then(|| wanted.saturating_sub(pod.ready_since.map_or(Duration::ZERO, |since| now.since(since))))
+}
+
+/// A Pod as the rules see it, and when to look at it again.
+pub(super) fn facts(view: &PodView, clone_set: &CloneSet, now: Now) -> (Pod, Option<Duration>) {
+    let until = until_available(view, clone_set.spec.min_ready_seconds, now);
+    let state = state_of(view);
+    let in_service = state.is_in_service();
+    let pod = Pod {
+        facts: Candidate {
+            name: view.name().to_owned(),
+            labels: view.labels.clone(),
+            node: view.node_name.as_str().to_owned(),
+            phase: Phase::of(&view.phase),
+            available: in_service && until == Some(Duration::ZERO),
+            ready: view.condition_is_true("Ready"),
+            ready_since: view.ready_since,
+            restarts: view.container_statuses.iter().map(|status| status.restart_count).max().unwrap_or(0),
+            created: view.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            deletion_cost: view.deletion_cost,
+        },
+        revision: view.labels.get(labels::CONTROLLER_REVISION_HASH).unwrap_or_default().to_owned(),
+        state,
+        finalizers: view.finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
+        is_specified: view.labels.get(labels::SPECIFIED_DELETE).is_some()
+            || clone_set.spec.scale_strategy.pods_to_delete.iter().any(|name| name == view.name()),
+        is_ready: until.is_some(),
+        is_ready_now: in_service && until.is_some(),
+        is_in_grace: view.in_place.as_ref().is_some_and(|notes| notes.grace.is_some()),
+    };
+    (pod, until.filter(|until| !until.is_zero()))
+}

@@ -1,0 +1,322 @@
+//! The objects that a CloneSet makes: Pods, claims, revisions. Raw JSON, so that fields newer than ours survive.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    api::{apps::clone_set::CloneSet, labels},
+    k8s::{
+        canonical_json, hash, revision,
+        time::{Now, rfc3339},
+    },
+};
+
+/// Letters of instance ids: no vowels, nothing that looks like something else.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const ID_LENGTH: usize = 5;
+
+/// Instance ids for `count` new Pods: first `reusable` ones, whose claims wait for a Pod, then random ones that are not
+/// in `taken`. `random` gives any number.
+pub fn instance_ids(
+    count: usize,
+    reusable: &BTreeSet<&str>,
+    taken: &BTreeSet<&str>,
+    mut random: impl FnMut() -> u32,
+) -> Vec<String> {
+    let mut ids: Vec<String> = reusable.difference(taken).take(count).map(|id| (*id).to_owned()).collect();
+    let mut used: BTreeSet<String> = ids.iter().cloned().collect();
+    while ids.len() < count {
+        let id: String = (0..ID_LENGTH).map(|_| char::from(LETTERS[random() as usize % LETTERS.len()])).collect();
+        if !taken.contains(id.as_str()) && !reusable.contains(id.as_str()) && used.insert(id.clone()) {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
+pub(super) fn owner(clone_set: &CloneSet) -> Value {
+    json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": clone_set.metadata.name,
+        "uid": clone_set.metadata.uid, "controller": true, "blockOwnerDeletion": true})
+}
+
+fn name_of(clone_set: &CloneSet) -> &str {
+    clone_set.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The label `controller-revision-hash` of Pods: the full name, or the hash alone where the gate CloneSetShortHash is on
+/// or the name is too long for a label.
+pub fn revision_label(revision_name: &str, short: bool) -> &str {
+    if short || revision_name.len() > 63 { revision::short(revision_name) } else { revision_name }
+}
+
+/// A Pod on a revision.
+pub fn pod(clone_set: &CloneSet, template: &Value, revision_name: &str, id: &str, short: bool, now: Now) -> Value {
+    let name = name_of(clone_set);
+    let part = |key: &str| template.pointer(&format!("/metadata/{key}")).filter(|v| !v.is_null()).cloned();
+    let mut labels_of = part("labels").and_then(|v| v.as_object().cloned()).unwrap_or_default();
+    for (key, value) in [
+        (labels::CONTROLLER_REVISION_HASH, revision_label(revision_name, short)),
+        (labels::POD_TEMPLATE_HASH, revision::short(revision_name)),
+        (labels::INSTANCE_ID, id),
+        (labels::LIFECYCLE_STATE, "PreparingNormal"),
+    ] {
+        labels_of.insert(key.into(), value.into());
+    }
+    let mut annotations = part("annotations").and_then(|v| v.as_object().cloned()).unwrap_or_default();
+    annotations.insert(labels::LIFECYCLE_TIMESTAMP.into(), rfc3339(now.wall).into());
+    let mut metadata = json!({
+        "name": format!("{name}-{id}"), "generateName": format!("{name}-"), "namespace": clone_set.metadata.namespace,
+        "labels": labels_of, "annotations": annotations, "ownerReferences": [owner(clone_set)],
+    });
+    if let Some(finalizers) = part("finalizers") {
+        metadata["finalizers"] = finalizers;
+    }
+    let mut spec = template.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    let gates = spec.entry("readinessGates").or_insert_with(|| json!([]));
+    if let Some(gates) = gates.as_array_mut() {
+        for gate in [labels::CONDITION_INPLACE_UPDATE_READY, labels::CONDITION_KRUISE_POD_READY] {
+            if !gates.iter().any(|g| g["conditionType"] == gate) {
+                gates.push(json!({"conditionType": gate}));
+            }
+        }
+    }
+    let claims = claim_templates(clone_set);
+    if !claims.is_empty() {
+        let named =
+            |claim: &Value| claim.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut volumes: Vec<Value> = claims
+            .iter()
+            .map(|claim| {
+                let template = named(claim);
+                json!({"name": template, "persistentVolumeClaim": {"claimName": claim_name(&template, name, id)}})
+            })
+            .collect();
+        let names: BTreeSet<String> = claims.iter().map(named).collect();
+        let others = spec.get("volumes").and_then(Value::as_array).into_iter().flatten();
+        volumes.extend(others.filter(|volume| !volume["name"].as_str().is_some_and(|n| names.contains(n))).cloned());
+        spec.insert("volumes".into(), volumes.into());
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+fn claim_templates(clone_set: &CloneSet) -> &[Value] {
+    clone_set.spec.volume_claim_templates.as_ref().and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn claim_name(template: &str, clone_set: &str, id: &str) -> String {
+    format!("{template}-{clone_set}-{id}")
+}
+
+/// Whether Pods come with claims.
+pub fn has_claims(clone_set: &CloneSet) -> bool {
+    !claim_templates(clone_set).is_empty()
+}
+
+/// The claims of an instance, always by the templates of today.
+pub fn claims(clone_set: &CloneSet, id: &str) -> Vec<Value> {
+    let selected = clone_set.spec.selector.match_labels.iter().flatten();
+    let selected: Map<String, Value> = selected.map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+    claim_templates(clone_set)
+        .iter()
+        .map(|template| {
+            let part = |key: &str| {
+                template.pointer(&format!("/metadata/{key}")).and_then(Value::as_object).cloned().unwrap_or_default()
+            };
+            let name = template.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            let mut labels_of = part("labels");
+            labels_of.extend(selected.clone());
+            labels_of.insert(labels::INSTANCE_ID.into(), id.into());
+            let mut claim = template.as_object().cloned().unwrap_or_default();
+            claim.remove("status");
+            claim.insert("apiVersion".into(), "v1".into());
+            claim.insert("kind".into(), "PersistentVolumeClaim".into());
+            let mut metadata = Map::new();
+            metadata.extend([
+                ("name".to_owned(), json!(claim_name(name, name_of(clone_set), id))),
+                ("namespace".to_owned(), json!(clone_set.metadata.namespace)),
+                ("labels".to_owned(), labels_of.into()),
+                ("ownerReferences".to_owned(), json!([owner(clone_set)])),
+            ]);
+            let annotations = part("annotations");
+            if !annotations.is_empty() {
+                metadata.insert("annotations".into(), annotations.into());
+            }
+            claim.insert("metadata".into(), metadata.into());
+            Value::from(claim)
+        })
+        .collect()
+}
+
+/// Members of a claim's spec in the order of the Go struct, which the recorded hashes rest on. The others keep the order
+/// of the alphabet, which is theirs in Go too, but for the selector.
+const CLAIM_SPEC: [&str; 5] = ["accessModes", "selector", "resources", "volumeName", "storageClassName"];
+const CLAIM_SPEC_LAST: &str = "volumeMode";
+
+fn in_order(object: &Value, first: &[&str]) -> String {
+    let Some(map) = object.as_object() else { return canonical_json::encode(object) };
+    let rank =
+        |key: &str| first.iter().position(|k| *k == key).unwrap_or(first.len() + usize::from(key != CLAIM_SPEC_LAST));
+    let mut keys: Vec<&String> = map.keys().collect();
+    keys.sort_by_key(|key| (rank(key), key.as_str()));
+    let members = keys.into_iter().map(|key| {
+        let value = match key.as_str() {
+            "selector" => in_order(&map[key], &["matchLabels"]),
+            _ => canonical_json::encode(&map[key]),
+        };
+        format!("{}:{value}", canonical_json::encode(&json!(key)))
+    });
+    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+}
+
+/// The hash of the claim templates, which a revision carries in an annotation; empty without claims.
+pub fn claims_hash(clone_set: &CloneSet) -> String {
+    let mut templates: Vec<(&str, &Value)> = claim_templates(clone_set)
+        .iter()
+        .map(|t| (t.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default(), t))
+        .collect();
+    if templates.is_empty() {
+        return String::new();
+    }
+    templates.sort_by_key(|(name, _)| *name);
+    let each: Vec<String> = templates
+        .iter()
+        .map(|(name, template)| {
+            let spec = in_order(template.get("spec").unwrap_or(&Value::Null), &CLAIM_SPEC);
+            let name = canonical_json::encode(&json!(name));
+            format!(r#"{{"metadata":{{"name":{name},"creationTimestamp":null}},"spec":{spec},"status":{{}}}}"#)
+        })
+        .collect();
+    hash::deep_hash(format!("[{}]", each.join(",")).as_bytes()).to_string()
+}
+
+/// A ControllerRevision with `data`.
+pub fn controller_revision(clone_set: &CloneSet, data: &Value, hash: &str, number: i64) -> Value {
+    let mut labels_of =
+        clone_set.spec.template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
+    labels_of.insert(labels::REVISION_HASH.into(), hash.into());
+    let own = clone_set.metadata.annotations.iter().flatten();
+    let mut annotations: Map<String, Value> = own.map(|(k, v)| (k.clone(), v.as_str().into())).collect();
+    annotations.insert(labels::CLAIM_TEMPLATES_HASH.into(), claims_hash(clone_set).into());
+    json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision",
+        "metadata": {"name": revision::name(name_of(clone_set), hash), "namespace": clone_set.metadata.namespace,
+            "labels": labels_of, "annotations": annotations, "ownerReferences": [owner(clone_set)]},
+        "data": data, "revision": number,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn now() -> Now {
+        Now { wall: "2026-01-01T01:00:00Z".parse().unwrap(), mono: Duration::from_secs(9) }
+    }
+    fn clone_set(claims: Value) -> CloneSet {
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "ns", "uid": "u", "annotations": {"a": "b"}},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "volumeClaimTemplates": claims, "template": template()},
+        }))
+        .unwrap()
+    }
+    fn template() -> Value {
+        json!({"metadata": {"creationTimestamp": null, "labels": {"app": "web"}, "annotations": {"x": "y"}, "finalizers": ["example.com/f"]},
+            "spec": {"containers": [{"name": "main", "image": "i", "newField": {"deep": [1]}}], "newer": true,
+                "volumes": [{"name": "data", "emptyDir": {}}, {"name": "other", "emptyDir": {}}]}})
+    }
+
+    #[test]
+    fn ids_are_reused_then_random_and_never_taken() {
+        let mut n = 0;
+        let mut random = || {
+            n += 1;
+            // The first two ids come out equal.
+            if n <= 10 { 0 } else { n }
+        };
+        let ids =
+            instance_ids(3, &BTreeSet::from(["r2222", "r4444"]), &BTreeSet::from(["r4444", "xxxxx"]), &mut random);
+        assert_eq!((ids[0].as_str(), ids[1].as_str()), ("r2222", "bbbbb"));
+        assert_ne!(ids[2], "bbbbb");
+        assert_eq!(ids.len(), 3);
+        assert!(ids.iter().all(|id| id.len() == 5));
+    }
+
+    #[test]
+    fn a_pod_keeps_everything_of_its_template() {
+        let made = pod(&clone_set(json!([])), &template(), "web-12", "abcde", false, now());
+        assert_eq!(made["metadata"]["name"], "web-abcde");
+        assert_eq!(
+            made["metadata"]["labels"],
+            json!({"app": "web", "apps.kruise.io/cloneset-instance-id": "abcde", "controller-revision-hash": "web-12",
+                "lifecycle.apps.kruise.io/state": "PreparingNormal", "pod-template-hash": "12"})
+        );
+        assert_eq!(made["metadata"]["finalizers"], json!(["example.com/f"]));
+        assert_eq!(made["metadata"]["annotations"]["x"], "y");
+        assert_eq!(made["spec"]["newer"], true);
+        assert_eq!(made["spec"]["containers"], template()["spec"]["containers"]);
+        assert_eq!(
+            made["spec"]["readinessGates"],
+            json!([{"conditionType": "InPlaceUpdateReady"}, {"conditionType": "KruisePodReady"}])
+        );
+        assert_eq!(made["spec"]["volumes"].as_array().unwrap().len(), 2);
+        let short = pod(&clone_set(json!([])), &template(), "web-12", "abcde", true, now());
+        assert_eq!(short["metadata"]["labels"]["controller-revision-hash"], "12");
+    }
+
+    #[test]
+    fn decision_25_a_long_name_never_becomes_a_label_value() {
+        assert_eq!(revision_label(&format!("{}-5cd64f4889", "w".repeat(60)), false), "5cd64f4889");
+    }
+
+    #[test]
+    fn claims_take_the_place_of_volumes_of_their_name() {
+        let set = clone_set(json!([{"metadata": {"name": "data", "labels": {"l": "1"}, "annotations": {"n": "2"}},
+            "spec": {"newer": 1}}]));
+        let made = pod(&set, &template(), "web-12", "abcde", false, now());
+        assert_eq!(
+            made["spec"]["volumes"],
+            json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-abcde"}}, {"name": "other", "emptyDir": {}}])
+        );
+        let claims = claims(&set, "abcde");
+        assert_eq!(claims.len(), 1);
+        assert_eq!(
+            (&claims[0]["metadata"]["name"], &claims[0]["spec"]),
+            (&json!("data-web-abcde"), &json!({"newer": 1}))
+        );
+        assert_eq!(
+            claims[0]["metadata"]["labels"],
+            json!({"l": "1", "app": "web", "apps.kruise.io/cloneset-instance-id": "abcde"})
+        );
+        assert_eq!(claims[0]["metadata"]["annotations"], json!({"n": "2"}));
+    }
+
+    #[test]
+    fn the_recorded_hash_of_claim_templates_is_the_one_we_compute() {
+        let set = clone_set(json!([{"metadata": {"name": "data", "creationTimestamp": null},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none"},
+            "status": {}}]));
+        assert_eq!(claims_hash(&set), "1793648801");
+        assert_eq!(claims_hash(&clone_set(json!([]))), "");
+        let spec = json!({"dataSource": 1, "volumeMode": 2, "storageClassName": 3, "selector": {"matchExpressions": 4, "matchLabels": 5}, "accessModes": 6});
+        assert_eq!(
+            in_order(&spec, &CLAIM_SPEC),
+            r#"{"accessModes":6,"selector":{"matchLabels":5,"matchExpressions":4},"storageClassName":3,"volumeMode":2,"dataSource":1}"#
+        );
+    }
+
+    #[test]
+    fn a_revision_carries_labels_annotations_and_owner() {
+        let made = controller_revision(&clone_set(json!([])), &revision::data(&template()), "12", 3);
+        assert_eq!(made["metadata"]["name"], "web-12");
+        assert_eq!(made["metadata"]["labels"], json!({"app": "web", "controller.kubernetes.io/hash": "12"}));
+        assert_eq!(
+            made["metadata"]["annotations"],
+            json!({"a": "b", "kruise.io/cloneset-volumeclaimtemplate-hash": ""})
+        );
+        assert_eq!((&made["revision"], &made["data"]["spec"]["template"]["$patch"]), (&json!(3), &json!("replace")));
+        assert_eq!(made["metadata"]["ownerReferences"][0]["blockOwnerDeletion"], true);
+    }
+}

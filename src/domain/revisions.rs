@@ -1,0 +1,147 @@
+//! Which ControllerRevision a workload is to be on, from those that there are. Shared by the workloads.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::k8s::{canonical_json, revision};
+
+/// A ControllerRevision of the workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// `revision`: larger is newer.
+    pub number: i64,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// What it holds.
+    pub data: Value,
+    /// The hash of the claim templates that were there with it, if it says so.
+    pub claims_hash: Option<String>,
+}
+
+/// What to do to be on the right revision.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice {
+    /// This one is it, and the newest.
+    Newest(usize),
+    /// This older one becomes the newest, with a new number.
+    Again(usize, i64),
+    /// There is none yet: make it.
+    Make {
+        /// Its number.
+        number: i64,
+    },
+}
+
+/// Oldest first.
+pub fn sort(known: &mut [Known]) {
+    known.sort_by(|a, b| (a.number, a.created, &a.name).cmp(&(b.number, b.created, &b.name)));
+}
+
+/// Chooses the revision with `data`. `known` is sorted.
+pub fn choose(known: &[Known], data: &Value) -> Choice {
+    let next = known.last().map_or(1, |newest| newest.number.saturating_add(1));
+    match known.iter().rposition(|revision| is_same_data(&revision.data, data)) {
+        Some(index) if index + 1 == known.len() => Choice::Newest(index),
+        Some(index) => Choice::Again(index, next),
+        None => Choice::Make { number: next },
+    }
+}
+
+/// Whether two revisions mean the same: the same bytes, or bytes that differ in nothing but nulls and values that say
+/// nothing, as releases of the API server write them in different ways.
+pub fn is_same_data(a: &Value, b: &Value) -> bool {
+    a == b || canonical_json::encode(&trimmed(a)) == canonical_json::encode(&trimmed(b))
+}
+
+/// Members that say nothing when they are empty. Of others, such as selectors, that cannot be said.
+const EMPTY_SAYS_NOTHING: [&str; 4] = ["metadata", "resources", "securityContext", "status"];
+
+fn trimmed(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let members = map.iter().map(|(key, value)| (key, trimmed(value)));
+            let says_something = |(key, value): &(&String, Value)| {
+                let is_empty = value.as_object().is_some_and(serde_json::Map::is_empty);
+                !(value.is_null() || is_empty && EMPTY_SAYS_NOTHING.contains(&key.as_str()))
+            };
+            members.filter(says_something).map(|(key, value)| (key.clone(), value)).collect()
+        }
+        Value::Array(list) => list.iter().map(trimmed).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// Names of the revisions that are deleted, oldest first, so that at most `limit` remain of those that nobody is on.
+pub fn superfluous<'a>(known: &'a [Known], live: &[&str], limit: i32) -> Vec<&'a str> {
+    let is_live = |known: &&Known| live.iter().any(|live| revision::is_same(live, &known.name));
+    let old: Vec<&str> = known.iter().filter(|known| !is_live(known)).map(|known| known.name.as_str()).collect();
+    let keep = usize::try_from(limit).unwrap_or(0);
+    old[..old.len().saturating_sub(keep)].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn known(name: &str, number: i64, image: &str) -> Known {
+        Known {
+            name: name.into(),
+            number,
+            data: revision::data(&json!({"spec": {"image": image}})),
+            ..Known::default()
+        }
+    }
+    fn chosen(known: &[Known], image: &str) -> Choice {
+        choose(known, &revision::data(&json!({"spec": {"image": image}})))
+    }
+
+    #[test]
+    fn a_known_template_makes_no_revision() {
+        let list = [known("web-a", 1, "1"), known("web-b", 2, "2")];
+        assert_eq!(chosen(&list, "2"), Choice::Newest(1));
+        assert_eq!(chosen(&list, "1"), Choice::Again(0, 3), "rolled back");
+        assert_eq!(chosen(&list, "3"), Choice::Make { number: 3 });
+        assert_eq!(chosen(&[], "3"), Choice::Make { number: 1 });
+    }
+
+    #[test]
+    fn of_several_equal_ones_the_newest_counts() {
+        let list = [known("web-a", 1, "1"), known("web-b", 2, "1"), known("web-c", 3, "2")];
+        assert_eq!(chosen(&list, "1"), Choice::Again(1, 4));
+    }
+
+    #[test]
+    fn shortfall_20_nulls_and_empty_values_make_no_difference() {
+        let pairs = [
+            (json!({"metadata": {"creationTimestamp": null}, "n": 1}), json!({"n": 1.0}), true),
+            (json!({"resources": {}}), json!({}), true),
+            (json!({"volumes": [{"emptyDir": {}}]}), json!({"volumes": [{}]}), false),
+            (json!({"namespaceSelector": {}}), json!({}), false),
+            (json!({"x": false}), json!({}), false),
+        ];
+        for (a, b, same) in pairs {
+            assert_eq!(is_same_data(&a, &b), same, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn order_is_by_number_then_age_then_name() {
+        let mut list = [known("b", 2, ""), known("c", 1, ""), known("a", 2, "")];
+        sort(&mut list);
+        assert_eq!(list.map(|known| known.name), ["c", "a", "b"]);
+    }
+
+    #[test]
+    fn history_keeps_what_is_live_and_a_limited_number_of_others() {
+        let list = [known("web-a", 1, ""), known("web-b", 2, ""), known("web-c", 3, ""), known("web-d", 4, "")];
+        assert_eq!(superfluous(&list, &["web-d"], 10), Vec::<&str>::new());
+        assert_eq!(superfluous(&list, &["web-d"], 1), ["web-a", "web-b"]);
+        assert_eq!(superfluous(&list, &["web-d", "a"], 1), ["web-b"], "a Pod with the short label is on web-a");
+        assert_eq!(superfluous(&list, &["web-d"], 0), ["web-a", "web-b", "web-c"]);
+        assert_eq!(superfluous(&list, &["web-d"], -3), ["web-a", "web-b", "web-c"]);
+    }
+}

@@ -1,0 +1,79 @@
+//! Many equal calls to the API server: first one, then more at a time with every success, none after a failure.
+//!
+//! What is wrong with one object is mostly wrong with all: a quota that is used up is met once, not a thousand times.
+//! Answers 429 have been waited for below us (the client obeys Retry-After), which holds the window up by itself.
+
+use futures::{StreamExt, stream::FuturesUnordered};
+
+/// Calls at the same time.
+pub const MOST: usize = 64;
+
+/// Calls `call` for each item; returns how many succeeded, and the first failure.
+pub async fn slow_start<T, E, F>(items: Vec<T>, call: impl Fn(T) -> F) -> (usize, Option<E>)
+where
+    F: Future<Output = Result<(), E>>,
+{
+    let (mut window, mut done, mut failure) = (1, 0, None);
+    let mut items = items.into_iter();
+    let mut running = FuturesUnordered::new();
+    loop {
+        while running.len() < window && failure.is_none() {
+            let Some(item) = items.next() else { break };
+            running.push(call(item));
+        }
+        match running.next().await {
+            None => return (done, failure),
+            Some(Ok(())) => {
+                done += 1;
+                window = (window + 1).min(MOST);
+            }
+            Some(Err(error)) => failure = failure.or(Some(error)),
+        }
+    }
+}
+
+/// Calls `call` for each item, [`MOST`] at a time, whatever fails; returns what came of those that succeeded, and the
+/// first failure.
+pub async fn each<T, R, E, F>(items: Vec<T>, call: impl Fn(T) -> F) -> (Vec<R>, Option<E>)
+where
+    F: Future<Output = Result<R, E>>,
+{
+    let mut results = futures::stream::iter(items.into_iter().map(call)).buffer_unordered(MOST);
+    let (mut done, mut failure) = (Vec::new(), None);
+    while let Some(result) = results.next().await {
+        match result {
+            Ok(result) => done.push(result),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    (done, failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, time::Duration};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn more_run_at_a_time_with_every_success_and_none_after_a_failure() {
+        let began = RefCell::new(Vec::new());
+        let start = tokio::time::Instant::now();
+        let call = |item: usize| {
+            began.borrow_mut().push((item, start.elapsed().as_secs()));
+            async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if item == 3 { Err(item) } else { Ok(()) }
+            }
+        };
+        let (done, failure) = slow_start((0..20).collect(), call).await;
+        assert_eq!(*began.borrow(), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 2)]);
+        assert_eq!((done, failure), (6, Some(3)));
+    }
+
+    #[tokio::test]
+    async fn a_failure_does_not_keep_the_others_from_being_called() {
+        let (done, failure) = each(vec![1, 2, 3], |n| async move { if n == 2 { Err(n) } else { Ok(n) } }).await;
+        assert_eq!((done, failure), (vec![1, 3], Some(2)));
+    }
+}
