@@ -467,10 +467,10 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             "reason": "Forbidden",
         })
     };
-    let same = |field: &str, empty: &str, who: &str| {
+    let same = |field: &str, empty: &str, message: &str| {
         json!({
             "expression": format!("object.metadata.?{field}.orValue({empty}) == oldObject.metadata.?{field}.orValue({empty})"),
-            "message": format!("metadata.{field}: {who} does not change those of Pods"),
+            "message": format!("metadata.{field}{message}"),
             "reason": "Forbidden",
         })
     };
@@ -485,6 +485,8 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             "reason": "Forbidden",
         })
     };
+    let by_manager = ": the manager does not change those of Pods";
+    let by_daemon = ": a daemon does not change those of Pods";
     let only_kruise_rs = "metadata.annotations: the manager changes only those of Pods that begin with kruise.rs/";
     let pods = json!({
         "failurePolicy": "Fail",
@@ -501,9 +503,9 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
         "validations": [
             images_of("containers"),
             images_of("initContainers"),
-            same("labels", "{}", "the manager"),
-            same("finalizers", "[]", "the manager"),
-            same("ownerReferences", "[]", "the manager"),
+            same("labels", "{}", by_manager),
+            same("finalizers", "[]", by_manager),
+            same("ownerReferences", "[]", by_manager),
             others_annotations("k.startsWith('kruise.rs/')", only_kruise_rs),
         ],
     });
@@ -535,9 +537,9 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
                 "message": "status: a daemon does not change that of Pods",
                 "reason": "Forbidden",
             },
-            same("labels", "{}", "a daemon"),
-            same("finalizers", "[]", "a daemon"),
-            same("ownerReferences", "[]", "a daemon"),
+            same("labels", "{}", by_daemon),
+            same("finalizers", "[]", by_daemon),
+            same("ownerReferences", "[]", by_daemon),
             others_annotations(&format!("k == '{own_key}'"), &only_own_key),
         ],
     });

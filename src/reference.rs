@@ -21,7 +21,14 @@ What every field means, as `kubectl explain` tells it, and what its value is lim
 ";
 
 /// The gates that switch something in this program. The others are known, so that a configuration of OpenKruise is taken.
-const IN_USE: &[&str] = &[gate::POD_WEBHOOK, gate::KRUISE_DAEMON, gate::KRUISE_POD_READINESS_GATE];
+const IN_USE: &[&str] = &[
+    gate::POD_WEBHOOK,
+    gate::KRUISE_DAEMON,
+    gate::DAEMON_WATCHING_POD,
+    gate::IN_PLACE_UPDATE_ENV,
+    gate::PRE_DOWNLOAD,
+    gate::KRUISE_POD_READINESS_GATE,
+];
 
 /// The whole page. `programs` are the grammars of the command lines.
 pub fn render(programs: &[clap::Command]) -> String {
