@@ -10,7 +10,7 @@ E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
 KEEP  ?=
 
-.PHONY: help demo record test check image manifests bench bench-load e2e soak cluster cluster-down clean
+.PHONY: help demo record test check image manifests bench bench-load bench-scale e2e soak cluster cluster-down clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -80,6 +80,15 @@ bench-load: ## Measure with 1,000 played nodes, 25 minutes (LOAD_ARGS='--nodes 1
 	$(E2E) up
 	$(E2E) deploy
 	$(E2E) load $(LOAD_ARGS)
+
+bench-scale: ## Measure CloneSet beside a bare client and Deployment, 15 minutes (SCALE_ARGS='--pods 1000 --nodes 50 --big-pods 20000 --big-nodes 1000 --clone-sets 1000')
+	@$(E2E) tools
+	$(E2E) image
+	cargo build --quiet --locked --profile load --package e2e
+	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
+	$(E2E) up
+	$(E2E) deploy
+	cargo run --quiet --locked --profile load --package e2e -- scale $(SCALE_ARGS)
 
 soak: ## 100,000 simulated histories, the long flood, two equal builds, then the end-to-end tests ROUNDS=10 times
 	@KRUISE_SIM_SEEDS=100000 cargo test --locked --lib simulation

@@ -124,18 +124,18 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
 }
 
 /// The programs of the cluster, the processes of the installation, and this one, which watches and so costs too.
-async fn programs(t: &Test, paths: &Paths) -> Result<Vec<(String, Process)>> {
+pub(crate) async fn programs(t: &Test, paths: &Paths) -> Result<Vec<(String, Process)>> {
     let cluster = PROGRAMS.iter().filter_map(|name| Some(((*name).to_owned(), process::running(paths, name)?)));
     let own = Process::of(std::process::id()).map(|own| ("this bench".to_owned(), own));
     Ok(cluster.chain(processes(t).await?).chain(own).collect())
 }
 
-fn processor_times(programs: &[(String, Process)]) -> Vec<f64> {
+pub(crate) fn processor_times(programs: &[(String, Process)]) -> Vec<f64> {
     programs.iter().map(|(_, process)| Usage::of(*process).map_or(0.0, |usage| usage.cpu)).collect()
 }
 
 /// kubelet and the API server have nothing left to do from what came before.
-async fn settle() {
+pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_secs(5)).await;
 }
 

@@ -302,7 +302,7 @@ fn evaluate(
 }
 
 /// What our service accounts wrote in a namespace, from the API server's audit log.
-fn writes(paths: &Paths, namespace: &str) -> Result<BTreeMap<String, usize>> {
+pub fn writes(paths: &Paths, namespace: &str) -> Result<BTreeMap<String, usize>> {
     let mut found = BTreeMap::new();
     let log = fs::File::open(paths.audit_log()).context("the audit log")?;
     let ours = format!("system:serviceaccount:{SYSTEM}:");

@@ -82,7 +82,7 @@ pub fn up(paths: &Paths, keep: bool) -> Result<()> {
     crate::images::provide(paths)?;
     wait_apiserver(paths, apiserver)?;
     start_controller_manager(paths, &[])?;
-    start_scheduler(paths)?;
+    start_scheduler(paths, &[])?;
     let kubelet = start_kubelet(paths)?;
     let proxy = ["--config=proxy.yaml"];
     process::start(paths, "kube-proxy", &mut cmd(paths.bin("kube-proxy"), proxy))?;
@@ -161,10 +161,26 @@ pub fn controller_manager_without_heartbeats(paths: &Paths) -> Result<()> {
     start_controller_manager(paths, &more).map(drop)
 }
 
-fn start_scheduler(paths: &Paths) -> Result<Process> {
+fn start_scheduler(paths: &Paths, more: &[&str]) -> Result<Process> {
     let mut command = cmd(paths.bin("kube-scheduler"), users("scheduler"));
-    command.args(["--bind-address=127.0.0.1", "--leader-elect=false"]);
+    command.args(["--bind-address=127.0.0.1", "--leader-elect=false"]).args(more);
     process::start(paths, "scheduler", &mut command)
+}
+
+/// Client limits of a program of the cluster: requests a second, and at once.
+pub type Limits = (u32, u32);
+
+/// Starts scheduler and controller manager anew, with these client limits instead of their own, and without that the node
+/// controller misses signs of life.
+pub fn patient_controllers(paths: &Paths, limits: Option<Limits>) -> Result<()> {
+    for name in ["scheduler", "controller-manager"] {
+        process::stop(paths, name, Duration::from_secs(10));
+    }
+    let limits = limits.map(|(qps, burst)| [format!("--kube-api-qps={qps}"), format!("--kube-api-burst={burst}")]);
+    let mut more: Vec<&str> = limits.iter().flatten().map(String::as_str).collect();
+    start_scheduler(paths, &more)?;
+    more.push("--node-monitor-grace-period=24h");
+    start_controller_manager(paths, &more).map(drop)
 }
 
 fn users(name: &str) -> [String; 3] {

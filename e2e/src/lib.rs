@@ -3,8 +3,8 @@
 //!
 //! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`] makes
 //! the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`] puts
-//! kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`] and [`load`]
-//! measure, [`suite`] is `make test`, and [`kit`] is for the tests.
+//! kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`], [`load`] and
+//! [`scale`] measure, [`player`] plays the nodes for Pods by the thousand, [`suite`] is `make test`, and [`kit`] is for the tests.
 //!
 //! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
 
@@ -22,14 +22,17 @@ pub mod cmd;
 pub mod config;
 pub mod demo;
 pub mod deploy;
+pub mod history;
 pub mod images;
 pub mod kit;
 pub mod load;
 pub mod paths;
+pub mod player;
 pub mod process;
 pub mod product;
 pub mod record;
 pub mod reproducible;
 pub mod sbom;
+pub mod scale;
 pub mod suite;
 pub mod tools;

@@ -352,7 +352,7 @@ impl Load<'_> {
     }
 }
 
-fn megabytes(value: f64) -> String {
+pub(crate) fn megabytes(value: f64) -> String {
     format!("{value:.1} MB")
 }
 
@@ -406,7 +406,7 @@ async fn watches(client: &Client) -> Result<(usize, usize)> {
 
 /// Calls of the product by role and by what they were, in each of some spans of time, from the audit log. The renewal of
 /// the Lease is left out: it costs the same whatever is going on.
-fn calls(paths: &Paths, spans: &[(Timestamp, Timestamp)]) -> Result<Vec<BTreeMap<(String, String), usize>>> {
+pub(crate) fn calls(paths: &Paths, spans: &[(Timestamp, Timestamp)]) -> Result<Vec<BTreeMap<(String, String), usize>>> {
     let mut found = vec![BTreeMap::new(); spans.len()];
     let ours = format!("system:serviceaccount:{SYSTEM}:kruise-");
     for entry in fs::read_dir(paths.logs())? {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::paths::Paths;
-use e2e::{bench, cluster, demo, deploy, load, product, record, reproducible, suite, tools};
+use e2e::{bench, cluster, demo, deploy, load, product, record, reproducible, scale, suite, tools};
 
 #[derive(Parser)]
 #[command(about = "A real Kubernetes node on this machine with kruise-rs on it", version)]
@@ -95,6 +95,27 @@ enum What {
         #[arg(long, default_value_t = 2)]
         processes: usize,
     },
+    /// Measure CloneSet beside a bare client and the built-in Deployment, on played nodes, and print the table of figures
+    Scale {
+        /// Pods that are brought up, updated and taken down
+        #[arg(long, default_value_t = 1000)]
+        pods: usize,
+        /// Nodes for them
+        #[arg(long, default_value_t = 50)]
+        nodes: usize,
+        /// Pods with which memory and a restart of the manager are measured; 0 leaves this out
+        #[arg(long, default_value_t = 20_000)]
+        big_pods: usize,
+        /// Nodes for them
+        #[arg(long, default_value_t = 1000)]
+        big_nodes: usize,
+        /// CloneSets that they belong to
+        #[arg(long, default_value_t = 1000)]
+        clone_sets: usize,
+        /// What is measured
+        #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "clone-set", "deployment"])]
+        sides: Vec<scale::Side>,
+    },
     /// Run all tests, or the end-to-end tests alone
     Test {
         /// Leave out the unit tests
@@ -146,6 +167,9 @@ fn run(what: What) -> Result<()> {
         What::Load { nodes, pods_per_node, requests, seconds, restart_delay, processes } => {
             let restart_delay = std::time::Duration::from_millis(restart_delay);
             load::run(&paths, load::Options { nodes, pods_per_node, requests, seconds, restart_delay, processes })
+        }
+        What::Scale { pods, nodes, big_pods, big_nodes, clone_sets, sides } => {
+            scale::run(&paths, scale::Options { pods, nodes, big_pods, big_nodes, clone_sets, sides })
         }
         What::Test { only_e2e, keep, rounds, before, filter } => {
             suite::run(&paths, &suite::Options { only_e2e, keep, rounds, filter, before })

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -11,7 +11,12 @@ use std::{
 use tokio::sync::{mpsc, watch};
 
 use super::stops::Stops;
-use crate::cri::{client::Client, endpoint::events_are_shared, proto::ContainerEventType, types::CriError};
+use crate::cri::{
+    client::Client,
+    endpoint::events_are_shared,
+    proto::{ContainerEventType, VersionResponse},
+    types::CriError,
+};
 
 /// How long to wait before a socket that did not answer is tried again.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
@@ -67,11 +72,11 @@ pub async fn discover(
     first_look: mpsc::Sender<()>,
     changed: mpsc::Sender<String>,
 ) {
-    let client = Client::new(socket.clone());
+    let mut client = None;
     let mut first_look = Some(first_look);
-    let version = loop {
-        match probe(&socket, &client).await {
-            Ok(version) => break version,
+    let (client, version) = loop {
+        match probe(&socket, &mut client).await {
+            Ok(found) => break found,
             Err(error) => {
                 if first_look.take().is_some() {
                     tracing::debug!(socket = %socket.display(), %error, "no runtime here yet");
@@ -93,11 +98,13 @@ pub async fn discover(
     std::future::pending().await
 }
 
-async fn probe(socket: &std::path::Path, client: &Client) -> Result<crate::cri::proto::VersionResponse, CriError> {
+/// Most of the sockets never exist: nothing is made for them.
+async fn probe(socket: &Path, client: &mut Option<Client>) -> Result<(Client, VersionResponse), CriError> {
     if !socket.exists() {
         return Err(CriError::Unreachable { call: "Version", message: "no such file".into() });
     }
-    client.version().await
+    let client = client.get_or_insert_with(|| Client::new(socket.to_owned()));
+    Ok((client.clone(), client.version().await?))
 }
 
 async fn follow_events(client: Client, changed: mpsc::Sender<String>) {

@@ -13,6 +13,7 @@ mod phases;
 mod plugin;
 mod policies;
 mod restarts_go_on;
+mod takeover;
 mod used_rights;
 
 use std::time::Duration;

@@ -1,0 +1,215 @@
+//! A cluster whose CloneSets were made by OpenKruise 1.9: objects recorded from it are loaded, then the manager starts.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::bench::writes;
+use e2e::cmd::kubectl;
+use e2e::kit::{Build, Look, PATIENCE, Test, in_namespace, poll};
+use e2e::player::Nodes;
+use e2e::scale::reconciles;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Map, Value, json};
+
+use crate::{LONG, MANAGER};
+
+const RECORDED: &str = "e2e/testdata/openkruise-1.9";
+/// The namespace of the recorded objects.
+const GOLDEN: &str = "golden";
+/// The node of the recorded Pods has this name here: it is there, and nobody plays its Pods.
+const NODE: &str = "taken-over-";
+/// What a takeover must not touch.
+const UNTOUCHED: [&str; 3] = ["ControllerRevision", "PersistentVolumeClaim", "Pod"];
+
+#[tokio::test]
+async fn clone_sets_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revision() -> Result<()> {
+    in_namespace("takeover", async |t| {
+        let nodes = Nodes::make(t, NODE, 0..1, true).await?;
+        let replicas = t.node().scale(MANAGER, 0).await?;
+        let mut stages = Vec::new();
+        let loaded: Result<()> = async {
+            for name in ["created", "updated", "preparing-delete"] {
+                let stage = Test::new(&format!("takeover-{name}")).await?;
+                stages.push(stage.clone());
+                load(&stage, name).await.with_context(|| name.to_owned())?;
+            }
+            Ok(())
+        }
+        .await;
+        let before = match &loaded {
+            Ok(()) => all_versions(&stages).await,
+            Err(_) => Ok(BTreeMap::new()),
+        };
+        t.node().scale(MANAGER, replicas).await?;
+        loaded?;
+        let before = before?;
+        for stage in &stages {
+            seen(stage).await?;
+        }
+        quiet(t).await?;
+        unchanged(&stages, &before).await?;
+
+        // the user's own manifest, without the defaults that the stored objects have
+        let [created, ..] = stages.as_slice() else { unreachable!("three were loaded") };
+        let specs = specs(created).await?;
+        let manifest = std::fs::read_to_string(t.paths.repo.join(RECORDED).join("applied.yaml"))?;
+        let file = std::env::temp_dir().join(format!("{}.yaml", created.namespace));
+        std::fs::write(&file, manifest.replace("namespace: golden", &format!("namespace: {}", created.namespace)))?;
+        for how in [&["apply"][..], &["replace"], &["apply", "--server-side", "--force-conflicts"]] {
+            let mut command = kubectl(&t.paths, how);
+            command.arg("-f").arg(&file);
+            let answer = t.run(command).await?;
+            ensure!(answer.ok, "kubectl {}: {}{}", how.join(" "), answer.stdout, answer.stderr);
+            assert_eq!(self::specs(created).await?, specs, "kubectl {}: the stored specs", how.join(" "));
+            seen(created).await?;
+        }
+        let _ = std::fs::remove_file(&file);
+        quiet(t).await?;
+        unchanged(&stages, &before).await?;
+
+        for stage in &stages {
+            remove(stage).await?;
+        }
+        nodes.remove().await
+    })
+    .await
+}
+
+/// Creates what was recorded. Only what the API server gives out itself differs: UIDs, versions, generations and times;
+/// the node has another name.
+async fn load(t: &Test, stage: &str) -> Result<()> {
+    let text = std::fs::read_to_string(t.paths.repo.join(RECORDED).join(stage).with_extension("jsonl"))?;
+    let mut uids: BTreeMap<String, String> = BTreeMap::new();
+    for line in text.lines() {
+        let line = line.replace(&format!("\"{GOLDEN}\""), &format!("\"{}\"", t.namespace));
+        let line = line.replace(&format!("\\\"{GOLDEN}\\\""), &format!("\\\"{}\\\"", t.namespace));
+        let mut object: Value = serde_json::from_str(&line)?;
+        let (kind, name) = (object.text("/kind").to_owned(), object.text("/metadata/name").to_owned());
+        let uid = object.text("/metadata/uid").to_owned();
+        let status = object["status"].take();
+        let metadata = object["metadata"].as_object_mut().context("metadata")?;
+        for given in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
+            metadata.remove(given);
+        }
+        own(metadata, &uids);
+        object.as_object_mut().context("an object")?.remove("status");
+        if object.has("/spec/nodeName") {
+            object = object.with("/spec/nodeName", format!("{NODE}0000"));
+        }
+        let made = t.create(object.clone()).await.with_context(|| format!("{kind} {name}"))?;
+        for part in ["spec", "data"] {
+            assert_eq!(made[part], object[part], "{kind} {name}: admission has changed its {part}");
+        }
+        uids.insert(uid, made.text("/metadata/uid").to_owned());
+        if let Some(status) = status.as_object() {
+            let mut status = status.clone();
+            // so that the manager has to say that it has looked
+            if kind == "CloneSet" {
+                status.remove("observedGeneration");
+            }
+            let patch = Patch::Merge(json!({ "status": status }));
+            t.api(&kind)
+                .patch_status(&name, &PatchParams::default(), &patch)
+                .await
+                .context(format!("{kind} {name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Owners have new UIDs. One that is not here (a UnitedDeployment) is left out: the garbage collector would look for it.
+fn own(metadata: &mut Map<String, Value>, uids: &BTreeMap<String, String>) {
+    let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else { return };
+    owners.retain(|owner| uids.contains_key(owner.text("/uid")));
+    for owner in owners {
+        let uid = uids[owner.text("/uid")].clone();
+        owner["uid"] = uid.into();
+    }
+}
+
+/// Waits until every CloneSet was reconciled as it is now.
+async fn seen(t: &Test) -> Result<()> {
+    for clone_set in t.list("CloneSet", "").await? {
+        let seen = |o: &Value| o.int("/status/observedGeneration") == o.int("/metadata/generation");
+        t.wait_for("CloneSet", clone_set.text("/metadata/name"), "to be observed", LONG, seen).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the manager reconciles no CloneSet any more.
+async fn quiet(t: &Test) -> Result<()> {
+    let last = Cell::new((0, Instant::now()));
+    poll("the manager to be done with the CloneSets", LONG, async || {
+        let count = reconciles(t).await?;
+        if count != last.get().0 {
+            last.set((count, Instant::now()));
+        }
+        let quiet = last.get().1.elapsed();
+        ensure!(quiet > Duration::from_secs(3), "it reconciled until {quiet:?} ago");
+        Ok(())
+    })
+    .await
+}
+
+/// Versions of what must not be touched. A Pod without a node is the scheduler's: it says again and again why.
+async fn versions(t: &Test) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    for kind in UNTOUCHED {
+        for object in t.list(kind, "").await? {
+            let name = format!("{}/{kind}/{}", t.namespace, object.text("/metadata/name"));
+            let is_pending = kind == "Pod" && object.text("/spec/nodeName").is_empty();
+            let version = if is_pending { "" } else { object.text("/metadata/resourceVersion") };
+            found.insert(name, version.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+async fn all_versions(stages: &[Test]) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    for stage in stages {
+        found.append(&mut versions(stage).await?);
+    }
+    Ok(found)
+}
+
+/// Neither are there other objects or other versions, nor did the manager send a write that changed nothing.
+async fn unchanged(stages: &[Test], before: &BTreeMap<String, String>) -> Result<()> {
+    for stage in stages {
+        let written = writes(&stage.paths, &stage.namespace)?;
+        let of: BTreeSet<&String> = written
+            .keys()
+            .filter(|what| ["pods", "controllerrevisions", "persistentvolumeclaims"].iter().any(|r| what.contains(r)))
+            .collect();
+        ensure!(of.is_empty(), "{}: the product wrote {of:?}", stage.namespace);
+    }
+    let now = all_versions(stages).await?;
+    for (name, version) in &now {
+        ensure!(before.get(name) == Some(version), "{name} has version {version}, had {:?}", before.get(name));
+    }
+    ensure!(now.len() == before.len(), "{} objects, there were {}", now.len(), before.len());
+    Ok(())
+}
+
+/// The specs of all CloneSets by name.
+async fn specs(t: &Test) -> Result<BTreeMap<String, Value>> {
+    let all = t.list("CloneSet", "").await?;
+    Ok(all.into_iter().map(|o| (o.text("/metadata/name").to_owned(), o["spec"].clone())).collect())
+}
+
+/// Nobody ends the Pods of a node that nobody plays.
+async fn remove(t: &Test) -> Result<()> {
+    t.remove("Namespace", &t.namespace).await?;
+    poll("the namespace to be gone", PATIENCE, async || {
+        for pod in t.list("Pod", "").await? {
+            let now = DeleteParams::default().grace_period(0);
+            // it may be gone by now
+            let _ = t.api("Pod").delete(pod.text("/metadata/name"), &now).await;
+        }
+        ensure!(t.find("Namespace", &t.namespace).await?.is_none(), "it is still there");
+        Ok(())
+    })
+    .await
+}
