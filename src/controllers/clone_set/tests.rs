@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::controllers::in_memory;
 
+mod pre_download;
+
 /// What OpenKruise 1.9 left behind.
 const RECORDED: &str = include_str!("testdata/recorded.json");
 
@@ -33,11 +35,10 @@ impl Server {
         // A dry run stores nothing.
         if request.method != Method::GET && !path.ends_with("/podtemplates") {
             self.writes.push((request.method.clone(), path.clone(), body.clone()));
-            let fault =
-                self.faults.iter().position(|(method, at, _)| request.method == *method && path.starts_with(at));
-            if let Some(fault) = fault {
-                return refused(self.faults.remove(fault).2);
-            }
+        }
+        let fault = self.faults.iter().position(|(method, at, _)| request.method == *method && path.starts_with(at));
+        if let Some(fault) = fault {
+            return refused(self.faults.remove(fault).2);
         }
         let (path, is_status) = match path.strip_suffix("/status") {
             Some(path) => (path.to_owned(), true),
