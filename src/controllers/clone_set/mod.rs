@@ -11,6 +11,7 @@
 
 mod apply;
 mod observe;
+mod pre_download;
 mod revisions;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use crate::{
     api::{
         apps,
         apps::clone_set::{CloneSet, CloneSetStatus},
+        feature_gates::gate,
         labels,
     },
     domain::clone_set::{
@@ -61,6 +63,7 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&[""], &["pods/status"], &["patch"]),
         Rule::new(&[""], &["persistentvolumeclaims"], &["list", "watch", "create", "patch", "delete"]),
         Rule::new(&[""], &["nodes"], &["list"]),
+        Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "create", "delete"]),
     ],
     workers_flag: Some("cloneset-workers"),
     workers: 3,
@@ -79,6 +82,7 @@ struct Controller {
     claims: Arc<Store<ClaimView>>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
+    pull_jobs: pre_download::PullJobs,
 }
 
 /// What is remembered of a CloneSet. Everything can be lost.
@@ -93,6 +97,8 @@ struct Memory {
     written: Duration,
     /// How many Pods the last event said could not be created.
     limited: i32,
+    /// What was done about new images.
+    pre_download: pre_download::Notes,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -123,6 +129,7 @@ impl Controller {
             claims: Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone())),
             queue: Queue::new(Backoff::default()),
             memories: Mutex::default(),
+            pull_jobs: pre_download::PullJobs::default(),
         }
     }
 
@@ -221,6 +228,7 @@ impl Controller {
         let resolved = self.resolve(&clone_set).await?;
         let released = self.release(&clone_set).await?;
         let mut pass = Pass { outcome: Outcome::default(), look: None, again: released, error: None };
+        pass.look_after(pre_download::run(self, &clone_set, &resolved).await);
         let mut seen = self.see(&clone_set);
         if clone_set.spec.scale_strategy.disable_pvc_reuse {
             pass.note(self.drop_claims(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
@@ -261,8 +269,8 @@ impl Controller {
     fn gates(&self) -> Gates {
         let gates = &self.context.gates;
         Gates {
-            partition_rollback: gates.enabled("CloneSetPartitionRollback"),
-            preparing_update_as_update: gates.enabled("PreparingUpdateAsUpdate"),
+            partition_rollback: gates.enabled(gate::CLONE_SET_PARTITION_ROLLBACK),
+            preparing_update_as_update: gates.enabled(gate::PREPARING_UPDATE_AS_UPDATE),
         }
     }
 
