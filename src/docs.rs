@@ -10,8 +10,9 @@ use std::{
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     apps::v1::{DaemonSet, Deployment, StatefulSet},
+    autoscaling::v2::HorizontalPodAutoscaler,
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, ServiceAccount},
+    core::v1::{ConfigMap, Namespace, Pod, PodTemplateSpec, ResourceQuota, ServiceAccount},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    api::{CRDS, feature_gates::FeatureGates},
+    api::{CRDS, apps::clone_set::CloneSet, feature_gates::FeatureGates},
     daemon::{recreate::Recreator, runtimes::Runtimes},
     runtime::{
         events::Recorder,
@@ -228,6 +229,10 @@ fn judge_object(object: &Value, problems: &mut Vec<String>) {
     let (Some(version), Some(kind)) = (object["apiVersion"].as_str(), object["kind"].as_str()) else {
         return; // a part of something
     };
+    if kind == "CloneSet" {
+        // In its schema a template may be anything.
+        lost::<PodTemplateSpec>(&object["spec"]["template"], problems);
+    }
     for definition in CRDS.iter().map(|crd| serde_json::json!((crd.render)())) {
         let spec = &definition["spec"];
         if spec["names"]["kind"] != *kind || !version.starts_with(&format!("{}/", spec["group"].as_str().unwrap())) {
@@ -253,12 +258,14 @@ fn judge_object(object: &Value, problems: &mut Vec<String>) {
         return;
     }
     match kind {
+        "CloneSet" => lost::<CloneSet>(object, problems),
         "ClusterRole" => lost::<ClusterRole>(object, problems),
         "ClusterRoleBinding" => lost::<ClusterRoleBinding>(object, problems),
         "ConfigMap" => lost::<ConfigMap>(object, problems),
         "CronJob" => lost::<CronJob>(object, problems),
         "DaemonSet" => lost::<DaemonSet>(object, problems),
         "Deployment" => lost::<Deployment>(object, problems),
+        "HorizontalPodAutoscaler" => lost::<HorizontalPodAutoscaler>(object, problems),
         "Job" => lost::<Job>(object, problems),
         "Namespace" => lost::<Namespace>(object, problems),
         "NetworkPolicy" => lost::<NetworkPolicy>(object, problems),
@@ -276,6 +283,17 @@ fn judge_object(object: &Value, problems: &mut Vec<String>) {
     }
 }
 
+/// An example as an object: on the page of CloneSet, a spec alone is a part of one.
+fn whole(page: &Path, example: &Value) -> Value {
+    if !page.ends_with("clone-set.md") || !example["kind"].is_null() {
+        return example.clone();
+    }
+    let mut object = serde_json::json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+        "spec": { "selector": {}, "template": { "spec": { "containers": [] } } } });
+    json_patch::merge(&mut object, example);
+    object
+}
+
 fn documents(text: &str) -> Result<Vec<Value>, serde_yaml::Error> {
     serde_yaml::Deserializer::from_str(text).map(Value::deserialize).collect()
 }
@@ -290,7 +308,7 @@ fn every_example_is_read_and_known() {
             match documents(&text) {
                 Ok(found) => {
                     for object in &found {
-                        judge_object(object, &mut wrong);
+                        judge_object(&whole(&path, object), &mut wrong);
                         objects += 1;
                         requests += usize::from(object["kind"] == "ContainerRecreateRequest");
                     }

@@ -191,10 +191,14 @@ fn flags(page: &mut String, programs: &[clap::Command]) {
     );
     for program in programs {
         let name = program.get_bin_name().unwrap_or(program.get_name());
-        flags_of(page, name, program);
-        for command in program.get_subcommands().filter(|command| command.get_name() != "help") {
-            flags_of(page, &format!("{name} {}", command.get_name()), command);
-        }
+        with_commands(page, name, program);
+    }
+}
+
+fn with_commands(page: &mut String, name: &str, command: &clap::Command) {
+    flags_of(page, name, command);
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        with_commands(page, &format!("{name} {}", inner.get_name()), inner);
     }
 }
 

@@ -18,19 +18,29 @@ pub const BUSYBOX: &str = "docker.io/library/busybox:e2e";
 /// The same two as images that are pulled, by a name that is not Docker's: only a pulled image has a digest.
 /// `pause` or `busybox`.
 pub fn remote(name: &str) -> String {
-    format!("registry.example/team/{name}:e2e")
+    remote_tag(name, "e2e")
 }
 
-/// Builds both images, imports them into containerd and pushes them to the loopback registry, and the remote ones to the registry only.
+/// The same with another tag: `v2` is another image, with another digest; `same` is the one of [`remote`], with its digest.
+pub fn remote_tag(name: &str, tag: &str) -> String {
+    format!("registry.example/team/{name}:{tag}")
+}
+
+/// Builds the images, imports the local ones into containerd and pushes all to the loopback registry.
 pub fn provide(paths: &Paths) -> Result<()> {
     let dir = paths.cluster.join("images");
     fs::create_dir_all(&dir)?;
     let (remote_pause, remote_busybox) = (remote("pause"), remote("busybox"));
-    for (name, reference, is_local) in [
-        ("pause", PAUSE, true),
-        ("busybox", BUSYBOX, true),
-        ("remote-pause", &remote_pause, false),
-        ("remote-busybox", &remote_busybox, false),
+    let (second_pause, second_busybox) = (remote_tag("pause", "v2"), remote_tag("busybox", "v2"));
+    let (same_pause, same_busybox) = (remote_tag("pause", "same"), remote_tag("busybox", "same"));
+    // The archive, the reference it is built with, and all under which it is pushed.
+    for (name, reference, pushed) in [
+        ("pause", PAUSE, vec![PAUSE]),
+        ("busybox", BUSYBOX, vec![BUSYBOX]),
+        ("remote-pause", &remote_pause, vec![&remote_pause, &same_pause]),
+        ("remote-busybox", &remote_busybox, vec![&remote_busybox, &same_busybox]),
+        ("second-pause", &second_pause, vec![&second_pause]),
+        ("second-busybox", &second_busybox, vec![&second_busybox]),
     ] {
         let archive = dir.join(format!("{name}.tar"));
         if !archive.exists() {
@@ -39,14 +49,16 @@ pub fn provide(paths: &Paths) -> Result<()> {
                 false => busybox(&dir, reference, &archive)?,
             }
         }
-        if is_local {
+        if [PAUSE, BUSYBOX].contains(&reference) {
             ctr(["images", "import"]).arg(&archive).text()?;
         }
-        let path = reference.split_once('/').map_or(reference, |(_, path)| path);
-        cmd("skopeo", ["copy", "--quiet", "--dest-tls-verify=false"])
-            .arg(format!("docker-archive:{}", archive.display()))
-            .arg(format!("docker://127.0.0.1:{REGISTRY_PORT}/{path}"))
-            .text()?;
+        for reference in pushed {
+            let path = reference.split_once('/').map_or(reference, |(_, path)| path);
+            cmd("skopeo", ["copy", "--quiet", "--dest-tls-verify=false"])
+                .arg(format!("docker-archive:{}", archive.display()))
+                .arg(format!("docker://127.0.0.1:{REGISTRY_PORT}/{path}"))
+                .text()?;
+        }
     }
     Ok(())
 }

@@ -10,19 +10,19 @@ use clap_complete::{Shell, engine};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, ListParams},
-    core::GroupVersionKind,
+    api::{DynamicObject, ListParams},
 };
 use serde_json::json;
 
 use super::{
     Cli,
     connection::ConnectionArgs,
-    requests,
+    requests::{self, resource_of},
     rules::{
         Look,
         exit::{Exit, Stop},
         request::regular_containers,
+        rollout::Rolls,
         target::{KINDS, Kind},
     },
     view::print,
@@ -60,8 +60,29 @@ enum Asked {
     Names { kind: Kind, typed: String },
     /// Containers of a Pod, behind `-c`.
     Containers { pod: String },
+    /// Containers of a workload's template, behind its name: `main=`.
+    Images { kind: Kind, name: String },
     /// Names of requests.
     Requests,
+}
+
+/// Which kinds a command takes.
+type Fits = fn(&Kind) -> bool;
+
+/// The kinds whose names may follow, the words behind the command, and the last word; None: no names follow.
+fn of_kinds(words: &[String]) -> Option<(Fits, &[String], &String)> {
+    let rolls = |kind: &Kind| Rolls::of_kind(kind).is_some();
+    match words {
+        [command, between @ .., last] if command == "restart" => Some((|_| true, between, last)),
+        [group, command, between @ .., last]
+            if group == "rollout"
+                && ["status", "history", "undo", "pause", "resume", "restart"].contains(&command.as_str()) =>
+        {
+            Some((rolls, between, last))
+        }
+        [group, command, between @ .., last] if group == "set" && command == "image" => Some((rolls, between, last)),
+        _ => None,
+    }
 }
 
 /// What the cluster has to be asked to complete the last word.
@@ -78,11 +99,19 @@ fn asked(words: &[String]) -> Option<Asked> {
     if before.starts_with('-') || last.starts_with('-') {
         return None;
     }
-    match command.as_str() {
-        "restart" => {
-            let (typed, _) = last.split_once('/')?;
-            Some(Asked::Names { kind: Kind::called(typed)?, typed: typed.to_owned() })
+    if let Some((fits, between, last)) = of_kinds(words) {
+        if let Some((typed, _)) = last.split_once('/') {
+            let kind = Kind::called(typed).filter(fits)?;
+            return Some(Asked::Names { kind, typed: typed.to_owned() });
         }
+        let target = between.iter().find_map(|word| {
+            let (typed, name) = word.split_once('/')?;
+            Some((Kind::called(typed).filter(fits)?, name.to_owned()))
+        });
+        let (kind, name) = target.filter(|_| command == "set" && !last.contains('='))?;
+        return Some(Asked::Images { kind, name });
+    }
+    match command.as_str() {
         "status" | "describe" | "cancel" if !last.contains('/') => Some(Asked::Requests),
         _ => None,
     }
@@ -99,12 +128,16 @@ async fn from_cluster(asked: Asked, connection: &ConnectionArgs) -> Result<Vec<S
             regular_containers(&json!(pod))
         }
         Asked::Names { kind, typed } => {
-            let (group, version) = kind.api_version.split_once('/').unwrap_or(("", kind.api_version));
-            let gvk = GroupVersionKind::gvk(group, version, kind.kind);
-            let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
-            let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+            let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource_of(&kind));
             let list = api.list_metadata(&ListParams::default()).await.map_err(nothing)?;
             list.items.into_iter().filter_map(|o| Some(format!("{typed}/{}", o.metadata.name?))).collect()
+        }
+        Asked::Images { kind, name } => {
+            let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource_of(&kind));
+            let workload = json!(api.get(&name).await.map_err(nothing)?);
+            let lists = ["containers", "initContainers"].map(|list| format!("/spec/template/spec/{list}"));
+            let containers = lists.iter().flat_map(|list| workload.list(list));
+            containers.map(|container| format!("{}=", container.text("/name"))).collect()
         }
         Asked::Requests => {
             let all = requests::list(&connection, false, None).await?;
@@ -116,11 +149,14 @@ async fn from_cluster(asked: Asked, connection: &ConnectionArgs) -> Result<Vec<S
 /// Answers kubectl.
 pub(super) fn complete() -> Exit {
     let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let (mut offered, directive) = known(&words);
+    let (mut offered, mut directive) = known(&words);
     if let Some(asked) = asked(&words)
         && let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build()
     {
         let connection = ConnectionArgs::among(&words);
+        if matches!(asked, Asked::Images { .. }) {
+            directive = NO_FILES | NO_SPACE;
+        }
         let found = runtime.block_on(async { tokio::time::timeout(LIMIT, from_cluster(asked, &connection)).await });
         runtime.shutdown_background();
         let last = words.last().map_or("", String::as_str);
@@ -146,11 +182,11 @@ fn known(words: &[String]) -> (Vec<(String, String)>, u8) {
             found.push((candidate.get_value().to_string_lossy().into_owned(), help));
         }
     }
-    if let [command, between @ .., last] = words
-        && command == "restart"
+    if let Some((fits, between, last)) = of_kinds(words)
         && !between.last().is_some_and(|word| word.starts_with('-'))
     {
-        let types = KINDS.iter().map(|kind| format!("{}/", kind.name())).filter(|type_| type_.starts_with(last));
+        let types = KINDS.iter().filter(|kind| fits(kind)).map(|kind| format!("{}/", kind.name()));
+        let types = types.filter(|type_| type_.starts_with(last));
         let types: Vec<_> = types.map(|type_| (type_, String::new())).collect();
         if !types.is_empty() {
             return (types, NO_FILES | NO_SPACE);
@@ -175,7 +211,7 @@ mod tests {
     #[test]
     fn kubectl_gets_what_may_follow() {
         let (commands, directive) = offered("");
-        for command in ["restart", "status", "describe", "cancel", "doctor", "completion"] {
+        for command in ["restart", "rollout", "set", "status", "describe", "cancel", "doctor", "completion"] {
             assert!(commands.iter().any(|c| c == command), "{command} in {commands:?}");
         }
         assert_eq!(directive, NO_FILES);
@@ -184,6 +220,14 @@ mod tests {
         assert!(offered("restart pod/web --me").0.contains(&"--method".to_owned()));
         assert_eq!(offered("restart pod/web --method ").0, ["Runtime", "PodSpec", "Auto"]);
         assert!(offered("completion b").0.contains(&"bash".to_owned()));
+        for command in ["status", "history", "undo", "pause", "resume", "restart"] {
+            assert!(offered("rollout ").0.iter().any(|c| c == command), "{command}");
+            assert_eq!(offered(&format!("rollout {command} c")), (vec!["cloneset/".to_owned()], NO_FILES | NO_SPACE));
+        }
+        assert!(offered("set ").0.contains(&"image".to_owned()));
+        assert_eq!(offered("set image clo").0, ["cloneset/"]);
+        assert_eq!(offered("rollout undo dep").0, Vec::<String>::new(), "not of this command");
+        assert!(offered("rollout undo cloneset/web --to").0.contains(&"--to-revision".to_owned()));
     }
 
     #[test]
@@ -195,6 +239,18 @@ mod tests {
             ("restart pod/web -c ", Some(Asked::Containers { pod: "web".into() })),
             ("restart deploy/web -c ", None),
             ("restart we", None),
+            ("rollout undo cloneset/we", names("cloneset")),
+            ("rollout status -n shop clone/", names("clone")),
+            ("rollout undo deploy/we", None),
+            ("rollout elsewhere cloneset/we", None),
+            ("set image cloneset/we", names("cloneset")),
+            (
+                "set image clone/web ma",
+                Some(Asked::Images { kind: Kind::called("cloneset").unwrap(), name: "web".into() }),
+            ),
+            ("set image clone/web main=a", None),
+            ("set image clone/web -n ", None),
+            ("rollout undo clone/web x", None),
             ("restart pod/web -n sh", None),
             ("status ", Some(Asked::Requests)),
             ("cancel we", Some(Asked::Requests)),

@@ -1,4 +1,4 @@
-//! Waiting for requests, with something to look at meanwhile.
+//! Waiting for requests and roll-outs, with something to look at meanwhile.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    requests::{api_of, reference, value},
+    requests::{api_of, reference, resource_for, value},
     rules::{
         Look,
         exit::{Exit, Stop, of_error, with_sources},
-        progress::{Line, Outcome, Seen, Stopwatch, Waited, exit_of, verdict},
+        progress::{Line, Outcome, Seen, Stopwatch, Waited, exit_of},
     },
     view::View,
 };
@@ -43,18 +43,32 @@ pub(super) async fn follow(
     timeout: Option<Duration>,
     view: &mut View,
 ) -> Result<(Vec<Value>, Exit), Stop> {
+    let read = |object: Value| Ok((object.clone(), Seen::read(object).map_err(|e| Stop::new(Exit::Failed, e))?));
+    let seen = objects.into_iter().map(read).collect::<Result<_, Stop>>()?;
+    follow_seen(client, seen, timeout, view).await
+}
+
+/// The same, for what was read already.
+///
+/// # Errors
+/// As [`follow`].
+pub(super) async fn follow_seen(
+    client: &Client,
+    objects: Vec<(Value, Seen)>,
+    timeout: Option<Duration>,
+    view: &mut View,
+) -> Result<(Vec<Value>, Exit), Stop> {
     // Before anything is shown: whoever sees a line may interrupt.
     let handler = signal(SignalKind::interrupt());
     let mut interrupts = handler.map_err(|error| Stop::new(Exit::Failed, format!("signal handler: {error}")))?;
     let started = Stopwatch::new(clock::now());
     let mut all = Vec::new();
     let mut streams = Vec::new();
-    for (index, object) in objects.into_iter().enumerate() {
+    for (index, (object, seen)) in objects.into_iter().enumerate() {
         let name = object.text("/metadata/name").to_owned();
-        let kind = object.text("/kind").to_owned();
+        let resource = resource_for(&object);
         let stream = watcher::watch_object(api_of(client, &object), &name).default_backoff();
-        streams.push(stream.map(move |event| (index, kind.clone(), event)).boxed());
-        let seen = Seen::read(object.clone()).map_err(|e| Stop::new(Exit::Failed, e))?;
+        streams.push(stream.map(move |event| (index, resource.clone(), event)).boxed());
         all.push(Followed { object, seen, waited: None, watch: started.clone() });
     }
     let mut events = select_all(streams);
@@ -73,12 +87,12 @@ pub(super) async fn follow(
             break;
         }
         tokio::select! {
-            Some((index, kind, event)) = events.next() => match event {
+            Some((index, resource, event)) = events.next() => match event {
                 Ok(object) => {
                     if std::mem::take(&mut lost) {
                         view.line("connected again")?;
                     }
-                    let object = object.map(|object| value(object, &kind)).transpose()?;
+                    let object = object.map(|object| value(object, &resource)).transpose()?;
                     all[index].take(object)?;
                 }
                 Err(error) => {
@@ -96,7 +110,8 @@ pub(super) async fn follow(
     view.finish(&lines(&mut all))?;
     for one in &all {
         if let Some((waited, time)) = &one.waited {
-            view.line(&verdict(&reference(&one.object), waited, *time, one.object.text("/metadata/namespace")))?;
+            let namespace = one.object.text("/metadata/namespace");
+            view.line(&one.seen.verdict(&reference(&one.object), waited, *time, namespace))?;
         }
     }
     let waited: Vec<Waited> = all.iter().filter_map(|one| Some(one.waited.clone()?.0)).collect();
@@ -113,7 +128,7 @@ impl Followed {
             self.end(Waited::Gone);
             return Ok(());
         };
-        self.seen = Seen::read(object.clone()).map_err(|error| Stop::new(Exit::Failed, error))?;
+        self.seen = self.seen.again(object.clone()).map_err(|error| Stop::new(Exit::Failed, error))?;
         self.object = object;
         let outcome = self.seen.outcome();
         if outcome != Outcome::Open {
@@ -144,7 +159,7 @@ fn lines(all: &mut [Followed]) -> Vec<(Line, Duration)> {
 
 /// An error that trying again does not mend.
 fn refused(error: watcher::Error) -> Result<watcher::Error, Stop> {
-    let what = "watch the request, which goes on";
+    let what = "watching stopped, what was asked for goes on";
     match &error {
         watcher::Error::InitialListFailed(cause @ kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(cause @ kube::Error::Api(status))

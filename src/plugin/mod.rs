@@ -1,9 +1,10 @@
 //! `kubectl kruise`: this executable under the name `kubectl-kruise`.
 //!
 //! Each command is one file: its arguments, its reads and writes, nothing else. What it decides and says is in
-//! [`rules`], pure. Shared: [`connection`] (to the cluster), [`requests`] (finding and making them), [`follow`] (waiting),
-//! [`view`] (the terminal). To add a command: its file, one line in [`What`] and one in [`dispatch`]; a group such as
-//! `rollout` or `set` is a file with an enum of its own.
+//! [`rules`], pure. Shared: [`connection`] (to the cluster), [`requests`] (finding and making them), [`workloads`] (finding
+//! and changing them), [`follow`] (waiting), [`view`] (the terminal). To add a command: its file, one line in [`What`] and
+//! one in [`dispatch`]; a group such as `rollout` or `set` is a file with an enum of its own. A further kind for `rollout`
+//! and `set` is a line in [`rules::rollout::ROLLS`].
 //!
 //! Never: a write that the user did not name. `doctor` writes nothing at all; its one create is a dry run.
 
@@ -15,9 +16,12 @@ mod doctor;
 mod follow;
 mod requests;
 mod restart;
+mod rollout;
 pub mod rules;
+mod set;
 mod status;
 mod view;
+mod workloads;
 
 use std::{ffi::OsStr, io::Write as _, path::Path, process::ExitCode};
 
@@ -48,7 +52,7 @@ impl Program {
     }
 }
 
-/// Restart containers in place, without recreating their Pods, and look after kruise-rs.
+/// Restart containers in place, look after the roll-outs of Kruise's workloads, and after kruise-rs itself.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-kruise", bin_name = "kubectl kruise", version, max_term_width = 110, after_help = EXIT_CODES)]
 struct Cli {
@@ -61,6 +65,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum What {
     Restart(restart::RestartArgs),
+    Rollout(rollout::RolloutArgs),
+    Set(set::SetArgs),
     Status(status::StatusArgs),
     Describe(describe::DescribeArgs),
     Cancel(cancel::CancelArgs),
@@ -100,6 +106,8 @@ fn dispatch(connection: ConnectionArgs, what: What) -> Result<Exit, Stop> {
     let result = runtime.block_on(async {
         match what {
             What::Restart(args) => restart::run(args, &connection).await,
+            What::Rollout(args) => rollout::run(args, &connection).await,
+            What::Set(args) => set::run(args, &connection).await,
             What::Status(args) => status::run(args, &connection).await,
             What::Describe(args) => describe::run(args, &connection).await,
             What::Cancel(args) => cancel::run(args, &connection).await,
@@ -151,7 +159,16 @@ mod tests {
             ("cancel a --all", ErrorKind::ArgumentConflict),
             ("status a -A", ErrorKind::ArgumentConflict),
             ("describe", ErrorKind::MissingRequiredArgument),
-            ("rollout undo x", ErrorKind::InvalidSubcommand),
+            ("rollback x", ErrorKind::InvalidSubcommand),
+            ("rollout", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
+            ("rollout forward x", ErrorKind::InvalidSubcommand),
+            ("rollout undo", ErrorKind::MissingRequiredArgument),
+            ("rollout undo clone/a --to-revision -1", ErrorKind::UnknownArgument),
+            ("rollout undo clone/a --to-revision=-1", ErrorKind::ValueValidation),
+            ("rollout status clone/a --watch=perhaps", ErrorKind::InvalidValue),
+            ("rollout status clone/a --timeout 0s", ErrorKind::ValueValidation),
+            ("set image", ErrorKind::MissingRequiredArgument),
+            ("set picture clone/a", ErrorKind::InvalidSubcommand),
         ] {
             let error = Cli::try_parse_from(format!("kubectl-kruise {line}").split_whitespace()).unwrap_err();
             assert_eq!((error.kind(), error.exit_code()), (kind, 2), "{line}: {error}");
@@ -162,6 +179,12 @@ mod tests {
             "restart -l app=web --containers main,other --wait",
             "status --wait -A",
             "doctor --as nobody",
+            "rollout undo cloneset/a --to-revision=3 -n shop --dry-run",
+            "rollout status clone a b -w --timeout 90s --revision 2",
+            "rollout status clone/a --watch=false --context c",
+            "rollout history clonesets.apps.kruise.io/a --revision 2 -o yaml",
+            "rollout pause clone -l app=web -o name",
+            "set image clone/a main=nginx:1 --dry-run=client -o yaml",
         ] {
             Cli::try_parse_from(format!("kubectl-kruise {line}").split_whitespace()).unwrap();
         }

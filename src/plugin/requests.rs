@@ -3,7 +3,7 @@
 use http_body_util::BodyExt as _;
 use kube::{
     Api, Client, Resource,
-    api::{ApiResource, DynamicObject, ListParams, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     client::Body,
     core::{GroupVersionKind, Status},
 };
@@ -15,7 +15,8 @@ use super::{
         Look,
         exit::{Exit, Stop, of_error},
         request::warning,
-        target::Subject,
+        rollout::Write,
+        target::{Kind, Subject},
     },
 };
 use crate::runtime::apply;
@@ -32,6 +33,12 @@ pub(super) fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
+/// A kind of target.
+pub(super) fn resource_of(kind: &Kind) -> ApiResource {
+    let (group, version) = kind.api_version.split_once('/').unwrap_or(("", kind.api_version));
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind.kind), kind.plural)
+}
+
 pub(super) const KINDS: [&str; 2] = ["ContainerRecreateRequest", "WorkloadRestart"];
 
 /// `containerrecreaterequest.apps.kruise.io/NAME`, as kubectl names an object.
@@ -42,10 +49,15 @@ pub(super) fn reference(object: &Value) -> String {
     format!("{kind}{dot}{group}/{}", object.text("/metadata/name"))
 }
 
-/// The collection that an object of a request belongs to.
+/// The collection that an object belongs to.
 pub(super) fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
     let namespace = object.text("/metadata/namespace");
-    Api::namespaced_with(client.clone(), namespace, &resource(object.text("/kind")))
+    Api::namespaced_with(client.clone(), namespace, &resource_for(object))
+}
+
+/// The kind of an object.
+pub(super) fn resource_for(object: &Value) -> ApiResource {
+    Kind::of(object).map_or_else(|| resource(object.text("/kind")), |kind| resource_of(&kind))
 }
 
 fn api(connection: &Connection, kind: &str) -> Api<DynamicObject> {
@@ -53,11 +65,10 @@ fn api(connection: &Connection, kind: &str) -> Api<DynamicObject> {
 }
 
 /// As JSON, with its kind, which lists leave out.
-pub(super) fn value(object: DynamicObject, kind: &str) -> Result<Value, Stop> {
+pub(super) fn value(object: DynamicObject, resource: &ApiResource) -> Result<Value, Stop> {
     let mut object = serde_json::to_value(object).map_err(|e| Stop::new(Exit::Failed, e.to_string()))?;
-    let resource = resource(kind);
-    object["apiVersion"] = resource.api_version.into();
-    object["kind"] = resource.kind.into();
+    object["apiVersion"] = resource.api_version.clone().into();
+    object["kind"] = resource.kind.clone().into();
     Ok(object)
 }
 
@@ -72,8 +83,29 @@ pub(super) async fn create(
     let params = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.into()) };
     let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     let request = kube::core::Request::new(url).create(&params, body).map_err(kube::Error::BuildRequest)?;
-    // The library's own create drops the headers, and with them the warnings.
-    let answer = connection.client.send(request.map(Body::from)).await?;
+    send(&connection.client, request).await
+}
+
+/// Changes an object. The second part are warnings of admission.
+pub(super) async fn patch(
+    client: &Client,
+    object: &Value,
+    write: &Write,
+    dry_run: bool,
+) -> kube::Result<(Value, Vec<String>)> {
+    let params = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let api = api_of(client, object);
+    let patch = match write {
+        Write::Merge(patch) => Patch::Merge(patch.clone()),
+        Write::Json(patch) => Patch::Json(patch.clone()),
+    };
+    let request = kube::core::Request::new(api.resource_url()).patch(object.text("/metadata/name"), &params, &patch);
+    send(client, request.map_err(kube::Error::BuildRequest)?).await
+}
+
+/// The library's own calls drop the headers of an answer, and with them the warnings.
+async fn send(client: &Client, request: http::Request<Vec<u8>>) -> kube::Result<(Value, Vec<String>)> {
+    let answer = client.send(request.map(Body::from)).await?;
     let code = answer.status();
     let texts = answer.headers().get_all("warning").iter().filter_map(|header| warning(header.to_str().ok()?));
     let warnings: Vec<String> = texts.collect();
@@ -105,7 +137,7 @@ pub(super) async fn list(
         match api.list(&params).await {
             Ok(list) => {
                 for object in list.items {
-                    found.push(value(object, kind)?);
+                    found.push(value(object, &resource(kind))?);
                 }
             }
             // WorkloadRestart is younger than ContainerRecreateRequest, and who may use one may not use the other.
@@ -148,7 +180,7 @@ pub(super) async fn find(connection: &Connection, subjects: &[Subject]) -> Resul
 async fn find_one(connection: &Connection, kind: Option<&'static str>, name: &str) -> Result<Value, Stop> {
     for candidate in KINDS.into_iter().filter(|candidate| kind.is_none_or(|kind| kind == *candidate)) {
         match api(connection, candidate).get_opt(name).await {
-            Ok(Some(object)) => return value(object, candidate),
+            Ok(Some(object)) => return value(object, &resource(candidate)),
             Ok(None) => {}
             // Without a kind the second one is a guess.
             Err(error) if kind.is_none() && candidate == KINDS[1] && apply::code(&error) == Some(403) => {}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{ValueEnum, builder::PossibleValuesParser};
+use clap::builder::PossibleValuesParser;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -19,20 +19,9 @@ use super::{
         target::{self, Target},
     },
     view::{Format, View, print, print_objects, tell},
+    workloads::DryRun,
 };
 use crate::api::crr::RecreateStrategy;
-
-/// Whether anything is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum DryRun {
-    /// The restart is made.
-    #[default]
-    None,
-    /// The API server checks the request as if it were made, admission included, and keeps nothing.
-    Server,
-    /// Nothing is sent but reads; -o shows the manifest.
-    Client,
-}
 
 /// Restart containers in place: of a Pod, of all Pods of a workload, or of the Pods with some labels.
 ///

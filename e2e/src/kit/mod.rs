@@ -328,10 +328,11 @@ impl Test {
 
     async fn report(&self) {
         let ns = self.namespace.as_str();
-        let everything = "pods,services,endpointslices,poddisruptionbudgets,containerrecreaterequests,workloadrestarts";
+        let everything = "pods,services,endpointslices,poddisruptionbudgets,persistentvolumeclaims,controllerrevisions,\
+             clonesets,containerrecreaterequests,workloadrestarts";
         for args in [
             &["get", everything, "-n", ns, "-o", "wide"][..],
-            &["get", "containerrecreaterequests,workloadrestarts", "-n", ns, "-o", "yaml"],
+            &["get", "clonesets,containerrecreaterequests,workloadrestarts", "-n", ns, "-o", "yaml"],
             &["describe", "pods", "-n", ns],
             &["get", "events", "-n", ns, "--sort-by=.metadata.creationTimestamp"],
             &["get", "pods", "-n", SYSTEM, "-o", "wide"],
@@ -479,9 +480,11 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "StatefulSet" => ("apps/v1", "statefulsets", true),
         "DaemonSet" => ("apps/v1", "daemonsets", true),
         "ReplicaSet" => ("apps/v1", "replicasets", true),
-        "ControllerRevision" => ("apps/v1", "controllerrevisions", true),
+        "ResourceQuota" => ("v1", "resourcequotas", true),
+        "PersistentVolume" => ("v1", "persistentvolumes", false),
         "PersistentVolumeClaim" => ("v1", "persistentvolumeclaims", true),
-        "CloneSet" => ("apps.kruise.io/v1alpha1", "clonesets", true),
+        "ControllerRevision" => ("apps/v1", "controllerrevisions", true),
+        "HorizontalPodAutoscaler" => ("autoscaling/v2", "horizontalpodautoscalers", true),
         "ReplicationController" => ("v1", "replicationcontrollers", true),
         "PodDisruptionBudget" => ("policy/v1", "poddisruptionbudgets", true),
         "Role" => ("rbac.authorization.k8s.io/v1", "roles", true),
@@ -495,6 +498,7 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "EndpointSlice" => ("discovery.k8s.io/v1", "endpointslices", true),
         "CustomResourceDefinition" => ("apiextensions.k8s.io/v1", "customresourcedefinitions", false),
         "MutatingWebhookConfiguration" => ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", false),
+        "CloneSet" => ("apps.kruise.io/v1alpha1", "clonesets", true),
         "ContainerRecreateRequest" => ("apps.kruise.io/v1alpha1", "containerrecreaterequests", true),
         "WorkloadRestart" => ("kruise.rs/v1alpha1", "workloadrestarts", true),
         other => panic!("the toolkit does not know the kind {other:?}; add it here"),

@@ -3,13 +3,18 @@
 #![allow(clippy::disallowed_methods, reason = "tests look at the clock")]
 
 mod admission;
+mod clone_set;
+mod clone_set_hooks;
+mod clone_set_inplace;
 mod clone_set_random;
+mod clone_set_restart;
 mod failure;
 mod guide;
 mod harness;
 mod methods;
 mod output;
 mod plugin;
+mod plugin_rollout;
 mod readiness;
 mod restart;
 mod several;

@@ -158,10 +158,12 @@ impl Controller {
     fn clone_set_changed(&self, change: &Change<'_, CloneSet>) {
         match change {
             Change::Applied { old, new, .. } => {
-                // An answer to an own write of status comes back as an event that says nothing new.
-                if old.is_none_or(|old| {
-                    old.metadata.generation != new.metadata.generation || old.metadata != new.metadata
-                }) {
+                let read = |set: &CloneSet| {
+                    let meta = &set.metadata;
+                    (meta.generation, meta.labels.clone(), meta.annotations.clone(), meta.deletion_timestamp.clone())
+                };
+                // What we write of status comes back as an event that says nothing new.
+                if old.is_none_or(|old| read(old) != read(new)) {
                     self.queue.add(ObjectKey::of(new.as_ref()));
                 }
             }
@@ -219,19 +221,19 @@ impl Controller {
         let resolved = self.resolve(&clone_set).await?;
         let released = self.release(&clone_set).await?;
         let mut pass = Pass { outcome: Outcome::default(), look: None, again: released, error: None };
-        let mut seen = self.see(&clone_set, &resolved);
+        let mut seen = self.see(&clone_set);
         if clone_set.spec.scale_strategy.disable_pvc_reuse {
             pass.note(self.drop_claims(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
         }
         if pass.error.is_none() {
-            let changed = self.scale(&clone_set, &resolved, &seen, &mut pass).await;
-            seen = self.see(&clone_set, &resolved);
-            if !changed {
+            if !self.scale(&clone_set, &resolved, &seen, &mut pass).await {
                 if self.refresh_all(&clone_set, &resolved, &seen, &mut pass).await {
-                    seen = self.see(&clone_set, &resolved);
+                    seen = self.see(&clone_set);
                 }
                 self.update(&clone_set, &resolved, &seen, &mut pass).await;
-                seen = self.see(&clone_set, &resolved);
+            }
+            if pass.again {
+                seen = self.see(&clone_set);
             }
         }
         let requeue = self.record(&clone_set, &resolved, &seen, &pass).await?;

@@ -1,1 +1,680 @@
+//! The controller against an API server in memory: what is written, what survives, what is not touched.
 
+use std::collections::BTreeMap;
+
+use axum::http::{Method, request::Parts};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::controllers::in_memory;
+
+/// What OpenKruise 1.9 left behind.
+const RECORDED: &str = include_str!("testdata/recorded.json");
+
+/// Objects by path, and every write that came.
+#[derive(Default)]
+struct Server {
+    objects: BTreeMap<String, Value>,
+    writes: Vec<(Method, String, Value)>,
+    version: u64,
+    /// Answers to come instead of the real one, by the beginning of the path.
+    faults: Vec<(Method, String, u16)>,
+}
+
+const NAMESPACE: &str = "/api/v1/namespaces/ns/pods";
+
+impl Server {
+    fn answer(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
+        let path = request.uri.path().to_owned();
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let refused = |code: u16| {
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Test", "message": "test"}))
+        };
+        if request.method != Method::GET {
+            self.writes.push((request.method.clone(), path.clone(), body.clone()));
+            let fault =
+                self.faults.iter().position(|(method, at, _)| request.method == *method && path.starts_with(at));
+            if let Some(fault) = fault {
+                return refused(self.faults.remove(fault).2);
+            }
+        }
+        let (path, is_status) = match path.strip_suffix("/status") {
+            Some(path) => (path.to_owned(), true),
+            None => (path, false),
+        };
+        self.version += 1;
+        match request.method.as_str() {
+            "GET" if self.objects.contains_key(&path) => (200, self.objects[&path].clone()),
+            "GET" if path.ends_with('s') => {
+                let below = format!("{path}/");
+                let items: Vec<&Value> = self
+                    .objects
+                    .range(below.clone()..)
+                    .take_while(|(p, _)| p.starts_with(&below))
+                    .map(|(_, o)| o)
+                    .collect();
+                (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}))
+            }
+            "POST" => {
+                let mut made = body;
+                let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
+                if self.objects.contains_key(&path) {
+                    return refused(409);
+                }
+                made["metadata"]["uid"] = format!("uid-{}", self.version).into();
+                made["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+                made["metadata"]["resourceVersion"] = self.version.to_string().into();
+                self.objects.insert(path, made.clone());
+                (201, made)
+            }
+            "PATCH" => {
+                let Some(object) = self.objects.get_mut(&path) else { return refused(404) };
+                for field in ["uid", "resourceVersion"] {
+                    let wanted = &body["metadata"][field];
+                    if !wanted.is_null() && *wanted != object["metadata"][field] {
+                        return refused(409);
+                    }
+                }
+                let is_merge = request.headers["content-type"] == "application/merge-patch+json";
+                let patch = if is_merge { json_patch::merge } else { strategic };
+                if is_status {
+                    let spec = object["spec"].clone();
+                    patch(object, &body);
+                    object["spec"] = spec;
+                } else if body.is_array() {
+                    json_patch::patch(object, &serde_json::from_value::<json_patch::Patch>(body).unwrap()).unwrap();
+                } else {
+                    patch(object, &body);
+                }
+                object["metadata"]["resourceVersion"] = self.version.to_string().into();
+                (200, object.clone())
+            }
+            "DELETE" => match self.objects.remove(&path) {
+                Some(gone) => (200, gone),
+                None => refused(404),
+            },
+            _ => refused(404),
+        }
+    }
+}
+
+/// A strategic merge, as far as these tests need one.
+fn strategic(object: &mut Value, change: &Value) {
+    let Value::Object(change) = change else {
+        *object = change.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (key, value) in change {
+        let merge_key = match key.as_str() {
+            "conditions" => "type",
+            "containers" => "name",
+            "ownerReferences" => "uid",
+            "finalizers" => "",
+            _ if value.is_null() => {
+                object.as_object_mut().unwrap().remove(key);
+                continue;
+            }
+            _ => {
+                strategic(object.as_object_mut().unwrap().entry(key).or_insert(Value::Null), value);
+                continue;
+            }
+        };
+        let list = object.as_object_mut().unwrap().entry(key).or_insert_with(|| json!([])).as_array_mut().unwrap();
+        for entry in value.as_array().unwrap() {
+            if merge_key.is_empty() {
+                list.push(entry.clone());
+            } else if entry["$patch"] == "delete" {
+                list.retain(|old| old[merge_key] != entry[merge_key]);
+            } else if let Some(old) = list.iter_mut().find(|old| old[merge_key] == entry[merge_key]) {
+                strategic(old, entry);
+            } else {
+                list.push(json!({}));
+                strategic(list.last_mut().unwrap(), entry);
+            }
+        }
+    }
+}
+
+struct World {
+    server: Arc<Mutex<Server>>,
+    controller: Controller,
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Arc::new(Mutex::new(Server::default()));
+        let context = in_memory::context({
+            let server = server.clone();
+            move |request, body| lock(&server).answer(request, body)
+        });
+        Self { server, controller: Controller::new(&context) }
+    }
+
+    fn with_gates(gates: &[&str]) -> Self {
+        let mut world = Self::new();
+        let gates = crate::api::feature_gates::FeatureGates::parse(gates, None).unwrap();
+        world.controller.context.gates = Arc::new(gates);
+        world
+    }
+
+    /// A CloneSet in namespace `ns` with two Pods wanted; `changes` are merged over it.
+    fn put_clone_set(&self, changes: Value) {
+        let path = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web";
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let generation = server.objects.get(path).map_or(1, |old| old["metadata"]["generation"].as_i64().unwrap() + 1);
+        let mut set = server.objects.get(path).cloned().unwrap_or_else(|| {
+            json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+            "metadata": {"name": "web", "namespace": "ns", "uid": "set"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "updateStrategy": {"type": "InPlaceIfPossible", "maxUnavailable": 1},
+                "template": {"metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [{"name": "main", "image": "i:1", "newField": {"a": [1]}}], "newerField": true}}}})
+        });
+        json_patch::merge(&mut set["spec"], &changes);
+        set["metadata"]["generation"] = generation.into();
+        set["metadata"]["resourceVersion"] = server.version.to_string().into();
+        server.objects.insert(path.into(), set.clone());
+        drop(server);
+        self.controller.clone_sets.upsert(serde_json::from_value(set).unwrap());
+    }
+
+    /// Reconciles until there is nothing to do at once.
+    async fn settle(&self) -> kube::Result<Requeue> {
+        for _ in 0..50 {
+            let requeue = self.controller.reconcile(&ObjectKey::new("ns", "web")).await?;
+            if requeue != Requeue::After(Duration::ZERO) {
+                return Ok(requeue);
+            }
+        }
+        panic!("it goes on and on: {:#?}", lock(&self.server).writes);
+    }
+
+    fn pods(&self) -> Vec<Value> {
+        let server = lock(&self.server);
+        server.objects.iter().filter(|(path, _)| path.starts_with(NAMESPACE)).map(|(_, pod)| pod.clone()).collect()
+    }
+
+    /// Plays kubelet: every Pod has a node, runs the images of its spec, and is ready if its gates are open.
+    fn play(&self) {
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let version = server.version.to_string();
+        for (path, pod) in server.objects.iter_mut().filter(|(path, _)| path.starts_with(NAMESPACE)) {
+            pod["spec"]["nodeName"] = "n".into();
+            pod["status"]["phase"] = "Running".into();
+            let containers = pod["spec"]["containers"].as_array().unwrap().clone();
+            let statuses: Vec<Value> = containers
+                .iter()
+                .map(|c| json!({"name": c["name"], "image": c["image"], "imageID": format!("id-of-{}", c["image"]), "ready": true,
+                    "containerID": format!("c://{path}/{}", c["image"]), "restartCount": 0, "state": {"running": {}}}))
+                .collect();
+            pod["status"]["containerStatuses"] = statuses.into();
+            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let open = pod["spec"]["readinessGates"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|gate| conditions.iter().any(|c| c["type"] == gate["conditionType"] && c["status"] == "True"));
+            let ready = if open { "True" } else { "False" };
+            strategic(
+                &mut pod["status"],
+                &json!({"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                {"type": "ContainersReady", "status": "True"}]}),
+            );
+            pod["metadata"]["resourceVersion"] = version.clone().into();
+            self.controller.context.pods.upsert(serde_json::from_value(pod.clone()).unwrap());
+        }
+    }
+
+    /// Plays and settles until nothing changes any more.
+    async fn go_on(&self) {
+        for _ in 0..30 {
+            self.settle().await.unwrap();
+            self.play();
+        }
+        self.settle().await.unwrap();
+    }
+
+    fn status(&self) -> Value {
+        lock(&self.server).objects["/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web"]["status"].clone()
+    }
+
+    fn writes(&self) -> Vec<(Method, String, Value)> {
+        std::mem::take(&mut lock(&self.server).writes)
+    }
+}
+
+fn ups(pods: &[Value]) -> Vec<&str> {
+    pods.iter().map(|pod| pod["metadata"]["uid"].as_str().unwrap()).collect()
+}
+
+fn images(pods: &[Value]) -> Vec<&str> {
+    pods.iter().map(|pod| pod["spec"]["containers"][0]["image"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn takeover_touches_no_pod_and_no_revision() {
+    let recorded: Value = serde_json::from_str(RECORDED).unwrap();
+    for stage in ["created", "preparing-delete"] {
+        let world = World::new();
+        let list = |kind: &str| recorded[stage][kind].as_array().unwrap().clone();
+        for pod in list("pods") {
+            world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+        }
+        for claim in list("claims") {
+            world.controller.claims.upsert(serde_json::from_value(claim).unwrap());
+        }
+        for revision in list("revisions") {
+            let path = format!(
+                "/apis/apps/v1/namespaces/golden/controllerrevisions/{}",
+                revision["metadata"]["name"].as_str().unwrap()
+            );
+            lock(&world.server).objects.insert(path, revision);
+        }
+        let sets = list("cloneSets");
+        assert_eq!(sets.len(), 9);
+        for set in sets {
+            let name = set["metadata"]["name"].as_str().unwrap().to_owned();
+            let path = format!("/apis/apps.kruise.io/v1alpha1/namespaces/golden/clonesets/{name}");
+            lock(&world.server).objects.insert(path, set.clone());
+            world.controller.clone_sets.upsert(serde_json::from_value(set).unwrap());
+            for _ in 0..3 {
+                world.controller.reconcile(&ObjectKey::new("golden", &name)).await.unwrap();
+            }
+            for (method, path, body) in world.writes() {
+                assert!(path.ends_with(&format!("/clonesets/{name}/status")), "{stage}: {method} {path} {body}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn pods_are_made_and_become_available_with_two_writes_each() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let pods = world.pods();
+    assert_eq!(pods.len(), 2);
+    for pod in &pods {
+        assert_eq!(pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"], "Normal");
+        // Fields that nobody here knows come through.
+        assert_eq!(
+            (&pod["spec"]["newerField"], &pod["spec"]["containers"][0]["newField"]),
+            (&json!(true), &json!({"a": [1]}))
+        );
+    }
+    let writes = world.writes().iter().filter(|(_, path, _)| path.starts_with(NAMESPACE)).count();
+    assert_eq!(writes, 4, "a creation and one patch of the status for each");
+    let status = world.status();
+    assert_eq!((&status["updatedReadyReplicas"], &status["availableReplicas"]), (&json!(2), &json!(2)));
+    assert_eq!(status["currentRevision"], status["updateRevision"]);
+    world.settle().await.unwrap();
+    assert_eq!(world.writes(), [], "at rest");
+}
+
+#[tokio::test]
+async fn an_image_is_changed_in_place_one_pod_after_the_other() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let before = world.pods();
+    world.writes();
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
+    world.settle().await.unwrap();
+    assert_eq!(images(&world.pods()).iter().filter(|image| **image == "i:2").count(), 1, "maxUnavailable is 1");
+    let touched: Vec<_> = world.writes().into_iter().filter(|(_, path, _)| path.starts_with(NAMESPACE)).collect();
+    assert_eq!(touched.len(), 2);
+    assert!(touched[0].1.ends_with("/status"), "out of service first: {touched:?}");
+    assert_eq!(touched[1].2["spec"], json!({"containers": [{"name": "main", "image": "i:2"}]}));
+    world.go_on().await;
+    let after = world.pods();
+    assert_eq!((ups(&after), images(&after)), (ups(&before), vec!["i:2", "i:2"]));
+    assert_eq!(world.status()["currentRevision"], world.status()["updateRevision"]);
+    assert!(after.iter().all(|pod| pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] == "Normal"));
+}
+
+#[tokio::test]
+async fn case_08_an_update_that_fails_is_tried_again_in_place() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let before = world.pods();
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2"}], "newerField": true}}}),
+    );
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
+    for method in [Method::PATCH, Method::PATCH] {
+        lock(&world.server).faults.push((method, NAMESPACE.into(), 500));
+    }
+    assert!(world.settle().await.is_err());
+    assert_eq!(world.status()["conditions"][0]["type"], "FailedUpdate");
+    assert!(world.settle().await.is_err());
+    world.go_on().await;
+    assert_eq!((ups(&world.pods()), images(&world.pods())), (ups(&before), vec!["i:2", "i:2"]));
+    assert_eq!(world.status().get("conditions").cloned().unwrap_or_else(|| json!([])), json!([]), "19.1: taken back");
+}
+
+#[tokio::test]
+async fn a_conflict_is_no_failure() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    for _ in 0..3 {
+        lock(&world.server).faults.push((Method::PATCH, NAMESPACE.into(), 409));
+    }
+    world.go_on().await;
+    assert_eq!(world.status()["availableReplicas"], 2);
+    assert_eq!(world.status().get("conditions"), None, "19.1");
+}
+
+#[tokio::test]
+async fn a_change_that_needs_another_pod_replaces_pods_within_the_limits() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let before = world.pods();
+    world.put_clone_set(json!({"template": {"spec": {"hostNetwork": true}}}));
+    world.settle().await.unwrap();
+    assert_eq!(world.pods().iter().filter(|pod| pod["spec"]["hostNetwork"] == true).count(), 1);
+    world.go_on().await;
+    let after = world.pods();
+    assert!(after.iter().all(|pod| pod["spec"]["hostNetwork"] == true) && after.len() == 2);
+    assert!(ups(&before).iter().all(|uid| !ups(&after).contains(uid)));
+}
+
+#[tokio::test]
+async fn in_place_only_says_why_it_cannot_and_touches_nothing() {
+    let world = World::new();
+    world.put_clone_set(json!({"updateStrategy": {"type": "InPlaceOnly"}}));
+    world.go_on().await;
+    world.writes();
+    world.put_clone_set(json!({"template": {"spec": {"hostNetwork": true}}}));
+    world.go_on().await;
+    assert!(world.writes().iter().all(|(_, path, _)| !path.starts_with(NAMESPACE)));
+    let condition = &world.status()["conditions"][0];
+    assert_eq!(condition["type"], "FailedUpdate");
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.contains("template.spec.hostNetwork"), "{message}");
+}
+
+#[tokio::test]
+async fn case_11_on_delete_updates_nothing_and_still_makes_pods_ready() {
+    let world = World::new();
+    world.put_clone_set(json!({"updateStrategy": {"type": "OnDelete"}}));
+    world.go_on().await;
+    assert_eq!(world.status()["availableReplicas"], 2);
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
+    world.go_on().await;
+    assert_eq!(images(&world.pods()), ["i:1", "i:1"]);
+    let gone = world.pods()[0].clone();
+    let name = gone["metadata"]["name"].as_str().unwrap();
+    lock(&world.server).objects.remove(&format!("{NAMESPACE}/{name}"));
+    world.controller.context.pods.remove(&ObjectKey::new("ns", name), gone["metadata"]["uid"].as_str());
+    world.go_on().await;
+    let mut now = images(&world.pods()).iter().map(|image| (*image).to_owned()).collect::<Vec<_>>();
+    now.sort();
+    assert_eq!(now, ["i:1", "i:2"]);
+}
+
+#[tokio::test]
+async fn a_roll_back_reuses_the_old_revision() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let first = world.status()["updateRevision"].clone();
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
+    world.go_on().await;
+    assert_ne!(world.status()["updateRevision"], first);
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:1", "newField": {"a": [1]}}]}}}),
+    );
+    world.go_on().await;
+    assert_eq!((world.status()["updateRevision"].clone(), images(&world.pods())), (first.clone(), vec!["i:1", "i:1"]));
+    let path = format!("/apis/apps/v1/namespaces/ns/controllerrevisions/{}", first.as_str().unwrap());
+    assert_eq!(lock(&world.server).objects[&path]["revision"], 3);
+}
+
+#[tokio::test]
+async fn the_history_is_cut() {
+    let world = World::new();
+    world.put_clone_set(json!({"revisionHistoryLimit": 1}));
+    for image in ["i:1", "i:2", "i:3", "i:4"] {
+        world.put_clone_set(json!({"template": {"spec": {"containers": [{"name": "main", "image": image}]}}}));
+        world.go_on().await;
+    }
+    let count = lock(&world.server).objects.keys().filter(|path| path.contains("controllerrevisions")).count();
+    assert_eq!(count, 2, "the live one and one more");
+}
+
+#[tokio::test]
+async fn a_partition_keeps_pods_and_makes_new_ones_on_both_revisions() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    world.put_clone_set(json!({"updateStrategy": {"partition": 1},
+        "template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}));
+    world.go_on().await;
+    let sorted = |world: &World| {
+        let mut list: Vec<String> = images(&world.pods()).iter().map(|image| (*image).to_owned()).collect();
+        list.sort();
+        list
+    };
+    assert_eq!(sorted(&world), ["i:1", "i:2"]);
+    assert_ne!(world.status()["currentRevision"], world.status()["updateRevision"]);
+    world.put_clone_set(json!({"replicas": 4, "updateStrategy": {"partition": 2}}));
+    world.go_on().await;
+    assert_eq!(sorted(&world), ["i:1", "i:1", "i:2", "i:2"]);
+    assert_eq!(world.status()["expectedUpdatedReplicas"], 2);
+}
+
+#[tokio::test]
+async fn claims_come_before_pods_stay_when_a_pod_is_lost_and_go_with_a_scale_down() {
+    let world = World::new();
+    world.put_clone_set(
+        json!({"replicas": 1, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"x": 1}}]}),
+    );
+    world.go_on().await;
+    let order: Vec<String> = world
+        .writes()
+        .iter()
+        .filter(|w| w.0 == Method::POST)
+        .map(|w| w.1.rsplit('/').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(order, ["controllerrevisions", "persistentvolumeclaims", "pods"]);
+    let pod = world.pods()[0].clone();
+    let (name, uid) = (pod["metadata"]["name"].as_str().unwrap(), pod["metadata"]["uid"].as_str());
+    // Lost: its successor has the same name, and no second claim is made.
+    lock(&world.server).objects.remove(&format!("{NAMESPACE}/{name}"));
+    world.controller.context.pods.remove(&ObjectKey::new("ns", name), uid);
+    world.go_on().await;
+    assert_eq!(world.pods()[0]["metadata"]["name"], name);
+    let posted = world.writes().iter().filter(|w| w.0 == Method::POST).count();
+    assert_eq!(posted, 1);
+    world.put_clone_set(json!({"replicas": 0}));
+    world.go_on().await;
+    assert_eq!(lock(&world.server).objects.keys().filter(|p| p.contains("persistentvolumeclaims")).count(), 0);
+}
+
+#[tokio::test]
+async fn shortfall_12_a_pod_on_its_way_out_is_waited_for_when_its_claims_are_wanted() {
+    let world = World::new();
+    world.put_clone_set(
+        json!({"replicas": 1, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"x": 1}}]}),
+    );
+    world.go_on().await;
+    let mut pod = world.pods()[0].clone();
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    pod["metadata"]["resourceVersion"] = "900".into();
+    world.controller.context.pods.upsert(serde_json::from_value(pod.clone()).unwrap());
+    world.writes();
+    world.settle().await.unwrap();
+    assert_eq!(world.writes().iter().filter(|w| w.0 == Method::POST).count(), 0, "no second claim, no second Pod");
+    world.put_clone_set(json!({"scaleStrategy": {"disablePVCReuse": true}}));
+    world.settle().await.unwrap();
+    let made: Vec<String> = world.writes().iter().filter(|w| w.0 == Method::POST).map(|w| w.1.clone()).collect();
+    assert_eq!(made.len(), 2, "case 22: a new claim and a new Pod: {made:?}");
+}
+
+#[tokio::test]
+async fn case_25_a_pod_that_lost_its_label_is_let_go_and_replaced() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let mut pod = world.pods()[0].clone();
+    pod["metadata"]["labels"]["app"] = "other".into();
+    let path = format!("{NAMESPACE}/{}", pod["metadata"]["name"].as_str().unwrap());
+    {
+        let mut server = lock(&world.server);
+        server.version += 1;
+        pod["metadata"]["resourceVersion"] = server.version.to_string().into();
+        server.objects.insert(path.clone(), pod.clone());
+    }
+    world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    world.go_on().await;
+    assert_eq!(lock(&world.server).objects[&path]["metadata"]["ownerReferences"], json!([]));
+    assert_eq!(world.pods().len(), 3);
+    assert_eq!(world.status()["availableReplicas"], 2);
+}
+
+#[tokio::test]
+async fn shortfall_19_names_of_deleted_pods_are_dropped_without_touching_anything_else() {
+    let world = World::new();
+    world.put_clone_set(json!({"updateStrategy": {"maxUnavailable": 2}}));
+    world.go_on().await;
+    let name = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    world.put_clone_set(json!({"replicas": 1, "scaleStrategy": {"podsToDelete": [name]}}));
+    world.writes();
+    world.go_on().await;
+    assert!(world.pods().iter().all(|pod| pod["metadata"]["name"] != name) && world.pods().len() == 1);
+    let patches: Vec<Value> =
+        world.writes().into_iter().filter(|w| w.1.ends_with("/clonesets/web")).map(|w| w.2).collect();
+    let path = "/spec/scaleStrategy/podsToDelete";
+    assert_eq!(patches, [json!([{"op": "test", "path": path, "value": [name]}, {"op": "remove", "path": path}])]);
+}
+
+#[tokio::test]
+async fn a_hook_holds_an_update_until_it_lets_go_and_is_put_back() {
+    let world = World::new();
+    let lifecycle = json!({"inPlaceUpdate": {"labelsHandler": {"hold": "yes"}, "markPodNotReady": true}});
+    world.put_clone_set(
+        json!({"replicas": 1, "lifecycle": lifecycle, "template": {"metadata": {"labels": {"hold": "yes"}}}}),
+    );
+    world.go_on().await;
+    let change = |world: &World, label: &str| {
+        let mut server = lock(&world.server);
+        server.version += 1;
+        let version = server.version.to_string();
+        let (_, pod) = server.objects.iter_mut().find(|(path, _)| path.starts_with(NAMESPACE)).unwrap();
+        pod["metadata"]["labels"]["hold"] = label.into();
+        pod["metadata"]["resourceVersion"] = version.into();
+    };
+    let state = |world: &World| world.pods()[0]["metadata"]["labels"]["lifecycle.apps.kruise.io/state"].clone();
+    let kruise_ready = |world: &World| {
+        let pod = world.pods()[0].clone();
+        pod["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "KruisePodReady").unwrap()["status"].clone()
+    };
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
+    world.go_on().await;
+    assert_eq!(
+        (state(&world), images(&world.pods()), kruise_ready(&world)),
+        (json!("PreparingUpdate"), vec!["i:1"], json!("False"))
+    );
+    change(&world, "no");
+    world.go_on().await;
+    assert_eq!(
+        (state(&world), images(&world.pods()), kruise_ready(&world)),
+        (json!("Updated"), vec!["i:2"], json!("True"))
+    );
+    change(&world, "yes");
+    world.go_on().await;
+    assert_eq!(state(&world), "Normal");
+}
+
+#[tokio::test]
+async fn gate_short_hash_makes_the_label_short_and_full_ones_stay_valid() {
+    let world = World::with_gates(&["CloneSetShortHash=true"]);
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let hash = world.status()["updateRevision"].as_str().unwrap().rsplit_once('-').unwrap().1.to_owned();
+    for pod in world.pods() {
+        assert_eq!(pod["metadata"]["labels"]["controller-revision-hash"], hash.as_str());
+    }
+    assert_eq!(world.status()["updatedReplicas"], 2);
+}
+
+#[tokio::test]
+async fn gate_partition_rollback_brings_pods_back() {
+    for (gates, want) in [(&["CloneSetPartitionRollback=true"][..], "i:1"), (&[][..], "i:2")] {
+        let world = World::with_gates(gates);
+        world.put_clone_set(json!({}));
+        world.go_on().await;
+        world.put_clone_set(json!({"updateStrategy": {"partition": 1},
+            "template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}));
+        world.go_on().await;
+        world.put_clone_set(json!({"updateStrategy": {"partition": 2}}));
+        world.go_on().await;
+        assert_eq!(images(&world.pods()).iter().any(|image| *image == "i:2"), want == "i:2", "{gates:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_grace_period_writes_first_and_changes_later() {
+    let world = World::new();
+    world
+        .put_clone_set(json!({"replicas": 1, "updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}}));
+    world.go_on().await;
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
+    let requeue = world.settle().await.unwrap();
+    let Requeue::After(wait) = requeue else { panic!("{requeue:?}") };
+    assert!(wait <= Duration::from_secs(30), "{wait:?}");
+    let pod = world.pods()[0].clone();
+    assert_eq!(images(std::slice::from_ref(&pod)), ["i:1"]);
+    let grace = pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-grace"].as_str().unwrap();
+    assert!(grace.contains(r#""containerImages":{"main":"i:2"}"#) && grace.contains(r#""graceSeconds":30"#), "{grace}");
+    assert_eq!(pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"], "Updating");
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_met_once_and_told() {
+    let world = World::new();
+    world.put_clone_set(json!({"replicas": 20}));
+    lock(&world.server).faults.push((Method::POST, NAMESPACE.into(), 403));
+    assert!(world.settle().await.is_err());
+    assert_eq!(world.writes().iter().filter(|w| w.0 == Method::POST && w.1 == NAMESPACE).count(), 1);
+    assert_eq!(world.status()["conditions"][0]["type"], "FailedScale");
+    world.go_on().await;
+    assert_eq!(world.pods().len(), 20);
+    assert_eq!(world.status().get("conditions").cloned().unwrap_or_else(|| json!([])), json!([]));
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_by_other_data_counts_a_collision() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.settle().await.unwrap();
+    let name = world.status()["updateRevision"].as_str().unwrap().to_owned();
+    let other = World::new();
+    let path = format!("/apis/apps/v1/namespaces/ns/controllerrevisions/{name}");
+    let taken = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": name, "namespace": "ns",
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": "y", "controller": true}]},
+        "data": {"spec": 1}, "revision": 1});
+    lock(&other.server).objects.insert(path, taken);
+    other.put_clone_set(json!({}));
+    other.settle().await.unwrap();
+    assert_eq!(other.status()["collisionCount"], 1);
+    assert_ne!(other.status()["updateRevision"], name.as_str());
+}

@@ -18,7 +18,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{api::labels, k8s::revision};
+use crate::{
+    api::labels,
+    k8s::{revision, time::whole_seconds},
+};
 
 mod completion;
 
@@ -463,7 +466,7 @@ pub fn batch(pod: &Value, spec: &UpdateSpec, mut state: State, now: Timestamp) -
     let containers: Vec<String> = members.into_iter().map(str::to_owned).collect();
     state.pre_check_before_next = state.has_next().then(|| PreCheck { containers_required_ready: containers.clone() });
     if !containers.is_empty() {
-        state.container_batches_record.push(BatchRecord { timestamp: now, containers });
+        state.container_batches_record.push(BatchRecord { timestamp: whole_seconds(now), containers });
     }
     Batch { metadata, images, resources, state }
 }
@@ -565,7 +568,7 @@ pub fn begin(pod: &Value, spec: &UpdateSpec, earlier: Option<&State>, now: Times
     let unfinished = earlier.filter(|state| !is_complete(pod, Some(state), false).done);
     State {
         revision: spec.revision.clone(),
-        update_timestamp: now,
+        update_timestamp: whole_seconds(now),
         last_container_statuses: unfinished.map(|state| state.last_container_statuses.clone()).unwrap_or_default(),
         update_env_from_metadata: spec.update_env_from_metadata
             || unfinished.is_some_and(|state| state.update_env_from_metadata),

@@ -36,6 +36,8 @@ pub fn judge(object: &Value) -> Verdict {
         (Outcome::Failed(why), _) => Verdict::Ended(format!("failed: {why}")),
         (Outcome::Open, Seen::Request(request)) => Verdict::Delete(parts_of_request(request)),
         (Outcome::Open, Seen::Workload(_)) => Verdict::Delete(parts_of_workload(object)),
+        // Never asked: only requests are cancelled.
+        (Outcome::Open, Seen::Rollout(_)) => Verdict::Ended("it is no request".into()),
     }
 }
 

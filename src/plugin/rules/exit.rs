@@ -5,9 +5,9 @@ use std::process::ExitCode;
 /// How a command ended. The numbers are a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
-    /// Done; with `--wait`: every container was restarted.
+    /// Done; with `--wait`: every container was restarted; `rollout status`: rolled out.
     Success = 0,
-    /// A container was not restarted, a check of `doctor` failed, or something else went wrong.
+    /// A container was not restarted, a roll-out has failed, a check of `doctor` failed, or something else went wrong.
     Failed = 1,
     /// The command line makes no sense.
     Usage = 2,
@@ -15,7 +15,7 @@ pub enum Exit {
     Refused = 3,
     /// `--timeout` was over before the end. What was asked for goes on.
     TimedOut = 4,
-    /// A Pod, workload, request or the kind itself does not exist.
+    /// A Pod, workload, revision, container, request or the kind itself does not exist.
     NotFound = 5,
     /// No usable answer from the API server.
     NoAnswer = 6,
@@ -26,14 +26,14 @@ pub enum Exit {
 /// The table for `--help`.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0    done; with --wait: every container was restarted
-  1    failed: a container was not restarted, or a check of doctor failed
+  0    done; restart --wait: every container was restarted; rollout status: rolled out
+  1    failed: a container was not restarted, a roll-out has failed or is paused, or a check of doctor failed
   2    the command line makes no sense
   3    refused by the API server: admission, schema, missing rights
-  4    --timeout was over; the restart goes on
-  5    a Pod, workload or request does not exist
+  4    --timeout was over; the restart or roll-out goes on
+  5    a Pod, workload, revision, container or request does not exist
   6    no usable answer from the API server
-  130  interrupted while waiting; the restart goes on";
+  130  interrupted while waiting; the restart or roll-out goes on";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

@@ -3,8 +3,11 @@
 pub mod cancel;
 pub mod doctor;
 pub mod exit;
+pub mod history;
+pub mod images;
 pub mod progress;
 pub mod request;
+pub mod rollout;
 pub mod table;
 pub mod target;
 pub mod timeline;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     Look,
     exit::Exit,
+    rollout::{Rollout, Rolls},
     table::{self, age},
 };
 use crate::{
@@ -59,13 +60,15 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// A request of either kind as it was seen.
+/// A request of either kind, or a workload with its roll-out, as it was seen.
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// Restarts containers of one Pod.
     Request(Box<ContainerRecreateRequest>),
     /// Restarts the Pods of a workload.
     Workload(Value),
+    /// Gets Pods to another revision.
+    Rollout(Rollout),
 }
 
 impl Seen {
@@ -77,10 +80,24 @@ impl Seen {
         if object.text("/kind") == "WorkloadRestart" {
             return Ok(Self::Workload(object));
         }
+        if Rolls::of(&object).is_some() {
+            return Ok(Self::Rollout(Rollout::new(object, None)));
+        }
         let name = object.text("/metadata/name").to_owned();
         serde_json::from_value(object)
             .map(|request| Self::Request(Box::new(request)))
             .map_err(|error| format!("request {name} cannot be read: {error}; a newer kubectl-kruise may know it"))
+    }
+
+    /// The same thing as it is now.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn again(&self, object: Value) -> Result<Self, String> {
+        match self {
+            Self::Rollout(rollout) => Ok(Self::Rollout(rollout.again(object))),
+            Self::Request(_) | Self::Workload(_) => Self::read(object),
+        }
     }
 
     /// What to show.
@@ -88,6 +105,15 @@ impl Seen {
         match self {
             Self::Request(request) => lines_of_request(request),
             Self::Workload(object) => vec![line_of_workload(object)],
+            Self::Rollout(rollout) => vec![rollout.line()],
+        }
+    }
+
+    /// The last word, when waiting has ended.
+    pub fn verdict(&self, reference: &str, waited: &Waited, elapsed: Duration, namespace: &str) -> String {
+        match self {
+            Self::Rollout(rollout) => rollout.verdict(waited, elapsed),
+            Self::Request(_) | Self::Workload(_) => verdict(reference, waited, elapsed, namespace),
         }
     }
 
@@ -96,6 +122,7 @@ impl Seen {
         match self {
             Self::Request(request) => outcome_of_request(request),
             Self::Workload(object) => outcome_of_workload(object),
+            Self::Rollout(rollout) => rollout.outcome(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::exit::Stop;
+use super::{Look, exit::Stop};
 use crate::k8s::name::is_dns_subdomain;
 
 /// A kind whose containers can be restarted.
@@ -103,6 +103,12 @@ impl Kind {
     pub fn name(&self) -> &'static str {
         self.names[0]
     }
+
+    /// The kind of an object.
+    pub fn of(object: &Value) -> Option<Self> {
+        let (api_version, kind) = (object.text("/apiVersion"), object.text("/kind"));
+        KINDS.iter().find(|known| known.api_version == api_version && known.kind == kind).copied()
+    }
 }
 
 impl Target {
@@ -112,25 +118,33 @@ impl Target {
     }
 }
 
-/// Reads `TYPE/NAME...` or `TYPE NAME...`.
+/// Reads `TYPE/NAME...` or `TYPE NAME...` of something to restart.
 ///
 /// # Errors
 /// Naming the argument and what is allowed.
 pub fn targets(arguments: &[String]) -> Result<Vec<Target>, Stop> {
-    let known = || KINDS.iter().map(|kind| kind.names[0]).collect::<Vec<_>>().join(", ");
-    let kind = |text: &str| {
-        let wanted = || Stop::usage(format!("{text:?} cannot be restarted; want one of {}", known()));
-        Kind::called(text).ok_or_else(wanted)
-    };
+    targets_among(arguments, &|_| true, "cannot be restarted")
+}
+
+/// The same of the kinds that fit; `otherwise` is said of the others.
+///
+/// # Errors
+/// Naming the argument and what is allowed.
+pub fn targets_among(arguments: &[String], fits: &dyn Fn(&Kind) -> bool, otherwise: &str) -> Result<Vec<Target>, Stop> {
+    let names: Vec<&str> = KINDS.iter().filter(|kind| fits(kind)).map(Kind::name).collect();
+    let known = names.join(", ");
     let mut found: Vec<Target> = Vec::new();
     for (type_, name) in pairs(arguments)? {
         let Some(type_) = type_ else {
             return Err(Stop::usage(format!(
-                "{name:?}: want TYPE/NAME, for example pod/{name}; types are {}",
-                known()
+                "{name:?}: want TYPE/NAME, for example {}/{name}; types are {known}",
+                names.first().unwrap_or(&"pod")
             )));
         };
-        let target = Target { kind: kind(&type_)?, name: valid_name(&name)? };
+        let Some(kind) = Kind::called(&type_).filter(|kind| fits(kind)) else {
+            return Err(Stop::usage(format!("{type_:?} {otherwise}; want one of {known}")));
+        };
+        let target = Target { kind, name: valid_name(&name)? };
         if !found.contains(&target) {
             found.push(target);
         }

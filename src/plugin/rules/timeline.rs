@@ -42,6 +42,7 @@ pub fn describe(object: &Value, events: &[Value], now: Now) -> String {
             match &seen {
                 Seen::Request(request) => text += &request_timeline(request),
                 Seen::Workload(object) => text += &workload_timeline(object),
+                Seen::Rollout(_) => {}
             }
         }
         Err(error) => text += &field("Result", &error),

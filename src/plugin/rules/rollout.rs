@@ -1,0 +1,548 @@
+//! Roll-outs of workloads: how far one is, and how it is paused, resumed and begun anew.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use json_patch::Patch;
+use serde_json::{Value, json};
+
+use super::{
+    Look,
+    exit::{Exit, Stop},
+    progress::{Line, Mark, Outcome, Waited},
+    table::span,
+    target::Kind,
+};
+use crate::k8s::time::rfc3339;
+
+/// The annotation by which everybody makes a template new without changing it.
+const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+
+/// A kind whose roll-outs are looked after. A further kind is a line in [`ROLLS`].
+#[derive(Debug)]
+pub struct Rolls {
+    /// As in an object.
+    api_version: &'static str,
+    /// As in an object.
+    kind: &'static str,
+    /// Pointer to the switch that pauses it.
+    paused: &'static str,
+    /// Reads how far it is.
+    figures: fn(&Value) -> Figures,
+}
+
+/// The kinds.
+pub const ROLLS: &[Rolls] = &[Rolls {
+    api_version: "apps.kruise.io/v1alpha1",
+    kind: "CloneSet",
+    paused: "/spec/updateStrategy/paused",
+    figures: clone_set,
+}];
+
+/// What is said of a kind that is none of them.
+pub const OF_OTHERS: &str = "has no roll-outs here (those of the built-in kinds are kubectl's own)";
+
+/// How far a roll-out is, as the status says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Pods that there are to be.
+    replicas: i64,
+    /// Of them, those that are to be new.
+    expected: i64,
+    /// Those that are new.
+    updated: i64,
+    /// Of them, available.
+    available: i64,
+    /// The revision that Pods are updated to.
+    revision: String,
+    /// Why it does not move by itself.
+    held: Option<String>,
+}
+
+fn clone_set(object: &Value) -> Figures {
+    let held = match object.text("/spec/updateStrategy/type") {
+        "OnDelete" => Some("updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned()),
+        _ => None,
+    };
+    Figures {
+        replicas: object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1),
+        expected: object.int("/status/expectedUpdatedReplicas"),
+        updated: object.int("/status/updatedReplicas"),
+        available: object.int("/status/updatedAvailableReplicas"),
+        revision: object.text("/status/updateRevision").to_owned(),
+        held,
+    }
+}
+
+impl Rolls {
+    /// What is known of an object's kind.
+    pub fn of(object: &Value) -> Option<&'static Self> {
+        Self::of_kind(&Kind::of(object)?)
+    }
+
+    /// What is known of a kind.
+    pub fn of_kind(kind: &Kind) -> Option<&'static Self> {
+        ROLLS.iter().find(|rolls| (rolls.api_version, rolls.kind) == (kind.api_version, kind.kind))
+    }
+}
+
+/// `cloneset/web`.
+fn short(object: &Value) -> String {
+    format!("{}/{}", object.text("/kind").to_ascii_lowercase(), object.text("/metadata/name"))
+}
+
+/// `cloneset "web"`.
+fn quoted(object: &Value) -> String {
+    format!("{} {:?}", object.text("/kind").to_ascii_lowercase(), object.text("/metadata/name"))
+}
+
+/// Whether the status is about the spec as it is.
+pub fn is_observed(object: &Value) -> bool {
+    object.int("/status/observedGeneration") >= object.int("/metadata/generation")
+}
+
+/// Whether somebody has paused it.
+pub fn is_paused(object: &Value) -> bool {
+    Rolls::of(object).is_some_and(|rolls| object.pointer(rolls.paused) == Some(&Value::Bool(true)))
+}
+
+/// A revision by which a user has named a roll-out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// As `rollout history` shows it.
+    pub number: i64,
+    /// Its ControllerRevision.
+    pub name: String,
+}
+
+/// A workload with a roll-out.
+#[derive(Clone, Debug)]
+pub struct Rollout {
+    object: Value,
+    pin: Option<Pin>,
+}
+
+impl Rollout {
+    /// Of a workload; with a pin, the roll-out of that revision only.
+    pub fn new(object: Value, pin: Option<Pin>) -> Self {
+        Self { object, pin }
+    }
+
+    /// The same roll-out, as the workload is now.
+    pub fn again(&self, object: Value) -> Self {
+        Self { object, pin: self.pin.clone() }
+    }
+
+    fn figures(&self) -> Option<Figures> {
+        Rolls::of(&self.object).map(|rolls| (rolls.figures)(&self.object))
+    }
+
+    /// How it stands.
+    pub fn outcome(&self) -> Outcome {
+        let Some(figures) = self.figures() else { return Outcome::Failed(OF_OTHERS.to_owned()) };
+        if self.object.pointer("/metadata/deletionTimestamp").is_some() {
+            return Outcome::Failed("is being deleted".into());
+        }
+        if !is_observed(&self.object) {
+            return Outcome::Open;
+        }
+        if let Some(pin) = self.pin.as_ref().filter(|pin| pin.name != figures.revision) {
+            return Outcome::Failed(format!(
+                "desired revision ({}) is different from the running revision ({})",
+                pin.number, figures.revision
+            ));
+        }
+        if figures.updated >= figures.expected && figures.available >= figures.expected {
+            return Outcome::Succeeded;
+        }
+        match condition(&self.object, "Progressing") {
+            Some(progressing) if progressing.text("/reason") == "ProgressDeadlineExceeded" => {
+                Outcome::Failed("exceeded its progress deadline".into())
+            }
+            _ => Outcome::Open,
+        }
+    }
+
+    /// What it has come to, or waits for.
+    fn text(&self) -> String {
+        let Some(figures) = self.figures() else { return OF_OTHERS.to_owned() };
+        match self.outcome() {
+            Outcome::Succeeded if figures.expected < figures.replicas => {
+                format!("partitioned roll out complete: {} new pods have been updated", figures.updated)
+            }
+            Outcome::Succeeded => "successfully rolled out".into(),
+            Outcome::Failed(why) => why,
+            Outcome::Open => self.waits_for(&figures),
+        }
+    }
+
+    fn waits_for(&self, figures: &Figures) -> String {
+        if !is_observed(&self.object) {
+            let kind = self.object.text("/kind").to_ascii_lowercase();
+            return format!("waiting for {kind} spec update to be observed");
+        }
+        let mut text = if figures.updated < figures.expected {
+            format!("{} out of {} new replicas have been updated", figures.updated, figures.expected)
+        } else {
+            format!("{} of {} updated replicas are available", figures.available, figures.expected)
+        };
+        if is_paused(&self.object) && figures.updated < figures.expected {
+            text += &format!("; it is paused, see kubectl kruise rollout resume {}", short(&self.object));
+        } else if let Some(held) = figures.held.as_ref().filter(|_| figures.updated < figures.expected) {
+            text += &format!("; {held}");
+        }
+        for type_ in ["FailedScale", "FailedUpdate"] {
+            if let Some(failed) = condition(&self.object, type_).filter(|c| c.text("/status") == "True") {
+                text += &format!("; {type_}: {}", failed.text("/message"));
+            }
+        }
+        text
+    }
+
+    /// What to show while it is followed.
+    pub fn line(&self) -> Line {
+        let mark = match self.outcome() {
+            Outcome::Succeeded => Mark::Done,
+            Outcome::Failed(_) => Mark::Failed,
+            Outcome::Open if is_observed(&self.object) => Mark::Working,
+            Outcome::Open => Mark::Waiting,
+        };
+        let count = |number: i64| u64::try_from(number).unwrap_or_default();
+        let bar = self.figures().map(|figures| (count(figures.available), count(figures.expected)));
+        Line { subject: short(&self.object), mark, text: self.text(), bar }
+    }
+
+    /// What to say when nobody waits.
+    pub fn sentence(&self) -> String {
+        let who = quoted(&self.object);
+        match self.outcome() {
+            Outcome::Open if !is_observed(&self.object) => {
+                format!("Waiting for {} spec update to be observed...", self.object.text("/kind").to_ascii_lowercase())
+            }
+            Outcome::Open => format!("Waiting for {who} rollout to finish: {}...", self.text()),
+            _ => format!("{who} {}", self.text()),
+        }
+    }
+
+    /// The last word, when waiting has ended.
+    pub fn verdict(&self, waited: &Waited, elapsed: Duration) -> String {
+        let (who, elapsed) = (quoted(&self.object), span(elapsed));
+        let (name, namespace) = (short(&self.object), self.object.text("/metadata/namespace"));
+        let go_on = format!(
+            "it goes on. Follow it: kubectl kruise rollout status {name} -n {namespace}; \
+             take it back: kubectl kruise rollout undo {name} -n {namespace}"
+        );
+        match waited {
+            Waited::Ended(_) => self.sentence(),
+            Waited::Gone => format!("{who} was deleted"),
+            Waited::TimedOut => {
+                format!("timed out waiting for {who} after {elapsed}: {}; {go_on}", self.text())
+            }
+            Waited::Interrupted => format!("{who}: stopped watching after {elapsed}; {go_on}"),
+        }
+    }
+}
+
+fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+    object.list("/status/conditions").iter().find(|c| c.text("/type") == type_)
+}
+
+/// A write to a workload. It names the object that was looked at: one of the same name made since is not touched.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// A JSON merge patch.
+    Merge(Value),
+    /// A JSON patch.
+    Json(Patch),
+}
+
+impl Write {
+    /// A merge patch for an object.
+    fn merge(object: &Value, mut change: Value) -> Self {
+        change["metadata"] = json!({ "uid": object.text("/metadata/uid") });
+        Self::Merge(change)
+    }
+
+    /// A JSON patch for an object; `generation`: only if its spec is still the one that was looked at.
+    pub fn json(object: &Value, generation: bool, operations: Vec<Value>) -> Self {
+        let mut all = vec![json!({ "op": "test", "path": "/metadata/uid", "value": object["metadata"]["uid"] })];
+        if generation {
+            let seen = &object["metadata"]["generation"];
+            all.push(json!({ "op": "test", "path": "/metadata/generation", "value": seen }));
+        }
+        all.extend(operations);
+        Self::Json(serde_json::from_value(all.into()).unwrap_or_default())
+    }
+
+    /// What the object becomes, as far as that is known without the API server.
+    ///
+    /// # Errors
+    /// It does not fit the object.
+    pub fn applied(&self, object: &Value) -> Result<Value, Stop> {
+        let mut changed = object.clone();
+        match self {
+            Self::Merge(patch) => json_patch::merge(&mut changed, patch),
+            Self::Json(patch) => {
+                json_patch::patch(&mut changed, patch).map_err(|e| Stop::new(Exit::Failed, e.to_string()))?;
+            }
+        }
+        Ok(changed)
+    }
+}
+
+/// `clonesets.apps.kruise.io "web"`, as kubectl names what it cannot change.
+fn named(object: &Value) -> String {
+    let group = object.text("/apiVersion").split('/').next().unwrap_or_default();
+    let plural = Kind::of(object).map_or("", |kind| kind.plural);
+    format!("{plural}.{group} {:?}", object.text("/metadata/name"))
+}
+
+/// A merge patch of one field, by its pointer.
+fn field(pointer: &str, value: Value) -> Value {
+    pointer.rsplit('/').filter(|part| !part.is_empty()).fold(value, |inner, part| json!({ part: inner }))
+}
+
+/// Stops a roll-out where it is.
+///
+/// # Errors
+/// It is paused.
+pub fn pause(object: &Value) -> Result<Write, Stop> {
+    match Rolls::of(object) {
+        _ if is_paused(object) => Err(Stop::new(Exit::Failed, format!("{} is already paused", named(object)))),
+        Some(rolls) => Ok(Write::merge(object, field(rolls.paused, true.into()))),
+        None => Err(Stop::usage(format!("{} {OF_OTHERS}", named(object)))),
+    }
+}
+
+/// Lets a paused roll-out go on.
+///
+/// # Errors
+/// It is not paused.
+pub fn resume(object: &Value) -> Result<Write, Stop> {
+    match Rolls::of(object) {
+        Some(rolls) if is_paused(object) => Ok(Write::merge(object, field(rolls.paused, Value::Null))),
+        _ => Err(Stop::new(Exit::Failed, format!("{} is not paused", named(object)))),
+    }
+}
+
+/// Makes the template new without changing it, and what to warn of.
+///
+/// # Errors
+/// It is paused, or was restarted in this second.
+pub fn restart(object: &Value, now: Timestamp) -> Result<(Write, Option<String>), Stop> {
+    let failed = |why: &str| Err(Stop::new(Exit::Failed, format!("{} {why}", named(object))));
+    if is_paused(object) {
+        return failed("can't restart paused workload (run rollout resume first)");
+    }
+    let now = rfc3339(now);
+    let annotations = object.pointer("/spec/template/metadata/annotations");
+    if annotations.and_then(|all| all.get(RESTARTED_AT)).and_then(Value::as_str) == Some(now.as_str()) {
+        return failed("was restarted within the past second; please wait before restarting it again");
+    }
+    let change = json!({ "spec": { "template": { "metadata": { "annotations": { RESTARTED_AT: now } } } } });
+    let type_ = object.text("/spec/updateStrategy/type");
+    let warning = match type_ {
+        "InPlaceIfPossible" | "InPlaceOnly" => Some(format!(
+            "updateStrategy.type is {type_}: Pods take over a new annotation without restarting anything; \
+             to restart their containers: kubectl kruise restart {}",
+            short(object)
+        )),
+        "OnDelete" => {
+            Some("updateStrategy.type is OnDelete: a Pod is replaced when somebody deletes it, not by this".to_owned())
+        }
+        _ => None,
+    };
+    Ok((Write::merge(object, change), warning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clone_set_with(changes: Value) -> Value {
+        let mut object = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+            "metadata": { "name": "web", "namespace": "shop", "uid": "u", "generation": 2 },
+            "spec": { "replicas": 3, "template": { "spec": { "containers": [{ "name": "main", "image": "a" }] } } },
+            "status": { "observedGeneration": 2, "updateRevision": "web-2", "replicas": 3,
+                "expectedUpdatedReplicas": 3, "updatedReplicas": 3, "updatedAvailableReplicas": 3 } });
+        json_patch::merge(&mut object, &changes);
+        object
+    }
+    fn seen(changes: Value) -> Rollout {
+        Rollout::new(clone_set_with(changes), None)
+    }
+
+    #[test]
+    fn a_roll_out_says_what_it_waits_for() {
+        let progressing = |reason: &str| json!([{ "type": "Progressing", "status": "False", "reason": reason }]);
+        for (changes, mark, sentence) in [
+            (json!({}), Mark::Done, "cloneset \"web\" successfully rolled out"),
+            (
+                json!({ "metadata": { "generation": 3 } }),
+                Mark::Waiting,
+                "Waiting for cloneset spec update to be observed...",
+            ),
+            (json!({ "status": null }), Mark::Waiting, "Waiting for cloneset spec update to be observed..."),
+            (
+                json!({ "status": { "updatedReplicas": 1, "updatedAvailableReplicas": null } }),
+                Mark::Working,
+                "Waiting for cloneset \"web\" rollout to finish: 1 out of 3 new replicas have been updated...",
+            ),
+            (
+                json!({ "status": { "updatedAvailableReplicas": 2 } }),
+                Mark::Working,
+                "Waiting for cloneset \"web\" rollout to finish: 2 of 3 updated replicas are available...",
+            ),
+            (
+                json!({ "status": { "expectedUpdatedReplicas": 1, "updatedReplicas": 1, "updatedAvailableReplicas": 1 } }),
+                Mark::Done,
+                "cloneset \"web\" partitioned roll out complete: 1 new pods have been updated",
+            ),
+            // 0 is left out of the status: the whole CloneSet is held by its partition.
+            (
+                json!({ "status": { "expectedUpdatedReplicas": null, "updatedReplicas": 0, "updatedAvailableReplicas": null } }),
+                Mark::Done,
+                "cloneset \"web\" partitioned roll out complete: 0 new pods have been updated",
+            ),
+            (
+                json!({ "spec": { "updateStrategy": { "paused": true } }, "status": { "updatedReplicas": 1 } }),
+                Mark::Working,
+                "Waiting for cloneset \"web\" rollout to finish: 1 out of 3 new replicas have been updated; \
+                 it is paused, see kubectl kruise rollout resume cloneset/web...",
+            ),
+            (
+                json!({ "spec": { "updateStrategy": { "type": "OnDelete" } }, "status": { "updatedReplicas": 1 } }),
+                Mark::Working,
+                "Waiting for cloneset \"web\" rollout to finish: 1 out of 3 new replicas have been updated; \
+                 updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it...",
+            ),
+            (
+                json!({ "status": { "updatedReplicas": 1, "conditions": [
+                    { "type": "FailedUpdate", "status": "True", "message": "no" }, { "type": "FailedScale", "status": "False" }] } }),
+                Mark::Working,
+                "Waiting for cloneset \"web\" rollout to finish: 1 out of 3 new replicas have been updated; \
+                 FailedUpdate: no...",
+            ),
+            (
+                json!({ "status": { "updatedAvailableReplicas": 2, "conditions": progressing("ProgressDeadlineExceeded") } }),
+                Mark::Failed,
+                "cloneset \"web\" exceeded its progress deadline",
+            ),
+            (
+                json!({ "metadata": { "generation": 3 },
+                    "status": { "updatedAvailableReplicas": 2, "conditions": progressing("ProgressDeadlineExceeded") } }),
+                Mark::Waiting,
+                "Waiting for cloneset spec update to be observed...",
+            ),
+            (
+                json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
+                Mark::Failed,
+                "cloneset \"web\" is being deleted",
+            ),
+        ] {
+            let rollout = seen(changes.clone());
+            assert_eq!((rollout.line().mark, rollout.sentence().as_str()), (mark, sentence), "{changes}");
+        }
+        assert_eq!(seen(json!({ "status": { "updatedAvailableReplicas": 2 } })).line().bar, Some((2, 3)));
+    }
+
+    #[test]
+    fn odd_objects_are_taken() {
+        for odd in [
+            json!({}),
+            json!([]),
+            json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet" }),
+            json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": 1, "spec": [], "status": "x" }),
+            clone_set_with(json!({ "spec": { "replicas": "many", "updateStrategy": [true], "template": 3 },
+                "status": { "updatedReplicas": -7, "expectedUpdatedReplicas": 9_000_000_000_u64, "conditions": [1, {}] } })),
+        ] {
+            let rollout = Rollout::new(odd.clone(), Some(Pin { number: 1, name: "x".into() }));
+            assert!(!rollout.sentence().is_empty() && !rollout.line().text.is_empty());
+            assert!(!rollout.verdict(&Waited::TimedOut, Duration::ZERO).is_empty());
+            let _ = (pause(&odd).is_ok(), resume(&odd).is_ok(), restart(&odd, Timestamp::UNIX_EPOCH).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_pinned_roll_out_is_that_of_one_revision() {
+        let pin = |name: &str| Some(Pin { number: 7, name: name.into() });
+        let outcome = |pin, changes| Rollout::new(clone_set_with(changes), pin).outcome();
+        assert_eq!(outcome(pin("web-2"), json!({})), Outcome::Succeeded);
+        assert_eq!(
+            outcome(pin("web-1"), json!({})),
+            Outcome::Failed("desired revision (7) is different from the running revision (web-2)".into())
+        );
+        assert_eq!(outcome(pin("web-1"), json!({ "metadata": { "generation": 3 } })), Outcome::Open, "not yet known");
+        let again = Rollout::new(clone_set_with(json!({})), pin("web-2"))
+            .again(clone_set_with(json!({ "status": { "updateRevision": "web-3" } })));
+        assert!(matches!(again.outcome(), Outcome::Failed(why) if why.contains("running revision (web-3)")));
+    }
+
+    #[test]
+    fn who_stops_waiting_learns_what_is_missing_and_how_to_go_on() {
+        let rollout = seen(json!({ "status": { "updatedReplicas": 1 } }));
+        assert_eq!(
+            rollout.verdict(&Waited::TimedOut, Duration::from_secs(30)),
+            "timed out waiting for cloneset \"web\" after 30.0s: 1 out of 3 new replicas have been updated; it goes on. \
+             Follow it: kubectl kruise rollout status cloneset/web -n shop; \
+             take it back: kubectl kruise rollout undo cloneset/web -n shop"
+        );
+        let done = seen(json!({}));
+        assert_eq!(
+            done.verdict(&Waited::Ended(done.outcome()), Duration::from_secs(3)),
+            "cloneset \"web\" successfully rolled out"
+        );
+        assert_eq!(done.verdict(&Waited::Gone, Duration::ZERO), "cloneset \"web\" was deleted");
+    }
+
+    #[test]
+    fn paused_and_resumed_is_one_field() {
+        let running = clone_set_with(json!({}));
+        let Ok(Write::Merge(patch)) = pause(&running) else { panic!("a merge patch") };
+        assert_eq!(patch, json!({ "metadata": { "uid": "u" }, "spec": { "updateStrategy": { "paused": true } } }));
+        let paused = Write::Merge(patch).applied(&running).unwrap();
+        assert_eq!(pause(&paused).unwrap_err().message, "clonesets.apps.kruise.io \"web\" is already paused");
+        let again = resume(&paused).unwrap().applied(&paused).unwrap();
+        assert_eq!(again["spec"]["updateStrategy"], json!({}));
+        assert_eq!(resume(&again).unwrap_err().message, "clonesets.apps.kruise.io \"web\" is not paused");
+        let off = clone_set_with(json!({ "spec": { "updateStrategy": { "paused": false } } }));
+        assert!(pause(&off).is_ok() && resume(&off).is_err());
+    }
+
+    #[test]
+    fn a_restart_is_an_annotation_of_the_template() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let running =
+            clone_set_with(json!({ "spec": { "template": { "metadata": { "annotations": { "a": "b" } } } } }));
+        let (write, warning) = restart(&running, at(0)).unwrap();
+        let changed = write.applied(&running).unwrap();
+        assert_eq!(
+            changed["spec"]["template"]["metadata"]["annotations"],
+            json!({ "a": "b", "kubectl.kubernetes.io/restartedAt": "1970-01-01T00:00:00Z" })
+        );
+        assert_eq!(changed["spec"]["template"]["spec"], running["spec"]["template"]["spec"]);
+        assert_eq!(warning, None);
+        assert!(restart(&changed, at(0)).unwrap_err().message.contains("within the past second"));
+        assert!(restart(&changed, at(1)).is_ok());
+        for (type_, words) in [
+            ("InPlaceIfPossible", "kubectl kruise restart cloneset/web"),
+            ("InPlaceOnly", "InPlaceOnly"),
+            ("OnDelete", "deletes"),
+        ] {
+            let object = clone_set_with(json!({ "spec": { "updateStrategy": { "type": type_ } } }));
+            let warning = restart(&object, at(0)).unwrap().1.unwrap_or_default();
+            assert!(warning.contains(words), "{warning}");
+        }
+        let paused = clone_set_with(json!({ "spec": { "updateStrategy": { "paused": true } } }));
+        assert!(restart(&paused, at(0)).unwrap_err().message.contains("run rollout resume first"));
+    }
+
+    #[test]
+    fn every_kind_of_the_table_can_be_named() {
+        for rolls in ROLLS {
+            let object = json!({ "apiVersion": rolls.api_version, "kind": rolls.kind });
+            assert!(Kind::of(&object).is_some(), "{} is a line of target::KINDS", rolls.kind);
+            assert_eq!(Rolls::of(&object).map(|found| found.kind), Some(rolls.kind));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Workloads that the user named: reading and changing them. Shared by `rollout` and `set`.
+
+use clap::ValueEnum;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::{
+    Api,
+    api::{DynamicObject, ListParams},
+};
+use serde_json::{Value, json};
+
+use super::{
+    connection::Connection,
+    requests::{api_of, patch, reference, resource_of, value},
+    rules::{
+        Look,
+        exit::{Exit, Stop, of_error},
+        history::{self, Revision},
+        rollout::{OF_OTHERS, Rolls, Write},
+        target::{self, Kind, targets_among},
+    },
+    view::{Format, print, print_objects, tell},
+};
+use crate::runtime::apply;
+
+/// How often a change is judged anew because the object has moved meanwhile.
+const ATTEMPTS: usize = 5;
+
+/// Whether anything is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum DryRun {
+    /// It is done.
+    #[default]
+    None,
+    /// The API server checks it as if it were done, admission included, and keeps nothing.
+    Server,
+    /// Nothing is sent but reads; -o shows the object.
+    Client,
+}
+
+/// How a change is made and told.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ChangeArgs {
+    /// Change nothing that is kept.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, num_args = 0..=1, require_equals = true,
+        default_missing_value = "server")]
+    dry_run: DryRun,
+    /// Print the objects as they have become.
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+/// What a command does to a workload.
+pub(super) struct Change {
+    /// None: nothing is to be done.
+    pub(super) write: Option<Write>,
+    /// What it is then, for example `paused`.
+    pub(super) words: String,
+    /// For standard error.
+    pub(super) warning: Option<String>,
+}
+
+/// The workloads that are named, or those of one type with a selector.
+pub(super) async fn find(
+    connection: &Connection,
+    arguments: &[String],
+    selector: Option<&str>,
+) -> Result<Vec<Value>, Stop> {
+    let rolls = |kind: &Kind| Rolls::of_kind(kind).is_some();
+    let Some(selector) = selector else {
+        let targets = targets_among(arguments, &rolls, OF_OTHERS)?;
+        if targets.is_empty() {
+            return Err(Stop::usage("required resource not specified: want TYPE/NAME, for example cloneset/web"));
+        }
+        let mut found = Vec::new();
+        for target in targets {
+            let resource = resource_of(&target.kind);
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(connection.client.clone(), &connection.namespace, &resource);
+            let object = api.get(&target.name).await;
+            let object = object.map_err(|e| of_error(&format!("{}/{}", target.kind.name(), target.name), &e))?;
+            found.push(value(object, &resource)?);
+        }
+        return Ok(found);
+    };
+    // For its errors: the API server reads the text itself.
+    target::selector(selector)?;
+    let [type_] = arguments else {
+        return Err(Stop::usage("--selector: want one TYPE with it and no names, for example cloneset -l app=web"));
+    };
+    let Some(kind) = Kind::called(type_).filter(rolls) else {
+        return Err(Stop::usage(format!("{type_:?} {OF_OTHERS}")));
+    };
+    let resource = resource_of(&kind);
+    let api: Api<DynamicObject> = Api::namespaced_with(connection.client.clone(), &connection.namespace, &resource);
+    let list = api.list(&ListParams::default().labels(selector)).await;
+    let list = list.map_err(|error| of_error(&format!("list {}", kind.plural), &error))?;
+    if list.items.is_empty() {
+        tell(&format!("No resources found in {} namespace.", connection.namespace));
+    }
+    list.items.into_iter().map(|object| value(object, &resource)).collect()
+}
+
+/// The revisions of a workload, oldest first.
+pub(super) async fn revisions(connection: &Connection, workload: &Value) -> Result<Vec<Revision>, Stop> {
+    let api: Api<ControllerRevision> = Api::namespaced(connection.client.clone(), workload.text("/metadata/namespace"));
+    // Revisions carry the labels of the template, and those match the selector. What else there is is sorted out later.
+    let labels = workload.pointer("/spec/selector/matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let labels: Vec<String> = labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
+    let list = api.list(&ListParams::default().labels(&labels.join(","))).await;
+    let list = list.map_err(|error| of_error("list controllerrevisions.apps", &error))?;
+    Ok(history::of(workload, list.items.iter().map(|object| json!(object)).collect()))
+}
+
+/// Changes each workload as `judge` decides, and tells. One that fails does not keep the others from being changed.
+pub(super) async fn change(
+    connection: &Connection,
+    workloads: Vec<Value>,
+    args: &ChangeArgs,
+    judge: impl AsyncFn(&Value) -> Result<Change, Stop>,
+) -> Result<Exit, Stop> {
+    let mut exit = Exit::Success;
+    let mut changed = Vec::new();
+    for workload in workloads {
+        match change_one(connection, workload, args, &judge).await {
+            Ok(object) => changed.push(object),
+            Err(stop) => {
+                tell(&format!("error: {stop}"));
+                exit = exit.max(stop.exit);
+            }
+        }
+    }
+    if let Some(format) = args.output.filter(|_| !changed.is_empty()) {
+        print_objects(format, &changed, false)?;
+    }
+    Ok(exit)
+}
+
+async fn change_one(
+    connection: &Connection,
+    mut object: Value,
+    args: &ChangeArgs,
+    judge: &impl AsyncFn(&Value) -> Result<Change, Stop>,
+) -> Result<Value, Stop> {
+    let mut attempt = 1;
+    let (change, done) = loop {
+        let change = judge(&object).await?;
+        let Some(write) = &change.write else { break (change, object) };
+        if args.dry_run == DryRun::Client {
+            let done = write.applied(&object)?;
+            break (change, done);
+        }
+        match patch(&connection.client, &object, write, args.dry_run == DryRun::Server).await {
+            Ok((done, warnings)) => {
+                for warning in warnings {
+                    tell(&format!("Warning: {warning}"));
+                }
+                break (change, done);
+            }
+            Err(error) => {
+                let now = moved(connection, &object, &error).await;
+                object = now.filter(|_| attempt < ATTEMPTS).ok_or_else(|| of_error(&reference(&object), &error))?;
+                attempt += 1;
+            }
+        }
+    };
+    if let Some(warning) = &change.warning {
+        tell(&format!("Warning: {warning}"));
+    }
+    if args.output.is_none() {
+        let note = match args.dry_run {
+            _ if change.write.is_none() => "",
+            DryRun::None => "",
+            DryRun::Server => " (server dry run)",
+            DryRun::Client => " (dry run)",
+        };
+        print(&format!("{} {}{note}\n", reference(&done), change.words))?;
+    }
+    Ok(done)
+}
+
+/// The object as it is now, if a write was refused because it is no longer as it was.
+async fn moved(connection: &Connection, object: &Value, error: &kube::Error) -> Option<Value> {
+    // A test of a JSON patch that fails is a 422, as is what admission refuses.
+    if !matches!(apply::code(error), Some(409 | 422)) {
+        return None;
+    }
+    let now = api_of(&connection.client, object).get(object.text("/metadata/name")).await.ok()?;
+    let now = value(now, &resource_of(&Kind::of(object)?)).ok()?;
+    let is_same = ["uid", "generation"].iter().all(|field| now["metadata"][field] == object["metadata"][field]);
+    (!is_same).then_some(now)
+}
