@@ -112,8 +112,7 @@ impl Scale<'_> {
             );
         }
         let played = self.player_client().await?;
-        let kubelets =
-            PlayerOptions { writes: IN_FLIGHT, start: self.options.start_delay, ..PlayerOptions::default() };
+        let kubelets = PlayerOptions { writes: IN_FLIGHT, start: self.options.start_delay, ..PlayerOptions::default() };
         let player = Player::start(&played, NODE_PREFIX, kubelets);
         self.controllers(None).await?;
         let nodes = Nodes::make(&played, NODE_PREFIX, 0..self.options.nodes, false).await?;
@@ -406,7 +405,11 @@ impl Scale<'_> {
                 }
             };
             let update = async {
-                stream::iter(names.clone()).map(one).buffer_unordered(max_unavailable(count)).try_collect::<()>().await?;
+                stream::iter(names.clone())
+                    .map(one)
+                    .buffer_unordered(max_unavailable(count))
+                    .try_collect::<()>()
+                    .await?;
                 pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
             };
             times.insert("bare", self.step(&format!("bare client, {count} updates in place"), update).await?.seconds);

@@ -24,7 +24,10 @@ pub async fn check(client: &Client, definitions: impl Iterator<Item = &Crd>) -> 
             }
             // Manifests of a release before this check: no reason to stop.
             Err(kube::Error::Api(status)) if status.code == 403 => {
-                tracing::warn!(definition = ours.name, "its stored versions may not be read: apply the manifests again");
+                tracing::warn!(
+                    definition = ours.name,
+                    "its stored versions may not be read: apply the manifests again"
+                );
             }
             Err(error) => return Err(error.into()),
         }
@@ -72,7 +75,9 @@ mod tests {
     #[test]
     fn another_version_is_refused_with_the_steps_to_take() {
         let text = of("clonesets.apps.kruise.io", &["v1alpha1", "v1beta1"]).unwrap();
-        assert!(text.starts_with("CustomResourceDefinition clonesets.apps.kruise.io: status.storedVersions holds v1beta1,"));
+        assert!(
+            text.starts_with("CustomResourceDefinition clonesets.apps.kruise.io: status.storedVersions holds v1beta1,")
+        );
         assert!(text.contains("-p '{\"status\":{\"storedVersions\":[\"v1alpha1\"]}}'"), "{text}");
     }
 }
