@@ -21,7 +21,13 @@ What every field means, as `kubectl explain` tells it, and what its value is lim
 ";
 
 /// The gates that switch something in this program. The others are known, so that a configuration of OpenKruise is taken.
-const IN_USE: &[&str] = &[gate::POD_WEBHOOK, gate::KRUISE_DAEMON, gate::KRUISE_POD_READINESS_GATE];
+const IN_USE: &[&str] = &[
+    gate::POD_WEBHOOK,
+    gate::KRUISE_DAEMON,
+    gate::KRUISE_POD_READINESS_GATE,
+    gate::CLONE_SET_SHORT_HASH,
+    gate::TEMPLATE_NO_DEFAULTS,
+];
 
 /// The whole page. `programs` are the grammars of the command lines.
 pub fn render(programs: &[clap::Command]) -> String {

@@ -44,6 +44,10 @@ pub mod gate {
     pub const KRUISE_DAEMON: &str = "KruiseDaemon";
     /// KruisePodReady for every Pod instead of only Pods of Kruise workloads.
     pub const KRUISE_POD_READINESS_GATE: &str = "KruisePodReadinessGate";
+    /// Revision labels that hold only the hash.
+    pub const CLONE_SET_SHORT_HASH: &str = "CloneSetShortHash";
+    /// Templates are stored as they were written.
+    pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
 
 /// Every gate, in the order of the documentation.
@@ -51,7 +55,7 @@ pub const GATES: &[Gate] = &[
     on(gate::POD_WEBHOOK, "Pod admission webhooks"),
     on(gate::KRUISE_DAEMON, "everything that needs the daemon on the nodes"),
     on("DaemonWatchingPod", "the daemon watches the Pods of its node"),
-    off("CloneSetShortHash", "the revision label holds only the hash"),
+    off(gate::CLONE_SET_SHORT_HASH, "the revision label holds only the hash"),
     off(
         gate::KRUISE_POD_READINESS_GATE,
         "inject KruisePodReady into all Pods, not only into those of Kruise workloads",
@@ -65,7 +69,7 @@ pub const GATES: &[Gate] = &[
     on("PodUnavailableBudgetDeleteGate", "budgets guard deletion and eviction"),
     off("PodUnavailableBudgetUpdateGate", "budgets guard in-place updates and resizes"),
     off("InPlacePodVerticalScaling", "the cluster can resize Pods in place"),
-    off("TemplateNoDefaults", "Pod and claim templates are not defaulted"),
+    off(gate::TEMPLATE_NO_DEFAULTS, "Pod and claim templates are not defaulted"),
     on("InPlaceUpdateEnvFromMetadata", "restart containers whose environment comes from changed metadata"),
     on("StatefulSetAutoDeletePVC", "retention policy for claims of a StatefulSet"),
     off("StatefulSetStartOrdinal", "a StatefulSet may start at an ordinal other than 0"),

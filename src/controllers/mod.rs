@@ -24,6 +24,7 @@ use crate::{
 };
 
 pub mod clone_set;
+pub mod container_launch_priority;
 pub mod container_recreate_request;
 pub mod pod_readiness;
 pub mod workload_restart;
@@ -34,6 +35,7 @@ pub const CONTROLLERS: &[Registration] = &[
     container_recreate_request::REGISTRATION,
     pod_readiness::REGISTRATION,
     workload_restart::REGISTRATION,
+    container_launch_priority::REGISTRATION,
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
@@ -247,10 +249,13 @@ mod tests {
     #[test]
     fn controllers_are_chosen_by_name() {
         let (crr, readiness) = ("containerrecreaterequest-controller", "pod-readiness-controller");
-        let (clone_set, restart) = ("cloneset-controller", "workloadrestart-controller");
-        assert_eq!(names(&["*"]).unwrap(), [clone_set, crr, readiness, restart]);
-        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), [clone_set, crr, restart]);
-        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), [clone_set, crr, restart]);
+        let clone_set = "cloneset-controller";
+        let all: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
+        assert!(all.contains(&crr) && all.contains(&readiness));
+        let others: Vec<&str> = all.iter().copied().filter(|name| *name != readiness).collect();
+        assert_eq!(names(&["*"]).unwrap(), all);
+        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), others);
+        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), others);
         assert_eq!(names(&["pod-readiness-controller"]).unwrap(), [readiness]);
         assert_eq!(names(&[]).unwrap(), Vec::<&str>::new());
         assert_eq!(names(&["cloneset"]).unwrap(), [clone_set]);

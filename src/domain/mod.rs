@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod clone_set;
 pub mod inplace;
+pub mod launch_priority;
 pub mod lifecycle;
 pub mod pod_order;
 pub mod readiness;

@@ -9,6 +9,7 @@ pub mod events;
 pub mod fence;
 pub mod leader;
 pub mod metrics;
+pub mod pod_template;
 pub mod queue;
 pub mod serve;
 pub mod shutdown;
