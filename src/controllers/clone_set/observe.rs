@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Controller, Resolved, uid_of};
+use super::{Controller, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     domain::{
@@ -35,7 +35,7 @@ impl Seen {
 }
 
 impl Controller {
-    pub(super) fn see(&self, clone_set: &CloneSet, _: &Resolved) -> Seen {
+    pub(super) fn see(&self, clone_set: &CloneSet) -> Seen {
         let now = clock::now();
         let all = self.context.pods.by_index(uid_of(clone_set));
         let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| is_active(pod));

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
 use super::diff::{self, Counted, Diff, Side, Wanted};
 use crate::{
     api::apps::clone_set::{CloneSet, UpdateStrategy},
@@ -291,17 +293,28 @@ fn is_on(pod: &Pod, revision: &str) -> bool {
     revision::is_same(&pod.revision, revision)
 }
 
+/// A number of the spec, or its default.
+fn number(field: &str, value: &Option<IntOrString>, default: IntOrPercent) -> Result<IntOrPercent, Invalid> {
+    match value {
+        Some(value) => IntOrPercent::of(value).map_err(|error| Invalid(format!("spec.{field}: {error}"))),
+        None => Ok(default),
+    }
+}
+
+/// How many Pods stay on old revisions.
+///
+/// # Errors
+/// A partition that cannot be read.
+pub fn kept_old(clone_set: &CloneSet) -> Result<i32, Invalid> {
+    let partition = &clone_set.spec.update_strategy.partition;
+    let partition = number("updateStrategy.partition", partition, IntOrPercent::Int(0))?;
+    Ok(diff::kept_old(partition, clone_set.spec.replicas.unwrap_or(1).max(0)))
+}
+
 fn wanted(observed: &Observed<'_>) -> Result<Wanted, Invalid> {
     let spec = &observed.clone_set.spec;
     let replicas = spec.replicas.unwrap_or(1).max(0);
-    let number = |field: &str, value: &Option<_>, default| -> Result<IntOrPercent, Invalid> {
-        match value {
-            Some(value) => IntOrPercent::of(value).map_err(|error| Invalid(format!("spec.{field}: {error}"))),
-            None => Ok(default),
-        }
-    };
     let strategy = &spec.update_strategy;
-    let partition = number("updateStrategy.partition", &strategy.partition, IntOrPercent::Int(0))?;
     let max_unavailable =
         number("updateStrategy.maxUnavailable", &strategy.max_unavailable, IntOrPercent::Percent(20.0))?;
     let max_surge = number("updateStrategy.maxSurge", &strategy.max_surge, IntOrPercent::Int(0))?;
@@ -310,7 +323,7 @@ fn wanted(observed: &Observed<'_>) -> Result<Wanted, Invalid> {
     let (max_unavailable, max_surge) = diff::limits(max_unavailable, max_surge, replicas, strategy.paused);
     Ok(Wanted {
         replicas,
-        partition: diff::kept_old(partition, replicas),
+        partition: kept_old(observed.clone_set)?,
         max_unavailable,
         max_surge,
         scale_max_unavailable: scale.resolve(replicas, Round::Up),
@@ -342,7 +355,6 @@ fn count(observed: &Observed<'_>, preparing_update_is_new: bool) -> Counted {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
     use serde_json::{Value, json};
 
     use super::*;

@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{
-    diff,
-    plan::{Invalid, Pod},
-};
+use super::plan::{self, Pod};
 use crate::{
     api::apps::clone_set::{CloneSet, CloneSetCondition, CloneSetStatus},
-    k8s::{int_or_percent::IntOrPercent, revision, time::whole_seconds},
+    k8s::{revision, time::whole_seconds},
 };
 
 /// Condition: Pods could not be created or deleted.
@@ -57,7 +54,7 @@ pub fn status(
         updated_replicas,
         updated_ready_replicas: count(&|pod| pod.is_ready && is_updated(pod)),
         updated_available_replicas: count(&|pod| pod.facts.available && is_updated(pod)),
-        expected_updated_replicas: replicas - kept_old(clone_set).unwrap_or(replicas),
+        expected_updated_replicas: replicas - plan::kept_old(clone_set).unwrap_or(replicas),
         update_revision: update.to_owned(),
         current_revision: if all_updated { update } else { current }.to_owned(),
         collision_count: Some(old.collision_count.unwrap_or(0)),
@@ -68,21 +65,6 @@ pub fn status(
     failure(&mut status.conditions, FAILED_UPDATE, outcome.update_error.as_deref(), now);
     let requeue = progress(clone_set, &mut status, &old.update_revision, now);
     (status, requeue)
-}
-
-/// How many Pods stay on old revisions.
-///
-/// # Errors
-/// A partition that cannot be read.
-pub fn kept_old(clone_set: &CloneSet) -> Result<i32, Invalid> {
-    let replicas = clone_set.spec.replicas.unwrap_or(1);
-    match &clone_set.spec.update_strategy.partition {
-        None => Ok(0),
-        Some(partition) => match IntOrPercent::of(partition) {
-            Ok(partition) => Ok(diff::kept_old(partition, replicas)),
-            Err(error) => Err(Invalid(format!("spec.updateStrategy.partition: {error}"))),
-        },
-    }
 }
 
 /// Says that something failed, and takes it back when it no longer does.
