@@ -3,7 +3,7 @@
 //! Nothing here runs a Pod: the replicas are 0.
 
 use anyhow::{Context, Result, ensure};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, workload};
 use serde_json::{Value, json};
 
 const CLONE_SET: &str = "CloneSet";
@@ -59,14 +59,17 @@ async fn applying_the_original_again_changes_nothing() -> Result<()> {
         ensure!(answer.ok, "{answer:?}");
         let again = t.get(CLONE_SET, "web").await?;
         assert_eq!((&again["spec"], again.int("/metadata/generation")), (&first["spec"], 1));
-        // As a program that writes the whole object does.
-        let mut whole = original.clone();
-        whole["metadata"] = first["metadata"].clone();
-        let replaced =
-            t.api(CLONE_SET).replace("web", &kube::api::PostParams::default(), &serde_json::from_value(whole)?).await?;
-        let replaced = serde_json::to_value(replaced)?;
-        assert_eq!(replaced["spec"], first["spec"]);
-        assert_eq!(replaced.int("/metadata/generation"), 1, "the spec is what it was");
+        // As a program that writes the whole object does; the manager's status may come in between.
+        poll("the whole object to be written", PATIENCE, async || {
+            let mut whole = original.clone();
+            whole["metadata"] = t.get(CLONE_SET, "web").await?["metadata"].clone();
+            let whole = serde_json::from_value(whole)?;
+            let replaced = t.api(CLONE_SET).replace("web", &kube::api::PostParams::default(), &whole).await?;
+            let replaced = serde_json::to_value(replaced)?;
+            assert_eq!((&replaced["spec"], replaced.int("/metadata/generation")), (&first["spec"], 1));
+            Ok(())
+        })
+        .await?;
         let patch = kube::api::Patch::Apply(&original);
         let mine = kube::api::PatchParams::apply("e2e").force();
         let applied = serde_json::to_value(t.api(CLONE_SET).patch("web", &mine, &patch).await?)?;
