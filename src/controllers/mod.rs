@@ -12,7 +12,7 @@ use std::{
 use kube::Client;
 
 use crate::{
-    api::feature_gates::FeatureGates,
+    api::{CRD_NAMES, feature_gates::FeatureGates},
     k8s::{pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
@@ -39,7 +39,11 @@ pub const CONTROLLERS: &[Registration] = &[
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
-pub const BASE_RULES: &[Rule] = &[Rule::new(&[""], &["events"], &["create"])];
+pub const BASE_RULES: &[Rule] = &[
+    Rule::new(&[""], &["events"], &["create"]),
+    // to see that nothing is stored in a shape that we do not have
+    Rule::new(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &["get"]).named(&CRD_NAMES),
+];
 
 /// What the manager may do in its own namespace: hold the Lease, which the manifests ship empty.
 pub const NAMESPACE_RULES: &[Rule] =

@@ -14,5 +14,6 @@ pub mod queue;
 pub mod serve;
 pub mod shutdown;
 pub mod slow_start;
+pub mod stored_versions;
 pub mod telemetry;
 pub mod watches;
