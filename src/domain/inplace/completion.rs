@@ -41,8 +41,15 @@ pub fn is_complete(pod: &Value, state: Option<&State>, in_grace: bool) -> Contai
 /// Whether the containers that were changed so far run what they should.
 ///
 /// Either the hashes that the daemon read from the runtime say so, which also holds when two images have one id, or,
-/// without a daemon, the image ids have changed.
+/// without a daemon, the image ids have changed. Before kubelet has seen the last change nothing of that counts: it may
+/// be about to restart what runs.
 pub fn containers_done(pod: &Value, state: &State) -> ContainersDone {
+    let number = |pointer: &str| pod.pointer(pointer).and_then(Value::as_i64);
+    if let (Some(asked), Some(seen)) = (number("/metadata/generation"), number("/status/observedGeneration"))
+        && seen < asked
+    {
+        return ContainersDone::no("kubelet to see the change");
+    }
     let meta = RuntimeMeta::of(pod);
     if state.update_env_from_metadata {
         let Some(meta) = &meta else {

@@ -257,6 +257,18 @@ fn case_05_an_image_rolled_back_before_kubelet_acted_is_done() {
 }
 
 #[test]
+fn nothing_is_done_before_kubelet_has_seen_the_last_change() {
+    let (mut pod, now) = (prioritised(), at("2026-01-01T00:00:00Z"));
+    let state = batch(&pod, &images(&["c"]), begin(&pod, &images(&["c"]), None, now), now).state;
+    // Rolled back at once: what runs fits, and kubelet may be about to start what was asked for in between.
+    pod["metadata"]["generation"] = 3.into();
+    for (seen, done) in [(Some(2), false), (Some(3), true), (None, true)] {
+        pod["status"]["observedGeneration"] = json!(seen);
+        assert_eq!(is_complete(&pod, Some(&state), false).done, done, "{seen:?}");
+    }
+}
+
+#[test]
 fn case_06_an_equal_image_id_is_done_by_the_daemons_report() {
     let (mut pod, now) = (prioritised(), at("2026-01-01T00:00:00Z"));
     let state = batch(&pod, &images(&["c"]), begin(&pod, &images(&["c"]), None, now), now).state;
