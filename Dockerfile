@@ -20,7 +20,7 @@ COPY src src
 # with an explicit target the flag leaves build scripts and derive macros alone
 RUN host=$(rustc -vV | sed -n 's/^host: //p') \
  && cargo build --release --locked --bin kruise-rs --target "$host" \
-      --config "target.$host.rustflags=['-C','target-feature=+crt-static']" \
+      --config "target.$host.rustflags=['-C','target-feature=+crt-static','-C','link-arg=-Wl,-z,pack-relative-relocs']" \
  && cp "target/$host/release/kruise-rs" /kruise-rs
 
 FROM base

@@ -467,22 +467,27 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             "reason": "Forbidden",
         })
     };
-    let same = |field: &str, empty: &str| {
+    let same = |field: &str, empty: &str, message: &str| {
         json!({
             "expression": format!("object.metadata.?{field}.orValue({empty}) == oldObject.metadata.?{field}.orValue({empty})"),
-            "message": format!("metadata.{field}: the manager does not change those of Pods"),
+            "message": format!("metadata.{field}{message}"),
             "reason": "Forbidden",
         })
     };
     let annotations = |object: &str| format!("{object}.metadata.?annotations.orValue({{}})");
     let (new, old) = (annotations("object"), annotations("oldObject"));
-    let others_annotations = json!({
-        "expression": format!(
-            "{new}.all(k, k.startsWith('kruise.rs/') || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, k.startsWith('kruise.rs/') || k in {new})"
-        ),
-        "message": "metadata.annotations: the manager changes only those of Pods that begin with kruise.rs/",
-        "reason": "Forbidden",
-    });
+    let others_annotations = |is_own: &str, message: &str| {
+        json!({
+            "expression": format!(
+                "{new}.all(k, {is_own} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {is_own} || k in {new})"
+            ),
+            "message": message,
+            "reason": "Forbidden",
+        })
+    };
+    let by_manager = ": the manager does not change those of Pods";
+    let by_daemon = ": a daemon does not change those of Pods";
+    let only_kruise_rs = "metadata.annotations: the manager changes only those of Pods that begin with kruise.rs/";
     let pods = json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
@@ -498,15 +503,50 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
         "validations": [
             images_of("containers"),
             images_of("initContainers"),
-            same("labels", "{}"),
-            same("finalizers", "[]"),
-            same("ownerReferences", "[]"),
-            others_annotations,
+            same("labels", "{}", by_manager),
+            same("finalizers", "[]", by_manager),
+            same("ownerReferences", "[]", by_manager),
+            others_annotations("k.startsWith('kruise.rs/')", only_kruise_rs),
+        ],
+    });
+    // Whoever may write the status of a Pod may write its labels, annotations and finalizers with it.
+    let own_key = labels::RUNTIME_CONTAINERS_META;
+    let only_own_key = format!("metadata.annotations: a daemon changes only {own_key} of Pods");
+    let node_of_pod = json!([
+        { "name": "tokenNode", "expression": format!("request.userInfo.?extra[?'{CLAIM}'][?0].orValue('')") },
+        { "name": "podNode", "expression": "oldObject.spec.?nodeName.orValue('')" },
+    ]);
+    let daemon_pods = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": { "resourceRules": [
+            { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"] }] },
+        "matchConditions": [
+            { "name": "by-a-daemon", "expression": format!("request.userInfo.username == '{}'", user(daemon)) },
+        ],
+        "variables": node_of_pod,
+        "validations": [
+            {
+                "expression": "variables.tokenNode != '' && variables.tokenNode == variables.podNode",
+                "message": "a daemon may only report on Pods of its own node",
+                "messageExpression":
+                    "'a daemon may only report on Pods of its own node; its token is of node \"' + variables.tokenNode + '\", the Pod is on node \"' + variables.podNode + '\"'",
+                "reason": "Forbidden",
+            },
+            {
+                "expression": "object.status == oldObject.status",
+                "message": "status: a daemon does not change that of Pods",
+                "reason": "Forbidden",
+            },
+            same("labels", "{}", by_daemon),
+            same("finalizers", "[]", by_daemon),
+            same("ownerReferences", "[]", by_daemon),
+            others_annotations(&format!("k == '{own_key}'"), &only_own_key),
         ],
     });
     [
         policy("kruise-crr-own-fields", own_fields),
         policy("kruise-daemon-own-node", own_node),
+        policy("kruise-daemon-pods", daemon_pods),
         policy("kruise-manager-pods", pods),
     ]
     .concat()
@@ -568,7 +608,10 @@ mod tests {
                     "{}: {rule:?}",
                     role.name
                 );
-                assert!(role.name != "daemon" || !rule.resources.contains(&"pods/status"), "{rule:?}");
+                // What a node's token can do to Pods is limited by a policy, and to their status.
+                let of_pods = rule.resources.iter().any(|r| r.starts_with("pods"));
+                let writes = rule.verbs.iter().any(|verb| !["get", "list", "watch"].contains(verb));
+                assert!(role.name != "daemon" || !of_pods || !writes || rule.resources == ["pods/status"], "{rule:?}");
             }
         }
     }

@@ -65,6 +65,8 @@ pub const CRI_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub const CRI_POD_NAME: &str = "io.kubernetes.pod.name";
 /// CRI label: container name.
 pub const CRI_CONTAINER_NAME: &str = "io.kubernetes.container.name";
+/// CRI annotation: kubelet's hash of the definition that the instance was made from, hexadecimal.
+pub const CRI_CONTAINER_HASH: &str = "io.kubernetes.container.hash";
 /// CRI annotation: restart count of the instance, decimal.
 pub const CRI_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 
@@ -99,6 +101,8 @@ pub const IN_PLACE_GRACE: &str = "apps.kruise.io/inplace-update-grace";
 pub const IN_PLACE_GRACE_LEGACY: &str = "inplace-update-grace";
 /// Annotation on a Pod: what the daemon found its containers to run.
 pub const RUNTIME_CONTAINERS_META: &str = "apps.kruise.io/runtime-containers-meta";
+/// Annotation on a Pod into which SidecarSets were injected: their hashes.
+pub const SIDECAR_SET_HASH: &str = "kruise.io/sidecarset-hash";
 /// Annotation on a Pod: what its deletion costs, compared with its equals.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Annotation on a revision: the hash of the claim templates that it came with.
@@ -116,3 +120,14 @@ pub const LAUNCH_PRIORITY_OPENED: &str = "kruise.rs/launch-priority-opened";
 pub const ENV_LAUNCH_PRIORITY: &str = "KRUISE_CONTAINER_PRIORITY";
 /// Environment variable of a container that holds it back: it refers to a key that is not there yet.
 pub const ENV_LAUNCH_BARRIER: &str = "KRUISE_CONTAINER_BARRIER";
+
+/// Annotation on a workload: nodes that pull a new image at a time, before Pods are updated to it.
+pub const PRE_DOWNLOAD_PARALLELISM: &str = "apps.kruise.io/image-predownload-parallelism";
+/// Annotation on a workload: seconds that one such attempt may take.
+pub const PRE_DOWNLOAD_TIMEOUT: &str = "apps.kruise.io/image-predownload-timeout-seconds";
+/// Annotation on a workload: how many Pods have to be ready on the new revision first.
+pub const PRE_DOWNLOAD_MIN_UPDATED_READY: &str = "apps.kruise.io/image-predownload-min-updated-ready-pods";
+/// Label on a revision: its images are pulled by ImagePullJobs. The doubled "pre" is how it was once spelled.
+pub const PRE_DOWNLOAD_CREATED: &str = "apps.kruise.io/pre-predownload-created";
+/// Label on a revision: pulling its images beforehand is not worth while.
+pub const PRE_DOWNLOAD_IGNORED: &str = "apps.kruise.io/image-predownload-ignored";

@@ -1,6 +1,6 @@
 //! A client of one runtime. Cheap to clone; reconnects by itself when the runtime was restarted.
 
-use std::{error::Error as _, io, path::PathBuf, time::Duration};
+use std::{collections::HashMap, error::Error as _, io, path::PathBuf, time::Duration};
 
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -79,6 +79,12 @@ impl Client {
             call: "ContainerStatus",
             message: format!("container {id} has no status"),
         })
+    }
+
+    /// What the runtime says of a container when it is asked for all: texts by key, each runtime in its own form.
+    pub async fn container_info(&self, id: &str) -> Result<HashMap<String, String>, CriError> {
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
+        Ok(within("ContainerStatus", READ_TIMEOUT, self.rpc.clone().container_status(request)).await?.info)
     }
 
     /// Stops a container: the stop signal, then SIGKILL after `grace` (whole seconds, rounded up; zero kills at once).

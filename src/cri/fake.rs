@@ -41,6 +41,15 @@ pub enum Fault {
     Never,
 }
 
+/// How the environment of a container can be learnt.
+#[derive(Clone, Debug)]
+pub enum Environment {
+    /// The runtime tells it, as containerd and CRI-O do.
+    Told(Vec<String>),
+    /// The runtime does not, and the container has the program `env`, which prints this.
+    Printed(String),
+}
+
 /// What the fake knows.
 #[derive(Default)]
 pub struct World {
@@ -48,6 +57,8 @@ pub struct World {
     pub faults: HashMap<(&'static str, String), Fault>,
     /// Containers by id.
     pub containers: HashMap<String, ContainerStatus>,
+    /// What is said of a container, by its id, when everything is asked for; also the answer of the program `env` in it.
+    pub environments: HashMap<String, Environment>,
     /// Calls with an effect, in order.
     pub calls: Vec<Call>,
     /// Answers to the next StopContainer calls; when empty, stops succeed.
@@ -215,18 +226,31 @@ impl server::RuntimeService for Service {
         &self,
         request: Request<ContainerStatusRequest>,
     ) -> Result<Response<ContainerStatusResponse>, Status> {
-        let id = request.into_inner().container_id;
+        let ContainerStatusRequest { container_id: id, verbose } = request.into_inner();
         self.fault("ContainerStatus", &id).await?;
-        let status = self.world.lock().unwrap().containers.get(&id).cloned();
-        let status = status.ok_or_else(|| Status::not_found(id))?;
-        Ok(Response::new(ContainerStatusResponse { status: Some(status), info: HashMap::new() }))
+        let world = self.world.lock().unwrap();
+        let info = match world.environments.get(&id).filter(|_| verbose) {
+            Some(Environment::Told(env)) => {
+                let spec = serde_json::json!({"pid": 7, "runtimeSpec": {"process": {"args": ["/app"], "env": env}}});
+                [("info".to_owned(), spec.to_string())].into()
+            }
+            _ => HashMap::new(),
+        };
+        let status = world.containers.get(&id).cloned().ok_or_else(|| Status::not_found(id))?;
+        Ok(Response::new(ContainerStatusResponse { status: Some(status), info }))
     }
 
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Result<Response<ExecSyncResponse>, Status> {
         let ExecSyncRequest { container_id, cmd, .. } = request.into_inner();
         self.world.lock().unwrap().calls.push(Call::Exec(container_id.clone(), cmd));
         self.fault("ExecSync", &container_id).await?;
-        Ok(Response::new(ExecSyncResponse::default()))
+        match self.world.lock().unwrap().environments.get(&container_id) {
+            Some(Environment::Printed(text)) => {
+                let stdout = text.clone().into_bytes();
+                Ok(Response::new(ExecSyncResponse { stdout, ..Default::default() }))
+            }
+            _ => Ok(Response::new(ExecSyncResponse::default())),
+        }
     }
 
     async fn get_container_events(

@@ -22,10 +22,25 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{cri::client::Client, domain::recreate::node::Hook};
+use crate::{
+    cri::client::Client,
+    domain::recreate::node::{Hook, Kill},
+};
 
 /// Longest part of a command's output that goes into an event.
 const OUTPUT_IN_EVENT: usize = 512;
+
+/// Runs the hook that comes before a stop, for as long as its grace allows. Why it failed, for an event and the log; a
+/// failed hook never prevents the stop.
+pub async fn before_stop(hook: &Hook, kill: &Kill, cri: &Client, id: &str, pod_ip: &str) -> Result<(), String> {
+    let failure = match tokio::time::timeout(kill.grace, run(hook, cri, id, pod_ip, kill.grace)).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => error,
+        Err(_) => format!("not finished after the grace period of {} s", kill.grace.as_secs()),
+    };
+    // The runtime's words may hold the id; events with equal texts aggregate.
+    Err(format!("preStop hook of container {}: {}", kill.container, failure.replace(id, &kill.container)))
+}
 
 /// Runs a hook to its end; the caller bounds the time by dropping the future.
 ///

@@ -1,19 +1,25 @@
 //! What the daemon does on its node: carries out the steps that `domain` decides, through `cri`.
 //!
 //! - [`recreate`]: ContainerRecreateRequests of this node.
+//! - [`container_meta`]: with what containers run, and restarts of those whose environment has changed.
+//! - [`stops`]: so that what two of them want stopped is stopped once.
 //! - [`hooks`]: preStop hooks, run as kubelet runs them.
 //! - [`runtimes`]: which runtimes are there, found again when they come and go.
 
 use crate::k8s::rbac::Rule;
 
+pub mod container_meta;
 pub mod hooks;
 pub mod recreate;
 pub mod runtimes;
+pub mod stops;
 
-/// Everything the daemon may do in the API, cluster-wide. A policy limits the writes to its own node.
+/// Everything the daemon may do in the API, cluster-wide. Policies limit the writes to its own node, and
+/// those on Pods to one annotation.
 pub const RBAC: &[Rule] = &[
     Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["get", "list", "watch"]),
     Rule::new(&["apps.kruise.io"], &["containerrecreaterequests/status"], &["patch"]),
-    Rule::new(&[""], &["pods"], &["list", "watch"]),
+    Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
+    Rule::new(&[""], &["pods/status"], &["patch"]),
     Rule::new(&[""], &["events"], &["create"]),
 ];

@@ -20,7 +20,7 @@ use kube::{Api, Client as KubeClient, Resource, ResourceExt};
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
-use super::{hooks, runtimes::Runtimes};
+use super::{hooks, runtimes::Runtimes, stops::By};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase},
@@ -252,24 +252,25 @@ impl Recreator {
         interrupt: &Interrupt,
     ) -> Result<(), CriError> {
         let key = ObjectKey::of(request);
+        let mut turn = tokio::select! {
+            turn = self.runtimes.stops.turn(&kill.id) => turn,
+            () = self.ended(request, pod, interrupt) => return Ok(()),
+        };
+        if let Some((By::Environment, _)) = turn.stopped {
+            tracing::info!(request = %key, container = kill.container, "already stopped for its environment");
+            // Should it run for all that, the next attempt is a stop of this request.
+            turn.note_stopped(By::Request, clock::now());
+            return Ok(());
+        }
         let message = format!("Stopping container {} by ContainerRecreateRequest {}", kill.container, key.name);
         self.events.normal(&container_ref(pod, &kill.container), "Killing", &message);
         let id = kill.id.split_once("://").map_or(kill.id.as_str(), |(_, id)| id);
         let begun = Instant::now();
         if let Some(hook) = &kill.hook {
-            let run = tokio::time::timeout(kill.grace, hooks::run(hook, client, id, &pod.pod_ip, kill.grace));
             tokio::select! {
-                result = run => {
-                    let failure = match result {
-                        Ok(Ok(())) => None,
-                        Ok(Err(error)) => Some(error),
-                        Err(_) => Some(format!("not finished after the grace period of {} s", kill.grace.as_secs())),
-                    };
-                    if let Some(failure) = failure {
-                        tracing::warn!(request = %key, container = kill.container, failure, "preStop hook failed");
-                        // The runtime's words may hold the id; events with equal texts aggregate.
-                        let message = failure.replace(id, &kill.container);
-                        let message = format!("preStop hook of container {}: {message}", kill.container);
+                result = hooks::before_stop(hook, kill, client, id, &pod.pod_ip) => {
+                    if let Err(message) = result {
+                        tracing::warn!(request = %key, container = kill.container, message, "preStop hook failed");
                         self.events.warning(&container_ref(pod, &kill.container), "FailedPreStopHook", &message);
                     }
                 }
@@ -293,6 +294,9 @@ impl Recreator {
             Err(CriError::NotFound { .. }) => Ok(()), // as good as stopped
             other => other,
         };
+        if result.is_ok() {
+            turn.note_stopped(By::Request, clock::now());
+        }
         self.stop_seconds.observe(begun.elapsed().as_secs_f64());
         result
     }
@@ -481,7 +485,7 @@ fn between(from: Timestamp, to: Timestamp) -> Duration {
 }
 
 /// The Pod, with the container in the field path, as kubelet refers to it in its own events.
-fn container_ref(pod: &PodView, container: &str) -> ObjectReference {
+pub(super) fn container_ref(pod: &PodView, container: &str) -> ObjectReference {
     let list = if pod.is_sidecar(container) { "initContainers" } else { "containers" };
     ObjectReference { field_path: Some(format!("spec.{list}{{{container}}}")), ..pod.object_ref(&()) }
 }

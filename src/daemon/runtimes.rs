@@ -3,14 +3,20 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
 use tokio::sync::{mpsc, watch};
 
-use crate::cri::{client::Client, endpoint::events_are_shared, proto::ContainerEventType, types::CriError};
+use super::stops::Stops;
+use crate::cri::{
+    client::Client,
+    endpoint::events_are_shared,
+    proto::{ContainerEventType, VersionResponse},
+    types::CriError,
+};
 
 /// How long to wait before a socket that did not answer is tried again.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
@@ -22,11 +28,13 @@ const EVENTS_RETRY: Duration = Duration::from_secs(5);
 pub struct Runtimes {
     known: Arc<RwLock<BTreeMap<String, Client>>>,
     count: Arc<watch::Sender<usize>>,
+    /// What is stopped in them. It is here so that whoever can stop a container cannot miss what others stop.
+    pub stops: Arc<Stops>,
 }
 
 impl Default for Runtimes {
     fn default() -> Self {
-        Self { known: Arc::default(), count: Arc::new(watch::Sender::new(0)) }
+        Self { known: Arc::default(), count: Arc::new(watch::Sender::new(0)), stops: Arc::default() }
     }
 }
 
@@ -64,11 +72,11 @@ pub async fn discover(
     first_look: mpsc::Sender<()>,
     changed: mpsc::Sender<String>,
 ) {
-    let client = Client::new(socket.clone());
+    let mut client = None;
     let mut first_look = Some(first_look);
-    let version = loop {
-        match probe(&socket, &client).await {
-            Ok(version) => break version,
+    let (client, version) = loop {
+        match probe(&socket, &mut client).await {
+            Ok(found) => break found,
             Err(error) => {
                 if first_look.take().is_some() {
                     tracing::debug!(socket = %socket.display(), %error, "no runtime here yet");
@@ -90,11 +98,13 @@ pub async fn discover(
     std::future::pending().await
 }
 
-async fn probe(socket: &std::path::Path, client: &Client) -> Result<crate::cri::proto::VersionResponse, CriError> {
+/// Most of the sockets never exist: nothing is made for them.
+async fn probe(socket: &Path, client: &mut Option<Client>) -> Result<(Client, VersionResponse), CriError> {
     if !socket.exists() {
         return Err(CriError::Unreachable { call: "Version", message: "no such file".into() });
     }
-    client.version().await
+    let client = client.get_or_insert_with(|| Client::new(socket.to_owned()));
+    Ok((client.clone(), client.version().await?))
 }
 
 async fn follow_events(client: Client, changed: mpsc::Sender<String>) {

@@ -17,6 +17,7 @@ use crate::{
     },
     daemon::recreate as daemon,
     domain::{
+        container_meta,
         readiness::{self, NotReadyKey},
         recreate::{
             fail_unfinished, is_terminal,
@@ -429,4 +430,59 @@ fn apply_conditions(pod: &mut Value, patch: &Value) {
         }
     }
     assert!(new.is_empty(), "unasked conditions: {new:?}");
+}
+
+/// Any text in the annotation that the daemon reports in, and any that a runtime tells of a container.
+pub fn container_meta(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let told = container_meta::environment_from_info(&text);
+    let printed = container_meta::environment_from_output(data);
+    let variable = json!({"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['c']"}}});
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "u", "annotations": {
+            labels::RUNTIME_CONTAINERS_META: text, labels::IN_PLACE_STATE: text, "c": text}},
+        "spec": {"terminationGracePeriodSeconds": i64::MIN, "containers": [{"name": "c", "image": text, "env": [variable]}]},
+        "status": {"conditions": [{"type": labels::CONDITION_INPLACE_UPDATE_READY, "status": "False"}],
+            "containerStatuses": [{"name": "c", "containerID": "containerd://c1", "image": text, "imageID": text}]},
+    });
+    let found = container_meta::Found {
+        instance: Instance {
+            id: "containerd://c1".into(),
+            container: "c".into(),
+            namespace: "a".into(),
+            pod_uid: "u".into(),
+            state: InstanceState::Running,
+            created_at: 0,
+            started_at: None,
+            exit_code: None,
+            restart_count: 0,
+        },
+        plain_hash: container_meta::parse_plain_hash(Some(&text.to_string())),
+    };
+    let reported = container_meta::RuntimeMeta::of(&pod);
+    let found = [found];
+    for environment in [told, Some(printed)].into_iter().flatten() {
+        let mut report = container_meta::report(&pod, reported.as_ref(), &found, true);
+        for index in report.unread.clone() {
+            report.note_environment(&pod, index, &environment);
+        }
+        assert_eq!((report.meta.containers.len(), report.missing.len()), (1, 0));
+        let written = serde_json::to_string(&report.meta).unwrap_or_default();
+        let mut after = pod.clone();
+        after["metadata"]["annotations"][labels::RUNTIME_CONTAINERS_META] = written.into();
+        let again = container_meta::RuntimeMeta::of(&after).unwrap_or_default();
+        // Not fields of the future: a number with many digits need not come back to the last one.
+        let known = |meta: &container_meta::RuntimeMeta| -> Vec<_> {
+            let entries = meta.containers.iter();
+            let hashes =
+                |c: &container_meta::RuntimeContainer| (c.hashes.plain_hash, c.hashes.extracted_env_from_metadata_hash);
+            entries.map(|c| (c.name.clone(), c.container_id.clone(), c.restart_count, hashes(c))).collect()
+        };
+        assert_eq!(known(&again), known(&report.meta), "what was written reads as what was meant");
+        let once_more = container_meta::report(&after, Some(&again), &found, true);
+        assert_eq!((known(&once_more.meta), once_more.unread.len()), (known(&again), 0), "once is enough");
+        for kill in container_meta::outdated(&after, &report.meta) {
+            assert!(container_meta::is_running(&kill, &after, &found), "{kill:?} hits what the Pod does not have");
+        }
+    }
 }

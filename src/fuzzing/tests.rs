@@ -252,6 +252,16 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![document(seed), "\\PC{0,60}".prop_map(String::into_bytes)]
 }
 
+/// The annotation with what containers run, and what runtimes and the program `env` say.
+fn reports() -> impl Strategy<Value = Vec<u8>> {
+    let meta = json!({"containers": [{"name": "c", "containerID": "containerd://c1", "restartCount": 1,
+        "hashes": {"plainHash": 7, "extractedEnvFromMetadataHash": 8}, "future": [1]}], "future": {}});
+    let info = json!({"pid": 1, "runtimeSpec": {"process": {"args": ["x"], "env": ["PATH=/bin", "C=a=b", "C"]}}});
+    let state = json!({"revision": "r", "updateTimestamp": "2026-01-01T00:00:00Z", "lastContainerStatuses": {"c": {"imageID": "i"}}});
+    let printed = b"PATH=/bin\nC=a=b\nnext line\n\nD=".to_vec();
+    prop_oneof![document(meta), document(info), document(state), bytes(printed)]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -295,6 +305,11 @@ proptest! {
         vec(any::<u8>(), 0..60), image_references().prop_map(String::into_bytes), image_references().prop_map(String::into_bytes).prop_flat_map(bytes),
     ]) {
         image_reference(&data);
+    }
+
+    #[test]
+    fn reports_of_containers(data in reports()) {
+        container_meta(&data);
     }
 
     #[test]

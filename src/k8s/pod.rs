@@ -35,6 +35,8 @@ pub struct PodView {
     pub launch_completed: bool,
     /// Whether this is the mirror of a static Pod.
     pub is_mirror: bool,
+    /// Whether a SidecarSet was injected into it.
+    pub has_sidecar_set: bool,
     /// Whether `control-plane=daemon` marks it as one of our daemons.
     pub is_daemon: bool,
     /// Node it is bound to, or empty.
@@ -394,6 +396,8 @@ struct WireAnnotations {
     image_spellings: Option<Box<str>>,
     #[serde(rename = "apps.kruise.io/container-launch-priority-completed")]
     launch_completed: Option<Text>,
+    #[serde(rename = "kruise.io/sidecarset-hash")]
+    sidecar_set_hash: Option<serde::de::IgnoredAny>,
     #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
     deletion_cost: Option<String>,
     #[serde(rename = "apps.kruise.io/inplace-update-state")]
@@ -584,6 +588,7 @@ impl<'de> Deserialize<'de> for PodView {
             image_spellings: annotations.image_spellings,
             launch_completed: annotations.launch_completed.is_some_and(|text| text.as_str() == "true"),
             is_mirror: annotations.config_mirror.is_some(),
+            has_sidecar_set: annotations.sidecar_set_hash.is_some(),
             is_daemon: labels.get(keys::CONTROL_PLANE) == Some("daemon"),
             labels,
             node_name: spec.node_name.unwrap_or_default(),

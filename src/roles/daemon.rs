@@ -11,9 +11,14 @@ use kube::{
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
-    api::{crr::ContainerRecreateRequest, feature_gates::FeatureGates, labels},
+    api::{
+        crr::ContainerRecreateRequest,
+        feature_gates::{FeatureGates, gate},
+        labels,
+    },
     cri::endpoint,
     daemon::{
+        container_meta::{ContainerMeta, Gates},
         recreate::{Recreator, is_work},
         runtimes::{self, Runtimes},
     },
@@ -98,11 +103,17 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
 
     // What holds a restart up is over within seconds, mostly, and a container that is down must not wait for long.
     let queue = Queue::new(Backoff { max: Duration::from_secs(10), ..Backoff::default() });
+    let enabled = Gates {
+        watch_pods: gates.enabled(gate::DAEMON_WATCHING_POD),
+        environment: gates.enabled(gate::IN_PLACE_UPDATE_ENV),
+    };
+    let meta = ContainerMeta::new(client.clone(), pods.clone(), found.clone(), &events, enabled);
     let recreator =
         Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, &metrics);
     let watching = watch_requests(client.clone(), args.node.clone(), requests.clone(), recreator.clone());
     tasks.spawn(for_ever("watch of requests", watching));
-    tasks.spawn(for_ever("watch of Pods", watch_pods(client, args.node.clone(), pods.clone(), recreator.clone())));
+    let watching = watch_pods(client, args.node.clone(), pods.clone(), recreator.clone(), meta.clone());
+    tasks.spawn(for_ever("watch of Pods", watching));
     {
         let recreator = recreator.clone();
         tasks.spawn(for_ever("runtime events", async move {
@@ -128,8 +139,10 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the daemon ended: {ended:?}"),
     }
     // A stop that was begun is recorded: what is running when the process ends is carried on after its restart.
+    let requests =
+        queue.run(WORKERS, shutdown.clone(), move |uid, interrupt| recreator.clone().reconcile(uid, interrupt));
     tokio::select! {
-        () = queue.run(WORKERS, shutdown.clone(), move |uid, interrupt| recreator.clone().reconcile(uid, interrupt)) => {}
+        _ = futures::future::join(requests, meta.run(shutdown.clone())) => {}
         _ = drained(shutdown) => tracing::info!("stops are still under way; they are carried on after the restart"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the daemon ended: {ended:?}"),
     }
@@ -174,14 +187,26 @@ async fn watch_requests(
     .await;
 }
 
-async fn watch_pods(client: Client, node: String, pods: Arc<Store<PodView>>, recreator: Arc<Recreator>) {
+async fn watch_pods(
+    client: Client,
+    node: String,
+    pods: Arc<Store<PodView>>,
+    recreator: Arc<Recreator>,
+    meta: Arc<ContainerMeta>,
+) {
     let config = Config {
         initial_list_strategy: InitialListStrategy::ListWatch,
         ..Config::default().fields(&format!("spec.nodeName={node}"))
     };
     watches::watch(Api::all(client), config, pods, |change| match change {
-        Change::Applied { new, .. } => recreator.pod_changed(new.uid()),
-        Change::Deleted(old) => recreator.pod_changed(old.uid()),
+        Change::Applied { new, .. } => {
+            recreator.pod_changed(new.uid());
+            meta.pod_changed(new);
+        }
+        Change::Deleted(old) => {
+            recreator.pod_changed(old.uid());
+            meta.pod_gone(old);
+        }
         Change::Undecodable { key, error } => tracing::error!(pod = %key, error, "this Pod cannot be read"),
     })
     .await;

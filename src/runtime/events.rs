@@ -72,6 +72,14 @@ impl Recorder {
         (Self(Arc::new(Inner { queue, source, limits, dropped, sequence: AtomicU64::new(0) })), receiver)
     }
 
+    /// A recorder of another component in the same process, sent by the same task.
+    pub fn named(&self, component: &str) -> Self {
+        let inner = &self.0;
+        let source = EventSource { component: Some(component.to_owned()), ..inner.source.clone() };
+        let (queue, dropped) = (inner.queue.clone(), inner.dropped.clone());
+        Self(Arc::new(Inner { queue, source, limits: Mutex::default(), dropped, sequence: AtomicU64::new(0) }))
+    }
+
     /// Tells something that goes as it should.
     pub fn normal(&self, about: &ObjectReference, reason: &str, message: &str) {
         self.record("Normal", about, reason, message);

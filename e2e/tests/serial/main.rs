@@ -12,6 +12,7 @@ mod methods;
 mod phases;
 mod plugin;
 mod policies;
+mod pre_download;
 mod restarts_go_on;
 mod takeover;
 mod used_rights;

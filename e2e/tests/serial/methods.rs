@@ -36,7 +36,7 @@ async fn gone(t: &Test, labels: &str, these: fn(&Value) -> bool) -> Result<()> {
 }
 
 /// Sets the feature gates of manager and webhook.
-async fn gates(t: &Test, gates: &str) -> Result<()> {
+pub(crate) async fn gates(t: &Test, gates: &str) -> Result<()> {
     patch_in_system(t, "ConfigMap", GATES, json!({ "data": { "feature-gates": gates } })).await?;
     for name in ["kruise-controller-manager", "kruise-webhook"] {
         t.kubectl(&["-n", SYSTEM, "rollout", "restart", "deployment", name]).await?;

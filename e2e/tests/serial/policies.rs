@@ -1,5 +1,5 @@
-//! What a stolen token can do: a daemon's reaches only the status of requests of its own node, a user's none of the
-//! fields we rely on.
+//! What a stolen token can do: a daemon's reaches only the status of requests of its own node and one annotation of the
+//! Pods there, a user's none of the fields we rely on.
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::cmd::{CommandExt, kubectl};
@@ -112,7 +112,7 @@ async fn a_daemons_token_writes_only_status_of_requests_of_its_own_node() -> Res
 }
 
 #[tokio::test]
-async fn a_daemons_token_has_no_right_on_secrets_or_pods() -> Result<()> {
+async fn a_daemons_token_has_no_right_on_secrets_or_on_pods_beyond_their_status() -> Result<()> {
     in_namespace("daemon-rights", async |t| {
         t.start(pod("web", vec![app("main")])).await?;
         let own_pod = t.node().daemon().await?.text("/metadata/name").to_owned();
@@ -129,7 +129,9 @@ async fn a_daemons_token_has_no_right_on_secrets_or_pods() -> Result<()> {
             (false, "get", "", "secrets", "", SYSTEM),
             (false, "list", "", "secrets", "", ""),
             (false, "patch", "", "pods", "", t.namespace.as_str()),
-            (false, "patch", "", "pods", "status", t.namespace.as_str()),
+            // one annotation of Pods on its own node, says a policy
+            (true, "patch", "", "pods", "status", t.namespace.as_str()),
+            (false, "update", "", "pods", "status", t.namespace.as_str()),
             (false, "delete", "", "pods", "", t.namespace.as_str()),
             (false, "create", "", "pods", "exec", t.namespace.as_str()),
             (false, "patch", "apps.kruise.io", "containerrecreaterequests", "", t.namespace.as_str()),
@@ -140,6 +142,59 @@ async fn a_daemons_token_has_no_right_on_secrets_or_pods() -> Result<()> {
             assert_eq!(answer.data["status"]["allowed"], json!(allowed), "{verb} {group}/{resource}/{subresource}");
         }
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_daemons_token_writes_one_annotation_of_the_pods_of_its_own_node() -> Result<()> {
+    const OWN: &str = "apps.kruise.io/runtime-containers-meta";
+    in_namespace("daemon-pods", async |t| {
+        t.start(pod("web", vec![app("main")]).with("/metadata/annotations", json!({ "theirs": "1" }))).await?;
+        let own_pod = t.node().daemon().await?.text("/metadata/name").to_owned();
+        let own = with_token(t, &token(t, Some(&own_pod)).await?).await?;
+        let unbound = with_token(t, &token(t, None).await?).await?;
+        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
+        let params = PatchParams::default();
+        let try_patch = async |client: &Client, patch: &Value| {
+            let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), &t.namespace, &kind);
+            pods.patch_status("web", &params, &Patch::Strategic(patch.clone())).await
+        };
+        let annotate = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
+        let result = async {
+            let other_pod = daemon_of_another_node(t).await?;
+            let other = with_token(t, &token(t, Some(other_pod.text("/metadata/name"))).await?).await?;
+            for value in [json!("{}"), Value::Null, json!("{\"containers\":[]}")] {
+                try_patch(&own, &annotate(OWN, value.clone())).await.with_context(|| value.to_string())?;
+            }
+            assert_eq!(t.get("Pod", "web").await?["metadata"]["annotations"][OWN], "{\"containers\":[]}");
+            for (who, client) in [("another node", &other), ("no claim", &unbound)] {
+                let (code, message) = refusal(try_patch(client, &annotate(OWN, json!("stolen"))).await)?;
+                ensure!(
+                    code == 403 && message.contains("only report on Pods of its own node"),
+                    "{who}: {code} {message}"
+                );
+            }
+            for (field, patch) in [
+                ("annotations", annotate("theirs", json!("2"))),
+                ("annotations", annotate("theirs", Value::Null)),
+                ("annotations", annotate("new", json!("1"))),
+                ("labels", json!({ "metadata": { "labels": { "app": "other" } } })),
+                ("finalizers", json!({ "metadata": { "finalizers": ["x/y"] } })),
+                ("status", json!({ "status": { "message": "stolen" } })),
+                ("status", json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } })),
+                ("status", json!({ "status": { "phase": "Failed" } })),
+            ] {
+                let (code, message) = refusal(try_patch(&own, &patch).await).with_context(|| patch.to_string())?;
+                ensure!(code == 403 && message.contains(&format!("{field}: a daemon")), "{patch}: {code} {message}");
+            }
+            anyhow::Ok(())
+        }
+        .await;
+        let now = kube::api::DeleteParams::default().grace_period(0);
+        t.api_in(SYSTEM, "Pod").delete("another-daemon", &now).await.ok();
+        t.remove("Node", OTHER_NODE).await?;
+        result
     })
     .await
 }

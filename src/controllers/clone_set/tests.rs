@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::controllers::in_memory;
 
+mod pre_download;
+
 /// What OpenKruise 1.9 left behind.
 const RECORDED: &str = include_str!("testdata/recorded.json");
 
@@ -30,13 +32,13 @@ impl Server {
         let refused = |code: u16| {
             (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Test", "message": "test"}))
         };
-        if request.method != Method::GET {
+        // A dry run stores nothing.
+        if request.method != Method::GET && !path.ends_with("/podtemplates") {
             self.writes.push((request.method.clone(), path.clone(), body.clone()));
-            let fault =
-                self.faults.iter().position(|(method, at, _)| request.method == *method && path.starts_with(at));
-            if let Some(fault) = fault {
-                return refused(self.faults.remove(fault).2);
-            }
+        }
+        let fault = self.faults.iter().position(|(method, at, _)| request.method == *method && path.starts_with(at));
+        if let Some(fault) = fault {
+            return refused(self.faults.remove(fault).2);
         }
         let (path, is_status) = match path.strip_suffix("/status") {
             Some(path) => (path.to_owned(), true),
@@ -55,6 +57,8 @@ impl Server {
                     .collect();
                 (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}))
             }
+            // What it would default is of no interest here, only that it is asked.
+            "POST" if path.ends_with("/podtemplates") => (201, body),
             "POST" => {
                 let mut made = body;
                 let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());

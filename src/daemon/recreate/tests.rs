@@ -417,3 +417,28 @@ async fn a_request_that_the_manager_serves_is_left_alone_and_others_wait_for_it(
     assert!(fixture.calls().iter().all(|call| !matches!(call, Call::Stop { .. })), "{:?}", fixture.calls());
     assert!(is_work(&by_manager("Recreating")) && !is_work(&by_manager("Completed")));
 }
+
+/// Decision 7: the environment restarter and a request never stop one instance twice.
+#[tokio::test]
+async fn an_instance_that_was_stopped_for_its_environment_is_not_stopped_again() {
+    let fixture = Fixture::new(exec_hook()).await;
+    let mut turn = fixture.recreator.runtimes.stops.turn("containerd://c0").await;
+    let pass = tokio::spawn(fixture.recreator.clone().reconcile(PodUid("u1".into()), Interrupt::never()));
+    while fixture.status()["containerRecreateStates"][0]["phase"] != "Recreating" {
+        tokio::task::yield_now().await;
+    }
+    turn.note_stopped(By::Environment, clock::now());
+    fixture.runtime.world().containers.get_mut("c0").unwrap().state = ContainerState::ContainerExited.into();
+    drop(turn);
+    pass.await.unwrap().unwrap();
+    assert!(fixture.calls().is_empty(), "{:?}", fixture.calls());
+    assert!(fixture.api.states()[0].is_killed);
+    fixture.runtime.run("c1", "a", "u1", "main", 1);
+    fixture.report("c1", 1, "6");
+    fixture.reconcile().await.unwrap();
+    assert_eq!((fixture.api.states()[0].phase.as_str(), fixture.calls().len()), ("Succeeded", 0));
+    assert!(
+        fixture.recreator.runtimes.stops.turn("containerd://c0").await.stopped.is_some(),
+        "nobody else stops it either"
+    );
+}

@@ -35,7 +35,7 @@ pub fn instance_ids(
     ids
 }
 
-fn owner(clone_set: &CloneSet) -> Value {
+pub(super) fn owner(clone_set: &CloneSet) -> Value {
     json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": clone_set.metadata.name,
         "uid": clone_set.metadata.uid, "controller": true, "blockOwnerDeletion": true})
 }

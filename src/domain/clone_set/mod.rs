@@ -5,4 +5,5 @@ pub mod diff;
 pub mod make;
 pub mod one_update;
 pub mod plan;
+pub mod pre_download;
 pub mod status;

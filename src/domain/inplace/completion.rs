@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::{State, container_of, expected_environment, status_of};
+use super::{State, container_of, status_of};
 use crate::{
-    api::labels,
-    k8s::{canonical_json, hash, image::ImageRef},
+    domain::container_meta::{Hashes, RuntimeContainer, RuntimeMeta, expected_env_hash, plain_hashes},
+    k8s::image::ImageRef,
 };
 
 /// Whether the containers have been updated, and if not, what is waited for.
@@ -29,29 +28,6 @@ impl ContainersDone {
     }
 }
 
-/// The annotation `apps.kruise.io/runtime-containers-meta`: with what the daemon found each container to run.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct RuntimeMeta {
-    containers: Vec<RuntimeContainer>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RuntimeContainer {
-    name: String,
-    #[serde(rename = "containerID")]
-    container_id: String,
-    hashes: Hashes,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Hashes {
-    plain_hash: u64,
-    extracted_env_from_metadata_hash: u64,
-}
-
 /// Whether the whole update is done: the grace is over, no batch is left, and the containers have been updated.
 pub fn is_complete(pod: &Value, state: Option<&State>, in_grace: bool) -> ContainersDone {
     match state {
@@ -67,15 +43,13 @@ pub fn is_complete(pod: &Value, state: Option<&State>, in_grace: bool) -> Contai
 /// Either the hashes that the daemon read from the runtime say so, which also holds when two images have one id, or,
 /// without a daemon, the image ids have changed.
 pub fn containers_done(pod: &Value, state: &State) -> ContainersDone {
-    let meta = annotation(pod, labels::RUNTIME_CONTAINERS_META);
-    let meta = meta.and_then(|text| serde_json::from_str::<RuntimeMeta>(text).ok());
+    let meta = RuntimeMeta::of(pod);
     if state.update_env_from_metadata {
         let Some(meta) = &meta else {
             return ContainersDone::no("the daemon's report of the environment");
         };
         if let Some(name) = first_inconsistent(pod, meta, |container, hashes| {
-            let expected = canonical_json::encode(&expected_environment(container, pod));
-            hashes.extracted_env_from_metadata_hash == hash::deep_hash(expected.as_bytes())
+            hashes.extracted_env_from_metadata_hash == expected_env_hash(container, pod)
         }) {
             return ContainersDone::no(format!("container {name} to run with the new environment"));
         }
@@ -121,13 +95,6 @@ fn first_inconsistent<'a>(
     )
 }
 
-/// The hashes that kubelet gives a container's definition: from 1.31 on of image and name, before of all of it.
-fn plain_hashes(container: &Value) -> [u64; 2] {
-    let field = |key: &str| container.get(key).cloned().unwrap_or_default();
-    let short = serde_json::json!({"image": field("image"), "name": field("name")});
-    [&short, container].map(|value| hash::deep_hash(canonical_json::encode(value).as_bytes()))
-}
-
 fn first_with_other_resources(pod: &Value) -> Option<&str> {
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
     containers.filter_map(|container| Some((container, container.get("name")?.as_str()?))).find_map(
@@ -145,12 +112,8 @@ fn first_with_other_resources(pod: &Value) -> Option<&str> {
 }
 
 /// Whether two spellings name one image: the registry's port is no tag, and `nginx` is `docker.io/library/nginx:latest`.
-fn is_same_image(a: &str, b: &str) -> bool {
+pub fn is_same_image(a: &str, b: &str) -> bool {
     let parts =
         |text| ImageRef::parse(text).map(|r| (r.repository(), r.digest.map_or(r.tag_or_default(), |d| d).to_owned()));
     a == b || parts(a).is_some_and(|a| Some(a) == parts(b))
-}
-
-fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
-    pod.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }

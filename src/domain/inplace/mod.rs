@@ -25,7 +25,7 @@ use crate::{
 
 mod completion;
 
-pub use completion::{ContainersDone, containers_done, is_complete};
+pub use completion::{ContainersDone, containers_done, is_complete, is_same_image};
 
 /// Environment variables of SidecarSet: a change of theirs restarts nothing.
 const OWN_ENVIRONMENT: [&str; 2] = ["SIDECARSET_VERSION", "SIDECARSET_VERSION_ALT"];
@@ -341,13 +341,14 @@ pub fn referred_keys(container: &Value) -> impl Iterator<Item = (bool, String)> 
     environment_from_metadata(container).map(|(_, is_label, key)| (is_label, key))
 }
 
-/// Name of the variable, whether it is a label, and its key.
+/// Name of the variable, whether it is a label, and its key. Of variables with one name the last one holds.
 fn environment_from_metadata(container: &Value) -> impl Iterator<Item = (&str, bool, String)> {
-    let env = container.get("env").and_then(Value::as_array).into_iter().flatten();
-    env.filter_map(|entry| {
+    let env = container.get("env").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    env.iter().enumerate().filter_map(|(i, entry)| {
         let name = entry.get("name")?.as_str()?;
         let has_value = entry.get("value").and_then(Value::as_str).is_some_and(|value| !value.is_empty());
-        if has_value || OWN_ENVIRONMENT.contains(&name) {
+        let is_replaced = env[i + 1..].iter().any(|later| later.get("name").and_then(Value::as_str) == Some(name));
+        if has_value || is_replaced || OWN_ENVIRONMENT.contains(&name) {
             return None;
         }
         let path = entry.pointer("/valueFrom/fieldRef/fieldPath")?.as_str()?;
@@ -364,11 +365,24 @@ fn environment_from_metadata(container: &Value) -> impl Iterator<Item = (&str, b
 /// The input of the hash that tells whether a container runs with the environment that its Pod's metadata now gives:
 /// `null` without such environment.
 pub fn expected_environment(container: &Value, pod: &Value) -> Value {
-    let mut entries: Vec<(String, Value)> = environment_from_metadata(container)
+    environment(container, |_, is_label, key| {
+        let kind = if is_label { "labels" } else { "annotations" };
+        pod.get("metadata")?.get(kind)?.get(key)?.as_str()
+    })
+}
+
+/// The same of what an instance of the container really got: its environment, as `NAME=value`.
+pub fn actual_environment(container: &Value, got: &[String]) -> Value {
+    // As for a process: of several the last one holds, and only the first `=` divides.
+    let value = |name: &str| got.iter().rev().find_map(|line| line.split_once('=').filter(|(n, _)| *n == name));
+    environment(container, |name, _, _| value(name).map(|(_, value)| value))
+}
+
+fn environment<'v>(container: &Value, value: impl Fn(&str, bool, &str) -> Option<&'v str>) -> Value {
+    let mut entries: Vec<(&str, Value)> = environment_from_metadata(container)
         .map(|(name, is_label, key)| {
-            let kind = if is_label { "labels" } else { "annotations" };
-            let value = pod.get("metadata").and_then(|m| m.get(kind)).and_then(|m| m.get(&key)).and_then(Value::as_str);
-            (name.to_owned(), json!({"name": name, "value": value.unwrap_or_default()}))
+            let value = value(name, is_label, &key).filter(|value| !value.is_empty());
+            (name, value.map_or_else(|| json!({"name": name}), |value| json!({"name": name, "value": value})))
         })
         .collect();
     entries.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -591,12 +605,12 @@ fn plain_metadata(spec: &UpdateSpec) -> Value {
     patch.and_then(|patch| patch.get("metadata").filter(|m| m.is_object()).cloned()).unwrap_or_else(|| json!({}))
 }
 
-fn container_of<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
+pub(super) fn container_of<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
     let containers = pod.pointer("/spec/containers")?.as_array()?;
     containers.iter().find(|c| c.get("name").and_then(Value::as_str) == Some(name))
 }
 
-fn status_of<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
+pub(super) fn status_of<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
     let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
     statuses.iter().find(|s| s.get("name").and_then(Value::as_str) == Some(name))
 }

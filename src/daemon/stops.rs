@@ -1,0 +1,102 @@
+//! Which instances this process stops or has stopped, whoever wanted it: several duties may want the same one stopped, and
+//! none is stopped twice.
+//!
+//! What is known is lost with the process. That does no harm: every duty looks at the instance itself before it stops it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::{k8s::time::Now, runtime::clock};
+
+/// What was stopped is remembered for this long; by then the instance has another id.
+const KEEP: Duration = Duration::from_secs(600);
+/// The memory is swept when it holds more than this.
+const SWEEP_AT: usize = 128;
+
+/// Who wanted a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A ContainerRecreateRequest.
+    Request,
+    /// An environment that has changed.
+    Environment,
+}
+
+/// What is known of one instance.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known {
+    /// Who had it stopped, and when the runtime answered that it has.
+    pub stopped: Option<(By, Duration)>,
+    /// Whether its preStop hook has been run for its environment.
+    pub hook_run: bool,
+}
+
+impl Known {
+    /// The runtime has answered that it has stopped the instance.
+    pub fn note_stopped(&mut self, by: By, now: Now) {
+        self.stopped = Some((by, now.mono));
+    }
+}
+
+/// The right to stop one instance, as long as it is held.
+pub type Turn = tokio::sync::OwnedMutexGuard<Known>;
+
+/// Shared by all duties that stop containers.
+#[derive(Default)]
+pub struct Stops(Mutex<HashMap<String, Arc<tokio::sync::Mutex<Known>>>>);
+
+impl Stops {
+    /// Waits until nobody else is about to stop the instance.
+    pub async fn turn(&self, id: &str) -> Turn {
+        self.entry(id).lock_owned().await
+    }
+
+    /// None: somebody is stopping the instance.
+    pub fn try_turn(&self, id: &str) -> Option<Turn> {
+        self.entry(id).try_lock_owned().ok()
+    }
+
+    fn entry(&self, id: &str) -> Arc<tokio::sync::Mutex<Known>> {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.len() > SWEEP_AT {
+            let now = clock::now().mono;
+            entries.retain(|_, entry| {
+                let is_recent = |known: Known| known.stopped.is_some_and(|(_, at)| now.saturating_sub(at) < KEEP);
+                Arc::strong_count(entry) > 1 || entry.try_lock().is_ok_and(|known| is_recent(*known))
+            });
+        }
+        entries.entry(id.to_owned()).or_default().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_at_a_time_and_what_was_done_is_known_to_the_next() {
+        let stops = Stops::default();
+        let mut turn = stops.turn("c1").await;
+        assert!(stops.try_turn("c1").is_none() && stops.try_turn("c2").is_some());
+        turn.note_stopped(By::Environment, clock::now());
+        drop(turn);
+        assert!(matches!(stops.turn("c1").await.stopped, Some((By::Environment, _))));
+    }
+
+    #[tokio::test]
+    async fn old_stops_are_forgotten_and_turns_that_are_held_are_not() {
+        let stops = Stops::default();
+        let held = stops.turn("held").await;
+        stops.turn("recent").await.note_stopped(By::Request, clock::now());
+        for i in 0..3 * SWEEP_AT {
+            stops.turn(&i.to_string()).await;
+        }
+        assert!(stops.0.lock().unwrap().len() <= SWEEP_AT + 2);
+        assert!(stops.try_turn("held").is_none());
+        drop(held);
+        assert!(stops.turn("recent").await.stopped.is_some());
+    }
+}
