@@ -385,7 +385,7 @@ fn environment<'v>(container: &Value, value: impl Fn(&str, bool, &str) -> Option
             (name, value.map_or_else(|| json!({"name": name}), |value| json!({"name": name, "value": value})))
         })
         .collect();
-    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    entries.sort_by_key(|(name, _)| *name);
     if entries.is_empty() { Value::Null } else { entries.into_iter().map(|(_, entry)| entry).collect() }
 }
 
