@@ -378,7 +378,7 @@ fn every_quoted_message_is_in_the_sources() {
     let spoken = spoken();
     let mut problems = Vec::new();
     let mut count = 0;
-    for page in ["docs/troubleshooting.md", "docs/concepts.md", "docs/methods.md"] {
+    for page in ["docs/troubleshooting.md", "docs/concepts.md", "docs/methods.md", "docs/clone-set.md"] {
         for (first, text) in blocks(&read(&root().join(page)), "text").0 {
             for (i, message) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
                 count += 1;
@@ -403,7 +403,7 @@ fn every_event_is_explained() {
     {
         let text = read(&path);
         let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
-        for call in ["events.normal(", "events.warning("] {
+        for call in ["events.normal(", "events.warning(", "self.tell(", "self.warn("] {
             let arguments = code.split(call).skip(1).filter_map(|rest| rest.split(';').next());
             reasons.extend(arguments.filter_map(|rest| rest.split('"').nth(1)).map(str::to_owned));
         }

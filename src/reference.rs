@@ -25,9 +25,14 @@ const IN_USE: &[&str] = &[
     gate::POD_WEBHOOK,
     gate::KRUISE_DAEMON,
     gate::DAEMON_WATCHING_POD,
+    gate::KRUISE_POD_READINESS_GATE,
+    gate::CLONE_SET_SHORT_HASH,
+    gate::CLONE_SET_PARTITION_ROLLBACK,
+    gate::PREPARING_UPDATE_AS_UPDATE,
+    gate::RECREATE_ON_CLAIM_CHANGE,
     gate::IN_PLACE_UPDATE_ENV,
     gate::PRE_DOWNLOAD,
-    gate::KRUISE_POD_READINESS_GATE,
+    gate::TEMPLATE_NO_DEFAULTS,
 ];
 
 /// The whole page. `programs` are the grammars of the command lines.

@@ -166,6 +166,20 @@ impl History {
         wrongs
     }
 
+    /// How many Pods were made, and how often one got another image in place.
+    pub fn acts(&self) -> (usize, usize) {
+        let mut images: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut moved = 0;
+        for event in self.events.values() {
+            if let Event::Pod(uid, pod) = event
+                && let Some(before) = images.insert(uid, &pod.image)
+            {
+                moved += usize::from(before != pod.image);
+            }
+        }
+        (images.len(), moved)
+    }
+
     /// For a failure: the last events, one a line.
     pub fn tail(&self, count: usize) -> String {
         let skipped = self.events.len().saturating_sub(count);

@@ -112,6 +112,9 @@ enum What {
         /// CloneSets that they belong to
         #[arg(long, default_value_t = 1000)]
         clone_sets: usize,
+        /// Milliseconds from the binding of a Pod to its start, for every side: no kubelet is faster
+        #[arg(long, default_value_t = 250)]
+        start_delay: u64,
         /// What is measured
         #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "clone-set", "deployment"])]
         sides: Vec<scale::Side>,
@@ -168,8 +171,10 @@ fn run(what: What) -> Result<()> {
             let restart_delay = std::time::Duration::from_millis(restart_delay);
             load::run(&paths, load::Options { nodes, pods_per_node, requests, seconds, restart_delay, processes })
         }
-        What::Scale { pods, nodes, big_pods, big_nodes, clone_sets, sides } => {
-            scale::run(&paths, scale::Options { pods, nodes, big_pods, big_nodes, clone_sets, sides })
+        What::Scale { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides } => {
+            let start_delay = std::time::Duration::from_millis(start_delay);
+            let options = scale::Options { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides };
+            scale::run(&paths, options)
         }
         What::Test { only_e2e, keep, rounds, before, filter } => {
             suite::run(&paths, &suite::Options { only_e2e, keep, rounds, filter, before })

@@ -54,6 +54,8 @@ pub struct Options {
     pub big_pods: usize,
     pub big_nodes: usize,
     pub clone_sets: usize,
+    /// From the binding of a Pod to its start, for every side.
+    pub start_delay: Duration,
     pub sides: Vec<Side>,
 }
 
@@ -91,8 +93,9 @@ struct Scale<'a> {
 /// What one measured step took.
 struct Step {
     seconds: f64,
-    /// Processor time of the manager that leads.
+    /// Processor time of the manager that leads, and its reconciles of CloneSets.
     manager: f64,
+    reconciles: usize,
     span: (Timestamp, Timestamp),
 }
 
@@ -109,8 +112,8 @@ impl Scale<'_> {
             );
         }
         let played = self.player_client().await?;
-        let player =
-            Player::start(&played, NODE_PREFIX, PlayerOptions { writes: IN_FLIGHT, ..PlayerOptions::default() });
+        let kubelets = PlayerOptions { writes: IN_FLIGHT, start: self.options.start_delay, ..PlayerOptions::default() };
+        let player = Player::start(&played, NODE_PREFIX, kubelets);
         self.controllers(None).await?;
         let nodes = Nodes::make(&played, NODE_PREFIX, 0..self.options.nodes, false).await?;
         nodes.schedulable().await?;
@@ -182,6 +185,7 @@ impl Scale<'_> {
         settle().await;
         let programs = programs(&self.t, self.paths).await?;
         let manager = self.manager().await?.1;
+        let reconciles_before = reconciles(&self.t).await?;
         let from = Timestamp::now();
         let (before, manager_before) = (processor_times(&programs), Usage::of(manager)?.cpu);
         let start = Instant::now();
@@ -189,7 +193,12 @@ impl Scale<'_> {
         let seconds = end.duration_since(start).as_secs_f64();
         // what a controller writes after the last Pod belongs to the step
         settle().await;
-        let step = Step { seconds, manager: Usage::of(manager)?.cpu - manager_before, span: (from, Timestamp::now()) };
+        let step = Step {
+            seconds,
+            manager: Usage::of(manager)?.cpu - manager_before,
+            span: (from, Timestamp::now()),
+            reconciles: reconciles(&self.t).await? - reconciles_before,
+        };
         let used = programs.iter().zip(processor_times(&programs)).zip(before);
         self.costs.push((what.to_owned(), used.map(|(((name, _), now), then)| (name.clone(), now - then)).collect()));
         println!("{what}: {seconds:.1} s");
@@ -207,7 +216,7 @@ impl Scale<'_> {
             let pods = Census::begin(&t, &name).await?;
             warm(&t).await?;
             let create = async {
-                create_bare(&t, &name, count, false).await?;
+                create_bare(&t, &name, count).await?;
                 pods.until("Pods to be ready", LONG, |c| c.ready == count).await
             };
             up.insert("bare", self.step(&format!("bare client, 0 -> {count}{limits}"), create).await?.seconds);
@@ -276,8 +285,9 @@ impl Scale<'_> {
         self.rows.row(&format!("manager: memory, {count} Pods"), "25 MB", megabytes(used.memory));
         self.rows.row("manager: memory, peak until then", "", megabytes(used.peak));
         self.rows.row(&format!("manager: processor time, 0 -> {count}"), "1.5 s", format!("{:.2} s", step.manager));
-        let written = writes(self.paths, step.span)?;
         let each = |n: usize| n as f64 / count as f64;
+        self.rows.row("reconciles per created Pod", "", format!("{:.2}", each(step.reconciles)));
+        let written = writes(self.paths, step.span)?;
         let total: usize = written.values().sum();
         self.rows.row("API writes per created Pod, besides Events", "2", format!("{:.2}", each(total)));
         println!("what the manager wrote for {count} Pods:");
@@ -316,6 +326,8 @@ impl Scale<'_> {
             "",
             format!("{:.2} s", step.manager),
         );
+        let passes = format!("{:.2}", step.reconciles as f64 / count as f64);
+        self.rows.row("reconciles per update in place", "", passes);
         for (what, n) in &written {
             println!("  {n:>6}  {what}");
         }
@@ -338,7 +350,6 @@ impl Scale<'_> {
         if self.has(Side::Bare) {
             let name = "bare-gated";
             let pods = Census::begin(&t, name).await?;
-            create_bare(&t, name, count, true).await?;
             let api = t.api("Pod");
             let gate = |ready: bool| {
                 let text = if ready { "True" } else { "False" };
@@ -348,17 +359,26 @@ impl Scale<'_> {
                     conditions.push(json!({ "type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
                         "message": format!("the status of pod readiness gate \"{GATE}\" is not \"True\", but False") }));
                 }
-                let metadata = json!({ "labels": { "lifecycle.apps.kruise.io/state": if ready { "Normal" } else { "Updating" } } });
+                let state = if ready { "Normal" } else { "Updating" };
+                let metadata = json!({ "labels": { "lifecycle.apps.kruise.io/state": state } });
                 Patch::Strategic(json!({ "metadata": metadata, "status": { "conditions": conditions } }))
             };
             let params = PatchParams::default();
             let names: Vec<String> = (0..count).map(|i| bare_name(name, i)).collect();
-            let open = |pod: &String| {
-                let (api, gate, pod, params) = (&api, gate(true), pod.clone(), &params);
-                async move { api.patch_status(&pod, params, &gate).await.map(drop) }
+            let create = |index: usize| {
+                let (t, api, gate, pod, params) = (&t, &api, gate(true), &names[index], &params);
+                async move {
+                    t.create(bare_pod(name, index, true)).await?;
+                    api.patch_status(pod, params, &gate).await.map(drop).map_err(anyhow::Error::from)
+                }
             };
-            stream::iter(&names).map(open).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
-            pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
+            let up = async {
+                stream::iter(0..count).map(create).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
+                pods.until("Pods to be ready", LONG, |c| c.ready == count).await
+            };
+            let what = format!("0 -> {count} Pods ready, raised limits: bare client that opens the readiness gate");
+            let gated = self.step(&what, up).await?.seconds;
+            self.rows.row(&what, "", format!("{gated:.1} s"));
 
             let state = json!({ "revision": "bare-gated-0123456789", "updateTimestamp": Timestamp::now(),
                 "lastContainerStatuses": { "main": { "imageID": crate::player::image_id(IMAGES[0]) } }, "updateImages": true,
@@ -385,7 +405,11 @@ impl Scale<'_> {
                 }
             };
             let update = async {
-                stream::iter(names).map(one).buffer_unordered(max_unavailable(count)).try_collect::<()>().await?;
+                stream::iter(names.clone())
+                    .map(one)
+                    .buffer_unordered(max_unavailable(count))
+                    .try_collect::<()>()
+                    .await?;
                 pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
             };
             times.insert("bare", self.step(&format!("bare client, {count} updates in place"), update).await?.seconds);
@@ -572,16 +596,18 @@ fn bare_name(app: &str, index: usize) -> String {
     format!("{app}-{index:05}")
 }
 
-async fn create_bare(t: &Test, app: &str, count: usize, gated: bool) -> Result<()> {
-    let make = |index: usize| {
-        let mut pod = template(app);
-        pod["kind"] = "Pod".into();
-        pod["metadata"]["name"] = bare_name(app, index).into();
-        if gated {
-            pod["spec"]["readinessGates"] = json!([{ "conditionType": GATE }]);
-        }
-        async move { t.create(pod).await.map(drop) }
-    };
+fn bare_pod(app: &str, index: usize, gated: bool) -> Value {
+    let mut pod = template(app);
+    pod["kind"] = "Pod".into();
+    pod["metadata"]["name"] = bare_name(app, index).into();
+    if gated {
+        pod["spec"]["readinessGates"] = json!([{ "conditionType": GATE }]);
+    }
+    pod
+}
+
+async fn create_bare(t: &Test, app: &str, count: usize) -> Result<()> {
+    let make = |index: usize| async move { t.create(bare_pod(app, index, false)).await.map(drop) };
     stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
 }
 

@@ -50,6 +50,16 @@ pub mod gate {
     pub const PRE_DOWNLOAD: &str = "PreDownloadImageForInPlaceUpdate";
     /// KruisePodReady for every Pod instead of only Pods of Kruise workloads.
     pub const KRUISE_POD_READINESS_GATE: &str = "KruisePodReadinessGate";
+    /// Revision labels that hold only the hash.
+    pub const CLONE_SET_SHORT_HASH: &str = "CloneSetShortHash";
+    /// Raising the partition of a CloneSet rolls Pods back.
+    pub const CLONE_SET_PARTITION_ROLLBACK: &str = "CloneSetPartitionRollback";
+    /// Pods that wait for their update count as updated while a CloneSet is scaled.
+    pub const PREPARING_UPDATE_AS_UPDATE: &str = "PreparingUpdateAsUpdate";
+    /// A changed claim template recreates the Pods of a CloneSet.
+    pub const RECREATE_ON_CLAIM_CHANGE: &str = "RecreatePodWhenChangeVCTInCloneSetGate";
+    /// Templates are stored as they were written.
+    pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
 
 /// Every gate, in the order of the documentation.
@@ -57,21 +67,21 @@ pub const GATES: &[Gate] = &[
     on(gate::POD_WEBHOOK, "Pod admission webhooks"),
     on(gate::KRUISE_DAEMON, "everything that needs the daemon on the nodes"),
     on(gate::DAEMON_WATCHING_POD, "the daemon watches the Pods of its node"),
-    off("CloneSetShortHash", "the revision label holds only the hash"),
+    off(gate::CLONE_SET_SHORT_HASH, "the revision label holds only the hash"),
     off(
         gate::KRUISE_POD_READINESS_GATE,
         "inject KruisePodReady into all Pods, not only into those of Kruise workloads",
     ),
     off(gate::PRE_DOWNLOAD, "CloneSet and StatefulSet pull images before an in-place update"),
     off("PreDownloadImageForDaemonSetUpdate", "the same for the Advanced DaemonSet"),
-    off("CloneSetPartitionRollback", "raising a partition rolls Pods back"),
+    off(gate::CLONE_SET_PARTITION_ROLLBACK, "raising a partition rolls Pods back"),
     off_beta("ResourcesDeletionProtection", "deletion protection of resources in use"),
     off("DeletionProtectionForCRDCascadingGate", "protection level Cascading for CustomResourceDefinitions"),
     on("WorkloadSpread", "spread the Pods of a workload over subsets"),
     on("PodUnavailableBudgetDeleteGate", "budgets guard deletion and eviction"),
     off("PodUnavailableBudgetUpdateGate", "budgets guard in-place updates and resizes"),
     off("InPlacePodVerticalScaling", "the cluster can resize Pods in place"),
-    off("TemplateNoDefaults", "Pod and claim templates are not defaulted"),
+    off(gate::TEMPLATE_NO_DEFAULTS, "Pod and claim templates are not defaulted"),
     on(gate::IN_PLACE_UPDATE_ENV, "restart containers whose environment comes from changed metadata"),
     on("StatefulSetAutoDeletePVC", "retention policy for claims of a StatefulSet"),
     off("StatefulSetStartOrdinal", "a StatefulSet may start at an ordinal other than 0"),
@@ -84,8 +94,8 @@ pub const GATES: &[Gate] = &[
     off("EnablePodProbeMarkerOnServerless", "custom probes on serverless Pods"),
     off("EnhancedLivenessProbe", "liveness probes carried out by Kruise"),
     off("CloneSetEventHandlerOptimization", "fewer reconciles on Pod updates"),
-    off("PreparingUpdateAsUpdate", "Pods in state PreparingUpdate count as updated"),
-    off("RecreatePodWhenChangeVCTInCloneSetGate", "a changed claim template recreates the Pods of a CloneSet"),
+    off(gate::PREPARING_UPDATE_AS_UPDATE, "Pods in state PreparingUpdate count as updated"),
+    off(gate::RECREATE_ON_CLAIM_CHANGE, "a changed claim template recreates the Pods of a CloneSet"),
     off("InPlaceWorkloadVerticalScaling", "workloads resize their Pods in place"),
     off("ImagePullJobGate", "ImagePullJob and ImageListPullJob"),
     off("ResourceDistributionGate", "ResourceDistribution"),

@@ -107,6 +107,20 @@ pub const SIDECAR_SET_HASH: &str = "kruise.io/sidecarset-hash";
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Annotation on a revision: the hash of the claim templates that it came with.
 pub const CLAIM_TEMPLATES_HASH: &str = "kruise.io/cloneset-volumeclaimtemplate-hash";
+
+/// Annotation on a Pod: `Ordered` starts its containers one after the other, as they are listed.
+pub const LAUNCH_PRIORITY: &str = "apps.kruise.io/container-launch-priority";
+/// Value of [`LAUNCH_PRIORITY`].
+pub const LAUNCH_PRIORITY_ORDERED: &str = "Ordered";
+/// Annotation on a Pod: `true` once its launch priorities have done their work.
+pub const LAUNCH_PRIORITY_COMPLETED: &str = "apps.kruise.io/container-launch-priority-completed";
+/// Annotation on a Pod: the launch priority that may start now. A change of it makes kubelet look again at once.
+pub const LAUNCH_PRIORITY_OPENED: &str = "kruise.rs/launch-priority-opened";
+/// Environment variable of a container: its launch priority.
+pub const ENV_LAUNCH_PRIORITY: &str = "KRUISE_CONTAINER_PRIORITY";
+/// Environment variable of a container that holds it back: it refers to a key that is not there yet.
+pub const ENV_LAUNCH_BARRIER: &str = "KRUISE_CONTAINER_BARRIER";
+
 /// Annotation on a workload: nodes that pull a new image at a time, before Pods are updated to it.
 pub const PRE_DOWNLOAD_PARALLELISM: &str = "apps.kruise.io/image-predownload-parallelism";
 /// Annotation on a workload: seconds that one such attempt may take.

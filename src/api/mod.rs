@@ -40,6 +40,17 @@ pub const CRDS: &[Crd] = &[
     Crd { name: "clonesets.apps.kruise.io", render: clone_sets },
 ];
 
+/// Their names.
+pub const CRD_NAMES: [&str; CRDS.len()] = {
+    let mut names = [""; CRDS.len()];
+    let mut at = 0;
+    while at < CRDS.len() {
+        names[at] = CRDS[at].name;
+        at += 1;
+    }
+    names
+};
+
 fn container_recreate_requests() -> CustomResourceDefinition {
     one_schema(crr::ContainerRecreateRequest::crd(), &["v1beta1"])
 }

@@ -12,7 +12,7 @@ use std::{
 use kube::Client;
 
 use crate::{
-    api::feature_gates::FeatureGates,
+    api::{CRD_NAMES, feature_gates::FeatureGates},
     k8s::{pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
@@ -24,6 +24,7 @@ use crate::{
 };
 
 pub mod clone_set;
+pub mod container_launch_priority;
 pub mod container_recreate_request;
 pub mod pod_readiness;
 pub mod workload_restart;
@@ -34,10 +35,15 @@ pub const CONTROLLERS: &[Registration] = &[
     container_recreate_request::REGISTRATION,
     pod_readiness::REGISTRATION,
     workload_restart::REGISTRATION,
+    container_launch_priority::REGISTRATION,
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
-pub const BASE_RULES: &[Rule] = &[Rule::new(&[""], &["events"], &["create"])];
+pub const BASE_RULES: &[Rule] = &[
+    Rule::new(&[""], &["events"], &["create"]),
+    // to see that nothing is stored in a shape that we do not have
+    Rule::new(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &["get"]).named(&CRD_NAMES),
+];
 
 /// What the manager may do in its own namespace: hold the Lease, which the manifests ship empty.
 pub const NAMESPACE_RULES: &[Rule] =
@@ -243,10 +249,13 @@ mod tests {
     #[test]
     fn controllers_are_chosen_by_name() {
         let (crr, readiness) = ("containerrecreaterequest-controller", "pod-readiness-controller");
-        let (clone_set, restart) = ("cloneset-controller", "workloadrestart-controller");
-        assert_eq!(names(&["*"]).unwrap(), [clone_set, crr, readiness, restart]);
-        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), [clone_set, crr, restart]);
-        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), [clone_set, crr, restart]);
+        let clone_set = "cloneset-controller";
+        let all: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
+        assert!(all.contains(&crr) && all.contains(&readiness));
+        let others: Vec<&str> = all.iter().copied().filter(|name| *name != readiness).collect();
+        assert_eq!(names(&["*"]).unwrap(), all);
+        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), others);
+        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), others);
         assert_eq!(names(&["pod-readiness-controller"]).unwrap(), [readiness]);
         assert_eq!(names(&[]).unwrap(), Vec::<&str>::new());
         assert_eq!(names(&["cloneset"]).unwrap(), [clone_set]);

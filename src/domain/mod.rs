@@ -4,6 +4,7 @@ pub mod budget;
 pub mod clone_set;
 pub mod container_meta;
 pub mod inplace;
+pub mod launch_priority;
 pub mod lifecycle;
 pub mod pod_order;
 pub mod readiness;

@@ -28,11 +28,14 @@ use crate::{
             states_of,
         },
     },
-    k8s::{image::ImageRef, pod::PodView, time::Now},
-    runtime::queue::{Backoff, Queue},
+    k8s::{image::ImageRef, pod::PodView, pod_template, time::Now},
+    runtime::{
+        pod_template::Answer,
+        queue::{Backoff, Queue},
+    },
     webhook::{
-        container_recreate_request as crr, pod,
-        review::{Decision, Denied, MAX_MESSAGE, Review},
+        clone_set, container_recreate_request as crr, pod,
+        review::{Decision, Denied, MAX_MESSAGE, Request, Review},
     },
 };
 
@@ -44,13 +47,14 @@ pub fn admission_review(data: &[u8]) {
     let Ok(review) = Review::decode(data) else { return };
     let all_pods = FeatureGates::parse(&["KruisePodReadinessGate=true"], None).unwrap_or_default();
     for gates in [FeatureGates::default(), all_pods] {
-        let decision = pod::admit(&gates, &review.request.object);
+        let decision = pod::admit(&gates, &review.request.object, [7; 5]);
         check_answer(&review, &decision);
         if let Some(patched) = patched(&review.request.object, &decision) {
-            let again = pod::admit(&gates, &patched).map(|admitted| admitted.patch.0.len());
+            let again = pod::admit(&gates, &patched, [8; 5]).map(|admitted| admitted.patch.0.len());
             assert_eq!(again, Ok(0), "a Pod that was admitted needs nothing more");
         }
     }
+    clone_set_review(&review);
     let [_, now, _] = moments();
     let situation = crr::Situation { node_is_virtual: false, daemon_is_ready: Some(false), now: now.wall };
     // The Pod that the request names comes from the API server; here from the same hostile hand.
@@ -69,8 +73,38 @@ pub fn admission_review(data: &[u8]) {
     }
 }
 
+/// A CloneSet, and an answer of the API server about its template, from the same hostile hand.
+fn clone_set_review(review: &Review) {
+    let object = &review.request.object;
+    let answer = Answer { object: object["answer"].clone(), ..Answer::default() };
+    let plain = FeatureGates::parse(&["TemplateNoDefaults=true,CloneSetShortHash=true"], None).unwrap_or_default();
+    for gates in [FeatureGates::default(), plain] {
+        for operation in ["CREATE", "UPDATE"] {
+            let request = Request { operation: operation.into(), ..review.request.clone() };
+            let admission = match clone_set::check(&gates, request) {
+                Ok(admission) => admission,
+                Err(denied) => {
+                    check_answer(review, &Err(denied));
+                    continue;
+                }
+            };
+            let pods = admission.pods.iter().map(|name| (name.clone(), None)).collect();
+            let answers = clone_set::Answers { trial: Some(Ok(answer.clone())), pods, old_template: None };
+            let decision = clone_set::admit(&admission, &answers);
+            check_answer(review, &decision);
+            if let Some(patched) = patched(object, &decision) {
+                assert_eq!(patched["spec"]["selector"], object["spec"]["selector"]);
+                assert_eq!(patched["metadata"], object["metadata"]);
+                assert!(patched["spec"]["replicas"].is_i64() && patched["spec"]["updateStrategy"]["type"].is_string());
+            }
+        }
+    }
+    let _ = pod_template::looks_defaulted(&object["spec"]["template"]);
+    let _ = pod_template::missing_volumes(&object["spec"]["template"]);
+}
+
 fn check_answer(review: &Review, decision: &Decision) {
-    if let Err(Denied { code, message }) = decision {
+    if let Err(Denied { code, message, causes: _ }) = decision {
         assert!((400..600).contains(code), "{code}");
         assert!(!message.is_empty() && message.len() <= MAX_MESSAGE, "{} bytes", message.len());
     }

@@ -148,6 +148,28 @@ fn a_new_request() -> Value {
     })
 }
 
+fn a_clone_set() -> Value {
+    let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": {"apps.kruise.io/container-launch-priority": "Ordered"}},
+        "spec": {"volumes": [{"name": "cfg", "configMap": {"name": "c"}}], "serviceAccountName": "s",
+            "containers": [{"name": "main", "image": "i", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "5"}],
+                "resources": {"limits": {"cpu": "0.5"}}, "volumeMounts": [{"name": "data", "mountPath": "/d"}]}, {"name": "side"}]}});
+    let mut answered = template.clone();
+    answered["spec"]["dnsPolicy"] = "ClusterFirst".into();
+    answered["spec"]["volumes"] = json!([{"name": "cfg", "configMap": {"name": "c", "defaultMode": 420}},
+        {"name": "data", "ephemeral": {"volumeClaimTemplate": {"metadata": {}, "spec": {"volumeMode": "Filesystem"}}}}]);
+    json!({
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": {"name": "web", "namespace": "a", "uid": "u"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]},
+            "template": template, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}],
+            "minReadySeconds": 1, "progressDeadlineSeconds": 9, "scaleStrategy": {"maxUnavailable": "20%", "podsToDelete": []},
+            "updateStrategy": {"type": "InPlaceIfPossible", "partition": "12.5%", "maxUnavailable": 1, "maxSurge": "10%", "paused": false,
+                "scatterStrategy": [{"key": "a", "value": "b"}], "inPlaceUpdateStrategy": {"gracePeriodSeconds": 1},
+                "priorityStrategy": {"weightPriority": [{"weight": 5, "matchSelector": {"matchLabels": {"a": "b"}}}]}},
+            "lifecycle": {"preDelete": {"labelsHandler": {"a": "b"}, "finalizersHandler": ["x/y"], "markPodNotReady": true}}},
+        "answer": {"template": answered},
+    })
+}
+
 fn a_review(mut object: Value) -> Value {
     object["pod"] = a_pod();
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -249,6 +271,11 @@ proptest! {
     }
 
     #[test]
+    fn reviews_of_clone_sets(data in document(a_review(a_clone_set()))) {
+        admission_review(&data);
+    }
+
+    #[test]
     fn reviews_of_pods(data in document(a_review(a_pod()))) {
         admission_review(&data);
     }
@@ -300,6 +327,11 @@ fn the_undamaged_inputs_pass() {
     let [_, now, _] = moments();
     let situation = crr::Situation { node_is_virtual: false, daemon_is_ready: None, now: now.wall };
     assert!(!crr::admit(&admission, &pod, situation).unwrap().patch.0.is_empty());
+    let review = Review::decode(a_review(a_clone_set()).to_string().as_bytes()).unwrap();
+    let answer = Answer { object: review.request.object["answer"].clone(), ..Answer::default() };
+    let admission = clone_set::check(&FeatureGates::default(), review.request).unwrap();
+    let answers = clone_set::Answers { trial: Some(Ok(answer)), ..clone_set::Answers::default() };
+    assert!(clone_set::admit(&admission, &answers).unwrap().patch.0.len() > 5);
     serde_json::from_value::<Crr>(a_stored_request("Recreating")["request"].clone()).unwrap();
     let instance = daemon::instance("containerd", &a_container(1, 5, 3, "3".into()));
     assert_eq!((instance.restart_count, instance.pod_uid.as_str()), (3, "u1"));

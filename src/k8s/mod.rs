@@ -9,6 +9,7 @@ pub mod int_or_percent;
 pub mod merge_patch;
 pub mod name;
 pub mod pod;
+pub mod pod_template;
 pub mod rbac;
 pub mod revision;
 pub mod selector;

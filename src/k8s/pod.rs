@@ -31,6 +31,8 @@ pub struct PodView {
     pub in_place: Option<Box<InPlaceNotes>>,
     /// The annotation that remembers which spellings of images were used for restarts, if it is there.
     pub image_spellings: Option<Box<str>>,
+    /// Whether the launch priorities of its containers have done their work.
+    pub launch_completed: bool,
     /// Whether this is the mirror of a static Pod.
     pub is_mirror: bool,
     /// Whether a SidecarSet was injected into it.
@@ -121,6 +123,9 @@ pub struct ContainerView {
     pub restart_policy: Option<String>,
     /// Its restart rules, which come before the policy.
     pub restart_policy_rules: Option<Box<[RestartRule]>>,
+    /// Its launch priority, if it waits at a barrier: the key of the barrier's ConfigMap says it.
+    #[serde(rename = "env", deserialize_with = "launch_priority")]
+    pub launch_priority: Option<i32>,
 }
 
 /// What happens after exits with certain codes.
@@ -332,6 +337,38 @@ fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::E
     Ok(shared::text(&Option::<Cow<'de, str>>::deserialize(deserializer)?.unwrap_or_default()))
 }
 
+/// The priority in a key of a barrier, `p_<priority>`.
+pub fn priority_of_key(key: &str) -> Option<i32> {
+    key.strip_prefix("p_")?.parse().ok()
+}
+
+/// What the barrier among a container's environment variables says; the last one counts. All others are skipped.
+fn launch_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Variable<'a> {
+        #[serde(borrow)]
+        name: Cow<'a, str>,
+        #[serde(borrow)]
+        value_from: Option<Source<'a>>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Source<'a> {
+        #[serde(borrow)]
+        config_map_key_ref: Option<Key<'a>>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Key<'a> {
+        #[serde(borrow)]
+        key: Cow<'a, str>,
+    }
+    let variables = Option::<Vec<Variable<'de>>>::deserialize(deserializer)?.unwrap_or_default();
+    let barrier = variables.into_iter().rev().find(|variable| variable.name == keys::ENV_LAUNCH_BARRIER);
+    Ok(barrier.and_then(|b| priority_of_key(&b.value_from?.config_map_key_ref?.key)))
+}
+
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireMeta {
@@ -357,6 +394,8 @@ struct WireAnnotations {
     config_mirror: Option<String>,
     #[serde(rename = "kruise.rs/image-spellings")]
     image_spellings: Option<Box<str>>,
+    #[serde(rename = "apps.kruise.io/container-launch-priority-completed")]
+    launch_completed: Option<Text>,
     #[serde(rename = "kruise.io/sidecarset-hash")]
     sidecar_set_hash: Option<serde::de::IgnoredAny>,
     #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
@@ -547,6 +586,7 @@ impl<'de> Deserialize<'de> for PodView {
             deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),
             in_place,
             image_spellings: annotations.image_spellings,
+            launch_completed: annotations.launch_completed.is_some_and(|text| text.as_str() == "true"),
             is_mirror: annotations.config_mirror.is_some(),
             has_sidecar_set: annotations.sidecar_set_hash.is_some(),
             is_daemon: labels.get(keys::CONTROL_PLANE) == Some("daemon"),
@@ -627,6 +667,31 @@ mod tests {
         assert_eq!((pod.container_status("mesh").unwrap().restart_count, pod.container_status("setup")), (1, None));
         assert_eq!((pod.labels.get("a"), pod.labels.get("c"), pod.labels.iter().count()), (Some("1"), None, 2));
         assert!(pod.metadata.managed_fields.is_none());
+    }
+
+    #[test]
+    fn launch_priorities_are_read_and_a_malformed_barrier_is_none() {
+        let barrier = |source: serde_json::Value| {
+            let env = serde_json::json!([{"name": "A", "value": "1"}, {"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": source}]);
+            let pod: PodView =
+                serde_json::from_value(serde_json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}))
+                    .unwrap();
+            pod.containers[0].launch_priority
+        };
+        let key = |key: &str| barrier(serde_json::json!({"configMapKeyRef": {"name": "p-barrier", "key": key}}));
+        assert_eq!((key("p_5"), key("p_-2147483647"), key("p_0")), (Some(5), Some(-2_147_483_647), Some(0)));
+        for odd in ["", "p", "p_", "p_x", "p_9999999999", "5"] {
+            assert_eq!(key(odd), None, "{odd:?}");
+        }
+        for odd in [serde_json::json!(null), serde_json::json!({}), serde_json::json!({"fieldRef": {"fieldPath": "x"}})]
+        {
+            assert_eq!(barrier(odd), None);
+        }
+        let marked = |value: &str| {
+            let pod = serde_json::json!({"metadata": {"annotations": {"apps.kruise.io/container-launch-priority-completed": value}}});
+            serde_json::from_value::<PodView>(pod).unwrap().launch_completed
+        };
+        assert!(marked("true") && !marked("false"));
     }
 
     #[test]

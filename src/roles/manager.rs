@@ -9,7 +9,7 @@ use kube::{Client, runtime::watcher::Config};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    api::{DEFAULT_NAMESPACE, feature_gates::FeatureGates},
+    api::{CRDS, DEFAULT_NAMESPACE, feature_gates::FeatureGates},
     controllers::{self, Context, Registration, Settings},
     runtime::{
         client,
@@ -19,6 +19,7 @@ use crate::{
         metrics::Metrics,
         serve::{self, Checks},
         shutdown::{self, Shutdown},
+        stored_versions,
         watches::{self, Change, Store},
     },
 };
@@ -107,6 +108,8 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
     timing.validate()?;
     let chosen = controllers::select(&args.controllers).map_err(anyhow::Error::msg)?;
     tracing::info!(%gates, namespace = args.own_namespace, "manager starts");
+    let needed = CRDS.iter().filter(|crd| chosen.iter().any(|controller| controller.needs_crd == Some(crd.name)));
+    stored_versions::check(&client, needed).await?;
 
     let metrics = Arc::new(Metrics::default());
     metrics.for_manager();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::feature_gates::FeatureGates,
-    webhook::{HANDLERS, Handler, OnFailure},
+    webhook::{HANDLERS, Handler, OnFailure, Operation},
 };
 
 /// How the API server reaches us.
@@ -101,7 +101,11 @@ fn path(handler: &Handler) -> &'static str {
 
 fn rules(handler: &Handler) -> Value {
     let target = handler.target;
-    json!([{ "apiGroups": [target.group], "apiVersions": target.versions, "operations": ["CREATE"],
+    let operation = match target.operation {
+        Operation::Create => "CREATE",
+        Operation::Update => "UPDATE",
+    };
+    json!([{ "apiGroups": [target.group], "apiVersions": target.versions, "operations": [operation],
         "resources": [target.resource], "scope": "Namespaced" }])
 }
 
@@ -197,7 +201,9 @@ mod tests {
         let gates = FeatureGates::default();
         let operations = plan(&installed(&gates), &gates, &endpoint(), "PEM");
         let paths: Vec<&str> = operations.iter().map(|o| o["path"].as_str().unwrap()).collect();
-        assert_eq!(paths, ["/metadata/resourceVersion", "/webhooks/0/clientConfig", "/webhooks/1/clientConfig"]);
+        let ca = (0..HANDLERS.len()).map(|i| format!("/webhooks/{i}/clientConfig"));
+        let wanted: Vec<String> = std::iter::once("/metadata/resourceVersion".to_owned()).chain(ca).collect();
+        assert_eq!(paths, wanted);
         let done = patched(installed(&gates), &gates, "PEM");
         assert_eq!(done["webhooks"][0]["clientConfig"]["caBundle"], "UEVN");
         assert_eq!(plan(&done, &gates, &endpoint(), "PEM"), Vec::<Value>::new());
@@ -234,17 +240,22 @@ mod tests {
     fn the_readiness_gate_for_all_pods_changes_the_condition() {
         let (some, all) =
             (FeatureGates::default(), FeatureGates::parse(&["KruisePodReadinessGate=true"], None).unwrap());
+        let condition = |config: &Value| {
+            let conditions = config["webhooks"][0]["matchConditions"].as_array().unwrap();
+            assert_eq!(conditions.len(), 1);
+            conditions[0]["expression"].as_str().unwrap().contains("ownerReferences")
+        };
         let config = patched(installed(&some), &all, "PEM");
-        assert_eq!(config["webhooks"][0]["matchConditions"].as_array().unwrap().len(), 1);
-        assert_eq!(patched(config, &some, "PEM")["webhooks"][0]["matchConditions"].as_array().unwrap().len(), 2);
+        assert!(!condition(&config));
+        assert!(condition(&patched(config, &some, "PEM")));
     }
 
     #[test]
     fn entries_of_another_release_that_call_us_in_vain_are_removed() {
         let gates = FeatureGates::default();
         let mut config = installed(&gates);
-        let left = json!({"name": "mcloneset.kb.io", "clientConfig": {"service":
-            {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/mutate-apps-kruise-io-cloneset"}}});
+        let left = json!({"name": "mother.kb.io", "clientConfig": {"service":
+            {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/mutate-apps-kruise-io-other"}}});
         config["webhooks"].as_array_mut().unwrap().splice(0..0, [left.clone(), left]);
         let names: Vec<Value> = patched(config, &gates, "PEM")["webhooks"]
             .as_array()
@@ -252,7 +263,7 @@ mod tests {
             .iter()
             .map(|entry| entry["name"].clone())
             .collect();
-        assert_eq!(names, ["mpod.kb.io", "mcontainerrecreaterequest.kb.io"]);
+        assert_eq!(names, HANDLERS.iter().map(|handler| handler.name).collect::<Vec<_>>());
     }
 
     #[test]
@@ -271,7 +282,12 @@ mod tests {
     #[test]
     fn a_webhook_that_fails_closed_never_stands_in_the_way_of_a_repair() {
         for handler in HANDLERS {
-            assert_eq!(rules(handler)[0]["operations"], json!(["CREATE"]), "{}", handler.name);
+            let is_update = rules(handler)[0]["operations"] == json!(["UPDATE"]);
+            assert_eq!(is_update, rules(handler)[0]["operations"] != json!(["CREATE"]), "{}", handler.name);
+            assert!(!is_update || handler.on_failure == OnFailure::Ignore, "{}", handler.name);
+            let conditions = (handler.match_conditions)(&FeatureGates::default());
+            let spares_deleted = conditions.iter().any(|c| c.expression == "!has(object.metadata.deletionTimestamp)");
+            assert!(!is_update || spares_deleted, "{}: finalizers have to go", handler.name);
             let is_core = handler.target.group.is_empty();
             assert!(!is_core || handler.on_failure == OnFailure::Ignore, "{}", handler.name);
             assert!(!is_core || handler.spares_system_namespaces, "{}", handler.name);

@@ -6,6 +6,7 @@
 //! To add a handler: write its file and one line in [`HANDLERS`]. Routes, registration and RBAC follow from the table.
 
 pub mod certs;
+pub mod clone_set;
 pub mod configuration;
 mod connections;
 pub mod container_recreate_request;
@@ -63,9 +64,20 @@ pub enum OnFailure {
     Ignore,
 }
 
-/// What a webhook is called for. Always CREATE.
+/// What happens to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// It is created.
+    Create,
+    /// It is changed. Only for webhooks that fail open, and not while the object is being deleted.
+    Update,
+}
+
+/// What a webhook is called for.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
+    /// What has to happen.
+    pub operation: Operation,
     /// API group; empty for core.
     pub group: &'static str,
     /// Versions.
@@ -110,7 +122,7 @@ pub const HANDLERS: &[Handler] = &[
     Handler {
         name: "mpod.kb.io",
         paths: &["/mutate-pod"],
-        target: Target { group: "", versions: &["v1"], resource: "pods" },
+        target: Target { operation: Operation::Create, group: "", versions: &["v1"], resource: "pods" },
         on_failure: OnFailure::Ignore,
         timeout_seconds: 3,
         spares_system_namespaces: true,
@@ -126,6 +138,7 @@ pub const HANDLERS: &[Handler] = &[
             "/mutate-apps-kruise-io-v1alpha1-containerrecreaterequest",
         ],
         target: Target {
+            operation: Operation::Create,
             group: apps::GROUP,
             versions: &["v1alpha1", "v1beta1"],
             resource: "containerrecreaterequests",
@@ -139,4 +152,37 @@ pub const HANDLERS: &[Handler] = &[
         rbac: &[Rule::new(&[""], &["pods", "nodes"], &["get"])],
         handle: container_recreate_request::handle,
     },
+    Handler {
+        name: "mcloneset.kb.io",
+        // The last two are what a registration of OpenKruise that nobody has removed may still call.
+        paths: &[
+            "/mutate-apps-kruise-io-v1alpha1-cloneset",
+            "/mutate-apps-kruise-io-cloneset",
+            "/validate-apps-kruise-io-v1alpha1-cloneset",
+            "/validate-apps-kruise-io-cloneset",
+        ],
+        target: CLONE_SETS,
+        on_failure: OnFailure::Fail,
+        timeout_seconds: 10,
+        spares_system_namespaces: false,
+        gate: None,
+        match_conditions: |_| Vec::new(),
+        rbac: clone_set::RBAC,
+        handle: clone_set::handle,
+    },
+    Handler {
+        name: "mcloneset-update.kb.io",
+        paths: &["/mutate-apps-kruise-io-v1alpha1-cloneset-update"],
+        target: Target { operation: Operation::Update, ..CLONE_SETS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        spares_system_namespaces: false,
+        gate: None,
+        match_conditions: clone_set::match_conditions,
+        rbac: clone_set::RBAC,
+        handle: clone_set::handle,
+    },
 ];
+
+const CLONE_SETS: Target =
+    Target { operation: Operation::Create, group: apps::GROUP, versions: &["v1alpha1"], resource: "clonesets" };

@@ -16,6 +16,8 @@ pub struct Request {
     pub operation: String,
     /// The resource as the caller addressed it.
     pub resource: Resource,
+    /// The kind of the object.
+    pub kind: Kind,
     /// For example `status`; empty for the object itself.
     pub sub_resource: String,
     /// Namespace of the request; objects may lack their own.
@@ -24,6 +26,16 @@ pub struct Request {
     pub name: String,
     /// The object as it is to be stored.
     pub object: Value,
+    /// The object as it is stored now; null on CREATE.
+    pub old_object: Value,
+}
+
+/// A kind in a [`Request`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Kind {
+    /// Its name.
+    pub kind: String,
 }
 
 /// A resource in a [`Request`].
@@ -86,6 +98,18 @@ const MAX_NAME: usize = 253;
 /// wire; the largest objects that an API server stores have some ten thousand.
 const MAX_VALUES: usize = 100_000;
 
+/// The most fields that one refusal names. There may be thousands, and a user mends them a few at a time.
+const MAX_CAUSES: usize = 20;
+
+/// A field that is not allowed as it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cause {
+    /// Its path.
+    pub field: String,
+    /// The value, and what is allowed.
+    pub message: String,
+}
+
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
@@ -93,17 +117,40 @@ pub struct Denied {
     pub code: u16,
     /// What is wrong: field, value, and what is allowed.
     pub message: String,
+    /// The fields one by one, if they are known: kubectl prints each on a line of its own.
+    pub causes: Vec<Cause>,
+}
+
+/// A text within its limit.
+fn cut(mut text: String, limit: usize) -> String {
+    const CUT: &str = " (cut)";
+    if text.len() > limit {
+        let fits = (0..=limit - CUT.len()).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(fits.unwrap_or_default());
+        text.push_str(CUT);
+    }
+    text
 }
 
 impl Denied {
-    fn new(code: u16, mut message: String) -> Self {
-        const CUT: &str = " (cut)";
-        if message.len() > MAX_MESSAGE {
-            let fits = (0..=MAX_MESSAGE - CUT.len()).rev().find(|end| message.is_char_boundary(*end));
-            message.truncate(fits.unwrap_or_default());
-            message.push_str(CUT);
+    fn new(code: u16, message: String) -> Self {
+        Self { code, message: cut(message, MAX_MESSAGE), causes: Vec::new() }
+    }
+    /// Fields are wrong.
+    pub fn invalid(causes: Vec<Cause>) -> Self {
+        let (most, left) = (MAX_MESSAGE / 4, causes.len().saturating_sub(MAX_CAUSES));
+        let mut causes: Vec<Cause> = causes
+            .into_iter()
+            .take(MAX_CAUSES)
+            .map(|Cause { field, message }| Cause { field: cut(field, most), message: cut(message, most) })
+            .collect();
+        if left > 0
+            && let Some(last) = causes.last_mut()
+        {
+            last.message.push_str(&format!(" (and {left} more)"));
         }
-        Self { code, message }
+        let lines: Vec<String> = causes.iter().map(|Cause { field, message }| format!("{field}: {message}")).collect();
+        Self { causes, ..Self::new(422, lines.join("; ")) }
     }
     /// The request is wrong.
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -201,14 +248,18 @@ impl Review {
                 let patch_type = patch.is_some().then_some("JSONPatch");
                 Response { uid, allowed: true, patch_type, patch, status: None, warnings }
             }
-            Err(Denied { code, message }) => Response {
-                uid,
-                allowed: false,
-                patch_type: None,
-                patch: None,
-                status: Some(json!({ "code": code, "message": message, "reason": reason(*code) })),
-                warnings: &[],
-            },
+            Err(Denied { code, message, causes }) => {
+                let mut status = json!({ "code": code, "message": message, "reason": reason(*code) });
+                if !causes.is_empty() {
+                    let Request { kind, name, resource, .. } = &self.request;
+                    let causes = causes.iter().map(
+                        |Cause { field, message }| json!({ "reason": "FieldValueInvalid", "field": field, "message": message }),
+                    );
+                    status["details"] = json!({ "group": resource.group, "kind": kind.kind, "name": name,
+                        "causes": causes.collect::<Vec<_>>() });
+                }
+                Response { uid, allowed: false, patch_type: None, patch: None, status: Some(status), warnings: &[] }
+            }
         };
         json!({ "apiVersion": self.api_version, "kind": "AdmissionReview", "response": response })
     }
@@ -219,6 +270,7 @@ fn reason(code: u16) -> &'static str {
     match code {
         400 => "BadRequest",
         403 => "Forbidden",
+        422 => "Invalid",
         _ => "InternalError",
     }
 }
@@ -262,6 +314,27 @@ mod tests {
             answer["response"],
             json!({"uid": "u", "allowed": false, "status": {"code": 400, "message": "no", "reason": "BadRequest"}})
         );
+    }
+
+    #[test]
+    fn fields_that_are_wrong_come_one_by_one() {
+        let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "name": "web",
+            "kind": {"group": "apps.kruise.io", "kind": "CloneSet"}, "resource": {"group": "apps.kruise.io"}}});
+        let review = Review::decode(body.to_string().as_bytes()).unwrap();
+        let cause = |field: &str| Cause { field: field.into(), message: "no".into() };
+        let answer = review.answer(&Err(Denied::invalid(vec![cause("spec.a"), cause("spec.b")])));
+        let causes = json!([{"reason": "FieldValueInvalid", "field": "spec.a", "message": "no"},
+            {"reason": "FieldValueInvalid", "field": "spec.b", "message": "no"}]);
+        assert_eq!(
+            answer["response"]["status"],
+            json!({"code": 422, "reason": "Invalid", "message": "spec.a: no; spec.b: no",
+                "details": {"group": "apps.kruise.io", "kind": "CloneSet", "name": "web", "causes": causes}})
+        );
+        let many =
+            Denied::invalid((0..1000).map(|_| Cause { field: "é".repeat(2000), message: "x".repeat(2000) }).collect());
+        assert!(many.causes.len() == MAX_CAUSES && many.message.len() <= MAX_MESSAGE);
+        assert!(many.causes[MAX_CAUSES - 1].message.ends_with("(and 980 more)"));
+        assert!(many.causes.iter().all(|cause| cause.field.len() <= MAX_MESSAGE && cause.message.len() <= MAX_MESSAGE));
     }
 
     #[test]

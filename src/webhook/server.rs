@@ -98,10 +98,11 @@ async fn respond(shared: &Shared, handler: &'static Handler, path: &'static str,
     let mut response = match read(shared, request).await {
         Ok((mut review, _place)) => {
             let begun = clock::now().mono;
-            // The object is not copied: in memory it is many times as large as on the wire.
+            // Objects are not copied: in memory they are many times as large as on the wire.
             let object = std::mem::take(&mut review.request.object);
-            let decision =
-                (handler.handle)(shared.context.clone(), ReviewRequest { object, ..review.request.clone() }).await;
+            let old_object = std::mem::take(&mut review.request.old_object);
+            let request = ReviewRequest { object, old_object, ..review.request.clone() };
+            let decision = (handler.handle)(shared.context.clone(), request).await;
             let took = clock::now().mono.saturating_sub(begun);
             count(&shared.metrics, path, &decision, took);
             if let Err(denied) = &decision {

@@ -455,3 +455,52 @@ async fn a_failure_is_told_and_taken_back() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test]
+async fn a_pod_that_loses_its_label_is_let_go_and_replaced() -> Result<()> {
+    in_namespace("cs-release", async |t| {
+        let old = started(t, clone_set("web", 2, vec![app("main")])).await?;
+        let lost = old[0].text("/metadata/name");
+        t.kubectl(&["label", "pod", lost, "app=debug", "--overwrite"]).await?;
+        let free = |p: &Value| p.array("/metadata/ownerReferences").is_empty();
+        let free = t.wait_for("Pod", lost, "to belong to nobody", PATIENCE, free).await?;
+        assert_eq!(free.text("/metadata/uid"), old[0].text("/metadata/uid"), "it runs on");
+        rolled_out(t, "web").await?;
+        let now = pods(t, "web").await?;
+        ensure!(now.len() == 2 && !names(&now).contains(lost), "{:?}", names(&now));
+        // And it is not taken back.
+        t.kubectl(&["label", "pod", lost, "app=web", "--overwrite"]).await?;
+        t.kubectl(&["scale", "clone/web", "--replicas=3"]).await?;
+        rolled_out(t, "web").await?;
+        ensure!(t.get("Pod", lost).await?.array("/metadata/ownerReferences").is_empty(), "it was adopted");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_by_name() -> Result<()> {
+    in_namespace("cs-refused", async |t| {
+        let good = || clone_set("web", 1, vec![app("main")]);
+        for (wrong, words) in [
+            (good().with("/spec/updateStrategy/partition", "half"), "spec.updateStrategy.partition"),
+            (good().with("/spec/updateStrategy/maxSurge", "1.5"), "spec.updateStrategy.maxSurge"),
+            (good().with("/spec/updateStrategy/type", "Magic"), "spec.updateStrategy.type"),
+            (good().with("/spec/replicas", -1), "spec.replicas"),
+            (good().with("/spec/template/metadata/labels/app", "other"), "spec.template.metadata.labels"),
+            (good().with("/spec/template/spec/restartPolicy", "Never"), "restartPolicy"),
+            (good().with("/spec/template/spec/containers/0/image", ""), "image"),
+            (good().with("/metadata/name", "w".repeat(53)), "CloneSetShortHash"),
+        ] {
+            let (code, message) = t.refused(wrong).await?;
+            ensure!(code == 422 && message.contains(words), "{words}: {code} {message}");
+        }
+        assert_eq!(t.list(CLONE_SET, "").await?.len(), 0);
+        t.create(good()).await?;
+        let change = json!({ "spec": { "selector": { "matchLabels": { "app": "other" } } } });
+        let error = t.patch(CLONE_SET, "web", change).await.map(drop).err().context("the selector is fixed")?;
+        ensure!(format!("{error:#}").contains("spec.selector"), "{error:#}");
+        Ok(())
+    })
+    .await
+}

@@ -339,3 +339,41 @@ async fn a_newer_change_waits_for_the_grace_of_the_one_before() -> Result<()> {
     })
     .await
 }
+
+/// The API server of the tests knows `restartPolicyRules` of a container (feature gate ContainerRestartRules); the types of
+/// the library that this is built with do not.
+#[tokio::test]
+async fn a_field_that_only_the_api_server_knows_survives_everything() -> Result<()> {
+    in_namespace("cs-new-field", async |t| {
+        let rules = json!([{ "action": "Restart", "exitCodes": { "operator": "In", "values": [42] } }]);
+        let main = pulled("main").with("/restartPolicy", "Always").with("/restartPolicyRules", rules.clone());
+        let before = started(t, in_place("web", 1, vec![main])).await?.remove(0);
+        let there = |object: &Value, template: &str| {
+            let container = format!("{template}/spec/containers/0");
+            assert_eq!(object.pointer(&format!("{container}/restartPolicyRules")), Some(&rules), "{object}");
+            assert_eq!(object.text(&format!("{container}/restartPolicy")), "Always");
+        };
+        there(&before, "");
+        set_image(t, "web", "main", &remote_tag("pause", "v2")).await?;
+        rolled_out(t, "web").await?;
+        let after = only_pod(t, "web").await?;
+        same_pod(&before, &after);
+        there(&after, "");
+        t.plugin_exits(0, &["rollout", "undo", "clone/web"]).await?;
+        let set = rolled_out(t, "web").await?;
+        there(&set, "/spec/template");
+        there(&only_pod(t, "web").await?, "");
+        let revisions = t.list("ControllerRevision", "").await?;
+        assert_eq!(revisions.len(), 2);
+        for revision in &revisions {
+            there(&revision["data"], "/spec/template");
+        }
+        t.kubectl(&["scale", "clone/web", "--replicas=2"]).await?;
+        rolled_out(t, "web").await?;
+        for pod in pods(t, "web").await? {
+            there(&pod, "");
+        }
+        Ok(())
+    })
+    .await
+}

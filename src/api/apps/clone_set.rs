@@ -8,7 +8,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
-use kube::CustomResource;
+use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,7 +17,7 @@ use super::lifecycle::Lifecycle;
 use crate::api::date_time;
 
 /// What a CloneSet should be.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "apps.kruise.io",
     version = "v1alpha1",
@@ -51,6 +51,7 @@ pub struct CloneSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// The Pods that belong to the CloneSet, by their labels. It has to match the template, and cannot be changed.
+    #[x_kube(validation = Rule::new("self == oldSelf").message("spec.selector cannot be changed: its Pods would be nobody's; create another CloneSet"))]
     pub selector: LabelSelector,
     /// The Pod that is made. A change of it is a new revision.
     #[schemars(schema_with = "anything")]

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     api::{
         apps::{clone_set::CloneSet, lifecycle::Lifecycle},
+        feature_gates::gate,
         labels,
     },
     domain::{
@@ -201,7 +202,7 @@ impl Controller {
             u32::from_ne_bytes(bytes)
         };
         let ids = make::instance_ids(count, &claimed, &unusable, number);
-        let short = self.context.gates.enabled("CloneSetShortHash");
+        let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
         let now = clock::now();
         let current_template = if current > 0 { resolved.template(&resolved.current) } else { None };
         let made: Vec<(String, Value)> = ids
@@ -594,7 +595,7 @@ impl Controller {
             return Err(format!("revision {old:?} of the Pod is not known any more"));
         };
         let in_place_only = clone_set.spec.update_strategy.type_ == "InPlaceOnly";
-        if gates.enabled("RecreatePodWhenChangeVCTInCloneSetGate")
+        if gates.enabled(gate::RECREATE_ON_CLAIM_CHANGE)
             && !in_place_only
             && let (Some(a), Some(b)) = (&from.claims_hash, &to.claims_hash)
             && a != b
@@ -603,7 +604,7 @@ impl Controller {
         }
         let templates = (revision::template(&from.data), revision::template(&to.data));
         let (Some(from), Some(to)) = templates else { return Err("a revision holds no template".into()) };
-        let allowed = Allowed { env_from_metadata: gates.enabled("InPlaceUpdateEnvFromMetadata") };
+        let allowed = Allowed { env_from_metadata: gates.enabled(gate::IN_PLACE_UPDATE_ENV) };
         let mut spec = inplace::spec_between(&from, &to, target, allowed)?;
         let strategy = clone_set.spec.update_strategy.in_place_update_strategy.as_ref();
         spec.grace_seconds = i64::from(strategy.map_or(0, |strategy| strategy.grace_period_seconds.max(0)));
@@ -673,7 +674,7 @@ impl Controller {
         } else {
             batch_patch(&whole, spec, state, now)
         };
-        let short = self.context.gates.enabled("CloneSetShortHash");
+        let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
         for (key, value) in [
             (labels::CONTROLLER_REVISION_HASH, make::revision_label(target, short)),
             (labels::POD_TEMPLATE_HASH, revision::short(target)),

@@ -24,23 +24,27 @@ use std::{
 
 use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
 
+use serde_json::Value;
+
 use self::{observe::Seen, revisions::Resolved};
 use super::{Context, Registration, Started, lock};
 use crate::{
     api::{
         apps,
         apps::clone_set::{CloneSet, CloneSetStatus},
+        feature_gates::gate,
         labels,
     },
     domain::clone_set::{
         plan::{self, Gates},
         status::{self, Outcome},
     },
-    k8s::{claim::ClaimView, pod::PodView, rbac::Rule, selector},
+    k8s::{claim::ClaimView, pod::PodView, pod_template::looks_defaulted, rbac::Rule, selector},
     runtime::{
         apply::{code, patch_status},
         clock,
         events::reference,
+        pod_template::{self, Refused},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         watches::{self, Change, ObjectKey, Store},
@@ -62,6 +66,8 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&[""], &["pods/status"], &["patch"]),
         Rule::new(&[""], &["persistentvolumeclaims"], &["list", "watch", "create", "patch", "delete"]),
         Rule::new(&[""], &["nodes"], &["list"]),
+        // A dry run of one says what defaults a template has that was stored while admission was away.
+        Rule::new(&[""], &["podtemplates"], &["create"]),
         Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "create", "delete"]),
     ],
     workers_flag: Some("cloneset-workers"),
@@ -72,6 +78,8 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "cloneset-controller";
 /// After a write that was refused because the object had changed and has been read again.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// After the API server could not say what defaults a template has.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Between two writes of a status that differ in nothing but counts.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
 
@@ -90,6 +98,8 @@ struct Memory {
     uid: String,
     /// Its revisions, for one generation of its spec.
     resolved: Option<(i64, Resolved)>,
+    /// Its template with defaults, for one generation, if they are missing.
+    defaulted: Option<(i64, Arc<Value>)>,
     /// Versions of Pods that were looked at as a whole and have to wait, by UID.
     looked_at: HashMap<String, String>,
     /// When the status was written last.
@@ -224,6 +234,7 @@ impl Controller {
             return Ok(Requeue::Await);
         }
         self.remember(&clone_set);
+        let Some(clone_set) = self.defaulted(clone_set).await else { return Ok(Requeue::After(ASK_AGAIN)) };
         let resolved = self.resolve(&clone_set).await?;
         let released = self.release(&clone_set).await?;
         let mut pass = Pass { outcome: Outcome::default(), look: None, again: released, error: None };
@@ -257,6 +268,36 @@ impl Controller {
             .map_or(Requeue::Await, Requeue::After))
     }
 
+    /// The CloneSet with a template as admission would have stored it. It was not asked when it was away, and Pods must
+    /// not be replaced because defaults are missing. None: the API server cannot say now.
+    async fn defaulted(&self, clone_set: Arc<CloneSet>) -> Option<Arc<CloneSet>> {
+        let template = &clone_set.spec.template;
+        if looks_defaulted(template) || self.context.gates.enabled(gate::TEMPLATE_NO_DEFAULTS) {
+            return Some(clone_set);
+        }
+        let key = ObjectKey::of(clone_set.as_ref());
+        let generation = clone_set.metadata.generation.unwrap_or_default();
+        let remembered = lock(&self.memories).get(&key).and_then(|memory| memory.defaulted.clone());
+        let template = match remembered.filter(|(of, _)| *of == generation) {
+            Some((_, template)) => template,
+            None => match pod_template::defaulted(&self.context.client, &key.namespace, template).await {
+                Ok(template) => Arc::new(template),
+                Err(error @ Refused::Unavailable(_)) => {
+                    tracing::warn!(clone_set = %key, %error, "its template lacks defaults, waiting");
+                    return None;
+                }
+                // Its Pods would be refused in the same words; that is told where they are made.
+                Err(Refused::Invalid(_) | Refused::Undecodable(_)) => Arc::new(template.clone()),
+            },
+        };
+        if let Some(memory) = lock(&self.memories).get_mut(&key) {
+            memory.defaulted = Some((generation, template.clone()));
+        }
+        let mut whole = CloneSet::clone(&clone_set);
+        whole.spec.template = Value::clone(&template);
+        Some(Arc::new(whole))
+    }
+
     fn remember(&self, clone_set: &CloneSet) {
         let mut memories = lock(&self.memories);
         let memory = memories.entry(ObjectKey::of(clone_set)).or_default();
@@ -268,8 +309,8 @@ impl Controller {
     fn gates(&self) -> Gates {
         let gates = &self.context.gates;
         Gates {
-            partition_rollback: gates.enabled("CloneSetPartitionRollback"),
-            preparing_update_as_update: gates.enabled("PreparingUpdateAsUpdate"),
+            partition_rollback: gates.enabled(gate::CLONE_SET_PARTITION_ROLLBACK),
+            preparing_update_as_update: gates.enabled(gate::PREPARING_UPDATE_AS_UPDATE),
         }
     }
 

@@ -32,7 +32,8 @@ impl Server {
         let refused = |code: u16| {
             (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Test", "message": "test"}))
         };
-        if request.method != Method::GET {
+        // A dry run stores nothing.
+        if request.method != Method::GET && !path.ends_with("/podtemplates") {
             self.writes.push((request.method.clone(), path.clone(), body.clone()));
         }
         let fault = self.faults.iter().position(|(method, at, _)| request.method == *method && path.starts_with(at));
@@ -56,6 +57,8 @@ impl Server {
                     .collect();
                 (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}))
             }
+            // What it would default is of no interest here, only that it is asked.
+            "POST" if path.ends_with("/podtemplates") => (201, body),
             "POST" => {
                 let mut made = body;
                 let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());

@@ -195,7 +195,7 @@ fn situation(node_is_virtual: bool) -> Situation {
 }
 
 fn denied(spec: Value, pod: Value) -> String {
-    let Denied { code, message } = decide(spec, pod, false).unwrap_err();
+    let Denied { code, message, .. } = decide(spec, pod, false).unwrap_err();
     assert_eq!(code, 400, "{message}");
     message
 }
@@ -297,7 +297,7 @@ fn the_namespace_of_the_review_fills_in() {
 #[test]
 fn gate_off_refuses_before_decoding() {
     let off = FeatureGates::parse(&["KruiseDaemon=false"], None).unwrap();
-    let Denied { code, message } = check(&off, request(json!("nonsense"))).unwrap_err();
+    let Denied { code, message, .. } = check(&off, request(json!("nonsense"))).unwrap_err();
     assert_eq!(code, 403);
     assert!(message.contains("KruiseDaemon"), "{message}");
 }

@@ -1,0 +1,177 @@
+//! Asks the API server what it makes of a Pod template: a dry run of a core/v1 PodTemplate, which stores nothing.
+
+use http::{Request, header::CONTENT_TYPE};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body, core::Status};
+use serde_json::Value;
+
+use crate::k8s::pod_template::{Stored, Trial, missing_volumes};
+
+/// What it answers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// The PodTemplate with all defaults.
+    pub object: Value,
+    /// Fields that it does not know.
+    pub unknown: Vec<String>,
+    /// Its other warnings, for example of Pod Security.
+    pub warnings: Vec<String>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Refused {
+    /// Fields that are not allowed, each with the reason.
+    #[error("{}", .0.iter().map(|(field, message)| format!("{field}: {message}")).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<(String, String)>),
+    /// It is no template.
+    #[error("{0}")]
+    Undecodable(String),
+    /// The API server could not be asked.
+    #[error("the API server cannot check Pod templates: {0}")]
+    Unavailable(String),
+}
+
+/// Asks.
+///
+/// # Errors
+/// It is refused, or there is no answer.
+pub async fn dry_run(client: &Client, namespace: &str, body: &Value) -> Result<Answer, Refused> {
+    let unavailable = |error: &dyn std::fmt::Display| Refused::Unavailable(error.to_string());
+    // With `Warn` it names the fields that it does not know, and drops them as with `Ignore`.
+    let uri = format!("/api/v1/namespaces/{namespace}/podtemplates?dryRun=All&fieldValidation=Warn");
+    let request = Request::post(uri)
+        .header(CONTENT_TYPE, "application/json")
+        .body(Body::from(body.to_string().into_bytes()))
+        .map_err(|error| unavailable(&error))?;
+    let response = client.send(request).await.map_err(|error| unavailable(&error))?;
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.map_err(|error| unavailable(&error))?.to_bytes();
+    if parts.status.is_success() {
+        let object = serde_json::from_slice(&body).map_err(|error| unavailable(&error))?;
+        let mut answer = Answer { object, ..Answer::default() };
+        let texts = parts.headers.get_all("warning").iter().filter_map(|value| warning(value.as_bytes()));
+        for text in texts {
+            match text.strip_prefix("unknown field \"").and_then(|field| field.strip_suffix('"')) {
+                Some(field) => answer.unknown.push(field.to_owned()),
+                None => answer.warnings.push(text),
+            }
+        }
+        return Ok(answer);
+    }
+    let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+    let causes = status.details.map(|details| details.causes).unwrap_or_default();
+    Err(match parts.status.as_u16() {
+        422 if !causes.is_empty() => {
+            Refused::Invalid(causes.into_iter().map(|cause| (cause.field, cause.message)).collect())
+        }
+        400 | 422 => Refused::Undecodable(status.message),
+        code => Refused::Unavailable(format!("{code} {}", status.message)),
+    })
+}
+
+/// A template as admission would have stored it, for a workload that was stored while admission was away.
+///
+/// # Errors
+/// The template is refused, or there is no answer.
+pub async fn defaulted(client: &Client, namespace: &str, template: &Value) -> Result<Value, Refused> {
+    // Which claims there are is not asked here: whatever is mounted is taken to be there.
+    let claims = missing_volumes(template);
+    let trial = Trial::new(template, &claims, false);
+    let answer = dry_run(client, namespace, &trial.body()).await?;
+    let Stored { template, claims: _ } = trial.stored(&answer.object, &answer.unknown, true);
+    Ok(template)
+}
+
+/// The text of a header `Warning: 299 - "..."`.
+fn warning(header: &[u8]) -> Option<String> {
+    let header = String::from_utf8_lossy(header);
+    let (_, quoted) = header.split_once('"')?;
+    let (mut text, mut characters) = (String::new(), quoted.chars());
+    loop {
+        match characters.next()? {
+            '"' => return Some(text),
+            '\\' => text.push(characters.next()?),
+            other => text.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::Response;
+    use serde_json::json;
+
+    use super::*;
+
+    /// An API server with one answer.
+    fn server(
+        code: u16,
+        warnings: &'static [&'static str],
+        answer: impl Fn(Value) -> Value + Clone + Send + 'static,
+    ) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let answer = answer.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                assert_eq!((parts.method.as_str(), parts.uri.path()), ("POST", "/api/v1/namespaces/a/podtemplates"));
+                assert!(parts.uri.query().is_some_and(|query| query.starts_with("dryRun=All&")), "nothing is stored");
+                let body = body.collect().await.unwrap().to_bytes();
+                let mut response = Response::builder().status(code);
+                for text in warnings {
+                    response = response.header("warning", *text);
+                }
+                let answer = answer(serde_json::from_slice(&body).unwrap());
+                Ok::<_, Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn unknown_fields_are_told_from_other_warnings() {
+        const WARNINGS: &[&str] = &[
+            "299 - \"unknown field \\\"template.spec.containers[0].future\\\"\"",
+            "299 - \"would violate PodSecurity \\\"restricted:latest\\\": x\"",
+            "299",
+        ];
+        let answer = dry_run(&server(201, WARNINGS, |object| object), "a", &json!({"template": 1})).await.unwrap();
+        assert_eq!(answer.object, json!({"template": 1}));
+        assert_eq!(answer.unknown, ["template.spec.containers[0].future"]);
+        assert_eq!(answer.warnings, ["would violate PodSecurity \"restricted:latest\": x"]);
+    }
+
+    #[tokio::test]
+    async fn refusals_say_whose_fault_it_is() {
+        let refused = async |code: u16, status: Value| {
+            dry_run(&server(code, &[], move |_| status.clone()), "a", &json!({})).await.unwrap_err()
+        };
+        let causes = json!([{"reason": "FieldValueRequired", "field": "template.spec.containers[0].image", "message": "Required value"}]);
+        assert_eq!(
+            refused(422, json!({"message": "long", "details": {"causes": causes}})).await,
+            Refused::Invalid(vec![("template.spec.containers[0].image".into(), "Required value".into())])
+        );
+        assert_eq!(refused(400, json!({"message": "no list"})).await, Refused::Undecodable("no list".into()));
+        assert_eq!(refused(403, json!({"message": "no"})).await, Refused::Unavailable("403 no".into()));
+        assert_eq!(refused(500, json!("?")).await, Refused::Unavailable("500 ".into()));
+    }
+
+    #[tokio::test]
+    async fn a_template_is_defaulted_without_its_claims() {
+        let template =
+            json!({"spec": {"containers": [{"name": "c", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}]}});
+        let client = server(201, &[], |mut object| {
+            let volumes = &object["template"]["spec"]["volumes"];
+            assert_eq!(*volumes, json!([{"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]));
+            object["template"]["spec"]["dnsPolicy"] = "ClusterFirst".into();
+            object
+        });
+        assert_eq!(
+            defaulted(&client, "a", &template).await.unwrap(),
+            json!({"metadata": {"creationTimestamp": null}, "spec": {"dnsPolicy": "ClusterFirst", "containers": [
+                {"name": "c", "imagePullPolicy": "Always", "resources": {}, "volumeMounts": [{"name": "data", "mountPath": "/d"}]}]}})
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! Refuses to work on objects that are stored in a shape which this program does not have.
+//!
+//! The API server converts nothing for us (conversion is None): what another release has stored as another version would be
+//! read as if it were ours. `status.storedVersions` of a definition says which versions were ever stored.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client};
+
+use crate::api::Crd;
+
+/// Looks at the definitions of these custom resources.
+///
+/// # Errors
+/// A version was stored that we do not hold in that shape, with the steps to take; or the API server cannot be asked.
+pub async fn check(client: &Client, definitions: impl Iterator<Item = &Crd>) -> anyhow::Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for ours in definitions {
+        match api.get_opt(ours.name).await {
+            Ok(installed) => {
+                let stored = installed.and_then(|crd| crd.status).and_then(|status| status.stored_versions);
+                if let Some(reason) = refusal(ours, &stored.unwrap_or_default()) {
+                    anyhow::bail!(reason);
+                }
+            }
+            // Manifests of a release before this check: no reason to stop.
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                tracing::warn!(
+                    definition = ours.name,
+                    "its stored versions may not be read: apply the manifests again"
+                );
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Why objects with these stored versions are not for us, and what to do about it.
+fn refusal(ours: &Crd, stored: &[String]) -> Option<String> {
+    let versions = (ours.render)().spec.versions;
+    let foreign: Vec<&str> =
+        stored.iter().filter(|s| !versions.iter().any(|v| v.name == **s)).map(String::as_str).collect();
+    if foreign.is_empty() {
+        return None;
+    }
+    let (name, foreign) = (ours.name, foreign.join(", "));
+    let keep = versions.iter().find(|v| v.storage).map_or("v1alpha1", |v| v.name.as_str());
+    Some(format!(
+        "CustomResourceDefinition {name}: status.storedVersions holds {foreign}, and objects stored so cannot be read here. \
+         1. Start the release that stored them again, its conversion webhook included. \
+         2. Give {keep} `storage: true` in spec.versions of the definition, the other versions `storage: false`. \
+         3. Store every object again: kubectl get {name} -A -o json | kubectl replace -f - \
+         4. Then: kubectl patch crd {name} --subresource=status --type=merge -p '{{\"status\":{{\"storedVersions\":[\"{keep}\"]}}}}' \
+         5. Stop that release and apply the manifests of kruise-rs again."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::CRDS;
+
+    fn of(name: &str, stored: &[&str]) -> Option<String> {
+        let crd = CRDS.iter().find(|crd| crd.name == name).unwrap();
+        refusal(crd, &stored.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn versions_that_we_serve_in_one_shape_are_fine() {
+        assert_eq!(of("containerrecreaterequests.apps.kruise.io", &["v1alpha1", "v1beta1"]), None);
+        assert_eq!(of("clonesets.apps.kruise.io", &["v1alpha1"]), None);
+        assert_eq!(of("clonesets.apps.kruise.io", &[]), None);
+    }
+
+    #[test]
+    fn another_version_is_refused_with_the_steps_to_take() {
+        let text = of("clonesets.apps.kruise.io", &["v1alpha1", "v1beta1"]).unwrap();
+        assert!(
+            text.starts_with("CustomResourceDefinition clonesets.apps.kruise.io: status.storedVersions holds v1beta1,")
+        );
+        assert!(text.contains("-p '{\"status\":{\"storedVersions\":[\"v1alpha1\"]}}'"), "{text}");
+    }
+}
