@@ -28,7 +28,7 @@ fn state(pod: &Value) -> State {
     serde_json::from_str(pod["metadata"]["annotations"][STATE].as_str().unwrap()).unwrap()
 }
 
-const ALL: Allowed = Allowed { env_from_metadata: true };
+const ALL: Allowed = Allowed { env_from_metadata: true, resources: false };
 
 fn between(old: &Value, new: &Value) -> Result<UpdateSpec, String> {
     spec_between(old, new, "web-1", ALL)
@@ -148,7 +148,7 @@ fn a_key_that_a_container_reads_restarts_it() {
     let config = BTreeMap::from([("config".to_owned(), Some("2".to_owned()))]);
     assert_eq!(spec.container_ref_metadata["main"].annotations, config);
     assert!(spec.update_env_from_metadata && spec.meta_data_patch.is_none());
-    let without = spec_between(&simple(), &new, "web-1", Allowed { env_from_metadata: false }).unwrap();
+    let without = spec_between(&simple(), &new, "web-1", Allowed::default()).unwrap();
     assert!(without.container_ref_metadata.is_empty());
     assert_eq!(plain_metadata(&without), json!({"annotations": {"config": "2"}}));
 }
