@@ -95,7 +95,7 @@ soak: ## 100,000 simulated histories, the long flood, two equal builds, then the
 	cargo test --locked --lib -- --ignored --nocapture --exact webhook::connections::tests::flood
 	$(E2E) reproducible
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
-	$(E2E) test --only-e2e --rounds $${ROUNDS:-10} $(if $(KEEP),--keep) $(E2E_ARGS)
+	KRUISE_RANDOM_SEEDS=$${KRUISE_RANDOM_SEEDS:-60} $(E2E) test --only-e2e --rounds $${ROUNDS:-10} $(if $(KEEP),--keep) $(E2E_ARGS)
 
 cluster: ## Bring up a cluster with kruise-rs for hands-on work
 	@$(E2E) tools

@@ -166,18 +166,11 @@ impl History {
         wrongs
     }
 
-    /// How many Pods were made, and how often one got another image in place.
-    pub fn acts(&self) -> (usize, usize) {
-        let mut images: BTreeMap<&str, &str> = BTreeMap::new();
-        let mut moved = 0;
-        for event in self.events.values() {
-            if let Event::Pod(uid, pod) = event
-                && let Some(before) = images.insert(uid, &pod.image)
-            {
-                moved += usize::from(before != pod.image);
-            }
-        }
-        (images.len(), moved)
+    /// What was done, so that one sees what a history has tried.
+    pub fn acts(&self) -> Acts {
+        let mut model = Model::default();
+        self.events.values().for_each(|event| drop(model.event(event)));
+        model.acts
     }
 
     /// For a failure: the last events, one a line.
@@ -192,6 +185,19 @@ impl History {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// How often something was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Acts {
+    pub created: usize,
+    /// With as many Pods as may be.
+    pub created_at_limit: usize,
+    pub taken_down: usize,
+    /// With as few Pods left as may be.
+    pub taken_down_at_limit: usize,
+    pub updated_in_place: usize,
+    pub marked: usize,
 }
 
 struct Known {
@@ -209,6 +215,7 @@ struct Model {
     pods: BTreeMap<String, Known>,
     /// Pods that failed since all was well.
     failures: i64,
+    acts: Acts,
 }
 
 impl Model {
@@ -261,6 +268,8 @@ impl Model {
     fn created(&mut self, now: &Pod, wrongs: &mut Vec<String>) {
         let active = self.count(|k| k.pod.active());
         let most = self.allowed().map(|s| s.replicas + s.max_surge).max().unwrap_or(i64::MAX);
+        self.acts.created += 1;
+        self.acts.created_at_limit += usize::from(active == most);
         if active > most {
             wrongs.push(format!("{} was created as number {active}: at most {most} are wanted", now.name));
         }
@@ -285,7 +294,7 @@ impl Model {
             self.failures += 1;
         }
         if now.active() && now.image != before.pod.image {
-            self.moved(now, "was updated to", wrongs);
+            self.moved(now, wrongs);
         }
         if now.active()
             && now.marked
@@ -298,31 +307,35 @@ impl Model {
     }
 
     /// The manager has made an available Pod unavailable.
-    fn taken_down(&self, before: &Known, wrongs: &mut Vec<String>) {
+    fn taken_down(&mut self, before: &Known, wrongs: &mut Vec<String>) {
         if before.fresh {
             return;
         }
         let up = self.count(|k| k.pod.available() || (k.struck && k.pod.active())) + self.failures;
         let least = self.allowed().map(|s| s.replicas - s.max_unavailable).min().unwrap_or_default();
+        self.acts.taken_down += 1;
+        self.acts.taken_down_at_limit += usize::from(up == least);
         if up < least {
             wrongs.push(format!("{} was taken down: {up} are left, at least {least} are wanted", before.pod.name));
         }
     }
 
     /// The manager has moved a Pod to another image.
-    fn moved(&self, now: &Pod, what: &str, wrongs: &mut Vec<String>) {
+    fn moved(&mut self, now: &Pod, wrongs: &mut Vec<String>) {
+        self.acts.updated_in_place += 1;
         let right = |spec: &Spec| {
             let old = self.count(|k| k.pod.active() && !k.pod.marked && k.pod.image != spec.image) + self.failures;
             now.image == spec.image && old >= spec.partition
         };
         if !self.allowed().any(right) {
             let specs: Vec<&Spec> = self.allowed().collect();
-            wrongs.push(format!("{} {what} {}, which breaks the partition of {specs:?}", now.name, now.image));
+            wrongs.push(format!("{} was updated to {}, which breaks the partition of {specs:?}", now.name, now.image));
         }
     }
 
     /// The manager has marked a Pod so that another one takes its place.
-    fn marked(&self, now: &Pod, wrongs: &mut Vec<String>) {
+    fn marked(&mut self, now: &Pod, wrongs: &mut Vec<String>) {
+        self.acts.marked += 1;
         let right = |spec: &Spec| {
             let old = self.count(|k| k.pod.active() && !k.pod.marked && k.pod.image != spec.image) + self.failures;
             now.image != spec.image && old >= spec.partition

@@ -185,9 +185,9 @@ async fn sequence(seed: u64, nodes: &str) -> Result<()> {
     player.check()?;
     let history = recording.end();
     let wrongs = history.wrongs();
-    let (made, moved) = history.acts();
-    println!("seed {seed}: {made} Pods made, {moved} updates in place");
-    ensure!(made > 0, "the watch of Pods has shown none");
+    let acts = history.acts();
+    println!("seed {seed}: {acts:?}");
+    ensure!(acts.created > 0, "the watch of Pods has shown none");
     if result.is_err() || !wrongs.is_empty() {
         eprintln!("=== seed {seed}, {options:?}\n{}\n--- the last events\n{}", told.join("\n"), history.tail(120));
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::bench::writes;
-use e2e::cmd::kubectl;
+use e2e::cmd::{cmd, kubectl};
 use e2e::kit::{Build, Look, PATIENCE, Test, in_namespace, poll};
 use e2e::player::Nodes;
 use e2e::scale::reconciles;
@@ -209,6 +209,47 @@ async fn remove(t: &Test) -> Result<()> {
             let _ = t.api("Pod").delete(pod.text("/metadata/name"), &now).await;
         }
         ensure!(t.find("Namespace", &t.namespace).await?.is_none(), "it is still there");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_stored_version_that_we_do_not_have_is_refused_with_the_steps_to_take() -> Result<()> {
+    const DEFINITION: &str = "clonesets.apps.kruise.io";
+    in_namespace("stored-versions", async |t| {
+        let api = t.api("CustomResourceDefinition");
+        let before = t.get("CustomResourceDefinition", DEFINITION).await?;
+        // as a later OpenKruise leaves it: another version is stored
+        let mut versions = before.array("/spec/versions").to_vec();
+        let mut newer = versions.first().context("a version")?.clone();
+        (newer["name"], newer["storage"]) = ("v1beta1".into(), false.into());
+        versions.push(newer);
+        t.patch("CustomResourceDefinition", DEFINITION, json!({ "spec": { "versions": versions } })).await?;
+        let store = async |stored: Value| {
+            let patch = Patch::Merge(json!({ "status": { "storedVersions": stored } }));
+            api.patch_status(DEFINITION, &PatchParams::default(), &patch).await.map(drop)
+        };
+        let refused = async {
+            store(json!(["v1alpha1", "v1beta1"])).await?;
+            // of its own, beside those that run
+            let mut manager = cmd("timeout", ["30"]);
+            manager.arg(t.paths.product_executable()).arg("manager").arg("--kubeconfig").arg(t.paths.kubeconfig());
+            manager.args(["--metrics-addr=0", "--health-probe-addr=0", "--leader-election-id=stored-versions"]);
+            t.run(manager).await
+        }
+        .await;
+        store(before["status"]["storedVersions"].clone()).await?;
+        let restored = json!({ "spec": { "versions": before["spec"]["versions"] } });
+        t.patch("CustomResourceDefinition", DEFINITION, restored).await?;
+        let answer = refused?;
+        assert_eq!(answer.code, Some(1), "{}", answer.stderr);
+        for part in [
+            "CustomResourceDefinition clonesets.apps.kruise.io: status.storedVersions holds v1beta1",
+            "kubectl get clonesets.apps.kruise.io -A -o json | kubectl replace -f -",
+        ] {
+            ensure!(answer.stderr.contains(part), "{part:?} is not in {}", answer.stderr);
+        }
         Ok(())
     })
     .await
