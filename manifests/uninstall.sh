@@ -10,6 +10,7 @@ kubectl=${KUBECTL:-kubectl}
 timeout=${TIMEOUT:-60s}
 crd=containerrecreaterequests.apps.kruise.io
 restarts=workloadrestarts.kruise.rs
+workloads=clonesets.apps.kruise.io
 finalizer=crr.apps.kruise.io/unready-acquired
 crds=false
 case "${1:-}" in
@@ -23,10 +24,20 @@ held_requests() {
   $kubectl get "$crd" --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$finalizer"'"}}{{$m.namespace}} {{$m.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}'
 }
 
-# "namespace name" of every Pod that Kruise keeps, or never let, out of its Services.
+# "namespace name condition" of every Pod that Kruise keeps, or never let, out of its Services.
 held_pods() {
-  $kubectl get pods --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{$s := .status}}{{range .spec.readinessGates}}{{if eq .conditionType "KruisePodReady"}}{{$true := false}}{{range $s.conditions}}{{if and (eq .type "KruisePodReady") (eq .status "True")}}{{$true = true}}{{end}}{{end}}{{if not $true}}{{$m.namespace}} {{$m.name}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}'
+  $kubectl get pods --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{$s := .status}}{{range .spec.readinessGates}}{{$gate := .conditionType}}{{if or (eq $gate "KruisePodReady") (eq $gate "InPlaceUpdateReady")}}{{$true := false}}{{range $s.conditions}}{{if and (eq .type $gate) (eq .status "True")}}{{$true = true}}{{end}}{{end}}{{if not $true}}{{$m.namespace}} {{$m.name}} {{$gate}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}'
 }
+
+# With a definition its objects are deleted, and with a workload its Pods.
+if $crds && $kubectl get crd "$workloads" >/dev/null 2>&1; then
+  kept=$($kubectl get "$workloads" --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
+  if [ -n "$kept" ]; then
+    echo "--crds would delete these CloneSets with all their Pods; delete them yourself, or leave --crds out:" >&2
+    echo "$kept" >&2
+    exit 1
+  fi
+fi
 
 # What would make further requests goes first.
 if $kubectl get crd "$restarts" >/dev/null 2>&1; then
@@ -57,10 +68,13 @@ if $kubectl get crd "$crd" >/dev/null 2>&1; then
   done
 fi
 now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
-held_pods | while read -r namespace name; do
+held_pods | while read -r namespace name gate; do
   echo "making Pod $namespace/$name ready"
+  # The message of KruisePodReady lists who holds the Pod.
+  message=
+  [ "$gate" != KruisePodReady ] || message='[]'
   $kubectl patch pod --namespace "$namespace" "$name" --subresource=status --type=strategic --patch \
-    '{"status":{"conditions":[{"type":"KruisePodReady","status":"True","message":"[]","lastTransitionTime":"'"$now"'"}]}}'
+    '{"status":{"conditions":[{"type":"'"$gate"'","status":"True","message":"'"$message"'","lastTransitionTime":"'"$now"'"}]}}'
 done
 
 if $crds; then

@@ -262,6 +262,7 @@ pub fn compact(pod: &PodView) -> Value {
     json!({
         "metadata": {
             "resourceVersion": pod.metadata.resource_version,
+            "generation": notes.and_then(|notes| notes.generation),
             "labels": label(labels::CONTROLLER_REVISION_HASH).into_iter().collect::<Map<_, _>>(),
             "annotations": annotations,
         },
@@ -273,6 +274,7 @@ pub fn compact(pod: &PodView) -> Value {
             "conditions": pod.conditions.iter().map(|c| json!({"type": c.type_, "status": c.status, "message": c.message}))
                 .collect::<Vec<_>>(),
             "containerStatuses": statuses.collect::<Vec<_>>(),
+            "observedGeneration": notes.and_then(|notes| notes.observed_generation),
         },
     })
 }

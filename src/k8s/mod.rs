@@ -10,6 +10,7 @@ pub mod merge_patch;
 pub mod name;
 pub mod pod;
 pub mod pod_template;
+pub mod quantity;
 pub mod rbac;
 pub mod revision;
 pub mod selector;

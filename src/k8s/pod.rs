@@ -170,6 +170,10 @@ pub struct InPlaceNotes {
     pub runtime_meta: Option<Box<str>>,
     /// `status.containerStatuses[*].image`, by container.
     pub running_images: Box<[(Text, Text)]>,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// `status.observedGeneration`; kubelets before 1.33 do not write it.
+    pub observed_generation: Option<i64>,
 }
 
 /// One Pod condition. The message is kept only for KruisePodReady, whose message is data.
@@ -375,6 +379,7 @@ struct WireMeta {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
+    generation: Option<i64>,
     resource_version: Option<String>,
     creation_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
     deletion_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
@@ -420,6 +425,7 @@ impl WireAnnotations {
         labels: &Labels,
         conditions: &[PodCondition],
         statuses: &Option<Vec<WireContainerStatus>>,
+        (generation, observed_generation): (Option<i64>, Option<i64>),
     ) -> Option<Box<InPlaceNotes>> {
         let state = self.in_place_state.take().or_else(|| self.in_place_state_legacy.take());
         let grace = self.in_place_grace.take().or_else(|| self.in_place_grace_legacy.take());
@@ -434,6 +440,8 @@ impl WireAnnotations {
             grace,
             runtime_meta: self.runtime_meta.take(),
             running_images: images.collect(),
+            generation,
+            observed_generation,
         }))
     }
 }
@@ -477,6 +485,7 @@ struct WireStatus {
     phase: Option<Text>,
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
+    observed_generation: Option<i64>,
     conditions: Option<Vec<WireCondition>>,
     container_statuses: Option<Vec<WireContainerStatus>>,
     init_container_statuses: Option<Vec<WireContainerStatus>>,
@@ -564,7 +573,8 @@ impl<'de> Deserialize<'de> for PodView {
             }
             conditions.push(PodCondition { type_, status, message });
         }
-        let in_place = annotations.in_place(&labels, &conditions, &status.container_statuses);
+        let generations = (meta.generation, status.observed_generation);
+        let in_place = annotations.in_place(&labels, &conditions, &status.container_statuses, generations);
         Ok(Self {
             metadata: ObjectMeta {
                 name: meta.name,
@@ -698,9 +708,9 @@ mod tests {
     fn the_notes_of_an_update_are_kept_until_it_is_done() {
         let pod = |state: &str, gate: &str, grace: Option<&str>| -> PodView {
             serde_json::from_value(serde_json::json!({
-                "metadata": {"labels": {"lifecycle.apps.kruise.io/state": state},
+                "metadata": {"generation": 3, "labels": {"lifecycle.apps.kruise.io/state": state},
                     "annotations": {"inplace-update-state": "s", "apps.kruise.io/inplace-update-grace": grace}},
-                "status": {"conditions": [{"type": "InPlaceUpdateReady", "status": gate}],
+                "status": {"observedGeneration": 2, "conditions": [{"type": "InPlaceUpdateReady", "status": gate}],
                     "containerStatuses": [{"name": "main", "image": "i:1"}]},
             }))
             .unwrap()
@@ -708,6 +718,7 @@ mod tests {
         let notes = pod("Updating", "True", None).in_place.unwrap();
         assert_eq!((notes.state.as_deref(), notes.grace.as_deref()), (Some("s"), None));
         assert_eq!(*notes.running_images, [("main".into(), "i:1".into())]);
+        assert_eq!((notes.generation, notes.observed_generation), (Some(3), Some(2)));
         assert!(pod("Normal", "False", None).in_place.is_some());
         assert!(pod("Normal", "True", Some("g")).in_place.is_some());
         assert_eq!(pod("Normal", "True", None).in_place, None);

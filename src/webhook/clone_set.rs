@@ -80,16 +80,14 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         }
         let admission = check(&context.gates, request)?;
         let answers = tokio::time::timeout(READ_BUDGET, read(&context, &admission)).await.unwrap_or_else(|_| {
-            Err(Denied::internal(format!(
-                "the API server did not answer within {} s; try again",
-                READ_BUDGET.as_secs()
-            )))
-        })?;
+            let late = format!("no answer within {} s", READ_BUDGET.as_secs());
+            Answers { trial: Some(Err(Refused::Unavailable(late))), ..Answers::default() }
+        });
         admit(&admission, &answers)
     })
 }
 
-async fn read(context: &Context, admission: &CloneSetAdmission) -> Result<Answers, Denied> {
+async fn read(context: &Context, admission: &CloneSetAdmission) -> Answers {
     let namespace = &admission.namespace;
     let mut answers = Answers::default();
     if let Some(trial) = admission.trial() {
@@ -108,11 +106,17 @@ async fn read(context: &Context, admission: &CloneSetAdmission) -> Result<Answer
     });
     let mut reads = stream::iter(reads).buffer_unordered(READS);
     while let Some((result, name)) = reads.next().await {
-        let unread = |error| Denied::internal(format!("Pod {namespace}/{name} could not be read: {error}"));
-        let pod = result.map_err(unread)?.map(|pod| pod.metadata);
-        answers.pods.insert(name, pod);
+        match result {
+            Ok(pod) => {
+                answers.pods.insert(name, pod.map(|pod| pod.metadata));
+            }
+            // The controller deletes nothing that is not its own, and drops the name.
+            Err(error) => {
+                tracing::warn!(namespace, name, %error, "a Pod in podsToDelete cannot be read, it is not checked")
+            }
+        }
     }
-    Ok(answers)
+    answers
 }
 
 /// Judges what needs no look-up.
@@ -232,6 +236,10 @@ pub fn admit(admission: &CloneSetAdmission, answers: &Answers) -> Decision {
             Err(Refused::Undecodable(message)) => {
                 let (_, why) = message.split_once("cannot be handled as a PodTemplate: ").unwrap_or(("", message));
                 return Err(Denied::bad_request(format!("spec.template: {why}")));
+            }
+            // An update fails open: the controller asks again.
+            Err(error @ Refused::Unavailable(_)) if admission.old.is_some() => {
+                warnings.push(format!("spec.template is not checked: {error}"));
             }
             Err(error @ Refused::Unavailable(_)) => return Err(Denied::internal(format!("spec.template: {error}"))),
         }

@@ -1,5 +1,7 @@
 //! CloneSet: updates in place. The Pod stays: its UID, address, node, volumes, and every container that is not changed.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
 use e2e::images::{remote, remote_tag};
 use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, condition, in_namespace, pod, shell};
@@ -203,6 +205,13 @@ async fn what_cannot_be_done_in_place_recreates_or_is_refused() -> Result<()> {
     .await
 }
 
+/// Once; or twice, when kubelet has started the new instance before it had seen the annotation.
+fn restarted_for_environment(old: &BTreeMap<String, Container>, new: &BTreeMap<String, Container>) -> Result<()> {
+    let restarts = new["main"].restarts - old["main"].restarts;
+    ensure!((1..=2).contains(&restarts), "{restarts} restarts for one change of the environment");
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_environment_from_metadata_restarts_the_container_that_reads_it() -> Result<()> {
     in_namespace("cs-environment", async |t| {
@@ -215,7 +224,8 @@ async fn an_environment_from_metadata_restarts_the_container_that_reads_it() -> 
         let after = t.ready(name).await?;
         same_pod(&before, &after);
         let (old, new) = (Container::all(&before), Container::all(&after));
-        assert_eq!((new["main"].restarts, &new["side"]), (old["main"].restarts + 1, &old["side"]));
+        assert_eq!(new["side"], old["side"]);
+        restarted_for_environment(&old, &new)?;
         assert_eq!(t.exec(name, "main", "cat /tmp/cfg").await?, "two = {\"k\": \"<v>\"}");
         // image and environment in one restart
         let patch = json!({ "spec": { "template": { "metadata": { "annotations": { "cfg": "three" } },
@@ -225,7 +235,8 @@ async fn an_environment_from_metadata_restarts_the_container_that_reads_it() -> 
         let last = t.ready(name).await?;
         same_pod(&before, &last);
         let last = Container::all(&last);
-        assert_eq!((last["main"].restarts, &last["side"]), (new["main"].restarts + 1, &old["side"]));
+        assert_eq!(last["side"], old["side"]);
+        restarted_for_environment(&new, &last)?;
         assert_eq!(t.exec(name, "main", "cat /tmp/cfg").await?, "three");
         Ok(())
     })
@@ -241,7 +252,7 @@ async fn a_removed_annotation_is_a_change_of_the_environment_too() -> Result<()>
         rolled_out(t, "web").await?;
         let after = t.ready(name).await?;
         same_pod(&before, &after);
-        assert_eq!(Container::all(&after)["main"].restarts, 1);
+        restarted_for_environment(&Container::all(&before), &Container::all(&after))?;
         assert_eq!(t.exec(name, "main", "cat /tmp/cfg").await?, "");
         Ok(())
     })

@@ -4,6 +4,7 @@
 
 mod admission;
 mod clone_set;
+mod clone_set_admission;
 mod clone_set_hooks;
 mod clone_set_inplace;
 mod clone_set_random;
@@ -12,6 +13,7 @@ mod container_meta;
 mod failure;
 mod guide;
 mod harness;
+mod launch_priority;
 mod methods;
 mod output;
 mod plugin;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, workload};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, EvictParams};
 use serde_json::{Value, json};
@@ -201,6 +201,43 @@ async fn without_the_daemon_requests_say_so_and_go_on_when_it_is_back() -> Resul
         let restarts = async |pod| anyhow::Ok(t.containers(pod).await?["main"].restarts);
         assert_eq!((restarts("slow").await?, restarts("idle").await?, restarts("late").await?), (1, 1, 0));
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn without_the_webhook_clone_sets_are_not_made_and_can_be_changed_within_the_schema() -> Result<()> {
+    const KIND: &str = "CloneSet";
+    in_namespace("cs-no-webhook", async |t| {
+        let object = |name: &str| workload(KIND, name, 0, vec![app("main")]);
+        let held = object("web").with("/metadata/finalizers", json!(["example.com/hold"]));
+        let stored = t.create(held.with("/apiVersion", "apps.kruise.io/v1alpha1")).await?;
+        let replicas = t.node().scale(WEBHOOK, 0).await?;
+        let result = async {
+            let (code, message) = t.refused(object("other").with("/apiVersion", "apps.kruise.io/v1alpha1")).await?;
+            ensure!(code == 500 && message.contains("mcloneset.kb.io"), "it has to fail closed: {code} {message}");
+            let selector = json!({ "spec": { "selector": { "matchLabels": { "other": "1" } } } });
+            let error = t.patch(KIND, "web", selector).await.err().map(|error| format!("{error:#}"));
+            let message = error.unwrap_or_default();
+            ensure!(message.contains("spec.selector cannot be changed"), "{message:?}");
+            let container = json!([{ "name": "main", "image": e2e::images::BUSYBOX }]);
+            let changed = t
+                .patch(KIND, "web", json!({ "spec": { "template": { "spec": { "containers": container } } } }))
+                .await?;
+            ensure!(!changed.has("/spec/template/spec/containers/0/imagePullPolicy"), "nobody could give it defaults");
+            t.kubectl(&["scale", "cloneset", "web", "--replicas=0"]).await?;
+            t.remove(KIND, "web").await?;
+            t.patch(KIND, "web", json!({ "metadata": { "finalizers": null } })).await?;
+            t.gone(KIND, "web").await
+        }
+        .await;
+        t.node().scale(WEBHOOK, replicas).await?;
+        result?;
+        assert_eq!(stored.text("/spec/template/spec/containers/0/imagePullPolicy"), "Always");
+        poll("admission to answer again", PATIENCE, async || {
+            t.create(object("again").with("/apiVersion", "apps.kruise.io/v1alpha1")).await.map(drop)
+        })
+        .await
     })
     .await
 }

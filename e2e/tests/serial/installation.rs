@@ -1,7 +1,8 @@
 //! Installing and uninstalling.
 
-use anyhow::{Result, ensure};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod};
+use anyhow::{Context, Result, ensure};
+use e2e::images::remote;
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, workload};
 use serde_json::{Value, json};
 
 use crate::CRR;
@@ -56,6 +57,40 @@ async fn uninstalling_with_the_definitions_works_with_a_dead_manager_too() -> Re
         assert_eq!(t.containers("web").await?["main"].restarts, 0);
         t.restart("again", "web", &["main"]).await?;
         t.succeeded("again").await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_clone_set_and_its_pods_outlive_the_installation() -> Result<()> {
+    in_namespace("uninstall-clone-set", async |t| {
+        let set = workload("CloneSet", "web", 1, vec![app("main")]).with(
+            "/spec/updateStrategy",
+            json!({ "type": "InPlaceIfPossible", "inPlaceUpdateStrategy": { "gracePeriodSeconds": 600 } }),
+        );
+        t.create(set).await?;
+        let available = |o: &Value| o.int("/status/availableReplicas") == 1;
+        t.wait_for("CloneSet", "web", "to be available", PATIENCE, available).await?;
+        let before = t.list("Pod", "app=web").await?.remove(0);
+        let name = before.text("/metadata/name");
+        // In the middle of an update: the Pod is drained.
+        let image = format!("main={}", remote("pause"));
+        t.plugin_exits(0, &["set", "image", "cloneset/web", &image]).await?;
+        t.wait_for("Pod", name, "to be drained", PATIENCE, |p| condition(p, "Ready") == "False").await?;
+        let refused = t.node().undeploy(true).await.err().map(|error| format!("{error:#}"));
+        let refused = refused.context("the definition of a CloneSet that is there is not removed")?;
+        ensure!(refused.contains("--crds would delete these CloneSets"), "{refused}");
+        t.node().daemon_ready().await?;
+        let undeployed = t.node().undeploy(false).await;
+        let after = t.ready(name).await;
+        t.node().deploy().await?;
+        undeployed?;
+        assert_eq!(after?.text("/metadata/uid"), before.text("/metadata/uid"));
+        // and it is looked after again
+        t.kubectl(&["scale", "cloneset/web", "--replicas=2"]).await?;
+        t.wait_for("CloneSet", "web", "to have two Pods", PATIENCE, |o| o.int("/status/replicas") == 2).await?;
+        ensure!(t.find("Pod", name).await?.is_some(), "the first is still there");
         Ok(())
     })
     .await

@@ -604,7 +604,8 @@ impl Controller {
         }
         let templates = (revision::template(&from.data), revision::template(&to.data));
         let (Some(from), Some(to)) = templates else { return Err("a revision holds no template".into()) };
-        let allowed = Allowed { env_from_metadata: gates.enabled(gate::IN_PLACE_UPDATE_ENV) };
+        // Resources stay with another Pod as long as nobody here writes to the subresource `resize`.
+        let allowed = Allowed { env_from_metadata: gates.enabled(gate::IN_PLACE_UPDATE_ENV), resources: false };
         let mut spec = inplace::spec_between(&from, &to, target, allowed)?;
         let strategy = clone_set.spec.update_strategy.in_place_update_strategy.as_ref();
         spec.grace_seconds = i64::from(strategy.map_or(0, |strategy| strategy.grace_period_seconds.max(0)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{State, container_of, status_of};
+use super::{State, container_of, resize, status_of};
 use crate::{
     domain::container_meta::{Hashes, RuntimeContainer, RuntimeMeta, expected_env_hash, plain_hashes},
     k8s::image::ImageRef,
@@ -41,8 +41,15 @@ pub fn is_complete(pod: &Value, state: Option<&State>, in_grace: bool) -> Contai
 /// Whether the containers that were changed so far run what they should.
 ///
 /// Either the hashes that the daemon read from the runtime say so, which also holds when two images have one id, or,
-/// without a daemon, the image ids have changed.
+/// without a daemon, the image ids have changed. Before kubelet has seen the last change nothing of that counts: it may
+/// be about to restart what runs.
 pub fn containers_done(pod: &Value, state: &State) -> ContainersDone {
+    let number = |pointer: &str| pod.pointer(pointer).and_then(Value::as_i64);
+    if let (Some(asked), Some(seen)) = (number("/metadata/generation"), number("/status/observedGeneration"))
+        && seen < asked
+    {
+        return ContainersDone::no("kubelet to see the change");
+    }
     let meta = RuntimeMeta::of(pod);
     if state.update_env_from_metadata {
         let Some(meta) = &meta else {
@@ -55,9 +62,9 @@ pub fn containers_done(pod: &Value, state: &State) -> ContainersDone {
         }
     }
     if state.update_resources
-        && let Some(name) = first_with_other_resources(pod)
+        && let Some(waits_for) = resize::unfinished(pod, state)
     {
-        return ContainersDone::no(format!("kubelet to resize container {name}"));
+        return ContainersDone::no(waits_for);
     }
     let plain = |container: &Value, hashes: &Hashes| plain_hashes(container).contains(&hashes.plain_hash);
     if meta.is_some_and(|meta| first_inconsistent(pod, &meta, plain).is_none()) {
@@ -91,22 +98,6 @@ fn first_inconsistent<'a>(
                 .get(name)
                 .is_some_and(|found| running == Some(&found.container_id) && matches(container, &found.hashes));
             (!consistent).then_some(name)
-        },
-    )
-}
-
-fn first_with_other_resources(pod: &Value) -> Option<&str> {
-    let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
-    containers.filter_map(|container| Some((container, container.get("name")?.as_str()?))).find_map(
-        |(container, name)| {
-            let actual = status_of(pod, name).and_then(|s| s.get("resources"));
-            let same = ["limits", "requests"].iter().all(|kind| {
-                let part = |of: Option<&Value>| {
-                    of.and_then(|r| r.get(kind)).filter(|v| v.as_object().is_some_and(|o| !o.is_empty())).cloned()
-                };
-                part(container.get("resources")) == part(actual)
-            });
-            (!same).then_some(name)
         },
     )
 }

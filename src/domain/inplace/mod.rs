@@ -24,6 +24,7 @@ use crate::{
 };
 
 mod completion;
+pub mod resize;
 
 pub use completion::{ContainersDone, containers_done, is_complete, is_same_image};
 
@@ -181,6 +182,8 @@ fn empty_is_null<S: serde::Serializer>(map: &BTreeMap<String, LastStatus>, s: S)
 pub struct Allowed {
     /// Feature gate InPlaceUpdateEnvFromMetadata.
     pub env_from_metadata: bool,
+    /// Feature gate InPlaceWorkloadVerticalScaling, on an API server that has the subresource `resize`.
+    pub resources: bool,
 }
 
 /// What has to change to get from one template to the other, or why that cannot be done in place.
@@ -197,21 +200,41 @@ pub fn spec_between(old: &Value, new: &Value, revision: &str, allowed: Allowed) 
         }
     }
     let (old_spec, new_spec) = (part(old, "spec"), part(new, "spec"));
-    let mut images = Vec::new();
+    let (mut images, mut resources) = (Vec::new(), BTreeMap::<usize, Value>::new());
     differences(&old_spec, &new_spec, &mut Vec::new(), &mut |path, new| match path {
         [At::Key("containers"), At::Index(i), At::Key("image")] => {
             images.push((*i, new.and_then(Value::as_str).unwrap_or_default().to_owned()));
             Ok(())
         }
+        [
+            At::Key("containers"),
+            At::Index(i),
+            At::Key("resources"),
+            At::Key(kind @ ("limits" | "requests")),
+            At::Key(resource),
+        ] if allowed.resources && resize::RESIZABLE.contains(resource) => {
+            let amount = new.cloned().unwrap_or_default();
+            resize::note(resources.entry(*i).or_default(), kind, resource, &amount);
+            Ok(())
+        }
         path => Err(format!("template.spec{} differs", text_of(path))),
     })?;
+    let name = |i: usize| {
+        let name = |spec: &Value| Some(spec.get("containers")?.get(i)?.get("name")?.as_str()?.to_owned());
+        name(&new_spec).ok_or_else(|| format!("template.spec.containers[{i}] has no name"))
+    };
     for (i, image) in images {
-        let name =
-            |spec: &Value| spec.pointer(&format!("/containers/{i}/name")).and_then(Value::as_str).map(str::to_owned);
-        match name(&new_spec) {
-            Some(name) if !image.is_empty() => spec.container_images.insert(name, image),
-            _ => return Err(format!("template.spec.containers[{i}] has no name or no image")),
-        };
+        if image.is_empty() {
+            return Err(format!("template.spec.containers[{i}] has no image"));
+        }
+        spec.container_images.insert(name(i)?, image);
+    }
+    let classes = (resize::qos(&old_spec), resize::qos(&new_spec));
+    if !resources.is_empty() && classes.0 != classes.1 {
+        return Err(format!("the resources would make a {:?} Pod a {:?} one", classes.0, classes.1));
+    }
+    for (i, resources) in resources {
+        spec.container_resources.insert(name(i)?, resources);
     }
 
     let (old_meta, new_meta) = (old.get("metadata").unwrap_or(&empty), new.get("metadata").unwrap_or(&empty));
@@ -385,7 +408,7 @@ fn environment<'v>(container: &Value, value: impl Fn(&str, bool, &str) -> Option
             (name, value.map_or_else(|| json!({"name": name}), |value| json!({"name": name, "value": value})))
         })
         .collect();
-    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    entries.sort_by_key(|(name, _)| *name);
     if entries.is_empty() { Value::Null } else { entries.into_iter().map(|(_, entry)| entry).collect() }
 }
 

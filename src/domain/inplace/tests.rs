@@ -28,7 +28,7 @@ fn state(pod: &Value) -> State {
     serde_json::from_str(pod["metadata"]["annotations"][STATE].as_str().unwrap()).unwrap()
 }
 
-const ALL: Allowed = Allowed { env_from_metadata: true };
+const ALL: Allowed = Allowed { env_from_metadata: true, resources: false };
 
 fn between(old: &Value, new: &Value) -> Result<UpdateSpec, String> {
     spec_between(old, new, "web-1", ALL)
@@ -148,7 +148,7 @@ fn a_key_that_a_container_reads_restarts_it() {
     let config = BTreeMap::from([("config".to_owned(), Some("2".to_owned()))]);
     assert_eq!(spec.container_ref_metadata["main"].annotations, config);
     assert!(spec.update_env_from_metadata && spec.meta_data_patch.is_none());
-    let without = spec_between(&simple(), &new, "web-1", Allowed { env_from_metadata: false }).unwrap();
+    let without = spec_between(&simple(), &new, "web-1", Allowed::default()).unwrap();
     assert!(without.container_ref_metadata.is_empty());
     assert_eq!(plain_metadata(&without), json!({"annotations": {"config": "2"}}));
 }
@@ -254,6 +254,18 @@ fn case_05_an_image_rolled_back_before_kubelet_acted_is_done() {
     untagged["spec"]["containers"][2]["image"] = "c".into();
     untagged["status"]["containerStatuses"][2]["image"] = "docker.io/library/c:latest".into();
     assert!(is_complete(&untagged, Some(&state), false).done);
+}
+
+#[test]
+fn nothing_is_done_before_kubelet_has_seen_the_last_change() {
+    let (mut pod, now) = (prioritised(), at("2026-01-01T00:00:00Z"));
+    let state = batch(&pod, &images(&["c"]), begin(&pod, &images(&["c"]), None, now), now).state;
+    // Rolled back at once: what runs fits, and kubelet may be about to start what was asked for in between.
+    pod["metadata"]["generation"] = 3.into();
+    for (seen, done) in [(Some(2), false), (Some(3), true), (None, true)] {
+        pod["status"]["observedGeneration"] = json!(seen);
+        assert_eq!(is_complete(&pod, Some(&state), false).done, done, "{seen:?}");
+    }
 }
 
 #[test]

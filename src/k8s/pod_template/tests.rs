@@ -4,7 +4,7 @@ use super::*;
 fn recorded() -> Vec<(String, Value, Value)> {
     let read = |text: &str| -> Vec<Value> { serde_json::from_str(text).unwrap() };
     let applied = read(include_str!("../testdata/applied_clone_sets.json"));
-    let stored = read(include_str!("../../api/apps/testdata/clone_sets.json"));
+    let stored = read(include_str!("../testdata/created_clone_sets.json"));
     let pairs = applied.into_iter().map(|applied| {
         let name = applied["metadata"]["name"].as_str().unwrap().to_owned();
         let stored = stored.iter().find(|stored| stored["metadata"]["name"] == *name).unwrap();

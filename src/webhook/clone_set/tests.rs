@@ -606,3 +606,17 @@ async fn whoever_takes_a_finalizer_away_gets_through() {
 async fn without_the_api_server_nothing_is_consented_to() {
     assert_eq!(handle(context(), create(clone_set(json!({})))).await.unwrap_err().code, 500);
 }
+
+#[tokio::test]
+async fn without_the_api_server_an_update_goes_on_with_a_warning() {
+    let old = clone_set(json!({}));
+    let mut new = old.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2".into();
+    let admitted = handle(context(), update(old.clone(), new.clone())).await.unwrap();
+    assert!(admitted.warnings[0].contains("spec.template is not checked"), "{admitted:?}");
+    let mut stored = new.clone();
+    json_patch::patch(&mut stored, &admitted.patch).unwrap();
+    assert_eq!(stored["spec"]["template"], new["spec"]["template"], "the controller gives it its defaults");
+    new["spec"]["replicas"] = (-1).into();
+    assert_eq!(handle(context(), update(old, new)).await.unwrap_err().code, 422);
+}
