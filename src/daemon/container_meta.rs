@@ -170,13 +170,13 @@ impl ContainerMeta {
             self.write(key, &view, &report.meta).await?;
         }
         read?;
-        if report.missing.is_empty() {
+        if !report.is_awaited {
             self.settled().insert(key.clone(), rules::live_fingerprint(&pod));
         }
         let mut due = may_be_due(&report);
         due.retain(|kill| rules::is_running(kill, &pod, &found));
         // kubelet knows instances that the runtime does not show: one of them is about to say something else.
-        let requeue = if report.missing.is_empty() { Requeue::Await } else { Requeue::After(LOOK_AGAIN) };
+        let requeue = if report.is_awaited { Requeue::After(LOOK_AGAIN) } else { Requeue::Await };
         Ok(Some(Seen { view, due, requeue }))
     }
 

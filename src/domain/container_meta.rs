@@ -152,6 +152,9 @@ pub struct Report {
     pub meta: RuntimeMeta,
     /// Instances in the Pod's status of which neither the annotation nor the runtime says anything.
     pub missing: Vec<String>,
+    /// Whether one of them runs, says the status: then the runtime is about to show it, or the status is about to change.
+    /// One that has ended may be gone for good.
+    pub is_awaited: bool,
     /// Entries whose environment has to be read from the runtime.
     pub unread: Vec<usize>,
 }
@@ -175,6 +178,7 @@ pub fn report(pod: &Value, reported: Option<&RuntimeMeta>, found: &[Found], with
                 unknown: BTreeMap::new(),
             },
             (None, None) => {
+                report.is_awaited |= status.pointer("/state/running").is_some();
                 report.missing.push(id.to_owned());
                 continue;
             }

@@ -97,7 +97,7 @@ impl Wanted {
             max_unavailable: json!(1),
             max_surge: json!(0),
             paused: false,
-            kind: "InPlaceIfPossible",
+            kind: random.one_of(&["ReCreate", "InPlaceIfPossible"]).copied().unwrap_or_default(),
         };
         wanted.budget(random);
         wanted
@@ -176,7 +176,10 @@ async fn sequence(seed: u64, nodes: &str) -> Result<()> {
             told.push(step(&t, &player, &mut random, &mut wanted).await?);
         }
         // whatever it was, it can be done from here
-        (wanted.paused, wanted.kind) = (false, "InPlaceIfPossible");
+        wanted.paused = false;
+        if wanted.kind == "OnDelete" {
+            wanted.kind = "ReCreate";
+        }
         t.patch("CloneSet", NAME, wanted.patch()).await?;
         told.push("goes on".into());
         converges(&t).await

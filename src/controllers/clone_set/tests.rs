@@ -629,7 +629,7 @@ async fn gate_partition_rollback_brings_pods_back() {
         world.go_on().await;
         world.put_clone_set(json!({"updateStrategy": {"partition": 2}}));
         world.go_on().await;
-        assert_eq!(images(&world.pods()).iter().any(|image| *image == "i:2"), want == "i:2", "{gates:?}");
+        assert_eq!(images(&world.pods()).contains(&"i:2"), want == "i:2", "{gates:?}");
     }
 }
 

@@ -44,7 +44,7 @@ fn pod() -> Value {
              "lifecycle": {"preStop": {"exec": {"command": ["drain"]}}}},
             {"name": "side", "image": "side:1"}]},
         "status": {"conditions": [{"type": "InPlaceUpdateReady", "status": "False"}], "containerStatuses": [
-            {"name": "main", "containerID": "containerd://m1", "image": "docker.io/library/nginx:1.18", "imageID": "nginx@sha256:1", "restartCount": 3},
+            {"name": "main", "containerID": "containerd://m1", "image": "docker.io/library/nginx:1.18", "imageID": "nginx@sha256:1", "restartCount": 3, "state": {"running": {}}},
             {"name": "side", "containerID": "containerd://s1", "image": "docker.io/library/side:1", "imageID": "side@sha256:1"}]},
     })
 }
@@ -161,6 +161,22 @@ fn what_was_reported_of_an_instance_stays_and_other_instances_are_new() {
     assert_eq!(report.unread, [0]);
     assert_eq!((report.meta.containers[0].restart_count, report.meta.containers[0].hashes.plain_hash), (4, 9));
     assert_eq!(report.meta.containers[1], before.containers[1]);
+}
+
+/// A job that ended long ago, whose containers the node has tidied away.
+#[test]
+fn what_has_ended_and_is_gone_from_the_runtime_is_not_looked_for() {
+    let mut pod = pod();
+    assert!(report(&pod, None, &[], true).is_awaited);
+    pod["status"]["containerStatuses"][0]["state"] = json!({"terminated": {"exitCode": 0}});
+    let gone = report(&pod, None, &[], true);
+    assert_eq!((gone.missing.len(), gone.is_awaited), (2, false));
+    let there = report(&pod, None, &found(&pod), true);
+    assert_eq!(
+        (there.missing.len(), there.meta.containers.len()),
+        (0, 2),
+        "as long as the runtime has it, it is reported"
+    );
 }
 
 #[test]
