@@ -8,16 +8,18 @@ use futures::{StreamExt, stream::FuturesUnordered};
 /// Calls at the same time.
 pub const MOST: usize = 64;
 
-/// Calls `call` for each item; returns how many succeeded, and the first failure.
-pub async fn slow_start<T, E, F>(items: Vec<T>, call: impl Fn(T) -> F) -> (usize, Option<E>)
+/// Calls `call` for each item, `window` at a time at first; returns how many succeeded, and the first failure. The window
+/// goes on growing in the next call that gets it; after a failure it is closed again.
+pub async fn slow_start<T, E, F>(items: Vec<T>, window: &mut usize, call: impl Fn(T) -> F) -> (usize, Option<E>)
 where
     F: Future<Output = Result<(), E>>,
 {
-    let (mut window, mut done, mut failure) = (1, 0, None);
+    *window = (*window).clamp(1, MOST);
+    let (mut done, mut failure) = (0, None);
     let mut items = items.into_iter();
     let mut running = FuturesUnordered::new();
     loop {
-        while running.len() < window && failure.is_none() {
+        while running.len() < *window && failure.is_none() {
             let Some(item) = items.next() else { break };
             running.push(call(item));
         }
@@ -25,9 +27,12 @@ where
             None => return (done, failure),
             Some(Ok(())) => {
                 done += 1;
-                window = (window + 1).min(MOST);
+                *window = (*window + 1).min(MOST);
             }
-            Some(Err(error)) => failure = failure.or(Some(error)),
+            Some(Err(error)) => {
+                failure = failure.or(Some(error));
+                *window = 1;
+            }
         }
     }
 }
@@ -66,9 +71,11 @@ mod tests {
                 if item == 3 { Err(item) } else { Ok(()) }
             }
         };
-        let (done, failure) = slow_start((0..20).collect(), call).await;
+        let mut window = 0;
+        let (done, failure) = slow_start((0..20).collect(), &mut window, call).await;
         assert_eq!(*began.borrow(), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 2)]);
         assert_eq!((done, failure), (6, Some(3)));
+        assert!(window < 8, "{window}: closed by the failure");
     }
 
     #[tokio::test]

@@ -52,6 +52,9 @@ use crate::{
     },
 };
 
+/// Pods made in one pass.
+const MOST_PER_PASS: usize = 128;
+
 /// Where a patch of a Pod goes.
 #[derive(Clone, Copy)]
 enum Part {
@@ -185,7 +188,8 @@ impl Controller {
         let ending =
             seen.inactive.iter().filter(|pod| pod.is_deleting() && claimed.contains(id_of(pod).as_str())).count();
         let waiting = if make::has_claims(clone_set) { ending } else { 0 };
-        let count = (current + update).saturating_sub(waiting);
+        // Not all at once: those that are there already want to be looked after.
+        let count = (current + update).saturating_sub(waiting).min(MOST_PER_PASS);
         if count == 0 {
             return Ok(false);
         }
@@ -217,11 +221,16 @@ impl Controller {
             })
             .collect();
         let have: BTreeSet<&str> = seen.claims.iter().map(|claim| claim.name()).collect();
-        let (done, failure) = slow_start(made, |(id, pod)| {
+        let key = ObjectKey::of(clone_set);
+        let mut window = lock(&self.memories).get(&key).map_or(1, |memory| memory.window);
+        let (done, failure) = slow_start(made, &mut window, |(id, pod)| {
             let have = &have;
             async move { self.create_one(clone_set, &id, &pod, have).await }
         })
         .await;
+        if let Some(memory) = lock(&self.memories).get_mut(&key) {
+            memory.window = window;
+        }
         match failure {
             None => Ok(done > 0),
             Some(error) => {

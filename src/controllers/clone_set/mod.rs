@@ -102,6 +102,8 @@ struct Memory {
     defaulted: Option<(i64, Arc<Value>)>,
     /// Versions of Pods that were looked at as a whole and have to wait, by UID.
     looked_at: HashMap<String, String>,
+    /// Pods that may be made at the same time, as the last ones went.
+    window: usize,
     /// When the status was written last.
     written: Duration,
     /// How many Pods the last event said could not be created.
@@ -244,10 +246,14 @@ impl Controller {
             pass.note(self.drop_claims(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
         }
         if pass.error.is_none() {
-            if !self.scale(&clone_set, &resolved, &seen, &mut pass).await {
-                if self.refresh_all(&clone_set, &resolved, &seen, &mut pass).await {
-                    seen = self.see(&clone_set);
-                }
+            let scaled = self.scale(&clone_set, &resolved, &seen, &mut pass).await;
+            if scaled {
+                seen = self.see(&clone_set);
+            }
+            if self.refresh_all(&clone_set, &resolved, &seen, &mut pass).await {
+                seen = self.see(&clone_set);
+            }
+            if !scaled {
                 self.update(&clone_set, &resolved, &seen, &mut pass).await;
             }
             if pass.again {
