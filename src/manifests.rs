@@ -491,7 +491,7 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
     let pods = json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
-            { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"] }] },
+            { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods", "pods/resize"] }] },
         "matchConditions": [
             { "name": "by-the-manager", "expression": format!("request.userInfo.username == '{}'", user(manager)) },
             // Those of our own workloads it makes, updates in place and lets go of.
@@ -501,6 +501,11 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             ) },
         ],
         "validations": [
+            json!({
+                "expression": "request.subResource != 'resize'",
+                "message": "the manager resizes only Pods of Kruise workloads",
+                "reason": "Forbidden",
+            }),
             images_of("containers"),
             images_of("initContainers"),
             same("labels", "{}", by_manager),

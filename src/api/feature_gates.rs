@@ -58,6 +58,8 @@ pub mod gate {
     pub const PREPARING_UPDATE_AS_UPDATE: &str = "PreparingUpdateAsUpdate";
     /// A changed claim template recreates the Pods of a CloneSet.
     pub const RECREATE_ON_CLAIM_CHANGE: &str = "RecreatePodWhenChangeVCTInCloneSetGate";
+    /// Processor and memory of Pods are changed in place.
+    pub const RESIZE_IN_PLACE: &str = "InPlaceWorkloadVerticalScaling";
     /// Templates are stored as they were written.
     pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
@@ -96,7 +98,7 @@ pub const GATES: &[Gate] = &[
     off("CloneSetEventHandlerOptimization", "fewer reconciles on Pod updates"),
     off(gate::PREPARING_UPDATE_AS_UPDATE, "Pods in state PreparingUpdate count as updated"),
     off(gate::RECREATE_ON_CLAIM_CHANGE, "a changed claim template recreates the Pods of a CloneSet"),
-    off("InPlaceWorkloadVerticalScaling", "workloads resize their Pods in place"),
+    off(gate::RESIZE_IN_PLACE, "workloads resize their Pods in place"),
     off("ImagePullJobGate", "ImagePullJob and ImageListPullJob"),
     off("ResourceDistributionGate", "ResourceDistribution"),
     off("EnableExternalCerts", "use the certificates that somebody else keeps in the Secret"),

@@ -237,8 +237,11 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
             }
             if let Some(kill) = &plan.kill {
                 memory.stop_begins(kill);
-                let target = instances.iter_mut().find(|i| i.id == kill.id && i.container == kill.container);
-                let target = target.filter(|i| i.pod_uid == pod.map_or("", PodView::cri_uid));
+                // A runtime that lies may name one id twice, of several Pods.
+                let uid = pod.map_or("", PodView::cri_uid);
+                let is_target =
+                    |i: &&mut Instance| i.id == kill.id && i.container == kill.container && i.pod_uid == uid;
+                let target = instances.iter_mut().find(is_target);
                 assert!(target.is_some(), "{kill:?} hits what the Pod does not have");
                 match target.filter(|_| step % 2 == 1) {
                     Some(target) => (target.state, target.exit_code) = (InstanceState::Exited, Some(i32::MIN)),

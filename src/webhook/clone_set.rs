@@ -56,6 +56,7 @@ pub struct CloneSetAdmission {
     causes: Vec<Cause>,
     warnings: Vec<String>,
     defaults: bool,
+    in_place: inplace::Allowed,
     /// Pods to read: those in `podsToDelete` that were not there before.
     pub pods: Vec<String>,
 }
@@ -150,7 +151,8 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission
     let own_namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
     let namespace = own_namespace.filter(|own| !own.is_empty()).map_or(namespace, str::to_owned);
     let defaults = !gates.enabled(gate::TEMPLATE_NO_DEFAULTS);
-    Ok(CloneSetAdmission { object, old, namespace, causes, warnings: found.warnings, defaults, pods })
+    let in_place = inplace::Allowed { resources: gates.enabled(gate::RESIZE_IN_PLACE), ..inplace::Allowed::default() };
+    Ok(CloneSetAdmission { object, old, namespace, causes, warnings: found.warnings, defaults, in_place, pods })
 }
 
 impl CloneSetAdmission {
@@ -205,7 +207,7 @@ pub fn admit(admission: &CloneSetAdmission, answers: &Answers) -> Decision {
                 let Stored { template, claims } = trial.stored(&answer.object, &answer.unknown, *defaults);
                 let before = answers.old_template.as_ref().or_else(|| admission.old_template());
                 if let Some(before) = before.filter(|_| admission.is_in_place_only())
-                    && let Err(why) = inplace::spec_between(before, &template, "", inplace::Allowed::default())
+                    && let Err(why) = inplace::spec_between(before, &template, "", admission.in_place)
                 {
                     causes.push(Cause {
                         field: "spec.template".into(),

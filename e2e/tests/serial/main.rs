@@ -13,6 +13,7 @@ mod phases;
 mod plugin;
 mod policies;
 mod pre_download;
+mod resize;
 mod restarts_go_on;
 mod takeover;
 mod used_rights;

@@ -31,7 +31,7 @@ use crate::{
             one_update::{self, How},
             plan::{self, Action, Pod},
         },
-        inplace::{self, Allowed, Annotations, UpdateSpec},
+        inplace::{self, Allowed, Annotations, UpdateSpec, resize},
         lifecycle::State,
         pod_order::Constraint,
         readiness,
@@ -60,6 +60,7 @@ const MOST_PER_PASS: usize = 128;
 enum Part {
     Whole,
     Status,
+    Resize,
 }
 
 impl Controller {
@@ -276,6 +277,7 @@ impl Controller {
         let request = match part {
             Part::Whole => requests.patch(pod.name(), &params, &patch),
             Part::Status => requests.patch_subresource("status", pod.name(), &params, &patch),
+            Part::Resize => requests.patch_subresource("resize", pod.name(), &params, &patch),
         };
         let result: kube::Result<Value> =
             self.context.client.request(request.map_err(kube::Error::BuildRequest)?).await;
@@ -481,12 +483,20 @@ impl Controller {
                     Refresh::Batch(spec) => {
                         let earlier = Annotations::of(&whole).unwrap_or_default().state;
                         let state = earlier.unwrap_or_else(|| inplace::begin(&whole, &spec, None, now.wall));
-                        let mut patch = batch_patch(&whole, &spec, state, now);
-                        patch["metadata"]["resourceVersion"] = json!(newer.metadata.resource_version);
+                        let Some(mut patch) = self.batch(&newer, &whole, &spec, state, now).await? else {
+                            return Ok(Refreshed::Later(AFTER_CONFLICT));
+                        };
+                        if spec.container_resources.is_empty() {
+                            patch["metadata"]["resourceVersion"] = json!(newer.metadata.resource_version);
+                        }
                         self.try_patch(&newer, Part::Whole, &patch).await.map(written)
                     }
                     Refresh::Status(patch) => self.try_patch(&newer, Part::Status, &patch).await.map(written),
                     Refresh::DropGrace | Refresh::WholePod | Refresh::Nothing | Refresh::Wait { .. } => {
+                        if let Some((reason, message)) = resize::trouble(&whole) {
+                            let message = format!("kubelet does not resize pod {}: {reason}: {message}", newer.name());
+                            self.warn(clone_set, "ResizeNotDone", &message);
+                        }
                         if let Refresh::Wait { after, .. } = &decided {
                             if let Some(after) = after {
                                 return Ok(Refreshed::Later(*after));
@@ -542,6 +552,10 @@ impl Controller {
             Ok(resolved) => resolved,
             Err(error) => return pass.note(Err(error), |outcome| &mut outcome.update_error),
         };
+        let allowed = match self.allowed().await {
+            Ok(allowed) => allowed,
+            Err(error) => return pass.note(Err(error), |outcome| &mut outcome.update_error),
+        };
         let mut ways: Ways<Result<UpdateSpec, String>> = BTreeMap::new();
         let mut work = Vec::new();
         let find = |name: &str| seen.pods.iter().zip(&seen.views).find(|(pod, _)| pod.facts.name == name);
@@ -557,7 +571,7 @@ impl Controller {
                     let target = if back { &resolved.current } else { &resolved.update };
                     let way = ways
                         .entry(pod.revision.clone())
-                        .or_insert_with(|| self.way(clone_set, &resolved, &pod.revision, target));
+                        .or_insert_with(|| self.way(clone_set, &resolved, &pod.revision, target, allowed));
                     let how = self.how(clone_set, pod, way);
                     let spec = way.clone().unwrap_or_default();
                     work.push((view.clone(), how, target.clone(), spec));
@@ -591,6 +605,26 @@ impl Controller {
         pass.note(failure.map_or(Ok(changed), Err), |outcome| &mut outcome.update_error);
     }
 
+    /// Which changes may be made in place in this cluster.
+    pub(super) async fn allowed(&self) -> kube::Result<Allowed> {
+        let gates = &self.context.gates;
+        let env_from_metadata = gates.enabled(gate::IN_PLACE_UPDATE_ENV);
+        if !gates.enabled(gate::RESIZE_IN_PLACE) {
+            return Ok(Allowed { env_from_metadata, resources: false });
+        }
+        let asked = *lock(&self.can_resize);
+        let resources = match asked {
+            Some(can) => can,
+            None => {
+                let version = self.context.client.apiserver_version().await?;
+                let can = resize::has_subresource(&version.git_version);
+                *lock(&self.can_resize) = Some(can);
+                can
+            }
+        };
+        Ok(Allowed { env_from_metadata, resources })
+    }
+
     /// What has to change between two revisions, or why that needs another Pod.
     pub(super) fn way(
         &self,
@@ -598,6 +632,7 @@ impl Controller {
         resolved: &Resolved,
         old: &str,
         target: &str,
+        allowed: Allowed,
     ) -> Result<UpdateSpec, String> {
         let gates = &self.context.gates;
         let (Some(from), Some(to)) = (resolved.find(old), resolved.find(target)) else {
@@ -613,8 +648,6 @@ impl Controller {
         }
         let templates = (revision::template(&from.data), revision::template(&to.data));
         let (Some(from), Some(to)) = templates else { return Err("a revision holds no template".into()) };
-        // Resources stay with another Pod as long as nobody here writes to the subresource `resize`.
-        let allowed = Allowed { env_from_metadata: gates.enabled(gate::IN_PLACE_UPDATE_ENV), resources: false };
         let mut spec = inplace::spec_between(&from, &to, target, allowed)?;
         let strategy = clone_set.spec.update_strategy.in_place_update_strategy.as_ref();
         spec.grace_seconds = i64::from(strategy.map_or(0, |strategy| strategy.grace_period_seconds.max(0)));
@@ -666,9 +699,17 @@ impl Controller {
 
     async fn try_update_now(&self, view: &PodView, target: &str, spec: &UpdateSpec) -> kube::Result<bool> {
         let now = clock::now();
-        let conditions = readiness::in_place_begins(&refresh::compact(view), now.wall);
+        // A change of resources alone may leave the Pod in service: the whole Pod says whether kubelet restarts anything.
+        let read = if spec.container_resources.is_empty() { None } else { self.read_whole(view).await? };
+        let conditions = match &read {
+            Some(whole) if !resize::needs_not_ready(whole, spec) => Vec::new(),
+            _ => readiness::in_place_begins(&refresh::compact(view), now.wall),
+        };
         let whole = if conditions.is_empty() {
-            self.read_whole(view).await?
+            match read {
+                Some(whole) => Some(whole),
+                None => self.read_whole(view).await?,
+            }
         } else {
             let patch = json!({"metadata": {"uid": view.uid()}, "status": {"conditions": conditions}});
             self.try_patch(view, Part::Status, &patch).await?
@@ -682,7 +723,10 @@ impl Controller {
             json!({"metadata": {"uid": view.uid(), "labels": {},
                 "annotations": {labels::IN_PLACE_GRACE: grace, labels::IN_PLACE_STATE: state, labels::IN_PLACE_STATE_LEGACY: null}}})
         } else {
-            batch_patch(&whole, spec, state, now)
+            match self.batch(view, &whole, spec, state, now).await? {
+                Some(patch) => patch,
+                None => return Ok(false),
+            }
         };
         let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
         for (key, value) in [
@@ -694,6 +738,27 @@ impl Controller {
         }
         patch["metadata"]["annotations"][labels::LIFECYCLE_TIMESTAMP] = rfc3339(now.wall).into();
         Ok(self.try_patch(view, Part::Whole, &patch).await?.is_some())
+    }
+
+    /// The patch of the next batch. Resources have a subresource of their own, which is written before: if we end in
+    /// between, the Pod is found on its old revision, and writing them once more changes nothing. None: the Pod has
+    /// changed, or is gone.
+    async fn batch(
+        &self,
+        view: &PodView,
+        whole: &Value,
+        spec: &UpdateSpec,
+        state: inplace::State,
+        now: Now,
+    ) -> kube::Result<Option<Value>> {
+        let batch = inplace::batch(whole, spec, state, now.wall);
+        if let Some(mut patch) = resize::patch(&batch.resources) {
+            patch["metadata"] = json!({"uid": view.uid()});
+            if self.try_patch(view, Part::Resize, &patch).await?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(batch_patch(view.uid(), batch)))
     }
 
     /// Drops names from `podsToDelete` whose Pods are gone. Only if the list is still the one we looked at.
@@ -731,10 +796,9 @@ enum Refreshed {
 }
 
 /// The patch that writes one batch of an update: images, labels, annotations, and how far it is.
-fn batch_patch(whole: &Value, spec: &UpdateSpec, state: inplace::State, now: Now) -> Value {
-    let batch = inplace::batch(whole, spec, state, now.wall);
+fn batch_patch(uid: &str, batch: inplace::Batch) -> Value {
     let mut metadata = batch.metadata;
-    metadata["uid"] = whole["metadata"]["uid"].clone();
+    metadata["uid"] = uid.into();
     let annotations = &mut metadata["annotations"];
     // A state is made of strings, numbers and times: it always serializes.
     annotations[labels::IN_PLACE_STATE] = serde_json::to_string(&batch.state).unwrap_or_default().into();

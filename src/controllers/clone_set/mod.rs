@@ -63,7 +63,7 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["apps.kruise.io"], &["clonesets/finalizers"], &["update"]),
         Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "create", "patch", "delete"]),
         Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
-        Rule::new(&[""], &["pods/status"], &["patch"]),
+        Rule::new(&[""], &["pods/status", "pods/resize"], &["patch"]),
         Rule::new(&[""], &["persistentvolumeclaims"], &["list", "watch", "create", "patch", "delete"]),
         Rule::new(&[""], &["nodes"], &["list"]),
         // A dry run of one says what defaults a template has that was stored while admission was away.
@@ -89,6 +89,8 @@ struct Controller {
     claims: Arc<Store<ClaimView>>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
+    /// Whether the API server can resize Pods, once it has been asked.
+    can_resize: Mutex<Option<bool>>,
     pull_jobs: pre_download::PullJobs,
 }
 
@@ -140,6 +142,7 @@ impl Controller {
             claims: Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone())),
             queue: Queue::new(Backoff::default()),
             memories: Mutex::default(),
+            can_resize: Mutex::default(),
             pull_jobs: pre_download::PullJobs::default(),
         }
     }

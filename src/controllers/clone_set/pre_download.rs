@@ -102,7 +102,9 @@ async fn pass(controller: &Controller, clone_set: &CloneSet, resolved: &Resolved
     let Some(update) = revisions.get_opt(&resolved.update).await? else { return Ok(Settled::NotYet) };
     let update = serde_json::to_value(&update).map_err(kube::Error::SerdeError)?;
     let from = resolved.template(&resolved.current).unwrap_or_default();
-    let in_place = controller.way(clone_set, &resolved, &resolved.current, &resolved.update).map(drop);
+    // What the API server can resize matters to no image.
+    let allowed = controller.allowed().await.unwrap_or_default();
+    let in_place = controller.way(clone_set, &resolved, &resolved.current, &resolved.update, allowed).map(drop);
     let label = match rules::decide(&Observed { clone_set, update: &update, from: &from, in_place }) {
         Decision::Decided => return Ok(Settled::Yes),
         Decision::Wait => return Ok(Settled::NotYet),

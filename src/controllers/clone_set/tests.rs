@@ -45,7 +45,15 @@ impl Server {
             None => (path, false),
         };
         self.version += 1;
+        let path = path.strip_suffix("/resize").map_or(path.clone(), str::to_owned);
         match request.method.as_str() {
+            "GET" if path == "/version" => {
+                let mut version = json!({"major": "1", "minor": "34", "gitVersion": "v1.34.1"});
+                for field in ["gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"] {
+                    version[field] = "".into();
+                }
+                (200, version)
+            }
             "GET" if self.objects.contains_key(&path) => (200, self.objects[&path].clone()),
             "GET" if path.ends_with('s') => {
                 let below = format!("{path}/");
@@ -213,7 +221,7 @@ impl World {
             let statuses: Vec<Value> = containers
                 .iter()
                 .map(|c| json!({"name": c["name"], "image": c["image"], "imageID": format!("id-of-{}", c["image"]), "ready": true,
-                    "containerID": format!("c://{path}/{}", c["image"]), "restartCount": 0, "state": {"running": {}}}))
+                    "containerID": format!("c://{path}/{}", c["image"]), "restartCount": 0, "state": {"running": {}}, "resources": c["resources"]}))
                 .collect();
             pod["status"]["containerStatuses"] = statuses.into();
             let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -630,6 +638,56 @@ async fn gate_partition_rollback_brings_pods_back() {
         world.put_clone_set(json!({"updateStrategy": {"partition": 2}}));
         world.go_on().await;
         assert_eq!(images(&world.pods()).contains(&"i:2"), want == "i:2", "{gates:?}");
+    }
+}
+
+#[tokio::test]
+async fn gate_resize_changes_resources_in_place_and_in_service() {
+    for gates in [&["InPlaceWorkloadVerticalScaling=true"][..], &[][..]] {
+        let world = World::with_gates(gates);
+        let container = |cpu: &str| {
+            let resources = json!({"requests": {"cpu": cpu}});
+            json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:1", "resources": resources}]}}})
+        };
+        world.put_clone_set(container("100m"));
+        world.go_on().await;
+        let before = world.pods();
+        world.writes();
+        world.put_clone_set(container("200m"));
+        world.go_on().await;
+        let after = world.pods();
+        let writes = world.writes();
+        assert!(after.iter().all(|pod| pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m"));
+        assert_eq!(ups(&after) == ups(&before), !gates.is_empty(), "{gates:?}");
+        assert_eq!(writes.iter().filter(|w| w.1.ends_with("/resize")).count(), if gates.is_empty() { 0 } else { 2 });
+        if !gates.is_empty() {
+            assert!(
+                !format!("{writes:?}").contains("StartInPlaceUpdate"),
+                "nothing restarts, nothing is taken out of service"
+            );
+            assert_eq!(world.status()["currentRevision"], world.status()["updateRevision"]);
+            assert!(after.iter().all(|pod| pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] == "Normal"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn gate_recreate_on_claim_change_replaces_pods_at_the_next_change_of_the_template() {
+    for gates in [&["RecreatePodWhenChangeVCTInCloneSetGate=true"][..], &[][..]] {
+        let world = World::with_gates(gates);
+        let claims = |size: &str| json!([{"metadata": {"name": "data"}, "spec": {"x": size}}]);
+        world.put_clone_set(json!({"replicas": 1, "volumeClaimTemplates": claims("1")}));
+        world.go_on().await;
+        let before = world.pods();
+        world.put_clone_set(json!({"volumeClaimTemplates": claims("2")}));
+        world.go_on().await;
+        assert_eq!(ups(&world.pods()), ups(&before), "case 23: claims alone change no Pod");
+        world.put_clone_set(
+            json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+        );
+        world.go_on().await;
+        assert_eq!(ups(&world.pods()) == ups(&before), gates.is_empty(), "{gates:?}");
+        assert_eq!(images(&world.pods()), ["i:2"]);
     }
 }
 

@@ -61,6 +61,7 @@ pub struct Gates {
 }
 
 /// What a pass looks at.
+#[derive(Clone)]
 pub struct Observed<'a> {
     /// The CloneSet.
     pub clone_set: &'a CloneSet,
@@ -430,6 +431,17 @@ mod tests {
         let partition = json!({"updateStrategy": {"partition": 2}});
         assert_eq!(scaled(partition, &[]), [Action::Create { current: 2, update: 1 }]);
         assert_eq!(scaled(json!({}), &[pod("a", NEW), pod("b", NEW), pod("c", NEW)]), []);
+    }
+
+    #[test]
+    fn gate_preparing_update_as_update_counts_pods_that_wait_for_their_update_as_new() {
+        let set = clone_set(json!({"replicas": 2, "updateStrategy": {"partition": 1}}));
+        let waiting = [Pod { state: State::PreparingUpdate, ..pod("a", OLD) }];
+        for (on, want) in [(false, (0, 1)), (true, (1, 0))] {
+            let gates = Gates { preparing_update_as_update: on, ..Gates::default() };
+            let plan = with(&set, &waiting, |observed| scale(&Observed { gates, ..observed.clone() })).unwrap();
+            assert_eq!(plan.actions, [Action::Create { current: want.0, update: want.1 }], "{on}");
+        }
     }
 
     #[test]
