@@ -502,7 +502,7 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
         ],
         "validations": [
             json!({
-                "expression": "request.subResource != 'resize'",
+                "expression": "request.?subResource.orValue('') != 'resize'",
                 "message": "the manager resizes only Pods of Kruise workloads",
                 "reason": "Forbidden",
             }),

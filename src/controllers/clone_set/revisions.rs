@@ -191,6 +191,9 @@ impl Controller {
         let is_settled = revision::is_same(&resolved.update, &resolved.current)
             && seen.pods.iter().all(|pod| revision::is_same(&pod.revision, &resolved.update));
         let known = (!is_settled).then(|| Arc::new(left));
+        if is_settled && let Some(memory) = lock(&self.memories).get_mut(&ObjectKey::of(clone_set)) {
+            memory.looked_at.clear();
+        }
         let generation = clone_set.metadata.generation.unwrap_or_default();
         self.keep(&ObjectKey::of(clone_set), generation, &Resolved { known, ..resolved.clone() });
         Ok(())
