@@ -71,7 +71,7 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     stages.run("deploy", || deploy::deploy(paths))?;
     for _ in 0..options.rounds.max(1) {
         // most of a test is waiting, so there are many more of them than processors
-        stages.run("e2e, in parallel", || tests(paths, options, "parallel", 12))?;
+        stages.run("e2e, in parallel", || tests(paths, options, "parallel", 8))?;
         stages.run("e2e, disruptive", || tests(paths, options, "serial", 1))?;
     }
     Ok(())

@@ -70,20 +70,24 @@ pub fn pod(name: &str, containers: Vec<Value>) -> Value {
     })
 }
 
+/// Of local images. Once pulled, by a CloneSet whose containers get `Always`, they would have a digest for every test.
+const NEVER_PULLED: &str = "IfNotPresent";
+
 /// A container that ends at once when asked to.
 pub fn app(name: &str) -> Value {
-    json!({ "name": name, "image": PAUSE })
+    json!({ "name": name, "image": PAUSE, "imagePullPolicy": NEVER_PULLED })
 }
 
 /// A container that runs a shell script, then sleeps, and ends at once when asked to.
 pub fn shell(name: &str, script: &str) -> Value {
     let script = format!("trap 'exit 0' TERM\n{script}\nwhile :; do sleep 1000 & wait $!; done");
-    json!({ "name": name, "image": BUSYBOX, "command": ["sh", "-c", script] })
+    json!({ "name": name, "image": BUSYBOX, "imagePullPolicy": NEVER_PULLED, "command": ["sh", "-c", script] })
 }
 
 /// A container that does not listen: only SIGKILL ends it.
 pub fn stubborn(name: &str) -> Value {
-    json!({ "name": name, "image": BUSYBOX, "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1000; done"] })
+    let script = "trap '' TERM; while :; do sleep 1000; done";
+    json!({ "name": name, "image": BUSYBOX, "imagePullPolicy": NEVER_PULLED, "command": ["sh", "-c", script] })
 }
 
 /// A request for containers of a Pod.
