@@ -34,6 +34,12 @@ fn to_value(status: &impl Serialize) -> kube::Result<Value> {
     serde_json::to_value(status).map_err(kube::Error::SerdeError)
 }
 
+/// Whether something could not be made because its namespace is being deleted: what wanted it goes too.
+pub fn namespace_is_ending(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 /// The HTTP status code of an error answer of the API server.
 pub fn code(error: &kube::Error) -> Option<u16> {
     match error {

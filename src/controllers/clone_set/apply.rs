@@ -45,7 +45,7 @@ use crate::{
         time::{Now, rfc3339},
     },
     runtime::{
-        apply::code,
+        apply::{code, namespace_is_ending},
         clock,
         slow_start::{each, slow_start},
         watches::ObjectKey,
@@ -234,6 +234,7 @@ impl Controller {
         }
         match failure {
             None => Ok(done > 0),
+            Some(error) if namespace_is_ending(&error) => Ok(false),
             Some(error) => {
                 self.warn(clone_set, "FailedCreate", &format!("failed to create a Pod: {error}"));
                 Err(error)

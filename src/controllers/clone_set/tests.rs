@@ -19,6 +19,8 @@ struct Server {
     objects: BTreeMap<String, Value>,
     writes: Vec<(Method, String, Value)>,
     version: u64,
+    /// The namespace is being deleted.
+    ends: bool,
     /// Answers to come instead of the real one, by the beginning of the path.
     faults: Vec<(Method, String, u16)>,
 }
@@ -64,6 +66,12 @@ impl Server {
                     .map(|(_, o)| o)
                     .collect();
                 (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}))
+            }
+            "POST" if self.ends && path == NAMESPACE => {
+                let cause = json!({"reason": "NamespaceTerminating", "message": "m", "field": "metadata.namespace"});
+                let mut answer = refused(403);
+                answer.1["details"] = json!({"causes": [cause]});
+                answer
             }
             // What it would default is of no interest here, only that it is asked.
             "POST" if path.ends_with("/podtemplates") => (201, body),
@@ -721,6 +729,16 @@ async fn a_quota_that_is_used_up_is_met_once_and_told() {
     world.go_on().await;
     assert_eq!(world.pods().len(), 20);
     assert_eq!(world.status().get("conditions").cloned().unwrap_or_else(|| json!([])), json!([]));
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_being_deleted_is_no_failure() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    lock(&world.server).ends = true;
+    assert_eq!(world.settle().await.unwrap(), Requeue::Await);
+    assert_eq!(world.status().get("conditions"), None);
+    assert_eq!(world.pods(), Vec::<Value>::new());
 }
 
 #[tokio::test]
