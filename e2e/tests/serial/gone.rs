@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 
 use crate::{CRR, Frozen, LONG, MANAGER, WEBHOOK, keeping, slow, until_kept};
 
-/// A Pod that admission gives the readiness gate.
+/// A Pod that admission gives the readiness gate. Its owner is of a kind that is not installed: of others the garbage
+/// collector finds out that there is no such object.
 fn owned(name: &str) -> Value {
     let owner = json!([{
-        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "x",
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "BroadcastJob", "name": "x",
         "uid": "00000000-0000-0000-0000-000000000001", "controller": true,
     }]);
     pod(name, vec![app("main")]).with("/metadata/ownerReferences", owner)
