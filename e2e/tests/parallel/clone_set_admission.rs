@@ -3,7 +3,7 @@
 //! Nothing here runs a Pod: the replicas are 0.
 
 use anyhow::{Context, Result, ensure};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, in_namespace, poll, workload};
 use serde_json::{Value, json};
 
 const CLONE_SET: &str = "CloneSet";
@@ -13,7 +13,9 @@ const STORED: &str = include_str!("../../../src/k8s/testdata/created_clone_sets.
 
 /// A manifest as a user writes it.
 fn manifest(name: &str) -> Value {
-    workload(CLONE_SET, name, 0, vec![app("main")]).with("/apiVersion", "apps.kruise.io/v1alpha1")
+    // As a user writes it, without a pull policy. No Pod is made.
+    let main = json!({ "name": "main", "image": e2e::images::PAUSE });
+    workload(CLONE_SET, name, 0, vec![main]).with("/apiVersion", "apps.kruise.io/v1alpha1")
 }
 
 fn with_template(name: &str, pointer: &str, value: impl Into<Value>) -> Value {

@@ -210,7 +210,8 @@ async fn without_the_daemon_requests_say_so_and_go_on_when_it_is_back() -> Resul
 async fn without_the_webhook_clone_sets_are_not_made_and_can_be_changed_within_the_schema() -> Result<()> {
     const KIND: &str = "CloneSet";
     in_namespace("cs-no-webhook", async |t| {
-        let object = |name: &str| workload(KIND, name, 0, vec![app("main")]);
+        let container = json!({ "name": "main", "image": e2e::images::PAUSE });
+        let object = |name: &str| workload(KIND, name, 0, vec![container.clone()]);
         let held = object("web").with("/metadata/finalizers", json!(["example.com/hold"]));
         let stored = t.create(held.with("/apiVersion", "apps.kruise.io/v1alpha1")).await?;
         let replicas = t.node().scale(WEBHOOK, 0).await?;
