@@ -80,6 +80,8 @@ const NAME: &str = "cloneset-controller";
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// After the API server could not say what defaults a template has.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// Of news of a Pod.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Between two writes of a status that differ in nothing but counts.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
 
@@ -106,6 +108,8 @@ struct Memory {
     looked_at: HashMap<String, String>,
     /// Pods that may be made at the same time, as the last ones went.
     window: usize,
+    /// How many Pods there were in the last pass.
+    pods: usize,
     /// When the status was written last.
     written: Duration,
     /// How many Pods the last event said could not be created.
@@ -225,10 +229,19 @@ impl Controller {
         if let Some(key) = &owners.0
             && owners.0 != owners.1
         {
-            self.queue.add(key.clone());
+            self.wake(key);
         }
-        if let Some(key) = owners.1 {
-            self.queue.add(key);
+        if let Some(key) = &owners.1 {
+            self.wake(key);
+        }
+    }
+
+    /// A pass looks at every Pod: the more there are, the longer the next one waits for further news.
+    fn wake(&self, key: &ObjectKey) {
+        let pods = lock(&self.memories).get(key).map_or(0, |memory| memory.pods);
+        match pause(pods) {
+            Duration::ZERO => self.queue.add(key.clone()),
+            pause => self.queue.add_after(key.clone(), pause),
         }
     }
 
@@ -262,6 +275,9 @@ impl Controller {
             if pass.again {
                 seen = self.see(&clone_set);
             }
+        }
+        if let Some(memory) = lock(&self.memories).get_mut(key) {
+            memory.pods = seen.pods.len();
         }
         let requeue = self.record(&clone_set, &resolved, &seen, &pass).await?;
         self.forget_names(&clone_set, &seen).await?;
@@ -397,6 +413,12 @@ impl Controller {
         tracing::info!(clone_set = %ObjectKey::of(clone_set), reason, message, "done");
         self.context.events.normal(&reference(clone_set), reason, message);
     }
+}
+
+/// How long news of a Pod may wait: a tenth of a second for a thousand Pods, not at all for fewer than a hundred.
+fn pause(pods: usize) -> Duration {
+    let pods = u64::try_from(pods).unwrap_or(u64::MAX);
+    if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(100)).min(LONGEST_PAUSE) }
 }
 
 /// What comes of one pass.
