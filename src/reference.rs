@@ -33,6 +33,9 @@ const IN_USE: &[&str] = &[
     gate::IN_PLACE_UPDATE_ENV,
     gate::PRE_DOWNLOAD,
     gate::RESIZE_IN_PLACE,
+    gate::BUDGETS_GUARD_DELETION,
+    gate::BUDGETS_GUARD_UPDATES,
+    gate::POD_VERTICAL_SCALING,
     gate::TEMPLATE_NO_DEFAULTS,
 ];
 
