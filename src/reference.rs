@@ -34,6 +34,7 @@ const IN_USE: &[&str] = &[
     gate::PRE_DOWNLOAD,
     gate::RESIZE_IN_PLACE,
     gate::TEMPLATE_NO_DEFAULTS,
+    gate::DELETION_PROTECTION,
 ];
 
 /// The whole page. `programs` are the grammars of the command lines.

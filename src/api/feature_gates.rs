@@ -60,6 +60,8 @@ pub mod gate {
     pub const RECREATE_ON_CLAIM_CHANGE: &str = "RecreatePodWhenChangeVCTInCloneSetGate";
     /// Processor and memory of Pods are changed in place.
     pub const RESIZE_IN_PLACE: &str = "InPlaceWorkloadVerticalScaling";
+    /// Labels protect resources against deletion.
+    pub const DELETION_PROTECTION: &str = "ResourcesDeletionProtection";
     /// Templates are stored as they were written.
     pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
@@ -77,8 +79,11 @@ pub const GATES: &[Gate] = &[
     off(gate::PRE_DOWNLOAD, "CloneSet and StatefulSet pull images before an in-place update"),
     off("PreDownloadImageForDaemonSetUpdate", "the same for the Advanced DaemonSet"),
     off(gate::CLONE_SET_PARTITION_ROLLBACK, "raising a partition rolls Pods back"),
-    off_beta("ResourcesDeletionProtection", "deletion protection of resources in use"),
-    off("DeletionProtectionForCRDCascadingGate", "protection level Cascading for CustomResourceDefinitions"),
+    off_beta(gate::DELETION_PROTECTION, "deletion protection of resources in use"),
+    off(
+        "DeletionProtectionForCRDCascadingGate",
+        "without effect: ResourcesDeletionProtection is enough for CustomResourceDefinitions",
+    ),
     on("WorkloadSpread", "spread the Pods of a workload over subsets"),
     on("PodUnavailableBudgetDeleteGate", "budgets guard deletion and eviction"),
     off("PodUnavailableBudgetUpdateGate", "budgets guard in-place updates and resizes"),
@@ -132,7 +137,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             "EnhancedLivenessProbe",
         ],
     ),
-    ("ResourcesDeletionProtection", &["DeletionProtectionForCRDCascadingGate"]),
+    (gate::DELETION_PROTECTION, &["DeletionProtectionForCRDCascadingGate"]),
 ];
 
 /// Why a list of gates was refused.

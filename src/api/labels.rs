@@ -43,6 +43,8 @@ pub const WORKLOAD_RESTART_ROUND: &str = "kruise.rs/workload-restart-round";
 pub const VOLUMES_REFRESH: &str = "kruise.rs/volumes-refresh";
 /// Label on ClusterRoles whose rules the manager gets too.
 pub const AGGREGATE_TO_MANAGER: &str = "kruise.rs/aggregate-to-manager";
+/// Label on ClusterRoles whose rules the webhook gets too.
+pub const AGGREGATE_TO_WEBHOOK: &str = "kruise.rs/aggregate-to-webhook";
 /// Condition of a WorkloadRestart: what it does or waits for.
 pub const CONDITION_PROGRESSING: &str = "Progressing";
 /// Condition of a WorkloadRestart: the round ended well.
@@ -131,3 +133,10 @@ pub const PRE_DOWNLOAD_MIN_UPDATED_READY: &str = "apps.kruise.io/image-predownlo
 pub const PRE_DOWNLOAD_CREATED: &str = "apps.kruise.io/pre-predownload-created";
 /// Label on a revision: pulling its images beforehand is not worth while.
 pub const PRE_DOWNLOAD_IGNORED: &str = "apps.kruise.io/image-predownload-ignored";
+
+/// Label on an object that is not to be deleted: [`DELETE_PROTECTION_ALWAYS`] or [`DELETE_PROTECTION_CASCADING`].
+pub const DELETE_PROTECTION: &str = "policy.kruise.io/delete-protection";
+/// Value of [`DELETE_PROTECTION`]: not while it has this label.
+pub const DELETE_PROTECTION_ALWAYS: &str = "Always";
+/// Value of [`DELETE_PROTECTION`]: not while something that is in use would go with it.
+pub const DELETE_PROTECTION_CASCADING: &str = "Cascading";

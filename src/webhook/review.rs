@@ -24,10 +24,20 @@ pub struct Request {
     pub namespace: String,
     /// Name of the object, empty if it is still to be generated.
     pub name: String,
+    /// Who asks.
+    pub user_info: UserInfo,
     /// The object as it is to be stored.
     pub object: Value,
     /// The object as it is stored now; null on CREATE.
     pub old_object: Value,
+}
+
+/// Who sent a [`Request`] to the API server.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UserInfo {
+    /// For example `system:serviceaccount:shop:ci`.
+    pub username: String,
 }
 
 /// A kind in a [`Request`].
