@@ -37,6 +37,7 @@ const IN_USE: &[&str] = &[
     gate::BUDGETS_GUARD_UPDATES,
     gate::POD_VERTICAL_SCALING,
     gate::TEMPLATE_NO_DEFAULTS,
+    gate::DELETION_PROTECTION,
 ];
 
 /// The whole page. `programs` are the grammars of the command lines.

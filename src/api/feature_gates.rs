@@ -66,6 +66,8 @@ pub mod gate {
     pub const BUDGETS_GUARD_UPDATES: &str = "PodUnavailableBudgetUpdateGate";
     /// Resizes are operations of their own, which budgets guard when they are asked to.
     pub const POD_VERTICAL_SCALING: &str = "InPlacePodVerticalScaling";
+    /// Labels protect resources against deletion.
+    pub const DELETION_PROTECTION: &str = "ResourcesDeletionProtection";
     /// Templates are stored as they were written.
     pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
@@ -83,8 +85,11 @@ pub const GATES: &[Gate] = &[
     off(gate::PRE_DOWNLOAD, "CloneSet and StatefulSet pull images before an in-place update"),
     off("PreDownloadImageForDaemonSetUpdate", "the same for the Advanced DaemonSet"),
     off(gate::CLONE_SET_PARTITION_ROLLBACK, "raising a partition rolls Pods back"),
-    off_beta("ResourcesDeletionProtection", "deletion protection of resources in use"),
-    off("DeletionProtectionForCRDCascadingGate", "protection level Cascading for CustomResourceDefinitions"),
+    off_beta(gate::DELETION_PROTECTION, "deletion protection of resources in use"),
+    off(
+        "DeletionProtectionForCRDCascadingGate",
+        "without effect: ResourcesDeletionProtection is enough for CustomResourceDefinitions",
+    ),
     on("WorkloadSpread", "spread the Pods of a workload over subsets"),
     on(gate::BUDGETS_GUARD_DELETION, "budgets guard deletion and eviction"),
     off(gate::BUDGETS_GUARD_UPDATES, "budgets guard in-place updates and resizes"),
@@ -138,7 +143,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             "EnhancedLivenessProbe",
         ],
     ),
-    ("ResourcesDeletionProtection", &["DeletionProtectionForCRDCascadingGate"]),
+    (gate::DELETION_PROTECTION, &["DeletionProtectionForCRDCascadingGate"]),
 ];
 
 /// Why a list of gates was refused.

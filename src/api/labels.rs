@@ -43,6 +43,8 @@ pub const WORKLOAD_RESTART_ROUND: &str = "kruise.rs/workload-restart-round";
 pub const VOLUMES_REFRESH: &str = "kruise.rs/volumes-refresh";
 /// Label on ClusterRoles whose rules the manager gets too.
 pub const AGGREGATE_TO_MANAGER: &str = "kruise.rs/aggregate-to-manager";
+/// Label on ClusterRoles whose rules the webhook gets too.
+pub const AGGREGATE_TO_WEBHOOK: &str = "kruise.rs/aggregate-to-webhook";
 /// Condition of a WorkloadRestart: what it does or waits for.
 pub const CONDITION_PROGRESSING: &str = "Progressing";
 /// Condition of a WorkloadRestart: the round ended well.
@@ -146,3 +148,9 @@ pub const UNAVAILABLE_POD_PREFIX: &str = "unavailable-pod.kruise.io/";
 pub const CONDITION_RESOLVED: &str = "Resolved";
 /// Condition of a PodUnavailableBudget: whether it guards updates in place, resizes and container restarts.
 pub const CONDITION_PROTECTS_UPDATES: &str = "ProtectsUpdates";
+/// Label on an object that is not to be deleted: [`DELETE_PROTECTION_ALWAYS`] or [`DELETE_PROTECTION_CASCADING`].
+pub const DELETE_PROTECTION: &str = "policy.kruise.io/delete-protection";
+/// Value of [`DELETE_PROTECTION`]: not while it has this label.
+pub const DELETE_PROTECTION_ALWAYS: &str = "Always";
+/// Value of [`DELETE_PROTECTION`]: not while something that is in use would go with it.
+pub const DELETE_PROTECTION_CASCADING: &str = "Cascading";

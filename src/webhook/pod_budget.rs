@@ -103,7 +103,9 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
                 match api.get_opt(&name).await {
                     Ok(Some(pod)) => (pod, Operation::Evict),
                     Ok(None) => return Ok(Admitted::unchanged()),
-                    Err(error) => return Err(Denied::too_many_requests(format!("Pod {name:?} could not be read: {error}"))),
+                    Err(error) => {
+                        return Err(Denied::too_many_requests(format!("Pod {name:?} could not be read: {error}")));
+                    }
                 }
             }
         };
@@ -180,7 +182,9 @@ pub fn on_delete(_: &FeatureGates) -> Vec<MatchCondition> {
         },
         MatchCondition {
             name: "not-a-mirror",
-            expression: format!("oldObject == null || !has(oldObject.metadata.annotations) || !('{STATIC_POD_MIRROR}' in oldObject.metadata.annotations)"),
+            expression: format!(
+                "oldObject == null || !has(oldObject.metadata.annotations) || !('{STATIC_POD_MIRROR}' in oldObject.metadata.annotations)"
+            ),
         },
     ]
 }

@@ -65,14 +65,16 @@ pub fn check(gates: &FeatureGates, object: &Value, old: Option<&Value>) -> Resul
         )));
     }
     let mut causes = Vec::new();
-    let changed = |key: &str| {
-        annotation(object, key).filter(|now| old.and_then(|old| annotation(old, key)) != Some(*now))
-    };
+    let changed =
+        |key: &str| annotation(object, key).filter(|now| old.and_then(|old| annotation(old, key)) != Some(*now));
     if let Some(text) = changed(PUB_PROTECT_OPERATIONS) {
         for word in text.split(',').filter(|word| !WORDS.contains(word)) {
             causes.push(Cause {
                 field: format!("metadata.annotations[{PUB_PROTECT_OPERATIONS}]"),
-                message: format!("{word:?} is not allowed; want some of {}, with commas and without blanks between them", WORDS.join(", ")),
+                message: format!(
+                    "{word:?} is not allowed; want some of {}, with commas and without blanks between them",
+                    WORDS.join(", ")
+                ),
             });
         }
     }
@@ -105,7 +107,10 @@ pub fn compare(object: &Value, name: &str, others: &[PodUnavailableBudget]) -> R
         {
             causes.push(Cause {
                 field: "spec.targetRef".into(),
-                message: format!("{} {:?} has PodUnavailableBudget {other_name:?} already; a workload can have one", own.kind, own.name),
+                message: format!(
+                    "{} {:?} has PodUnavailableBudget {other_name:?} already; a workload can have one",
+                    own.kind, own.name
+                ),
             });
         }
         if let (Some(own), Some(theirs)) = (&budget.spec.selector, &other.spec.selector)
@@ -114,7 +119,9 @@ pub fn compare(object: &Value, name: &str, others: &[PodUnavailableBudget]) -> R
         {
             causes.push(Cause {
                 field: "spec.selector".into(),
-                message: format!("PodUnavailableBudget {other_name:?} selects the same Pods; want selectors that do not overlap"),
+                message: format!(
+                    "PodUnavailableBudget {other_name:?} selects the same Pods; want selectors that do not overlap"
+                ),
             });
         }
     }

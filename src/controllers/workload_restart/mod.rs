@@ -266,6 +266,7 @@ impl Controller {
         if !plan.start.is_empty() && self.read_budgets(&key.namespace).await? {
             plan = self.look_and_plan(key, &restart).await?;
         }
+        self.ask_budgets(&key.namespace, &mut plan).await;
         let begun = self.restart_pods(&restart, &plan).await;
         drop(deciding);
         if let Err(error) = &begun {
