@@ -371,7 +371,9 @@ impl Budgets {
             }
             let takes =
                 answers.iter().zip(waiting).any(|(answer, waiting)| *answer == Answer::Taken && !waiting.dry_run);
-            if !takes {
+            // That nothing has to stay any more is worth a write too: the next one need not find it out again.
+            let found_free = recounts && any(|answer| *answer == Answer::Free) && waiting.iter().any(|w| !w.dry_run);
+            if !takes && !found_free {
                 return answers.into_iter().map(Ok).collect();
             }
             match self.write(&api, &budget, &status).await {
