@@ -131,3 +131,13 @@ pub const PRE_DOWNLOAD_MIN_UPDATED_READY: &str = "apps.kruise.io/image-predownlo
 pub const PRE_DOWNLOAD_CREATED: &str = "apps.kruise.io/pre-predownload-created";
 /// Label on a revision: pulling its images beforehand is not worth while.
 pub const PRE_DOWNLOAD_IGNORED: &str = "apps.kruise.io/image-predownload-ignored";
+
+/// Finalizer that OpenKruise puts on ImagePullJobs for the copies of their Secrets. There are no such copies here: it is
+/// only ever taken away.
+pub const IMAGE_PULL_JOB_FINALIZER: &str = "apps.kruise.io/deletion-protection";
+/// Label on a NodeImage: it stays although no Node has its name.
+pub const FAKE_NODE_IMAGE: &str = "apps.kruise.io/fake-nodeimage";
+/// Annotation that the daemon gives to the runtime with every pull.
+pub const PULLING_IMAGE_BY: &str = "apps.kruise.io/pulling-image-by";
+/// Value of [`PULLING_IMAGE_BY`].
+pub const PULLING_IMAGE_BY_DAEMON: &str = "kruise-daemon";
