@@ -5,6 +5,7 @@
 mod certificates;
 mod components;
 mod daemon;
+mod deletion_protection;
 mod gone;
 mod installation;
 mod leaders;
