@@ -2,7 +2,10 @@
 
 pub mod clone_set;
 pub mod container_recreate_request;
+pub mod image_list_pull_job;
+pub mod image_pull_job;
 pub mod lifecycle;
+pub mod node_image;
 
 /// The API group of the workload kinds.
 pub const GROUP: &str = "apps.kruise.io";
