@@ -52,6 +52,9 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 /// How often a lost race for the Secret is run again within one pass.
 const SECRET_ATTEMPTS: u32 = 5;
 
+/// The same for a webhook configuration.
+const PATCH_ATTEMPTS: u32 = 4;
+
 const GROUP: &[&str] = &["admissionregistration.k8s.io"];
 
 /// What keeping the registration needs, cluster-wide.
@@ -139,7 +142,7 @@ impl Installation {
     /// Runs for ever. `tls` holds a configuration from the first success on and is changed in place after that.
     pub async fn run(&self, tls: &watch::Sender<Option<RustlsConfig>>) {
         let mut serving: Option<Material> = None;
-        let mut lingering = Lingering::default();
+        let mut lingering = <[Lingering; 2]>::default();
         let mut with_budgets = self.with_budgets.clone();
         let mut events = self.events();
         let mut retry = FIRST_RETRY;
@@ -195,7 +198,7 @@ impl Installation {
         serving: &mut Option<Material>,
         tls: &watch::Sender<Option<RustlsConfig>>,
         namespaces: Option<&BTreeSet<String>>,
-        lingering: &mut Lingering,
+        lingering: &mut [Lingering; 2],
     ) -> Result<Option<Duration>, SyncError> {
         let material = self.material(serving.as_ref()).await?;
         let mut ca_bundle = material.ca_bundle.clone();
@@ -203,11 +206,11 @@ impl Installation {
         if let Some(old) = serving.as_ref().filter(|old| !ca_bundle.contains(&old.ca_cert)) {
             ca_bundle.push_str(&old.ca_cert);
         }
-        let (mut had_another_ca, mut wait) = (false, None);
-        for phase in [Phase::Mutating, Phase::Validating] {
+        let (mut had_another_ca, mut wait) = (false, None::<Duration>);
+        for (phase, lingering) in [Phase::Mutating, Phase::Validating].into_iter().zip(lingering) {
             let (another, again) = self.register(phase, &ca_bundle, namespaces, lingering).await?;
             had_another_ca |= another;
-            wait = wait.or(again);
+            wait = wait.into_iter().chain(again).min();
         }
         if serving.as_ref().is_some_and(|old| old.certified.cert == material.certified.cert) {
             return Ok(wait);
@@ -279,35 +282,44 @@ impl Installation {
             error => SyncError::Configuration(name, error),
         };
         let build = |error| SyncError::Configuration(name, kube::Error::BuildRequest(error));
-        // Raw JSON: entries of others may have fields that this library does not know.
-        let get = base.get(name, &GetParams::default()).map_err(build)?;
-        let current: Value = self.client.request(get).await.map_err(failed)?;
-        let (selector, wait) = match (phase, namespaces) {
-            (Phase::Validating, Some(namespaces)) => {
-                let listed = configuration::listed(&current);
-                let (wanted, wait) = lingering.keep(namespaces, listed, clock::now().mono);
-                (Some(scope::selector(&wanted, &self.namespace)), wait)
-            }
-            _ => (None, None),
-        };
-        let wanted = Wanted {
-            gates: &self.gates,
-            endpoint: &self.endpoint,
-            ca_bundle: Some(ca_bundle),
-            policies: &self.policies,
-            with_budgets: selector.as_ref(),
-        };
-        let operations = configuration::plan(&current, phase, &wanted);
-        if operations.is_empty() {
-            return Ok((false, wait));
-        }
-        let patch: json_patch::Patch = serde_json::from_value(operations.into())
-            .map_err(|error| SyncError::Configuration(name, kube::Error::SerdeError(error)))?;
         let params = PatchParams { field_manager: Some("kruise-webhook".into()), ..PatchParams::default() };
-        let patch = base.patch(name, &params, &Patch::<()>::Json(patch)).map_err(build)?;
-        let _: Value = self.client.request(patch).await.map_err(failed)?;
-        tracing::info!(configuration = name, "the webhook configuration was brought in line");
-        Ok((configuration::had_another_ca(&current, &self.endpoint, ca_bundle), wait))
+        for attempt in 1.. {
+            // Raw JSON: entries of others may have fields that this library does not know.
+            let get = base.get(name, &GetParams::default()).map_err(build)?;
+            let current: Value = self.client.request(get).await.map_err(failed)?;
+            let (selector, wait) = match namespaces {
+                Some(namespaces) => {
+                    let listed = configuration::listed(&current);
+                    let (wanted, wait) = lingering.keep(namespaces, listed, clock::now().mono);
+                    (Some(scope::selector(&wanted, &self.namespace)), wait)
+                }
+                None => (None, None),
+            };
+            let wanted = Wanted {
+                gates: &self.gates,
+                endpoint: &self.endpoint,
+                ca_bundle: Some(ca_bundle),
+                policies: &self.policies,
+                with_budgets: selector.as_ref(),
+            };
+            let operations = configuration::plan(&current, phase, &wanted);
+            if operations.is_empty() {
+                return Ok((false, wait));
+            }
+            let patch: json_patch::Patch = serde_json::from_value(operations.into())
+                .map_err(|error| SyncError::Configuration(name, kube::Error::SerdeError(error)))?;
+            let patch = base.patch(name, &params, &Patch::<()>::Json(patch)).map_err(build)?;
+            match self.client.request::<Value>(patch).await {
+                Ok(_) => {
+                    tracing::info!(configuration = name, "the webhook configuration was brought in line");
+                    return Ok((configuration::had_another_ca(&current, &self.endpoint, ca_bundle), wait));
+                }
+                // Another replica was faster: the test of the version does not hold.
+                Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) && attempt < PATCH_ATTEMPTS => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok((false, None))
     }
 
     /// The policy that protects against deletion is in force while its gate is on.

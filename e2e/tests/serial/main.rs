@@ -6,6 +6,7 @@ mod budgets;
 mod certificates;
 mod components;
 mod daemon;
+mod deletion_protection;
 mod gone;
 mod installation;
 mod leaders;
