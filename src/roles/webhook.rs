@@ -11,12 +11,13 @@ use tokio::{sync::watch, task::JoinSet};
 use crate::{
     api::{DEFAULT_NAMESPACE, feature_gates::FeatureGates},
     runtime::{
-        metrics,
+        certificate_secret::CertificateSecret,
+        certs, metrics,
         serve::{self, Checks},
         shutdown,
     },
     webhook::{
-        Context, SECRET, SERVICE, certs,
+        Context, SECRET, SERVICE,
         configuration::Endpoint,
         installation::Installation,
         metrics::Metrics,
@@ -102,15 +103,15 @@ pub async fn run(
 
     let listener = server::bind(args.webhook_port).with_context(|| format!("--webhook-port {}", args.webhook_port))?;
     let namespace: Arc<str> = args.namespace.as_str().into();
-    let installation = Installation {
+    let secret = CertificateSecret {
         client: client.clone(),
         namespace: args.namespace,
-        secret: args.secret_name,
-        endpoint,
-        gates: gates.clone(),
+        name: args.secret_name,
+        dns_name: endpoint.dns_name(),
         renew_before: renew_before(&args.certs_renew_before),
-        metrics: metrics.clone(),
     };
+    let installation =
+        Installation { client: client.clone(), secret, endpoint, gates: gates.clone(), metrics: metrics.clone() };
     let leaving = shutdown.clone();
     tasks.spawn(async move {
         tokio::select! {

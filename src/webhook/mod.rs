@@ -5,16 +5,19 @@
 //!
 //! To add a handler: write its file and one line in [`HANDLERS`]. Routes, registration and RBAC follow from the table.
 
-pub mod certs;
 pub mod clone_set;
 pub mod configuration;
-mod connections;
 pub mod container_recreate_request;
 pub mod installation;
 pub mod metrics;
 pub mod pod;
 pub mod review;
 pub mod server;
+
+#[cfg(test)]
+mod connections {
+    mod tests;
+}
 
 use std::sync::Arc;
 
