@@ -88,7 +88,10 @@ fn base() -> [(&'static str, Vec<Value>); 5] {
     let [manager, webhook, daemon] = roles();
     [
         ("installation.yaml", vec![namespace(), feature_gates()]),
-        ("manager.yaml", [access(&manager), added_access(&manager), secrets_access(&manager), manager_objects(&manager)].concat()),
+        (
+            "manager.yaml",
+            [access(&manager), added_access(&manager), secrets_access(&manager), manager_objects(&manager)].concat(),
+        ),
         ("webhook.yaml", [access(&webhook), webhook_objects(&webhook)].concat()),
         ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
         ("policies.yaml", policies(&manager, &daemon)),

@@ -18,7 +18,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("daemon", &["runtime", "domain", "k8s", "api", "cri"]),
     ("pull_secrets", &["runtime", "domain", "k8s", "api"]),
     ("manifests", &["controllers", "webhook", "daemon", "pull_secrets", "domain", "k8s", "api"]),
-    ("roles", &["controllers", "webhook", "daemon", "pull_secrets", "manifests", "runtime", "domain", "k8s", "api", "cri"]),
+    (
+        "roles",
+        &["controllers", "webhook", "daemon", "pull_secrets", "manifests", "runtime", "domain", "k8s", "api", "cri"],
+    ),
     ("plugin", &["manifests", "runtime", "domain", "k8s", "api"]),
     ("simulation", &["domain", "k8s", "api"]),
     ("fuzzing", &["webhook", "daemon", "runtime", "domain", "k8s", "api", "cri"]),

@@ -93,7 +93,12 @@ where
     let service = server::RuntimeServiceServer::new(Service { world: world.clone() });
     let images = image_server::ImageServiceServer::new(Service { world: world.clone() });
     let task = tokio::spawn(async move {
-        tonic::transport::Server::builder().add_service(service).add_service(images).serve_with_incoming(incoming).await.unwrap();
+        tonic::transport::Server::builder()
+            .add_service(service)
+            .add_service(images)
+            .serve_with_incoming(incoming)
+            .await
+            .unwrap();
     });
     (world, task)
 }

@@ -248,7 +248,7 @@ impl Puller {
     async fn write(self: &Arc<Self>) {
         let api: Api<NodeImage> = Api::all(self.kube.clone());
         let mut retry = FIRST_RETRY;
-        let mut progress = tokio::time::interval(PROGRESS);
+        let mut progress = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
         loop {
             tokio::select! {
                 () = self.changed.notified() => tokio::time::sleep(COLLECT).await,
@@ -328,8 +328,15 @@ impl Puller {
                 break (order, Err(message));
             };
             let (until, last_error_was) = (Instant::now() + limit, last_error.as_deref());
-            let attempt =
-                Attempt { worker: &worker, order: &order, image: &image, started, begun, until, last_error: last_error_was };
+            let attempt = Attempt {
+                worker: &worker,
+                order: &order,
+                image: &image,
+                started,
+                begun,
+                until,
+                last_error: last_error_was,
+            };
             self.metrics.running.inc();
             let running = Running(&self.metrics.running);
             let outcome = tokio::time::timeout(limit, self.attempt(&attempt)).await;
@@ -434,7 +441,8 @@ impl Puller {
                 annotations: order.annotations.clone().into_iter().collect(),
             };
             // The caller's limit is shorter.
-            let pull = runtime.pull_image(image, credential.map(as_auth), sandbox, Duration::from_secs(u32::MAX.into()));
+            let pull =
+                runtime.pull_image(image, credential.map(as_auth), sandbox, Duration::from_secs(u32::MAX.into()));
             let outcome = tokio::select! {
                 outcome = pull => outcome,
                 short = self.observe(attempt, &runtime) => return Err(short),

@@ -14,11 +14,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 
-use crate::{
-    domain::pull_secrets::CONFIG_MAP,
-    k8s::rbac::Rule,
-    runtime::metrics::Metrics as AllMetrics,
-};
+use crate::{domain::pull_secrets::CONFIG_MAP, k8s::rbac::Rule, runtime::metrics::Metrics as AllMetrics};
 
 /// The Secret with the certificates.
 pub const SECRET: &str = "kruise-pull-secrets-certs";
@@ -57,7 +53,11 @@ struct Labels {
 impl Metrics {
     /// Makes them part of `/metrics`.
     pub fn register(&self, all: &AllMetrics) {
-        all.register("kruise_pull_secret_requests", "Requests of daemons for registry credentials, by result", &self.answers);
+        all.register(
+            "kruise_pull_secret_requests",
+            "Requests of daemons for registry credentials, by result",
+            &self.answers,
+        );
     }
 
     fn count(&self, result: &'static str) {

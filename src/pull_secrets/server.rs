@@ -121,8 +121,8 @@ async fn answer(context: &Context, headers: &HeaderMap, body: &[u8]) -> Result<A
     let token = token.ok_or_else(|| Refusal::Unknown("there is no token".into()))?;
     let node = node_of(context, token).await?;
     // The parser's words could quote what somebody sent by mistake.
-    let question: Question = serde_json::from_slice(body)
-        .map_err(|_| Refusal::Malformed("want JSON with image, tag and version".into()))?;
+    let question: Question =
+        serde_json::from_slice(body).map_err(|_| Refusal::Malformed("want JSON with image, tag and version".into()))?;
 
     let images: Api<NodeImage> = Api::all(context.client.clone());
     let object = images.get_opt(&node).await?;
@@ -162,13 +162,21 @@ async fn answer(context: &Context, headers: &HeaderMap, body: &[u8]) -> Result<A
         let data: BTreeMap<String, Vec<u8>> =
             secret.data.unwrap_or_default().into_iter().map(|(key, ByteString(value))| (key, value)).collect();
         match rules::matching(secret.type_.as_deref().unwrap_or("Opaque"), &data, &entry.image) {
-            Ok(found) if found.is_empty() => answer.problems.push(named("it has nothing for the registry of this image")),
+            Ok(found) if found.is_empty() => {
+                answer.problems.push(named("it has nothing for the registry of this image"))
+            }
             Ok(found) => answer.credentials.extend(found),
             Err(problem) => answer.problems.push(named(&problem)),
         }
     }
-    tracing::info!(node, image = entry.image, tag = entry.tag, found = answer.credentials.len(),
-        problems = answer.problems.len(), "registry credentials served");
+    tracing::info!(
+        node,
+        image = entry.image,
+        tag = entry.tag,
+        found = answer.credentials.len(),
+        problems = answer.problems.len(),
+        "registry credentials served"
+    );
     Ok(answer)
 }
 
@@ -194,7 +202,12 @@ async fn node_of(context: &Context, token: &str) -> Result<String, Refusal> {
 ///
 /// # Errors
 /// The listener breaks.
-pub async fn serve(listener: TcpListener, tls: RustlsConfig, context: Arc<Context>, shutdown: Shutdown) -> io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    tls: RustlsConfig,
+    context: Arc<Context>,
+    shutdown: Shutdown,
+) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let handle = Handle::new();
     let stop = {

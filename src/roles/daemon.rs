@@ -76,7 +76,13 @@ pub struct DaemonArgs {
     #[arg(long, env = "POD_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
     pub pull_secrets_namespace: String,
     /// Address of their Service. Default: its name is looked up.
-    #[arg(long, env = "KRUISE_PULL_SECRETS_SERVICE_HOST", default_value = "", hide_default_value = true, value_name = "HOST")]
+    #[arg(
+        long,
+        env = "KRUISE_PULL_SECRETS_SERVICE_HOST",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "HOST"
+    )]
     pub pull_secrets_host: String,
     /// Port of their Service.
     #[arg(long, env = "KRUISE_PULL_SECRETS_SERVICE_PORT", default_value_t = 443, value_name = "PORT")]
@@ -206,7 +212,9 @@ async fn pull(puller: Option<Arc<Puller>>, kube: Client, shutdown: Shutdown) {
     loop {
         match client::serves(&kube, NODE_IMAGES).await {
             Ok(true) => return puller.run(shutdown).await,
-            Ok(false) => tracing::warn!(crd = NODE_IMAGES, "no images are pulled: its custom resource is not installed"),
+            Ok(false) => {
+                tracing::warn!(crd = NODE_IMAGES, "no images are pulled: its custom resource is not installed")
+            }
             Err(error) => tracing::warn!(%error, "looking for {NODE_IMAGES}"),
         }
         tokio::select! {

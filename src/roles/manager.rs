@@ -167,7 +167,13 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
     if args.pull_secrets_port != 0 && context.gates.enabled(gate::IMAGE_PULL_JOB) {
         let address = format!(":{}", args.pull_secrets_port);
         if let Some(listener) = serve::listen(&address).await.context("--pull-secrets-port")? {
-            tasks.spawn(serve_pull_secrets(listener.into_std()?, client.clone(), &args.own_namespace, &metrics, shutdown.clone()));
+            tasks.spawn(serve_pull_secrets(
+                listener.into_std()?,
+                client.clone(),
+                &args.own_namespace,
+                &metrics,
+                shutdown.clone(),
+            ));
         }
     }
 

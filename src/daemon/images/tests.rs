@@ -58,7 +58,9 @@ impl Bench {
                         _ => (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"})),
                     };
                     let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
-                    Ok::<_, std::convert::Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+                    Ok::<_, std::convert::Infallible>(
+                        response.body(Body::from(answer.to_string().into_bytes())).unwrap(),
+                    )
                 }
             })
         };
@@ -69,8 +71,7 @@ impl Bench {
         let metrics = Arc::new(AllMetrics::default());
         let (events_of, send) = Recorder::new(kube.clone(), "test", "n", metrics.events_dropped.clone());
         tokio::spawn(send);
-        let mut settings =
-            Settings { node: "n".into(), workers: 4, image_fs_limit_percent: 100, image_fs_path: None };
+        let mut settings = Settings { node: "n".into(), workers: 4, image_fs_limit_percent: 100, image_fs_path: None };
         change(&mut settings);
         let address =
             Address { namespace: "s".into(), host: String::new(), port: 1, token_file: "/not/there/token".into() };
@@ -127,7 +128,10 @@ impl Bench {
 
     fn reasons(&self) -> Vec<String> {
         let events = self.events.lock().unwrap();
-        events.iter().map(|e| format!("{} {}", e["involvedObject"]["kind"].as_str().unwrap(), e["reason"].as_str().unwrap())).collect()
+        events
+            .iter()
+            .map(|e| format!("{} {}", e["involvedObject"]["kind"].as_str().unwrap(), e["reason"].as_str().unwrap()))
+            .collect()
     }
 }
 
@@ -188,7 +192,9 @@ async fn an_image_that_is_there_is_pulled_only_when_the_policy_says_always() {
     assert_eq!(status["imageStatuses"]["r.example/app"]["tags"][1]["imageID"], "r.example/app@sha256:1");
     assert_eq!(bench.pulls(IMAGE), 0);
     bench.want(json!({"r.example/app": {"tags": [{"tag": "v1", "version": 1, "imagePullPolicy": "Always"}]}}));
-    bench.until("again", |s| s["imageStatuses"]["r.example/app"]["tags"][0]["version"] == 1 && s["succeeded"] == 1).await;
+    bench
+        .until("again", |s| s["imageStatuses"]["r.example/app"]["tags"][0]["version"] == 1 && s["succeeded"] == 1)
+        .await;
     assert_eq!(bench.pulls(IMAGE), 1);
 }
 
@@ -252,7 +258,8 @@ async fn what_the_manager_has_given_up_is_stopped() {
     bench.fault(IMAGE, Some(Fault::Never));
     bench.want(one(json!({"tag": "v1"})));
     bench.until("pulling", |s| s["pulling"] == 1).await;
-    let given_up = json!({"tag": "v1", "phase": "Failed", "message": "given up", "completionTime": "2026-01-01T00:00:00Z"});
+    let given_up =
+        json!({"tag": "v1", "phase": "Failed", "message": "given up", "completionTime": "2026-01-01T00:00:00Z"});
     bench.object.lock().unwrap()["status"]["imageStatuses"]["r.example/app"]["tags"] = json!([given_up]);
     bench.want(one(json!({"tag": "v1"})));
     let status = bench.until("counted", |s| s["failed"] == 1).await;
@@ -264,7 +271,8 @@ async fn what_the_manager_has_given_up_is_stopped() {
 #[tokio::test(start_paused = true)]
 async fn no_more_are_pulled_at_a_time_than_allowed() {
     let bench = Bench::new(|settings| settings.workers = 2);
-    let tags: Vec<Value> = (0..6).map(|n| json!({"tag": format!("t{n}"), "createdAt": format!("2026-01-01T00:00:0{n}Z")})).collect();
+    let tags: Vec<Value> =
+        (0..6).map(|n| json!({"tag": format!("t{n}"), "createdAt": format!("2026-01-01T00:00:0{n}Z")})).collect();
     for n in 0..6 {
         bench.fault(&format!("r.example/app:t{n}"), Some(Fault::Late(Duration::from_secs(10))));
     }
@@ -273,8 +281,11 @@ async fn no_more_are_pulled_at_a_time_than_allowed() {
     assert_eq!((&status["waiting"], &status["desired"]), (&json!(4), &json!(6)));
     assert_eq!(bench.calls().len(), 2);
     bench.ended(6).await;
-    let order: Vec<String> =
-        bench.calls().into_iter().map(|call| if let Call::Pull(image, ..) = call { image } else { panic!("{call:?}") }).collect();
+    let order: Vec<String> = bench
+        .calls()
+        .into_iter()
+        .map(|call| if let Call::Pull(image, ..) = call { image } else { panic!("{call:?}") })
+        .collect();
     let want: Vec<String> = (0..6).map(|n| format!("r.example/app:t{n}")).collect();
     assert_eq!(order, want);
     assert!(bench.writes.load(Ordering::SeqCst) <= 12, "{}", bench.writes.load(Ordering::SeqCst));
@@ -325,7 +336,10 @@ async fn without_an_answer_of_the_manager_the_reason_is_told() {
     bench.want(images);
     let status = bench.ended(1).await;
     let message = status["imageStatuses"]["r.example/app"]["tags"][0]["message"].as_str().unwrap().to_owned();
-    assert!(message.starts_with("registry credentials cannot be had from the manager: the token /not/there/token"), "{message}");
+    assert!(
+        message.starts_with("registry credentials cannot be had from the manager: the token /not/there/token"),
+        "{message}"
+    );
     assert!(bench.calls().is_empty());
 }
 

@@ -75,7 +75,9 @@ fn secrets_of_a_namespace_are_for_the_jobs_of_that_namespace() {
 #[test]
 fn only_open_entries_of_the_node_are_served() {
     let object = |statuses| node(json!([{"namespace": "a", "name": "s"}]), json!([owner("a", "one")]), statuses);
-    let open = object(json!({"r.example/app": {"tags": [{"tag": "v1", "version": 1, "completionTime": "2026-01-01T00:00:00Z"}]}}));
+    let open = object(
+        json!({"r.example/app": {"tags": [{"tag": "v1", "version": 1, "completionTime": "2026-01-01T00:00:00Z"}]}}),
+    );
     assert_eq!(candidates(&open, &question("r.example/app", "v1", 2)).unwrap().len(), 1, "complete is another version");
     for (asked, want) in [
         (question("r.example/other", "v1", 2), "there is no entry r.example/other, v1"),
@@ -167,7 +169,10 @@ fn all_ways_of_a_docker_configuration_are_read() {
     assert_eq!(read, [want]);
     assert_eq!(read[0].secrets(), ["p:w", "i", "r", &STANDARD.encode("me:p:w")]);
     assert_eq!(format!("{:?}", read[0]), "Credential(...)");
-    let old = BTreeMap::from([(".dockercfg".to_owned(), json!({"r.example": {"username": "u", "password": "p"}}).to_string())]);
+    let old = BTreeMap::from([(
+        ".dockercfg".to_owned(),
+        json!({"r.example": {"username": "u", "password": "p"}}).to_string(),
+    )]);
     assert_eq!(matching("kubernetes.io/dockercfg", &old, "r.example/x").unwrap()[0].username, "u");
     assert!(found(json!({"r.example": {"auth": ""}}), "r.example/x").is_empty(), "nothing to show");
     assert!(found(Value::Null, "r.example/x").is_empty());
@@ -177,12 +182,24 @@ fn all_ways_of_a_docker_configuration_are_read() {
 fn what_is_wrong_with_a_secret_is_told_without_what_is_in_it() {
     let data = |key: &str, text: &str| BTreeMap::from([(key.to_owned(), text.to_owned())]);
     for (type_, data, want) in [
-        ("Opaque", data("x", "hidden"), "its type is \"Opaque\": want kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg"),
+        (
+            "Opaque",
+            data("x", "hidden"),
+            "its type is \"Opaque\": want kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg",
+        ),
         ("kubernetes.io/dockerconfigjson", data("x", "hidden"), "it has no key .dockerconfigjson"),
         ("kubernetes.io/dockerconfigjson", data(".dockerconfigjson", "hidden"), ".dockerconfigjson is not the JSON"),
-        ("kubernetes.io/dockerconfigjson", data(".dockerconfigjson", r#"{"auths": {"r.example": "hidden"}}"#), "is not the JSON"),
+        (
+            "kubernetes.io/dockerconfigjson",
+            data(".dockerconfigjson", r#"{"auths": {"r.example": "hidden"}}"#),
+            "is not the JSON",
+        ),
         ("kubernetes.io/dockercfg", data(".dockercfg", r#"["hidden"]"#), ".dockercfg is not the JSON"),
-        ("kubernetes.io/dockercfg", data(".dockercfg", r#"{"r.example": {"auth": "hidden!"}}"#), "its entry for r.example: auth is not base64"),
+        (
+            "kubernetes.io/dockercfg",
+            data(".dockercfg", r#"{"r.example": {"auth": "hidden!"}}"#),
+            "its entry for r.example: auth is not base64",
+        ),
     ] {
         let error = matching(type_, &data, "r.example/x").unwrap_err();
         assert!(error.contains(want) && !error.contains("hidden"), "{error}");

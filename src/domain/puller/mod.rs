@@ -161,11 +161,8 @@ pub enum State {
 /// The status to record. What is complete stays as it is recorded: the manager may have given up on an entry, too.
 pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, State)>, now: Timestamp) -> NodeImageStatus {
     let before = object.status.clone().unwrap_or_default();
-    let mut status = NodeImageStatus {
-        first_sync_status: before.first_sync_status,
-        unknown: before.unknown,
-        ..Default::default()
-    };
+    let mut status =
+        NodeImageStatus { first_sync_status: before.first_sync_status, unknown: before.unknown, ..Default::default() };
     for (image, spec) in &object.spec.images {
         let mut tags: Vec<ImageTagStatus> = Vec::with_capacity(spec.tags.len());
         for tag in &spec.tags {
@@ -199,7 +196,11 @@ pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, State)>, now: T
         status.first_sync_status = Some(SyncStatus {
             sync_at: Some(whole_seconds(now)),
             status: if failed { "Failed" } else { "Succeeded" }.into(),
-            message: if failed { format!("{} of {} were not pulled", status.failed, status.desired) } else { String::new() },
+            message: if failed {
+                format!("{} of {} were not pulled", status.failed, status.desired)
+            } else {
+                String::new()
+            },
         });
     }
     status
@@ -300,7 +301,8 @@ pub fn progress_message(elapsed: Duration, arrived: Option<Arrived>, last_error:
 /// What the layers of a manifest are: digest and bytes. None: it is no manifest of an image.
 pub fn layers(manifest: &[u8]) -> Option<Vec<(String, u64)>> {
     let manifest: serde_json::Value = serde_json::from_slice(manifest).ok()?;
-    let layer = |layer: &serde_json::Value| Some((layer.get("digest")?.as_str()?.to_owned(), layer.get("size")?.as_u64()?));
+    let layer =
+        |layer: &serde_json::Value| Some((layer.get("digest")?.as_str()?.to_owned(), layer.get("size")?.as_u64()?));
     manifest.get("layers")?.as_array()?.iter().map(layer).collect()
 }
 
@@ -314,7 +316,8 @@ pub fn presentable(message: &str, secrets: &[String]) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text.as_str();
     while let Some(scheme) = rest.find("://") {
-        let end = rest[scheme..].find(|c: char| c.is_whitespace() || "\"'<>)".contains(c)).map_or(rest.len(), |e| scheme + e);
+        let end =
+            rest[scheme..].find(|c: char| c.is_whitespace() || "\"'<>)".contains(c)).map_or(rest.len(), |e| scheme + e);
         let address = &rest[..end];
         match address.split_once('?') {
             Some((bare, query)) => {

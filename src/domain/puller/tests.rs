@@ -36,7 +36,9 @@ fn digests_are_joined_with_an_at_sign() {
 
 #[test]
 fn what_is_no_reference_is_named() {
-    for (image, tag) in [("", "v1"), ("a b", "v1"), ("a:v1", "v2"), ("a", ""), ("a", "sha256:12"), ("a@b", "c"), ("Ä", "1")] {
+    for (image, tag) in
+        [("", "v1"), ("a b", "v1"), ("a:v1", "v2"), ("a", ""), ("a", "sha256:12"), ("a@b", "c"), ("Ä", "1")]
+    {
         let error = entry(image, tag).reference().unwrap_err();
         assert!(error.contains("is no image reference: want"), "{error}");
     }
@@ -87,7 +89,8 @@ fn an_order_carries_the_policy_the_sandbox_and_the_owners() {
     let plain = orders(&node(json!({"a": {"tags": [{"tag": "t"}]}}), json!({}))).remove(0);
     assert_eq!((plain.attempts, plain.attempt_limit, plain.limit), (4, Duration::from_secs(600), None));
     assert!(!plain.if_not_present && !plain.has_secrets, "nothing written behaves like Always");
-    let deadline = json!({"a": {"tags": [{"tag": "t", "pullPolicy": {"activeDeadlineSeconds": -1, "backoffLimit": -1}}]}});
+    let deadline =
+        json!({"a": {"tags": [{"tag": "t", "pullPolicy": {"activeDeadlineSeconds": -1, "backoffLimit": -1}}]}});
     let odd = orders(&node(deadline, json!({}))).remove(0);
     assert_eq!((odd.attempts, odd.limit), (4, Some(Duration::ZERO)));
 }

@@ -37,17 +37,23 @@ fn node_image(name: &str, team: &str) -> Value {
 }
 
 fn answer_of_api(method: &str, path: &str, body: &[u8], reads: &Reads) -> (u16, Value) {
-    let missing = || (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"}));
+    let missing =
+        || (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"}));
     if method == "POST" {
         assert_eq!(path, "/apis/authentication.k8s.io/v1/tokenreviews");
         let mut review: Value = serde_json::from_slice(body).unwrap();
         assert_eq!(review["spec"]["audiences"], json!([AUDIENCE]));
         let token = review["spec"]["token"].as_str().unwrap().to_owned();
-        let mut extra = json!({"authentication.kubernetes.io/pod-name": ["daemon"], "authentication.kubernetes.io/pod-uid": ["u"]});
+        let mut extra =
+            json!({"authentication.kubernetes.io/pod-name": ["daemon"], "authentication.kubernetes.io/pod-uid": ["u"]});
         if let Some(node) = token.strip_prefix("of ") {
             extra["authentication.kubernetes.io/node-name"] = json!([node]);
         }
-        let user = if token == "somebody" { "system:serviceaccount:a:default" } else { "system:serviceaccount:kruise-system:kruise-daemon" };
+        let user = if token == "somebody" {
+            "system:serviceaccount:a:default"
+        } else {
+            "system:serviceaccount:kruise-system:kruise-daemon"
+        };
         review["status"] = match token.as_str() {
             "bad" => json!({"authenticated": false, "error": "no such token"}),
             _ => json!({"authenticated": true, "audiences": [AUDIENCE], "user": {"username": user, "extra": extra}}),
@@ -64,12 +70,21 @@ fn answer_of_api(method: &str, path: &str, body: &[u8], reads: &Reads) -> (u16, 
         ["api", "v1", "namespaces", namespace, "secrets", name] => {
             reads.lock().unwrap().push(format!("{namespace}/{name}"));
             let secret = |type_: &str, data: Value| {
-                (200, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": type_, "data": data}))
+                (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": type_, "data": data}),
+                )
             };
             match *name {
-                "s" => secret("kubernetes.io/dockerconfigjson", json!({".dockerconfigjson": docker_config(&format!("user-{namespace}"))})),
+                "s" => secret(
+                    "kubernetes.io/dockerconfigjson",
+                    json!({".dockerconfigjson": docker_config(&format!("user-{namespace}"))}),
+                ),
                 "opaque" => secret("Opaque", json!({"hidden": "aGlkZGVu"})),
-                "closed" => (403, json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"})),
+                "closed" => (
+                    403,
+                    json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"}),
+                ),
                 _ => missing(),
             }
         }
@@ -162,7 +177,10 @@ async fn nobody_else_gets_anything() {
     assert_eq!(ask(&context, "somebody", "a").await.0, 401);
     assert_eq!(send(&context, None, "{}".into()).await.0, 401);
     assert_eq!(ask(&context, "of three", "a").await, (403, "there is no NodeImage three".into()));
-    assert_eq!(send(&context, Some("of one"), "{\"password".into()).await, (400, "want JSON with image, tag and version".into()));
+    assert_eq!(
+        send(&context, Some("of one"), "{\"password".into()).await,
+        (400, "want JSON with image, tag and version".into())
+    );
     assert_eq!(send(&context, Some("of one"), "x".repeat(BODY_LIMIT + 1)).await.0, 413);
     assert!(reads.lock().unwrap().is_empty());
 }
