@@ -72,6 +72,8 @@ pub struct Settings {
     pub image_fs_limit_percent: u8,
     /// A path on that file system. None: found out.
     pub image_fs_path: Option<PathBuf>,
+    /// Tells the space of a file system.
+    pub space: disk::Look,
 }
 
 /// Pulls the images of one node.
@@ -152,7 +154,7 @@ impl Puller {
             runtimes,
             events: events.named("kruise-daemon-imagepuller"),
             secrets,
-            disk: Disk::new(settings.image_fs_path.clone(), settings.image_fs_limit_percent),
+            disk: Disk::new(settings.image_fs_path.clone(), settings.image_fs_limit_percent, settings.space),
             metrics: Metrics::new(metrics),
             places: Semaphore::new(places.min(Semaphore::MAX_PERMITS)),
             shared: Mutex::default(),

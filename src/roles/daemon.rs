@@ -158,6 +158,7 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
             workers: usize::try_from(args.max_workers_for_pull_image).unwrap_or(0),
             image_fs_limit_percent: args.image_fs_limit_percent,
             image_fs_path: args.image_fs_path.clone(),
+            space: images::disk::space,
         };
         let secrets = PullSecrets::new(client.clone(), address);
         Puller::new(client.clone(), found.clone(), &events, settings, secrets, &metrics)

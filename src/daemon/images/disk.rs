@@ -14,12 +14,16 @@ pub struct Disk {
     named: Option<PathBuf>,
     limit_percent: u8,
     found: OnceCell<PathBuf>,
+    space: Look,
 }
+
+/// Tells the space of the file system that a path is on.
+pub type Look = fn(&Path) -> rustix::io::Result<Space>;
 
 impl Disk {
     /// `named` is a path on the file system; without it the runtime is asked.
-    pub fn new(named: Option<PathBuf>, limit_percent: u8) -> Self {
-        Self { named, limit_percent, found: OnceCell::new() }
+    pub fn new(named: Option<PathBuf>, limit_percent: u8, space: Look) -> Self {
+        Self { named, limit_percent, found: OnceCell::new(), space }
     }
 
     /// Why nothing may be pulled any more; None while it may. What cannot be learnt limits nothing.
@@ -27,7 +31,7 @@ impl Disk {
         if self.limit_percent >= 100 {
             return None;
         }
-        let path = self.path(runtime).await;
+        let (path, space) = (self.path(runtime).await, self.space);
         // A file system that does not answer must not hold up anything else.
         let space = tokio::task::spawn_blocking(move || space(&path)).await.ok()?;
         match space {
@@ -54,7 +58,11 @@ impl Disk {
     }
 }
 
-fn space(path: &Path) -> rustix::io::Result<Space> {
+/// What the kernel says.
+///
+/// # Errors
+/// The path is not there.
+pub fn space(path: &Path) -> rustix::io::Result<Space> {
     let stat = rustix::fs::statvfs(path)?;
     Ok(Space { total: stat.f_blocks, free: stat.f_bfree, available: stat.f_bavail })
 }
@@ -69,8 +77,8 @@ mod tests {
         let (_runtime, client) = FakeRuntime::in_memory();
         let space = space(Path::new("/")).unwrap();
         assert!(space.total > 0 && space.free <= space.total && space.used_percent() <= 100);
-        assert_eq!(Disk::new(None, 100).is_short(&client).await, None);
+        assert_eq!(Disk::new(None, 100, super::space).is_short(&client).await, None);
         // What is not there limits nothing.
-        assert_eq!(Disk::new(Some("/not/there".into()), 1).is_short(&client).await, None);
+        assert_eq!(Disk::new(Some("/not/there".into()), 1, super::space).is_short(&client).await, None);
     }
 }

@@ -71,7 +71,13 @@ impl Bench {
         let metrics = Arc::new(AllMetrics::default());
         let (events_of, send) = Recorder::new(kube.clone(), "test", "n", metrics.events_dropped.clone());
         tokio::spawn(send);
-        let mut settings = Settings { node: "n".into(), workers: 4, image_fs_limit_percent: 100, image_fs_path: None };
+        let mut settings = Settings {
+            node: "n".into(),
+            workers: 4,
+            image_fs_limit_percent: 100,
+            image_fs_path: None,
+            space: disk::space,
+        };
         change(&mut settings);
         let address =
             Address { namespace: "s".into(), host: String::new(), port: 1, token_file: "/not/there/token".into() };
@@ -318,13 +324,34 @@ async fn an_image_has_to_have_the_digest_that_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_pulled_onto_a_full_disk_and_a_pull_under_way_is_ended() {
+async fn nothing_is_pulled_onto_a_full_disk() {
     let bench = Bench::new(|settings| settings.image_fs_limit_percent = 1);
     bench.want(one(json!({"tag": "v1", "pullPolicy": {"backoffLimit": 0}})));
     let status = bench.ended(1).await;
     let message = status["imageStatuses"]["r.example/app"]["tags"][0]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("the file system that holds images is") && message.contains("from 1% on"), "{message}");
     assert!(bench.calls().is_empty());
+}
+
+/// A disk that is full from the third look on.
+fn filling(_: &std::path::Path) -> rustix::io::Result<rules::Space> {
+    static LOOKS: AtomicUsize = AtomicUsize::new(0);
+    let free = if LOOKS.fetch_add(1, Ordering::SeqCst) < 2 { 50 } else { 10 };
+    Ok(rules::Space { total: 100, free, available: free })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_fills_the_disk_is_ended() {
+    let bench = Bench::new(|settings| (settings.image_fs_limit_percent, settings.space) = (80, filling));
+    bench.fault(IMAGE, Some(Fault::Never));
+    bench.want(one(json!({"tag": "v1", "pullPolicy": {"backoffLimit": 1}})));
+    let status = bench.ended(1).await;
+    let message = status["imageStatuses"]["r.example/app"]["tags"][0]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("is 90% full"), "{message}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let calls = bench.calls();
+    // The attempt after that does not begin.
+    assert_eq!((calls.len(), calls.last()), (2, Some(&Call::PullCancelled(IMAGE.into()))));
 }
 
 /// Without a token there are no credentials, and nobody tries without them.
