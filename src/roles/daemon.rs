@@ -92,6 +92,25 @@ pub struct DaemonArgs {
     pub pull_secrets_token_file: PathBuf,
 }
 
+impl DaemonArgs {
+    /// With nothing said but the node.
+    pub fn of_node(node: String) -> Self {
+        Self {
+            node,
+            socket_file: String::new(),
+            run_dir: None,
+            addr: "0".into(),
+            max_workers_for_pull_image: 4,
+            image_fs_limit_percent: 80,
+            image_fs_path: None,
+            pull_secrets_namespace: DEFAULT_NAMESPACE.into(),
+            pull_secrets_host: String::new(),
+            pull_secrets_port: 443,
+            pull_secrets_token_file: pull_secrets::TOKEN_FILE.into(),
+        }
+    }
+}
+
 /// Runs until `shutdown` turns true.
 ///
 /// # Errors

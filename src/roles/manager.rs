@@ -86,7 +86,7 @@ pub struct ManagerArgs {
     pub leader_election_retry_period: SignedDuration,
     /// Port on which daemons are served registry credentials over TLS; 0 switches it off.
     #[arg(long, default_value_t = pull_secrets::PORT, value_name = "PORT")]
-    pub pull_secrets_port: u16,
+    pub serve_pull_secrets_port: u16,
 }
 
 impl ManagerArgs {
@@ -164,9 +164,9 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
     });
 
     // Every replica serves: it writes nothing but its certificate, in a Secret that all of them share.
-    if args.pull_secrets_port != 0 && context.gates.enabled(gate::IMAGE_PULL_JOB) {
-        let address = format!(":{}", args.pull_secrets_port);
-        if let Some(listener) = serve::listen(&address).await.context("--pull-secrets-port")? {
+    if args.serve_pull_secrets_port != 0 && context.gates.enabled(gate::IMAGE_PULL_JOB) {
+        let address = format!(":{}", args.serve_pull_secrets_port);
+        if let Some(listener) = serve::listen(&address).await.context("--serve-pull-secrets-port")? {
             tasks.spawn(serve_pull_secrets(
                 listener.into_std()?,
                 client.clone(),

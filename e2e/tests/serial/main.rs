@@ -6,6 +6,7 @@ mod certificates;
 mod components;
 mod daemon;
 mod gone;
+mod image_nodes;
 mod installation;
 mod leaders;
 mod methods;
