@@ -134,7 +134,11 @@ async fn pre_download(t: &Test, paths: &Paths, table: &mut Table) -> Result<()> 
         t.wait_for(CLONE_SET, "slow", "to be updated", PATIENCE * 5, is_done).await?;
         let least = seen.states().iter().map(|(_, o)| o.int("/status/readyReplicas")).min();
         let figure = format!("{PODS} Pods in place from a slow registry, {what} pre-download");
-        table.row(&figure, "", format!("{:.1} s, at least {} ready", begun.elapsed().as_secs_f64(), least.unwrap_or(PODS)));
+        table.row(
+            &figure,
+            "",
+            format!("{:.1} s, at least {} ready", begun.elapsed().as_secs_f64(), least.unwrap_or(PODS)),
+        );
     }
     set_gates(paths, "ImagePullJobGate=true").await?;
     t.remove(CLONE_SET, "slow").await

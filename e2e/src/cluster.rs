@@ -9,12 +9,23 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cmd::{CommandExt, cmd, ctr, kubectl, tail};
 use crate::config::{self, SERVICE_CIDR, kubelet_dir};
-use crate::paths::{API_PORT, BRIDGE, ETCD_PORT, NODE, PRIVATE_PORT, Paths, REGISTRY_PORT, RUN, containerd_dir, containerd_socket};
+use crate::paths::{
+    API_PORT, BRIDGE, ETCD_PORT, NODE, PRIVATE_PORT, Paths, REGISTRY_PORT, RUN, containerd_dir, containerd_socket,
+};
 use crate::process::{self, Process, until};
 
 /// In the order in which they are stopped.
-pub const PROGRAMS: &[&str] =
-    &["kube-proxy", "kubelet", "scheduler", "controller-manager", "apiserver", "containerd", "registry", "private-registry", "etcd"];
+pub const PROGRAMS: &[&str] = &[
+    "kube-proxy",
+    "kubelet",
+    "scheduler",
+    "controller-manager",
+    "apiserver",
+    "containerd",
+    "registry",
+    "private-registry",
+    "etcd",
+];
 
 /// How the names of the programs of the load bench begin.
 pub const LOAD: &str = "load-";

@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 
 use crate::cmd::{CommandExt, cmd};
 use crate::images::PAUSE;
-use crate::paths::{API_PORT, BRIDGE, FAULTY_PORT, NODE, POD_CIDR, PRIVATE_PORT, Paths, REGISTRY_PORT, RUN, containerd_socket};
+use crate::paths::{
+    API_PORT, BRIDGE, FAULTY_PORT, NODE, POD_CIDR, PRIVATE_PORT, Paths, REGISTRY_PORT, RUN, containerd_socket,
+};
 
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 const API_SERVICE_IP: &str = "10.96.0.1";
@@ -27,11 +29,8 @@ pub fn write(paths: &Paths, node_ip: &str) -> Result<()> {
     put(paths, "cni/10-bridge.conflist", &cni(paths))?;
     put(paths, "registry.yaml", &registry(paths, REGISTRY_PORT))?;
     let htpasswd = paths.state.join("htpasswd");
-    let private = format!(
-        "{}auth: {{htpasswd: {{realm: e2e, path: {}}}}}\n",
-        registry(paths, PRIVATE_PORT),
-        htpasswd.display()
-    );
+    let private =
+        format!("{}auth: {{htpasswd: {{realm: e2e, path: {}}}}}\n", registry(paths, PRIVATE_PORT), htpasswd.display());
     put(paths, "private-registry.yaml", &private)?;
     put(paths, "htpasswd", &format!("{}:{PULLER_HASH}\n", PULLER.0))?;
     put(paths, "audit-policy.yaml", AUDIT_POLICY)?;

@@ -13,7 +13,7 @@ use crate::{
         CRDS, DEFAULT_NAMESPACE,
         feature_gates::{FeatureGates, gate},
     },
-    controllers::{self, Context, Registration, Settings},
+    controllers::{self, Context, ImageSettings, Registration, Settings},
     domain::pull_secrets as rules,
     pull_secrets::{self, certificates, server},
     runtime::{
@@ -58,6 +58,18 @@ pub struct ManagerArgs {
     /// CloneSets that are reconciled at the same time.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub cloneset_workers: u32,
+    /// ImagePullJobs that are reconciled at the same time.
+    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub imagepulljob_workers: u32,
+    /// NodeImages that are written at the same time.
+    #[arg(long, default_value_t = 8, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nodeimage_workers: u32,
+    /// How long a Node is Ready before it gets a NodeImage.
+    #[arg(long, default_value = "30s", value_name = "DURATION")]
+    pub nodeimage_creation_delay: SignedDuration,
+    /// Seconds that entries of NodeImages are kept beyond what their ImagePullJobs say.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(0..=2_678_400))]
+    pub default_ttlseconds_for_always_nodeimage: i32,
     /// Pods of CloneSets that wait for their deletion do not count as replicas.
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL")]
@@ -100,9 +112,18 @@ impl ManagerArgs {
         }
     }
 
+    fn images(&self) -> ImageSettings {
+        ImageSettings {
+            node_workers: self.nodeimage_workers.try_into().unwrap_or(8),
+            creation_delay: self.nodeimage_creation_delay.try_into().unwrap_or_default(),
+            default_ttl: self.default_ttlseconds_for_always_nodeimage,
+        }
+    }
+
     fn workers(&self, controller: &Registration) -> usize {
         match controller.workers_flag {
             Some("cloneset-workers") => self.cloneset_workers.try_into().unwrap_or(controller.workers),
+            Some("imagepulljob-workers") => self.imagepulljob_workers.try_into().unwrap_or(controller.workers),
             Some("crr-workers") => self.crr_workers.try_into().unwrap_or(controller.workers),
             Some(_) | None => controller.workers,
         }
@@ -137,7 +158,10 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
         namespace: args.own_namespace.as_str().into(),
         only_namespace: (!args.namespace.is_empty()).then(|| args.namespace.as_str().into()),
         gates: Arc::new(gates),
-        settings: Settings { exclude_preparing_delete: args.cloneset_scaling_exclude_preparing_delete },
+        settings: Settings {
+            exclude_preparing_delete: args.cloneset_scaling_exclude_preparing_delete,
+            images: args.images(),
+        },
     };
     let (leading, is_leading) = watch::channel(!args.enable_leader_election);
 

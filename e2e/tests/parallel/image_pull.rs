@@ -61,7 +61,10 @@ async fn a_tag_that_has_moved_is_pulled_again_when_that_is_asked_for() -> Result
         succeeded(t, "first").await?;
         let first = told(&t.get("NodeImage", NODE).await?, image, "now");
         ensure!(first.text("/imageID").starts_with(&format!("{image}@sha256:")), "{first:#}");
-        ensure!(ctr(["images", "ls", "-q"]).text()?.lines().any(|line| line == reference), "containerd does not have it");
+        ensure!(
+            ctr(["images", "ls", "-q"]).text()?.lines().any(|line| line == reference),
+            "containerd does not have it"
+        );
         t.wait_events("NodeImage", NODE, |_| true).await?;
         let events = events_of(&t.list_in("default", "Event", "").await?, "NodeImage", NODE);
         ensure!(events.iter().any(|e| e.starts_with("PullImageSucceed") && e.contains(image)), "{events:#?}");
@@ -100,8 +103,10 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
         t.create(docker_config("private.example/team", PULLER.1)).await?;
         t.create(docker_config("private.example", "stale-password").with("/metadata/name", "stale")).await?;
         t.create(docker_config("other.example", "other-password").with("/metadata/name", "other")).await?;
-        t.create(json!({ "kind": "Secret", "metadata": { "name": "opaque" }, "stringData": { "password": "opaque-one" } }))
-            .await?;
+        t.create(
+            json!({ "kind": "Secret", "metadata": { "name": "opaque" }, "stringData": { "password": "opaque-one" } }),
+        )
+        .await?;
         let jobs = [
             // The first one is refused by the registry, the second one lets it in.
             ("right", vec!["stale", "registry"], ""),
@@ -113,7 +118,8 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
         ];
         for (name, secrets, _) in &jobs {
             pushed(t, &format!("private-{name}"), "v1", MIB / 4).await?;
-            let job = job(name, &format!("private.example/team/private-{name}:v1")).with("/spec/pullSecrets", json!(secrets));
+            let job =
+                job(name, &format!("private.example/team/private-{name}:v1")).with("/spec/pullSecrets", json!(secrets));
             t.create(job).await?;
         }
         for (name, _, message) in &jobs {
@@ -128,7 +134,8 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
         let node = t.get("NodeImage", NODE).await?.to_string();
         let events = serde_json::to_string(&t.list("Event", "").await?)?
             + &serde_json::to_string(&t.list_in("default", "Event", "").await?)?;
-        let logs = kubectl(&t.paths, ["logs", "-n", SYSTEM, "-l", "control-plane", "--tail=-1", "--all-containers"]).text()?;
+        let logs =
+            kubectl(&t.paths, ["logs", "-n", SYSTEM, "-l", "control-plane", "--tail=-1", "--all-containers"]).text()?;
         for secret in [PULLER.1, "stale-password", "other-password", "opaque-one"] {
             for (place, text) in [("NodeImage", &node), ("events", &events), ("logs", &logs)] {
                 ensure!(!text.contains(secret), "{place}: a password");
@@ -177,7 +184,10 @@ async fn registries_that_are_slow_fail_or_hand_out_something_else() -> Result<()
         .await?;
         let is_gone = |o: &Value| o.pointer("/status/imageStatuses").is_none_or(|images| images.get(&slow).is_none());
         t.wait_for("NodeImage", NODE, "to forget it", PATIENCE, is_gone).await?;
-        ensure!(!ctr(["images", "ls", "-q"]).text()?.contains("faulty.example/team/slow"), "it was pulled all the same");
+        ensure!(
+            !ctr(["images", "ls", "-q"]).text()?.contains("faulty.example/team/slow"),
+            "it was pulled all the same"
+        );
 
         let late = failed(t, "late", &name("late"), "v1").await?;
         ensure!(late.contains("the attempt took longer than 3 s"), "{late}");

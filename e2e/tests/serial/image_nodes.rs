@@ -105,7 +105,9 @@ async fn two_nodes(t: &Test, other: &Test) -> Result<()> {
     let stubborn = job("pull", NODE, &format!("{mine}:v1")).with("/spec/pullPolicy/backoffLimit", 1000);
     t.create(stubborn.with("/spec/pullSecrets", json!(["registry"]))).await?;
     other.create(secret("password-of-b")).await?;
-    other.create(job("pull", OTHER_NODE, &format!("{theirs}:v1")).with("/spec/pullSecrets", json!(["registry"]))).await?;
+    other
+        .create(job("pull", OTHER_NODE, &format!("{theirs}:v1")).with("/spec/pullSecrets", json!(["registry"])))
+        .await?;
     for (node, image) in [(NODE, mine), (OTHER_NODE, theirs)] {
         let is_there = |o: &Value| o.pointer("/spec/images").is_some_and(|images| images.get(image).is_some());
         t.wait_for("NodeImage", node, "to list the image", PATIENCE, is_there).await?;
