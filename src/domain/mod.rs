@@ -14,3 +14,4 @@ pub mod readiness;
 pub mod recreate;
 pub mod refresh;
 pub mod revisions;
+pub mod unavailable_budget;
