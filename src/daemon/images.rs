@@ -119,14 +119,16 @@ struct Labels {
     result: &'static str,
 }
 
-struct Metrics {
+/// What the puller counts.
+pub struct Metrics {
     ended: Family<Labels, Counter>,
     running: Gauge,
     seconds: Histogram,
 }
 
 impl Metrics {
-    fn new(all: &AllMetrics) -> Self {
+    /// Makes them part of `/metrics`.
+    pub fn new(all: &AllMetrics) -> Self {
         let metrics = Self { ended: Family::default(), running: Gauge::default(), seconds: seconds_histogram() };
         all.register("kruise_image_pulls", "Images that this daemon was to pull, by how that ended", &metrics.ended);
         all.register("kruise_image_pulls_running", "Pulls under way", &metrics.running);
