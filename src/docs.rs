@@ -378,7 +378,9 @@ fn every_quoted_message_is_in_the_sources() {
     let spoken = spoken();
     let mut problems = Vec::new();
     let mut count = 0;
-    for page in ["docs/troubleshooting.md", "docs/concepts.md", "docs/methods.md", "docs/clone-set.md"] {
+    for page in
+        ["docs/troubleshooting.md", "docs/concepts.md", "docs/methods.md", "docs/clone-set.md", "docs/images.md"]
+    {
         for (first, text) in blocks(&read(&root().join(page)), "text").0 {
             for (i, message) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
                 count += 1;

@@ -10,6 +10,7 @@ pub mod clone_set;
 pub mod configuration;
 mod connections;
 pub mod container_recreate_request;
+pub mod image_pull_job;
 pub mod installation;
 pub mod metrics;
 pub mod pod;
@@ -182,7 +183,68 @@ pub const HANDLERS: &[Handler] = &[
         rbac: clone_set::RBAC,
         handle: clone_set::handle,
     },
+    Handler {
+        name: "mimagepulljob-v1beta1.kb.io",
+        paths: &["/mutate-apps-kruise-io-imagepulljob", "/validate-apps-kruise-io-imagepulljob"],
+        target: IMAGE_PULL_JOBS,
+        on_failure: OnFailure::Fail,
+        timeout_seconds: 10,
+        spares_system_namespaces: false,
+        // With its gate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: |_| Vec::new(),
+        rbac: &[],
+        handle: image_pull_job::handle,
+    },
+    Handler {
+        name: "mimagepulljob-update.kb.io",
+        paths: &["/mutate-apps-kruise-io-imagepulljob-update"],
+        target: Target { operation: Operation::Update, ..IMAGE_PULL_JOBS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        spares_system_namespaces: false,
+        // With its gate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: clone_set::match_conditions,
+        rbac: &[],
+        handle: image_pull_job::handle,
+    },
+    Handler {
+        name: "mimagelistpulljob-v1beta1.kb.io",
+        paths: &["/mutate-apps-kruise-io-imagelistpulljob", "/validate-apps-kruise-io-imagelistpulljob"],
+        target: IMAGE_LIST_PULL_JOBS,
+        on_failure: OnFailure::Fail,
+        timeout_seconds: 10,
+        spares_system_namespaces: false,
+        // With its gate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: |_| Vec::new(),
+        rbac: &[],
+        handle: image_pull_job::handle,
+    },
+    Handler {
+        name: "mimagelistpulljob-update.kb.io",
+        paths: &["/mutate-apps-kruise-io-imagelistpulljob-update"],
+        target: Target { operation: Operation::Update, ..IMAGE_LIST_PULL_JOBS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        spares_system_namespaces: false,
+        // With its gate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: clone_set::match_conditions,
+        rbac: &[],
+        handle: image_pull_job::handle,
+    },
 ];
 
 const CLONE_SETS: Target =
     Target { operation: Operation::Create, group: apps::GROUP, versions: &["v1alpha1"], resource: "clonesets" };
+
+const IMAGE_PULL_JOBS: Target = Target {
+    operation: Operation::Create,
+    group: apps::GROUP,
+    versions: &["v1alpha1", "v1beta1"],
+    resource: "imagepulljobs",
+};
+
+const IMAGE_LIST_PULL_JOBS: Target = Target { resource: "imagelistpulljobs", ..IMAGE_PULL_JOBS };

@@ -14,6 +14,7 @@ mod container_meta;
 mod failure;
 mod guide;
 mod harness;
+mod image_jobs;
 mod launch_priority;
 mod methods;
 mod output;
