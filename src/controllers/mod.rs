@@ -14,6 +14,7 @@ use kube::Client;
 
 use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
+    budgets::Budgets,
     k8s::{pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
@@ -30,6 +31,7 @@ pub mod container_recreate_request;
 pub mod image_list_pull_job;
 pub mod image_pull_job;
 pub mod pod_readiness;
+pub mod pod_unavailable_budget;
 pub mod workload_restart;
 
 /// Every controller.
@@ -41,6 +43,7 @@ pub const CONTROLLERS: &[Registration] = &[
     container_launch_priority::REGISTRATION,
     image_pull_job::REGISTRATION,
     image_list_pull_job::REGISTRATION,
+    pod_unavailable_budget::REGISTRATION,
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
@@ -80,6 +83,8 @@ pub struct Context {
     pub client: Client,
     /// The Pods of the cluster, filled by one watch for all controllers.
     pub pods: Arc<Store<PodView>>,
+    /// The PodUnavailableBudgets: whoever takes a Pod out of service asks them first.
+    pub budgets: Arc<Budgets>,
     /// For events.
     pub events: Recorder,
     /// For metrics.
@@ -248,14 +253,16 @@ mod in_memory {
         let client = Client::new(service, "default");
         let metrics = Arc::new(Metrics::default());
         let (events, _) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
+        let gates = Arc::new(FeatureGates::default());
         Context {
+            budgets: Budgets::new(client.clone(), gates.clone()),
             client,
             pods: Store::new(Some(controller_uid)),
             events,
             metrics,
             namespace: "kruise-system".into(),
             only_namespace: None,
-            gates: Arc::new(FeatureGates::default()),
+            gates,
             settings: Settings::default(),
         }
     }
