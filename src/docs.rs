@@ -384,6 +384,7 @@ fn every_quoted_message_is_in_the_sources() {
         "docs/concepts.md",
         "docs/methods.md",
         "docs/clone-set.md",
+        "docs/images.md",
         "docs/private-images.md",
     ] {
         for (first, text) in blocks(&read(&root().join(page)), "text").0 {

@@ -4,7 +4,7 @@
 //! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`] makes
 //! the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`] puts
 //! kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`], [`load`] and
-//! [`scale`] measure, [`player`] plays the nodes for Pods by the thousand, [`suite`] is `make test`, and [`kit`] is for the tests.
+//! [`scale`] measure, [`player`] plays the nodes for Pods by the thousand and [`node_images`] those for images, [`suite`] is `make test`, and [`kit`] is for the tests.
 //!
 //! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
 
@@ -27,6 +27,7 @@ pub mod history;
 pub mod images;
 pub mod kit;
 pub mod load;
+pub mod node_images;
 pub mod paths;
 pub mod player;
 pub mod process;

@@ -4,9 +4,6 @@
 //! - Watches: ImageListPullJobs, and the ImagePullJobs with a hash label, which those of lists have.
 //! - What is due is decided by [`crate::domain::images::list`].
 
-#[cfg(test)]
-mod tests;
-
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
@@ -311,7 +308,10 @@ impl Controller {
         if !is_news && !pause.is_zero() {
             return Ok(Requeue::After(pause));
         }
-        match patch_status(&self.api(&key), list, &before, &status).await {
+        let json = |status| serde_json::to_value(status).map_err(kube::Error::SerdeError);
+        // Zeros too are written the first time: they stand in columns.
+        let recorded = list.status.as_ref().map_or(Ok(json!({})), json)?;
+        match patch_status(&self.api(&key), list, &recorded, &json(&status)?).await {
             Ok(None) => Ok(Requeue::Await),
             Ok(Some(newer)) => {
                 if let Some(memory) = lock(&self.memories).get_mut(&key) {
@@ -358,3 +358,6 @@ impl Controller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

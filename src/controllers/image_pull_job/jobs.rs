@@ -218,7 +218,10 @@ impl Controller {
             return Ok(Requeue::After(next.map_or(pause, |next| next.min(pause))));
         }
         let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        match patch_status(&api, job, &before, &status).await {
+        let json = |status| serde_json::to_value(status).map_err(kube::Error::SerdeError);
+        // Zeros too are written the first time: they stand in columns.
+        let recorded = job.status.as_ref().map_or(Ok(json!({})), json)?;
+        match patch_status(&api, job, &recorded, &json(&status)?).await {
             Ok(None) => Ok(requeue),
             Ok(Some(newer)) => {
                 if let Some(memory) = lock(&self.state).jobs.get_mut(&key) {
@@ -274,7 +277,9 @@ impl Controller {
             "DeadlineExceeded" | "PullsFailed" | "NodeRefuses" | "Invalid" => {
                 self.context.events.warning(&about, reason, &message);
             }
-            _ => self.context.events.normal(&about, reason, &message),
+            _ => {
+                self.context.events.normal(&about, reason, &message);
+            }
         }
         if status.completion_time.is_some() {
             let result = if *failed == 0 { "succeeded" } else { "failed" };

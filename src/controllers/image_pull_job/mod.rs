@@ -12,8 +12,6 @@
 
 mod jobs;
 mod nodes;
-#[cfg(test)]
-mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -401,3 +399,6 @@ fn key_of(job: &Arc<Job>) -> ObjectKey {
 fn is_active(pod: &PodView) -> bool {
     !pod.node_name.is_empty() && !pod.is_finished() && !pod.is_deleting()
 }
+
+#[cfg(test)]
+mod tests;

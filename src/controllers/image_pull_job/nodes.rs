@@ -211,8 +211,9 @@ impl Controller {
         let Some(live) = api.get_opt(image.name()).await? else { return Ok(Requeue::Await) };
         let before = live.status.clone().unwrap_or_default();
         let after = node::give_up(&live.spec, &before, &pass.given_up, clock::now());
-        let json = |status| serde_json::to_value(status).map_err(kube::Error::SerdeError);
-        let Some(changes) = merge_patch::diff(&json(&before)?, &json(&after)?) else { return Ok(Requeue::Await) };
+        let json = |status: &_| serde_json::to_value(status).map_err(kube::Error::SerdeError);
+        let recorded = live.status.as_ref().map_or(Ok(json!({})), json)?;
+        let Some(changes) = merge_patch::diff(&recorded, &json(&after)?) else { return Ok(Requeue::Await) };
         let patch = json!({"metadata": {"uid": live.metadata.uid, "resourceVersion": live.metadata.resource_version}, "status": changes});
         match self.api().patch_status(image.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(newer) => {
