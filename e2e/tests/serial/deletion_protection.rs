@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::cmd::kubectl;
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, poll, workload};
 use e2e::paths::{NODE, SYSTEM};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
@@ -165,8 +165,10 @@ async fn try_namespace(t: &Test) -> Result<Option<(u16, String)>> {
 async fn policy_alone(t: &Test, things: &[Kind]) -> Result<()> {
     let text = t.kubectl(&["delete", "service", "web", "--dry-run=server"]).await.err().context("kubectl")?.to_string();
     ensure!(text.contains(&always()), "{text}");
-    let text = t.kubectl(&["delete", "services", "--all"]).await.err().context("deletecollection")?.to_string();
-    ensure!(text.contains(&always()), "{text}");
+    let these = ListParams::default().labels(&format!("{LABEL}=Always"));
+    let collection = t.api("Service").delete_collection(&DeleteParams::default(), &these).await;
+    let (code, message) = refusal(collection)?.context("deletecollection is accepted")?;
+    ensure!(code == 403 && message.contains(&always()), "{code} {message}");
     for thing in things {
         // One of them is here in two versions.
         thing.label("Always").await?;
