@@ -34,6 +34,9 @@ const IN_USE: &[&str] = &[
     gate::PRE_DOWNLOAD,
     gate::IMAGE_PULL_JOB,
     gate::RESIZE_IN_PLACE,
+    gate::BUDGETS_GUARD_DELETION,
+    gate::BUDGETS_GUARD_UPDATES,
+    gate::POD_VERTICAL_SCALING,
     gate::TEMPLATE_NO_DEFAULTS,
     gate::DELETION_PROTECTION,
 ];

@@ -62,6 +62,12 @@ pub mod gate {
     pub const RECREATE_ON_CLAIM_CHANGE: &str = "RecreatePodWhenChangeVCTInCloneSetGate";
     /// Processor and memory of Pods are changed in place.
     pub const RESIZE_IN_PLACE: &str = "InPlaceWorkloadVerticalScaling";
+    /// Budgets guard deletion and eviction.
+    pub const BUDGETS_GUARD_DELETION: &str = "PodUnavailableBudgetDeleteGate";
+    /// Budgets guard updates in place, resizes and container restarts.
+    pub const BUDGETS_GUARD_UPDATES: &str = "PodUnavailableBudgetUpdateGate";
+    /// Resizes are operations of their own, which budgets guard when they are asked to.
+    pub const POD_VERTICAL_SCALING: &str = "InPlacePodVerticalScaling";
     /// Labels protect resources against deletion.
     pub const DELETION_PROTECTION: &str = "ResourcesDeletionProtection";
     /// Templates are stored as they were written.
@@ -87,9 +93,9 @@ pub const GATES: &[Gate] = &[
         "without effect: ResourcesDeletionProtection is enough for CustomResourceDefinitions",
     ),
     on("WorkloadSpread", "spread the Pods of a workload over subsets"),
-    on("PodUnavailableBudgetDeleteGate", "budgets guard deletion and eviction"),
-    off("PodUnavailableBudgetUpdateGate", "budgets guard in-place updates and resizes"),
-    off("InPlacePodVerticalScaling", "the cluster can resize Pods in place"),
+    on(gate::BUDGETS_GUARD_DELETION, "budgets guard deletion and eviction"),
+    off(gate::BUDGETS_GUARD_UPDATES, "budgets guard in-place updates and resizes"),
+    off(gate::POD_VERTICAL_SCALING, "the cluster can resize Pods in place"),
     off(gate::TEMPLATE_NO_DEFAULTS, "Pod and claim templates are not defaulted"),
     on(gate::IN_PLACE_UPDATE_ENV, "restart containers whose environment comes from changed metadata"),
     on("StatefulSetAutoDeletePVC", "retention policy for claims of a StatefulSet"),
@@ -118,8 +124,8 @@ const NEEDS: &[(&str, &[&str])] = &[
         gate::POD_WEBHOOK,
         &[
             gate::KRUISE_POD_READINESS_GATE,
-            "PodUnavailableBudgetDeleteGate",
-            "PodUnavailableBudgetUpdateGate",
+            gate::BUDGETS_GUARD_DELETION,
+            gate::BUDGETS_GUARD_UPDATES,
             "WorkloadSpread",
             "SidecarSetPatchPodMetadataDefaultsAllowed",
             "EnhancedLivenessProbe",

@@ -134,6 +134,20 @@ pub const PRE_DOWNLOAD_CREATED: &str = "apps.kruise.io/pre-predownload-created";
 /// Label on a revision: pulling its images beforehand is not worth while.
 pub const PRE_DOWNLOAD_IGNORED: &str = "apps.kruise.io/image-predownload-ignored";
 
+/// Annotation on a Pod: the name of the PodUnavailableBudget that protects it.
+pub const RELATED_PUB: &str = "kruise.io/related-pub";
+/// Annotation on a Pod: `true` takes it out of the protection of budgets.
+pub const PUB_NO_PROTECT: &str = "pub.kruise.io/no-protect";
+/// Annotation on a PodUnavailableBudget: what it protects against, some of DELETE, EVICT, UPDATE and RESIZE.
+pub const PUB_PROTECT_OPERATIONS: &str = "kruise.io/pub-protect-operations";
+/// Annotation on a PodUnavailableBudget: the number of Pods that there should be, instead of what workloads say.
+pub const PUB_PROTECT_TOTAL_REPLICAS: &str = "pub.kruise.io/protect-total-replicas";
+/// Beginning of labels that take a Pod out of service, whatever follows.
+pub const UNAVAILABLE_POD_PREFIX: &str = "unavailable-pod.kruise.io/";
+/// Condition of a PodUnavailableBudget: whether its Pods and their number could be found.
+pub const CONDITION_RESOLVED: &str = "Resolved";
+/// Condition of a PodUnavailableBudget: whether it guards updates in place, resizes and container restarts.
+pub const CONDITION_PROTECTS_UPDATES: &str = "ProtectsUpdates";
 /// Label on an object that is not to be deleted: [`DELETE_PROTECTION_ALWAYS`] or [`DELETE_PROTECTION_CASCADING`].
 pub const DELETE_PROTECTION: &str = "policy.kruise.io/delete-protection";
 /// Value of [`DELETE_PROTECTION`]: not while it has this label.

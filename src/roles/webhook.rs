@@ -100,7 +100,7 @@ pub async fn run(
     let mut tasks = JoinSet::new();
     for (address, router) in [
         (&args.health_probe_addr, serve::probes(Checks::default(), ready)),
-        (&args.metrics_addr, serve::metrics(all_metrics)),
+        (&args.metrics_addr, serve::metrics(all_metrics.clone())),
     ] {
         if let Some(listener) = serve::listen(address).await? {
             tasks.spawn(serve::serve(listener, router, never.clone()));
@@ -109,6 +109,21 @@ pub async fn run(
 
     let listener = server::bind(args.webhook_port).with_context(|| format!("--webhook-port {}", args.webhook_port))?;
     let namespace: Arc<str> = args.namespace.as_str().into();
+    let dropped = all_metrics.events_dropped.clone();
+    let (context, send_events) = Context::new(gates.clone(), client.clone(), namespace, dropped);
+    let context = Arc::new(context);
+    context.budgets.register(&all_metrics);
+    tasks.spawn(async move {
+        send_events.await;
+        Ok(())
+    });
+    {
+        let budgets = context.budgets.clone();
+        tasks.spawn(async move {
+            budgets.follow().await;
+            Ok(())
+        });
+    }
     let (found, with_budgets) = watch::channel(None);
     if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(&gates)) {
         let (client, found) = (client.clone(), found.clone());
@@ -147,7 +162,7 @@ pub async fn run(
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),
     };
     let tls = tls.context("a certificate was just announced")?;
-    let shared = Shared::new(Arc::new(Context { gates, client, namespace }), metrics, shutdown);
+    let shared = Shared::new(context, metrics, shutdown);
     tokio::select! {
         served = server::serve(listener, tls, shared) => served.context("TLS server"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),

@@ -16,6 +16,8 @@ pub mod failure_policies;
 pub mod installation;
 pub mod metrics;
 pub mod pod;
+pub mod pod_budget;
+pub mod pod_unavailable_budget;
 pub mod review;
 pub mod scope;
 pub mod server;
@@ -23,13 +25,17 @@ pub mod server;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use prometheus_client::metrics::counter::Counter;
 
 use crate::{
     api::{
         apps,
         feature_gates::{FeatureGates, gate},
+        policy,
     },
+    budgets::Budgets,
     k8s::rbac::Rule,
+    runtime::events::Recorder,
     webhook::review::{Decision, Request},
 };
 
@@ -50,6 +56,24 @@ pub struct Context {
     pub client: kube::Client,
     /// Our own namespace, where the daemons are.
     pub namespace: Arc<str>,
+    /// The PodUnavailableBudgets.
+    pub budgets: Arc<Budgets>,
+    /// For events.
+    pub events: Recorder,
+}
+
+impl Context {
+    /// A context, and the task that sends its events.
+    pub fn new(
+        gates: FeatureGates,
+        client: kube::Client,
+        namespace: Arc<str>,
+        events_dropped: Counter,
+    ) -> (Self, impl Future<Output = ()>) {
+        let budgets = Budgets::new(client.clone(), Arc::new(gates.clone()));
+        let (events, send) = Recorder::new(client.clone(), "kruise-webhook", "", events_dropped);
+        (Self { gates, client, namespace, budgets, events }, send)
+    }
 }
 
 /// A rule in CEL that decides in the API server whether a call is needed.
@@ -203,7 +227,7 @@ pub const HANDLERS: &[Handler] = &[
         timeout_seconds: 10,
         namespaces: Namespaces::All,
         label: None,
-        writes: false,
+        writes: true,
         // With KruiseDaemon off it stays registered and says why it refuses.
         gate: None,
         match_conditions: |_| Vec::new(),
@@ -290,7 +314,125 @@ pub const HANDLERS: &[Handler] = &[
         rbac: &[],
         handle: deletion_protection::handle_definition,
     },
+    // Pods and their budgets: only in namespaces that have one.
+    Handler {
+        name: "mpod-budget.kb.io",
+        paths: &["/mutate-pod-budget"],
+        phase: Phase::Mutating,
+        target: PODS,
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 3,
+        namespaces: Namespaces::WithBudgets,
+        label: None,
+        writes: false,
+        gate: Some(gate::POD_WEBHOOK),
+        match_conditions: |_| Vec::new(),
+        rbac: pod_budget::RBAC,
+        handle: pod_budget::relate,
+    },
+    Handler {
+        name: "vpod-delete.kb.io",
+        // The first is what a registration of OpenKruise calls for all of them.
+        paths: &["/validate-pod"],
+        phase: Phase::Validating,
+        target: Target { operation: Operation::Delete, ..PODS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        namespaces: Namespaces::WithBudgets,
+        label: None,
+        writes: true,
+        gate: Some(gate::BUDGETS_GUARD_DELETION),
+        match_conditions: pod_budget::on_delete,
+        rbac: pod_budget::RBAC,
+        handle: pod_budget::handle,
+    },
+    Handler {
+        name: "vpod-eviction.kb.io",
+        paths: &["/validate-pod-eviction"],
+        phase: Phase::Validating,
+        target: Target { resource: "pods/eviction", ..PODS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        namespaces: Namespaces::WithBudgets,
+        label: None,
+        writes: true,
+        gate: Some(gate::BUDGETS_GUARD_DELETION),
+        match_conditions: |_| Vec::new(),
+        rbac: pod_budget::RBAC,
+        handle: pod_budget::handle,
+    },
+    Handler {
+        name: "vpod-update.kb.io",
+        paths: &["/validate-pod-update"],
+        phase: Phase::Validating,
+        target: Target { operation: Operation::Update, ..PODS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        namespaces: Namespaces::WithBudgets,
+        label: None,
+        writes: true,
+        gate: Some(gate::BUDGETS_GUARD_UPDATES),
+        match_conditions: pod_budget::on_update,
+        rbac: pod_budget::RBAC,
+        handle: pod_budget::handle,
+    },
+    Handler {
+        name: "vpod-resize.kb.io",
+        paths: &["/validate-pod-resize"],
+        phase: Phase::Validating,
+        target: Target { operation: Operation::Update, resource: "pods/resize", ..PODS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        namespaces: Namespaces::WithBudgets,
+        label: None,
+        writes: true,
+        gate: Some(gate::BUDGETS_GUARD_UPDATES),
+        match_conditions: pod_budget::on_update,
+        rbac: pod_budget::RBAC,
+        handle: pod_budget::handle,
+    },
+    Handler {
+        name: "vpodunavailablebudget.kb.io",
+        paths: &["/validate-policy-kruise-io-podunavailablebudget"],
+        phase: Phase::Validating,
+        target: BUDGETS,
+        on_failure: OnFailure::Fail,
+        timeout_seconds: 10,
+        namespaces: Namespaces::All,
+        label: None,
+        writes: false,
+        gate: None,
+        match_conditions: |_| Vec::new(),
+        rbac: pod_budget::RBAC,
+        handle: pod_unavailable_budget::handle,
+    },
+    Handler {
+        name: "vpodunavailablebudget-update.kb.io",
+        paths: &["/validate-policy-kruise-io-podunavailablebudget-update"],
+        phase: Phase::Validating,
+        target: Target { operation: Operation::Update, ..BUDGETS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        namespaces: Namespaces::All,
+        label: None,
+        writes: false,
+        gate: None,
+        match_conditions: pod_unavailable_budget::match_conditions,
+        rbac: pod_budget::RBAC,
+        handle: pod_unavailable_budget::handle,
+    },
 ];
+
+const PODS: Target =
+    Target { operation: Operation::Create, group: "", versions: &["v1"], resource: "pods", level: Level::Namespaced };
+
+const BUDGETS: Target = Target {
+    operation: Operation::Create,
+    group: policy::GROUP,
+    versions: &["v1alpha1"],
+    resource: "podunavailablebudgets",
+    level: Level::Namespaced,
+};
 
 const CLONE_SETS: Target = Target {
     operation: Operation::Create,

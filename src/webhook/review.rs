@@ -26,6 +26,8 @@ pub struct Request {
     pub name: String,
     /// Who asks.
     pub user_info: UserInfo,
+    /// Whether nothing is to be stored in the end.
+    pub dry_run: bool,
     /// The object as it is to be stored.
     pub object: Value,
     /// The object as it is stored now; null on CREATE.
@@ -170,6 +172,10 @@ impl Denied {
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(403, message.into())
     }
+    /// Not now; try again later. The answer to an eviction that a budget refuses, as a PodDisruptionBudget gives it.
+    pub fn too_many_requests(message: impl Into<String>) -> Self {
+        Self::new(429, message.into())
+    }
     /// We could not decide.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, message.into())
@@ -260,6 +266,12 @@ impl Review {
             }
             Err(Denied { code, message, causes }) => {
                 let mut status = json!({ "code": code, "message": message, "reason": reason(*code) });
+                if *code == 429 {
+                    // Without retryAfterSeconds: clients would wait for it by themselves, and users see nothing.
+                    let name = &self.request.name;
+                    status["details"] =
+                        json!({ "name": name, "causes": [{ "reason": "DisruptionBudget", "message": message }] });
+                }
                 if !causes.is_empty() {
                     let Request { kind, name, resource, .. } = &self.request;
                     let causes = causes.iter().map(
@@ -281,6 +293,7 @@ fn reason(code: u16) -> &'static str {
         400 => "BadRequest",
         403 => "Forbidden",
         422 => "Invalid",
+        429 => "TooManyRequests",
         _ => "InternalError",
     }
 }
@@ -323,6 +336,16 @@ mod tests {
         assert_eq!(
             answer["response"],
             json!({"uid": "u", "allowed": false, "status": {"code": 400, "message": "no", "reason": "BadRequest"}})
+        );
+    }
+
+    #[test]
+    fn an_eviction_that_has_to_wait_is_answered_as_a_pod_disruption_budget_does() {
+        let answer = review("admission.k8s.io/v1").answer(&Err(Denied::too_many_requests("later")));
+        let causes = json!([{"reason": "DisruptionBudget", "message": "later"}]);
+        assert_eq!(
+            answer["response"]["status"],
+            json!({"code": 429, "message": "later", "reason": "TooManyRequests", "details": {"name": "", "causes": causes}})
         );
     }
 

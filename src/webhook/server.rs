@@ -238,7 +238,7 @@ mod tests {
         let (stop, shutdown) = watch::channel(false);
         (
             Shared::new(
-                Arc::new(Context { gates, client, namespace: "kruise-system".into() }),
+                Arc::new(Context::new(gates, client, "kruise-system".into(), Default::default()).0),
                 Metrics::default(),
                 shutdown,
             ),

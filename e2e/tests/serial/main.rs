@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests look at the clock")]
 
+mod budgets;
 mod certificates;
 mod components;
 mod daemon;

@@ -53,7 +53,7 @@ fn labelled(value: &str) -> Value {
 }
 
 fn context(client: kube::Client) -> Arc<Context> {
-    Arc::new(Context { gates: FeatureGates::default(), client, namespace: "kruise-system".into() })
+    Arc::new(Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0)
 }
 
 const PODS: &str = "/api/v1/namespaces/shop/pods";
