@@ -449,6 +449,23 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             "reason": "Forbidden",
         }],
     });
+    let own_probes = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": rule("nodepodprobes/status"),
+        "matchConditions": [
+            { "name": "by-a-daemon", "expression": format!("request.userInfo.username == '{}'", user(daemon)) },
+        ],
+        "variables": [
+            { "name": "tokenNode", "expression": format!("request.userInfo.?extra[?'{CLAIM}'][?0].orValue('')") },
+        ],
+        "validations": [{
+            "expression": "variables.tokenNode != '' && variables.tokenNode == oldObject.metadata.name",
+            "message": "a daemon may only report on probes of its own node",
+            "messageExpression":
+                "'a daemon may only report on probes of its own node; its token is of node \"' + variables.tokenNode + '\", the NodePodProbe is of node \"' + oldObject.metadata.name + '\"'",
+            "reason": "Forbidden",
+        }],
+    });
     // Method PodSpec needs a right that is wider than what it does: the manager may spell an image differently, and write
     // annotations of its own.
     let name = |image: &str| format!("{image}.split('@')[0].find('^(.*/)?[^:]*')");
@@ -551,6 +568,7 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
     [
         policy("kruise-crr-own-fields", own_fields),
         policy("kruise-daemon-own-node", own_node),
+        policy("kruise-daemon-own-probes", own_probes),
         policy("kruise-daemon-pods", daemon_pods),
         policy("kruise-manager-pods", pods),
     ]

@@ -60,6 +60,10 @@ pub mod gate {
     pub const RECREATE_ON_CLAIM_CHANGE: &str = "RecreatePodWhenChangeVCTInCloneSetGate";
     /// Processor and memory of Pods are changed in place.
     pub const RESIZE_IN_PLACE: &str = "InPlaceWorkloadVerticalScaling";
+    /// Custom probes.
+    pub const POD_PROBE_MARKER: &str = "PodProbeMarkerGate";
+    /// Custom probes on serverless Pods.
+    pub const SERVERLESS_PROBES: &str = "EnablePodProbeMarkerOnServerless";
     /// Templates are stored as they were written.
     pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
@@ -92,8 +96,8 @@ pub const GATES: &[Gate] = &[
     off("SidecarSetPatchPodMetadataDefaultsAllowed", "SidecarSets may patch Pod metadata without a whitelist"),
     off("SidecarTerminator", "stop sidecars when the main containers of a job have ended"),
     off("EnableSortSidecarContainerByName", "inject sidecars sorted by name"),
-    on("PodProbeMarkerGate", "custom probes"),
-    off("EnablePodProbeMarkerOnServerless", "custom probes on serverless Pods"),
+    on(gate::POD_PROBE_MARKER, "custom probes"),
+    off(gate::SERVERLESS_PROBES, "custom probes on serverless Pods"),
     off("EnhancedLivenessProbe", "liveness probes carried out by Kruise"),
     off("CloneSetEventHandlerOptimization", "fewer reconciles on Pod updates"),
     off(gate::PREPARING_UPDATE_AS_UPDATE, "Pods in state PreparingUpdate count as updated"),
@@ -116,7 +120,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             "WorkloadSpread",
             "SidecarSetPatchPodMetadataDefaultsAllowed",
             "EnhancedLivenessProbe",
-            "EnablePodProbeMarkerOnServerless",
+            gate::SERVERLESS_PROBES,
         ],
     ),
     (
@@ -126,7 +130,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             "PreDownloadImageForDaemonSetUpdate",
             gate::DAEMON_WATCHING_POD,
             gate::IN_PLACE_UPDATE_ENV,
-            "PodProbeMarkerGate",
+            gate::POD_PROBE_MARKER,
             "SidecarTerminator",
             "ImagePullJobGate",
             "EnhancedLivenessProbe",

@@ -131,3 +131,12 @@ pub const PRE_DOWNLOAD_MIN_UPDATED_READY: &str = "apps.kruise.io/image-predownlo
 pub const PRE_DOWNLOAD_CREATED: &str = "apps.kruise.io/pre-predownload-created";
 /// Label on a revision: pulling its images beforehand is not worth while.
 pub const PRE_DOWNLOAD_IGNORED: &str = "apps.kruise.io/image-predownload-ignored";
+
+/// Finalizer on a PodProbeMarker: what it wrote on Pods is removed first.
+pub const PROBE_CLEANUP_FINALIZER: &str = "kruise.io/node-pod-probe-cleanup";
+/// Annotation on a PodProbeMarker: the labels, annotations and conditions that its Pods may carry from it.
+pub const PROBE_MARKS: &str = "kruise.rs/probe-marks";
+/// Annotation on a serverless Pod: what is probed in it.
+pub const SERVERLESS_PROBES: &str = "kruise.io/podprobe";
+/// Annotation on a serverless Pod: the PodProbeMarkers that its probes come from.
+pub const SERVERLESS_PROBE_MARKERS: &str = "kruise.io/podprobemarker-list";

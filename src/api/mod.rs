@@ -38,6 +38,8 @@ pub const CRDS: &[Crd] = &[
     Crd { name: "containerrecreaterequests.apps.kruise.io", render: container_recreate_requests },
     Crd { name: "workloadrestarts.kruise.rs", render: workload_restarts },
     Crd { name: "clonesets.apps.kruise.io", render: clone_sets },
+    Crd { name: "podprobemarkers.apps.kruise.io", render: pod_probe_markers },
+    Crd { name: "nodepodprobes.apps.kruise.io", render: node_pod_probes },
 ];
 
 /// Their names.
@@ -57,6 +59,14 @@ fn container_recreate_requests() -> CustomResourceDefinition {
 
 fn workload_restarts() -> CustomResourceDefinition {
     one_schema(wr::WorkloadRestart::crd(), &[])
+}
+
+fn pod_probe_markers() -> CustomResourceDefinition {
+    one_schema(apps::pod_probe_marker::PodProbeMarker::crd(), &[])
+}
+
+fn node_pod_probes() -> CustomResourceDefinition {
+    one_schema(apps::node_pod_probe::NodePodProbe::crd(), &[])
 }
 
 fn clone_sets() -> CustomResourceDefinition {

@@ -26,6 +26,7 @@ use crate::{
 pub mod clone_set;
 pub mod container_launch_priority;
 pub mod container_recreate_request;
+pub mod pod_probe_marker;
 pub mod pod_readiness;
 pub mod workload_restart;
 
@@ -36,6 +37,7 @@ pub const CONTROLLERS: &[Registration] = &[
     pod_readiness::REGISTRATION,
     workload_restart::REGISTRATION,
     container_launch_priority::REGISTRATION,
+    pod_probe_marker::REGISTRATION,
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.

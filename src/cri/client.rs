@@ -14,6 +14,7 @@ use tonic::{
 use tower::service_fn;
 
 use super::{
+    exec,
     proto::{
         Container, ContainerEventResponse, ContainerFilter, ContainerStatus, ContainerStatusRequest, ExecSyncRequest,
         ExecSyncResponse, GetEventsRequest, ListContainersRequest, StopContainerRequest, VersionRequest,
@@ -33,6 +34,7 @@ const MAX_MESSAGE: usize = 16 << 20;
 #[derive(Clone)]
 pub struct Client {
     rpc: RuntimeServiceClient<Channel>,
+    channel: Channel,
 }
 
 impl Client {
@@ -54,7 +56,8 @@ impl Client {
                 let connection = connect();
                 async move { connection.await.map(TokioIo::new) }
             }));
-        Self { rpc: RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE) }
+        let rpc = RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+        Self { rpc, channel }
     }
 
     /// Name and version of the runtime.
@@ -98,6 +101,23 @@ impl Client {
     pub async fn exec_sync(&self, id: &str, cmd: &[String], limit: Duration) -> Result<ExecSyncResponse, CriError> {
         let request = ExecSyncRequest { container_id: id.to_owned(), cmd: cmd.to_vec(), timeout: ceil_seconds(limit) };
         within("ExecSync", limit.saturating_add(SLACK), self.rpc.clone().exec_sync(request)).await
+    }
+
+    /// The same, for a command that may print anything: of each of its outputs the first `keep` bytes are kept, and no
+    /// more is ever held.
+    pub async fn exec_bounded(
+        &self,
+        id: &str,
+        cmd: &[String],
+        limit: Duration,
+        keep: usize,
+    ) -> Result<exec::Answer, CriError> {
+        let (call, most) = ("ExecSync", limit.saturating_add(SLACK));
+        let run = exec::run(self.channel.clone(), id, cmd, ceil_seconds(limit), keep);
+        match tokio::time::timeout(most, run).await {
+            Ok(answer) => answer.map_err(|status| classify(call, &status)),
+            Err(_) => Err(CriError::Timeout { call, seconds: most.as_secs() }),
+        }
     }
 
     /// The runtime's stream of container events.

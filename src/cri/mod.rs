@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod endpoint;
+pub mod exec;
 #[cfg(any(test, feature = "load"))]
 pub mod fake;
 pub mod proto;

@@ -7,6 +7,7 @@ pub mod inplace;
 pub mod launch_priority;
 pub mod lifecycle;
 pub mod pod_order;
+pub mod probes;
 pub mod readiness;
 pub mod recreate;
 pub mod refresh;

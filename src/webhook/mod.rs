@@ -13,6 +13,7 @@ pub mod container_recreate_request;
 pub mod installation;
 pub mod metrics;
 pub mod pod;
+pub mod pod_probe_marker;
 pub mod review;
 pub mod server;
 
@@ -182,7 +183,38 @@ pub const HANDLERS: &[Handler] = &[
         rbac: clone_set::RBAC,
         handle: clone_set::handle,
     },
+    Handler {
+        name: "vpodprobemarker.kb.io",
+        paths: &["/validate-apps-kruise-io-podprobemarker"],
+        target: POD_PROBE_MARKERS,
+        on_failure: OnFailure::Fail,
+        timeout_seconds: 10,
+        spares_system_namespaces: false,
+        // With PodProbeMarkerGate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: |_| Vec::new(),
+        rbac: &[],
+        handle: pod_probe_marker::handle,
+    },
+    Handler {
+        name: "vpodprobemarker-update.kb.io",
+        paths: &["/validate-apps-kruise-io-podprobemarker-update"],
+        target: Target { operation: Operation::Update, ..POD_PROBE_MARKERS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        spares_system_namespaces: false,
+        gate: None,
+        match_conditions: pod_probe_marker::match_conditions,
+        rbac: &[],
+        handle: pod_probe_marker::handle,
+    },
 ];
 
+const POD_PROBE_MARKERS: Target = Target {
+    operation: Operation::Create,
+    group: apps::GROUP,
+    versions: &["v1alpha1"],
+    resource: "podprobemarkers",
+};
 const CLONE_SETS: Target =
     Target { operation: Operation::Create, group: apps::GROUP, versions: &["v1alpha1"], resource: "clonesets" };
