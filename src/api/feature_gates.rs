@@ -48,6 +48,8 @@ pub mod gate {
     pub const IN_PLACE_UPDATE_ENV: &str = "InPlaceUpdateEnvFromMetadata";
     /// CloneSets have new images pulled before they update Pods in place.
     pub const PRE_DOWNLOAD: &str = "PreDownloadImageForInPlaceUpdate";
+    /// Images are pulled on nodes ahead of time.
+    pub const IMAGE_PULL_JOB: &str = "ImagePullJobGate";
     /// KruisePodReady for every Pod instead of only Pods of Kruise workloads.
     pub const KRUISE_POD_READINESS_GATE: &str = "KruisePodReadinessGate";
     /// Revision labels that hold only the hash.
@@ -103,7 +105,7 @@ pub const GATES: &[Gate] = &[
     off(gate::PREPARING_UPDATE_AS_UPDATE, "Pods in state PreparingUpdate count as updated"),
     off(gate::RECREATE_ON_CLAIM_CHANGE, "a changed claim template recreates the Pods of a CloneSet"),
     off(gate::RESIZE_IN_PLACE, "workloads resize their Pods in place"),
-    off("ImagePullJobGate", "ImagePullJob and ImageListPullJob"),
+    off(gate::IMAGE_PULL_JOB, "NodeImage, ImagePullJob and ImageListPullJob"),
     off("ResourceDistributionGate", "ResourceDistribution"),
     off("EnableExternalCerts", "use the certificates that somebody else keeps in the Secret"),
     off("ForceDeleteTimeoutExpectationGate", "drop scale expectations that timed out"),
@@ -132,7 +134,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             gate::IN_PLACE_UPDATE_ENV,
             gate::POD_PROBE_MARKER,
             "SidecarTerminator",
-            "ImagePullJobGate",
+            gate::IMAGE_PULL_JOB,
             "EnhancedLivenessProbe",
         ],
     ),
@@ -217,7 +219,7 @@ impl FeatureGates {
             }
         }
         if self.enabled(gate::PRE_DOWNLOAD) || self.enabled("PreDownloadImageForDaemonSetUpdate") {
-            self.0.insert("ImagePullJobGate", true);
+            self.0.insert(gate::IMAGE_PULL_JOB, true);
         }
     }
 

@@ -140,3 +140,13 @@ pub const PROBE_MARKS: &str = "kruise.rs/probe-marks";
 pub const SERVERLESS_PROBES: &str = "kruise.io/podprobe";
 /// Annotation on a serverless Pod: the PodProbeMarkers that its probes come from.
 pub const SERVERLESS_PROBE_MARKERS: &str = "kruise.io/podprobemarker-list";
+
+/// Finalizer that OpenKruise puts on ImagePullJobs for the copies of their Secrets. There are no such copies here: it is
+/// only ever taken away.
+pub const IMAGE_PULL_JOB_FINALIZER: &str = "apps.kruise.io/deletion-protection";
+/// Label on a NodeImage: it stays although no Node has its name.
+pub const FAKE_NODE_IMAGE: &str = "apps.kruise.io/fake-nodeimage";
+/// Annotation that the daemon gives to the runtime with every pull.
+pub const PULLING_IMAGE_BY: &str = "apps.kruise.io/pulling-image-by";
+/// Value of [`PULLING_IMAGE_BY`].
+pub const PULLING_IMAGE_BY_DAEMON: &str = "kruise-daemon";

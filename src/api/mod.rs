@@ -8,6 +8,7 @@
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::{
         CustomResourceConversion, CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+        JSONSchemaPropsOrBool,
     },
     apimachinery::pkg::apis::meta::v1::Condition,
 };
@@ -40,6 +41,9 @@ pub const CRDS: &[Crd] = &[
     Crd { name: "clonesets.apps.kruise.io", render: clone_sets },
     Crd { name: "podprobemarkers.apps.kruise.io", render: pod_probe_markers },
     Crd { name: "nodepodprobes.apps.kruise.io", render: node_pod_probes },
+    Crd { name: "nodeimages.apps.kruise.io", render: node_images },
+    Crd { name: "imagepulljobs.apps.kruise.io", render: image_pull_jobs },
+    Crd { name: "imagelistpulljobs.apps.kruise.io", render: image_list_pull_jobs },
 ];
 
 /// Their names.
@@ -62,16 +66,31 @@ fn workload_restarts() -> CustomResourceDefinition {
 }
 
 fn pod_probe_markers() -> CustomResourceDefinition {
-    one_schema(apps::pod_probe_marker::PodProbeMarker::crd(), &[])
+    without_defaults(one_schema(apps::pod_probe_marker::PodProbeMarker::crd(), &[]))
 }
 
 fn node_pod_probes() -> CustomResourceDefinition {
-    one_schema(apps::node_pod_probe::NodePodProbe::crd(), &[])
+    without_defaults(one_schema(apps::node_pod_probe::NodePodProbe::crd(), &[]))
 }
 
 fn clone_sets() -> CustomResourceDefinition {
-    let mut crd = one_schema(apps::clone_set::CloneSet::crd(), &[]);
-    // OpenKruise's has none: what is not written stays unwritten until admission writes it.
+    without_defaults(one_schema(apps::clone_set::CloneSet::crd(), &[]))
+}
+
+fn node_images() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::node_image::NodeImage::crd(), &["v1alpha1"]))
+}
+
+fn image_pull_jobs() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::image_pull_job::ImagePullJob::crd(), &["v1alpha1"]))
+}
+
+fn image_list_pull_jobs() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::image_list_pull_job::ImageListPullJob::crd(), &["v1alpha1"]))
+}
+
+/// OpenKruise's schemas have none: what is not written stays unwritten until admission writes it.
+fn without_defaults(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
             drop_defaults(schema);
@@ -87,6 +106,9 @@ fn drop_defaults(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         drop_defaults(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        drop_defaults(values);
     }
 }
 
@@ -121,6 +143,9 @@ fn unwrap_lines(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         unwrap_lines(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        unwrap_lines(values);
     }
 }
 

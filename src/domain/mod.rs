@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod clone_set;
 pub mod container_meta;
+pub mod images;
 pub mod inplace;
 pub mod launch_priority;
 pub mod lifecycle;

@@ -58,6 +58,18 @@ impl<'a> ImageRef<'a> {
         format!("{registry}/{library}{path}")
     }
 
+    /// The repository as NodeImages name it: `docker.io/library/busybox` is `busybox`, `docker.io/a/b` is `a/b`.
+    pub fn familiar(&self) -> String {
+        let full = self.repository();
+        let hub = full.strip_prefix("docker.io/");
+        hub.map_or(full.as_str(), |path| path.strip_prefix("library/").unwrap_or(path)).to_owned()
+    }
+
+    /// What NodeImages have as the tag: the digest if there is one, else the tag.
+    pub fn slot(&self) -> &'a str {
+        self.digest.unwrap_or_else(|| self.tag_or_default())
+    }
+
     /// Its tag, or the one that is meant when there is none.
     pub fn tag_or_default(&self) -> &'a str {
         self.tag.unwrap_or("latest")
@@ -141,6 +153,24 @@ mod tests {
         assert_eq!(repository("team/app"), "docker.io/team/app");
         assert_eq!(repository("localhost/app"), "localhost/app");
         assert_eq!(repository("r.example/app"), "r.example/app");
+    }
+
+    #[test]
+    fn node_images_have_the_familiar_name_and_the_digest_or_the_tag() {
+        let digest = format!("busybox:1@{D}");
+        for (text, name, slot) in [
+            ("busybox", "busybox", "latest"),
+            ("docker.io/library/busybox:1.35", "busybox", "1.35"),
+            ("index.docker.io/busybox", "busybox", "latest"),
+            ("docker.io/team/app:v1", "team/app", "v1"),
+            ("team/app", "team/app", "latest"),
+            ("localhost:5000/library/app:v1", "localhost:5000/library/app", "v1"),
+            ("registry.example/app", "registry.example/app", "latest"),
+            (&digest, "busybox", D),
+        ] {
+            let image = ImageRef::parse(text).unwrap();
+            assert_eq!((image.familiar().as_str(), image.slot()), (name, slot), "{text}");
+        }
     }
 
     proptest! {

@@ -8,6 +8,8 @@ pub mod image;
 pub mod int_or_percent;
 pub mod merge_patch;
 pub mod name;
+pub mod node;
+pub mod node_image;
 pub mod pod;
 pub mod pod_template;
 pub mod quantity;

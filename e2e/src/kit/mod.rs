@@ -501,7 +501,9 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "CloneSet" => ("apps.kruise.io/v1alpha1", "clonesets", true),
         "ContainerRecreateRequest" => ("apps.kruise.io/v1alpha1", "containerrecreaterequests", true),
         "WorkloadRestart" => ("kruise.rs/v1alpha1", "workloadrestarts", true),
-        "ImagePullJob" => ("apps.kruise.io/v1alpha1", "imagepulljobs", true),
+        "ImagePullJob" => ("apps.kruise.io/v1beta1", "imagepulljobs", true),
+        "ImageListPullJob" => ("apps.kruise.io/v1beta1", "imagelistpulljobs", true),
+        "NodeImage" => ("apps.kruise.io/v1beta1", "nodeimages", false),
         other => panic!("the toolkit does not know the kind {other:?}; add it here"),
     };
     let version = api_version.unwrap_or(version);

@@ -1,4 +1,4 @@
-//! ImagePullJobs for the new images of a CloneSet. Nobody carries them out here: the definition of the kind is a bare one.
+//! ImagePullJobs for the new images of a CloneSet.
 
 use anyhow::{Result, ensure};
 use e2e::images::{remote, remote_tag};
@@ -9,22 +9,9 @@ use crate::methods::gates;
 
 const KIND: &str = "ImagePullJob";
 const CLONE_SET: &str = "CloneSet";
-const CRD: &str = "imagepulljobs.apps.kruise.io";
-
-fn definition() -> Value {
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    json!({ "kind": "CustomResourceDefinition", "metadata": { "name": CRD }, "spec": {
-        "group": "apps.kruise.io", "scope": "Namespaced",
-        "names": { "kind": KIND, "listKind": "ImagePullJobList", "plural": "imagepulljobs", "singular": "imagepulljob" },
-        "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } })
-}
-
 #[tokio::test]
 async fn a_new_image_is_pulled_before_pods_are_updated_to_it() -> Result<()> {
     in_namespace("pre-download", async |t| {
-        t.create(definition()).await?;
-        let established = |o: &Value| e2e::kit::condition(o, "Established") == "True";
-        t.wait_for("CustomResourceDefinition", CRD, "to be served", PATIENCE, established).await?;
         gates(t, "ImagePullJobGate=true,PreDownloadImageForInPlaceUpdate=true").await?;
         let result = async {
             let spec = pod("web", vec![json!({ "name": "main", "image": remote("pause") })])["spec"].clone();
@@ -62,7 +49,6 @@ async fn a_new_image_is_pulled_before_pods_are_updated_to_it() -> Result<()> {
         }
         .await;
         gates(t, "ImagePullJobGate=true").await?;
-        t.remove("CustomResourceDefinition", CRD).await?;
         result
     })
     .await

@@ -1,0 +1,139 @@
+//! A Node as our rules see it: a store keeps thousands of them, and most of a Node is news of its heartbeat.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use serde::{Deserialize, Deserializer};
+
+use super::pod::Labels;
+
+/// The compact form of a Node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeView {
+    /// Name, UID, resourceVersion, creation and deletion time; nothing else is kept.
+    pub metadata: ObjectMeta,
+    /// `metadata.labels`.
+    pub labels: Labels,
+    /// Whether its condition Ready is True.
+    pub ready: bool,
+    /// When that condition last changed.
+    pub ready_since: Option<Timestamp>,
+}
+
+impl NodeView {
+    /// Name.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+    /// Whether a deletion timestamp is set.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+}
+
+impl kube::Resource for NodeView {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+    fn kind((): &()) -> Cow<'_, str> {
+        "Node".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodes".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl<'de> Deserialize<'de> for NodeView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Wire {
+            metadata: CompactMeta,
+            #[serde(default)]
+            status: Option<Status>,
+        }
+        #[derive(Deserialize)]
+        struct Status {
+            #[serde(default)]
+            conditions: Option<Vec<Condition>>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Condition {
+            #[serde(rename = "type")]
+            type_: String,
+            #[serde(default)]
+            status: String,
+            #[serde(default)]
+            last_transition_time: Option<Timestamp>,
+        }
+        let Wire { metadata, status } = Wire::deserialize(deserializer)?;
+        let ready = status.and_then(|s| s.conditions).into_iter().flatten().find(|c| c.type_ == "Ready");
+        let (metadata, labels) = metadata.split();
+        Ok(Self {
+            metadata,
+            labels,
+            ready: ready.as_ref().is_some_and(|condition| condition.status == "True"),
+            ready_since: ready.and_then(|condition| condition.last_transition_time),
+        })
+    }
+}
+
+/// What compact views of cluster-scoped objects keep of `metadata`.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct CompactMeta {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
+    deletion_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
+    labels: Option<Labels>,
+}
+
+impl CompactMeta {
+    /// Metadata without labels, and the labels.
+    pub(super) fn split(self) -> (ObjectMeta, Labels) {
+        let metadata = ObjectMeta {
+            name: self.name,
+            uid: self.uid,
+            resource_version: self.resource_version,
+            creation_timestamp: self.creation_timestamp,
+            deletion_timestamp: self.deletion_timestamp,
+            ..ObjectMeta::default()
+        };
+        (metadata, self.labels.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_read_as_far_as_rules_need_it() {
+        let node: NodeView = serde_json::from_value(json!({
+            "metadata": {"name": "n", "uid": "u", "labels": {"zone": "a"}, "annotations": {"x": "y"}},
+            "status": {"conditions": [{"type": "DiskPressure", "status": "False"},
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}], "images": [{"names": ["a"]}]}}))
+        .unwrap();
+        assert!(node.ready && !node.is_deleting() && node.metadata.annotations.is_none());
+        assert_eq!((node.name(), node.labels.get("zone")), ("n", Some("a")));
+        assert_eq!(node.ready_since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        let bare: NodeView = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+        assert!(!bare.ready);
+    }
+}
