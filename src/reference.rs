@@ -34,6 +34,8 @@ const IN_USE: &[&str] = &[
     gate::PRE_DOWNLOAD,
     gate::IMAGE_PULL_JOB,
     gate::RESIZE_IN_PLACE,
+    gate::POD_PROBE_MARKER,
+    gate::SERVERLESS_PROBES,
     gate::TEMPLATE_NO_DEFAULTS,
 ];
 

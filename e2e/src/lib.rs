@@ -16,6 +16,7 @@
 mod at_once;
 pub mod bench;
 mod bench_methods;
+mod bench_probes;
 pub mod bench_workload;
 pub mod cluster;
 pub mod cmd;

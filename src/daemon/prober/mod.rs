@@ -38,7 +38,7 @@ use super::runtimes::Runtimes;
 use crate::{
     api::apps::node_pod_probe::{ContainerProbe, ContainerProbeState, NodePodProbe},
     domain::probes::{
-        FAILED, SUCCEEDED,
+        FAILED, SUCCEEDED, UNKNOWN,
         node::{self, Changed, Handler, Look, Settings, Tally},
     },
     k8s::pod::PodView,
@@ -150,6 +150,8 @@ struct Probe {
     turn: u64,
     is_running: bool,
     is_waiting: bool,
+    /// Since when nothing is known of the instance.
+    unknown: Option<Instant>,
 }
 
 /// A runtime that does not answer.
@@ -297,7 +299,7 @@ impl Prober {
         self.is_first = false;
         self.metrics.probes.set(i64::try_from(self.probes.len()).unwrap_or(i64::MAX));
         // Somebody may have changed what was told.
-        self.tell(now + GATHER);
+        self.write_at(now + GATHER);
     }
 
     fn add(&mut self, key: &ObjectKey, uid: &str, wanted: &ContainerProbe, now: Instant) {
@@ -326,6 +328,7 @@ impl Prober {
             turn: 0,
             is_running: false,
             is_waiting: false,
+            unknown: None,
         };
         self.by_pod.entry(uid.into()).or_default().push(id);
         self.probed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.into());
@@ -342,7 +345,10 @@ impl Prober {
         let settings = Settings::of(&wanted.probe);
         let changed = match settings.handler == probe.settings.handler && is_same_container {
             true => Changed::Nothing,
-            false => probe.tally.reset(clock::now()),
+            false => {
+                probe.unknown = Some(now);
+                probe.tally.reset(clock::now())
+            }
         };
         probe.container = wanted.container_name.as_str().into();
         probe.raw = wanted.probe.clone();
@@ -395,6 +401,9 @@ impl Prober {
             Look::NotRunning => probe.tally.not_running(&probe.container, now),
             Look::TooEarly(_) | Look::Due => probe.tally.begin(instance, now),
         };
+        if changed == Changed::Message && probe.tally.state == UNKNOWN {
+            probe.unknown = Some(Instant::now());
+        }
         if changed == Changed::State {
             tell_event(&self.events, &pod, &probe.tally);
         }
@@ -538,20 +547,28 @@ impl Prober {
         let after = |pause: Duration| self.written.map_or(now, |written| written + pause).max(now + GATHER);
         match changed {
             Changed::Nothing => {}
-            Changed::State => self.tell(after(STATE_PAUSE)),
-            Changed::Message => self.tell(after(MESSAGE_PAUSE).max(now + STATE_PAUSE)),
+            Changed::State => self.write_at(after(STATE_PAUSE)),
+            Changed::Message => self.write_at(after(MESSAGE_PAUSE).max(now + STATE_PAUSE)),
         }
     }
 
-    fn tell(&mut self, at: Instant) {
+    fn write_at(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
     fn write(&mut self) {
         self.due = None;
         let Some(object) = &self.object else { return };
-        let ids: HashMap<(&str, &str), &Tally> =
-            self.probes.values().map(|probe| ((&*probe.uid, &*probe.name), &probe.tally)).collect();
+        let now = Instant::now();
+        let (mut ids, mut later): (HashMap<(&str, &str), &Tally>, Option<Instant>) = Default::default();
+        for probe in self.probes.values() {
+            // Mostly something is known within moments: until then, what was told stays.
+            match probe.unknown.map(|since| since + MESSAGE_PAUSE).filter(|at| probe.tally.state == UNKNOWN && *at > now) {
+                Some(at) => later = Some(later.map_or(at, |other| other.min(at))),
+                None => drop(ids.insert((&probe.uid, &probe.name), &probe.tally)),
+            }
+        }
+        self.due = later;
         let statuses = node::statuses(object, |uid, name| ids.get(&(uid, name)).copied());
         let told = object.status.as_ref().map(|status| &*status.pod_probe_statuses).unwrap_or_default();
         if told == statuses {
@@ -561,7 +578,7 @@ impl Prober {
         let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
             "status": { "podProbeStatuses": statuses } });
         let (api, name) = (Api::<NodePodProbe>::all(self.kube.clone()), meta.name.clone().unwrap_or_default());
-        self.written = Some(Instant::now());
+        self.written = Some(now);
         self.metrics.writes.inc();
         self.writes.spawn(async move { api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await });
     }
@@ -574,13 +591,13 @@ impl Prober {
                 self.take_object(Some(Box::new(object)));
             }
             // Its newer version is on the way.
-            Ok(Err(error)) if matches!(code(&error), Some(404 | 409)) => self.tell(now + GATHER * 2),
+            Ok(Err(error)) if matches!(code(&error), Some(404 | 409)) => self.write_at(now + GATHER * 2),
             failed => {
                 let delay = backoff(self.write_failures);
                 self.write_failures += 1;
                 let error = failed.map(Result::err);
                 tracing::warn!(?error, retry_in = ?delay, "the results of probes are not written");
-                self.tell(now + delay);
+                self.write_at(now + delay);
             }
         }
     }

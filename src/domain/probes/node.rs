@@ -226,13 +226,13 @@ impl Tally {
     /// Nothing is known any more.
     pub fn reset(&mut self, now: Now) -> Changed {
         self.streak = (false, 0);
-        self.tell(UNKNOWN, String::new(), now, true)
+        self.put(UNKNOWN, String::new(), now, true)
     }
 
     /// The container does not run.
     pub fn not_running(&mut self, container: &str, now: Now) -> Changed {
         self.streak = (false, 0);
-        self.tell(FAILED, format!("Container({container}) is Non-running"), now, false)
+        self.put(FAILED, format!("Container({container}) is Non-running"), now, false)
     }
 
     /// One result. Below its threshold it changes nothing.
@@ -247,10 +247,10 @@ impl Tally {
         if count < threshold && self.state != state {
             return Changed::Nothing;
         }
-        self.tell(state, readable(output), now, false)
+        self.put(state, readable(output), now, false)
     }
 
-    fn tell(&mut self, state: &'static str, message: String, now: Now, is_new: bool) -> Changed {
+    fn put(&mut self, state: &'static str, message: String, now: Now, is_new: bool) -> Changed {
         if self.state == state && self.message == message && !is_new {
             return Changed::Nothing;
         }
