@@ -74,12 +74,15 @@ pub fn gets_first_conditions_from_workload(pod: &PodView) -> bool {
 }
 
 /// Whether there is surely nothing to do for a Pod: most Pods most of the time.
-fn is_at_rest(pod: &PodView) -> bool {
+pub fn is_at_rest(pod: &PodView) -> bool {
     let gate = labels::CONDITION_INPLACE_UPDATE_READY;
-    matches!(state_of(pod), State::None | State::Normal | State::PreparingDelete | State::Unknown(_))
-        && pod.in_place.is_none()
-        && (pod.condition_is_true(gate) || !pod.has_readiness_gate(gate))
-        && pod.labels.get(labels::POD_TEMPLATE_HASH).is_some()
+    let is_unbound_and_new = pod.node_name.is_empty() && pod.in_place.is_none() && pod.condition(gate).is_none();
+    // The first conditions and the first state of a Pod go into one write, when it has a node.
+    is_unbound_and_new
+        || matches!(state_of(pod), State::None | State::Normal | State::PreparingDelete | State::Unknown(_))
+            && pod.in_place.is_none()
+            && (pod.condition_is_true(gate) || !pod.has_readiness_gate(gate))
+            && pod.labels.get(labels::POD_TEMPLATE_HASH).is_some()
 }
 
 /// Decides what a Pod needs now. `update_revision` is the name of the revision that its workload goes to, `whole` the
@@ -95,10 +98,6 @@ pub fn refresh(
         return Refresh::Nothing;
     }
     let is_fresh = pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_none() && pod.in_place.is_none();
-    if is_fresh && pod.node_name.is_empty() {
-        // Its first conditions and its first state go into one write, when it has a node.
-        return Refresh::Nothing;
-    }
     let state = state_of(pod);
     let raw = whole.map_or_else(|| Cow::Owned(compact(pod)), Cow::Borrowed);
     let raw = raw.as_ref();

@@ -3,13 +3,16 @@
 //! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded straight from the API server's
 //! JSON. It is never written back: a write patches exactly the fields it means.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use serde::{Deserialize, Deserializer};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
 
-use super::shared::{self, Pool, Text};
+use super::shared::{Pool, Text};
 use crate::api::{apps, labels as keys};
 
 /// The compact form of a Pod.
@@ -70,7 +73,7 @@ static CONDITIONS: Pool<[PodCondition]> = Pool::new();
 
 /// Labels as sorted pairs of shared strings: thousands of Pods have the same few texts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
+pub struct Labels(Arc<[(Arc<str>, Arc<str>)]>);
 
 impl Labels {
     /// The value of a label.
@@ -85,8 +88,26 @@ impl Labels {
 
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let map = BTreeMap::<Cow<'de, str>, Cow<'de, str>>::deserialize(deserializer)?;
-        Ok(Self(map.into_iter().map(|(k, v)| (shared::text(&k), shared::text(&v))).collect()))
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Vec<(Arc<str>, Arc<str>)>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::with_capacity(map.size_hint().unwrap_or(8).min(64));
+                while let Some((key, value)) = map.next_entry::<Text, Text>()? {
+                    pairs.push((key.into(), value.into()));
+                }
+                Ok(pairs)
+            }
+        }
+        let mut pairs = deserializer.deserialize_map(Pairs)?;
+        // Of equal keys the last one counts, as everywhere.
+        pairs.reverse();
+        pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+        pairs.dedup_by(|(a, _), (b, _)| a == b);
+        Ok(Self(pairs.into()))
     }
 }
 
@@ -340,7 +361,7 @@ impl kube::Resource for PodView {
 }
 
 fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
-    Ok(shared::text(&Option::<Cow<'de, str>>::deserialize(deserializer)?.unwrap_or_default()))
+    Ok(Option::<Text>::deserialize(deserializer)?.unwrap_or_default().into())
 }
 
 /// The priority in a key of a barrier, `p_<priority>`.
@@ -456,12 +477,15 @@ fn deletion_cost(annotation: Option<&str>) -> i32 {
     annotation.filter(|_| canonical).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+/// The fields of [`Owner`] once more: flattening them would hold every owner reference twice while it is read.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct WireOwner {
     controller: Option<bool>,
-    #[serde(flatten)]
-    owner: Owner,
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -588,12 +612,9 @@ impl<'de> Deserialize<'de> for PodView {
                 deletion_timestamp: meta.deletion_timestamp,
                 ..ObjectMeta::default()
             },
-            controller: meta
-                .owner_references
-                .unwrap_or_default()
-                .into_iter()
-                .find(|o| o.controller == Some(true))
-                .map(|o| OWNERS.share(o.owner)),
+            controller: meta.owner_references.unwrap_or_default().into_iter().find(|o| o.controller == Some(true)).map(
+                |WireOwner { api_version, kind, name, uid, .. }| OWNERS.share(Owner { api_version, kind, name, uid }),
+            ),
             config_hash: annotations.config_hash,
             finalizers: meta.finalizers.unwrap_or_default(),
             deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),

@@ -2,7 +2,7 @@
 //! says of all of them.
 
 use std::{
-    borrow::{Borrow, Cow},
+    borrow::Borrow,
     collections::HashSet,
     fmt,
     hash::Hash,
@@ -10,7 +10,10 @@ use std::{
     sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
-use serde::{Deserialize, Deserializer};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Visitor},
+};
 
 /// Values by content. A value stays for as long as anybody holds it.
 pub struct Pool<T: ?Sized>(LazyLock<Mutex<Known<T>>>);
@@ -56,6 +59,12 @@ static TEXTS: Pool<str> = Pool::new();
 /// The one copy of a text.
 pub fn text(text: &str) -> Arc<str> {
     TEXTS.share(text)
+}
+
+impl From<Text> for Arc<str> {
+    fn from(text: Text) -> Self {
+        text.0
+    }
 }
 
 /// A text that many objects have, like the name of a node or a phase.
@@ -138,7 +147,18 @@ impl fmt::Display for Text {
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Cow::<'de, str>::deserialize(deserializer)?.as_ref().into())
+        // The text is looked up as it stands in the input, without a copy of its own.
+        struct Lookup;
+        impl Visitor<'_> for Lookup {
+            type Value = Text;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
+                Ok(text.into())
+            }
+        }
+        deserializer.deserialize_str(Lookup)
     }
 }
 

@@ -4,7 +4,7 @@
 //! [`Change::Undecodable`], and everything else goes on.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -59,7 +59,7 @@ impl fmt::Display for ObjectKey {
 pub enum Change<'a, K> {
     /// Added or modified. `initial` is true for objects of a (re)list.
     Applied {
-        /// What the store held before.
+        /// What was told before.
         old: Option<&'a Arc<K>>,
         /// What it holds now.
         new: &'a Arc<K>,
@@ -82,7 +82,11 @@ pub type IndexFn<K> = fn(&K) -> Option<String>;
 
 struct Objects<K> {
     by_key: HashMap<ObjectKey, Entry<K>>,
-    index: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// The objects themselves: rules look at all of one owner's again and again.
+    index: HashMap<String, BTreeMap<ObjectKey, Arc<K>>>,
+    /// What was told last of objects that own writes have changed since; none: nothing yet. The watch brings those
+    /// changes later, and then everybody learns of them, not only the one who wrote.
+    untold: HashMap<ObjectKey, Option<Arc<K>>>,
     /// Taken over from own writes since the list that is being read began: it may be older than they are.
     written: HashSet<ObjectKey>,
     listing: bool,
@@ -181,7 +185,8 @@ impl<K: Resource> Store<K> {
     fn make(index_fn: Option<IndexFn<K>>, is_settled: Option<fn(&K) -> bool>) -> Arc<Self> {
         let objects = Mutex::new(Objects {
             by_key: HashMap::new(),
-            index: BTreeMap::new(),
+            index: HashMap::new(),
+            untold: HashMap::new(),
             written: HashSet::new(),
             listing: false,
             gone: Gone::default(),
@@ -211,9 +216,7 @@ impl<K: Resource> Store<K> {
 
     /// All objects under an index key, in the order of their keys.
     pub fn by_index(&self, index_key: &str) -> Vec<Arc<K>> {
-        let objects = self.lock();
-        let keys = objects.index.get(index_key);
-        keys.into_iter().flatten().filter_map(|key| objects.by_key.get(key)?.object().cloned()).collect()
+        self.lock().index.get(index_key).map(|objects| objects.values().cloned().collect()).unwrap_or_default()
     }
 
     /// How many objects there are, settled ones too.
@@ -246,6 +249,7 @@ impl<K: Resource> Store<K> {
         self.put(object, true)
     }
 
+    /// Returns what was there before, to the knowledge of those who are told, and what is there now.
     fn put(&self, mut object: K, own_write: bool) -> (Option<Arc<K>>, Option<Arc<K>>) {
         let key = ObjectKey::of(&object);
         object.meta_mut().managed_fields = None;
@@ -261,12 +265,18 @@ impl<K: Resource> Store<K> {
         if held.is_some_and(|held| held.is_newer_than(&object)) {
             return (old, None);
         }
+        let told = if own_write {
+            objects.untold.entry(key.clone()).or_insert_with(|| old.clone());
+            old.clone()
+        } else {
+            objects.untold.remove(&key).unwrap_or_else(|| old.clone())
+        };
         let new = Arc::new(object);
         let settled = self.is_settled.is_some_and(|is_settled| is_settled(&new));
         if let Some(index_fn) = self.index_fn {
             objects.unindex(old.as_deref().and_then(index_fn), &key);
             if let Some(index_key) = index_fn(&new).filter(|_| !settled) {
-                objects.index.entry(index_key).or_default().insert(key.clone());
+                objects.index.entry(index_key).or_default().insert(key.clone(), new.clone());
             }
         }
         let entry = if settled {
@@ -276,12 +286,38 @@ impl<K: Resource> Store<K> {
             Entry::Object(new.clone())
         };
         objects.by_key.insert(key, entry);
-        (old, Some(new))
+        (told, Some(new))
     }
 
-    /// Drops an object; `uid` guards against dropping a successor of the same name.
+    /// Drops an object of which an answer has said that it is gone; `uid` guards against dropping a successor of the same
+    /// name. The watch tells of its end.
     pub fn remove(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
+        let old = self.drop_from(&mut objects, key, uid)?;
+        objects.untold.entry(key.clone()).or_insert_with(|| Some(old.clone()));
+        Some(old)
+    }
+
+    /// The same by the watch: returns what has ended, also if an answer had said so before.
+    fn end(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
+        let mut objects = self.lock();
+        let old = self.drop_from(&mut objects, key, uid);
+        let told = objects
+            .untold
+            .get(key)
+            .cloned()
+            .flatten()
+            .filter(|told| uid.is_none() || told.meta().uid.as_deref() == uid);
+        match objects.by_key.contains_key(key) {
+            // Nobody has been told of its successor yet.
+            true if told.is_some() => drop(objects.untold.insert(key.clone(), None)),
+            true => {}
+            false => drop(objects.untold.remove(key)),
+        }
+        old.or(told)
+    }
+
+    fn drop_from(&self, objects: &mut Objects<K>, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         objects.gone.add(uid);
         if uid.is_some() && objects.by_key.get(key)?.uid() != uid {
             return None;
@@ -311,7 +347,12 @@ impl<K: Resource> Store<K> {
         let stays = |key: &ObjectKey| listed.contains(key) || (written.contains(key) && version(key) > newest);
         let gone: Vec<ObjectKey> = objects.by_key.keys().filter(|key| !stays(key)).cloned().collect();
         let mut dropped = Vec::new();
+        // Those of which an answer has said that they are gone, and the list says so too.
+        let ended: Vec<ObjectKey> =
+            objects.untold.keys().filter(|key| !objects.by_key.contains_key(*key)).cloned().collect();
+        dropped.extend(ended.iter().filter_map(|key| objects.untold.remove(key).flatten()));
         for key in gone {
+            objects.untold.remove(&key);
             if let Some(Entry::Object(old)) = objects.by_key.remove(&key) {
                 if let Some(index_fn) = self.index_fn {
                     objects.unindex(index_fn(&old), &key);
@@ -395,7 +436,7 @@ async fn follow<W, K>(
             }
             Ok(Event::Apply(object)) => take(&store, &decode, object, false, &mut on_change),
             Ok(Event::Delete(object)) => {
-                if let Some(old) = store.remove(&ObjectKey::of(&object), object.meta().uid.as_deref()) {
+                if let Some(old) = store.end(&ObjectKey::of(&object), object.meta().uid.as_deref()) {
                     on_change(Change::Deleted(&old));
                 }
             }
@@ -420,7 +461,7 @@ fn take<W: Resource, K: Resource>(
         }
         Err(error) => {
             // Acting on an older version of what can no longer be read would be acting blindly.
-            store.remove(&key, None);
+            store.end(&key, None);
             on_change(Change::Undecodable { key: &key, error: &error });
         }
     }
@@ -554,6 +595,37 @@ mod tests {
         let gone = store.retain(&HashSet::new());
         assert_eq!((gone.len(), gone[0].name(), store.len()), (1, "q", 0));
         assert!(store.by_index("v").is_empty());
+    }
+
+    #[test]
+    fn others_learn_of_an_own_write_when_the_watch_brings_it() {
+        let store = Store::new(None);
+        let version = |pod: &Option<Arc<PodView>>| pod.as_deref().map(resource_version);
+        store.put(pod("p", "u", "5"), false);
+        store.upsert(pod("p", "u", "6"));
+        store.upsert(pod("p", "u", "7"));
+        assert!(store.put(pod("p", "u", "6"), false).1.is_none(), "an older one is not told");
+        let (told, new) = store.put(pod("p", "u", "7"), false);
+        assert_eq!((version(&told), version(&new)), (Some(5), Some(7)));
+        assert_eq!(version(&store.put(pod("p", "u", "8"), false).0), Some(7), "told is told");
+        store.upsert(pod("q", "v", "9"));
+        assert!(store.put(pod("q", "v", "9"), false).0.is_none(), "it is new to everybody else");
+    }
+
+    #[test]
+    fn others_learn_of_an_end_that_an_answer_had_told_before() {
+        let store = Store::new(None);
+        let (p, q) = (ObjectKey::new("a", "p"), ObjectKey::new("a", "q"));
+        for (name, uid) in [("p", "u"), ("q", "v")] {
+            store.put(pod(name, uid, "5"), false);
+        }
+        store.remove(&p, Some("u"));
+        assert_eq!(store.end(&p, Some("u")).unwrap().uid(), "u");
+        assert!(store.end(&p, Some("u")).is_none(), "once");
+        store.remove(&q, Some("v"));
+        store.begin_list();
+        assert_eq!(store.retain(&HashSet::new()).len(), 1, "a list tells it too");
+        assert!(store.end(&q, Some("v")).is_none() && store.is_empty());
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,6 +15,7 @@ use kube::{
     core::Request,
 };
 use ring::rand::SecureRandom;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
@@ -69,20 +73,17 @@ impl Controller {
     }
 
     /// Lets go of Pods that the selector does not match any more; others are not adopted.
-    pub(super) async fn release(&self, clone_set: &CloneSet) -> kube::Result<bool> {
+    pub(super) async fn release(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<bool> {
         let selector = match Selector::of(&clone_set.spec.selector) {
             Ok(selector) if !selector.is_empty() => selector,
             // Nobody could say which Pods are meant: admission refuses it, and letting go of all would be worst.
             _ => return Ok(false),
         };
         let mut released = false;
-        for pod in self.context.pods.by_index(uid_of(clone_set)) {
-            if !super::observe::is_active(&pod) || selector.matches(&pod.labels) {
-                continue;
-            }
+        for pod in seen.views.iter().filter(|pod| !selector.matches(&pod.labels)) {
             let patch = json!({"metadata": {"uid": pod.uid(),
                 "ownerReferences": [{"$patch": "delete", "uid": uid_of(clone_set)}]}});
-            self.patch_pod(&pod, Part::Whole, &patch).await?;
+            self.patch_pod(pod, Part::Whole, &patch).await?;
             self.tell(clone_set, "Released", &format!("Pod {} no longer matches the selector", pod.name()));
             released = true;
         }
@@ -251,7 +252,7 @@ impl Controller {
             let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims");
             match self.post(&path, &claim).await {
                 Ok(made) => {
-                    self.claims.upsert(from_json(&made)?);
+                    self.claims.upsert(decoded(&made)?);
                 }
                 // Left by an attempt of which the watch has not told yet.
                 Err(error) if code(&error) == Some(409) => {}
@@ -259,20 +260,20 @@ impl Controller {
             }
         }
         let made = self.post(&format!("/api/v1/namespaces/{namespace}/pods"), pod).await?;
-        let made: PodView = from_json(&made)?;
+        let made: PodView = decoded(&made)?;
         self.tell(clone_set, "SuccessfulCreate", &format!("succeed to create pod {}", made.name()));
         self.context.pods.upsert(made);
         Ok(())
     }
 
-    async fn post(&self, path: &str, object: &Value) -> kube::Result<Value> {
+    async fn post(&self, path: &str, object: &Value) -> kube::Result<String> {
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let request = axum::http::Request::post(path).header("content-type", "application/json").body(body);
-        self.context.client.request(request.map_err(kube::Error::HttpError)?).await
+        self.context.client.request_text(request.map_err(kube::Error::HttpError)?).await
     }
 
-    /// Patches a Pod and returns all of it; what is stale or gone is made good in the store.
-    async fn patch_pod(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<Value> {
+    /// Patches a Pod and returns all of it, as text; what is stale or gone is made good in the store.
+    async fn patch_pod(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<String> {
         let requests = Request::new(format!("/api/v1/namespaces/{}/pods", pod.namespace()));
         let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
         let request = match part {
@@ -280,11 +281,10 @@ impl Controller {
             Part::Status => requests.patch_subresource("status", pod.name(), &params, &patch),
             Part::Resize => requests.patch_subresource("resize", pod.name(), &params, &patch),
         };
-        let result: kube::Result<Value> =
-            self.context.client.request(request.map_err(kube::Error::BuildRequest)?).await;
+        let result = self.context.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
         match &result {
             Ok(newer) => {
-                self.context.pods.upsert(from_json(newer)?);
+                self.context.pods.upsert(decoded(newer)?);
             }
             Err(error) if code(error) == Some(404) => {
                 self.context.pods.remove(&ObjectKey::of(pod), Some(pod.uid()));
@@ -303,7 +303,7 @@ impl Controller {
     }
 
     /// Patches a Pod of which a newer version may be better informed: then the next pass decides anew.
-    async fn try_patch(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<Option<Value>> {
+    async fn try_patch(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<Option<String>> {
         match self.patch_pod(pod, part, patch).await {
             Ok(newer) => Ok(Some(newer)),
             Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(None),
@@ -455,7 +455,7 @@ impl Controller {
         written
     }
 
-    async fn refresh_one(
+    pub(super) async fn refresh_one(
         &self,
         clone_set: &CloneSet,
         update_revision: &str,
@@ -463,7 +463,8 @@ impl Controller {
         needed: Refresh,
         now: Now,
     ) -> kube::Result<Refreshed> {
-        let written = |newer: Option<Value>| newer.map_or(Refreshed::Later(AFTER_CONFLICT), |_| Refreshed::Written);
+        let written = |newer: Option<String>| newer.map_or(Refreshed::Later(AFTER_CONFLICT), |_| Refreshed::Written);
+        let Some(_held) = self.hold(view) else { return Ok(Refreshed::Later(AFTER_CONFLICT)) };
         match needed {
             Refresh::Nothing | Refresh::Wait { .. } => Ok(Refreshed::Nothing),
             Refresh::Status(patch) => self.try_patch(view, Part::Status, &patch).await.map(written),
@@ -580,9 +581,15 @@ impl Controller {
                 Action::Create { .. } | Action::Delete { .. } | Action::KeepAfterAll(_) => {}
             }
         }
+        let is_busy = AtomicBool::new(false);
+        let is_busy = &is_busy;
         let (done, failure) =
             each(work, |(view, how, target, spec): (Arc<PodView>, How, String, UpdateSpec)| async move {
                 let view = view.as_ref();
+                let Some(_held) = self.hold(view) else {
+                    is_busy.store(true, Ordering::Relaxed);
+                    return Ok((false, None));
+                };
                 let changed = match how {
                     How::Wait => false,
                     How::Announce { restore } => {
@@ -595,6 +602,7 @@ impl Controller {
                 Ok((changed, None))
             })
             .await;
+        pass.look_after(is_busy.load(Ordering::Relaxed).then_some(AFTER_CONFLICT));
         let changed = done.iter().any(|(changed, _)| *changed);
         if let Some(why) = done.into_iter().find_map(|(_, impossible)| impossible) {
             let said = clone_set.status.iter().flat_map(|s| &s.conditions).any(|c| c.message == why);
@@ -713,9 +721,9 @@ impl Controller {
             }
         } else {
             let patch = json!({"metadata": {"uid": view.uid()}, "status": {"conditions": conditions}});
-            self.try_patch(view, Part::Status, &patch).await?
+            self.try_patch(view, Part::Status, &patch).await?.map(|whole| decoded(&whole)).transpose()?
         };
-        let Some(whole) = whole else { return Ok(false) };
+        let Some(whole): Option<Value> = whole else { return Ok(false) };
         let earlier = Annotations::of(&whole).unwrap_or_default().state;
         let state = inplace::begin(&whole, spec, earlier.as_ref(), now.wall);
         let mut patch = if spec.grace_seconds > 0 {
@@ -790,10 +798,14 @@ impl Controller {
     }
 }
 
-enum Refreshed {
+pub(super) enum Refreshed {
     Nothing,
     Written,
     Later(Duration),
+}
+
+fn decoded<T: DeserializeOwned>(text: &str) -> kube::Result<T> {
+    serde_json::from_str(text).map_err(kube::Error::SerdeError)
 }
 
 /// The patch that writes one batch of an update: images, labels, annotations, and how far it is.

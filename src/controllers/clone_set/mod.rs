@@ -17,7 +17,7 @@ mod revisions;
 mod tests;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -26,7 +26,11 @@ use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
 
 use serde_json::Value;
 
-use self::{observe::Seen, revisions::Resolved};
+use self::{
+    apply::Refreshed,
+    observe::{Found, Seen},
+    revisions::Resolved,
+};
 use super::{Context, Registration, Started, lock};
 use crate::{
     api::{
@@ -35,9 +39,12 @@ use crate::{
         feature_gates::gate,
         labels,
     },
-    domain::clone_set::{
-        plan::{self, Gates},
-        status::{self, Outcome},
+    domain::{
+        clone_set::{
+            plan::{self, Gates},
+            status::{self, Outcome},
+        },
+        refresh::{self, Refresh},
     },
     k8s::{claim::ClaimView, pod::PodView, pod_template::looks_defaulted, rbac::Rule, selector},
     runtime::{
@@ -80,6 +87,8 @@ const NAME: &str = "cloneset-controller";
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// After the API server could not say what defaults a template has.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// Pods of large CloneSets that are looked after at the same time.
+const POD_WORKERS: usize = 32;
 /// Of news of a Pod.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Between two writes of a status that differ in nothing but counts.
@@ -90,6 +99,10 @@ struct Controller {
     clone_sets: Arc<Store<CloneSet>>,
     claims: Arc<Store<ClaimView>>,
     queue: Arc<Queue<ObjectKey>>,
+    /// Pods of large CloneSets: what one Pod needs for itself does not wait for a pass over all of them.
+    pod_queue: Arc<Queue<ObjectKey>>,
+    /// UIDs of the Pods that are being written.
+    held: Mutex<HashSet<String>>,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
     /// Whether the API server can resize Pods, once it has been asked.
     can_resize: Mutex<Option<bool>>,
@@ -108,8 +121,10 @@ struct Memory {
     looked_at: HashMap<String, String>,
     /// Pods that may be made at the same time, as the last ones went.
     window: usize,
-    /// How many Pods there were in the last pass.
+    /// How many Pods there are, or are to be.
     pods: usize,
+    /// What the last pass found, while the next one is about to follow.
+    found: Found,
     /// When the status was written last.
     written: Duration,
     /// How many Pods the last event said could not be created.
@@ -145,6 +160,8 @@ impl Controller {
             clone_sets: Store::new(Some(|set: &CloneSet| set.metadata.uid.clone())),
             claims: Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone())),
             queue: Queue::new(Backoff::default()),
+            pod_queue: Queue::new(Backoff::default()),
+            held: Mutex::default(),
             memories: Mutex::default(),
             can_resize: Mutex::default(),
             pull_jobs: pre_download::PullJobs::default(),
@@ -173,10 +190,20 @@ impl Controller {
             let this = self.clone();
             async move { this.reconcile(&key).await }
         };
+        let refresh = |key: ObjectKey, _| {
+            let this = self.clone();
+            async move { this.refresh_pod(&key).await }
+        };
+        let passes_and_pods = async {
+            tokio::join!(
+                super::work(&self.context, NAME, &self.queue, workers, shutdown.clone(), synced, reconcile),
+                self.pod_queue.run(POD_WORKERS, shutdown, refresh),
+            );
+        };
         tokio::select! {
             () = watch_clone_sets => {}
             () = watch_claims => {}
-            () = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile) => {}
+            () = passes_and_pods => {}
         }
     }
 
@@ -229,20 +256,71 @@ impl Controller {
         if let Some(key) = &owners.0
             && owners.0 != owners.1
         {
-            self.wake(key);
+            self.wake(key, None);
         }
         if let Some(key) = &owners.1 {
-            self.wake(key);
+            self.wake(key, new);
         }
     }
 
-    /// A pass looks at every Pod: the more there are, the longer the next one waits for further news.
-    fn wake(&self, key: &ObjectKey) {
+    /// A pass looks at every Pod: the more there are, the longer the next one waits for further news. What has changed of
+    /// one Pod is looked at by itself meanwhile.
+    fn wake(&self, key: &ObjectKey, pod: Option<&Arc<PodView>>) {
         let pods = lock(&self.memories).get(key).map_or(0, |memory| memory.pods);
         match pause(pods) {
             Duration::ZERO => self.queue.add(key.clone()),
-            pause => self.queue.add_after(key.clone(), pause),
+            pause => {
+                self.queue.add_after(key.clone(), pause);
+                if let Some(pod) = pod.filter(|pod| observe::is_active(pod) && !refresh::is_at_rest(pod)) {
+                    self.pod_queue.add(ObjectKey::of(pod.as_ref()));
+                }
+            }
         }
+    }
+
+    /// Opens the gates of one Pod and moves its state on, if that can be said from what the stores hold. Everything else
+    /// is for the next pass.
+    async fn refresh_pod(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(pod) = self.context.pods.get(key).filter(|pod| observe::is_active(pod)) else {
+            return Ok(Requeue::Await);
+        };
+        let Some(owner) = owner_of(&pod) else { return Ok(Requeue::Await) };
+        let is_its_own = |set: &Arc<CloneSet>| {
+            pod.controller.as_ref().is_some_and(|owner| owner.uid == uid_of(set))
+                && set.metadata.deletion_timestamp.is_none()
+        };
+        let Some(clone_set) = self.clone_sets.get(&owner).filter(is_its_own) else { return Ok(Requeue::Await) };
+        let generation = clone_set.metadata.generation.unwrap_or_default();
+        let update = {
+            let memories = lock(&self.memories);
+            let resolved = memories.get(&owner).and_then(|memory| memory.resolved.as_ref());
+            resolved.filter(|(of, _)| *of == generation).map(|(_, resolved)| resolved.update.clone())
+        };
+        let Some(update) = update else { return Ok(Requeue::Await) };
+        let now = clock::now();
+        let needed = refresh::refresh(&pod, None, clone_set.spec.lifecycle.as_ref(), &update, now);
+        if !matches!(needed, Refresh::Status(_)) {
+            return Ok(Requeue::Await);
+        }
+        match self.refresh_one(&clone_set, &update, &pod, needed, now).await? {
+            Refreshed::Written => {
+                self.wake(&owner, None);
+                Ok(Requeue::After(Duration::ZERO))
+            }
+            Refreshed::Later(after) => Ok(Requeue::After(after)),
+            Refreshed::Nothing => Ok(Requeue::Await),
+        }
+    }
+
+    /// The right to write to a Pod, until it is dropped. None: somebody else is writing it, or it has changed.
+    fn hold(&self, pod: &PodView) -> Option<Held<'_>> {
+        if !lock(&self.held).insert(pod.uid().to_owned()) {
+            return None;
+        }
+        let held = Held { all: &self.held, uid: pod.uid().to_owned() };
+        let version = |pod: &PodView| (pod.metadata.uid.clone(), pod.metadata.resource_version.clone());
+        let current = self.context.pods.get(&ObjectKey::of(pod));
+        current.is_some_and(|current| version(&current) == version(pod)).then_some(held)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
@@ -254,10 +332,16 @@ impl Controller {
         self.remember(&clone_set);
         let Some(clone_set) = self.defaulted(clone_set).await else { return Ok(Requeue::After(ASK_AGAIN)) };
         let resolved = self.resolve(&clone_set).await?;
-        let released = self.release(&clone_set).await?;
+        let mut seen = self.see(&clone_set);
+        if let Some(memory) = lock(&self.memories).get_mut(key) {
+            memory.pods = seen.pods.len().max(usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0));
+        }
+        let released = self.release(&clone_set, &seen).await?;
+        if released {
+            seen = self.see(&clone_set);
+        }
         let mut pass = Pass { outcome: Outcome::default(), look: None, again: released, error: None };
         pass.look_after(pre_download::run(self, &clone_set, &resolved).await);
-        let mut seen = self.see(&clone_set);
         if clone_set.spec.scale_strategy.disable_pvc_reuse {
             pass.note(self.drop_claims(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
         }
@@ -276,9 +360,6 @@ impl Controller {
                 seen = self.see(&clone_set);
             }
         }
-        if let Some(memory) = lock(&self.memories).get_mut(key) {
-            memory.pods = seen.pods.len();
-        }
         let requeue = self.record(&clone_set, &resolved, &seen, &pass).await?;
         self.forget_names(&clone_set, &seen).await?;
         self.tidy(&clone_set, &resolved, &seen).await?;
@@ -286,11 +367,14 @@ impl Controller {
             return Err(error);
         }
         let soon = pass.again.then_some(Duration::ZERO);
-        Ok([soon, pass.look, requeue, seen.next_look]
-            .into_iter()
-            .flatten()
-            .min()
-            .map_or(Requeue::Await, Requeue::After))
+        let next = [soon, pass.look, requeue, seen.next_look].into_iter().flatten().min();
+        if next.is_none()
+            && let Some(memory) = lock(&self.memories).get_mut(key)
+        {
+            // Everything is as it should be, maybe for weeks: it costs no memory.
+            memory.found = Found::default();
+        }
+        Ok(next.map_or(Requeue::Await, Requeue::After))
     }
 
     /// The CloneSet with a template as admission would have stored it. It was not asked when it was away, and Pods must
@@ -419,6 +503,18 @@ impl Controller {
 fn pause(pods: usize) -> Duration {
     let pods = u64::try_from(pods).unwrap_or(u64::MAX);
     if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(100)).min(LONGEST_PAUSE) }
+}
+
+/// One Pod is written by one task at a time: two patches that are right each by itself can be wrong together.
+struct Held<'a> {
+    all: &'a Mutex<HashSet<String>>,
+    uid: String,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        lock(self.all).remove(&self.uid);
+    }
 }
 
 /// What comes of one pass.

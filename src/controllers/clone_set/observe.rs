@@ -1,8 +1,8 @@
 //! Everything that a pass looks at, from the stores.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem::take, sync::Arc, time::Duration};
 
-use super::{Controller, uid_of};
+use super::{Controller, lock, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     domain::{
@@ -11,14 +11,14 @@ use crate::{
         refresh::state_of,
     },
     k8s::{claim::ClaimView, pod::PodView, time::Now},
-    runtime::clock,
+    runtime::{clock, watches::ObjectKey},
 };
 
 /// Pods and claims of a CloneSet.
 pub(super) struct Seen {
     /// Active Pods, as the rules see them.
-    pub(super) pods: Vec<Pod>,
-    /// The same Pods, in the same order.
+    pub(super) pods: Vec<Arc<Pod>>,
+    /// The same Pods, in the same order, which is that of their names.
     pub(super) views: Vec<Arc<PodView>>,
     /// Pods that end or have ended.
     pub(super) inactive: Vec<Arc<PodView>>,
@@ -30,8 +30,16 @@ pub(super) struct Seen {
 
 impl Seen {
     pub(super) fn view(&self, name: &str) -> Option<&Arc<PodView>> {
-        self.views.iter().find(|view| view.name() == name)
+        self.views.binary_search_by(|view| view.name().cmp(name)).ok().map(|i| &self.views[i])
     }
+}
+
+/// What was found of Pods, for one generation of a spec, as far as it stays true until a Pod changes. One pass follows the
+/// other while Pods come up, and most Pods are as they were.
+#[derive(Default)]
+pub(super) struct Found {
+    generation: Option<i64>,
+    pods: Vec<(Arc<PodView>, Arc<Pod>)>,
 }
 
 impl Controller {
@@ -41,15 +49,34 @@ impl Controller {
         let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| is_active(pod));
         let mut claims = self.claims.by_index(uid_of(clone_set));
         claims.retain(|claim| !claim.is_deleting());
+        let key = ObjectKey::of(clone_set);
+        let mut found = lock(&self.memories).get_mut(&key).map(|memory| take(&mut memory.found)).unwrap_or_default();
+        if found.generation != clone_set.metadata.generation {
+            found = Found { generation: clone_set.metadata.generation, pods: Vec::new() };
+        }
+        let mut before = found.pods.into_iter().peekable();
+        let mut stays = Vec::with_capacity(views.len());
         let mut next_look: Option<Duration> = None;
-        let pods = views
-            .iter()
-            .map(|view| {
-                let (pod, look) = facts(view, clone_set, now);
-                next_look = [next_look, look].into_iter().flatten().min();
-                pod
-            })
-            .collect();
+        let mut pods = Vec::with_capacity(views.len());
+        for view in &views {
+            // Both are in the order of names.
+            while before.next_if(|(old, _)| old.name() < view.name()).is_some() {}
+            let (pod, look) = match before.next_if(|(old, _)| Arc::ptr_eq(old, view)) {
+                Some((_, pod)) => (pod, None),
+                None => {
+                    let (pod, look) = facts(view, clone_set, now);
+                    (Arc::new(pod), look)
+                }
+            };
+            if look.is_none() {
+                stays.push((view.clone(), pod.clone()));
+            }
+            next_look = [next_look, look].into_iter().flatten().min();
+            pods.push(pod);
+        }
+        if let Some(memory) = lock(&self.memories).get_mut(&key) {
+            memory.found = Found { pods: stays, ..found };
+        }
         Seen { pods, views, inactive, claims, next_look }
     }
 }

@@ -764,3 +764,76 @@ async fn a_name_that_is_taken_by_other_data_counts_a_collision() {
     assert_eq!(other.status()["collisionCount"], 1);
     assert_ne!(other.status()["updateRevision"], name.as_str());
 }
+
+/// A large CloneSet whose Pods have got nodes, before a pass has looked at them.
+async fn bound_pods() -> (World, Vec<ObjectKey>) {
+    let world = World::new();
+    world.put_clone_set(json!({"replicas": 100}));
+    world.settle().await.unwrap();
+    world.writes();
+    world.play();
+    let keys: Vec<ObjectKey> = world.controller.context.pods.list().iter().map(|pod| ObjectKey::of(&**pod)).collect();
+    assert_eq!(keys.len(), 100);
+    (world, keys)
+}
+
+#[tokio::test]
+async fn a_pod_of_a_large_clone_set_gets_its_first_state_without_a_pass() {
+    let (world, keys) = bound_pods().await;
+    let controller = &world.controller;
+    assert_eq!(controller.refresh_pod(&keys[7]).await.unwrap(), Requeue::After(Duration::ZERO));
+    assert_eq!(controller.refresh_pod(&keys[7]).await.unwrap(), Requeue::Await, "once");
+    let writes = world.writes();
+    let paths: Vec<&str> = writes.iter().map(|(_, path, _)| path.as_str()).collect();
+    assert_eq!(paths, [format!("{NAMESPACE}/{}/status", keys[7].name)]);
+    assert_eq!(writes[0].2["metadata"]["labels"]["lifecycle.apps.kruise.io/state"], "Normal");
+    world.settle().await.unwrap();
+    let again = world.writes().iter().filter(|(_, path, _)| path.starts_with(paths[0])).count();
+    assert_eq!(again, 0, "the pass finds it as it is");
+}
+
+#[tokio::test]
+async fn nobody_writes_a_pod_that_somebody_else_is_writing() {
+    let (world, keys) = bound_pods().await;
+    let controller = &world.controller;
+    let pod = controller.context.pods.get(&keys[7]).unwrap();
+    let held = controller.hold(&pod).unwrap();
+    assert!(controller.hold(&pod).is_none());
+    assert_eq!(controller.refresh_pod(&keys[7]).await.unwrap(), Requeue::After(AFTER_CONFLICT));
+    assert!(world.writes().is_empty());
+    drop(held);
+    controller.refresh_pod(&keys[7]).await.unwrap();
+    assert!(controller.hold(&pod).is_none(), "it is not the version any more that was looked at");
+}
+
+#[tokio::test]
+async fn news_of_a_large_clone_set_wakes_the_pod_at_once_and_the_pass_later() {
+    let (world, keys) = bound_pods().await;
+    let controller = &world.controller;
+    let pod = controller.context.pods.get(&keys[7]).unwrap();
+    let depths = || (controller.queue.depth(), controller.pod_queue.depth());
+    let before = depths();
+    controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
+    assert_eq!(depths(), (before.0, before.1 + 1));
+    lock(&controller.memories).clear();
+    controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
+    assert_eq!(depths(), (before.0 + 1, before.1 + 1), "a small one has a pass at once");
+}
+
+#[tokio::test]
+async fn what_was_found_of_pods_is_true_of_the_spec_it_was_found_for() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let name = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let set = |changes| {
+        world.put_clone_set(changes);
+        let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
+        world.controller.remember(&set);
+        let seen = world.controller.see(&set);
+        assert!(seen.pods.iter().zip(world.controller.see(&set).pods).all(|(a, b)| Arc::ptr_eq(a, &b)), "found once");
+        seen.pods.iter().filter(|pod| pod.is_specified).map(|pod| pod.facts.name.clone()).collect::<Vec<_>>()
+    };
+    assert!(set(json!({"replicas": 2})).is_empty());
+    assert_eq!(set(json!({"scaleStrategy": {"podsToDelete": [name]}})), [name]);
+}

@@ -3,7 +3,7 @@
 //! First the number of Pods is brought in order ([`scale`]); only a pass in which nothing had to be done there looks at
 //! updates ([`update`]). Every step rests on Pods as they are, so a crash between any two of them is harmless.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -66,7 +66,7 @@ pub struct Observed<'a> {
     /// The CloneSet.
     pub clone_set: &'a CloneSet,
     /// Active Pods that belong to it.
-    pub pods: &'a [Pod],
+    pub pods: &'a [Arc<Pod>],
     /// Name of the revision to get to.
     pub update_revision: &'a str,
     /// Name of the revision to come from.
@@ -77,6 +77,12 @@ pub struct Observed<'a> {
     pub constraints: &'a [Constraint<'a>],
     /// Feature gates.
     pub gates: Gates,
+}
+
+impl<'a> Observed<'a> {
+    fn pods(&self) -> impl Iterator<Item = &'a Pod> + use<'a> {
+        self.pods.iter().map(Arc::as_ref)
+    }
 }
 
 /// A rule of the spec that cannot be followed, in words that name the field.
@@ -150,7 +156,7 @@ pub fn scale(observed: &Observed<'_>) -> Result<ScalePlan, Invalid> {
     let delete = |pod: &Pod| Action::Delete { pod: pod.facts.name.clone(), held: lifecycle.holds_deletion(pod) };
 
     // Announced before: as soon as the hook lets go.
-    let announced = observed.pods.iter().filter(|pod| pod.state == State::PreparingDelete);
+    let announced = observed.pods().filter(|pod| pod.state == State::PreparingDelete);
     plan.actions.extend(announced.map(delete).filter(|action| !matches!(action, Action::Delete { held: true, .. })));
     if !plan.actions.is_empty() {
         return Ok(plan);
@@ -161,13 +167,13 @@ pub fn scale(observed: &Observed<'_>) -> Result<ScalePlan, Invalid> {
         ready_left -= i32::from(pod.is_ready_now);
         !pod.is_ready_now || ready_left >= 0
     };
-    let specified = || observed.pods.iter().filter(|pod| pod.is_specified && pod.state != State::PreparingDelete);
+    let specified = || observed.pods().filter(|pod| pod.is_specified && pod.state != State::PreparingDelete);
     if specified().next().is_some() {
         plan.actions.extend(specified().filter(&mut may_go).map(delete));
         // Victims of a scale-down are chosen only when these are gone.
         return Ok(plan);
     }
-    let announced = observed.pods.iter().any(|pod| pod.state == State::PreparingDelete && pod.is_specified);
+    let announced = observed.pods().any(|pod| pod.state == State::PreparingDelete && pod.is_specified);
     if diff.scale_down > 0 && !announced {
         plan.actions.extend(victims(observed, &diff).into_iter().filter(&mut may_go).map(delete));
     }
@@ -177,10 +183,10 @@ pub fn scale(observed: &Observed<'_>) -> Result<ScalePlan, Invalid> {
 /// Deletions that were announced and are not needed any more, because the CloneSet was scaled up again.
 fn kept_after_all(observed: &Observed<'_>, wanted: &Wanted) -> Vec<Action> {
     let goes = |pod: &&Pod| pod.is_specified || pod.state == State::PreparingDelete;
-    let going = i32::try_from(observed.pods.iter().filter(goes).count()).unwrap_or(i32::MAX);
+    let going = i32::try_from(observed.pods().filter(goes).count()).unwrap_or(i32::MAX);
     let active = i32::try_from(observed.pods.len()).unwrap_or(i32::MAX);
     let missing = wanted.replicas.saturating_sub(active).saturating_add(going);
-    let announced = observed.pods.iter().filter(|pod| pod.state == State::PreparingDelete && !pod.is_specified);
+    let announced = observed.pods().filter(|pod| pod.state == State::PreparingDelete && !pod.is_specified);
     announced
         .take(usize::try_from(missing).unwrap_or(0))
         .map(|pod| Action::KeepAfterAll(pod.facts.name.clone()))
@@ -194,7 +200,7 @@ fn victims<'a>(observed: &Observed<'a>, diff: &Diff) -> Vec<&'a Pod> {
     let from_new = size(diff.scale_down) - from_old;
     let mut chosen = Vec::new();
     for (is_new, number) in [(false, from_old), (true, from_new)] {
-        let group = || observed.pods.iter().filter(|pod| is_new == is_on(pod, observed.update_revision));
+        let group = || observed.pods().filter(|pod| is_new == is_on(pod, observed.update_revision));
         let mut facts: Vec<Candidate> = group().map(|pod| pod.facts.clone()).collect();
         if facts.len() > number {
             pod_order::sort_for_deletion(&mut facts, observed.constraints);
@@ -219,8 +225,7 @@ pub fn update(observed: &Observed<'_>) -> Result<Vec<Action>, Invalid> {
     let back = diff.update < 0;
     let target = if back { observed.current_revision } else { observed.update_revision };
     let mut candidates: Vec<&Pod> = observed
-        .pods
-        .iter()
+        .pods()
         .filter(|pod| back == is_on(pod, observed.update_revision))
         .filter(|pod| pod.state != State::PreparingDelete)
         .filter(|pod| pod.state == State::Updated || !pod.is_in_grace)
@@ -231,7 +236,7 @@ pub fn update(observed: &Observed<'_>) -> Result<Vec<Action>, Invalid> {
     // Unavailable Pods, those of them that are on the target already, and those chosen now: a bad image cannot spread by
     // going on to Pods that are broken anyway.
     let size = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
-    let unavailable = || observed.pods.iter().filter(|pod| !pod.facts.available);
+    let unavailable = || observed.pods().filter(|pod| !pod.facts.available);
     let mut missing = size(unavailable().count());
     let on_target = size(unavailable().filter(|pod| is_on(pod, target)).count());
     let mut actions = Vec::new();
@@ -250,7 +255,7 @@ pub fn update(observed: &Observed<'_>) -> Result<Vec<Action>, Invalid> {
     Ok(actions)
 }
 
-fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Pod], strategy: &UpdateStrategy) -> Result<(), Invalid> {
+fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], strategy: &UpdateStrategy) -> Result<(), Invalid> {
     candidates.sort_by(|a, b| pod_order::base(&a.facts, &b.facts));
     if let Some(priority) = &strategy.priority_strategy {
         if !priority.order_priority.is_empty() {
@@ -338,7 +343,7 @@ fn count(observed: &Observed<'_>, preparing_update_is_new: bool) -> Counted {
         one_revision: revision::is_same(observed.current_revision, observed.update_revision),
         ..Counted::default()
     };
-    for pod in observed.pods {
+    for pod in observed.pods() {
         let is_new =
             is_on(pod, observed.update_revision) || (preparing_update_is_new && pod.state == State::PreparingUpdate);
         let side: &mut Side = if is_new { &mut counted.new } else { &mut counted.old };
@@ -398,9 +403,10 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
     fn with<T>(clone_set: &CloneSet, pods: &[Pod], rule: impl Fn(&Observed<'_>) -> T) -> T {
+        let pods: Vec<Arc<Pod>> = pods.iter().cloned().map(Arc::new).collect();
         rule(&Observed {
             clone_set,
-            pods,
+            pods: &pods,
             update_revision: NEW,
             current_revision: OLD,
             excludes_preparing_delete: false,

@@ -1,6 +1,6 @@
 //! What a CloneSet says about itself.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
@@ -31,29 +31,35 @@ pub struct Outcome {
 /// Counted are the Pods as they were at the begin of the pass; what the pass did shows when the Pods have changed.
 pub fn status(
     clone_set: &CloneSet,
-    pods: &[Pod],
+    pods: &[Arc<Pod>],
     (current, update): (&str, &str),
     selector: String,
     outcome: &Outcome,
     now: Timestamp,
 ) -> (CloneSetStatus, Option<Duration>) {
     let old = clone_set.status.clone().unwrap_or_default();
-    let count =
-        |fits: &dyn Fn(&Pod) -> bool| i32::try_from(pods.iter().filter(|pod| fits(pod)).count()).unwrap_or(i32::MAX);
-    let is_updated = |pod: &Pod| revision::is_same(&pod.revision, update);
     let replicas = clone_set.spec.replicas.unwrap_or(1);
-    let updated_replicas = count(&is_updated);
-    let total = count(&|_| true);
+    let total = i32::try_from(pods.len()).unwrap_or(i32::MAX);
+    let (mut ready, mut available) = (0, 0);
+    let (mut updated_replicas, mut updated_ready, mut updated_available) = (0, 0, 0);
+    for pod in pods {
+        let is_updated = revision::is_same(&pod.revision, update);
+        ready += i32::from(pod.is_ready);
+        available += i32::from(pod.facts.available);
+        updated_replicas += i32::from(is_updated);
+        updated_ready += i32::from(is_updated && pod.is_ready);
+        updated_available += i32::from(is_updated && pod.facts.available);
+    }
     // It advances only when everything is there and updated: in the middle of a scale-up the partition still counts.
     let all_updated = updated_replicas == total && total == replicas;
     let mut status = CloneSetStatus {
         observed_generation: clone_set.metadata.generation.unwrap_or(old.observed_generation),
         replicas: total,
-        ready_replicas: count(&|pod| pod.is_ready),
-        available_replicas: count(&|pod| pod.facts.available),
+        ready_replicas: ready,
+        available_replicas: available,
         updated_replicas,
-        updated_ready_replicas: count(&|pod| pod.is_ready && is_updated(pod)),
-        updated_available_replicas: count(&|pod| pod.facts.available && is_updated(pod)),
+        updated_ready_replicas: updated_ready,
+        updated_available_replicas: updated_available,
         expected_updated_replicas: replicas - plan::kept_old(clone_set).unwrap_or(replicas),
         update_revision: update.to_owned(),
         current_revision: if all_updated { update } else { current }.to_owned(),
@@ -176,7 +182,8 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
     }
     fn of(clone_set: &CloneSet, pods: &[Pod], second: i64) -> (CloneSetStatus, Option<Duration>) {
-        status(clone_set, pods, ("web-1", "web-2"), "app=web".into(), &Outcome::default(), at(second))
+        let pods: Vec<Arc<Pod>> = pods.iter().cloned().map(Arc::new).collect();
+        status(clone_set, &pods, ("web-1", "web-2"), "app=web".into(), &Outcome::default(), at(second))
     }
 
     #[test]
