@@ -136,10 +136,6 @@ pub const PRE_DOWNLOAD_IGNORED: &str = "apps.kruise.io/image-predownload-ignored
 pub const PROBE_CLEANUP_FINALIZER: &str = "kruise.io/node-pod-probe-cleanup";
 /// Annotation on a PodProbeMarker: the labels, annotations and conditions that its Pods may carry from it.
 pub const PROBE_MARKS: &str = "kruise.rs/probe-marks";
-/// Annotation on a serverless Pod: what is probed in it.
-pub const SERVERLESS_PROBES: &str = "kruise.io/podprobe";
-/// Annotation on a serverless Pod: the PodProbeMarkers that its probes come from.
-pub const SERVERLESS_PROBE_MARKERS: &str = "kruise.io/podprobemarker-list";
 
 /// Finalizer that OpenKruise puts on ImagePullJobs for the copies of their Secrets. There are no such copies here: it is
 /// only ever taken away.

@@ -233,6 +233,11 @@ mod tests {
             assert!(fed.and_then(|()| scan.done()).is_err(), "{bad:?}");
         }
         let mut scan = Scan::new(10);
-        assert!(scan.feed(Bytes::from_static(&[0, 0, 0, 0, 20, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])).is_err());
+        assert!(
+            scan.feed(Bytes::from_static(&[
+                0, 0, 0, 0, 20, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff
+            ]))
+            .is_err()
+        );
     }
 }

@@ -118,8 +118,7 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
         let following = prober_handle.clone().follow(client.clone(), args.node.clone());
         tasks.spawn(for_ever("watch of the NodePodProbe", following));
     }
-    let watching =
-        watch_pods(client, args.node.clone(), pods.clone(), recreator.clone(), meta.clone(), prober_handle);
+    let watching = watch_pods(client, args.node.clone(), pods.clone(), recreator.clone(), meta.clone(), prober_handle);
     tasks.spawn(for_ever("watch of Pods", watching));
     {
         let recreator = recreator.clone();

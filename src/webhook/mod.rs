@@ -210,11 +210,7 @@ pub const HANDLERS: &[Handler] = &[
     },
 ];
 
-const POD_PROBE_MARKERS: Target = Target {
-    operation: Operation::Create,
-    group: apps::GROUP,
-    versions: &["v1alpha1"],
-    resource: "podprobemarkers",
-};
+const POD_PROBE_MARKERS: Target =
+    Target { operation: Operation::Create, group: apps::GROUP, versions: &["v1alpha1"], resource: "podprobemarkers" };
 const CLONE_SETS: Target =
     Target { operation: Operation::Create, group: apps::GROUP, versions: &["v1alpha1"], resource: "clonesets" };

@@ -59,7 +59,8 @@ pub fn admit(gates: &FeatureGates, request: &Request) -> Decision {
     let mut causes: Vec<Cause> = found.into_iter().filter(|cause| !before.contains(cause)).collect();
     let selector = |object: &Value| object.pointer("/spec/selector").cloned();
     if is_update && selector(&request.object) != selector(&request.old_object) {
-        let message = "it cannot be changed: what was written on its Pods would stay there; create another PodProbeMarker";
+        let message =
+            "it cannot be changed: what was written on its Pods would stay there; create another PodProbeMarker";
         causes.push(Cause { field: "spec.selector".into(), message: message.into() });
     }
     if causes.is_empty() {
@@ -89,7 +90,10 @@ fn judge(object: &Value) -> Vec<Cause> {
         } else if NATIVE_CONDITIONS.contains(&name) {
             found.deny(format!("{at}.name"), native(name));
         } else if !names.insert(name) {
-            found.deny(format!("{at}.name"), format!("{} is there twice; want a name that no other probe has", show(name)));
+            found.deny(
+                format!("{at}.name"),
+                format!("{} is there twice; want a name that no other probe has", show(name)),
+            );
         }
         if text(probe, "containerName").is_empty() {
             found.deny(format!("{at}.containerName"), "it is missing; want the name of a container");
@@ -99,7 +103,10 @@ fn judge(object: &Value) -> Vec<Cause> {
         let condition = text(probe, "podConditionType");
         let field = format!("{at}.podConditionType");
         if condition.is_empty() && policies.is_empty() {
-            found.deny(field, "it is missing, and so is markerPolicy; want at least one of them: the result would be nowhere");
+            found.deny(
+                field,
+                "it is missing, and so is markerPolicy; want at least one of them: the result would be nowhere",
+            );
         } else if NATIVE_CONDITIONS.contains(&condition) {
             found.deny(field, native(condition));
         } else if !condition.is_empty() && !is_qualified_name(condition) {
@@ -135,7 +142,8 @@ impl Findings {
     fn selector(&mut self, selector: Option<&Value>) {
         const AT: &str = "spec.selector";
         let labels = selector.and_then(|s| s["matchLabels"].as_object());
-        let expressions = selector.and_then(|s| s["matchExpressions"].as_array()).map(Vec::as_slice).unwrap_or_default();
+        let expressions =
+            selector.and_then(|s| s["matchExpressions"].as_array()).map(Vec::as_slice).unwrap_or_default();
         if labels.is_none_or(Map::is_empty) && expressions.is_empty() {
             self.deny(AT, "it is empty; want matchLabels or matchExpressions: an empty selector would match every Pod");
         }
@@ -181,7 +189,10 @@ impl Findings {
             let (at, handler) = (format!("{at}.{key}"), &probe[key]);
             let host = text(handler, "host");
             if !host.is_empty() {
-                self.deny(format!("{at}.host"), format!("{} is not allowed; leave it out: only the Pod's own address is probed", show(host)));
+                self.deny(
+                    format!("{at}.host"),
+                    format!("{} is not allowed; leave it out: only the Pod's own address is probed", show(host)),
+                );
             }
             self.port(&format!("{at}.port"), &handler["port"]);
             if key == "httpGet" {
@@ -204,12 +215,18 @@ impl Findings {
         }
         let scheme = text(get, "scheme");
         if !["", "HTTP", "HTTPS"].contains(&scheme) {
-            self.deny(format!("{at}.scheme"), format!("{} is not allowed; want HTTP (the default) or HTTPS", show(scheme)));
+            self.deny(
+                format!("{at}.scheme"),
+                format!("{} is not allowed; want HTTP (the default) or HTTPS", show(scheme)),
+            );
         }
         for (i, header) in get["httpHeaders"].as_array().into_iter().flatten().enumerate() {
             let (name, at) = (text(header, "name"), format!("{at}.httpHeaders[{i}]"));
             if name.trim().eq_ignore_ascii_case("host") {
-                self.deny(format!("{at}.name"), format!("{} is not allowed; leave it out: it is always the Pod's own address", show(name)));
+                self.deny(
+                    format!("{at}.name"),
+                    format!("{} is not allowed; leave it out: it is always the Pod's own address", show(name)),
+                );
             } else if name.parse::<HeaderName>().is_err() {
                 self.deny(format!("{at}.name"), format!("{} is not allowed; want the name of a header", show(name)));
             }
@@ -228,7 +245,11 @@ impl Findings {
             _ => false,
         };
         if !is_good {
-            let shown = if port.is_null() { "it is missing".into() } else { format!("{} is not allowed", show(&port.to_string())) };
+            let shown = if port.is_null() {
+                "it is missing".into()
+            } else {
+                format!("{} is not allowed", show(&port.to_string()))
+            };
             self.deny(at, format!("{shown}; want 1 to 65535, or the name of a port of the container"));
         }
     }
@@ -241,7 +262,10 @@ impl Findings {
             if ![SUCCEEDED, FAILED].contains(&state) {
                 self.deny(format!("{at}.state"), format!("{} is not allowed; want Succeeded or Failed", show(state)));
             } else if !states.insert(state) {
-                self.deny(format!("{at}.state"), format!("{} is there twice; want one policy for each state", show(state)));
+                self.deny(
+                    format!("{at}.state"),
+                    format!("{} is there twice; want one policy for each state", show(state)),
+                );
             }
             let (labels, annotations) = (policy["labels"].as_object(), policy["annotations"].as_object());
             if labels.is_none_or(Map::is_empty) && annotations.is_none_or(Map::is_empty) {
@@ -258,7 +282,10 @@ impl Findings {
                 }
             }
             if size > MOST_ANNOTATIONS {
-                self.deny(format!("{at}.annotations"), format!("they have {size} bytes; want at most {MOST_ANNOTATIONS}"));
+                self.deny(
+                    format!("{at}.annotations"),
+                    format!("they have {size} bytes; want at most {MOST_ANNOTATIONS}"),
+                );
             }
         }
     }
@@ -342,31 +369,101 @@ mod tests {
         let probe = "/spec/probes/0/probe";
         for (at, value, field, message) in [
             ("/spec/selector", json!({}), "spec.selector", "it is empty"),
-            ("/spec/selector", json!({"matchLabels": {"a b": "x"}}), "spec.selector.matchLabels[a b]", "as the key of a label"),
-            ("/spec/selector", json!({"matchExpressions": [{"key": "a", "operator": "Gt"}]}), "spec.selector.matchExpressions[0].operator", "\"Gt\""),
+            (
+                "/spec/selector",
+                json!({"matchLabels": {"a b": "x"}}),
+                "spec.selector.matchLabels[a b]",
+                "as the key of a label",
+            ),
+            (
+                "/spec/selector",
+                json!({"matchExpressions": [{"key": "a", "operator": "Gt"}]}),
+                "spec.selector.matchExpressions[0].operator",
+                "\"Gt\"",
+            ),
             ("/spec/probes", json!([]), "spec.probes", "it is empty"),
             ("/spec/probes/0/name", json!("a#b"), "spec.probes[0].name", "\"a#b\" is not allowed"),
             ("/spec/probes/0/name", json!("Ready"), "spec.probes[0].name", "anything but PodScheduled"),
             ("/spec/probes/0/containerName", json!(""), "spec.probes[0].containerName", "it is missing"),
-            ("/spec/probes/0/podConditionType", json!("KruisePodReady"), "spec.probes[0].podConditionType", "Kruise write"),
+            (
+                "/spec/probes/0/podConditionType",
+                json!("KruisePodReady"),
+                "spec.probes[0].podConditionType",
+                "Kruise write",
+            ),
             ("/spec/probes/0/podConditionType", json!("a/b/c"), "spec.probes[0].podConditionType", "example.com/idle"),
             (probe, json!({}), "spec.probes[0].probe", "it has no handler"),
-            (probe, json!({"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}}), "spec.probes[0].probe", "it has exec and tcpSocket"),
+            (
+                probe,
+                json!({"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}}),
+                "spec.probes[0].probe",
+                "it has exec and tcpSocket",
+            ),
             (probe, json!({"grpc": {"port": 1}}), "spec.probes[0].probe.grpc", "not supported"),
             (probe, json!({"exec": {}}), "spec.probes[0].probe.exec.command", "it is empty"),
             (probe, json!({"tcpSocket": {"port": 0}}), "spec.probes[0].probe.tcpSocket.port", "1 to 65535"),
             (probe, json!({"tcpSocket": {"port": "No_Port"}}), "spec.probes[0].probe.tcpSocket.port", "1 to 65535"),
-            (probe, json!({"tcpSocket": {"port": 1, "host": "10.0.0.1"}}), "spec.probes[0].probe.tcpSocket.host", "only the Pod's own address"),
+            (
+                probe,
+                json!({"tcpSocket": {"port": 1, "host": "10.0.0.1"}}),
+                "spec.probes[0].probe.tcpSocket.host",
+                "only the Pod's own address",
+            ),
             (probe, json!({"httpGet": {"port": 1}}), "spec.probes[0].probe.httpGet.path", "it is missing"),
-            (probe, json!({"httpGet": {"port": 1, "path": "/", "host": "x"}}), "spec.probes[0].probe.httpGet.host", "\"x\""),
-            (probe, json!({"httpGet": {"port": 1, "path": "/", "scheme": "ftp"}}), "spec.probes[0].probe.httpGet.scheme", "HTTP"),
-            (probe, json!({"httpGet": {"port": 1, "path": "/", "httpHeaders": [{"name": "hOst", "value": "x"}]}}), "spec.probes[0].probe.httpGet.httpHeaders[0].name", "leave it out"),
-            (probe, json!({"httpGet": {"port": 1, "path": "/", "httpHeaders": [{"name": "a b", "value": "x"}]}}), "spec.probes[0].probe.httpGet.httpHeaders[0].name", "name of a header"),
-            (probe, json!({"exec": {"command": ["a"]}, "timeoutSeconds": -1}), "spec.probes[0].probe.timeoutSeconds", "-1 is not allowed"),
-            ("/spec/probes/0/markerPolicy", json!([{"state": "Unknown", "labels": {"a": "b"}}]), "spec.probes[0].markerPolicy[0].state", "Succeeded or Failed"),
-            ("/spec/probes/0/markerPolicy", json!([{"state": "Failed"}]), "spec.probes[0].markerPolicy[0]", "neither labels nor annotations"),
-            ("/spec/probes/0/markerPolicy", json!([{"state": "Failed", "labels": {"a": "b c"}}]), "spec.probes[0].markerPolicy[0].labels[a]", "as the value of a label"),
-            ("/spec/probes/0/markerPolicy", json!([{"state": "Failed", "annotations": {"a b": "c"}}]), "spec.probes[0].markerPolicy[0].annotations[a b]", "as the key of an annotation"),
+            (
+                probe,
+                json!({"httpGet": {"port": 1, "path": "/", "host": "x"}}),
+                "spec.probes[0].probe.httpGet.host",
+                "\"x\"",
+            ),
+            (
+                probe,
+                json!({"httpGet": {"port": 1, "path": "/", "scheme": "ftp"}}),
+                "spec.probes[0].probe.httpGet.scheme",
+                "HTTP",
+            ),
+            (
+                probe,
+                json!({"httpGet": {"port": 1, "path": "/", "httpHeaders": [{"name": "hOst", "value": "x"}]}}),
+                "spec.probes[0].probe.httpGet.httpHeaders[0].name",
+                "leave it out",
+            ),
+            (
+                probe,
+                json!({"httpGet": {"port": 1, "path": "/", "httpHeaders": [{"name": "a b", "value": "x"}]}}),
+                "spec.probes[0].probe.httpGet.httpHeaders[0].name",
+                "name of a header",
+            ),
+            (
+                probe,
+                json!({"exec": {"command": ["a"]}, "timeoutSeconds": -1}),
+                "spec.probes[0].probe.timeoutSeconds",
+                "-1 is not allowed",
+            ),
+            (
+                "/spec/probes/0/markerPolicy",
+                json!([{"state": "Unknown", "labels": {"a": "b"}}]),
+                "spec.probes[0].markerPolicy[0].state",
+                "Succeeded or Failed",
+            ),
+            (
+                "/spec/probes/0/markerPolicy",
+                json!([{"state": "Failed"}]),
+                "spec.probes[0].markerPolicy[0]",
+                "neither labels nor annotations",
+            ),
+            (
+                "/spec/probes/0/markerPolicy",
+                json!([{"state": "Failed", "labels": {"a": "b c"}}]),
+                "spec.probes[0].markerPolicy[0].labels[a]",
+                "as the value of a label",
+            ),
+            (
+                "/spec/probes/0/markerPolicy",
+                json!([{"state": "Failed", "annotations": {"a b": "c"}}]),
+                "spec.probes[0].markerPolicy[0].annotations[a b]",
+                "as the key of an annotation",
+            ),
         ] {
             let denied = denied(marker(at, value));
             let found = denied.causes.iter().any(|cause| cause.field == field && cause.message.contains(message));

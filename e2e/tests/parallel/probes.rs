@@ -19,7 +19,8 @@ fn marker(name: &str, probes: Value) -> Value {
 
 /// A probe whose result is the condition e2e/NAME, the label NAME and the annotation NAME.
 fn probe(name: &str, probe: Value) -> Value {
-    let policy = |state: &str, value: &str| json!({ "state": state, "labels": { name: value }, "annotations": { name: value } });
+    let policy =
+        |state: &str, value: &str| json!({ "state": state, "labels": { name: value }, "annotations": { name: value } });
     json!({ "name": name, "containerName": "main", "probe": probe, "podConditionType": format!("e2e/{name}"),
         "markerPolicy": [policy("Succeeded", "yes"), policy("Failed", "no")] })
 }
@@ -57,11 +58,14 @@ async fn a_command_a_get_and_a_connection_give_a_condition_a_label_and_an_annota
         let script = "mkdir /www; echo served > /www/ok; touch /tmp/good; httpd -p 8080 -h /www";
         let ports = json!([{ "name": "web", "containerPort": 8080 }]);
         let web = t.start(pod("web", vec![shell("main", script).with("/ports", ports)])).await?;
-        t.create(marker("all", json!([
-            probe("command", command("echo here; ls /tmp/good")),
-            probe("get", json!({ "httpGet": { "path": "/ok", "port": "web" } })),
-            probe("connection", json!({ "tcpSocket": { "port": 8080 } })),
-        ])))
+        t.create(marker(
+            "all",
+            json!([
+                probe("command", command("echo here; ls /tmp/good")),
+                probe("get", json!({ "httpGet": { "path": "/ok", "port": "web" } })),
+                probe("connection", json!({ "tcpSocket": { "port": 8080 } })),
+            ]),
+        ))
         .await?;
         for name in ["command", "get", "connection"] {
             shows(t, "web", name, "True").await?;
@@ -84,7 +88,8 @@ async fn a_command_a_get_and_a_connection_give_a_condition_a_label_and_an_annota
         let down = shows(t, "web", "connection", "False").await?;
         ensure!(message(&down, "connection").contains("refused"), "{}", down["status"]["conditions"]);
         t.wait_events("Pod", "web", |e| {
-            e.iter().any(|e| e == "KruiseProbeSucceeded: served\n") && e.iter().any(|e| e.starts_with("KruiseProbeFailed"))
+            e.iter().any(|e| e == "KruiseProbeSucceeded: served\n")
+                && e.iter().any(|e| e.starts_with("KruiseProbeFailed"))
         })
         .await?;
         // A Pod that goes is probed no more.
@@ -179,7 +184,8 @@ async fn a_container_that_restarts_is_not_probed_while_it_is_down_and_begins_ane
             .wait_for("Pod", "web", "to be probed again", PATIENCE, |p| {
                 p.int("/status/containerStatuses/0/restartCount") == 1
                     && condition(p, "e2e/up") == "True"
-                    && since(p).is_some_and(|at| at.as_str() >= p.text("/status/containerStatuses/0/state/running/startedAt"))
+                    && since(p)
+                        .is_some_and(|at| at.as_str() >= p.text("/status/containerStatuses/0/state/running/startedAt"))
                     && p.has("/status/containerStatuses/0/state/running")
             })
             .await?;
@@ -193,15 +199,22 @@ async fn a_container_that_restarts_is_not_probed_while_it_is_down_and_begins_ane
 async fn commands_that_are_missing_slow_or_print_anything_harm_nobody() -> Result<()> {
     in_namespace("probe-odd", async |t| {
         t.start(pod("web", vec![shell("main", "")])).await?;
-        t.create(marker("odd", json!([
-            probe("missing", json!({ "exec": { "command": ["/no/such/program"] } })),
-            probe("slow", command("sleep 600")),
-            probe("huge", command("head -c 20000000 /dev/zero | tr '\\0' x")),
-            probe("binary", command("printf '\\377\\376ok\\001'")),
-        ])))
+        t.create(marker(
+            "odd",
+            json!([
+                probe("missing", json!({ "exec": { "command": ["/no/such/program"] } })),
+                probe("slow", command("sleep 600")),
+                probe("huge", command("head -c 20000000 /dev/zero | tr '\\0' x")),
+                probe("binary", command("printf '\\377\\376ok\\001'")),
+            ]),
+        ))
         .await?;
         let missing = shows(t, "web", "missing", "False").await?;
-        ensure!(message(&missing, "missing").starts_with("the command cannot be run: "), "{}", message(&missing, "missing"));
+        ensure!(
+            message(&missing, "missing").starts_with("the command cannot be run: "),
+            "{}",
+            message(&missing, "missing")
+        );
         let slow = shows(t, "web", "slow", "False").await?;
         assert_eq!(message(&slow, "slow"), "not finished within 1 s");
         let binary = shows(t, "web", "binary", "True").await?;
@@ -212,14 +225,17 @@ async fn commands_that_are_missing_slow_or_print_anything_harm_nobody() -> Resul
 
         let both = command("true").with("/tcpSocket/port", 1);
         let host = json!({ "httpGet": { "path": "/", "port": 1, "host": "10.96.0.1" } });
-        let header = json!({ "httpGet": { "path": "/", "port": 1, "httpHeaders": [{ "name": "Host", "value": "x" }] } });
+        let header =
+            json!({ "httpGet": { "path": "/", "port": 1, "httpHeaders": [{ "name": "Host", "value": "x" }] } });
         for (bad, want) in [
             (both, "spec.probes[0].probe: it has exec and tcpSocket; want one of exec, httpGet and tcpSocket"),
             (json!({}), "spec.probes[0].probe: it has no handler; want exec, httpGet or tcpSocket"),
             (host, "spec.probes[0].probe.httpGet.host: \"10.96.0.1\" is not allowed"),
             (header, "spec.probes[0].probe.httpGet.httpHeaders[0].name: \"Host\" is not allowed"),
         ] {
-            let answer = t.apply(&marker("bad", json!([probe("bad", bad)])).with("/apiVersion", "apps.kruise.io/v1alpha1")).await?;
+            let answer = t
+                .apply(&marker("bad", json!([probe("bad", bad)])).with("/apiVersion", "apps.kruise.io/v1alpha1"))
+                .await?;
             ensure!(!answer.ok && answer.stderr.contains(want), "{}", answer.stderr);
         }
         let selector = json!({ "spec": { "selector": { "matchLabels": { "app": "other" } } } });

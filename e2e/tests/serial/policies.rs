@@ -216,8 +216,7 @@ async fn a_daemons_token_writes_only_status_of_the_probes_of_its_own_node() -> R
             let stolen = Patch::Merge(json!({ "status": { "podProbeStatuses": status } }));
             for (who, client) in [("another node", &own), ("no claim", &unbound)] {
                 let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-                let (code, message) =
-                    refusal(api.patch_status(OTHER_NODE, &PatchParams::default(), &stolen).await)?;
+                let (code, message) = refusal(api.patch_status(OTHER_NODE, &PatchParams::default(), &stolen).await)?;
                 ensure!(
                     code == 403 && message.contains("only report on probes of its own node"),
                     "{who}: {code} {message}"

@@ -5,9 +5,9 @@ pub mod container_recreate_request;
 pub mod image_list_pull_job;
 pub mod image_pull_job;
 pub mod lifecycle;
+pub mod node_image;
 pub mod node_pod_probe;
 pub mod pod_probe_marker;
-pub mod node_image;
 
 /// The API group of the workload kinds.
 pub const GROUP: &str = "apps.kruise.io";

@@ -139,7 +139,12 @@ impl Controller {
         if keys.is_empty() {
             return Ok(Requeue::Await);
         }
-        let Some(facts) = self.node_facts(node).await? else { return Ok(Requeue::Await) };
+        let facts = match self.node_facts(node).await? {
+            Some(facts) => facts,
+            // Its entries go with their Pods, so that nothing waits for them.
+            None if probes.is_some() => NodeFacts { uid: String::new(), is_virtual: false },
+            None => return Ok(Requeue::Await),
+        };
         if facts.is_virtual && !self.serverless {
             return Ok(Requeue::Await);
         }
@@ -269,9 +274,7 @@ impl Controller {
         left_alone: &HashSet<String>,
     ) -> kube::Result<Requeue> {
         let only = self.context.only_namespace.as_deref();
-        let stays = |namespace: &str, uid: &str| {
-            only.is_some_and(|only| only != namespace) || left_alone.contains(uid)
-        };
+        let stays = |namespace: &str, uid: &str| only.is_some_and(|only| only != namespace) || left_alone.contains(uid);
         let mut by_uid: BTreeMap<String, PodProbe> = wanted.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         let found = probes.map(|probes| &*probes.entries).unwrap_or_default();
         let is_as_wanted = |entry: &super::view::Entry| match by_uid.get(&*entry.uid) {
@@ -293,7 +296,7 @@ impl Controller {
         };
         let Some(live) = api.get_opt(node).await? else {
             let spec = NodePodProbeSpec { pod_probes: by_uid.into_values().collect() };
-            if spec.pod_probes.is_empty() {
+            if spec.pod_probes.is_empty() || facts.uid.is_empty() {
                 return Ok(Requeue::Await);
             }
             let metadata = ObjectMeta {
@@ -313,7 +316,7 @@ impl Controller {
         list.extend(by_uid.into_values());
         let mut patch = json!({ "metadata": { "uid": live.metadata.uid, "resourceVersion": live.metadata.resource_version },
             "spec": { "podProbes": list } });
-        if live.metadata.owner_references.as_ref().is_none_or(Vec::is_empty) {
+        if live.metadata.owner_references.as_ref().is_none_or(Vec::is_empty) && !facts.uid.is_empty() {
             patch["metadata"]["ownerReferences"] = json!([owner]);
         }
         self.take(api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await)
@@ -370,7 +373,8 @@ impl Controller {
                 finalizers.push(labels::PROBE_CLEANUP_FINALIZER.to_owned());
             }
             let note = json!({ labels::PROBE_MARKS: next.note() });
-            let changed = self.patch_metadata(key, &marker, json!({ "finalizers": finalizers, "annotations": note })).await?;
+            let changed =
+                self.patch_metadata(key, &marker, json!({ "finalizers": finalizers, "annotations": note })).await?;
             if changed {
                 self.wake_nodes_of(key);
                 self.marker_queue.add(key.clone());
@@ -397,7 +401,12 @@ impl Controller {
     }
 
     /// Whether it was written; not if the object has changed meanwhile.
-    async fn patch_metadata(&self, key: &ObjectKey, marker: &PodProbeMarker, mut metadata: Value) -> kube::Result<bool> {
+    async fn patch_metadata(
+        &self,
+        key: &ObjectKey,
+        marker: &PodProbeMarker,
+        mut metadata: Value,
+    ) -> kube::Result<bool> {
         metadata["uid"] = json!(marker.metadata.uid);
         metadata["resourceVersion"] = json!(marker.metadata.resource_version);
         let api: Api<PodProbeMarker> = Api::namespaced(self.context.client.clone(), &key.namespace);

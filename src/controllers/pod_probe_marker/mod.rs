@@ -32,10 +32,7 @@ use self::{
 };
 use super::{Context, Registration, Started, lock};
 use crate::{
-    api::{
-        apps::pod_probe_marker::PodProbeMarker,
-        feature_gates::gate,
-    },
+    api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
     domain::probes::{entries::Ports, parts_of},
     k8s::{pod::PodView, rbac::Rule, selector::Selector},
     runtime::{

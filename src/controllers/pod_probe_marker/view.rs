@@ -6,11 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
-use crate::{
-    api::apps::node_pod_probe::NodePodProbe,
-    domain::probes::entries::fingerprint,
-    k8s::shared::Text,
-};
+use crate::{api::apps::node_pod_probe::NodePodProbe, domain::probes::entries::fingerprint, k8s::shared::Text};
 
 /// The compact form.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -65,8 +65,12 @@ pub(super) async fn network(handler: &Handler, ip: Result<IpAddr, String>, limit
     };
     let probe = async {
         match handler {
-            Handler::Tcp { port } => TcpStream::connect((ip, *port)).await.map(|_| Found::Good(Vec::new())).map_err(|e| e.to_string()),
-            Handler::Http { port, path, https, headers } => http(SocketAddr::new(ip, *port), path, *https, headers).await,
+            Handler::Tcp { port } => {
+                TcpStream::connect((ip, *port)).await.map(|_| Found::Good(Vec::new())).map_err(|e| e.to_string())
+            }
+            Handler::Http { port, path, https, headers } => {
+                http(SocketAddr::new(ip, *port), path, *https, headers).await
+            }
             Handler::Impossible(message) => Err(message.clone()),
             Handler::Exec(_) => Err("a command is no probe over the network".into()),
         }
@@ -96,8 +100,11 @@ async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, Strin
             None => {
                 // A redirect to somebody else is not followed, and the Pod has answered.
                 let is_good = (200..400).contains(&got.status);
-                let said =
-                    if is_good || !got.body.is_empty() { got.body } else { format!("HTTP status {}", got.status).into() };
+                let said = if is_good || !got.body.is_empty() {
+                    got.body
+                } else {
+                    format!("HTTP status {}", got.status).into()
+                };
                 return Ok(if is_good { Found::Good(said) } else { Found::Bad(said) });
             }
         }
@@ -129,8 +136,10 @@ fn request(to: SocketAddr, path: &str, headers: &[(String, String)]) -> Result<R
     *request.uri_mut() = uri;
     let fields = request.headers_mut();
     for (name, value) in headers {
-        let field: HeaderName = name.parse().map_err(|_| format!("httpGet.httpHeaders {name:?} is no name of a header"))?;
-        let value: HeaderValue = value.parse().map_err(|_| format!("httpGet.httpHeaders {name:?} has no value of a header"))?;
+        let field: HeaderName =
+            name.parse().map_err(|_| format!("httpGet.httpHeaders {name:?} is no name of a header"))?;
+        let value: HeaderValue =
+            value.parse().map_err(|_| format!("httpGet.httpHeaders {name:?} has no value of a header"))?;
         fields.append(field, value);
     }
     fields.entry(header::USER_AGENT).or_insert(HeaderValue::from_static("kube-probe/kruise-rs"));

@@ -272,7 +272,8 @@ impl Prober {
     }
 
     fn take_object(&mut self, object: Option<Box<NodePodProbe>>) {
-        let version = |object: &NodePodProbe| object.metadata.resource_version.as_deref().and_then(|v| v.parse::<u64>().ok());
+        let version =
+            |object: &NodePodProbe| object.metadata.resource_version.as_deref().and_then(|v| v.parse::<u64>().ok());
         if let (Some(old), Some(new)) = (&self.object, &object)
             && old.metadata.uid == new.metadata.uid
             && version(new) < version(old)
@@ -563,7 +564,11 @@ impl Prober {
         let (mut ids, mut later): (HashMap<(&str, &str), &Tally>, Option<Instant>) = Default::default();
         for probe in self.probes.values() {
             // Mostly something is known within moments: until then, what was told stays.
-            match probe.unknown.map(|since| since + MESSAGE_PAUSE).filter(|at| probe.tally.state == UNKNOWN && *at > now) {
+            match probe
+                .unknown
+                .map(|since| since + MESSAGE_PAUSE)
+                .filter(|at| probe.tally.state == UNKNOWN && *at > now)
+            {
                 Some(at) => later = Some(later.map_or(at, |other| other.min(at))),
                 None => drop(ids.insert((&probe.uid, &probe.name), &probe.tally)),
             }

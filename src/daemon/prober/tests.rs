@@ -33,7 +33,10 @@ impl FakeApi {
                 if method == Method::POST {
                     return reply(201, &serde_json::from_slice(&body).unwrap());
                 }
-                assert_eq!((method, path.as_str()), (Method::PATCH, "/apis/apps.kruise.io/v1alpha1/nodepodprobes/n1/status"));
+                assert_eq!(
+                    (method, path.as_str()),
+                    (Method::PATCH, "/apis/apps.kruise.io/v1alpha1/nodepodprobes/n1/status")
+                );
                 let patch: Value = serde_json::from_slice(&body).unwrap();
                 let mut object = this.object.lock().unwrap();
                 let is_stale = patch["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"];
@@ -289,7 +292,8 @@ async fn changes_of_what_is_probed_take_effect() {
     assert!(fixture.execs() > 5);
     assert_eq!(fixture.writes().len(), 1);
     // Another handler: nothing is known until it has a result. Nobody listens at this address.
-    fixture.change(|object| *object.pointer_mut(probe).unwrap() = json!({"tcpSocket": {"port": 1, "host": "127.0.0.1"}}));
+    fixture
+        .change(|object| *object.pointer_mut(probe).unwrap() = json!({"tcpSocket": {"port": 1, "host": "127.0.0.1"}}));
     let mut lost = pod("m1", running());
     lost.pod_ip = String::new();
     fixture.show(lost);

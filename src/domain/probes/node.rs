@@ -70,7 +70,8 @@ impl Settings {
             Ok(probe) => (probe, None),
             Err(error) => (Probe::default(), Some(format!("the probe cannot be read: {error}"))),
         };
-        let seconds = |value: Option<i32>| Duration::from_secs(value.unwrap_or(1).clamp(1, LONGEST).unsigned_abs().into());
+        let seconds =
+            |value: Option<i32>| Duration::from_secs(value.unwrap_or(1).clamp(1, LONGEST).unsigned_abs().into());
         let threshold = |value: Option<i32>| value.unwrap_or(1).max(1).unsigned_abs();
         Self {
             handler: wrong.map_or_else(|| handler(&probe), Handler::Impossible),

@@ -34,8 +34,10 @@ fn marker(name: &str, probes: Value) -> PodProbeMarker {
 
 /// A Pod with the containers `main` and `mesh`, a native sidecar, which run since second 0.
 fn pod(changes: Value) -> Value {
-    let running = |name: &str| json!({"name": name, "containerID": format!("containerd://{name}-1"), "restartCount": 0,
-        "started": true, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}});
+    let running = |name: &str| {
+        json!({"name": name, "containerID": format!("containerd://{name}-1"), "restartCount": 0,
+        "started": true, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}})
+    };
     let mut pod = json!({
         "metadata": {"name": "p", "namespace": "a", "uid": "u1", "labels": {"app": "web"}, "annotations": {"their": "1"}},
         "spec": {"nodeName": "n1", "initContainers": [{"name": "setup"}, {"name": "mesh", "restartPolicy": "Always"}],
@@ -69,17 +71,21 @@ fn entries_are_those_that_openkruise_made() {
 
 #[test]
 fn names_of_ports_become_numbers_and_what_nobody_can_probe_is_left_out() {
-    let probe = |name: &str, container: &str, probe: Value| json!({"name": name, "containerName": container, "probe": probe});
-    let all = marker("m", json!([
-        probe("named", "main", json!({"tcpSocket": {"port": "web"}})),
-        probe("digits", "main", json!({"httpGet": {"port": "81", "path": "/"}})),
-        probe("number", "mesh", json!({"tcpSocket": {"port": 82}})),
-        probe("nowhere", "main", json!({"tcpSocket": {"port": "none"}})),
-        probe("other container", "mesh", json!({"tcpSocket": {"port": "web"}})),
-        probe("no container", "gone", json!({"exec": {"command": ["a"]}})),
-        probe("init container", "setup", json!({"exec": {"command": ["a"]}})),
-        probe("named", "main", json!({"exec": {"command": ["twice"]}})),
-    ]));
+    let probe =
+        |name: &str, container: &str, probe: Value| json!({"name": name, "containerName": container, "probe": probe});
+    let all = marker(
+        "m",
+        json!([
+            probe("named", "main", json!({"tcpSocket": {"port": "web"}})),
+            probe("digits", "main", json!({"httpGet": {"port": "81", "path": "/"}})),
+            probe("number", "mesh", json!({"tcpSocket": {"port": 82}})),
+            probe("nowhere", "main", json!({"tcpSocket": {"port": "none"}})),
+            probe("other container", "mesh", json!({"tcpSocket": {"port": "web"}})),
+            probe("no container", "gone", json!({"exec": {"command": ["a"]}})),
+            probe("init container", "setup", json!({"exec": {"command": ["a"]}})),
+            probe("named", "main", json!({"exec": {"command": ["twice"]}})),
+        ]),
+    );
     let pod = pod(json!({}));
     assert!(entries::needs_ports(&[&all]));
     let entry = entries::entry(&view(&pod), &[&all], &entries::ports_of(&pod)).unwrap();
@@ -124,10 +130,13 @@ fn outcome<'a>(marker: &'a PodProbeMarker, probe: usize, state: &'a str, message
 }
 
 fn idle() -> PodProbeMarker {
-    marker("m", json!([{"name": "idle", "containerName": "main", "podConditionType": "example.com/idle",
+    marker(
+        "m",
+        json!([{"name": "idle", "containerName": "main", "podConditionType": "example.com/idle",
         "probe": {"exec": {"command": ["a"]}}, "markerPolicy": [
             {"state": "Succeeded", "labels": {"role": "idle", "both": "1"}, "annotations": {"cost": "-10"}},
-            {"state": "Failed", "labels": {"role": "busy"}, "annotations": {"busy": "yes"}}]}]))
+            {"state": "Failed", "labels": {"role": "busy"}, "annotations": {"busy": "yes"}}]}]),
+    )
 }
 
 fn patched(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> (Value, Option<Value>) {
@@ -154,10 +163,13 @@ fn patched(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> (Value, Option
 fn a_result_shows_as_condition_labels_and_annotations_in_one_patch() {
     let (marker, none) = (idle(), Keys::default());
     let (good, patch) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "yes\n")], &none);
-    assert_eq!(patch.unwrap(), json!({
+    assert_eq!(
+        patch.unwrap(),
+        json!({
         "metadata": {"uid": "u1", "labels": {"role": "idle", "both": "1"}, "annotations": {"cost": "-10"}},
         "status": {"conditions": [{"type": "example.com/idle", "status": "True", "message": "yes\n",
-            "lastProbeTime": "2026-01-01T00:01:00Z", "lastTransitionTime": "2026-01-01T00:00:30Z"}]}}));
+            "lastProbeTime": "2026-01-01T00:01:00Z", "lastTransitionTime": "2026-01-01T00:00:30Z"}]}})
+    );
     assert_eq!(marks::patch(&good, &[outcome(&marker, 0, SUCCEEDED, "yes\n")], &none), None, "nothing to do");
     let (bad, _) = patched(&good, &[outcome(&marker, 0, FAILED, "")], &none);
     assert_eq!(bad["metadata"]["labels"], json!({"app": "web", "role": "busy"}));
@@ -191,14 +203,21 @@ fn case_28_while_nothing_is_known_everything_stays_and_a_first_condition_is_unkn
 }
 
 fn marker_with_role_for_failed(name: &str) -> PodProbeMarker {
-    marker(name, json!([{"name": "x", "containerName": "main", "probe": {"exec": {"command": ["a"]}},
-        "markerPolicy": [{"state": "Failed", "labels": {"role": "x"}}]}]))
+    marker(
+        name,
+        json!([{"name": "x", "containerName": "main", "probe": {"exec": {"command": ["a"]}},
+        "markerPolicy": [{"state": "Failed", "labels": {"role": "x"}}]}]),
+    )
 }
 
 #[test]
 fn of_two_probes_with_one_key_or_condition_the_first_wins() {
     let (first, second) = (idle(), marker_with_role_for_failed("n"));
-    let (pod, _) = patched(&pod(json!({})), &[outcome(&first, 0, SUCCEEDED, ""), outcome(&second, 0, FAILED, "")], &Keys::default());
+    let (pod, _) = patched(
+        &pod(json!({})),
+        &[outcome(&first, 0, SUCCEEDED, ""), outcome(&second, 0, FAILED, "")],
+        &Keys::default(),
+    );
     assert_eq!(pod["metadata"]["labels"]["role"], "idle");
     // One that does not set it does not remove what the other sets.
     let both = [outcome(&first, 0, SUCCEEDED, ""), outcome(&second, 0, SUCCEEDED, "")];
@@ -254,7 +273,9 @@ fn recorded_pods_are_as_their_results_say() {
     let pods = recorded("pods");
     let mut seen = 0;
     for status in &object.status.as_ref().unwrap().pod_probe_statuses {
-        let Some(pod) = pods.as_array().unwrap().iter().find(|pod| pod["metadata"]["uid"] == status.uid) else { continue };
+        let Some(pod) = pods.as_array().unwrap().iter().find(|pod| pod["metadata"]["uid"] == status.uid) else {
+            continue;
+        };
         let state = &status.probe_states[0];
         let outcome = Outcome {
             marker: &marker,
@@ -280,7 +301,10 @@ fn the_note_on_a_marker_is_read_back_and_anything_else_counts_as_none() {
     };
     note(&mut noted, &keys.note());
     assert_eq!(Keys::noted(&noted), keys);
-    assert_eq!(keys.note(), r#"{"annotations":["busy","cost"],"conditions":["example.com/idle"],"labels":["both","role"]}"#);
+    assert_eq!(
+        keys.note(),
+        r#"{"annotations":["busy","cost"],"conditions":["example.com/idle"],"labels":["both","role"]}"#
+    );
     for bad in ["", "x", "[]", "{\"labels\": 1}"] {
         note(&mut noted, bad);
         assert!(Keys::noted(&noted).is_empty(), "{bad}");
@@ -343,7 +367,12 @@ fn a_container_is_probed_when_it_runs_has_started_and_its_delay_is_over() {
         ("starting", status(json!({"started": false})), 100, Look::TooEarly(None)),
         ("waits", status(json!({"state": {"running": null, "waiting": {}}})), 100, Look::NotRunning),
         ("ended", status(json!({"state": {"running": null, "terminated": {"exitCode": 1}}})), 100, Look::NotRunning),
-        ("not made", status(json!({"containerID": null, "state": {"running": null, "waiting": {}}})), 100, Look::NotStarted),
+        (
+            "not made",
+            status(json!({"containerID": null, "state": {"running": null, "waiting": {}}})),
+            100,
+            Look::NotStarted,
+        ),
     ] {
         assert_eq!(look(&pod, "main", &settings, at(after)).0, want, "{name}");
     }
@@ -365,7 +394,10 @@ fn results_count_in_a_row_and_a_restart_begins_anew() {
     assert_eq!(note(&mut tally, true, 5), Changed::Nothing);
     assert_eq!((note(&mut tally, false, 6), note(&mut tally, false, 7)), (Changed::Nothing, Changed::Nothing));
     assert_eq!((note(&mut tally, false, 8), tally.state), (Changed::State, FAILED));
-    assert_eq!((tally.begin("c2", at(9)), tally.state, tally.transition), (Changed::Message, UNKNOWN, Some(at(9).wall)));
+    assert_eq!(
+        (tally.begin("c2", at(9)), tally.state, tally.transition),
+        (Changed::Message, UNKNOWN, Some(at(9).wall))
+    );
     assert_eq!((note(&mut tally, true, 10), note(&mut tally, true, 11)), (Changed::Nothing, Changed::State));
     assert_eq!((tally.not_running("main", at(12)), tally.state), (Changed::State, FAILED));
     assert_eq!(tally.message, "Container(main) is Non-running");
