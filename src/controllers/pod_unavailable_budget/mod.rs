@@ -280,16 +280,14 @@ impl Controller {
             let counting = Counting::Manager { known_for: &known_for, is_restarting: &is_restarting };
             rule::count(&budget, &self.context.gates, &pods, total, counting, now.wall)
         };
+        self.relate(key, &pods).await?;
         self.tell_not_deleted(&counted, &pods);
         let suspicion = self.judge_suspects(key, &budget, &counted.status, now);
         let is_resolved =
             counted.status.conditions.iter().any(|c| c.type_ == labels::CONDITION_RESOLVED && c.status == "True");
         let resync = if is_resolved { RESYNC } else { RESYNC_UNRESOLVED };
         let next = [counted.again, suspicion].into_iter().flatten().min().map_or(resync, |next| next.min(resync));
-        let requeue = self.record(key, &budget, &counted.status, now, next).await?;
-        // Last: it is a note for people, and counting does not wait for it.
-        self.relate(key, &pods).await?;
-        Ok(requeue)
+        self.record(key, &budget, &counted.status, now, next).await
     }
 
     /// Pods that may be of a budget.
