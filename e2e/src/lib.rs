@@ -15,6 +15,7 @@
 
 mod at_once;
 pub mod bench;
+mod bench_images;
 mod bench_methods;
 pub mod bench_workload;
 pub mod cluster;
@@ -32,6 +33,7 @@ pub mod player;
 pub mod process;
 pub mod product;
 pub mod record;
+pub mod registry_proxy;
 pub mod reproducible;
 pub mod sbom;
 pub mod scale;

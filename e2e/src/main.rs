@@ -71,6 +71,9 @@ enum What {
         /// Requests of method PodSpec whose times are measured, and bare stops beside them; 0 leaves this out
         #[arg(long, default_value_t = 100)]
         methods: usize,
+        /// Images that are pulled by jobs, and as many beside them by the runtime alone; 0 leaves this out
+        #[arg(long, default_value_t = 10)]
+        images: usize,
     },
     /// Build the program that plays nodes and stops containers for the benches
     LoadNodes,
@@ -163,8 +166,9 @@ fn run(what: What) -> Result<()> {
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
         What::Record => record::run(&paths),
-        What::Bench { requests, endurance, idle, at_once, workload, methods } => {
-            bench::run(&paths, bench::Options { requests, endurance, idle, at_once: at_once.into(), workload, methods })
+        What::Bench { requests, endurance, idle, at_once, workload, methods, images } => {
+            let at_once = at_once.into();
+            bench::run(&paths, bench::Options { requests, endurance, idle, at_once, workload, methods, images })
         }
         What::LoadNodes => load::build(&paths),
         What::Load { nodes, pods_per_node, requests, seconds, restart_delay, processes } => {

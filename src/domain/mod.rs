@@ -8,6 +8,8 @@ pub mod inplace;
 pub mod launch_priority;
 pub mod lifecycle;
 pub mod pod_order;
+pub mod pull_secrets;
+pub mod puller;
 pub mod readiness;
 pub mod recreate;
 pub mod refresh;

@@ -1,6 +1,6 @@
 //! `kruise-rs manager`: the controllers, on one replica at a time.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{io, net::TcpListener, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::ArgAction;
@@ -9,10 +9,17 @@ use kube::{Client, runtime::watcher::Config};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    api::{CRDS, DEFAULT_NAMESPACE, feature_gates::FeatureGates},
+    api::{
+        CRDS, DEFAULT_NAMESPACE,
+        feature_gates::{FeatureGates, gate},
+    },
     budgets::Budgets,
     controllers::{self, Context, ImageSettings, Registration, Settings},
+    domain::pull_secrets as rules,
+    pull_secrets::{self, certificates, server},
     runtime::{
+        certificate_secret::CertificateSecret,
+        certs::LEAF_VALIDITY,
         client,
         events::Recorder,
         fence::Fence,
@@ -90,6 +97,9 @@ pub struct ManagerArgs {
     /// Time between two attempts.
     #[arg(long, default_value = "2s", value_name = "DURATION")]
     pub leader_election_retry_period: SignedDuration,
+    /// Port on which daemons are served registry credentials over TLS; 0 switches it off.
+    #[arg(long, default_value_t = pull_secrets::PORT, value_name = "PORT")]
+    pub serve_pull_secrets_port: u16,
 }
 
 impl ManagerArgs {
@@ -182,6 +192,20 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
         Ok(())
     });
 
+    // Every replica serves: it writes nothing but its certificate, in a Secret that all of them share.
+    if args.serve_pull_secrets_port != 0 && context.gates.enabled(gate::IMAGE_PULL_JOB) {
+        let address = format!(":{}", args.serve_pull_secrets_port);
+        if let Some(listener) = serve::listen(&address).await.context("--serve-pull-secrets-port")? {
+            tasks.spawn(serve_pull_secrets(
+                listener.into_std()?,
+                client.clone(),
+                &args.own_namespace,
+                &metrics,
+                shutdown.clone(),
+            ));
+        }
+    }
+
     let (stop_election, election_stopped) = watch::channel(false);
     let election = async {
         if !args.enable_leader_election {
@@ -207,6 +231,43 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
     stop_election.send_replace(true);
     election.await?;
     Ok(())
+}
+
+/// Serves registry credentials to daemons, for ever.
+fn serve_pull_secrets(
+    listener: TcpListener,
+    client: Client,
+    namespace: &str,
+    all_metrics: &Metrics,
+    shutdown: Shutdown,
+) -> impl Future<Output = io::Result<()>> + use<> {
+    let metrics = pull_secrets::Metrics::default();
+    metrics.register(all_metrics);
+    let secret = CertificateSecret {
+        client: client.clone(),
+        namespace: namespace.to_owned(),
+        name: pull_secrets::SECRET.into(),
+        dns_name: rules::dns_name(namespace),
+        renew_before: LEAF_VALIDITY / 2,
+    };
+    let context = server::Context::new(client, namespace.to_owned(), metrics);
+    async move {
+        let (tls, mut ready) = watch::channel(None);
+        let serving = async {
+            let tls = ready.wait_for(Option::is_some).await.map(|tls| tls.clone());
+            match tls {
+                Ok(Some(tls)) => server::serve(listener, tls, context, shutdown).await?,
+                // Nobody is left who could make a certificate: the process ends.
+                _ => {}
+            }
+            // After the shutdown others end the process.
+            std::future::pending().await
+        };
+        tokio::select! {
+            result = serving => result,
+            () = certificates::keep(secret, tls) => Ok(()),
+        }
+    }
 }
 
 async fn drained(shutdown: Shutdown) {

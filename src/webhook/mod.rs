@@ -6,10 +6,8 @@
 //!
 //! To add a handler: write its file and one line in [`HANDLERS`]. Routes, registration and RBAC follow from the table.
 
-pub mod certs;
 pub mod clone_set;
 pub mod configuration;
-mod connections;
 pub mod container_recreate_request;
 pub mod deletion_protection;
 pub mod failure_policies;
@@ -22,6 +20,11 @@ pub mod pod_unavailable_budget;
 pub mod review;
 pub mod scope;
 pub mod server;
+
+#[cfg(test)]
+mod connections {
+    mod tests;
+}
 
 use std::sync::Arc;
 

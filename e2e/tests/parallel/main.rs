@@ -16,6 +16,7 @@ mod failure;
 mod guide;
 mod harness;
 mod image_jobs;
+mod image_pull;
 mod launch_priority;
 mod methods;
 mod output;
