@@ -64,10 +64,12 @@ fi
 
 # First the registration: admission must not wait for a webhook that is going away.
 $kubectl delete mutatingwebhookconfiguration kruise-mutating-webhook-configuration --ignore-not-found
+$kubectl delete validatingwebhookconfiguration kruise-validating-webhook-configuration --ignore-not-found
 echo "deleting what manifests/ installed"
 $kubectl delete -k "$here/base" --ignore-not-found --wait --timeout="$timeout" || left=true
 
-# From here on nobody of ours is there any more.
+# From here on nobody of ours is there any more. The binding is the webhook's, which would have made it again.
+$kubectl delete validatingadmissionpolicybinding kruise-deletion-protection --ignore-not-found
 if $kubectl get crd "$crd" >/dev/null 2>&1; then
   $kubectl delete "$crd" --all --all-namespaces --wait=false
   release "$crd" "$finalizer"

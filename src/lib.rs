@@ -1,6 +1,7 @@
 //! kruise-rs: restart containers inside running Pods, and the OpenKruise API, in one executable.
 
 pub mod api;
+pub mod budgets;
 pub mod cli;
 pub mod controllers;
 pub mod cri;

@@ -14,9 +14,11 @@ use crate::{
     daemon,
     k8s::rbac::Rule,
     webhook::{
-        self, HANDLERS,
-        configuration::{self, Endpoint},
-        installation,
+        self, HANDLERS, Namespaces, Phase,
+        configuration::{self, Endpoint, Wanted},
+        deletion_protection::policy as protection,
+        failure_policies::FailurePolicies,
+        installation, scope,
     },
 };
 
@@ -39,6 +41,7 @@ struct Role {
 
 fn roles() -> [Role; 3] {
     let handlers = HANDLERS.iter().flat_map(|handler| handler.rbac);
+    let scoped = HANDLERS.iter().filter(|handler| handler.namespaces == Namespaces::WithBudgets).map(|_| &scope::RBAC);
     [
         Role {
             name: "manager",
@@ -53,7 +56,7 @@ fn roles() -> [Role; 3] {
             name: "webhook",
             control_plane: "webhook",
             account: "kruise-webhook",
-            cluster_rules: distinct(handlers.chain(installation::RBAC)),
+            cluster_rules: distinct(handlers.chain(scoped).chain(installation::RBAC)),
             own_namespace_rules: installation::OWN_NAMESPACE_RBAC,
         },
         Role {
@@ -82,8 +85,16 @@ fn base() -> [(&'static str, Vec<Value>); 5] {
     let [manager, webhook, daemon] = roles();
     [
         ("installation.yaml", vec![namespace(), feature_gates()]),
-        ("manager.yaml", [access(&manager), added_access(&manager), manager_objects(&manager)].concat()),
-        ("webhook.yaml", [access(&webhook), webhook_objects(&webhook)].concat()),
+        (
+            "manager.yaml",
+            [access(&manager), added_access(&manager, labels::AGGREGATE_TO_MANAGER), manager_objects(&manager)]
+                .concat(),
+        ),
+        (
+            "webhook.yaml",
+            [access(&webhook), added_access(&webhook, labels::AGGREGATE_TO_WEBHOOK), webhook_objects(&webhook)]
+                .concat(),
+        ),
         ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
         ("policies.yaml", policies(&manager, &daemon)),
     ]
@@ -225,14 +236,14 @@ fn access(role: &Role) -> Vec<Value> {
     objects
 }
 
-/// Rights that an administrator adds: the manager gets the rules of every ClusterRole with the label. The rules are left
+/// Rights that an administrator adds: the role gets the rules of every ClusterRole with the label. The rules are left
 /// out here, because the API server fills them in and applying this again must not empty them.
-fn added_access(role: &Role) -> Vec<Value> {
+fn added_access(role: &Role, label: &str) -> Vec<Value> {
     let name = format!("{}-added", role.account);
     let version = "rbac.authorization.k8s.io/v1";
     vec![
         json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(&name, false),
-            "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { labels::AGGREGATE_TO_MANAGER: "true" } }] } }),
+            "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { label: "true" } }] } }),
         json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata(&name, false),
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
             "subjects": [{ "kind": "ServiceAccount", "name": role.account, "namespace": NAMESPACE }] }),
@@ -331,23 +342,46 @@ fn webhook_objects(role: &Role) -> Vec<Value> {
     ]);
     // Admission of requests fails closed, so a replica leaves only when another one answers.
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } });
-    let endpoint = Endpoint::Service { namespace: NAMESPACE.into(), name: webhook::SERVICE.into() };
-    let gates = FeatureGates::default();
-    let entries: Vec<Value> = HANDLERS
-        .iter()
-        .filter(|handler| handler.is_active(&gates))
-        .map(|handler| configuration::render(handler, &gates, &endpoint, None))
-        .collect();
+    let mut deployment = deployment("kruise-webhook", role, ports, strategy);
+    if let Some(env) = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array_mut() {
+        env.push(json!({ "name": "KRUISE_FAILURE_POLICIES", "valueFrom": { "configMapKeyRef":
+            { "name": "kruise-feature-gates", "key": "failure-policies", "optional": true } } }));
+    }
     vec![
         json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata(webhook::SECRET, true), "type": "Opaque" }),
         json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata(webhook::SERVICE, true),
             "spec": { "ports": [{ "name": "webhook", "port": 443, "targetPort": 9876 }], "selector": selector(role) } }),
-        deployment("kruise-webhook", role, ports, strategy),
+        deployment,
         disruption_budget("kruise-webhook", role),
-        json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": metadata(webhook::CONFIGURATION, false), "webhooks": entries }),
     ]
+    .into_iter()
+    .chain(registrations(&FeatureGates::default()))
+    .collect()
 }
+
+/// The webhook configurations of an installation with these gates.
+pub fn registrations(gates: &FeatureGates) -> [Value; 2] {
+    let endpoint = Endpoint::Service { namespace: NAMESPACE.into(), name: webhook::SERVICE.into() };
+    let policies = FailurePolicies::default();
+    let wanted = Wanted { gates, endpoint: &endpoint, ca_bundle: None, policies: &policies, with_budgets: None };
+    [
+        ("MutatingWebhookConfiguration", webhook::CONFIGURATION, Phase::Mutating),
+        ("ValidatingWebhookConfiguration", webhook::VALIDATING_CONFIGURATION, Phase::Validating),
+    ]
+    .map(|(kind, name, phase)| {
+        let mut object = json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": metadata(name, false) });
+        let entries = configuration::shipped(phase, &wanted);
+        // Left out rather than empty: applied again, it takes nothing away.
+        if !entries.is_empty() {
+            object["webhooks"] = entries.into();
+        }
+        object
+    })
+}
+
+/// The binding that is there while the gate ResourcesDeletionProtection is on, and the gate.
+pub const GATED_BINDING: (&str, &str) = (protection::NAME, crate::api::feature_gates::gate::DELETION_PROTECTION);
 
 fn daemon_set(role: &Role) -> Value {
     let mut container = container(role);
@@ -565,14 +599,18 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             others_annotations(&format!("k == '{own_key}'"), &only_own_key),
         ],
     });
-    [
+    let mut objects = [
         policy("kruise-crr-own-fields", own_fields),
         policy("kruise-daemon-own-node", own_node),
         policy("kruise-daemon-own-probes", own_probes),
         policy("kruise-daemon-pods", daemon_pods),
         policy("kruise-manager-pods", pods),
     ]
-    .concat()
+    .concat();
+    // Without a binding: the webhook role makes it while the gate is on.
+    objects.push(json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata(protection::NAME, false), "spec": protection::spec() }));
+    objects
 }
 
 #[cfg(test)]
@@ -625,9 +663,16 @@ mod tests {
             for rule in role.cluster_rules.iter().chain(role.own_namespace_rules) {
                 let all = [rule.groups, rule.resources, rule.verbs].concat();
                 assert!(!all.contains(&"*"), "{}: {rule:?}", role.name);
-                let named = ["secrets", "leases", "mutatingwebhookconfigurations"];
+                let named = [
+                    "secrets",
+                    "leases",
+                    "mutatingwebhookconfigurations",
+                    "validatingwebhookconfigurations",
+                    "validatingadmissionpolicybindings",
+                ];
+                let is_create = rule.verbs == ["create"] && rule.resources == ["validatingadmissionpolicybindings"];
                 assert!(
-                    !rule.resources.iter().any(|r| named.contains(r)) || !rule.resource_names.is_empty(),
+                    !rule.resources.iter().any(|r| named.contains(r)) || !rule.resource_names.is_empty() || is_create,
                     "{}: {rule:?}",
                     role.name
                 );

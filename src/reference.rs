@@ -36,7 +36,11 @@ const IN_USE: &[&str] = &[
     gate::RESIZE_IN_PLACE,
     gate::POD_PROBE_MARKER,
     gate::SERVERLESS_PROBES,
+    gate::BUDGETS_GUARD_DELETION,
+    gate::BUDGETS_GUARD_UPDATES,
+    gate::POD_VERTICAL_SCALING,
     gate::TEMPLATE_NO_DEFAULTS,
+    gate::DELETION_PROTECTION,
 ];
 
 /// The whole page. `programs` are the grammars of the command lines.

@@ -66,6 +66,14 @@ pub mod gate {
     pub const POD_PROBE_MARKER: &str = "PodProbeMarkerGate";
     /// Custom probes on serverless Pods.
     pub const SERVERLESS_PROBES: &str = "EnablePodProbeMarkerOnServerless";
+    /// Budgets guard deletion and eviction.
+    pub const BUDGETS_GUARD_DELETION: &str = "PodUnavailableBudgetDeleteGate";
+    /// Budgets guard updates in place, resizes and container restarts.
+    pub const BUDGETS_GUARD_UPDATES: &str = "PodUnavailableBudgetUpdateGate";
+    /// Resizes are operations of their own, which budgets guard when they are asked to.
+    pub const POD_VERTICAL_SCALING: &str = "InPlacePodVerticalScaling";
+    /// Labels protect resources against deletion.
+    pub const DELETION_PROTECTION: &str = "ResourcesDeletionProtection";
     /// Templates are stored as they were written.
     pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
@@ -83,12 +91,15 @@ pub const GATES: &[Gate] = &[
     off(gate::PRE_DOWNLOAD, "CloneSet and StatefulSet pull images before an in-place update"),
     off("PreDownloadImageForDaemonSetUpdate", "the same for the Advanced DaemonSet"),
     off(gate::CLONE_SET_PARTITION_ROLLBACK, "raising a partition rolls Pods back"),
-    off_beta("ResourcesDeletionProtection", "deletion protection of resources in use"),
-    off("DeletionProtectionForCRDCascadingGate", "protection level Cascading for CustomResourceDefinitions"),
+    off_beta(gate::DELETION_PROTECTION, "deletion protection of resources in use"),
+    off(
+        "DeletionProtectionForCRDCascadingGate",
+        "without effect: ResourcesDeletionProtection is enough for CustomResourceDefinitions",
+    ),
     on("WorkloadSpread", "spread the Pods of a workload over subsets"),
-    on("PodUnavailableBudgetDeleteGate", "budgets guard deletion and eviction"),
-    off("PodUnavailableBudgetUpdateGate", "budgets guard in-place updates and resizes"),
-    off("InPlacePodVerticalScaling", "the cluster can resize Pods in place"),
+    on(gate::BUDGETS_GUARD_DELETION, "budgets guard deletion and eviction"),
+    off(gate::BUDGETS_GUARD_UPDATES, "budgets guard in-place updates and resizes"),
+    off(gate::POD_VERTICAL_SCALING, "the cluster can resize Pods in place"),
     off(gate::TEMPLATE_NO_DEFAULTS, "Pod and claim templates are not defaulted"),
     on(gate::IN_PLACE_UPDATE_ENV, "restart containers whose environment comes from changed metadata"),
     on("StatefulSetAutoDeletePVC", "retention policy for claims of a StatefulSet"),
@@ -117,8 +128,8 @@ const NEEDS: &[(&str, &[&str])] = &[
         gate::POD_WEBHOOK,
         &[
             gate::KRUISE_POD_READINESS_GATE,
-            "PodUnavailableBudgetDeleteGate",
-            "PodUnavailableBudgetUpdateGate",
+            gate::BUDGETS_GUARD_DELETION,
+            gate::BUDGETS_GUARD_UPDATES,
             "WorkloadSpread",
             "SidecarSetPatchPodMetadataDefaultsAllowed",
             "EnhancedLivenessProbe",
@@ -138,7 +149,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             "EnhancedLivenessProbe",
         ],
     ),
-    ("ResourcesDeletionProtection", &["DeletionProtectionForCRDCascadingGate"]),
+    (gate::DELETION_PROTECTION, &["DeletionProtectionForCRDCascadingGate"]),
 ];
 
 /// Why a list of gates was refused.

@@ -43,6 +43,8 @@ pub const WORKLOAD_RESTART_ROUND: &str = "kruise.rs/workload-restart-round";
 pub const VOLUMES_REFRESH: &str = "kruise.rs/volumes-refresh";
 /// Label on ClusterRoles whose rules the manager gets too.
 pub const AGGREGATE_TO_MANAGER: &str = "kruise.rs/aggregate-to-manager";
+/// Label on ClusterRoles whose rules the webhook gets too.
+pub const AGGREGATE_TO_WEBHOOK: &str = "kruise.rs/aggregate-to-webhook";
 /// Condition of a WorkloadRestart: what it does or waits for.
 pub const CONDITION_PROGRESSING: &str = "Progressing";
 /// Condition of a WorkloadRestart: the round ended well.
@@ -137,6 +139,26 @@ pub const PROBE_CLEANUP_FINALIZER: &str = "kruise.io/node-pod-probe-cleanup";
 /// Annotation on a PodProbeMarker: the labels, annotations and conditions that its Pods may carry from it.
 pub const PROBE_MARKS: &str = "kruise.rs/probe-marks";
 
+/// Annotation on a Pod: the name of the PodUnavailableBudget that protects it.
+pub const RELATED_PUB: &str = "kruise.io/related-pub";
+/// Annotation on a Pod: `true` takes it out of the protection of budgets.
+pub const PUB_NO_PROTECT: &str = "pub.kruise.io/no-protect";
+/// Annotation on a PodUnavailableBudget: what it protects against, some of DELETE, EVICT, UPDATE and RESIZE.
+pub const PUB_PROTECT_OPERATIONS: &str = "kruise.io/pub-protect-operations";
+/// Annotation on a PodUnavailableBudget: the number of Pods that there should be, instead of what workloads say.
+pub const PUB_PROTECT_TOTAL_REPLICAS: &str = "pub.kruise.io/protect-total-replicas";
+/// Beginning of labels that take a Pod out of service, whatever follows.
+pub const UNAVAILABLE_POD_PREFIX: &str = "unavailable-pod.kruise.io/";
+/// Condition of a PodUnavailableBudget: whether its Pods and their number could be found.
+pub const CONDITION_RESOLVED: &str = "Resolved";
+/// Condition of a PodUnavailableBudget: whether it guards updates in place, resizes and container restarts.
+pub const CONDITION_PROTECTS_UPDATES: &str = "ProtectsUpdates";
+/// Label on an object that is not to be deleted: [`DELETE_PROTECTION_ALWAYS`] or [`DELETE_PROTECTION_CASCADING`].
+pub const DELETE_PROTECTION: &str = "policy.kruise.io/delete-protection";
+/// Value of [`DELETE_PROTECTION`]: not while it has this label.
+pub const DELETE_PROTECTION_ALWAYS: &str = "Always";
+/// Value of [`DELETE_PROTECTION`]: not while something that is in use would go with it.
+pub const DELETE_PROTECTION_CASCADING: &str = "Cascading";
 /// Finalizer that OpenKruise puts on ImagePullJobs for the copies of their Secrets. There are no such copies here: it is
 /// only ever taken away.
 pub const IMAGE_PULL_JOB_FINALIZER: &str = "apps.kruise.io/deletion-protection";

@@ -19,6 +19,7 @@ pub mod apps;
 pub mod feature_gates;
 pub mod kruise;
 pub mod labels;
+pub mod policy;
 
 pub use apps::container_recreate_request as crr;
 pub use kruise::workload_restart as wr;
@@ -41,6 +42,7 @@ pub const CRDS: &[Crd] = &[
     Crd { name: "clonesets.apps.kruise.io", render: clone_sets },
     Crd { name: "podprobemarkers.apps.kruise.io", render: pod_probe_markers },
     Crd { name: "nodepodprobes.apps.kruise.io", render: node_pod_probes },
+    Crd { name: "podunavailablebudgets.policy.kruise.io", render: pod_unavailable_budgets },
     Crd { name: "nodeimages.apps.kruise.io", render: node_images },
     Crd { name: "imagepulljobs.apps.kruise.io", render: image_pull_jobs },
     Crd { name: "imagelistpulljobs.apps.kruise.io", render: image_list_pull_jobs },
@@ -91,6 +93,17 @@ fn image_list_pull_jobs() -> CustomResourceDefinition {
 
 /// OpenKruise's schemas have none: what is not written stays unwritten until admission writes it.
 fn without_defaults(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            drop_defaults(schema);
+        }
+    }
+    crd
+}
+
+fn pod_unavailable_budgets() -> CustomResourceDefinition {
+    let mut crd = one_schema(policy::pod_unavailable_budget::PodUnavailableBudget::crd(), &[]);
+    // As in OpenKruise: a status is there as a whole or not at all.
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
             drop_defaults(schema);

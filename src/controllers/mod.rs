@@ -13,6 +13,7 @@ use kube::Client;
 
 use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
+    budgets::Budgets,
     k8s::{pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
@@ -28,6 +29,7 @@ pub mod container_launch_priority;
 pub mod container_recreate_request;
 pub mod pod_probe_marker;
 pub mod pod_readiness;
+pub mod pod_unavailable_budget;
 pub mod workload_restart;
 
 /// Every controller.
@@ -38,6 +40,7 @@ pub const CONTROLLERS: &[Registration] = &[
     workload_restart::REGISTRATION,
     container_launch_priority::REGISTRATION,
     pod_probe_marker::REGISTRATION,
+    pod_unavailable_budget::REGISTRATION,
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
@@ -77,6 +80,8 @@ pub struct Context {
     pub client: Client,
     /// The Pods of the cluster, filled by one watch for all controllers.
     pub pods: Arc<Store<PodView>>,
+    /// The PodUnavailableBudgets: whoever takes a Pod out of service asks them first.
+    pub budgets: Arc<Budgets>,
     /// For events.
     pub events: Recorder,
     /// For metrics.
@@ -226,14 +231,16 @@ mod in_memory {
         let client = Client::new(service, "default");
         let metrics = Arc::new(Metrics::default());
         let (events, _) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
+        let gates = Arc::new(FeatureGates::default());
         Context {
+            budgets: Budgets::new(client.clone(), gates.clone()),
             client,
             pods: Store::new(Some(controller_uid)),
             events,
             metrics,
             namespace: "kruise-system".into(),
             only_namespace: None,
-            gates: Arc::new(FeatureGates::default()),
+            gates,
             settings: Settings::default(),
         }
     }

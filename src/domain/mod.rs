@@ -13,3 +13,4 @@ pub mod readiness;
 pub mod recreate;
 pub mod refresh;
 pub mod revisions;
+pub mod unavailable_budget;

@@ -36,6 +36,12 @@ pub struct PodView {
     pub image_spellings: Option<Box<str>>,
     /// Whether the launch priorities of its containers have done their work.
     pub launch_completed: bool,
+    /// The PodUnavailableBudget that `kruise.io/related-pub` names.
+    pub related_pub: Option<Text>,
+    /// Whether `pub.kruise.io/no-protect` takes it out of the protection of budgets.
+    pub no_protect: bool,
+    /// Whether kubelet has not seen the last change of the spec; kubelets before 1.33 do not tell.
+    pub kubelet_is_behind: bool,
     /// Whether this is the mirror of a static Pod.
     pub is_mirror: bool,
     /// Whether a SidecarSet was injected into it.
@@ -424,6 +430,10 @@ struct WireAnnotations {
     image_spellings: Option<Box<str>>,
     #[serde(rename = "apps.kruise.io/container-launch-priority-completed")]
     launch_completed: Option<Text>,
+    #[serde(rename = "kruise.io/related-pub")]
+    related_pub: Option<Text>,
+    #[serde(rename = "pub.kruise.io/no-protect")]
+    no_protect: Option<Text>,
     #[serde(rename = "kruise.io/sidecarset-hash")]
     sidecar_set_hash: Option<serde::de::IgnoredAny>,
     #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
@@ -621,6 +631,9 @@ impl<'de> Deserialize<'de> for PodView {
             in_place,
             image_spellings: annotations.image_spellings,
             launch_completed: annotations.launch_completed.is_some_and(|text| text.as_str() == "true"),
+            related_pub: annotations.related_pub.filter(|name| !name.as_str().is_empty()),
+            no_protect: annotations.no_protect.is_some_and(|text| text.as_str() == "true"),
+            kubelet_is_behind: matches!(generations, (Some(asked), Some(seen)) if seen < asked),
             is_mirror: annotations.config_mirror.is_some(),
             has_sidecar_set: annotations.sidecar_set_hash.is_some(),
             is_daemon: labels.get(keys::CONTROL_PLANE) == Some("daemon"),

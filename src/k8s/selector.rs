@@ -63,6 +63,14 @@ impl Selector {
         Ok(Self(all))
     }
 
+    /// A label that whatever fits has, and the values that it may have: enough to find candidates by.
+    pub fn required_label(&self) -> Option<(&str, &[String])> {
+        self.0.iter().find_map(|requirement| match requirement {
+            Requirement::In(key, values) => Some((key.as_str(), values.as_slice())),
+            Requirement::NotIn(..) | Requirement::Exists(_) | Requirement::DoesNotExist(_) => None,
+        })
+    }
+
     /// Whether it names nothing, and so matches everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

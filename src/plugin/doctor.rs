@@ -143,13 +143,17 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
         findings.push(doctor::deployment(name, check, &object));
     }
 
-    let registration = of_kind("MutatingWebhookConfiguration").next().cloned().unwrap_or_default();
-    let name = registration.text("/metadata/name");
     const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
-    let config = read.path(&format!("{ADMISSION}/mutatingwebhookconfigurations/{name}")).await;
-    findings.extend(doctor::webhook_configuration(&config, registration.list("/webhooks")));
+    let mut configs = Vec::new();
+    for wanted in manifests::registrations(&gates) {
+        let kind = wanted.text("/kind");
+        let path = format!("{ADMISSION}/{}s/{}", kind.to_lowercase(), wanted.text("/metadata/name"));
+        let config = read.path(&path).await;
+        findings.extend(doctor::webhook_configuration(kind, &config, wanted.list("/webhooks")));
+        configs.push(config);
+    }
     let now = clock::now().wall;
-    let bundle = doctor::ca_bundle(&config);
+    let bundle = doctor::ca_bundle(&configs);
     findings.extend(doctor::ca_certificates(&bundle, now));
 
     let service = of_kind("Service").next().map_or("", |service| service.text("/metadata/name"));
@@ -176,6 +180,9 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
         }
     }
     findings.extend(doctor::policies(&policies));
+    let (binding, gate) = manifests::GATED_BINDING;
+    let there = read.path(&format!("{ADMISSION}/validatingadmissionpolicybindings/{binding}")).await.map(drop);
+    findings.push(doctor::gated_binding(binding, gate, gates.enabled(gate), &there));
 
     let nodes = read.list("/api/v1/nodes").await;
     let pods_path = format!("/api/v1/namespaces/{system}/pods?labelSelector=");
@@ -207,8 +214,10 @@ async fn custom_resource(read: &Reader<'_>, crd: &Value) -> Crd {
     let name = crd.text("/metadata/name").to_owned();
     let wanted = crd.list("/spec/versions").iter().map(|version| version.text("/name").to_owned()).collect();
     let served = served(read, crd.text("/spec/group"), crd.text("/spec/names/plural")).await;
+    let stored = crd.list("/spec/versions").iter().find(|v| v["storage"] == true).map_or("", |v| v.text("/name"));
+    let stored = stored.to_owned();
     let object = read.path(&format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")).await;
-    Crd { name, wanted, served, object }
+    Crd { name, wanted, stored, served, object }
 }
 
 /// The versions in which discovery lists a resource. Everybody may read discovery.

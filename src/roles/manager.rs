@@ -10,6 +10,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     api::{CRDS, DEFAULT_NAMESPACE, feature_gates::FeatureGates},
+    budgets::Budgets,
     controllers::{self, Context, Registration, Settings},
     runtime::{
         client,
@@ -123,14 +124,18 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
     }
     let fenced = fence.around(&client);
     let (events, send_events) = Recorder::new(fenced.clone(), "kruise-manager", "", metrics.events_dropped.clone());
+    let gates = Arc::new(gates);
+    let budgets = Budgets::new(fenced.clone(), gates.clone());
+    budgets.register(&metrics);
     let context = Context {
         client: fenced,
+        budgets,
         pods: Store::new(Some(controllers::controller_uid)),
         events,
         metrics: metrics.clone(),
         namespace: args.own_namespace.as_str().into(),
         only_namespace: (!args.namespace.is_empty()).then(|| args.namespace.as_str().into()),
-        gates: Arc::new(gates),
+        gates,
         settings: Settings { exclude_preparing_delete: args.cloneset_scaling_exclude_preparing_delete },
     };
     let (leading, is_leading) = watch::channel(!args.enable_leader_election);

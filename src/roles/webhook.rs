@@ -16,10 +16,12 @@ use crate::{
         shutdown,
     },
     webhook::{
-        Context, SECRET, SERVICE, certs,
+        Context, HANDLERS, Namespaces, SECRET, SERVICE, certs,
         configuration::Endpoint,
+        failure_policies::FailurePolicies,
         installation::Installation,
         metrics::Metrics,
+        scope,
         server::{self, Shared},
     },
 };
@@ -47,6 +49,10 @@ pub struct WebhookArgs {
     /// How long before its end a serving certificate is renewed: a number and d (days), m (30 days) or y (365 days).
     #[arg(long, env = "CERTS_RENEW_BEFORE", default_value = DEFAULT_RENEW_BEFORE, value_name = "TIME")]
     pub certs_renew_before: String,
+    /// What happens to requests while no webhook answers, where it is not to be the default: ENTRY=Fail or ENTRY=Ignore,
+    /// with commas between them. An entry is one operation on one kind of object.
+    #[arg(long, env = "KRUISE_FAILURE_POLICIES", default_value = "", hide_default_value = true, value_name = "LIST")]
+    pub failure_policies: String,
     /// How long certificates and registration may take at start, for example 60s or 2m.
     #[arg(long, default_value = "60s", value_name = "DURATION")]
     pub webhook_initialize_timeout: SignedDuration,
@@ -73,6 +79,7 @@ pub async fn run(
     } else {
         Endpoint::Url { host: args.webhook_host.clone(), port: args.webhook_port }
     };
+    let policies = FailurePolicies::parse(&args.failure_policies).context("--failure-policies")?;
     tracing::info!(%gates, ?endpoint, "webhook starts");
     let all_metrics = Arc::new(metrics::Metrics::default());
     let metrics = Metrics::default();
@@ -93,7 +100,7 @@ pub async fn run(
     let mut tasks = JoinSet::new();
     for (address, router) in [
         (&args.health_probe_addr, serve::probes(Checks::default(), ready)),
-        (&args.metrics_addr, serve::metrics(all_metrics)),
+        (&args.metrics_addr, serve::metrics(all_metrics.clone())),
     ] {
         if let Some(listener) = serve::listen(address).await? {
             tasks.spawn(serve::serve(listener, router, never.clone()));
@@ -102,6 +109,29 @@ pub async fn run(
 
     let listener = server::bind(args.webhook_port).with_context(|| format!("--webhook-port {}", args.webhook_port))?;
     let namespace: Arc<str> = args.namespace.as_str().into();
+    let dropped = all_metrics.events_dropped.clone();
+    let (context, send_events) = Context::new(gates.clone(), client.clone(), namespace, dropped);
+    let context = Arc::new(context);
+    context.budgets.register(&all_metrics);
+    tasks.spawn(async move {
+        send_events.await;
+        Ok(())
+    });
+    {
+        let budgets = context.budgets.clone();
+        tasks.spawn(async move {
+            budgets.follow().await;
+            Ok(())
+        });
+    }
+    let (found, with_budgets) = watch::channel(None);
+    if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(&gates)) {
+        let (client, found) = (client.clone(), found.clone());
+        tasks.spawn(async move {
+            scope::follow(client, found).await;
+            Ok(())
+        });
+    }
     let installation = Installation {
         client: client.clone(),
         namespace: args.namespace,
@@ -109,6 +139,8 @@ pub async fn run(
         endpoint,
         gates: gates.clone(),
         renew_before: renew_before(&args.certs_renew_before),
+        policies,
+        with_budgets,
         metrics: metrics.clone(),
     };
     let leaving = shutdown.clone();
@@ -130,7 +162,7 @@ pub async fn run(
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),
     };
     let tls = tls.context("a certificate was just announced")?;
-    let shared = Shared::new(Arc::new(Context { gates, client, namespace }), metrics, shutdown);
+    let shared = Shared::new(context, metrics, shutdown);
     tokio::select! {
         served = server::serve(listener, tls, shared) => served.context("TLS server"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),

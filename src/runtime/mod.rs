@@ -17,3 +17,4 @@ pub mod slow_start;
 pub mod stored_versions;
 pub mod telemetry;
 pub mod watches;
+pub mod workload;

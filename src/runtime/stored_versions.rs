@@ -17,8 +17,8 @@ pub async fn check(client: &Client, definitions: impl Iterator<Item = &Crd>) -> 
     for ours in definitions {
         match api.get_opt(ours.name).await {
             Ok(installed) => {
-                let stored = installed.and_then(|crd| crd.status).and_then(|status| status.stored_versions);
-                if let Some(reason) = refusal(ours, &stored.unwrap_or_default()) {
+                let ever = installed.and_then(|crd| crd.status).and_then(|status| status.stored_versions);
+                if let Some(reason) = of(ours, &ever.unwrap_or_default()) {
                     anyhow::bail!(reason);
                 }
             }
@@ -35,16 +35,21 @@ pub async fn check(client: &Client, definitions: impl Iterator<Item = &Crd>) -> 
     Ok(())
 }
 
-/// Why objects with these stored versions are not for us, and what to do about it.
-fn refusal(ours: &Crd, stored: &[String]) -> Option<String> {
+fn of(ours: &Crd, ever: &[String]) -> Option<String> {
     let versions = (ours.render)().spec.versions;
-    let foreign: Vec<&str> =
-        stored.iter().filter(|s| !versions.iter().any(|v| v.name == **s)).map(String::as_str).collect();
+    let known: Vec<String> = versions.iter().map(|version| version.name.clone()).collect();
+    let stored = versions.iter().find(|v| v.storage).map_or("v1alpha1", |v| v.name.as_str());
+    refusal(ours.name, &known, stored, &ever.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Why objects that were ever stored as these versions are not for us, and what to do about it. `known` are the versions
+/// that we serve, `keep` is the one that we store.
+pub fn refusal(name: &str, known: &[String], keep: &str, ever: &[&str]) -> Option<String> {
+    let foreign: Vec<&str> = ever.iter().copied().filter(|version| !known.iter().any(|k| k == version)).collect();
     if foreign.is_empty() {
         return None;
     }
-    let (name, foreign) = (ours.name, foreign.join(", "));
-    let keep = versions.iter().find(|v| v.storage).map_or("v1alpha1", |v| v.name.as_str());
+    let foreign = foreign.join(", ");
     Some(format!(
         "CustomResourceDefinition {name}: status.storedVersions holds {foreign}, and objects stored so cannot be read here. \
          1. Start the release that stored them again, its conversion webhook included. \
@@ -57,12 +62,11 @@ fn refusal(ours: &Crd, stored: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::api::CRDS;
 
     fn of(name: &str, stored: &[&str]) -> Option<String> {
         let crd = CRDS.iter().find(|crd| crd.name == name).unwrap();
-        refusal(crd, &stored.iter().map(ToString::to_string).collect::<Vec<_>>())
+        super::of(crd, &stored.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
     #[test]

@@ -28,11 +28,11 @@ use crate::{
         feature_gates::{FeatureGates, gate},
         labels,
     },
-    domain::recreate::spelling::Spellings,
+    domain::{recreate::spelling::Spellings, unavailable_budget::Operation},
     k8s::{name::is_dns_subdomain, pod::PodView},
     runtime::clock,
     webhook::{
-        Context,
+        Context, pod_budget,
         review::{Admitted, Decision, Denied, Request},
     },
 };
@@ -188,8 +188,9 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         if request.operation != "CREATE" || !request.sub_resource.is_empty() {
             return Ok(Admitted::unchanged());
         }
+        let dry_run = request.dry_run;
         let admission = check(&context.gates, request)?;
-        tokio::time::timeout(READ_BUDGET, read_and_admit(&context, admission)).await.unwrap_or_else(|_| {
+        tokio::time::timeout(READ_BUDGET, read_and_admit(&context, admission, dry_run)).await.unwrap_or_else(|_| {
             Err(Denied::internal(format!(
                 "the Pod and its Node could not be read from the API server within {} s; try again",
                 READ_BUDGET.as_secs()
@@ -198,7 +199,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
     })
 }
 
-async fn read_and_admit(context: &Context, admission: CrrAdmission) -> Decision {
+async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: bool) -> Decision {
     let CrrAdmission { namespace, pod_name, .. } = &admission;
     let read = |error: &dyn std::fmt::Display| {
         Denied::internal(format!("spec.podName: Pod {namespace}/{pod_name} could not be read: {error}"))
@@ -233,7 +234,11 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission) -> Decision 
         RecreateMethod::Auto if admission.has_daemons && !is_virtual => daemon_is_ready(context, node_name).await,
         _ => None,
     };
-    admit(&admission, &pod, Situation { node_is_virtual: is_virtual, daemon_is_ready, now: clock::now().wall })
+    let situation = Situation { node_is_virtual: is_virtual, daemon_is_ready, now: clock::now().wall };
+    let admitted = admit(&admission, &pod, situation)?;
+    // Last, when nothing else stands in the way: a consent is written down.
+    pod_budget::consent(context, &pod.view, Operation::Restart, dry_run).await?;
+    Ok(admitted)
 }
 
 /// Whether a daemon Pod of ours on a Node is ready; None if that cannot be read.

@@ -3,15 +3,24 @@
 //! Order is what makes a rotation fail no call: the API servers are told about a CA first, and only when they know it
 //! is a certificate of that CA served. Replicas agree through the Secret; who loses a race reads what the winner wrote.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum_server::tls_rustls::RustlsConfig;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Secret};
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::api::{
+    admissionregistration::v1::{
+        MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+    },
+    core::v1::Secret,
+};
 use kube::{
     Api, Client,
-    api::{GetParams, Patch, PatchParams},
+    api::{DeleteParams, GetParams, Patch, PatchParams, PostParams},
     core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
 };
@@ -19,14 +28,17 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
-    api::feature_gates::FeatureGates,
+    api::feature_gates::{FeatureGates, gate},
     k8s::rbac::Rule,
     runtime::clock,
     webhook::{
-        CONFIGURATION, SECRET,
+        CONFIGURATION, Phase, SECRET, VALIDATING_CONFIGURATION,
         certs::{self, Material, Plan, SecretData},
-        configuration::{self, Endpoint},
+        configuration::{self, Endpoint, Wanted},
+        deletion_protection::policy,
+        failure_policies::FailurePolicies,
         metrics::Metrics,
+        scope::{self, Lingering},
         server,
     },
 };
@@ -40,13 +52,21 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 /// How often a lost race for the Secret is run again within one pass.
 const SECRET_ATTEMPTS: u32 = 5;
 
+/// The same for a webhook configuration.
+const PATCH_ATTEMPTS: u32 = 4;
+
+const GROUP: &[&str] = &["admissionregistration.k8s.io"];
+
 /// What keeping the registration needs, cluster-wide.
-pub const RBAC: &[Rule] = &[Rule::new(
-    &["admissionregistration.k8s.io"],
-    &["mutatingwebhookconfigurations"],
-    &["get", "list", "watch", "patch"],
-)
-.named(&[CONFIGURATION])];
+pub const RBAC: &[Rule] = &[
+    Rule::new(GROUP, &["mutatingwebhookconfigurations"], &["get", "list", "watch", "patch"]).named(&[CONFIGURATION]),
+    Rule::new(GROUP, &["validatingwebhookconfigurations"], &["get", "list", "watch", "patch"])
+        .named(&[VALIDATING_CONFIGURATION]),
+    Rule::new(GROUP, &["validatingadmissionpolicybindings"], &["get", "list", "watch", "delete"])
+        .named(&[policy::NAME]),
+    // A right to create cannot be limited by name. A binding is nothing without the policy that it names.
+    Rule::new(GROUP, &["validatingadmissionpolicybindings"], &["create"]),
+];
 
 /// What keeping the certificates needs in our own namespace.
 pub const OWN_NAMESPACE_RBAC: &[Rule] = &[
@@ -79,12 +99,15 @@ pub enum SyncError {
     /// Another replica was faster every time.
     #[error("Secret {0} keeps changing")]
     Contended(String),
-    /// The configuration cannot be read or written.
-    #[error("MutatingWebhookConfiguration {CONFIGURATION}: {0}")]
-    Configuration(kube::Error),
-    /// The configuration is not there, and we may not create one.
-    #[error("MutatingWebhookConfiguration {CONFIGURATION} does not exist; apply the manifests again")]
-    NoConfiguration,
+    /// A configuration cannot be read or written.
+    #[error("webhook configuration {0}: {1}")]
+    Configuration(&'static str, kube::Error),
+    /// A configuration is not there, and we may not create one.
+    #[error("webhook configuration {0} does not exist; apply the manifests again")]
+    NoConfiguration(&'static str),
+    /// The binding of the policy that protects against deletion cannot be read or written.
+    #[error("ValidatingAdmissionPolicyBinding {name}: {0}", name = policy::NAME)]
+    Binding(kube::Error),
     /// A certificate cannot be made.
     #[error(transparent)]
     Certificate(#[from] certs::CertError),
@@ -107,6 +130,10 @@ pub struct Installation {
     pub gates: FeatureGates,
     /// How long before its end a serving certificate is renewed.
     pub renew_before: Duration,
+    /// What happens to requests while nobody answers, as far as it is set.
+    pub policies: FailurePolicies,
+    /// The namespaces that have budgets; None until they are known.
+    pub with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
     /// Told when the certificate ends.
     pub metrics: Metrics,
 }
@@ -115,13 +142,20 @@ impl Installation {
     /// Runs for ever. `tls` holds a configuration from the first success on and is changed in place after that.
     pub async fn run(&self, tls: &watch::Sender<Option<RustlsConfig>>) {
         let mut serving: Option<Material> = None;
+        let mut lingering = <[Lingering; 2]>::default();
+        let mut with_budgets = self.with_budgets.clone();
         let mut events = self.events();
         let mut retry = FIRST_RETRY;
         loop {
-            let wait = match self.sync(&mut serving, tls).await {
-                Ok(()) => {
+            let namespaces = with_budgets.borrow_and_update().clone();
+            let synced = match self.sync(&mut serving, tls, namespaces.as_ref(), &mut lingering).await {
+                Ok(wait) => self.bind().await.map(|()| wait),
+                error => error,
+            };
+            let wait = match synced {
+                Ok(wait) => {
                     retry = FIRST_RETRY;
-                    RESYNC
+                    wait.unwrap_or(RESYNC).min(RESYNC)
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the webhook is not in step, trying again");
@@ -133,25 +167,29 @@ impl Installation {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 Some(()) = events.next() => {}
+                Ok(()) = with_budgets.changed() => {}
             }
         }
     }
 
-    /// Something about the two objects may have changed.
+    /// Something that we keep may have changed.
     fn events(&self) -> BoxStream<'static, ()> {
         let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let secret = Api::<PartialObjectMeta<Secret>>::namespaced(self.client.clone(), &self.namespace);
-        let secret = watcher(secret, only(&self.secret));
-        let configuration = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(self.client.clone());
-        let configuration = watcher(configuration, only(CONFIGURATION));
         // Failed watches back off and come back by themselves; the resync covers the time between.
-        let quiet = |stream: BoxStream<'static, Result<(), watcher::Error>>| {
-            stream.filter_map(async |result| result.ok()).boxed()
-        };
-        futures::stream::select(
-            quiet(secret.default_backoff().touched_objects().map_ok(|_| ()).boxed()),
-            quiet(configuration.default_backoff().touched_objects().map_ok(|_| ()).boxed()),
-        )
+        fn quiet<K>(api: Api<PartialObjectMeta<K>>, only: watcher::Config) -> BoxStream<'static, ()>
+        where
+            K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
+        {
+            let events = watcher(api, only).default_backoff().touched_objects();
+            events.filter_map(async |result| result.ok().map(|_| ())).boxed()
+        }
+        let client = || self.client.clone();
+        futures::stream::select_all([
+            quiet::<Secret>(Api::namespaced(client(), &self.namespace), only(&self.secret)),
+            quiet::<MutatingWebhookConfiguration>(Api::all(client()), only(CONFIGURATION)),
+            quiet::<ValidatingWebhookConfiguration>(Api::all(client()), only(VALIDATING_CONFIGURATION)),
+            quiet::<ValidatingAdmissionPolicyBinding>(Api::all(client()), only(policy::NAME)),
+        ])
         .boxed()
     }
 
@@ -159,16 +197,23 @@ impl Installation {
         &self,
         serving: &mut Option<Material>,
         tls: &watch::Sender<Option<RustlsConfig>>,
-    ) -> Result<(), SyncError> {
+        namespaces: Option<&BTreeSet<String>>,
+        lingering: &mut [Lingering; 2],
+    ) -> Result<Option<Duration>, SyncError> {
         let material = self.material(serving.as_ref()).await?;
         let mut ca_bundle = material.ca_bundle.clone();
         // What we still serve has to stay trusted, even if somebody emptied the Secret.
         if let Some(old) = serving.as_ref().filter(|old| !ca_bundle.contains(&old.ca_cert)) {
             ca_bundle.push_str(&old.ca_cert);
         }
-        let had_another_ca = self.register(&ca_bundle).await?;
+        let (mut had_another_ca, mut wait) = (false, None::<Duration>);
+        for (phase, lingering) in [Phase::Mutating, Phase::Validating].into_iter().zip(lingering) {
+            let (another, again) = self.register(phase, &ca_bundle, namespaces, lingering).await?;
+            had_another_ca |= another;
+            wait = wait.into_iter().chain(again).min();
+        }
         if serving.as_ref().is_some_and(|old| old.certified.cert == material.certified.cert) {
-            return Ok(());
+            return Ok(wait);
         }
         if had_another_ca || serving.as_ref().is_some_and(|old| old.ca_cert != material.ca_cert) {
             tokio::time::sleep(SETTLE).await;
@@ -187,7 +232,7 @@ impl Installation {
         tracing::info!(not_after = %material.not_after, "serving a new certificate");
         self.metrics.certificate_expiry.set(material.not_after.as_second());
         *serving = Some(material);
-        Ok(())
+        Ok(wait)
     }
 
     /// What the Secret holds, renewed if need be.
@@ -218,29 +263,89 @@ impl Installation {
         Err(SyncError::Contended(self.secret.clone()))
     }
 
-    /// Brings the registration in line; tells whether API servers may still hold another CA.
-    async fn register(&self, ca_bundle: &str) -> Result<bool, SyncError> {
-        let base =
-            kube::core::Request::new("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations".to_owned());
-        let failed = |error: kube::Error| match error {
-            kube::Error::Api(status) if status.code == 404 => SyncError::NoConfiguration,
-            error => SyncError::Configuration(error),
+    /// Brings the registration of one phase in line; tells whether API servers may still hold another CA, and when to look
+    /// again at namespaces whose last budget has gone.
+    async fn register(
+        &self,
+        phase: Phase,
+        ca_bundle: &str,
+        namespaces: Option<&BTreeSet<String>>,
+        lingering: &mut Lingering,
+    ) -> Result<(bool, Option<Duration>), SyncError> {
+        let (plural, name) = match phase {
+            Phase::Mutating => ("mutatingwebhookconfigurations", CONFIGURATION),
+            Phase::Validating => ("validatingwebhookconfigurations", VALIDATING_CONFIGURATION),
         };
-        let build = |error| SyncError::Configuration(kube::Error::BuildRequest(error));
-        // Raw JSON: entries of others may have fields that this library does not know.
-        let get = base.get(CONFIGURATION, &GetParams::default()).map_err(build)?;
-        let current: Value = self.client.request(get).await.map_err(failed)?;
-        let operations = configuration::plan(&current, &self.gates, &self.endpoint, ca_bundle);
-        if operations.is_empty() {
-            return Ok(false);
-        }
-        let patch: json_patch::Patch = serde_json::from_value(operations.into())
-            .map_err(|error| SyncError::Configuration(kube::Error::SerdeError(error)))?;
+        let base = kube::core::Request::new(format!("/apis/admissionregistration.k8s.io/v1/{plural}"));
+        let failed = |error: kube::Error| match error {
+            kube::Error::Api(status) if status.code == 404 => SyncError::NoConfiguration(name),
+            error => SyncError::Configuration(name, error),
+        };
+        let build = |error| SyncError::Configuration(name, kube::Error::BuildRequest(error));
         let params = PatchParams { field_manager: Some("kruise-webhook".into()), ..PatchParams::default() };
-        let patch = base.patch(CONFIGURATION, &params, &Patch::<()>::Json(patch)).map_err(build)?;
-        let _: Value = self.client.request(patch).await.map_err(failed)?;
-        tracing::info!("the webhook configuration was brought in line");
-        Ok(configuration::had_another_ca(&current, &self.endpoint, ca_bundle))
+        for attempt in 1.. {
+            // Raw JSON: entries of others may have fields that this library does not know.
+            let get = base.get(name, &GetParams::default()).map_err(build)?;
+            let current: Value = self.client.request(get).await.map_err(failed)?;
+            let (selector, wait) = match namespaces {
+                Some(namespaces) => {
+                    let listed = configuration::listed(&current);
+                    let (wanted, wait) = lingering.keep(namespaces, listed, clock::now().mono);
+                    (Some(scope::selector(&wanted, &self.namespace)), wait)
+                }
+                None => (None, None),
+            };
+            let wanted = Wanted {
+                gates: &self.gates,
+                endpoint: &self.endpoint,
+                ca_bundle: Some(ca_bundle),
+                policies: &self.policies,
+                with_budgets: selector.as_ref(),
+            };
+            let operations = configuration::plan(&current, phase, &wanted);
+            if operations.is_empty() {
+                return Ok((false, wait));
+            }
+            let patch: json_patch::Patch = serde_json::from_value(operations.into())
+                .map_err(|error| SyncError::Configuration(name, kube::Error::SerdeError(error)))?;
+            let patch = base.patch(name, &params, &Patch::<()>::Json(patch)).map_err(build)?;
+            match self.client.request::<Value>(patch).await {
+                Ok(_) => {
+                    tracing::info!(configuration = name, "the webhook configuration was brought in line");
+                    return Ok((configuration::had_another_ca(&current, &self.endpoint, ca_bundle), wait));
+                }
+                // Another replica was faster: the test of the version does not hold.
+                Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) && attempt < PATCH_ATTEMPTS => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok((false, None))
+    }
+
+    /// The policy that protects against deletion is in force while its gate is on.
+    async fn bind(&self) -> Result<(), SyncError> {
+        let api = Api::<ValidatingAdmissionPolicyBinding>::all(self.client.clone());
+        let is_there = api.get_metadata_opt(policy::NAME).await.map_err(SyncError::Binding)?.is_some();
+        let done = match (self.gates.enabled(gate::DELETION_PROTECTION), is_there) {
+            (true, false) => {
+                let binding = json!({ "metadata": { "name": policy::NAME, "labels": { "app.kubernetes.io/name": "kruise-rs" } },
+                    "spec": policy::binding_spec() });
+                let binding = serde_json::from_value(binding)
+                    .map_err(|error| SyncError::Binding(kube::Error::SerdeError(error)))?;
+                tracing::info!("deletion protection is on");
+                api.create(&PostParams::default(), &binding).await.map(drop)
+            }
+            (false, true) => {
+                tracing::info!("deletion protection is off");
+                api.delete(policy::NAME, &DeleteParams::default()).await.map(drop)
+            }
+            (true, true) | (false, false) => Ok(()),
+        };
+        match done {
+            // Another replica was faster.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            done => done.map_err(SyncError::Binding),
+        }
     }
 }
 

@@ -24,10 +24,22 @@ pub struct Request {
     pub namespace: String,
     /// Name of the object, empty if it is still to be generated.
     pub name: String,
+    /// Who asks.
+    pub user_info: UserInfo,
+    /// Whether nothing is to be stored in the end.
+    pub dry_run: bool,
     /// The object as it is to be stored.
     pub object: Value,
     /// The object as it is stored now; null on CREATE.
     pub old_object: Value,
+}
+
+/// Who sent a [`Request`] to the API server.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UserInfo {
+    /// For example `system:serviceaccount:shop:ci`.
+    pub username: String,
 }
 
 /// A kind in a [`Request`].
@@ -160,6 +172,10 @@ impl Denied {
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(403, message.into())
     }
+    /// Not now; try again later. The answer to an eviction that a budget refuses, as a PodDisruptionBudget gives it.
+    pub fn too_many_requests(message: impl Into<String>) -> Self {
+        Self::new(429, message.into())
+    }
     /// We could not decide.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, message.into())
@@ -250,6 +266,12 @@ impl Review {
             }
             Err(Denied { code, message, causes }) => {
                 let mut status = json!({ "code": code, "message": message, "reason": reason(*code) });
+                if *code == 429 {
+                    // Without retryAfterSeconds: clients would wait for it by themselves, and users see nothing.
+                    let name = &self.request.name;
+                    status["details"] =
+                        json!({ "name": name, "causes": [{ "reason": "DisruptionBudget", "message": message }] });
+                }
                 if !causes.is_empty() {
                     let Request { kind, name, resource, .. } = &self.request;
                     let causes = causes.iter().map(
@@ -271,6 +293,7 @@ fn reason(code: u16) -> &'static str {
         400 => "BadRequest",
         403 => "Forbidden",
         422 => "Invalid",
+        429 => "TooManyRequests",
         _ => "InternalError",
     }
 }
@@ -313,6 +336,16 @@ mod tests {
         assert_eq!(
             answer["response"],
             json!({"uid": "u", "allowed": false, "status": {"code": 400, "message": "no", "reason": "BadRequest"}})
+        );
+    }
+
+    #[test]
+    fn an_eviction_that_has_to_wait_is_answered_as_a_pod_disruption_budget_does() {
+        let answer = review("admission.k8s.io/v1").answer(&Err(Denied::too_many_requests("later")));
+        let causes = json!([{"reason": "DisruptionBudget", "message": "later"}]);
+        assert_eq!(
+            answer["response"]["status"],
+            json!({"code": 429, "message": "later", "reason": "TooManyRequests", "details": {"name": "", "causes": causes}})
         );
     }
 

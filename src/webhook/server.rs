@@ -48,6 +48,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A longer body, and one of unknown length, needs one of a few places: objects are small, and while hundreds of
 /// connections may read small bodies at once, large ones are another matter.
 const SMALL_BODY: u64 = 64 << 10;
+/// What of a user's name goes into a log.
+const LONGEST_USER: usize = 253;
 /// How many large bodies are read and handled at once.
 const LARGE_BODIES: usize = 4;
 /// How long a large body waits for its place. With the time for the body and the handler, less than 30 s.
@@ -106,8 +108,9 @@ async fn respond(shared: &Shared, handler: &'static Handler, path: &'static str,
             let took = clock::now().mono.saturating_sub(begun);
             count(&shared.metrics, path, &decision, took);
             if let Err(denied) = &decision {
+                let user: String = review.request.user_info.username.chars().take(LONGEST_USER).collect();
                 tracing::info!(webhook = path, namespace = %review.request.namespace, name = %review.request.name,
-                    code = denied.code, message = %denied.message, "refused");
+                    user, code = denied.code, message = %denied.message, "refused");
             }
             let body = review.answer(&decision).to_string();
             ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
@@ -235,7 +238,7 @@ mod tests {
         let (stop, shutdown) = watch::channel(false);
         (
             Shared::new(
-                Arc::new(Context { gates, client, namespace: "kruise-system".into() }),
+                Arc::new(Context::new(gates, client, "kruise-system".into(), Default::default()).0),
                 Metrics::default(),
                 shutdown,
             ),
@@ -262,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_active_path_answers_and_others_do_not() {
-        let (on, _stop) = shared(FeatureGates::default());
+        let (on, _stop) = shared(FeatureGates::parse(&["AllAlpha=true,AllBeta=true"], None).unwrap());
         for path in HANDLERS.iter().flat_map(|h| h.paths) {
             let (code, body) = send(&on, call(path, "application/json", review(json!({"spec": {}})))).await;
             assert_eq!(code, 200, "{path}");

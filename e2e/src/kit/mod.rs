@@ -499,9 +499,16 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "EndpointSlice" => ("discovery.k8s.io/v1", "endpointslices", true),
         "CustomResourceDefinition" => ("apiextensions.k8s.io/v1", "customresourcedefinitions", false),
         "MutatingWebhookConfiguration" => ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", false),
+        "ValidatingWebhookConfiguration" => {
+            ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", false)
+        }
+        "Ingress" => ("networking.k8s.io/v1", "ingresses", true),
+        "UnitedDeployment" => ("apps.kruise.io/v1alpha1", "uniteddeployments", true),
+        "Widget" => ("e2e.kruise.rs/v1", "widgets", true),
         "CloneSet" => ("apps.kruise.io/v1alpha1", "clonesets", true),
         "ContainerRecreateRequest" => ("apps.kruise.io/v1alpha1", "containerrecreaterequests", true),
         "WorkloadRestart" => ("kruise.rs/v1alpha1", "workloadrestarts", true),
+        "PodUnavailableBudget" => ("policy.kruise.io/v1alpha1", "podunavailablebudgets", true),
         "ImagePullJob" => ("apps.kruise.io/v1beta1", "imagepulljobs", true),
         "ImageListPullJob" => ("apps.kruise.io/v1beta1", "imagelistpulljobs", true),
         "NodeImage" => ("apps.kruise.io/v1beta1", "nodeimages", false),

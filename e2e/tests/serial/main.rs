@@ -2,9 +2,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests look at the clock")]
 
+mod budgets;
 mod certificates;
 mod components;
 mod daemon;
+mod deletion_protection;
 mod gone;
 mod installation;
 mod leaders;

@@ -7,15 +7,15 @@ use e2e::paths::SYSTEM;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-const GATES: &str = "kruise-feature-gates";
+pub(crate) const GATES: &str = "kruise-feature-gates";
 
-async fn patch_in_system(t: &Test, kind: &str, name: &str, patch: Value) -> Result<()> {
+pub(crate) async fn patch_in_system(t: &Test, kind: &str, name: &str, patch: Value) -> Result<()> {
     t.api_in(SYSTEM, kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 
 /// Takes the daemons away, or lets them come back.
-async fn daemons(t: &Test, there: bool) -> Result<()> {
+pub(crate) async fn daemons(t: &Test, there: bool) -> Result<()> {
     let selector = if there { Value::Null } else { json!("nowhere") };
     let patch = json!({ "spec": { "template": { "spec": { "nodeSelector": { "e2e/daemons": selector } } } } });
     patch_in_system(t, "DaemonSet", "kruise-daemon", patch).await?;
@@ -26,7 +26,7 @@ async fn daemons(t: &Test, there: bool) -> Result<()> {
 }
 
 /// Waits until none of these Pods of ours is left.
-async fn gone(t: &Test, labels: &str, these: fn(&Value) -> bool) -> Result<()> {
+pub(crate) async fn gone(t: &Test, labels: &str, these: fn(&Value) -> bool) -> Result<()> {
     let start = std::time::Instant::now();
     while t.list_in(SYSTEM, "Pod", labels).await?.iter().any(these) {
         ensure!(start.elapsed() < PATIENCE, "Pods {labels} do not go");

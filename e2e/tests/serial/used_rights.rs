@@ -50,6 +50,11 @@ fn is_opt_in(entry: &Value, resource: &str) -> bool {
     by_name && (trigger || scale)
 }
 
+/// Custom resources that the webhook counts, if it is given the right.
+fn is_counted(entry: &Value) -> bool {
+    entry.text("/verb") == "list" && entry.text("/objectRef/apiGroup") == "e2e.kruise.rs"
+}
+
 /// What the account's own process was allowed, and what it was refused for want of a right.
 fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Right>)> {
     let log = fs::read_to_string(paths.audit_log()).context("the API server's audit log")?;
@@ -66,7 +71,12 @@ fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Righ
         let slash = if subresource.is_empty() { "" } else { "/" };
         let resource =
             format!("{}/{}{slash}{subresource}", entry.text("/objectRef/apiGroup"), entry.text("/objectRef/resource"));
-        if account == "kruise-manager" && is_opt_in(&entry, &resource) {
+        let is_added = match account {
+            "kruise-manager" => is_opt_in(&entry, &resource),
+            "kruise-webhook" => is_counted(&entry),
+            _ => false,
+        };
+        if is_added {
             continue;
         }
         let right = (entry.text("/verb").to_owned(), resource);

@@ -21,6 +21,7 @@ use crate::{
         labels,
         wr::{WorkloadRestart, WorkloadRestartStatus},
     },
+    domain::unavailable_budget::Operation,
     k8s::pod::PodView,
     runtime::{
         apply::{code, patch_status},
@@ -38,6 +39,26 @@ const AT_ONCE: usize = 8;
 const NAME_MAX: usize = 200;
 
 impl Controller {
+    /// Leaves the Pods out whose PodUnavailableBudgets do not let them be restarted now. A consent is written down, so
+    /// the requests that follow are admitted.
+    pub(super) async fn ask_budgets(&self, namespace: &str, plan: &mut Plan) {
+        let (mut granted, mut why) = (Vec::new(), None);
+        for start in std::mem::take(&mut plan.start) {
+            let Some(pod) = self.context.pods.get(&ObjectKey::new(namespace, &start.pod)) else { continue };
+            match self.context.budgets.take(&pod, Operation::Restart, false).await {
+                Ok(()) => granted.push(start),
+                Err(refusal) => {
+                    why = Some(refusal.message());
+                    break;
+                }
+            }
+        }
+        plan.start = granted;
+        if let Some(why) = why {
+            plan.waits_for_budget(why, clock::now());
+        }
+    }
+
     /// The part of a plan that other decisions depend on.
     pub(super) async fn restart_pods(&self, restart: &WorkloadRestart, plan: &Plan) -> kube::Result<()> {
         let key = ObjectKey::of(restart);

@@ -40,6 +40,7 @@ use crate::{
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         watches::{self, Change, ObjectKey, Store},
+        workload::ReplicaSetOwners,
     },
 };
 
@@ -75,8 +76,7 @@ struct Controller {
     triggers: triggers::Watches,
     queue: Arc<Queue<ObjectKey>>,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
-    /// UIDs of ReplicaSets to those of what controls them.
-    replica_sets: Mutex<HashMap<String, Option<String>>>,
+    replica_sets: ReplicaSetOwners,
     /// Held from the look at Pods and budgets until the requests that follow from it are made.
     deciding: tokio::sync::Mutex<()>,
     metrics: OwnMetrics,
@@ -152,7 +152,7 @@ impl Controller {
             triggers: triggers::Watches::default(),
             queue: Queue::new(Backoff::default()),
             memories: Mutex::default(),
-            replica_sets: Mutex::default(),
+            replica_sets: ReplicaSetOwners::default(),
             deciding: tokio::sync::Mutex::default(),
             metrics: OwnMetrics::default(),
         }
@@ -266,6 +266,7 @@ impl Controller {
         if !plan.start.is_empty() && self.read_budgets(&key.namespace).await? {
             plan = self.look_and_plan(key, &restart).await?;
         }
+        self.ask_budgets(&key.namespace, &mut plan).await;
         let begun = self.restart_pods(&restart, &plan).await;
         drop(deciding);
         if let Err(error) = &begun {

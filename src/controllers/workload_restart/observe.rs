@@ -6,12 +6,8 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::{api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::LabelSelector};
-use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams},
-};
-use serde_json::Value;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{Api, ResourceExt, api::ListParams};
 
 use super::{
     Controller, Memory,
@@ -19,7 +15,6 @@ use super::{
 };
 use crate::{
     api::{
-        apps,
         crr::ContainerRecreateRequest,
         labels,
         wr::{TargetRef, WorkloadRestart},
@@ -28,33 +23,12 @@ use crate::{
         budget::Budget,
         recreate::manager::{self, Sighting},
     },
-    k8s::{name::is_dns_subdomain, pod::PodView, selector::Selector, time::Now},
-    runtime::{apply::code, watches::ObjectKey},
+    k8s::{pod::PodView, selector::Selector, time::Now},
+    runtime::{
+        watches::ObjectKey,
+        workload::{self, Scope},
+    },
 };
-
-/// Kinds that the manager may read by itself: group, kind, resource, and where they say how many Pods they want.
-const KNOWN: &[(&str, &str, &str, &str)] = &[
-    ("apps", "Deployment", "deployments", "/spec/replicas"),
-    ("apps", "ReplicaSet", "replicasets", "/spec/replicas"),
-    ("apps", "StatefulSet", "statefulsets", "/spec/replicas"),
-    ("apps", "DaemonSet", "daemonsets", "/status/desiredNumberScheduled"),
-    (apps::GROUP, "CloneSet", "clonesets", "/spec/replicas"),
-    (apps::GROUP, "StatefulSet", "statefulsets", "/spec/replicas"),
-    (apps::GROUP, "DaemonSet", "daemonsets", "/status/desiredNumberScheduled"),
-];
-/// Owners of ReplicaSets that are remembered; all are forgotten when there are more.
-const OWNERS: usize = 10_000;
-
-/// Whose Pods are meant.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Scope {
-    /// Those that the object with this UID controls.
-    Owner(String),
-    /// Those of the ReplicaSets that the Deployment with this UID controls; its selector.
-    Deployment(String, Selector),
-    /// Those with fitting labels.
-    Labels(Selector),
-}
 
 /// A target as it was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,80 +124,13 @@ impl Controller {
 
     async fn read_target(&self, namespace: &str, target: &TargetRef) -> kube::Result<Workload> {
         let TargetRef { api_version, kind, name } = target;
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        // They become part of a URL.
-        let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric());
-        if !(is_dns_subdomain(name) && is_dns_subdomain(version) && is_word(kind))
-            || !(group.is_empty() || is_dns_subdomain(group))
-        {
-            return Ok(Workload::unreadable("InvalidTarget", format!("spec.targetRef: {target:?} cannot exist")));
-        }
-        let known = KNOWN.iter().find(|(g, k, ..)| (*g, *k) == (group, kind));
-        let missing = |error: &kube::Error| Workload {
-            scope: None,
-            target: Target::Missing(format!("spec.targetRef: {kind} {name:?} ({api_version}) is not there: {error}")),
-        };
-        let resource = |plural: &str| ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: api_version.clone(),
-            kind: kind.clone(),
-            plural: plural.to_owned(),
-        };
-        if let Some((_, _, plural, replicas)) = known {
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(self.context.client.clone(), namespace, &resource(plural));
-            return match api.get(name).await {
-                Ok(object) => Ok(known_workload(&object, kind, replicas)),
-                Err(error) if code(&error) == Some(404) => Ok(missing(&error)),
-                Err(error) if code(&error) == Some(403) => Ok(forbidden(plural, group, &error)),
-                Err(error) => Err(error),
-            };
-        }
-        let served = match group {
-            "" => self.context.client.list_core_api_resources(version).await,
-            _ => self.context.client.list_api_group_resources(api_version).await,
-        };
-        let served = match served {
-            Ok(served) => served.resources,
-            Err(error) if code(&error) == Some(404) => return Ok(missing(&error)),
-            Err(error) => return Err(error),
-        };
-        let Some(plural) = served.iter().find(|r| r.kind == *kind && !r.name.contains('/')).map(|r| &r.name) else {
-            let message = format!("spec.targetRef: {api_version} has no kind {kind:?}");
-            return Ok(Workload { scope: None, target: Target::Missing(message) });
-        };
-        let scale = format!("{plural}/scale");
-        if !served.iter().any(|r| r.name == scale) {
-            let message =
-                format!("spec.targetRef: {kind} of {api_version} has no scale subresource; use spec.selector");
-            return Ok(Workload::unreadable("InvalidTarget", message));
-        }
-        let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), namespace, &resource(plural));
-        match api.get_scale(name).await {
-            Ok(scale) => {
-                let selector = scale.status.and_then(|status| status.selector).unwrap_or_default();
-                Ok(match Selector::parse(&selector) {
-                    Ok(selector) if !selector.is_empty() => {
-                        let desired = scale.spec.and_then(|spec| spec.replicas).and_then(|n| n.try_into().ok());
-                        Workload {
-                            scope: Some(Scope::Labels(selector)),
-                            target: Target::Known { desired, ordinals: false },
-                        }
-                    }
-                    Ok(_) => Workload::unreadable(
-                        "InvalidTarget",
-                        format!(
-                            "spec.targetRef: the scale of {kind} {name:?} has no status.selector; use spec.selector"
-                        ),
-                    ),
-                    Err(error) => Workload::unreadable("InvalidTarget", format!("spec.targetRef: {error}")),
-                })
+        Ok(match workload::read(&self.context.client, namespace, (api_version, kind, name)).await? {
+            workload::Workload::Found { scope, desired, ordinals, .. } => {
+                Workload { scope: Some(scope), target: Target::Known { desired, ordinals } }
             }
-            Err(error) if code(&error) == Some(404) => Ok(missing(&error)),
-            Err(error) if code(&error) == Some(403) => Ok(forbidden(&scale, group, &error)),
-            Err(error) => Err(error),
-        }
+            workload::Workload::Missing(message) => Workload { scope: None, target: Target::Missing(message) },
+            workload::Workload::Unreadable(reason, message) => Workload::unreadable(reason, message),
+        })
     }
 
     /// The Pods of the target with the requests of this round.
@@ -270,25 +177,10 @@ impl Controller {
             .collect())
     }
 
-    /// UID of the Deployment that controls a ReplicaSet, read once for each ReplicaSet.
+    /// UID of the Deployment that controls a ReplicaSet.
     async fn owner_of_replica_set(&self, namespace: &str, name: &str, uid: &str) -> kube::Result<Option<String>> {
-        if let Some(owner) = super::lock(&self.replica_sets).get(uid) {
-            return Ok(owner.clone());
-        }
-        let resource = ApiResource::erase::<k8s_openapi::api::apps::v1::ReplicaSet>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), namespace, &resource);
-        let Some(found) = api.get_metadata_opt(name).await? else { return Ok(None) };
-        if found.metadata.uid.as_deref() != Some(uid) {
-            return Ok(None);
-        }
-        let owners = found.metadata.owner_references.unwrap_or_default();
-        let owner = owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid);
-        let mut known = super::lock(&self.replica_sets);
-        if known.len() >= OWNERS {
-            known.clear();
-        }
-        known.insert(uid.to_owned(), owner.clone());
-        Ok(owner)
+        let owner = self.replica_sets.of(&self.context.client, namespace, name, uid).await?;
+        Ok(owner.map(|owner| owner.uid))
     }
 
     /// Reads the budgets of a namespace from the API server itself: an eviction writes down what it takes before it is
@@ -340,31 +232,4 @@ impl Memory {
             }
         }
     }
-}
-
-fn known_workload(object: &DynamicObject, kind: &str, replicas: &str) -> Workload {
-    let uid = object.metadata.uid.clone().unwrap_or_default();
-    let desired = object.data.pointer(replicas).and_then(Value::as_u64).and_then(|n| n.try_into().ok());
-    let target = Target::Known { desired, ordinals: kind == "StatefulSet" };
-    let scope = if kind == "Deployment" {
-        let selector = object.data.pointer("/spec/selector").cloned().unwrap_or_default();
-        let selector = serde_json::from_value::<LabelSelector>(selector).map_err(|error| error.to_string());
-        match selector.and_then(|selector| Selector::of(&selector)) {
-            Ok(selector) => Scope::Deployment(uid, selector),
-            Err(error) => {
-                return Workload::unreadable("InvalidTarget", format!("spec.targetRef: its selector: {error}"));
-            }
-        }
-    } else {
-        Scope::Owner(uid)
-    };
-    Workload { scope: Some(scope), target }
-}
-
-fn forbidden(resource: &str, group: &str, error: &kube::Error) -> Workload {
-    let message = format!(
-        "spec.targetRef: Kruise's manager may not read it; grant it with a ClusterRole that has the label {}: \"true\" and the rule apiGroups [{group:?}], resources [{resource}], verbs [get]. The API server says: {error}",
-        labels::AGGREGATE_TO_MANAGER
-    );
-    Workload::unreadable("Forbidden", message)
 }

@@ -173,6 +173,16 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Says that a PodUnavailableBudget does not let a Pod be restarted now; it is asked again soon.
+    pub(super) fn waits_for_budget(&mut self, why: String, now: Now) {
+        if self.start.is_empty() {
+            progress(&mut self.status, "True", "WaitingForBudget", why, now);
+        }
+        self.look_after(AFTER_REFUSAL);
+    }
+}
+
 /// Whether a round is under way, so that Pods have to be looked at.
 pub(super) fn is_active(restart: &WorkloadRestart) -> bool {
     let Some(status) = &restart.status else { return !restart.is_triggered() };

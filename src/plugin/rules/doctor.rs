@@ -17,7 +17,7 @@ use crate::{
         labels,
     },
     k8s::certificate,
-    runtime::client::check_version,
+    runtime::{client::check_version, stored_versions},
 };
 
 /// Certificates that end sooner than this are worth a warning: they should have been renewed long before.
@@ -108,6 +108,8 @@ pub struct Crd {
     pub name: String,
     /// Versions that this release installs.
     pub wanted: Vec<String>,
+    /// The one of them that objects are stored as.
+    pub stored: String,
     /// Versions that discovery lists.
     pub served: Result<Vec<String>, Lack>,
     /// The definition.
@@ -119,7 +121,7 @@ pub fn custom_resources(crds: &[Crd]) -> Vec<Finding> {
     const CHECK: &str = "custom resource";
     let apply = "apply the manifests of this release: kubectl apply -k manifests/crds";
     crds.iter()
-        .map(|Crd { name, wanted, served, object }| {
+        .map(|Crd { name, wanted, stored, served, object }| {
             let served = match served {
                 Ok(served) => served,
                 Err(lack) => return unknown(CHECK, &format!("the versions of {name}"), lack),
@@ -137,18 +139,23 @@ pub fn custom_resources(crds: &[Crd]) -> Vec<Finding> {
                 let text = format!("{name} is converted by a webhook, which another installation may have left");
                 return finding(CHECK, Verdict::Warn, text, apply);
             }
+            let ever = object.as_ref().map_or(&[][..], |crd| crd.list("/status/storedVersions"));
+            let ever: Vec<&str> = ever.iter().filter_map(Value::as_str).collect();
+            if let Some(reason) = stored_versions::refusal(name, wanted, stored, &ever) {
+                return finding(CHECK, Verdict::Fail, reason, "the roles do not start before this is done");
+            }
             ok(CHECK, format!("{name}: {}", served.join(", ")))
         })
         .collect()
 }
 
 /// The registration of the webhooks. `wanted` are the entries that this release installs.
-pub fn webhook_configuration(config: &Fact, wanted: &[Value]) -> Vec<Finding> {
+pub fn webhook_configuration(kind: &str, config: &Fact, wanted: &[Value]) -> Vec<Finding> {
     const CHECK: &str = "webhook configuration";
     let config = match config {
         Ok(config) => config,
         Err(Lack::NotFound) => {
-            let text = "the MutatingWebhookConfiguration does not exist: requests are neither checked nor completed";
+            let text = format!("the {kind} does not exist: requests are neither checked nor completed");
             return vec![finding(
                 CHECK,
                 Verdict::Fail,
@@ -156,7 +163,7 @@ pub fn webhook_configuration(config: &Fact, wanted: &[Value]) -> Vec<Finding> {
                 "apply the manifests of this release: kubectl apply -k manifests/",
             )];
         }
-        Err(lack) => return vec![unknown(CHECK, "the MutatingWebhookConfiguration", lack)],
+        Err(lack) => return vec![unknown(CHECK, &format!("the {kind}"), lack)],
     };
     let entries = config.list("/webhooks");
     let mut findings = Vec::new();
@@ -178,17 +185,17 @@ pub fn webhook_configuration(config: &Fact, wanted: &[Value]) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        findings.push(ok(CHECK, format!("{} entries, each with a CA", wanted.len())));
+        findings.push(ok(CHECK, format!("{kind}: {} entries, each with a CA", wanted.len())));
     }
     findings
 }
 
-/// All CAs that the registration trusts, in PEM.
-pub fn ca_bundle(config: &Fact) -> String {
-    let Ok(config) = config else { return String::new() };
-    let mut bundles: Vec<String> = config
-        .list("/webhooks")
+/// All CAs that the registrations trust, in PEM.
+pub fn ca_bundle(configs: &[Fact]) -> String {
+    let mut bundles: Vec<String> = configs
         .iter()
+        .flatten()
+        .flat_map(|config| config.list("/webhooks"))
         .filter_map(|entry| STANDARD.decode(entry.text("/clientConfig/caBundle")).ok())
         .filter_map(|pem| String::from_utf8(pem).ok())
         .filter(|pem| !pem.trim().is_empty())
@@ -559,6 +566,27 @@ pub fn policies(found: &[(String, Result<(), Lack>)]) -> Vec<Finding> {
     findings
 }
 
+/// A binding that the webhook role keeps: it is there while its feature gate is on.
+pub fn gated_binding(name: &str, gate: &str, is_on: bool, there: &Result<(), Lack>) -> Finding {
+    const CHECK: &str = "deletion protection";
+    let advice = "the webhook role keeps it: kubectl -n kruise-system logs -l control-plane=webhook";
+    match (is_on, there) {
+        (true, Ok(())) => ok(CHECK, format!("in force ({gate} is on)")),
+        (false, Err(Lack::NotFound)) => ok(CHECK, format!("not asked for ({gate} is off)")),
+        (true, Err(Lack::NotFound)) => {
+            let text = format!(
+                "{gate} is on, but ValidatingAdmissionPolicyBinding {name} does not exist: labels protect nothing"
+            );
+            finding(CHECK, Verdict::Fail, text, advice)
+        }
+        (false, Ok(())) => {
+            let text = format!("{gate} is off, but ValidatingAdmissionPolicyBinding {name} still protects by labels");
+            finding(CHECK, Verdict::Warn, text, advice)
+        }
+        (_, Err(lack)) => unknown(CHECK, "ValidatingAdmissionPolicyBindings", lack),
+    }
+}
+
 /// The feature gates of the installation, as its roles read them.
 pub fn feature_gates(config_map: &Fact) -> (Finding, FeatureGates) {
     const CHECK: &str = "feature gates";
@@ -668,7 +696,13 @@ mod tests {
     fn what_may_not_be_read_is_unknown_in_every_check() {
         let no: Fact = Err(Lack::NotPermitted);
         let gates = FeatureGates::default();
-        let crd = Crd { name: "a.b".into(), wanted: vec![], served: Err(Lack::NotPermitted), object: no.clone() };
+        let crd = Crd {
+            name: "a.b".into(),
+            wanted: vec![],
+            stored: String::new(),
+            served: Err(Lack::NotPermitted),
+            object: no.clone(),
+        };
         let mut all = vec![
             endpoints(&no),
             lease(&no, &no, Duration::ZERO),
@@ -678,7 +712,8 @@ mod tests {
             feature_gates(&no).0,
         ];
         all.extend(custom_resources(&[crd]));
-        all.extend(webhook_configuration(&no, &[]));
+        all.extend(webhook_configuration("MutatingWebhookConfiguration", &no, &[]));
+        all.push(gated_binding("b", "G", true, &Err(Lack::NotPermitted)));
         all.extend(daemons(&no, &no, &no, &gates));
         all.extend(policies(&[("p".into(), Err(Lack::NotPermitted))]));
         for finding in &all {
@@ -704,8 +739,10 @@ mod tests {
         let crd = |served: &[&str], strategy: &str| Crd {
             name: "x.y".into(),
             wanted: vec!["v1alpha1".into(), "v1beta1".into()],
+            stored: "v1alpha1".into(),
             served: Ok(served.iter().map(|v| (*v).to_owned()).collect()),
-            object: Ok(json!({ "spec": { "conversion": { "strategy": strategy } } })),
+            object: Ok(json!({ "spec": { "conversion": { "strategy": strategy } },
+                "status": { "storedVersions": if strategy == "Old" { json!(["v1", "v1alpha1"]) } else { json!(["v1beta1"]) } } })),
         };
         let findings = custom_resources(&[
             crd(&["v1alpha1", "v1beta1"], "None"),
@@ -713,6 +750,11 @@ mod tests {
             crd(&["v1alpha1"], "None"),
             crd(&["v1alpha1", "v1beta1"], "Webhook"),
         ]);
+        let old = custom_resources(&[crd(&["v1alpha1", "v1beta1"], "Old")]).remove(0);
+        assert!(
+            said(&old).starts_with("Fail CustomResourceDefinition x.y: status.storedVersions holds v1,"),
+            "{old:?}"
+        );
         assert_eq!(
             all_said(&findings),
             [
@@ -734,7 +776,7 @@ mod tests {
         for (config, expected) in [
             (
                 Ok(json!({ "webhooks": [entry("pods", "x"), entry("requests", "x")] })),
-                vec!["Ok 2 entries, each with a CA"],
+                vec!["Ok MutatingWebhookConfiguration: 2 entries, each with a CA"],
             ),
             (
                 Ok(json!({ "webhooks": [entry("other", "x")] })),
@@ -751,7 +793,7 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(all_said(&webhook_configuration(&config, &wanted)), expected);
+            assert_eq!(all_said(&webhook_configuration("MutatingWebhookConfiguration", &config, &wanted)), expected);
         }
     }
 
@@ -778,7 +820,7 @@ mod tests {
         let ca = include_str!("../../webhook/certs/testdata/rsa-ca.crt");
         let entry = json!({ "clientConfig": { "caBundle": STANDARD.encode(ca) } });
         let config = Ok(json!({ "webhooks": [entry, entry, { "clientConfig": { "caBundle": "%%%" } }] }));
-        let bundle = ca_bundle(&config);
+        let bundle = ca_bundle(&[config.clone(), Err(Lack::NotFound), config]);
         assert_eq!(bundle.trim(), ca.trim());
         let end = certificate::ends(&bundle).unwrap()[0];
         assert_eq!(ca_certificates(&bundle, end).unwrap().verdict, Verdict::Warn);
@@ -894,6 +936,22 @@ mod tests {
             (json!([]), "Fail no Pod of kruise-rs runs"),
         ] {
             assert_eq!(said(&versions(&items(pods), "0.1.0")), expected);
+        }
+    }
+
+    #[test]
+    fn a_binding_is_there_while_its_gate_is_on() {
+        for (is_on, there, expected) in [
+            (true, Ok(()), "Ok in force (Gate is on)"),
+            (false, Err(Lack::NotFound), "Ok not asked for (Gate is off)"),
+            (
+                true,
+                Err(Lack::NotFound),
+                "Fail Gate is on, but ValidatingAdmissionPolicyBinding b does not exist: labels protect nothing",
+            ),
+            (false, Ok(()), "Warn Gate is off, but ValidatingAdmissionPolicyBinding b still protects by labels"),
+        ] {
+            assert_eq!(said(&gated_binding("b", "Gate", is_on, &there)), expected);
         }
     }
 

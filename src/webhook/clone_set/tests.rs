@@ -588,7 +588,7 @@ fn context() -> Arc<Context> {
         Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
     });
     let client = kube::Client::new(service, "default");
-    Arc::new(Context { gates: FeatureGates::default(), client, namespace: "kruise-system".into() })
+    Arc::new(Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0)
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ fn start(limits: Limits) -> TestServer {
     let client = kube::Client::new(service, "default");
     let (stop, shutdown) = watch::channel(false);
     let context =
-        Arc::new(WebhookContext { gates: FeatureGates::default(), client, namespace: "kruise-system".into() });
+        Arc::new(WebhookContext::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0);
     let shared = Shared::new(context, Metrics::default(), shutdown);
 
     let now = Timestamp::from_second(1_760_000_000).unwrap();

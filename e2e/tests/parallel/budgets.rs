@@ -1,0 +1,297 @@
+//! PodUnavailableBudgets on the real API server: deletion and eviction. Updates need a gate: see the serial tests.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::images::remote_tag;
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, pod, poll, workload};
+use futures::future::{join_all, try_join_all};
+use kube::Client;
+use kube::api::{Api, DeleteParams, EvictParams};
+use serde_json::{Value, json};
+
+use crate::clone_set::{CLONE_SET, LONG, clone_set, names, pods, pulled, rolled_out, set_image, started};
+
+const BUDGET: &str = "PodUnavailableBudget";
+
+fn for_clone_set(name: &str, most: impl Into<Value>) -> Value {
+    let target = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": CLONE_SET, "name": name });
+    json!({ "kind": BUDGET, "metadata": { "name": name }, "spec": { "targetRef": target, "maxUnavailable": most.into() } })
+}
+
+/// Creates a budget, and waits until it is counted and until the API server asks for consent in this namespace: from
+/// then on a dry run of a deletion is refused if the budget allows none, and a probe with its own budget shows it.
+async fn guarded(t: &Test, budget: Value) -> Result<Value> {
+    let name = budget.text("/metadata/name").to_owned();
+    t.create(budget).await?;
+    t.create(pod("probe", vec![app("main")])).await?;
+    t.ready("probe").await?;
+    t.create(json!({ "kind": BUDGET, "metadata": { "name": "probe" }, "spec": {
+        "selector": { "matchLabels": { "app": "probe" } }, "maxUnavailable": 0 } }))
+        .await?;
+    let dry_run = || DeleteParams { dry_run: true, ..DeleteParams::default() };
+    poll("the webhook to be called for the namespace", PATIENCE, async || {
+        let answer = t.api("Pod").delete("probe", &dry_run()).await;
+        ensure!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403), "{answer:?}");
+        Ok(())
+    })
+    .await?;
+    t.remove(BUDGET, "probe").await?;
+    t.wait_for(BUDGET, &name, "to be counted", PATIENCE, |b| b.int("/status/observedGeneration") == 1).await
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Delete,
+    Evict,
+}
+
+/// One request to take a Pod away: its HTTP code and message.
+async fn take(client: &Client, t: &Test, pod: &str, way: Way) -> (u16, String) {
+    let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), &t.namespace);
+    let answer = match way {
+        Way::Delete => api.delete(pod, &DeleteParams::default()).await.map(drop),
+        Way::Evict => api.evict(pod, &EvictParams::default()).await.map(drop),
+    };
+    match answer {
+        Ok(()) => (200, String::new()),
+        Err(kube::Error::Api(status)) => (status.code, status.message),
+        Err(error) => (0, error.to_string()),
+    }
+}
+
+/// A Pod that is not there any more, or is not to stay.
+async fn has_gone(t: &Test, pod: &str, uid: &str) -> Result<bool> {
+    let found = t.find("Pod", pod).await?;
+    Ok(found.is_none_or(|p| p.text("/metadata/uid") != uid || p.has("/metadata/deletionTimestamp")))
+}
+
+/// Issue 8, item 4: a hundred requests at once, by four clients, until every Pod has been taken once.
+#[tokio::test]
+async fn a_hundred_deletions_and_evictions_at_once_never_take_more_than_three() -> Result<()> {
+    in_namespace("pub-race", async |t| {
+        started(t, clone_set("web", 10, vec![app("main")])).await?;
+        let budget = guarded(t, for_clone_set("web", 3)).await?;
+        assert_eq!(budget.int("/status/unavailableAllowed"), 3, "{budget}");
+        let before = pods(t, "web").await?;
+        let watched = t.availability("app=web").await?;
+        let clients =
+            try_join_all((0..4).map(|_| async { Ok::<_, anyhow::Error>(Test::new("pub-client").await?) })).await?;
+        let requests = (0..100).map(|i| {
+            let (pod, client) = (&before[i % before.len()], &clients[i % clients.len()].client);
+            let way = if i % 20 < 10 { Way::Delete } else { Way::Evict };
+            async move {
+                let (name, uid) = (pod.text("/metadata/name"), pod.text("/metadata/uid"));
+                let mut codes = BTreeSet::new();
+                let until = tokio::time::Instant::now() + LONG;
+                while !has_gone(t, name, uid).await? {
+                    let (code, message) = take(client, t, name, way).await;
+                    codes.insert(code);
+                    let refused = match way {
+                        Way::Delete => 403,
+                        Way::Evict => 429,
+                    };
+                    // 409: somebody else has deleted it meanwhile.
+                    ensure!([200, 404, 409, refused].contains(&code), "{name}: {code} {message}");
+                    ensure!(tokio::time::Instant::now() < until, "{name} is refused for ever: {message}");
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                }
+                anyhow::Ok(codes)
+            }
+        });
+        let mut codes = BTreeSet::new();
+        for answered in join_all(requests).await {
+            codes.extend(answered?);
+        }
+        ensure!(codes.contains(&403) && codes.contains(&429), "nobody was refused: {codes:?}");
+        rolled_out(t, "web").await?;
+        let most = watched.most_unavailable();
+        ensure!((1..=3).contains(&most), "{most} Pods were unavailable at a time");
+        let after = pods(t, "web").await?;
+        ensure!(names(&before).is_disjoint(&names(&after)), "a Pod of before is still there");
+        for client in clients {
+            client.remove("Namespace", &client.namespace).await?;
+        }
+        // What was let through is off the lists again.
+        t.wait_for(BUDGET, "web", "to be whole again", PATIENCE, |b| {
+            b.int("/status/unavailableAllowed") == 3 && !b.has("/status/disruptedPods")
+        })
+        .await?;
+        Ok(())
+    })
+    .await
+}
+
+/// A roll-out that would replace everything at once, and somebody who evicts at the same time, under one budget.
+#[tokio::test]
+async fn a_roll_out_and_evictions_share_one_budget() -> Result<()> {
+    in_namespace("pub-rollout", async |t| {
+        let set = clone_set("web", 5, vec![pulled("main")]).with("/spec/updateStrategy/maxUnavailable", "100%");
+        started(t, set).await?;
+        guarded(t, for_clone_set("web", 2)).await?;
+        let before = pods(t, "web").await?;
+        let watched = t.availability("app=web").await?;
+        set_image(t, "web", "main", &remote_tag("pause", "v2")).await?;
+        let evictions = before.iter().map(|pod| async {
+            let (name, uid) = (pod.text("/metadata/name"), pod.text("/metadata/uid"));
+            poll("the Pod to be gone", LONG, async || {
+                if !has_gone(t, name, uid).await? {
+                    let (code, message) = take(&t.client, t, name, Way::Evict).await;
+                    ensure!([200, 404, 429, 409].contains(&code), "{code} {message}");
+                }
+                ensure!(has_gone(t, name, uid).await?);
+                Ok(())
+            })
+            .await
+        });
+        try_join_all(evictions).await?;
+        rolled_out(t, "web").await?;
+        let most = watched.most_unavailable();
+        ensure!((1..=2).contains(&most), "{most} Pods were unavailable at a time");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn who_is_refused_hears_why_and_some_pass() -> Result<()> {
+    in_namespace("pub-answers", async |t| {
+        for name in ["a", "b", "free"] {
+            t.create(pod(name, vec![app("main")]).with("/metadata/labels/tier", "web")).await?;
+        }
+        for name in ["a", "b", "free"] {
+            t.ready(name).await?;
+        }
+        let budget = json!({ "kind": BUDGET, "metadata": { "name": "web" }, "spec": {
+            "selector": { "matchLabels": { "tier": "web" } }, "minAvailable": 3 } });
+        let budget = guarded(t, budget).await?;
+        assert_eq!(budget.int("/status/totalReplicas"), 3, "Pods that nobody controls count themselves: {budget}");
+        let resolved = budget.array("/status/conditions").iter().find(|c| c.text("/type") == "Resolved");
+        assert_eq!(resolved.map(|c| c.text("/status")), Some("True"), "{budget}");
+        // Pods from before the budget get its name too.
+        let related = "/metadata/annotations/kruise.io~1related-pub";
+        t.wait_for("Pod", "a", "to name its budget", PATIENCE, |p| p.text(related) == "web").await?;
+
+        let (code, message) = take(&t.client, t, "a", Way::Delete).await;
+        let why = "podunavailablebudget.policy.kruise.io \"web\" is forbidden: no further Pod may be taken out of service now: 3 of 3 Pods are available, and 3 have to stay";
+        ensure!(code == 403 && message.ends_with(why), "{code} {message}");
+        let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(t.client.clone(), &t.namespace);
+        let Err(kube::Error::Api(status)) = api.evict("a", &EvictParams::default()).await else {
+            anyhow::bail!("the eviction was let through")
+        };
+        let details = status.details.clone().context("details")?;
+        assert_eq!((status.code, status.reason.as_str()), (429, "TooManyRequests"), "{status:?}");
+        assert_eq!((details.causes[0].reason.as_str(), details.retry_after_seconds), ("DisruptionBudget", 0));
+        t.wait_events("Pod", "a", |events| events.iter().any(|e| e.contains("PubPreventPodDeletion"))).await?;
+        // A new Pod is noted at its creation.
+        let late = t.create(pod("late", vec![app("main")]).with("/metadata/labels/tier", "web")).await?;
+        assert_eq!(late.text(related), "web", "{late}");
+
+        // Out of the protection, and out of service: both pass without cost.
+        let free = json!({ "metadata": { "annotations": { "pub.kruise.io/no-protect": "true" } } });
+        t.patch("Pod", "free", free).await?;
+        assert_eq!(take(&t.client, t, "free", Way::Delete).await.0, 200);
+        let marked = json!({ "metadata": { "labels": { "unavailable-pod.kruise.io/by-hand": "" } } });
+        t.patch("Pod", "b", marked).await?;
+        assert_eq!(take(&t.client, t, "b", Way::Evict).await.0, 200);
+        let now = t.get(BUDGET, "web").await?;
+        ensure!(!now.has("/status/disruptedPods"), "{now}");
+        // Without the budget nothing is held.
+        t.remove(BUDGET, "web").await?;
+        poll("a deletion to pass", PATIENCE, async || {
+            let (code, message) = take(&t.client, t, "a", Way::Delete).await;
+            ensure!(code == 200, "{code} {message}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+/// A budget is judged on the spot before the manager has counted it, and dry runs cost nothing.
+#[tokio::test]
+async fn a_dry_run_takes_nothing_and_a_deployment_is_followed_through_its_replica_sets() -> Result<()> {
+    in_namespace("pub-dry-run", async |t| {
+        t.create(workload("Deployment", "web", 2, vec![app("main")])).await?;
+        t.wait_for("Deployment", "web", "to be ready", PATIENCE, |d| d.int("/status/readyReplicas") == 2).await?;
+        let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
+        let budget = json!({ "kind": BUDGET, "metadata": { "name": "web" }, "spec": { "targetRef": target, "maxUnavailable": "50%" } });
+        let budget = guarded(t, budget).await?;
+        assert_eq!(budget.int("/status/totalReplicas"), 2, "{budget}");
+        let pods = pods(t, "web").await?;
+        let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        for pod in &pods {
+            t.api("Pod").delete(pod.text("/metadata/name"), &dry_run).await?;
+            let evict = EvictParams { delete_options: Some(dry_run.clone()), ..EvictParams::default() };
+            let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(t.client.clone(), &t.namespace);
+            api.evict(pod.text("/metadata/name"), &evict).await?;
+        }
+        let now = t.get(BUDGET, "web").await?;
+        ensure!(!now.has("/status/disruptedPods") && now.int("/status/unavailableAllowed") == 1, "{now}");
+        // B6: what is scaled down loses its Pods, and nobody waits for the budget.
+        t.patch("Deployment", "web", json!({ "spec": { "replicas": 0 } })).await?;
+        poll("the Pods to be gone", PATIENCE, async || {
+            ensure!(crate::clone_set::pods(t, "web").await?.is_empty());
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn bad_budgets_are_refused_by_field_value_and_what_is_allowed() -> Result<()> {
+    in_namespace("pub-bad", async |t| {
+        let selector = json!({ "matchLabels": { "app": "web" } });
+        let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
+        let budget = |name: &str, spec: Value| json!({ "kind": BUDGET, "metadata": { "name": name }, "spec": spec });
+        let operations = |words: &str| {
+            budget("bad", json!({ "selector": selector, "maxUnavailable": 1 }))
+                .with("/metadata/annotations/kruise.io~1pub-protect-operations", words)
+        };
+        for (object, want) in [
+            (budget("bad", json!({ "maxUnavailable": 1 })), "set exactly one of targetRef and selector"),
+            (
+                budget("bad", json!({ "selector": selector, "targetRef": target, "maxUnavailable": 1 })),
+                "set exactly one of targetRef and selector",
+            ),
+            (budget("bad", json!({ "selector": selector })), "set exactly one of maxUnavailable and minAvailable"),
+            (
+                budget("bad", json!({ "selector": selector, "maxUnavailable": 1, "minAvailable": 1 })),
+                "set exactly one of maxUnavailable and minAvailable",
+            ),
+            (budget("bad", json!({ "selector": {}, "maxUnavailable": 1 })), "spec.selector must not be empty"),
+            (budget("bad", json!({ "selector": selector, "maxUnavailable": "101%" })), "from 0% to 100%"),
+            (budget("bad", json!({ "selector": selector, "maxUnavailable": "5" })), "from 0% to 100%"),
+            (budget("bad", json!({ "selector": selector, "minAvailable": -1 })), "want a number from 0 on"),
+            (
+                budget(
+                    "bad",
+                    json!({ "targetRef": { "apiVersion": "a/b/c", "kind": "x", "name": "A" }, "maxUnavailable": 1 }),
+                ),
+                "spec.targetRef",
+            ),
+            (operations("DELETE, EVICT"), "\" EVICT\" is not allowed; want some of DELETE, EVICT, UPDATE, RESIZE"),
+            (operations(""), "\"\" is not allowed"),
+        ] {
+            let (code, message) = t.refused(object.clone()).await.with_context(|| object.to_string())?;
+            ensure!(code == 422 && message.contains(want), "{code} {message}, want {want}: {object}");
+        }
+        t.create(budget("first", json!({ "targetRef": target, "maxUnavailable": 1 }))).await?;
+        let (code, message) = t.refused(budget("second", json!({ "targetRef": target, "minAvailable": 1 }))).await?;
+        ensure!(code == 422 && message.contains("has PodUnavailableBudget \"first\" already"), "{code} {message}");
+        let changed = json!({ "spec": { "targetRef": { "name": "other" } } });
+        let error = t.patch(BUDGET, "first", changed).await.err().context("the target was changed")?;
+        ensure!(error.to_string().contains("spec.targetRef cannot be changed"), "{error}");
+        // A workload that is not there: nothing has to stay, and the budget says so.
+        let counted = |b: &Value| b.array("/status/conditions").iter().any(|c| c.text("/reason") == "TargetMissing");
+        t.wait_for(BUDGET, "first", "to miss its target", PATIENCE, counted).await?;
+        // A kind that nobody knows.
+        let unknown = json!({ "apiVersion": "example.com/v1", "kind": "Rollout", "name": "web" });
+        t.create(budget("unknown", json!({ "targetRef": unknown, "maxUnavailable": 1 }))).await?;
+        t.wait_for(BUDGET, "unknown", "to miss its target", PATIENCE, counted).await?;
+        Ok(())
+    })
+    .await
+}

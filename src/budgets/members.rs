@@ -1,0 +1,235 @@
+//! Which Pods a budget covers, and how many there should be.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kube::{Client, ResourceExt};
+
+use super::{Budgets, group_of, is_replica_set, lock};
+use crate::{
+    api::policy::pod_unavailable_budget::PodUnavailableBudget,
+    domain::unavailable_budget::{Total, index::Cover},
+    k8s::{pod::PodView, selector, selector::Selector},
+    runtime::{
+        clock,
+        workload::{self, Scope, Workload},
+    },
+};
+
+/// The Pods of a budget, before they are looked up.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Members {
+    /// Those with fitting labels.
+    Selector(Selector),
+    /// Those of a workload, and a selector for lists.
+    Scope(Scope, String),
+    /// Of a workload that cannot be read: those that it controls itself, and those that say that they belong to the
+    /// budget.
+    ByName {
+        /// API group.
+        group: String,
+        /// Kind.
+        kind: String,
+        /// Name.
+        name: String,
+        /// The budget.
+        budget: String,
+    },
+    /// None.
+    Nothing,
+}
+
+impl Members {
+    /// A selector with which a list holds all of them.
+    pub(super) fn listing(&self, budget: &PodUnavailableBudget) -> Option<String> {
+        let text = match self {
+            Self::Selector(_) => budget.spec.selector.as_ref().map(selector::text_of).unwrap_or_default(),
+            Self::Scope(_, listing) => listing.clone(),
+            Self::ByName { .. } | Self::Nothing => String::new(),
+        };
+        Some(text).filter(|text| !text.is_empty())
+    }
+}
+
+/// Workloads that were read lately.
+pub struct Workloads {
+    client: Client,
+    read: Mutex<HashMap<[String; 4], (Duration, Workload)>>,
+}
+
+/// Workloads that are remembered; all are forgotten when there are more.
+const REMEMBERED: usize = 2000;
+
+impl Workloads {
+    /// None read yet.
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, read: Mutex::default() }
+    }
+
+    /// Reads one, or takes what was read not longer ago than `age`.
+    async fn read(
+        &self,
+        namespace: &str,
+        (api_version, kind, name): (&str, &str, &str),
+        age: Duration,
+    ) -> kube::Result<Workload> {
+        let key = [namespace, api_version, kind, name].map(str::to_owned);
+        let now = clock::now().mono;
+        if let Some((then, workload)) = lock(&self.read).get(&key)
+            && now.saturating_sub(*then) < age
+        {
+            return Ok(workload.clone());
+        }
+        let workload = workload::read(&self.client, namespace, (api_version, kind, name)).await?;
+        let mut read = lock(&self.read);
+        if read.len() >= REMEMBERED {
+            read.clear();
+        }
+        read.insert(key, (clock::now().mono, workload.clone()));
+        Ok(workload)
+    }
+}
+
+impl Budgets {
+    /// Which Pods a budget covers, and how many there should be unless that depends on the Pods.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn members(
+        &self,
+        budget: &PodUnavailableBudget,
+        age: Duration,
+    ) -> kube::Result<(Members, Option<Total>)> {
+        let namespace = budget.namespace().unwrap_or_default();
+        let (group, kind, name) = match Cover::of(&budget.spec) {
+            Cover::Target { group, kind, name } => (group, kind, name),
+            Cover::Selector(selector) => return Ok((Members::Selector(selector), None)),
+            Cover::Nothing(why) => return Ok((Members::Nothing, Some(Total::Unknown("InvalidSpec", why)))),
+        };
+        let api_version = budget.spec.target_ref.as_ref().map_or("", |target| &target.api_version);
+        Ok(match self.workloads.read(&namespace, (api_version, &kind, &name), age).await? {
+            Workload::Found { is_going: true, .. } => {
+                let why = format!("spec.targetRef: {kind} {name:?} is being deleted");
+                (Members::ByName { group, kind, name, budget: budget.name_any() }, Some(Total::NoWorkload(why)))
+            }
+            Workload::Found { scope, listing, desired, .. } => {
+                let total = match desired {
+                    Some(desired) => Total::Known(desired.try_into().unwrap_or(i32::MAX)),
+                    None => Total::Unknown(
+                        "NoReplicas",
+                        format!("spec.targetRef: {kind} {name:?} does not say how many Pods it wants"),
+                    ),
+                };
+                (Members::Scope(scope, listing), Some(total))
+            }
+            Workload::Missing(why) => {
+                (Members::ByName { group, kind, name, budget: budget.name_any() }, Some(Total::NoWorkload(why)))
+            }
+            Workload::Unreadable(reason, why) => {
+                (Members::ByName { group, kind, name, budget: budget.name_any() }, Some(Total::Unknown(reason, why)))
+            }
+        })
+    }
+
+    /// Those of some Pods that a budget covers.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn of_members(
+        &self,
+        namespace: &str,
+        members: &Members,
+        mut pods: Vec<Arc<PodView>>,
+    ) -> kube::Result<Vec<Arc<PodView>>> {
+        pods.retain(|pod| {
+            let owner = pod.controller.as_ref();
+            match members {
+                Members::Selector(selector) | Members::Scope(Scope::Labels(selector), _) => {
+                    selector.matches(&pod.labels)
+                }
+                Members::Scope(Scope::Owner(uid), _) => owner.is_some_and(|owner| owner.uid == *uid),
+                Members::Scope(Scope::Deployment(_, selector), _) => {
+                    owner.is_some_and(|owner| is_replica_set(owner)) && selector.matches(&pod.labels)
+                }
+                Members::ByName { group, kind, name, budget } => {
+                    pod.related_pub.as_ref().is_some_and(|related| related.as_str() == budget)
+                        || owner.is_some_and(|owner| {
+                            group_of(&owner.api_version) == group && owner.kind == *kind && owner.name == *name
+                        })
+                }
+                Members::Nothing => false,
+            }
+        });
+        if let Members::Scope(Scope::Deployment(uid, _), _) = members {
+            let sets: BTreeMap<&str, &str> = pods
+                .iter()
+                .filter_map(|pod| pod.controller.as_ref())
+                .map(|o| (o.uid.as_str(), o.name.as_str()))
+                .collect();
+            let mut ours = BTreeSet::new();
+            for (set, name) in sets {
+                let above = self.owners.of(&self.client, namespace, name, set).await?;
+                if above.is_some_and(|above| above.uid == *uid) {
+                    ours.insert(set.to_owned());
+                }
+            }
+            pods.retain(|pod| pod.controller.as_ref().is_some_and(|owner| ours.contains(&owner.uid)));
+        }
+        Ok(pods)
+    }
+
+    /// How many Pods the workloads of some Pods want together. A Pod that nobody controls counts itself.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn total_of(&self, namespace: &str, pods: &[Arc<PodView>], age: Duration) -> kube::Result<Total> {
+        let is_active = |pod: &PodView| !pod.is_deleting() && !pod.is_finished();
+        let mut sum = pods.iter().filter(|pod| pod.controller.is_none() && is_active(pod)).count();
+        let owners: BTreeMap<&str, _> =
+            pods.iter().filter_map(|pod| pod.controller.as_ref()).map(|owner| (owner.uid.as_str(), owner)).collect();
+        let (mut counted, mut unknown) = (BTreeSet::new(), None);
+        for (uid, owner) in owners {
+            let own = (owner.api_version.clone(), owner.kind.clone(), owner.name.clone());
+            let above = match is_replica_set(owner) {
+                true => self.owners.of(&self.client, namespace, &owner.name, uid).await?,
+                false => None,
+            };
+            let above = above.map(|above| (above.api_version, above.kind, above.name));
+            let mut known = false;
+            // Of a chain the topmost workload that can be read says how many there should be.
+            for (api_version, kind, name) in above.into_iter().chain([own]) {
+                if counted.contains(&(api_version.clone(), kind.clone(), name.clone())) {
+                    known = true;
+                    break;
+                }
+                match self.workloads.read(namespace, (&api_version, &kind, &name), age).await? {
+                    Workload::Found { is_going, desired, .. } => {
+                        sum += desired.filter(|_| !is_going).unwrap_or(0);
+                        counted.insert((api_version, kind, name));
+                        known = true;
+                        break;
+                    }
+                    Workload::Missing(_) => {
+                        known = true;
+                        break;
+                    }
+                    Workload::Unreadable("Forbidden", why) => unknown = Some(("Forbidden", why)),
+                    // A kind that does not say how many it wants.
+                    Workload::Unreadable(..) => {}
+                }
+            }
+            if !known {
+                let is_its = |pod: &&Arc<PodView>| pod.controller.as_ref().is_some_and(|o| o.uid == uid);
+                sum += pods.iter().filter(is_its).filter(|pod| is_active(pod)).count();
+            }
+        }
+        let sum = sum.try_into().unwrap_or(i32::MAX);
+        Ok(match unknown {
+            None => Total::Known(sum),
+            Some((reason, why)) => Total::Estimated(sum, reason, why.replace("spec.targetRef", "a workload")),
+        })
+    }
+}

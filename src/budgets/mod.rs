@@ -1,0 +1,470 @@
+//! Takes Pods out of service within their PodUnavailableBudgets: what the webhook and the manager share.
+//!
+//! - Owns: the grants in the status of PodUnavailableBudgets.
+//! - Reads: budgets (a store that the caller keeps filled), what controls a ReplicaSet, and, when a budget has no status
+//!   about its spec or seems to be used up, its workload and Pods.
+//! - Never: takes a Pod off a list; that is the manager's controller's.
+//!
+//! The rule is [`crate::domain::unavailable_budget`]. Requests for one budget that come together in one process are
+//! decided together and written once; processes that write at the same time see each other by the version of the
+//! object, and who is late decides again from what the other has written.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard, runtime::watcher::Config};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::{
+    api::{
+        feature_gates::FeatureGates,
+        policy::pod_unavailable_budget::{PodUnavailableBudget, PodUnavailableBudgetStatus},
+    },
+    domain::unavailable_budget::{
+        self as rule, Answer, Ask, Counting, Operation, Total,
+        index::{Cover, Index},
+    },
+    k8s::pod::PodView,
+    runtime::{
+        apply::{code, patch_status},
+        clock,
+        metrics::Metrics,
+        watches::{self, Change, ObjectKey, Store},
+        workload::ReplicaSetOwners,
+    },
+};
+
+mod members;
+
+pub use members::{Members, Workloads};
+
+/// How long a decision may take. Handlers give an answer before the API server stops waiting for one.
+const DECISION_LIMIT: Duration = Duration::from_secs(5);
+/// How often a write that came too late is decided again. Each time somebody else has got on.
+const ATTEMPTS: u32 = 50;
+/// A budget that seems to be used up is counted anew at most this often by one process, and for no more than a
+/// twentieth of its time.
+const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
+const RECOUNT_SHARE: u32 = 20;
+
+/// Why a Pod has to stay in service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A budget says no.
+    Budget {
+        /// Its name.
+        name: String,
+        /// Why, in words.
+        message: String,
+    },
+    /// Nobody could decide.
+    Undecided(String),
+}
+
+impl Refusal {
+    /// For people.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Budget { name, message } => {
+                format!("podunavailablebudget.policy.kruise.io {name:?} is forbidden: {message}")
+            }
+            Self::Undecided(why) => format!("the PodUnavailableBudgets of the Pod could not be judged: {why}"),
+        }
+    }
+}
+
+/// Labels of the counter of decisions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct DecisionLabels {
+    /// `delete`, `evict`, `update`, `resize` or `restart`.
+    pub operation: &'static str,
+    /// `granted`, `free`, `refused` or `error`.
+    pub result: &'static str,
+}
+
+/// One request that waits for its answer.
+struct Waiting {
+    ask: Ask,
+    dry_run: bool,
+    answer: oneshot::Sender<Result<Answer, String>>,
+}
+
+/// The requests for one budget: whoever has the turn answers all that wait.
+#[derive(Default)]
+struct Turn {
+    waiting: Mutex<Vec<Waiting>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// The budgets of a cluster, in one process.
+pub struct Budgets {
+    client: Client,
+    gates: Arc<FeatureGates>,
+    /// The budgets, by namespace.
+    pub store: Arc<Store<PodUnavailableBudget>>,
+    /// For reading workloads.
+    pub workloads: Workloads,
+    owners: ReplicaSetOwners,
+    index: Mutex<Index>,
+    turns: Mutex<HashMap<ObjectKey, Arc<Turn>>>,
+    /// When each budget may be counted anew.
+    recounts: Mutex<HashMap<ObjectKey, Duration>>,
+    decisions: Family<DecisionLabels, Counter>,
+}
+
+/// What is kept under locks here is whole between any two statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn namespace_of(budget: &PodUnavailableBudget) -> Option<String> {
+    budget.metadata.namespace.clone()
+}
+
+impl Budgets {
+    /// None known yet.
+    pub fn new(client: Client, gates: Arc<FeatureGates>) -> Arc<Self> {
+        Arc::new(Self {
+            workloads: Workloads::new(client.clone()),
+            client,
+            gates,
+            store: Store::new(Some(namespace_of)),
+            owners: ReplicaSetOwners::default(),
+            index: Mutex::default(),
+            turns: Mutex::default(),
+            recounts: Mutex::default(),
+            decisions: Family::default(),
+        })
+    }
+
+    /// Adds the counter of decisions to the metrics of this process.
+    pub fn register(&self, metrics: &Metrics) {
+        metrics.register(
+            "kruise_pod_unavailable_budget_decisions",
+            "Decisions about Pods that have a PodUnavailableBudget",
+            &self.decisions,
+        );
+    }
+
+    /// Follows the budgets, for ever, for a process that has nothing else to do about them.
+    pub async fn follow(&self) {
+        let api: Api<DeserializeGuard<PodUnavailableBudget>> = Api::all(self.client.clone());
+        watches::watch_guarded(api, Config::default(), self.store.clone(), |change| self.changed(&change)).await;
+    }
+
+    /// Takes note of a change in [`Self::store`].
+    pub fn changed(&self, change: &Change<'_, PodUnavailableBudget>) {
+        match change {
+            Change::Applied { new, .. } => self.note(new),
+            Change::Deleted(old) => self.forget(&ObjectKey::of(old.as_ref())),
+            Change::Undecodable { key, error } => {
+                tracing::error!(budget = %key, error, "this PodUnavailableBudget cannot be read and protects nothing");
+                self.forget(key);
+            }
+        }
+    }
+
+    fn note(&self, budget: &PodUnavailableBudget) {
+        let key = ObjectKey::of(budget);
+        lock(&self.index).insert(&key.namespace, &key.name, Cover::of(&budget.spec));
+    }
+
+    fn forget(&self, key: &ObjectKey) {
+        lock(&self.index).remove(&key.namespace, &key.name);
+        lock(&self.turns).remove(key);
+        lock(&self.recounts).remove(key);
+    }
+
+    /// Whether a namespace has a budget, as far as is known.
+    pub fn guards(&self, namespace: &str) -> bool {
+        lock(&self.index).has(namespace)
+    }
+
+    /// What a budget covers.
+    pub fn cover(&self, key: &ObjectKey) -> Option<Cover> {
+        lock(&self.index).cover(&key.namespace, &key.name).cloned()
+    }
+
+    /// The budgets that cover a Pod as far as that can be told without a look-up: by its labels, by what controls it, and
+    /// by its annotation if that names a budget for a workload.
+    pub fn known_to_cover(&self, pod: &PodView) -> Vec<Arc<str>> {
+        let (index, namespace) = (lock(&self.index), pod.namespace());
+        let mut names = index.selecting(namespace, &pod.labels);
+        if let Some(owner) = &pod.controller {
+            names.extend(index.targeting(namespace, group_of(&owner.api_version), &owner.kind, &owner.name));
+        }
+        if let Some(related) = &pod.related_pub
+            && matches!(index.cover(namespace, related), Some(Cover::Target { .. }))
+        {
+            names.push(related.as_str().into());
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The budgets that cover a Pod.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn covering(&self, pod: &PodView) -> kube::Result<Vec<Arc<PodUnavailableBudget>>> {
+        let namespace = pod.namespace();
+        if !self.store.is_synced() {
+            self.read_all(namespace).await?;
+        }
+        if !self.guards(namespace) {
+            return Ok(Vec::new());
+        }
+        let mut names = self.known_to_cover(pod);
+        let has_targets = lock(&self.index).has_targets(namespace);
+        if let Some(owner) = pod.controller.as_ref().filter(|owner| has_targets && is_replica_set(owner))
+            && let Some(above) = self.owners.of(&self.client, namespace, &owner.name, &owner.uid).await?
+        {
+            let group = group_of(&above.api_version);
+            names.extend(lock(&self.index).targeting(namespace, group, &above.kind, &above.name));
+            names.sort();
+            names.dedup();
+        }
+        Ok(names.iter().filter_map(|name| self.store.get(&ObjectKey::new(namespace, name))).collect())
+    }
+
+    /// Before the first list is complete, and in a process that does not follow them.
+    async fn read_all(&self, namespace: &str) -> kube::Result<()> {
+        let api: Api<PodUnavailableBudget> = Api::namespaced(self.client.clone(), namespace);
+        match api.list(&ListParams::default()).await {
+            Ok(list) => {
+                for budget in list {
+                    self.note(&budget);
+                    self.store.upsert(budget);
+                }
+                Ok(())
+            }
+            // The kind is not installed.
+            Err(error) if code(&error) == Some(404) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// May I take this Pod out of service? A yes is written down in every budget that covers the Pod, unless it is a dry
+    /// run. To be asked before the Pod is touched, with the Pod as it is now; asking again for the same Pod costs nothing
+    /// more.
+    ///
+    /// # Errors
+    /// Why it has to stay.
+    pub async fn take(&self, pod: &PodView, operation: Operation, dry_run: bool) -> Result<(), Refusal> {
+        if !operation.is_guarded(&self.gates) || rule::needs_no_budget(pod).is_some() {
+            return Ok(());
+        }
+        let decided = tokio::time::timeout(DECISION_LIMIT, self.decide(pod, operation, dry_run)).await;
+        let decided = decided.unwrap_or_else(|_| {
+            Err(Refusal::Undecided(format!("no decision within {} s; try again", DECISION_LIMIT.as_secs())))
+        });
+        let result = match &decided {
+            // Nothing covers it.
+            Ok(None) => return Ok(()),
+            Ok(Some(Answer::Free)) => "free",
+            Ok(Some(_)) => "granted",
+            Err(Refusal::Budget { .. }) => "refused",
+            Err(Refusal::Undecided(_)) => "error",
+        };
+        if !dry_run {
+            self.decisions.get_or_create(&DecisionLabels { operation: operation.label(), result }).inc();
+        }
+        decided.map(drop)
+    }
+
+    async fn decide(&self, pod: &PodView, operation: Operation, dry_run: bool) -> Result<Option<Answer>, Refusal> {
+        let budgets = self.covering(pod).await.map_err(|error| Refusal::Undecided(error.to_string()))?;
+        let mut all = None;
+        let created = pod.metadata.creation_timestamp.as_ref().map(|created| created.0);
+        for budget in budgets.iter().filter(|budget| rule::protects(budget, &self.gates, operation)) {
+            let ask = Ask { pod: pod.name().to_owned(), created, operation };
+            match self.ask(ObjectKey::of(budget.as_ref()), ask, dry_run).await {
+                Ok(Answer::Refused(message)) => return Err(Refusal::Budget { name: budget.name_any(), message }),
+                Ok(answer) if all.is_none() || answer != Answer::Free => all = Some(answer),
+                Ok(_) => {}
+                Err(why) => return Err(Refusal::Undecided(why)),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn ask(&self, key: ObjectKey, ask: Ask, dry_run: bool) -> Result<Answer, String> {
+        let turn = lock(&self.turns).entry(key.clone()).or_default().clone();
+        loop {
+            let (answer, mut mine) = oneshot::channel();
+            lock(&turn.waiting).push(Waiting { ask: ask.clone(), dry_run, answer });
+            let answered = tokio::select! {
+                answered = &mut mine => answered,
+                _turn = turn.turn.lock() => {
+                    let waiting = std::mem::take(&mut *lock(&turn.waiting));
+                    if !waiting.is_empty() {
+                        let answers = self.settle(&key, &waiting).await;
+                        for (Waiting { answer, .. }, decided) in waiting.into_iter().zip(answers) {
+                            // Who has gone does not hear it; what was written for them ends by time.
+                            let _ = answer.send(decided);
+                        }
+                    }
+                    mine.await
+                }
+            };
+            // Whoever had the turn was stopped before the end: ask again.
+            if let Ok(answer) = answered {
+                return answer;
+            }
+        }
+    }
+
+    /// Decides about all that wait for a budget, with one write.
+    async fn settle(&self, key: &ObjectKey, waiting: &[Waiting]) -> Vec<Result<Answer, String>> {
+        let all = |answer: Result<Answer, String>| vec![answer; waiting.len()];
+        let Some(mut budget) = self.store.get(key) else { return all(Ok(Answer::Free)) };
+        let api: Api<PodUnavailableBudget> = Api::namespaced(self.client.clone(), &key.namespace);
+        let (mut is_fresh, mut recounts) = (false, false);
+        for _ in 0..ATTEMPTS {
+            if !is_fresh && (recounts || budget.current_status().is_none()) {
+                // The Pods have to be read after the lists that go with them.
+                match self.read(&api, key).await {
+                    Ok(Some(fresh)) => (budget, is_fresh) = (fresh, true),
+                    Ok(None) => return all(Ok(Answer::Free)),
+                    Err(error) => return all(Err(error)),
+                }
+            }
+            let mut status = match budget.current_status() {
+                Some(status) if !recounts => status.clone(),
+                _ => match self.recount(&budget).await {
+                    Ok(status) => status,
+                    Err(error) => return all(Err(error)),
+                },
+            };
+            let now = clock::now().wall;
+            let answers: Vec<Answer> = waiting
+                .iter()
+                .map(|Waiting { ask, dry_run, .. }| match dry_run {
+                    true => rule::take(&mut status.clone(), ask, now),
+                    false => rule::take(&mut status, ask, now),
+                })
+                .collect();
+            let any = |fits: fn(&Answer) -> bool| answers.iter().any(fits);
+            if !is_fresh && any(|answer| *answer == Answer::AlreadyTaken) {
+                // The entry may have ended since.
+                recounts = false;
+                match self.read(&api, key).await {
+                    Ok(Some(fresh)) => (budget, is_fresh) = (fresh, true),
+                    Ok(None) => return all(Ok(Answer::Free)),
+                    Err(error) => return all(Err(error)),
+                }
+                continue;
+            }
+            if !recounts && any(|answer| matches!(answer, Answer::Refused(_))) && self.may_recount(key) {
+                // A no is worth a look: the workload may have been scaled, the manager may be away.
+                (recounts, is_fresh) = (true, false);
+                continue;
+            }
+            let takes =
+                answers.iter().zip(waiting).any(|(answer, waiting)| *answer == Answer::Taken && !waiting.dry_run);
+            // That nothing has to stay any more is worth a write too: the next one need not find it out again.
+            let found_free = recounts && any(|answer| *answer == Answer::Free) && waiting.iter().any(|w| !w.dry_run);
+            if !takes && !found_free {
+                return answers.into_iter().map(Ok).collect();
+            }
+            match self.write(&api, &budget, &status).await {
+                Ok(()) => return answers.into_iter().map(Ok).collect(),
+                Err(error) if code(&error) == Some(404) => return all(Ok(Answer::Free)),
+                Err(error) if code(&error) == Some(409) => {
+                    tracing::debug!(budget = %key, "somebody else has written, deciding again");
+                    match self.read(&api, key).await {
+                        Ok(Some(fresh)) => (budget, is_fresh, recounts) = (fresh, true, false),
+                        Ok(None) => return all(Ok(Answer::Free)),
+                        Err(error) => return all(Err(error)),
+                    }
+                }
+                Err(error) => return all(Err(format!("PodUnavailableBudget {key} could not be written: {error}"))),
+            }
+        }
+        all(Err(format!("PodUnavailableBudget {key} keeps changing; try again")))
+    }
+
+    /// A budget as it is now. None: it is gone, and protects nothing any more.
+    async fn read(
+        &self,
+        api: &Api<PodUnavailableBudget>,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<PodUnavailableBudget>>, String> {
+        let read = api.get_opt(&key.name).await;
+        let read = read.map_err(|error| format!("PodUnavailableBudget {key} could not be read: {error}"))?;
+        if let Some(fresh) = &read {
+            self.store.upsert(fresh.clone());
+        }
+        Ok(read.filter(|budget| budget.metadata.deletion_timestamp.is_none()).map(Arc::new))
+    }
+
+    async fn write(
+        &self,
+        api: &Api<PodUnavailableBudget>,
+        budget: &PodUnavailableBudget,
+        status: &PodUnavailableBudgetStatus,
+    ) -> kube::Result<()> {
+        if let Some(newer) = patch_status(api, budget, &recorded(budget), &json!(status)).await? {
+            self.store.upsert(newer);
+        }
+        Ok(())
+    }
+
+    /// Counts a budget from the API server itself.
+    async fn recount(&self, budget: &PodUnavailableBudget) -> Result<PodUnavailableBudgetStatus, String> {
+        let (key, begun) = (ObjectKey::of(budget), clock::now().mono);
+        let counted = self.look(budget).await;
+        let done = clock::now();
+        let pause = RECOUNT_PAUSE.max((done.mono - begun) * RECOUNT_SHARE);
+        lock(&self.recounts).insert(key.clone(), done.mono + pause);
+        let (pods, total) =
+            counted.map_err(|error| format!("the Pods of PodUnavailableBudget {key} could not be counted: {error}"))?;
+        let counting = Counting::Beside { now: done.wall };
+        Ok(rule::count(budget, &self.gates, &pods, total, counting, done.wall).status)
+    }
+
+    fn may_recount(&self, key: &ObjectKey) -> bool {
+        lock(&self.recounts).get(key).is_none_or(|from| clock::now().mono >= *from)
+    }
+
+    /// The Pods of a budget, and how many there should be, from the API server itself.
+    async fn look(&self, budget: &PodUnavailableBudget) -> kube::Result<(Vec<Arc<PodView>>, Total)> {
+        let namespace = budget.namespace().unwrap_or_default();
+        let (members, total) = self.members(budget, Duration::ZERO).await?;
+        let api: Api<PodView> = Api::namespaced(self.client.clone(), &namespace);
+        let listing = members.listing(budget);
+        let pods = api.list(&ListParams { label_selector: listing, ..ListParams::default() }).await?;
+        let pods = self.of_members(&namespace, &members, pods.items.into_iter().map(Arc::new).collect()).await?;
+        let total = match total {
+            Some(total) => total,
+            None => self.total_of(&namespace, &pods, Duration::ZERO).await?,
+        };
+        Ok((pods, total))
+    }
+}
+
+/// The status as it is stored: a first one is written as a whole.
+pub fn recorded(budget: &PodUnavailableBudget) -> Value {
+    budget.status.as_ref().map_or_else(|| json!({}), |status| json!(status))
+}
+
+/// The group of an `apiVersion`.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+fn is_replica_set(owner: &crate::k8s::pod::Owner) -> bool {
+    owner.kind == "ReplicaSet" && group_of(&owner.api_version) == "apps"
+}
+
+#[cfg(test)]
+mod tests;

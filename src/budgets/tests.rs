@@ -1,0 +1,252 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::http::{Method, Request, Response, StatusCode};
+use futures::future::join_all;
+use http_body_util::BodyExt;
+use kube::client::Body;
+
+use super::*;
+
+/// An API server with Pods and one budget, whose version grows with every write.
+#[derive(Default)]
+struct Server {
+    budget: Mutex<Value>,
+    pods: Mutex<Vec<Value>>,
+    replicas: AtomicUsize,
+    writes: AtomicUsize,
+    conflicts: AtomicUsize,
+    lists: AtomicUsize,
+}
+
+fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "a", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"app": "web"},
+            "ownerReferences": [{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "set", "controller": true}]},
+        "spec": {"containers": []},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
+}
+
+impl Server {
+    fn new(pods: usize, spec: Value) -> Arc<Self> {
+        let server = Self::default();
+        *lock(&server.pods) = (0..pods).map(|i| pod(&format!("p{i}"))).collect();
+        server.replicas.store(pods, Ordering::SeqCst);
+        let mut budget = json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
+            "metadata": {"name": "b", "namespace": "a", "uid": "b", "generation": 1, "resourceVersion": "1"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}}});
+        json_patch::merge(&mut budget["spec"], &spec);
+        *lock(&server.budget) = budget;
+        Arc::new(server)
+    }
+
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+        let status = |code: u16| (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}));
+        let list = |items: Value| (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}));
+        let budgets = "/apis/policy.kruise.io/v1alpha1/namespaces/a/podunavailablebudgets";
+        if *method == Method::PATCH && path == format!("{budgets}/b/status") {
+            let patch: Value = serde_json::from_slice(body).unwrap();
+            let mut budget = lock(&self.budget);
+            if patch["metadata"]["resourceVersion"] != budget["metadata"]["resourceVersion"] {
+                self.conflicts.fetch_add(1, Ordering::SeqCst);
+                return status(409);
+            }
+            let version: u64 = budget["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+            json_patch::merge(&mut budget, &json!({"status": patch["status"]}));
+            budget["metadata"]["resourceVersion"] = (version + 1).to_string().into();
+            self.writes.fetch_add(1, Ordering::SeqCst);
+            return (200, budget.clone());
+        }
+        if *method != Method::GET {
+            return status(405);
+        }
+        match path {
+            _ if path == budgets => list(json!([*lock(&self.budget)])),
+            _ if path == format!("{budgets}/b") => (200, lock(&self.budget).clone()),
+            "/api/v1/namespaces/a/pods" => {
+                self.lists.fetch_add(1, Ordering::SeqCst);
+                list(json!(*lock(&self.pods)))
+            }
+            "/apis/apps.kruise.io/v1alpha1/namespaces/a/clonesets/web" => (
+                200,
+                json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": {"name": "web", "uid": "set"},
+                    "spec": {"replicas": self.replicas.load(Ordering::SeqCst), "selector": {"matchLabels": {"app": "web"}}}}),
+            ),
+            _ => status(404),
+        }
+    }
+
+    /// One process.
+    fn replica(self: &Arc<Self>, gates: &str) -> Arc<Budgets> {
+        let server = self.clone();
+        let service = tower::service_fn(move |http: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (parts, body) = http.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                tokio::task::yield_now().await;
+                let (code, object) = server.answer(&parts.method, parts.uri.path(), &body);
+                tokio::task::yield_now().await;
+                let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
+                Ok::<_, std::convert::Infallible>(response.body(Body::from(object.to_string().into_bytes())).unwrap())
+            }
+        });
+        let gates = FeatureGates::parse(&[gates], None).unwrap();
+        Budgets::new(Client::new(service, "default"), Arc::new(gates))
+    }
+
+    fn status(&self) -> PodUnavailableBudgetStatus {
+        serde_json::from_value(lock(&self.budget)["status"].clone()).unwrap()
+    }
+}
+
+fn view(name: &str) -> PodView {
+    serde_json::from_value(pod(name)).unwrap()
+}
+
+async fn delete(budgets: &Budgets, name: &str) -> Result<(), Refusal> {
+    budgets.take(&view(name), Operation::Delete, false).await
+}
+
+#[tokio::test]
+async fn a_budget_that_nobody_has_counted_is_counted_on_the_spot() {
+    let server = Server::new(4, json!({"maxUnavailable": 1}));
+    let budgets = server.replica("");
+    delete(&budgets, "p0").await.unwrap();
+    let refused = delete(&budgets, "p1").await.unwrap_err();
+    assert_eq!(
+        refused.message(),
+        "podunavailablebudget.policy.kruise.io \"b\" is forbidden: no further Pod may be taken out of service now: 3 of 4 Pods are available, and 3 have to stay"
+    );
+    let status = server.status();
+    assert_eq!((status.unavailable_allowed, status.current_available, status.total_replicas), (0, 3, 4));
+    assert_eq!(status.disrupted_pods.keys().collect::<Vec<_>>(), ["p0"]);
+}
+
+#[tokio::test]
+async fn a_status_about_an_older_spec_does_not_count() {
+    let server = Server::new(4, json!({"maxUnavailable": 0}));
+    lock(&server.budget)["status"] = json!({"observedGeneration": 0, "unavailableAllowed": 3, "desiredAvailable": 1});
+    delete(&server.replica(""), "p0").await.unwrap_err();
+}
+
+#[tokio::test]
+async fn b12_a_dry_run_tells_the_truth_and_writes_nothing() {
+    let server = Server::new(4, json!({"maxUnavailable": 1}));
+    let budgets = server.replica("");
+    for name in ["p0", "p1"] {
+        budgets.take(&view(name), Operation::Evict, true).await.unwrap();
+    }
+    assert_eq!(server.writes.load(Ordering::SeqCst), 0);
+    delete(&budgets, "p0").await.unwrap();
+    budgets.take(&view("p1"), Operation::Evict, true).await.unwrap_err();
+}
+
+/// A hundred requests at once through two processes, against a budget of three.
+#[tokio::test]
+async fn a_hundred_requests_through_two_processes_take_exactly_what_is_allowed() {
+    let server = Server::new(100, json!({"maxUnavailable": 3}));
+    let replicas = [server.replica(""), server.replica("")];
+    let asked = (0..100).map(|i| {
+        let budgets = replicas[i % 2].clone();
+        async move { delete(&budgets, &format!("p{i}")).await }
+    });
+    let answers = join_all(asked).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3);
+    assert!(answers.iter().flat_map(|answer| answer.as_ref().err()).all(|why| matches!(why, Refusal::Budget { .. })));
+    assert_eq!((server.status().disrupted_pods.len(), server.status().unavailable_allowed), (3, 0));
+    assert!(server.writes.load(Ordering::SeqCst) <= 3, "what comes together is written together");
+}
+
+#[tokio::test]
+async fn requests_for_one_pod_that_race_cost_one_place() {
+    let server = Server::new(10, json!({"maxUnavailable": 3}));
+    let replicas = [server.replica(""), server.replica("")];
+    let answers = join_all((0..20).map(|i| delete(&replicas[i % 2], "p0"))).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!((server.status().disrupted_pods.len(), server.status().unavailable_allowed), (1, 2));
+}
+
+#[tokio::test]
+async fn requests_that_are_given_up_hold_nobody_up() {
+    let server = Server::new(10, json!({"maxUnavailable": 3}));
+    let budgets = server.replica("");
+    for i in 0..5 {
+        // Polled a few times and dropped, at another place each time.
+        let mut asked = Box::pin(delete(&budgets, "p0"));
+        for _ in 0..i {
+            let _ = futures::poll!(&mut asked);
+            tokio::task::yield_now().await;
+        }
+    }
+    delete(&budgets, "p1").await.unwrap();
+}
+
+#[tokio::test]
+async fn b6_a_workload_that_was_scaled_down_loses_its_pods() {
+    let server = Server::new(4, json!({"maxUnavailable": 1}));
+    let budgets = server.replica("");
+    delete(&budgets, "p0").await.unwrap();
+    server.replicas.store(1, Ordering::SeqCst);
+    lock(&budgets.recounts).clear();
+    for name in ["p1", "p2", "p3"] {
+        delete(&budgets, name).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_looked_into_but_not_every_time() {
+    let server = Server::new(4, json!({"maxUnavailable": 0}));
+    let budgets = server.replica("");
+    for _ in 0..10 {
+        delete(&budgets, "p0").await.unwrap_err();
+        // As the manager would.
+        if server.writes.load(Ordering::SeqCst) == 0 {
+            let mut budget = lock(&server.budget);
+            budget["status"] = json!({"observedGeneration": 1, "desiredAvailable": 4, "currentAvailable": 4,
+                "unavailableAllowed": 0, "totalReplicas": 4});
+            let budget: PodUnavailableBudget = serde_json::from_value(budget.clone()).unwrap();
+            budgets.store.upsert(budget);
+            server.writes.store(1, Ordering::SeqCst);
+        }
+    }
+    assert!(server.lists.load(Ordering::SeqCst) <= 2, "{}", server.lists.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn what_needs_no_budget_costs_no_request() {
+    let server = Server::new(4, json!({"maxUnavailable": 0}));
+    let budgets = server.replica("");
+    let mut terminating = pod("p0");
+    terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    let terminating: PodView = serde_json::from_value(terminating).unwrap();
+    budgets.take(&terminating, Operation::Delete, false).await.unwrap();
+    // Updates are not protected unless their gate is on.
+    budgets.take(&view("p0"), Operation::Update, false).await.unwrap();
+    assert_eq!(server.lists.load(Ordering::SeqCst), 0);
+    let guarded = server.replica("PodUnavailableBudgetUpdateGate=true");
+    guarded.take(&view("p0"), Operation::Update, false).await.unwrap_err();
+    guarded.take(&view("p0"), Operation::Restart, false).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_workload_finds_its_pods_whatever_the_version() {
+    let server = Server::new(4, json!({"maxUnavailable": 1}));
+    lock(&server.budget)["spec"] = json!({"maxUnavailable": 1,
+        "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}});
+    let budgets = server.replica("");
+    delete(&budgets, "p0").await.unwrap();
+    delete(&budgets, "p1").await.unwrap_err();
+    let mut other = pod("x");
+    other["metadata"]["ownerReferences"][0]["name"] = "other".into();
+    let other: PodView = serde_json::from_value(other).unwrap();
+    budgets.take(&other, Operation::Delete, false).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_api_server_that_does_not_answer_is_no_consent() {
+    let service = tower::service_fn(async |_: Request<Body>| {
+        Err::<Response<Body>, _>(std::io::Error::other("no API server in this test"))
+    });
+    let budgets = Budgets::new(Client::new(service, "default"), Arc::new(FeatureGates::default()));
+    assert!(matches!(delete(&budgets, "p0").await, Err(Refusal::Undecided(_))));
+}

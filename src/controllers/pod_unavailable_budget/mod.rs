@@ -1,0 +1,534 @@
+//! PodUnavailableBudgets: how each of them stands.
+//!
+//! - Owns: the status of PodUnavailableBudgets, but for the grants that [`crate::budgets`] writes into it, and the
+//!   annotation `kruise.io/related-pub` of Pods.
+//! - Watches: PodUnavailableBudgets, Pods, requests for container restarts.
+//! - Reads: the workloads that budgets name, or that control their Pods, at most twice a second each and only while
+//!   something happens to their Pods.
+//! - Never: stands in anybody's way. Without it budgets are judged by counts that the webhook makes itself.
+//!
+//! It also finds Pods that were deleted although a budget forbade it, while no webhook answered, and tells.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+    core::DeserializeGuard,
+    runtime::watcher::Config,
+};
+use prometheus_client::metrics::counter::Counter;
+use serde_json::json;
+
+use super::{Context, Registration, Started, lock};
+use crate::{
+    api::{
+        crr::ContainerRecreateRequest,
+        labels,
+        policy::{
+            self,
+            pod_unavailable_budget::{PodUnavailableBudget, PodUnavailableBudgetStatus as Status},
+        },
+    },
+    budgets::{Members, recorded},
+    domain::unavailable_budget::{
+        self as rule, Counted, Counting, Operation,
+        index::{Cover, Index},
+    },
+    k8s::{pod::PodView, rbac::Rule, time::Now},
+    runtime::{
+        apply::{code, patch_status},
+        clock,
+        events::reference,
+        queue::{Backoff, Queue, Requeue},
+        shutdown::Shutdown,
+        watches::{self, Change, ObjectKey, Store},
+        workload::Scope,
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("podunavailablebudgets.policy.kruise.io"),
+    gate: None,
+    rules: &[
+        Rule::new(&[policy::GROUP], &["podunavailablebudgets"], &["get", "list", "watch"]),
+        Rule::new(&[policy::GROUP], &["podunavailablebudgets/status"], &["patch"]),
+        Rule::new(&[""], &["pods"], &["list", "watch", "patch"]),
+        Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["list", "watch"]),
+        Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["get"]),
+        Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets", "daemonsets"], &["get"]),
+    ],
+    workers_flag: None,
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "podunavailablebudget-controller";
+/// After a write that was refused because the object had changed and has been read again.
+const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// How old the numbers of a workload may be.
+const TOTAL_AGE: Duration = Duration::from_millis(500);
+/// Between two writes of a status of which nobody waits for the second.
+const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// Every budget is counted this often, whatever is seen; and one that could not be resolved.
+const RESYNC: Duration = Duration::from_secs(5 * 60);
+const RESYNC_UNRESOLVED: Duration = Duration::from_secs(30);
+/// How long the news of a grant may come after the news of the deletion that it was for: two watches.
+const SUSPICION: Duration = Duration::from_secs(3);
+/// How long entries are remembered after they have ended.
+const REMEMBERED: Duration = Duration::from_secs(60);
+/// Pods that are written at a time.
+const AT_ONCE: usize = 8;
+
+struct Controller {
+    context: Context,
+    requests: Arc<Store<ContainerRecreateRequest>>,
+    queue: Arc<Queue<ObjectKey>>,
+    following: Mutex<Following>,
+    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    breaches: Counter,
+}
+
+/// Which Pods concern which budgets.
+#[derive(Default)]
+struct Following {
+    /// Selectors of workloads that budgets name.
+    scopes: Index,
+    /// Budgets by the UID of the workload that controls their Pods.
+    by_owner: HashMap<String, Vec<ObjectKey>>,
+    /// What each budget covers, as it was resolved last.
+    resolved: HashMap<ObjectKey, Members>,
+    /// Names of Pods that may be of a budget, so that nobody has to look through a whole namespace.
+    pods: HashMap<ObjectKey, HashSet<Arc<str>>>,
+}
+
+/// What is remembered of a budget. Everything can be lost.
+#[derive(Default)]
+struct Memory {
+    /// When each entry of its lists was first seen and last seen here.
+    entries: HashMap<(String, Timestamp), (Duration, Duration)>,
+    /// Pods that went while they were in service.
+    suspects: Vec<Suspect>,
+    /// When the status was written last.
+    written: Duration,
+}
+
+struct Suspect {
+    pod: Arc<PodView>,
+    seen: Duration,
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    context.metrics.register(
+        "kruise_pod_unavailable_budget_breaches",
+        "Pods that were deleted although a PodUnavailableBudget forbade it",
+        &controller.breaches,
+    );
+    let on_pod = {
+        let controller = controller.clone();
+        move |change: &Change<'_, PodView>| controller.pod_changed(change)
+    };
+    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+}
+
+fn pod_of_request(request: &ContainerRecreateRequest) -> Option<String> {
+    Some(request.pod_uid().to_owned())
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            requests: Store::of_work(Some(pod_of_request), ContainerRecreateRequest::is_completed),
+            queue: Queue::new(Backoff::default()),
+            following: Mutex::default(),
+            memories: Mutex::default(),
+            breaches: Counter::default(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let watch_budgets = {
+            let this = self.clone();
+            let api: Api<DeserializeGuard<PodUnavailableBudget>> = self.context.api();
+            watches::watch_guarded(api, Config::default(), self.context.budgets.store.clone(), move |change| {
+                this.budget_changed(&change);
+            })
+        };
+        let watch_requests = {
+            let this = self.clone();
+            let api: Api<DeserializeGuard<ContainerRecreateRequest>> = self.context.api();
+            watches::watch_guarded(api, Config::default(), self.requests.clone(), move |change| {
+                if let Change::Applied { new: request, .. } | Change::Deleted(request) = change {
+                    this.request_changed(request);
+                }
+            })
+        };
+        let synced = async {
+            self.context.budgets.store.wait_synced().await;
+            self.requests.wait_synced().await;
+            self.context.pods.wait_synced().await;
+        };
+        let reconcile = |key: ObjectKey| {
+            let this = self.clone();
+            async move { this.reconcile(&key).await }
+        };
+        let work = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile);
+        tokio::select! {
+            () = watch_budgets => {}
+            () = watch_requests => {}
+            () = work => {}
+        }
+    }
+
+    fn budget_changed(&self, change: &Change<'_, PodUnavailableBudget>) {
+        self.context.budgets.changed(change);
+        match change {
+            Change::Applied { new, .. } => self.queue.add(ObjectKey::of(new.as_ref())),
+            Change::Deleted(old) => self.forget(&ObjectKey::of(old.as_ref())),
+            Change::Undecodable { key, .. } => self.forget(key),
+        }
+    }
+
+    fn request_changed(&self, request: &ContainerRecreateRequest) {
+        let key = ObjectKey::new(request.metadata.namespace.as_deref().unwrap_or_default(), &request.spec.pod_name);
+        if self.context.budgets.guards(&key.namespace)
+            && let Some(pod) = self.context.pods.get(&key)
+        {
+            for budget in lock(&self.following).concerned(&self.context, &pod) {
+                self.queue.add(budget);
+            }
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
+            Change::Undecodable { .. } => return,
+        };
+        let Some(any) = new.or(old).filter(|pod| self.context.budgets.guards(pod.namespace())) else { return };
+        let name: Arc<str> = any.name().into();
+        let facts = |pod: &Arc<PodView>| {
+            let state = (rule::is_available(pod), pod.is_deleting(), pod.is_finished());
+            (pod.metadata.uid.clone(), state, pod.related_pub.clone())
+        };
+        let changed = old.map(facts) != new.map(facts);
+        let mut following = lock(&self.following);
+        let before = old.map(|pod| following.concerned(&self.context, pod)).unwrap_or_default();
+        let after = new.map(|pod| following.concerned(&self.context, pod)).unwrap_or_default();
+        for budget in before.iter().filter(|budget| !after.contains(budget)) {
+            if let Some(pods) = following.pods.get_mut(budget) {
+                pods.remove(&name);
+            }
+        }
+        for budget in &after {
+            if let Some(pods) = following.pods.get_mut(budget) {
+                pods.insert(name.clone());
+            }
+        }
+        drop(following);
+        if !changed && before == after {
+            return;
+        }
+        // In service, and going, or gone without a word.
+        let gone = old.filter(|old| rule::is_available(old) && new.is_none_or(|new| new.is_deleting()));
+        for budget in before.iter().chain(after.iter().filter(|budget| !before.contains(budget))) {
+            if let Some(pod) = gone.filter(|pod| rule::needs_no_budget(pod).is_none()) {
+                let suspect = Suspect { pod: pod.clone(), seen: clock::now().mono };
+                lock(&self.memories).entry(budget.clone()).or_default().suspects.push(suspect);
+            }
+            self.queue.add(budget.clone());
+        }
+    }
+
+    fn forget(&self, key: &ObjectKey) {
+        lock(&self.following).forget(key);
+        lock(&self.memories).remove(key);
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let budgets = &self.context.budgets;
+        let Some(budget) = budgets.store.get(key).filter(|budget| budget.metadata.deletion_timestamp.is_none()) else {
+            return Ok(Requeue::Await);
+        };
+        let (members, total) = budgets.members(&budget, TOTAL_AGE).await?;
+        let candidates = self.candidates(key, &members);
+        let pods = budgets.of_members(&key.namespace, &members, candidates).await?;
+        let total = match total {
+            Some(total) => total,
+            None => budgets.total_of(&key.namespace, &pods, TOTAL_AGE).await?,
+        };
+        // Grants may have been written meanwhile.
+        let Some(budget) = budgets.store.get(key) else { return Ok(Requeue::Await) };
+        let now = clock::now();
+        let counted = {
+            let mut memories = lock(&self.memories);
+            let memory = memories.entry(key.clone()).or_default();
+            memory.note(budget.status.as_ref(), now);
+            let known_for = |pod: &str, since: Timestamp| memory.known_for(pod, since, now);
+            let is_restarting = |pod: &PodView| !self.requests.by_index(pod.uid()).is_empty();
+            let counting = Counting::Manager { known_for: &known_for, is_restarting: &is_restarting };
+            rule::count(&budget, &self.context.gates, &pods, total, counting, now.wall)
+        };
+        self.relate(key, &pods).await?;
+        self.tell_not_deleted(&counted, &pods);
+        let suspicion = self.judge_suspects(key, &budget, &counted.status, now);
+        let is_resolved =
+            counted.status.conditions.iter().any(|c| c.type_ == labels::CONDITION_RESOLVED && c.status == "True");
+        let resync = if is_resolved { RESYNC } else { RESYNC_UNRESOLVED };
+        let next = [counted.again, suspicion].into_iter().flatten().min().map_or(resync, |next| next.min(resync));
+        self.record(key, &budget, &counted.status, now, next).await
+    }
+
+    /// Pods that may be of a budget.
+    fn candidates(&self, key: &ObjectKey, members: &Members) -> Vec<Arc<PodView>> {
+        let store = &self.context.pods;
+        let mut following = lock(&self.following);
+        following.resolve(key, members);
+        let selector = match members {
+            Members::Scope(Scope::Owner(uid), _) => return store.by_index(uid),
+            Members::Selector(selector)
+            | Members::Scope(Scope::Labels(selector) | Scope::Deployment(_, selector), _) => selector,
+            // Of a workload that is not there: seldom, and not for long.
+            Members::ByName { .. } => {
+                drop(following);
+                return store.select(|pod| pod.namespace() == &*key.namespace);
+            }
+            Members::Nothing => return Vec::new(),
+        };
+        let names = following.pods.entry(key.clone()).or_insert_with(|| {
+            let fits = |pod: &PodView| pod.namespace() == &*key.namespace && selector.matches(&pod.labels);
+            store.select(fits).iter().map(|pod| pod.name().into()).collect()
+        });
+        let keys = names.iter().map(|name| ObjectKey { namespace: key.namespace.clone(), name: name.clone() });
+        keys.filter_map(|key| store.get(&key)).collect()
+    }
+
+    /// Notes the budget in the annotation of Pods that name none, or one that is not there any more.
+    async fn relate(&self, key: &ObjectKey, pods: &[Arc<PodView>]) -> kube::Result<()> {
+        let budgets = &self.context.budgets;
+        let lacks = |pod: &&Arc<PodView>| {
+            let names_another = pod.related_pub.as_ref().is_some_and(|related| {
+                let other = ObjectKey { namespace: key.namespace.clone(), name: related.as_str().into() };
+                other == *key
+                    || match budgets.cover(&other) {
+                        Some(Cover::Selector(selector)) => selector.matches(&pod.labels),
+                        Some(Cover::Target { .. }) => true,
+                        Some(Cover::Nothing(_)) | None => false,
+                    }
+            });
+            !names_another && !pod.is_deleting() && !pod.is_finished() && !pod.is_mirror
+        };
+        let lacking: Vec<_> = pods.iter().filter(lacks).collect();
+        let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        for some in lacking.chunks(AT_ONCE) {
+            let written = join_all(some.iter().map(|pod| {
+                let annotations = json!({ labels::RELATED_PUB: &*key.name });
+                let patch = Patch::Merge(json!({ "metadata": { "uid": pod.uid(), "annotations": annotations } }));
+                let api = &api;
+                async move { api.patch(pod.name(), &PatchParams::default(), &patch).await }
+            }));
+            for result in written.await {
+                match result {
+                    Ok(pod) => drop(self.context.pods.upsert(pod)),
+                    // It is gone or replaced: the watch will tell.
+                    Err(error) if matches!(code(&error), Some(404 | 409 | 422)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_not_deleted(&self, counted: &Counted, pods: &[Arc<PodView>]) {
+        for name in &counted.not_deleted {
+            if let Some(pod) = pods.iter().find(|pod| pod.name() == name) {
+                let message = "Its deletion was let through by a PodUnavailableBudget and has not come about";
+                self.context.events.warning(&reference(pod.as_ref()), "NotDeleted", message);
+            }
+        }
+    }
+
+    /// Tells of Pods that went without a grant while none was to be had; when to look again.
+    fn judge_suspects(
+        &self,
+        key: &ObjectKey,
+        budget: &PodUnavailableBudget,
+        status: &Status,
+        now: Now,
+    ) -> Option<Duration> {
+        let mut memories = lock(&self.memories);
+        let memory = memories.get_mut(key)?;
+        let age = |suspect: &Suspect| now.mono.saturating_sub(suspect.seen);
+        let due: Vec<Suspect> = memory.suspects.extract_if(.., |suspect| age(suspect) >= SUSPICION).collect();
+        let next = memory.suspects.iter().map(|suspect| SUSPICION - age(suspect).min(SUSPICION)).min();
+        let was_granted = |pod: &PodView| memory.entries.keys().any(|(name, _)| name == pod.name());
+        let breaches: Vec<Suspect> = due.into_iter().filter(|suspect| !was_granted(&suspect.pod)).collect();
+        drop(memories);
+        let overdrawn = status.current_available < status.desired_available;
+        let is_guarded = [Operation::Delete, Operation::Evict]
+            .iter()
+            .any(|operation| rule::protects(budget, &self.context.gates, *operation));
+        if overdrawn && is_guarded {
+            for Suspect { pod, .. } in breaches {
+                self.breaches.inc();
+                let message = format!(
+                    "Pod {} was deleted without consent, and {} of {} Pods that have to stay are available: was the webhook away?",
+                    pod.name(),
+                    status.current_available,
+                    status.desired_available
+                );
+                tracing::warn!(budget = %key, pod = pod.name(), available = status.current_available, desired = status.desired_available, "a Pod slipped through");
+                self.context.events.warning(&reference(budget), "BudgetBreached", &message);
+            }
+        }
+        next
+    }
+
+    async fn record(
+        &self,
+        key: &ObjectKey,
+        budget: &PodUnavailableBudget,
+        status: &Status,
+        now: Now,
+        next: Duration,
+    ) -> kube::Result<Requeue> {
+        let before = budget.status.clone().unwrap_or_default();
+        if budget.status.as_ref() == Some(status) {
+            return Ok(Requeue::After(next));
+        }
+        let written = lock(&self.memories).get(key).map_or(Duration::ZERO, |memory| memory.written);
+        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
+        if is_tidying(&before, status) && !pause.is_zero() {
+            return Ok(Requeue::After(pause.min(next)));
+        }
+        let api: Api<PodUnavailableBudget> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        match patch_status(&api, budget, &recorded(budget), &json!(status)).await {
+            Ok(Some(newer)) => {
+                if let Some(memory) = lock(&self.memories).get_mut(key) {
+                    memory.written = now.mono;
+                }
+                self.tell(key, budget, &before, status);
+                self.context.budgets.store.upsert(newer);
+                Ok(Requeue::After(next))
+            }
+            Ok(None) => Ok(Requeue::After(next)),
+            Err(error) if code(&error) == Some(404) => Ok(Requeue::Await),
+            Err(error) if code(&error) == Some(409) => {
+                if let Some(newer) = api.get_opt(&key.name).await? {
+                    self.context.budgets.store.upsert(newer);
+                }
+                Ok(Requeue::After(AFTER_CONFLICT))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tell(&self, key: &ObjectKey, budget: &PodUnavailableBudget, before: &Status, status: &Status) {
+        tracing::info!(
+            budget = %key, allowed = status.unavailable_allowed, available = status.current_available,
+            desired = status.desired_available, total = status.total_replicas, "counted"
+        );
+        let reason = |status: &Status, type_: &str| {
+            let condition = status.conditions.iter().find(|condition| condition.type_ == type_)?;
+            Some((condition.reason.clone(), condition.message.clone(), condition.status == "True"))
+        };
+        let about = reference(budget);
+        for type_ in [labels::CONDITION_RESOLVED, labels::CONDITION_PROTECTS_UPDATES] {
+            let (old, new) = (reason(before, type_), reason(status, type_));
+            let Some((now, message, is_true)) = new else { continue };
+            if is_true || old.is_some_and(|(old, ..)| old == now) {
+                continue;
+            }
+            if type_ == labels::CONDITION_RESOLVED {
+                self.context.events.warning(&about, "NotResolved", &message);
+            } else {
+                self.context.events.normal(&about, "UpdatesNotProtected", &message);
+            }
+        }
+    }
+}
+
+/// Whether two statuses differ in nothing that anybody waits for: entries that have done their work, and words.
+fn is_tidying(old: &Status, new: &Status) -> bool {
+    let numbers = |status: &Status| {
+        (status.unavailable_allowed, status.desired_available, status.total_replicas, status.observed_generation)
+    };
+    let reasons =
+        |status: &Status| status.conditions.iter().map(|c| (c.type_.clone(), c.reason.clone())).collect::<Vec<_>>();
+    numbers(old) == numbers(new) && reasons(old) == reasons(new)
+}
+
+impl Following {
+    /// The budgets that a Pod may be of.
+    fn concerned(&self, context: &Context, pod: &PodView) -> Vec<ObjectKey> {
+        let namespace = pod.namespace();
+        let mut names = context.budgets.known_to_cover(pod);
+        names.extend(self.scopes.selecting(namespace, &pod.labels));
+        let mut keys: Vec<ObjectKey> = names.iter().map(|name| ObjectKey::new(namespace, name)).collect();
+        if let Some(owner) = &pod.controller {
+            keys.extend(self.by_owner.get(&owner.uid).into_iter().flatten().cloned());
+        }
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    /// Takes note of what a budget covers.
+    fn resolve(&mut self, key: &ObjectKey, members: &Members) {
+        if self.resolved.get(key) == Some(members) {
+            return;
+        }
+        self.forget(key);
+        match members {
+            Members::Scope(Scope::Owner(uid), _) => self.by_owner.entry(uid.clone()).or_default().push(key.clone()),
+            Members::Scope(Scope::Labels(selector) | Scope::Deployment(_, selector), _) => {
+                self.scopes.insert(&key.namespace, &key.name, Cover::Selector(selector.clone()));
+            }
+            Members::Selector(_) | Members::ByName { .. } | Members::Nothing => {}
+        }
+        self.resolved.insert(key.clone(), members.clone());
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        if let Some(Members::Scope(Scope::Owner(uid), _)) = self.resolved.remove(key)
+            && let Some(keys) = self.by_owner.get_mut(&uid)
+        {
+            keys.retain(|other| other != key);
+            if keys.is_empty() {
+                self.by_owner.remove(&uid);
+            }
+        }
+        self.scopes.remove(&key.namespace, &key.name);
+        self.pods.remove(key);
+    }
+}
+
+impl Memory {
+    fn note(&mut self, status: Option<&Status>, now: Now) {
+        let entries =
+            status.into_iter().flat_map(|status| status.disrupted_pods.iter().chain(&status.unavailable_pods));
+        for (pod, since) in entries {
+            self.entries.entry((pod.clone(), *since)).or_insert((now.mono, now.mono)).1 = now.mono;
+        }
+        self.entries.retain(|_, (_, last)| now.mono.saturating_sub(*last) < REMEMBERED);
+    }
+
+    fn known_for(&self, pod: &str, since: Timestamp, now: Now) -> Duration {
+        let entry = self.entries.get(&(pod.to_owned(), since));
+        entry.map_or(Duration::ZERO, |(first, _)| now.mono.saturating_sub(*first))
+    }
+}
+
+#[cfg(test)]
+mod tests;

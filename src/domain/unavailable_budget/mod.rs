@@ -1,0 +1,396 @@
+//! PodUnavailableBudgets: whether a Pod may be taken out of service now, and how a budget stands.
+//!
+//! One rule for everybody who takes Pods out of service: deletion and eviction, updates in place, resizes, container
+//! restarts. (The budgets of [`super::budget`] are PodDisruptionBudgets, which are somebody else's.)
+//!
+//! ```text
+//!   request ──needs_no_budget? protects?──▶ take: one less allowed, the Pod is put into a list ──written with the
+//!                                            version that was looked at──▶ let through
+//!   manager ──count: Pods as they are + lists──▶ status; a Pod that is seen out of service leaves the list
+//! ```
+//!
+//! What makes it hold: a grant is written before it is given, and only the manager takes a Pod off a list, when it has
+//! itself seen the Pod out of service, or after a time. Whoever counts elsewhere ([`Counting::Beside`]) leaves the lists
+//! alone, so that nobody counts a Pod as available of which somebody else has seen that it is going.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::{
+    apis::meta::v1::{Condition, Time},
+    util::intstr::IntOrString,
+};
+use kube::ResourceExt;
+use serde_json::Value;
+
+use crate::{
+    api::{
+        feature_gates::{FeatureGates, gate},
+        labels,
+        policy::pod_unavailable_budget::{
+            PodUnavailableBudget, PodUnavailableBudgetSpec, PodUnavailableBudgetStatus as Status,
+        },
+    },
+    k8s::{
+        int_or_percent::{IntOrPercent, Round},
+        pod::PodView,
+        time::whole_seconds,
+    },
+};
+
+pub mod index;
+pub mod overlap;
+pub mod update;
+
+/// How long a deletion that was let through may take to be seen.
+pub const DISRUPTED_LIMIT: Duration = Duration::from_secs(20);
+/// How long an update that was let through may take to be seen.
+pub const UNAVAILABLE_LIMIT: Duration = Duration::from_secs(10);
+/// How much longer others than the manager heed an entry: it is the manager's to remove.
+const BESIDE_FACTOR: u32 = 3;
+/// The most entries in both lists.
+pub const MOST_ENTRIES: usize = 2000;
+
+/// What takes a Pod out of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// It is deleted.
+    Delete,
+    /// It is evicted.
+    Evict,
+    /// It is updated in place.
+    Update,
+    /// Its resources are changed while it runs.
+    Resize,
+    /// Containers of it are restarted. Guarded like an update.
+    Restart,
+}
+
+impl Operation {
+    /// Its word in `kruise.io/pub-protect-operations`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Delete => "DELETE",
+            Self::Evict => "EVICT",
+            Self::Update | Self::Restart => "UPDATE",
+            Self::Resize => "RESIZE",
+        }
+    }
+
+    /// Its value as a label of metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::Evict => "evict",
+            Self::Update => "update",
+            Self::Resize => "resize",
+            Self::Restart => "restart",
+        }
+    }
+
+    /// Whether the Pod goes for good.
+    fn removes(self) -> bool {
+        matches!(self, Self::Delete | Self::Evict)
+    }
+
+    /// Whether the gates let budgets guard it at all.
+    pub fn is_guarded(self, gates: &FeatureGates) -> bool {
+        gates.enabled(if self.removes() { gate::BUDGETS_GUARD_DELETION } else { gate::BUDGETS_GUARD_UPDATES })
+    }
+}
+
+/// The words that the annotation may have.
+pub const WORDS: [&str; 4] = ["DELETE", "EVICT", "UPDATE", "RESIZE"];
+
+/// Whether a budget protects against an operation, as its annotation and the gates say.
+pub fn protects(budget: &PodUnavailableBudget, gates: &FeatureGates, operation: Operation) -> bool {
+    let annotation = budget.annotations().get(labels::PUB_PROTECT_OPERATIONS).filter(|text| !text.trim().is_empty());
+    let lists = |word: &str| match annotation {
+        Some(text) => text.split(',').any(|listed| listed.trim() == word),
+        None => word != "RESIZE",
+    };
+    // Where a resize is no operation of its own it is an update.
+    let as_update = operation == Operation::Resize && !gates.enabled(gate::POD_VERTICAL_SCALING) && lists("UPDATE");
+    operation.is_guarded(gates) && (lists(operation.word()) || as_update)
+}
+
+/// Whether a Pod is in service.
+pub fn is_available(pod: &PodView) -> bool {
+    !pod.is_deleting()
+        && pod.phase == "Running"
+        && pod.condition_is_true("Ready")
+        // Conditions that were withdrawn count before kubelet has drawn its conclusion.
+        && pod.readiness_gates.iter().all(|gate| pod.condition(gate).is_none_or(|c| c.status != "False"))
+        && !pod.labels.iter().any(|(key, _)| key.starts_with(labels::UNAVAILABLE_POD_PREFIX))
+        // About to be restarted, or being updated: what it runs is not what was asked for. Whether the image is pinned
+        // by its digest makes no difference.
+        && !pod.kubelet_is_behind
+        && pod.in_place.is_none()
+}
+
+/// Why a Pod may be taken out of service whatever its budgets say. None: it needs a budget.
+pub fn needs_no_budget(pod: &PodView) -> Option<&'static str> {
+    if pod.is_deleting() {
+        Some("it is being deleted already")
+    } else if pod.no_protect {
+        Some("its annotation pub.kruise.io/no-protect says so")
+    } else if pod.is_mirror {
+        Some("it is the mirror of a static Pod, which goes on running")
+    } else if !is_available(pod) {
+        Some("it is out of service already")
+    } else {
+        None
+    }
+}
+
+/// One wish to take a Pod out of service.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The Pod's name.
+    pub pod: String,
+    /// When it was created: an entry that is older is about a predecessor of the same name.
+    pub created: Option<Timestamp>,
+    /// How.
+    pub operation: Operation,
+}
+
+/// What a budget says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// None of its Pods has to stay: nothing is written down.
+    Free,
+    /// The Pod is on a list already.
+    AlreadyTaken,
+    /// It takes one of those that are allowed; the status has to be written before it is let through.
+    Taken,
+    /// No.
+    Refused(String),
+}
+
+/// Takes a Pod out of service if the budget allows.
+pub fn take(status: &mut Status, ask: &Ask, now: Timestamp) -> Answer {
+    if status.desired_available <= 0 {
+        return Answer::Free;
+    }
+    let entry = status.disrupted_pods.get(&ask.pod).or_else(|| status.unavailable_pods.get(&ask.pod));
+    if let Some(since) = entry
+        && ask.created.is_none_or(|created| created < *since)
+    {
+        return Answer::AlreadyTaken;
+    }
+    if status.unavailable_allowed <= 0 {
+        return Answer::Refused(format!(
+            "no further Pod may be taken out of service now: {} of {} Pods are available, and {} have to stay",
+            status.current_available, status.total_replicas, status.desired_available
+        ));
+    }
+    if status.disrupted_pods.len() + status.unavailable_pods.len() >= MOST_ENTRIES {
+        return Answer::Refused(format!(
+            "{MOST_ENTRIES} Pods that were let go have not been seen out of service yet; try again later"
+        ));
+    }
+    status.unavailable_allowed -= 1;
+    status.current_available = (status.current_available - 1).max(0);
+    let entries = if ask.operation.removes() { &mut status.disrupted_pods } else { &mut status.unavailable_pods };
+    entries.insert(ask.pod.clone(), whole_seconds(now));
+    Answer::Taken
+}
+
+/// How many Pods there should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Total {
+    /// So many.
+    Known(i32),
+    /// It cannot be found out: reason (one word) and message. What is known from before counts, or the Pods that there are.
+    Unknown(&'static str, String),
+    /// So many, as far as can be seen: reason and message of what is missing.
+    Estimated(i32, &'static str, String),
+    /// The workload is not there or is going: nothing has to stay.
+    NoWorkload(String),
+}
+
+/// Who counts.
+#[derive(Clone, Copy)]
+pub enum Counting<'a> {
+    /// The manager, which alone takes Pods off the lists.
+    Manager {
+        /// How long this process has known an entry: the time in it is somebody else's clock.
+        known_for: &'a dyn Fn(&str, Timestamp) -> Duration,
+        /// Whether a container restart of a Pod is under way.
+        is_restarting: &'a dyn Fn(&PodView) -> bool,
+    },
+    /// Anybody else, from a list that was read after the status.
+    Beside {
+        /// Now.
+        now: Timestamp,
+    },
+}
+
+/// How a budget stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counted {
+    /// The new status.
+    pub status: Status,
+    /// When to look again, because an entry ends by time.
+    pub again: Option<Duration>,
+    /// Pods whose deletion was let through, and which are still there.
+    pub not_deleted: Vec<String>,
+}
+
+/// The total that an annotation gives.
+pub fn fixed_total(budget: &PodUnavailableBudget) -> Option<i32> {
+    budget.annotations().get(labels::PUB_PROTECT_TOTAL_REPLICAS)?.trim().parse().ok().filter(|total| *total >= 0)
+}
+
+/// Counts a budget anew. `pods` are all Pods that it covers.
+pub fn count(
+    budget: &PodUnavailableBudget,
+    gates: &FeatureGates,
+    pods: &[Arc<PodView>],
+    total: Total,
+    counting: Counting<'_>,
+    now: Timestamp,
+) -> Counted {
+    let recorded = budget.status.clone().unwrap_or_default();
+    let mut counted = Counted { status: recorded.clone(), again: None, not_deleted: Vec::new() };
+    let by_name: BTreeMap<&str, &PodView> = pods.iter().map(|pod| (pod.name(), &**pod)).collect();
+    let status = &mut counted.status;
+    status.disrupted_pods.clear();
+    status.unavailable_pods.clear();
+    let later = |again: &mut Option<Duration>, left: Duration| *again = Some(again.map_or(left, |at| at.min(left)));
+    for (entries, limit, removes, kept) in [
+        (&recorded.disrupted_pods, DISRUPTED_LIMIT, true, &mut status.disrupted_pods),
+        (&recorded.unavailable_pods, UNAVAILABLE_LIMIT, false, &mut status.unavailable_pods),
+    ] {
+        for (name, since) in entries {
+            let pod = by_name.get(name.as_str());
+            let (known_for, limit) = match counting {
+                Counting::Manager { known_for, .. } => (known_for(name, *since), limit),
+                Counting::Beside { now } => {
+                    (Duration::try_from(now.duration_since(*since)).unwrap_or_default(), limit * BESIDE_FACTOR)
+                }
+            };
+            if let Counting::Manager { is_restarting, .. } = counting {
+                let Some(pod) = pod else { continue };
+                let successor = pod.metadata.creation_timestamp.as_ref().is_some_and(|created| created.0 > *since);
+                if pod.is_deleting() || pod.is_finished() || successor {
+                    continue;
+                }
+                if !removes {
+                    if is_restarting(pod) {
+                        kept.insert(name.clone(), *since);
+                        continue;
+                    }
+                    // It was out of service since, and is back.
+                    if is_available(pod) && pod.ready_since.is_some_and(|ready| ready > *since) {
+                        continue;
+                    }
+                }
+            }
+            if known_for >= limit {
+                if removes && pod.is_some_and(|pod| is_available(pod)) {
+                    counted.not_deleted.push(name.clone());
+                }
+                continue;
+            }
+            kept.insert(name.clone(), *since);
+            later(&mut counted.again, limit - known_for);
+        }
+    }
+    let listed = |name: &str| status.disrupted_pods.contains_key(name) || status.unavailable_pods.contains_key(name);
+    let available = pods.iter().filter(|pod| is_available(pod) && !listed(pod.name())).count();
+    let active = pods.iter().filter(|pod| !pod.is_deleting() && !pod.is_finished()).count();
+    let (available, active) = (as_number(available), as_number(active));
+    let fixed = fixed_total(budget);
+    let known = match (fixed, &total) {
+        (Some(fixed), _) => fixed,
+        (None, Total::Known(total) | Total::Estimated(total, ..)) => *total,
+        (None, Total::NoWorkload(_)) => 0,
+        (None, Total::Unknown(..)) => active.max(recorded.total_replicas),
+    };
+    let desired = desired_available(&budget.spec, known);
+    status.total_replicas = known;
+    status.desired_available = desired.clone().unwrap_or(0);
+    status.current_available = available;
+    status.unavailable_allowed = (available - status.desired_available).max(0);
+    status.observed_generation = budget.metadata.generation.unwrap_or(0);
+    let resolved = match (desired, total) {
+        (Err(why), _) => (false, "InvalidSpec", format!("{why}; no Pod is protected")),
+        (Ok(_), Total::Known(_)) if pods.is_empty() && known > 0 => {
+            (false, "NoPods", "no Pod is covered now".to_owned())
+        }
+        (Ok(_), Total::Known(_)) => (true, "Resolved", "its Pods and their number are known".to_owned()),
+        (Ok(_), Total::Unknown(reason, why) | Total::Estimated(_, reason, why)) => (false, reason, why),
+        (Ok(_), Total::NoWorkload(why)) => (false, "TargetMissing", format!("{why}; no Pod has to stay")),
+    };
+    let guards = protects(budget, gates, Operation::Update);
+    let updates = if guards {
+        (true, "Guarded", "updates in place and container restarts need its consent".to_owned())
+    } else if gates.enabled(gate::BUDGETS_GUARD_UPDATES) {
+        (false, "NotAsked", format!("updates not protected: {} does not list UPDATE", labels::PUB_PROTECT_OPERATIONS))
+    } else {
+        let gate = gate::BUDGETS_GUARD_UPDATES;
+        (false, "GateOff", format!("updates not protected: the feature gate {gate} is off"))
+    };
+    let generation = status.observed_generation;
+    set_condition(&mut status.conditions, labels::CONDITION_RESOLVED, resolved, generation, now);
+    set_condition(&mut status.conditions, labels::CONDITION_PROTECTS_UPDATES, updates, generation, now);
+    counted
+}
+
+fn set_condition(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    (is_true, reason, message): (bool, &str, String),
+    generation: i64,
+    now: Timestamp,
+) {
+    let status = if is_true { "True" } else { "False" };
+    let before = conditions.iter().find(|condition| condition.type_ == type_);
+    let since = before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
+    let condition = Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: Some(generation),
+        last_transition_time: since.unwrap_or(Time(whole_seconds(now))),
+    };
+    match conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        Some(before) => *before = condition,
+        None => conditions.push(condition),
+    }
+}
+
+fn as_number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// How many Pods have to stay. An object from before the schema may set both numbers; maxUnavailable wins.
+///
+/// # Errors
+/// It says nothing that can be read.
+pub fn desired_available(spec: &PodUnavailableBudgetSpec, total: i32) -> Result<i32, String> {
+    let number = |field: &str, value: &IntOrString| {
+        let parsed = IntOrPercent::of(value).map_err(|error| format!("spec.{field}: {error}"))?;
+        Ok::<i32, String>(parsed.resolve(total, Round::Up).max(0))
+    };
+    match (&spec.max_unavailable, &spec.min_available) {
+        (Some(most), _) => Ok((total - number("maxUnavailable", most)?).max(0)),
+        // A budget cannot ask for more Pods than the workload wants: scaling down has to end.
+        (None, Some(least)) => Ok(number("minAvailable", least)?.min(total)),
+        (None, None) => Err("spec: neither maxUnavailable nor minAvailable is set".to_owned()),
+    }
+}
+
+/// The JSON of a Pod that a decision needs, as a request carries it.
+///
+/// # Errors
+/// It is none.
+pub fn pod_of(object: &Value) -> Result<PodView, String> {
+    use serde::Deserialize as _;
+    PodView::deserialize(object).map_err(|error| format!("not a Pod: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

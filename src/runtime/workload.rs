@@ -1,0 +1,215 @@
+//! Reads a workload that somebody refers to by kind and name: which Pods are its own, and how many it wants.
+//!
+//! The kinds that the manifests grant are read as they are. Of any other kind the scale subresource is read, which an
+//! administrator has to grant; it is found by discovery, so no kind needs to be known beforehand.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject},
+};
+use serde_json::Value;
+
+use super::apply::code;
+use crate::{
+    api::{apps, labels},
+    k8s::{
+        name::is_dns_subdomain,
+        selector::{self, Selector},
+    },
+};
+
+/// Kinds that may be read by themselves: group, kind, resource, and where they say how many Pods they want.
+const KNOWN: &[(&str, &str, &str, &str)] = &[
+    ("apps", "Deployment", "deployments", "/spec/replicas"),
+    ("apps", "ReplicaSet", "replicasets", "/spec/replicas"),
+    ("apps", "StatefulSet", "statefulsets", "/spec/replicas"),
+    ("apps", "DaemonSet", "daemonsets", "/status/desiredNumberScheduled"),
+    (apps::GROUP, "CloneSet", "clonesets", "/spec/replicas"),
+    (apps::GROUP, "StatefulSet", "statefulsets", "/spec/replicas"),
+    (apps::GROUP, "DaemonSet", "daemonsets", "/status/desiredNumberScheduled"),
+];
+/// Owners of ReplicaSets that are remembered; all are forgotten when there are more.
+const OWNERS: usize = 10_000;
+
+/// Whose Pods are meant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scope {
+    /// Those that the object with this UID controls.
+    Owner(String),
+    /// Those of the ReplicaSets that the Deployment with this UID controls; its selector.
+    Deployment(String, Selector),
+    /// Those with fitting labels.
+    Labels(Selector),
+}
+
+/// A workload as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Workload {
+    /// It is there.
+    Found {
+        /// Its Pods.
+        scope: Scope,
+        /// A selector for lists that fits all of them, as text; empty if there is none.
+        listing: String,
+        /// How many it wants, if it says so.
+        desired: Option<usize>,
+        /// Whether its Pods have ordinals.
+        ordinals: bool,
+        /// Whether it is being deleted.
+        is_going: bool,
+    },
+    /// It is not there.
+    Missing(String),
+    /// It cannot be read: InvalidTarget or Forbidden, and why.
+    Unreadable(&'static str, String),
+}
+
+/// Reads one, from the API server itself.
+///
+/// # Errors
+/// There is no answer.
+pub async fn read(
+    client: &Client,
+    namespace: &str,
+    (api_version, kind, name): (&str, &str, &str),
+) -> kube::Result<Workload> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    // They become part of a URL.
+    let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric());
+    if !(is_dns_subdomain(name) && is_dns_subdomain(version) && is_word(kind) && !kind.is_empty())
+        || !(group.is_empty() || is_dns_subdomain(group))
+    {
+        let message = format!("spec.targetRef: {kind} {name:?} of {api_version:?} cannot exist");
+        return Ok(Workload::Unreadable("InvalidTarget", message));
+    }
+    let known = KNOWN.iter().find(|(g, k, ..)| (*g, *k) == (group, kind));
+    let missing = |error: &kube::Error| {
+        Workload::Missing(format!("spec.targetRef: {kind} {name:?} ({api_version}) is not there: {error}"))
+    };
+    let resource = |plural: &str| ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    };
+    if let Some((_, _, plural, replicas)) = known {
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource(plural));
+        return match api.get(name).await {
+            Ok(object) => Ok(known_workload(&object, kind, replicas)),
+            Err(error) if code(&error) == Some(404) => Ok(missing(&error)),
+            Err(error) if code(&error) == Some(403) => Ok(forbidden(plural, group, &error)),
+            Err(error) => Err(error),
+        };
+    }
+    let served = match group {
+        "" => client.list_core_api_resources(version).await,
+        _ => client.list_api_group_resources(api_version).await,
+    };
+    let served = match served {
+        Ok(served) => served.resources,
+        Err(error) if code(&error) == Some(404) => return Ok(missing(&error)),
+        Err(error) => return Err(error),
+    };
+    let Some(plural) = served.iter().find(|r| r.kind == *kind && !r.name.contains('/')).map(|r| &r.name) else {
+        return Ok(Workload::Missing(format!("spec.targetRef: {api_version} has no kind {kind:?}")));
+    };
+    let scale = format!("{plural}/scale");
+    if !served.iter().any(|r| r.name == scale) {
+        let message = format!("spec.targetRef: {kind} of {api_version} has no scale subresource; use spec.selector");
+        return Ok(Workload::Unreadable("InvalidTarget", message));
+    }
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource(plural));
+    match api.get_scale(name).await {
+        Ok(scale) => {
+            let text = scale.status.and_then(|status| status.selector).unwrap_or_default();
+            Ok(match Selector::parse(&text) {
+                Ok(selector) if !selector.is_empty() => Workload::Found {
+                    scope: Scope::Labels(selector),
+                    listing: text,
+                    desired: scale.spec.and_then(|spec| spec.replicas).and_then(|n| n.try_into().ok()),
+                    ordinals: false,
+                    is_going: scale.metadata.deletion_timestamp.is_some(),
+                },
+                Ok(_) => Workload::Unreadable(
+                    "InvalidTarget",
+                    format!("spec.targetRef: the scale of {kind} {name:?} has no status.selector; use spec.selector"),
+                ),
+                Err(error) => Workload::Unreadable("InvalidTarget", format!("spec.targetRef: {error}")),
+            })
+        }
+        Err(error) if code(&error) == Some(404) => Ok(missing(&error)),
+        Err(error) if code(&error) == Some(403) => Ok(forbidden(&scale, group, &error)),
+        Err(error) => Err(error),
+    }
+}
+
+fn known_workload(object: &DynamicObject, kind: &str, replicas: &str) -> Workload {
+    let uid = object.metadata.uid.clone().unwrap_or_default();
+    let desired = object.data.pointer(replicas).and_then(Value::as_u64).and_then(|n| n.try_into().ok());
+    let selector = object.data.pointer("/spec/selector").cloned().unwrap_or_default();
+    let selector = serde_json::from_value::<LabelSelector>(selector).map_err(|error| error.to_string());
+    let listing = selector.as_ref().map(selector::text_of).unwrap_or_default();
+    let scope = if kind == "Deployment" {
+        match selector.and_then(|selector| Selector::of(&selector)) {
+            Ok(selector) => Scope::Deployment(uid, selector),
+            Err(error) => {
+                return Workload::Unreadable("InvalidTarget", format!("spec.targetRef: its selector: {error}"));
+            }
+        }
+    } else {
+        Scope::Owner(uid)
+    };
+    let is_going = object.metadata.deletion_timestamp.is_some();
+    Workload::Found { scope, listing, desired, ordinals: kind == "StatefulSet", is_going }
+}
+
+fn forbidden(resource: &str, group: &str, error: &kube::Error) -> Workload {
+    let message = format!(
+        "spec.targetRef: Kruise's manager may not read it; grant it with a ClusterRole that has the label {}: \"true\" and the rule apiGroups [{group:?}], resources [{resource}], verbs [get]. The API server says: {error}",
+        labels::AGGREGATE_TO_MANAGER
+    );
+    Workload::Unreadable("Forbidden", message)
+}
+
+/// What controls each ReplicaSet, read once: it cannot change to another.
+#[derive(Default)]
+pub struct ReplicaSetOwners(Mutex<HashMap<String, Option<OwnerReference>>>);
+
+impl ReplicaSetOwners {
+    /// What controls a ReplicaSet. None: nobody, or it is not there.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn of(
+        &self,
+        client: &Client,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> kube::Result<Option<OwnerReference>> {
+        if let Some(owner) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(uid) {
+            return Ok(owner.clone());
+        }
+        let resource = ApiResource::erase::<k8s_openapi::api::apps::v1::ReplicaSet>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+        let Some(found) = api.get_metadata_opt(name).await? else { return Ok(None) };
+        if found.metadata.uid.as_deref() != Some(uid) {
+            return Ok(None);
+        }
+        let owners = found.metadata.owner_references.unwrap_or_default();
+        let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= OWNERS {
+            known.clear();
+        }
+        known.insert(uid.to_owned(), owner.clone());
+        Ok(owner)
+    }
+}

@@ -1,0 +1,99 @@
+//! What an administrator has set for the time when no replica of the webhook answers, per entry: one operation on one
+//! kind of object.
+
+use std::collections::BTreeMap;
+
+use crate::webhook::{HANDLERS, Handler, OnFailure, Operation};
+
+impl OnFailure {
+    /// As a registration has it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Fail => "Fail",
+            Self::Ignore => "Ignore",
+        }
+    }
+}
+
+/// What was set, by the name of the entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailurePolicies(BTreeMap<&'static str, OnFailure>);
+
+/// Why a setting was refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FailurePolicyError {
+    /// A part is not `ENTRY=Fail` or `ENTRY=Ignore`.
+    #[error("failure policy {0:?}: want ENTRY=Fail or ENTRY=Ignore")]
+    Malformed(String),
+    /// No such entry.
+    #[error("failure policy {0:?}: no such entry; there are {known}", known = HANDLERS.iter().map(|h| h.name).collect::<Vec<_>>().join(", "))]
+    Unknown(String),
+    /// Updates have to pass, or nobody could take a finalizer away.
+    #[error(
+        "failure policy {0}=Fail is not allowed: it is called for updates, and they have to pass when the webhook is down; want Ignore"
+    )]
+    Update(&'static str),
+}
+
+impl FailurePolicies {
+    /// Reads `ENTRY=Fail,ENTRY=Ignore`.
+    ///
+    /// # Errors
+    /// A malformed part, an unknown entry, or one that may not fail closed.
+    pub fn parse(list: &str) -> Result<Self, FailurePolicyError> {
+        let mut policies = BTreeMap::new();
+        for part in list.split([',', '\n']).map(str::trim).filter(|part| !part.is_empty()) {
+            let malformed = || FailurePolicyError::Malformed(part.to_owned());
+            let (name, value) = part.split_once('=').ok_or_else(malformed)?;
+            let policy = match value.trim() {
+                "Fail" => OnFailure::Fail,
+                "Ignore" => OnFailure::Ignore,
+                _ => return Err(malformed()),
+            };
+            let name = name.trim();
+            let handler = HANDLERS.iter().find(|h| h.name == name);
+            let handler = handler.ok_or_else(|| FailurePolicyError::Unknown(name.to_owned()))?;
+            if policy == OnFailure::Fail && handler.target.operation == Operation::Update {
+                return Err(FailurePolicyError::Update(handler.name));
+            }
+            policies.insert(handler.name, policy);
+        }
+        Ok(Self(policies))
+    }
+
+    /// What was set for a handler; None leaves what its entry says.
+    pub fn of(&self, handler: &Handler) -> Option<OnFailure> {
+        self.0.get(handler.name).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(policies: &FailurePolicies, name: &str) -> Option<OnFailure> {
+        policies.of(HANDLERS.iter().find(|h| h.name == name).unwrap())
+    }
+
+    #[test]
+    fn each_entry_has_a_setting_of_its_own() {
+        let policies = FailurePolicies::parse(" vnamespace.kb.io = Ignore,\nmpod.kb.io=Fail, ").unwrap();
+        assert_eq!(of(&policies, "vnamespace.kb.io"), Some(OnFailure::Ignore));
+        assert_eq!(of(&policies, "mpod.kb.io"), Some(OnFailure::Fail));
+        assert_eq!(of(&policies, "mcloneset.kb.io"), None);
+        assert_eq!(FailurePolicies::parse(""), Ok(FailurePolicies::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        for (text, message) in [
+            ("vnamespace.kb.io", "failure policy \"vnamespace.kb.io\": want ENTRY=Fail or ENTRY=Ignore"),
+            ("vnamespace.kb.io=fail", "failure policy \"vnamespace.kb.io=fail\": want ENTRY=Fail or ENTRY=Ignore"),
+            ("nobody=Fail", "failure policy \"nobody\": no such entry; there are mpod.kb.io, "),
+            ("mcloneset-update.kb.io=Fail", "failure policy mcloneset-update.kb.io=Fail is not allowed: "),
+        ] {
+            let error = FailurePolicies::parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+}
