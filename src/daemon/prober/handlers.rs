@@ -50,11 +50,23 @@ pub(super) async fn exec(client: &Client, id: &str, command: &[String], limit: D
         }
         Ok(Answer::TimedOut) => Found::Bad(format!("not finished within {} s", limit.as_secs()).into()),
         Err(error @ CriError::Runtime { .. }) => {
-            // Most often there is no such program; the runtime's words hold the id, which the next instance does not have.
-            Found::Bad(format!("the command cannot be run: {error}").replace(id, "CONTAINER").into())
+            // Most often there is no such program.
+            Found::Bad(without_ids(&format!("the command cannot be run: {error}")).into())
         }
         Err(error) => Found::Nothing(error),
     }
+}
+
+/// The runtime's words without the ids of instances and calls, which differ each time: equal messages are told once.
+fn without_ids(text: &str) -> String {
+    let is_id = |word: &str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
+    parts
+        .map(|part| {
+            let word = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            if is_id(word) { format!("ID{}", &part[word.len()..]) } else { part.to_owned() }
+        })
+        .collect()
 }
 
 /// A probe over the network.
@@ -277,6 +289,14 @@ mod tests {
         assert!(served.await.unwrap()[1].starts_with("GET /next "));
         let (to, _served) = server(vec![answer("302 F\r\nlocation: /x", b""); 20]).await;
         assert!(matches!(probe(to, &[], LIMIT).await, Found::Bad(m) if m == b"more than 10 redirects"));
+    }
+
+    #[test]
+    fn the_runtimes_words_are_the_same_each_time() {
+        let said = |id: &str| format!("failed to start exec \"{id}\": exec: \"/no\": no such file: {id}");
+        let one = without_ids(&said(&"0123456789abcdef".repeat(4)));
+        assert_eq!(one, "failed to start exec \"ID\": exec: \"/no\": no such file: ID");
+        assert_eq!(without_ids("a deadbeef, ü"), "a deadbeef, ü");
     }
 
     #[tokio::test]
