@@ -1,11 +1,12 @@
-//! Compiles the CRI definition to `OUT_DIR` without needing `protoc`. Writes nothing into the tree.
-
-use std::path::Path;
+//! Compiles the definitions of the runtime's interfaces to `OUT_DIR` without needing `protoc`. Writes nothing into the
+//! tree.
 
 fn main() -> anyhow::Result<()> {
-    let proto = Path::new("proto/cri/v1/api.proto");
-    println!("cargo:rerun-if-changed={}", proto.display());
-    let descriptors = protox::compile([proto], ["proto"])?;
+    let protos = ["proto/cri/v1/api.proto", "proto/containerd/content/v1/content.proto"];
+    for proto in protos {
+        println!("cargo:rerun-if-changed={proto}");
+    }
+    let descriptors = protox::compile(protos, ["proto"])?;
     tonic_prost_build::configure().compile_fds(descriptors)?;
     Ok(())
 }

@@ -4,7 +4,8 @@
 //! of its own. Of kubelet it plays what a restart needs: when a container was stopped it says so in the Pod's status, waits,
 //! starts the next instance in the runtime and says that too. Nodes, and Pods up to their first start, are kwok's.
 //!
-//! `stop` is the yardstick of the other bench: it stops containers of a real runtime, all at once and with nothing else.
+//! `stop` and `pull` are yardsticks of the other bench: they stop containers of a real runtime, all at once, and pull
+//! images, with nothing else.
 
 use std::{
     collections::HashMap,
@@ -24,7 +25,11 @@ use k8s_openapi::api::{
 };
 use kruise_rs::{
     api::feature_gates::FeatureGates,
-    cri::{client::Client as CriClient, fake::FakeRuntime, proto::ContainerStatus},
+    cri::{
+        client::Client as CriClient,
+        fake::FakeRuntime,
+        proto::{ContainerStatus, PodSandboxConfig},
+    },
     k8s::{pod::PodView, time::rfc3339},
     roles::daemon::{self, DaemonArgs},
     runtime::{
@@ -86,13 +91,19 @@ enum What {
         #[arg(long)]
         grace: u64,
     },
+    /// Read images, one a line, and pull each; for each the milliseconds that took
+    Pull {
+        /// The runtime's socket
+        #[arg(long)]
+        socket: PathBuf,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
     let what = Arguments::parse().what;
     let threads = match &what {
         What::Serve { threads, .. } => *threads,
-        What::Stop { .. } => 1,
+        What::Stop { .. } | What::Pull { .. } => 1,
     };
     telemetry::init(LogFormat::Text, 0)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads.max(1)).enable_all().build()?;
@@ -101,9 +112,21 @@ fn main() -> anyhow::Result<()> {
             What::Serve { kubeconfig, shard, nodes, restart_delay, .. } => {
                 serve(kubeconfig, shard, nodes, Duration::from_millis(restart_delay)).await
             }
+            What::Pull { socket } => pull(socket).await,
             What::Stop { socket, grace } => stop(socket, Duration::from_secs(grace)).await,
         }
     })
+}
+
+async fn pull(socket: PathBuf) -> anyhow::Result<()> {
+    let client = CriClient::new(socket);
+    client.version().await?;
+    for image in std::io::stdin().lock().lines() {
+        let begun = tokio::time::Instant::now();
+        client.pull_image(image?.trim(), None, PodSandboxConfig::default(), Duration::from_secs(600)).await?;
+        println!("{}", begun.elapsed().as_secs_f64() * 1000.0);
+    }
+    Ok(())
 }
 
 async fn stop(socket: PathBuf, grace: Duration) -> anyhow::Result<()> {
@@ -160,12 +183,8 @@ async fn serve(kubeconfig: PathBuf, shard: usize, nodes: usize, restart_delay: D
     for (node, client, runtime, stopped) in started {
         let (on_stop, mut ended) = mpsc::unbounded_channel();
         runtime.world().on_stop = Some(on_stop);
-        let args = DaemonArgs {
-            node: node.clone(),
-            socket_file: runtime.socket.display().to_string(),
-            run_dir: None,
-            addr: "0".into(),
-        };
+        let args =
+            DaemonArgs { socket_file: runtime.socket.display().to_string(), ..DaemonArgs::of_node(node.clone()) };
         tasks.spawn(daemon::run(args, FeatureGates::default(), client, stop.clone()));
         runtimes.insert(node, runtime.clone());
         tasks.spawn(async move {

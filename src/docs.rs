@@ -12,7 +12,7 @@ use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
     autoscaling::v2::HorizontalPodAutoscaler,
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, Namespace, Pod, PodTemplateSpec, ResourceQuota, ServiceAccount},
+    core::v1::{ConfigMap, Namespace, Pod, PodTemplateSpec, ResourceQuota, Secret, ServiceAccount},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::{
     api::{CRDS, apps::clone_set::CloneSet, feature_gates::FeatureGates},
-    daemon::{prober::Prober, recreate::Recreator, runtimes::Runtimes},
+    daemon::{images, prober::Prober, recreate::Recreator, runtimes::Runtimes},
     runtime::{
         events::Recorder,
         metrics::{Metrics, ReconcileLabels, ResultLabels},
@@ -273,6 +273,7 @@ fn judge_object(object: &Value, problems: &mut Vec<String>) {
         "PodDisruptionBudget" => lost::<PodDisruptionBudget>(object, problems),
         "ResourceQuota" => lost::<ResourceQuota>(object, problems),
         "Role" => lost::<Role>(object, problems),
+        "Secret" => lost::<Secret>(object, problems),
         "RoleBinding" => lost::<RoleBinding>(object, problems),
         "ServiceAccount" => lost::<ServiceAccount>(object, problems),
         "StatefulSet" => lost::<StatefulSet>(object, problems),
@@ -378,7 +379,14 @@ fn every_quoted_message_is_in_the_sources() {
     let spoken = spoken();
     let mut problems = Vec::new();
     let mut count = 0;
-    for page in ["docs/troubleshooting.md", "docs/concepts.md", "docs/methods.md", "docs/clone-set.md"] {
+    for page in [
+        "docs/troubleshooting.md",
+        "docs/concepts.md",
+        "docs/methods.md",
+        "docs/clone-set.md",
+        "docs/images.md",
+        "docs/private-images.md",
+    ] {
         for (first, text) in blocks(&read(&root().join(page)), "text").0 {
             for (i, message) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
                 count += 1;
@@ -432,6 +440,7 @@ async fn served() -> BTreeMap<String, String> {
     let (events, _) = Recorder::new(client.clone(), "test", "", all.events_dropped.clone());
     let _ = Prober::new(client.clone(), Store::new(None), Runtimes::default(), &events, &all);
     let queue = Queue::new(Backoff::default());
+    images::Metrics::new(&all);
     let _ = Recreator::new(client, Store::new(None), Store::new(None), Runtimes::default(), queue, events, &all);
 
     let text = all.render().unwrap();

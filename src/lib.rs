@@ -10,6 +10,7 @@ pub mod domain;
 pub mod k8s;
 pub mod manifests;
 pub mod plugin;
+pub mod pull_secrets;
 pub mod reference;
 pub mod roles;
 pub mod runtime;

@@ -12,7 +12,9 @@ use crate::{
     api::{CRDS, DEFAULT_NAMESPACE, apps, feature_gates::FeatureGates, labels},
     controllers::{self, CONTROLLERS},
     daemon,
+    domain::pull_secrets as rules,
     k8s::rbac::Rule,
+    pull_secrets,
     webhook::{
         self, HANDLERS, Namespaces, Phase,
         configuration::{self, Endpoint, Wanted},
@@ -36,7 +38,7 @@ struct Role {
     /// Name of ServiceAccount and roles.
     account: &'static str,
     cluster_rules: Vec<Rule>,
-    own_namespace_rules: &'static [Rule],
+    own_namespace_rules: Vec<Rule>,
 }
 
 fn roles() -> [Role; 3] {
@@ -48,23 +50,27 @@ fn roles() -> [Role; 3] {
             control_plane: "controller-manager",
             account: "kruise-manager",
             cluster_rules: distinct(
-                CONTROLLERS.iter().flat_map(|controller| controller.rules).chain(controllers::BASE_RULES),
+                CONTROLLERS
+                    .iter()
+                    .flat_map(|controller| controller.rules)
+                    .chain(controllers::BASE_RULES)
+                    .chain(pull_secrets::RBAC),
             ),
-            own_namespace_rules: controllers::NAMESPACE_RULES,
+            own_namespace_rules: [controllers::NAMESPACE_RULES, pull_secrets::OWN_NAMESPACE_RBAC].concat(),
         },
         Role {
             name: "webhook",
             control_plane: "webhook",
             account: "kruise-webhook",
             cluster_rules: distinct(handlers.chain(scoped).chain(installation::RBAC)),
-            own_namespace_rules: installation::OWN_NAMESPACE_RBAC,
+            own_namespace_rules: installation::OWN_NAMESPACE_RBAC.to_vec(),
         },
         Role {
             name: "daemon",
             control_plane: "daemon",
             account: "kruise-daemon",
             cluster_rules: daemon::RBAC.to_vec(),
-            own_namespace_rules: &[],
+            own_namespace_rules: daemon::OWN_NAMESPACE_RBAC.to_vec(),
         },
     ]
 }
@@ -87,8 +93,13 @@ fn base() -> [(&'static str, Vec<Value>); 5] {
         ("installation.yaml", vec![namespace(), feature_gates()]),
         (
             "manager.yaml",
-            [access(&manager), added_access(&manager, labels::AGGREGATE_TO_MANAGER), manager_objects(&manager)]
-                .concat(),
+            [
+                access(&manager),
+                added_access(&manager, labels::AGGREGATE_TO_MANAGER),
+                secrets_access(&manager),
+                manager_objects(&manager),
+            ]
+            .concat(),
         ),
         (
             "webhook.yaml",
@@ -228,7 +239,7 @@ fn access(role: &Role) -> Vec<Value> {
     if !role.own_namespace_rules.is_empty() {
         objects.extend([
             json!({ "apiVersion": version, "kind": "Role", "metadata": metadata(name, true),
-                "rules": rule_objects(role.own_namespace_rules) }),
+                "rules": rule_objects(&role.own_namespace_rules) }),
             json!({ "apiVersion": version, "kind": "RoleBinding", "metadata": metadata(name, true),
                 "roleRef": { "apiGroup": group, "kind": "Role", "name": name }, "subjects": subjects }),
         ]);
@@ -244,6 +255,20 @@ fn added_access(role: &Role, label: &str) -> Vec<Value> {
     vec![
         json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(&name, false),
             "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { label: "true" } }] } }),
+        json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata(&name, false),
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": role.account, "namespace": NAMESPACE }] }),
+    ]
+}
+
+/// The right to read the Secrets that ImagePullJobs name, by name: nothing lists or watches them. A role of its own, so
+/// that an administrator can take the binding away, and bind the role in some namespaces instead.
+fn secrets_access(role: &Role) -> Vec<Value> {
+    let name = format!("{}-pull-secrets", role.account);
+    let version = "rbac.authorization.k8s.io/v1";
+    let rules: Vec<Value> = pull_secrets::SECRETS_RBAC.iter().map(policy_rule).collect();
+    vec![
+        json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(&name, false), "rules": rules }),
         json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata(&name, false),
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
             "subjects": [{ "kind": "ServiceAccount", "name": role.account, "namespace": NAMESPACE }] }),
@@ -325,9 +350,18 @@ fn disruption_budget(name: &str, role: &Role) -> Value {
 }
 
 fn manager_objects(role: &Role) -> Vec<Value> {
-    let ports = json!([{ "name": "health", "containerPort": 8000 }, { "name": "metrics", "containerPort": 8080 }]);
+    let ports = json!([
+        { "name": "health", "containerPort": 8000 },
+        { "name": "metrics", "containerPort": 8080 },
+        { "name": "pull-secrets", "containerPort": pull_secrets::PORT },
+    ]);
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 1 } });
+    let service = rules::SERVICE;
     vec![
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata(pull_secrets::SECRET, true), "type": "Opaque" }),
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(rules::CONFIG_MAP, true) }),
+        json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata(service, true),
+            "spec": { "ports": [{ "name": "https", "port": 443, "targetPort": pull_secrets::PORT }], "selector": selector(role) } }),
         json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata("kruise-manager", true) }),
         deployment("kruise-controller-manager", role, ports, strategy),
         disruption_budget("kruise-controller-manager", role),
@@ -397,8 +431,13 @@ fn daemon_set(role: &Role) -> Value {
     container["readinessProbe"]["periodSeconds"] = 5.into();
     container["resources"] =
         json!({ "requests": { "cpu": "10m", "memory": "16Mi" }, "limits": { "cpu": "1", "memory": "128Mi" } });
-    container["volumeMounts"] =
-        json!([{ "name": "runtime-socket", "mountPath": "/hostvarrun/containerd", "readOnly": true }]);
+    let token = Path::new(rules::TOKEN_FILE);
+    let (token_dir, token_file) = (token.parent(), token.file_name().and_then(|name| name.to_str()));
+    // The socket comes first: overlays replace it by its place.
+    container["volumeMounts"] = json!([
+        { "name": "runtime-socket", "mountPath": "/hostvarrun/containerd", "readOnly": true },
+        { "name": "pull-secrets-token", "mountPath": token_dir, "readOnly": true },
+    ]);
     let spec = json!({
         "serviceAccountName": role.account,
         "priorityClassName": "system-node-critical",
@@ -411,7 +450,12 @@ fn daemon_set(role: &Role) -> Value {
         "securityContext": { "runAsUser": 0, "runAsGroup": 0, "seccompProfile": { "type": "RuntimeDefault" } },
         "terminationGracePeriodSeconds": 10,
         "containers": [container],
-        "volumes": [{ "name": "runtime-socket", "hostPath": { "path": "/run/containerd", "type": "Directory" } }],
+        "volumes": [
+            { "name": "runtime-socket", "hostPath": { "path": "/run/containerd", "type": "Directory" } },
+            // Good for asking the manager for registry credentials, and for nothing else.
+            { "name": "pull-secrets-token", "projected": { "sources": [{ "serviceAccountToken":
+                { "audience": rules::AUDIENCE, "expirationSeconds": 3600, "path": token_file } }] } },
+        ],
     });
     let mut metadata = metadata("kruise-daemon", true);
     metadata["labels"][labels::CONTROL_PLANE] = role.control_plane.into();
@@ -497,6 +541,23 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             "message": "a daemon may only report on probes of its own node",
             "messageExpression":
                 "'a daemon may only report on probes of its own node; its token is of node \"' + variables.tokenNode + '\", the NodePodProbe is of node \"' + oldObject.metadata.name + '\"'",
+            "reason": "Forbidden",
+        }],
+    });
+    let daemon_images = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": rule("nodeimages/status"),
+        "matchConditions": [
+            { "name": "by-a-daemon", "expression": format!("request.userInfo.username == '{}'", user(daemon)) },
+        ],
+        "variables": [
+            { "name": "tokenNode", "expression": format!("request.userInfo.?extra[?'{CLAIM}'][?0].orValue('')") },
+        ],
+        "validations": [{
+            "expression": "variables.tokenNode != '' && variables.tokenNode == object.metadata.name",
+            "message": "a daemon may only report on images of its own node",
+            "messageExpression":
+                "'a daemon may only report on images of its own node; its token is of node \"' + variables.tokenNode + '\", the NodeImage is of node \"' + object.metadata.name + '\"'",
             "reason": "Forbidden",
         }],
     });
@@ -602,6 +663,7 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
     let mut objects = [
         policy("kruise-crr-own-fields", own_fields),
         policy("kruise-daemon-own-node", own_node),
+        policy("kruise-daemon-node-images", daemon_images),
         policy("kruise-daemon-own-probes", own_probes),
         policy("kruise-daemon-pods", daemon_pods),
         policy("kruise-manager-pods", pods),
@@ -660,7 +722,7 @@ mod tests {
     #[test]
     fn nobody_may_more_than_named() {
         for role in roles() {
-            for rule in role.cluster_rules.iter().chain(role.own_namespace_rules) {
+            for rule in role.cluster_rules.iter().chain(&role.own_namespace_rules) {
                 let all = [rule.groups, rule.resources, rule.verbs].concat();
                 assert!(!all.contains(&"*"), "{}: {rule:?}", role.name);
                 let named = [

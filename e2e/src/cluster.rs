@@ -9,12 +9,23 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cmd::{CommandExt, cmd, ctr, kubectl, tail};
 use crate::config::{self, SERVICE_CIDR, kubelet_dir};
-use crate::paths::{API_PORT, BRIDGE, ETCD_PORT, NODE, Paths, REGISTRY_PORT, RUN, containerd_dir, containerd_socket};
+use crate::paths::{
+    API_PORT, BRIDGE, ETCD_PORT, NODE, PRIVATE_PORT, Paths, REGISTRY_PORT, RUN, containerd_dir, containerd_socket,
+};
 use crate::process::{self, Process, until};
 
 /// In the order in which they are stopped.
-pub const PROGRAMS: &[&str] =
-    &["kube-proxy", "kubelet", "scheduler", "controller-manager", "apiserver", "containerd", "registry", "etcd"];
+pub const PROGRAMS: &[&str] = &[
+    "kube-proxy",
+    "kubelet",
+    "scheduler",
+    "controller-manager",
+    "apiserver",
+    "containerd",
+    "registry",
+    "private-registry",
+    "etcd",
+];
 
 /// How the names of the programs of the load bench begin.
 pub const LOAD: &str = "load-";
@@ -51,7 +62,7 @@ pub fn up(paths: &Paths, keep: bool) -> Result<()> {
     }
     down(paths)?;
     let start = Instant::now();
-    for port in [ETCD_PORT, ETCD_PORT + 1, API_PORT, 10250, REGISTRY_PORT] {
+    for port in [ETCD_PORT, ETCD_PORT + 1, API_PORT, 10250, REGISTRY_PORT, PRIVATE_PORT] {
         TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .with_context(|| format!("port {port} is in use by another program"))?;
     }
@@ -72,7 +83,9 @@ pub fn up(paths: &Paths, keep: bool) -> Result<()> {
 
     start_etcd(paths)?;
     start_containerd(paths)?;
-    process::start(paths, "registry", &mut cmd("docker-registry", ["serve", "registry.yaml"]))?;
+    for name in ["registry", "private-registry"] {
+        process::start(paths, name, &mut cmd("docker-registry", ["serve", &format!("{name}.yaml")]))?;
+    }
     let apiserver = start_apiserver(paths, &node_ip)?;
     // images while the API server starts
     wait_containerd()?;
@@ -287,6 +300,7 @@ pub fn down(paths: &Paths) -> Result<()> {
         shim.wait_end(Duration::from_secs(5));
     }
     process::stop(paths, "registry", patience);
+    process::stop(paths, "private-registry", patience);
     process::stop(paths, "etcd", patience);
     for socket in shim_sockets {
         let _ = fs::remove_file(socket);

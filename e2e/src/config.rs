@@ -7,10 +7,17 @@ use anyhow::{Context, Result};
 
 use crate::cmd::{CommandExt, cmd};
 use crate::images::PAUSE;
-use crate::paths::{API_PORT, BRIDGE, NODE, POD_CIDR, Paths, REGISTRY_PORT, RUN, containerd_socket};
+use crate::paths::{
+    API_PORT, BRIDGE, FAULTY_PORT, NODE, POD_CIDR, PRIVATE_PORT, Paths, REGISTRY_PORT, RUN, containerd_socket,
+};
 
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 const API_SERVICE_IP: &str = "10.96.0.1";
+
+/// Who may pull from the private registry: name and password.
+pub const PULLER: (&str, &str) = ("puller", "not-for-everybody");
+/// The password's bcrypt hash, which the registry wants.
+const PULLER_HASH: &str = "$2b$05$abcdefghijklmnopqrstuuiESjhV0E91QjdBVZk.ipY7Jz7cKCK4G";
 
 /// Writes everything under the state directory.
 pub fn write(paths: &Paths, node_ip: &str) -> Result<()> {
@@ -20,7 +27,12 @@ pub fn write(paths: &Paths, node_ip: &str) -> Result<()> {
     }
     put(paths, "containerd.toml", &containerd(paths))?;
     put(paths, "cni/10-bridge.conflist", &cni(paths))?;
-    put(paths, "registry.yaml", &registry(paths))?;
+    put(paths, "registry.yaml", &registry(paths, REGISTRY_PORT))?;
+    let htpasswd = paths.state.join("htpasswd");
+    let private =
+        format!("{}auth: {{htpasswd: {{realm: e2e, path: {}}}}}\n", registry(paths, PRIVATE_PORT), htpasswd.display());
+    put(paths, "private-registry.yaml", &private)?;
+    put(paths, "htpasswd", &format!("{}:{PULLER_HASH}\n", PULLER.0))?;
     put(paths, "audit-policy.yaml", AUDIT_POLICY)?;
     put(paths, "kubelet.yaml", &kubelet(paths))?;
     put(paths, "proxy.yaml", &proxy(paths))
@@ -99,6 +111,10 @@ state = "{state}/containerd/state"
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".registry.mirrors."*"]
     endpoint = ["http://127.0.0.1:{REGISTRY_PORT}"]
+  [plugins."io.containerd.grpc.v1.cri".registry.mirrors."private.example"]
+    endpoint = ["http://127.0.0.1:{PRIVATE_PORT}"]
+  [plugins."io.containerd.grpc.v1.cri".registry.mirrors."faulty.example"]
+    endpoint = ["http://127.0.0.1:{FAULTY_PORT}"]
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{state}/cni"
@@ -119,13 +135,13 @@ fn cni(paths: &Paths) -> String {
     serde_json::json!({ "cniVersion": "0.4.0", "name": BRIDGE, "plugins": [bridge, ports] }).to_string()
 }
 
-fn registry(paths: &Paths) -> String {
+fn registry(paths: &Paths, port: u16) -> String {
     let state = paths.state.display();
     format!(
         r#"version: 0.1
 log: {{level: warn}}
 storage: {{filesystem: {{rootdirectory: {state}/registry}}, delete: {{enabled: true}}}}
-http: {{addr: "127.0.0.1:{REGISTRY_PORT}"}}
+http: {{addr: "127.0.0.1:{port}"}}
 "#
     )
 }

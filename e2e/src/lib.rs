@@ -4,7 +4,7 @@
 //! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`] makes
 //! the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`] puts
 //! kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`], [`load`] and
-//! [`scale`] measure, [`player`] plays the nodes for Pods by the thousand, [`suite`] is `make test`, and [`kit`] is for the tests.
+//! [`scale`] measure, [`player`] plays the nodes for Pods by the thousand and [`node_images`] those for images, [`suite`] is `make test`, and [`kit`] is for the tests.
 //!
 //! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
 
@@ -15,6 +15,7 @@
 
 mod at_once;
 pub mod bench;
+mod bench_images;
 mod bench_methods;
 mod bench_probes;
 pub mod bench_workload;
@@ -27,11 +28,13 @@ pub mod history;
 pub mod images;
 pub mod kit;
 pub mod load;
+pub mod node_images;
 pub mod paths;
 pub mod player;
 pub mod process;
 pub mod product;
 pub mod record;
+pub mod registry_proxy;
 pub mod reproducible;
 pub mod sbom;
 pub mod scale;

@@ -10,6 +10,10 @@ pub const POD_CIDR: &str = "10.244.0.0/23";
 pub const API_PORT: u16 = 6443;
 pub const ETCD_PORT: u16 = 2379;
 pub const REGISTRY_PORT: u16 = 5050;
+/// The same images, for [`crate::config::PULLER`] alone; the runtime knows it as `private.example`.
+pub const PRIVATE_PORT: u16 = 5051;
+/// [`crate::registry_proxy`]; the runtime knows it as `faulty.example`.
+pub const FAULTY_PORT: u16 = 5052;
 /// The namespace kruise-rs is installed in.
 pub const SYSTEM: &str = "kruise-system";
 

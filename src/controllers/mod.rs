@@ -7,6 +7,7 @@
 use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use kube::Client;
@@ -27,6 +28,8 @@ use crate::{
 pub mod clone_set;
 pub mod container_launch_priority;
 pub mod container_recreate_request;
+pub mod image_list_pull_job;
+pub mod image_pull_job;
 pub mod pod_probe_marker;
 pub mod pod_readiness;
 pub mod pod_unavailable_budget;
@@ -40,6 +43,8 @@ pub const CONTROLLERS: &[Registration] = &[
     workload_restart::REGISTRATION,
     container_launch_priority::REGISTRATION,
     pod_probe_marker::REGISTRATION,
+    image_pull_job::REGISTRATION,
+    image_list_pull_job::REGISTRATION,
     pod_unavailable_budget::REGISTRATION,
 ];
 
@@ -101,6 +106,25 @@ pub struct Context {
 pub struct Settings {
     /// Pods of CloneSets that wait for their deletion do not count as replicas.
     pub exclude_preparing_delete: bool,
+    /// For NodeImages.
+    pub images: ImageSettings,
+}
+
+/// Settings of NodeImages, from flags.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageSettings {
+    /// NodeImages that are written at the same time.
+    pub node_workers: usize,
+    /// How long a Node is Ready before it gets a NodeImage.
+    pub creation_delay: Duration,
+    /// Seconds that entries of jobs are kept beyond what the jobs say.
+    pub default_ttl: i32,
+}
+
+impl Default for ImageSettings {
+    fn default() -> Self {
+        Self { node_workers: 8, creation_delay: Duration::from_secs(30), default_ttl: 300 }
+    }
 }
 
 /// Learns of every change in [`Context::pods`].

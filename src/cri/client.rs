@@ -16,9 +16,10 @@ use tower::service_fn;
 use super::{
     exec,
     proto::{
-        Container, ContainerEventResponse, ContainerFilter, ContainerStatus, ContainerStatusRequest, ExecSyncRequest,
-        ExecSyncResponse, GetEventsRequest, ListContainersRequest, StopContainerRequest, VersionRequest,
-        VersionResponse, runtime_service_client::RuntimeServiceClient,
+        AuthConfig, Container, ContainerEventResponse, ContainerFilter, ContainerStatus, ContainerStatusRequest,
+        ExecSyncRequest, ExecSyncResponse, GetEventsRequest, Image, ImageFsInfoRequest, ImageSpec, ImageStatusRequest,
+        ListContainersRequest, PodSandboxConfig, PullImageRequest, StopContainerRequest, VersionRequest,
+        VersionResponse, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient,
     },
     types::CriError,
 };
@@ -34,6 +35,7 @@ const MAX_MESSAGE: usize = 16 << 20;
 #[derive(Clone)]
 pub struct Client {
     rpc: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
     channel: Channel,
 }
 
@@ -56,8 +58,16 @@ impl Client {
                 let connection = connect();
                 async move { connection.await.map(TokioIo::new) }
             }));
-        let rpc = RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
-        Self { rpc, channel }
+        Self {
+            rpc: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE),
+            images: ImageServiceClient::new(channel.clone()),
+            channel,
+        }
+    }
+
+    /// The connection, for what the runtime serves besides the Container Runtime Interface.
+    pub(super) fn channel(&self) -> Channel {
+        self.channel.clone()
     }
 
     /// Name and version of the runtime.
@@ -120,6 +130,42 @@ impl Client {
         }
     }
 
+    /// The image that a reference names. None: it is not there.
+    pub async fn image_status(&self, image: &str) -> Result<Option<Image>, CriError> {
+        let request = ImageStatusRequest { image: Some(ImageSpec { image: image.to_owned() }) };
+        match within("ImageStatus", READ_TIMEOUT, self.images.clone().image_status(request)).await {
+            Ok(answer) => Ok(answer.image),
+            Err(CriError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Pulls an image and returns its name inside the runtime. The runtime ends the pull when the future is dropped,
+    /// and it is dropped after `limit`.
+    pub async fn pull_image(
+        &self,
+        image: &str,
+        auth: Option<AuthConfig>,
+        sandbox: PodSandboxConfig,
+        limit: Duration,
+    ) -> Result<String, CriError> {
+        let request = PullImageRequest {
+            image: Some(ImageSpec { image: image.to_owned() }),
+            auth,
+            // Some runtimes read it without looking whether it is there.
+            sandbox_config: Some(sandbox),
+        };
+        Ok(within("PullImage", limit, self.images.clone().pull_image(request)).await?.image_ref)
+    }
+
+    /// Where on the node the runtime keeps images.
+    pub async fn image_directory(&self) -> Result<Option<PathBuf>, CriError> {
+        let answer =
+            within("ImageFsInfo", READ_TIMEOUT, self.images.clone().image_fs_info(ImageFsInfoRequest {})).await?;
+        let first = answer.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id);
+        Ok(first.map(|id| PathBuf::from(id.mountpoint)))
+    }
+
     /// The runtime's stream of container events.
     pub async fn container_events(&self) -> Result<tonic::Streaming<ContainerEventResponse>, CriError> {
         let mut rpc = self.rpc.clone();
@@ -135,7 +181,7 @@ fn ceil_seconds(duration: Duration) -> i64 {
     i64::try_from(seconds).unwrap_or(MAX_SECONDS).min(MAX_SECONDS)
 }
 
-async fn within<T>(
+pub(super) async fn within<T>(
     call: &'static str,
     limit: Duration,
     rpc: impl Future<Output = Result<tonic::Response<T>, Status>>,

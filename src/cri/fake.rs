@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, transport::server::Connected};
 
 use super::{
     client::Client,
-    proto::{runtime_service_server as server, *},
+    proto::{image_service_server as image_server, runtime_service_server as server, *},
 };
 
 /// One thing that a client asked the fake to do.
@@ -28,6 +28,10 @@ pub enum Call {
     Stop(String, i64),
     /// ExecSync with its command line.
     Exec(String, Vec<String>),
+    /// PullImage with its reference, the name of the user, and labels of the sandbox.
+    Pull(String, String, Vec<(String, String)>),
+    /// The client left before the pull of this reference had ended.
+    PullCancelled(String),
 }
 
 /// What goes wrong with a call, until the test takes it back.
@@ -53,12 +57,16 @@ pub enum Environment {
 /// What the fake knows.
 #[derive(Default)]
 pub struct World {
-    /// Faults by CRI method and what the call is about: a container's id, or the UID of the Pod that is listed.
+    /// Faults by CRI method and what the call is about: a container's id, the UID of the Pod that is listed, or an image.
     pub faults: HashMap<(&'static str, String), Fault>,
     /// Containers by id.
     pub containers: HashMap<String, ContainerStatus>,
     /// What is said of a container, by its id, when everything is asked for; also the answer of the program `env` in it.
     pub environments: HashMap<String, Environment>,
+    /// Images by reference.
+    pub images: HashMap<String, Image>,
+    /// Users that the registry of these references lets in; others may pull what is not listed.
+    pub private: HashMap<String, (String, String)>,
     /// Calls with an effect, in order.
     pub calls: Vec<Call>,
     /// Answers to the next StopContainer calls; when empty, stops succeed.
@@ -83,8 +91,14 @@ where
 {
     let world = Arc::new(Mutex::new(World::default()));
     let service = server::RuntimeServiceServer::new(Service { world: world.clone() });
+    let images = image_server::ImageServiceServer::new(Service { world: world.clone() });
     let task = tokio::spawn(async move {
-        tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+        tonic::transport::Server::builder()
+            .add_service(service)
+            .add_service(images)
+            .serve_with_incoming(incoming)
+            .await
+            .unwrap();
     });
     (world, task)
 }
@@ -258,5 +272,70 @@ impl server::RuntimeService for Service {
         _: Request<GetEventsRequest>,
     ) -> Result<Response<Self::GetContainerEventsStream>, Status> {
         Ok(Response::new(tokio_stream::empty()))
+    }
+}
+
+/// Tells that a pull was given up, unless it is forgotten before.
+struct Pulling {
+    world: Arc<Mutex<World>>,
+    image: String,
+    ended: bool,
+}
+
+impl Drop for Pulling {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.world.lock().unwrap().calls.push(Call::PullCancelled(self.image.clone()));
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl image_server::ImageService for Service {
+    async fn image_status(
+        &self,
+        request: Request<ImageStatusRequest>,
+    ) -> Result<Response<ImageStatusResponse>, Status> {
+        let image = request.into_inner().image.unwrap_or_default().image;
+        self.fault("ImageStatus", &image).await?;
+        let found = self.world.lock().unwrap().images.get(&image).cloned();
+        Ok(Response::new(ImageStatusResponse { image: found }))
+    }
+
+    async fn pull_image(&self, request: Request<PullImageRequest>) -> Result<Response<PullImageResponse>, Status> {
+        let PullImageRequest { image, auth, sandbox_config } = request.into_inner();
+        let image = image.unwrap_or_default().image;
+        let sandbox = sandbox_config.ok_or_else(|| Status::internal("no sandbox"))?;
+        let auth = auth.unwrap_or_default();
+        let mut told: Vec<(String, String)> = sandbox.labels.into_iter().chain(sandbox.annotations).collect();
+        told.sort();
+        self.world.lock().unwrap().calls.push(Call::Pull(image.clone(), auth.username.clone(), told));
+        let mut pulling = Pulling { world: self.world.clone(), image: image.clone(), ended: false };
+        let fault = self.fault("PullImage", &image).await;
+        pulling.ended = true;
+        fault?;
+        let mut world = self.world.lock().unwrap();
+        if let Some((user, password)) = world.private.get(&image)
+            && (*user != auth.username || *password != auth.password)
+        {
+            // Some registries and their storage put what they were sent into their errors.
+            let address = format!("https://auth.example/token?account={}&secret={}", auth.username, auth.password);
+            return Err(Status::unknown(format!("failed to pull: {address}: 401 for {}", auth.password)));
+        }
+        let number = world.images.len();
+        let repository = image.split([':', '@']).next().unwrap_or_default();
+        let known = Image {
+            id: format!("sha256:{number:064}"),
+            repo_tags: vec![image.clone()],
+            repo_digests: vec![format!("{repository}@sha256:{:064x}", number + 1)],
+            size: 1,
+        };
+        let id = world.images.entry(image).or_insert(known).id.clone();
+        Ok(Response::new(PullImageResponse { image_ref: id }))
+    }
+
+    async fn image_fs_info(&self, _: Request<ImageFsInfoRequest>) -> Result<Response<ImageFsInfoResponse>, Status> {
+        let fs_id = Some(FilesystemIdentifier { mountpoint: "/not/in/this/container".into() });
+        Ok(Response::new(ImageFsInfoResponse { image_filesystems: vec![FilesystemUsage { fs_id }] }))
     }
 }

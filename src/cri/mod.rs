@@ -3,6 +3,7 @@
 //! LEAF: imports nothing of ours. Only CRI v1; only the calls that some role makes.
 
 pub mod client;
+pub mod content;
 pub mod endpoint;
 pub mod exec;
 #[cfg(any(test, feature = "load"))]

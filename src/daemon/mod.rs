@@ -3,14 +3,16 @@
 //! - [`recreate`]: ContainerRecreateRequests of this node.
 //! - [`container_meta`]: with what containers run, and restarts of those whose environment has changed.
 //! - [`prober`]: probes of users' own, and their results.
+//! - [`images`]: the images that the node is to have.
 //! - [`stops`]: so that what two of them want stopped is stopped once.
 //! - [`hooks`]: preStop hooks, run as kubelet runs them.
 //! - [`runtimes`]: which runtimes are there, found again when they come and go.
 
-use crate::k8s::rbac::Rule;
+use crate::{domain::pull_secrets, k8s::rbac::Rule};
 
 pub mod container_meta;
 pub mod hooks;
+pub mod images;
 pub mod prober;
 pub mod recreate;
 pub mod runtimes;
@@ -26,4 +28,11 @@ pub const RBAC: &[Rule] = &[
     Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
     Rule::new(&[""], &["pods/status"], &["patch"]),
     Rule::new(&[""], &["events"], &["create"]),
+    // RBAC cannot say "of this node": watches are limited by name, and writes by a policy.
+    Rule::new(&["apps.kruise.io"], &["nodeimages"], &["list", "watch"]),
+    Rule::new(&["apps.kruise.io"], &["nodeimages/status"], &["patch"]),
 ];
+
+/// What it may do in its own namespace: learn whom to trust with its token.
+pub const OWN_NAMESPACE_RBAC: &[Rule] =
+    &[Rule::new(&[""], &["configmaps"], &["get"]).named(&[pull_secrets::CONFIG_MAP])];

@@ -9,6 +9,8 @@ pub mod launch_priority;
 pub mod lifecycle;
 pub mod pod_order;
 pub mod probes;
+pub mod pull_secrets;
+pub mod puller;
 pub mod readiness;
 pub mod recreate;
 pub mod refresh;

@@ -12,6 +12,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     api::{
+        DEFAULT_NAMESPACE,
         crr::ContainerRecreateRequest,
         feature_gates::{FeatureGates, gate},
         labels,
@@ -19,23 +20,31 @@ use crate::{
     cri::endpoint,
     daemon::{
         container_meta::{ContainerMeta, Gates},
+        images::{
+            self, Puller,
+            credentials::{Address, PullSecrets},
+        },
         prober::{self, Prober},
         recreate::{Recreator, is_work},
         runtimes::{self, Runtimes},
     },
+    domain::pull_secrets,
     k8s::pod::PodView,
     runtime::{
+        client,
         events::Recorder,
         metrics::Metrics,
         queue::{Backoff, Queue},
         serve::{self, Checks},
-        shutdown::Shutdown,
+        shutdown::{self, Shutdown},
         watches::{self, Change, Store},
     },
 };
 
 /// Pods that may be in work at the same time; a node runs fewer.
 const WORKERS: usize = 1024;
+
+const NODE_IMAGES: &str = "nodeimages.apps.kruise.io";
 
 /// Flags of the daemon.
 #[derive(Clone, Debug, clap::Args)]
@@ -53,6 +62,54 @@ pub struct DaemonArgs {
     /// Address of /metrics, /healthz and /readyz. Loopback by default: nothing of the node is shown to the network.
     #[arg(long, default_value = "127.0.0.1:10221", value_name = "ADDR")]
     pub addr: String,
+    /// Images that are pulled at the same time; 0 or less for no limit.
+    #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_name = "COUNT")]
+    pub max_workers_for_pull_image: i32,
+    /// Nothing is pulled while the file system that holds images is this full, in percent, and a pull under way is
+    /// ended. 100 limits nothing.
+    #[arg(long, default_value_t = 80, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub image_fs_limit_percent: u8,
+    /// A path on the file system that holds images. Default: where the runtime says it keeps them, if that is visible,
+    /// else /, which in a container lies on it.
+    #[arg(long, value_name = "PATH")]
+    pub image_fs_path: Option<PathBuf>,
+    /// Namespace of the managers that serve registry credentials.
+    #[arg(long, env = "POD_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
+    pub pull_secrets_namespace: String,
+    /// Address of their Service. Default: its name is looked up.
+    #[arg(
+        long,
+        env = "KRUISE_PULL_SECRETS_SERVICE_HOST",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "HOST"
+    )]
+    pub pull_secrets_host: String,
+    /// Port of their Service.
+    #[arg(long, env = "KRUISE_PULL_SECRETS_SERVICE_PORT", default_value_t = 443, value_name = "PORT")]
+    pub pull_secrets_port: u16,
+    /// File with the token that this daemon shows them.
+    #[arg(long, default_value = pull_secrets::TOKEN_FILE, value_name = "PATH")]
+    pub pull_secrets_token_file: PathBuf,
+}
+
+impl DaemonArgs {
+    /// With nothing said but the node.
+    pub fn of_node(node: String) -> Self {
+        Self {
+            node,
+            socket_file: String::new(),
+            run_dir: None,
+            addr: "0".into(),
+            max_workers_for_pull_image: 4,
+            image_fs_limit_percent: 80,
+            image_fs_path: None,
+            pull_secrets_namespace: DEFAULT_NAMESPACE.into(),
+            pull_secrets_host: String::new(),
+            pull_secrets_port: 443,
+            pull_secrets_token_file: pull_secrets::TOKEN_FILE.into(),
+        }
+    }
 }
 
 /// Runs until `shutdown` turns true.
@@ -110,8 +167,26 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     };
     let meta = ContainerMeta::new(client.clone(), pods.clone(), found.clone(), &events, enabled);
     let (prober_handle, prober) = Prober::new(client.clone(), pods.clone(), found.clone(), &events, &metrics);
+    let puller = gates.enabled(gate::IMAGE_PULL_JOB).then(|| {
+        let address = Address {
+            namespace: args.pull_secrets_namespace.clone(),
+            host: args.pull_secrets_host.clone(),
+            port: args.pull_secrets_port,
+            token_file: args.pull_secrets_token_file.clone(),
+        };
+        let settings = images::Settings {
+            node: args.node.clone(),
+            workers: usize::try_from(args.max_workers_for_pull_image).unwrap_or(0),
+            image_fs_limit_percent: args.image_fs_limit_percent,
+            image_fs_path: args.image_fs_path.clone(),
+            space: images::disk::space,
+        };
+        let secrets = PullSecrets::new(client.clone(), address);
+        Puller::new(client.clone(), found.clone(), &events, settings, secrets, &metrics)
+    });
     let recreator =
         Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, &metrics);
+    let kube = client.clone();
     let watching = watch_requests(client.clone(), args.node.clone(), requests.clone(), recreator.clone());
     tasks.spawn(for_ever("watch of requests", watching));
     if gates.enabled(gate::POD_PROBE_MARKER) {
@@ -144,16 +219,36 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the daemon ended: {ended:?}"),
     }
+    let pulls = pull(puller, kube, shutdown.clone());
     // A stop that was begun is recorded: what is running when the process ends is carried on after its restart.
     let requests =
         queue.run(WORKERS, shutdown.clone(), move |uid, interrupt| recreator.clone().reconcile(uid, interrupt));
     let meta = meta.run(shutdown.clone());
     tokio::select! {
-        _ = futures::future::join3(requests, meta, prober.run(shutdown.clone())) => {}
+        _ = futures::future::join4(requests, meta, pulls, prober.run(shutdown.clone())) => {}
         _ = drained(shutdown) => tracing::info!("stops are still under way; they are carried on after the restart"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the daemon ended: {ended:?}"),
     }
     Ok(())
+}
+
+/// Pulls images, once NodeImages are installed.
+async fn pull(puller: Option<Arc<Puller>>, kube: Client, shutdown: Shutdown) {
+    let Some(puller) = puller else { return };
+    let mut pause = Duration::from_secs(1);
+    loop {
+        match client::serves(&kube, NODE_IMAGES).await {
+            Ok(true) => return puller.run(shutdown).await,
+            Ok(false) => {
+                tracing::warn!(crd = NODE_IMAGES, "no images are pulled: its custom resource is not installed")
+            }
+            Err(error) => tracing::warn!(%error, "looking for {NODE_IMAGES}"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(60)),
+            () = shutdown::requested(shutdown.clone()) => return,
+        }
+    }
 }
 
 /// A task that must not end before the process does.

@@ -1,6 +1,6 @@
 //! `kruise-rs manager`: the controllers, on one replica at a time.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{io, net::TcpListener, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::ArgAction;
@@ -9,10 +9,17 @@ use kube::{Client, runtime::watcher::Config};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    api::{CRDS, DEFAULT_NAMESPACE, feature_gates::FeatureGates},
+    api::{
+        CRDS, DEFAULT_NAMESPACE,
+        feature_gates::{FeatureGates, gate},
+    },
     budgets::Budgets,
-    controllers::{self, Context, Registration, Settings},
+    controllers::{self, Context, ImageSettings, Registration, Settings},
+    domain::pull_secrets as rules,
+    pull_secrets::{self, certificates, server},
     runtime::{
+        certificate_secret::CertificateSecret,
+        certs::LEAF_VALIDITY,
         client,
         events::Recorder,
         fence::Fence,
@@ -55,6 +62,18 @@ pub struct ManagerArgs {
     /// Nodes, and PodProbeMarkers, that are reconciled at the same time.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub podprobemarker_workers: u32,
+    /// ImagePullJobs that are reconciled at the same time.
+    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub imagepulljob_workers: u32,
+    /// NodeImages that are written at the same time.
+    #[arg(long, default_value_t = 8, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nodeimage_workers: u32,
+    /// How long a Node is Ready before it gets a NodeImage.
+    #[arg(long, default_value = "30s", value_name = "DURATION")]
+    pub nodeimage_creation_delay: SignedDuration,
+    /// Seconds that entries of NodeImages are kept beyond what their ImagePullJobs say.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(0..=2_678_400))]
+    pub default_ttlseconds_for_always_nodeimage: i32,
     /// Pods of CloneSets that wait for their deletion do not count as replicas.
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL")]
@@ -81,6 +100,9 @@ pub struct ManagerArgs {
     /// Time between two attempts.
     #[arg(long, default_value = "2s", value_name = "DURATION")]
     pub leader_election_retry_period: SignedDuration,
+    /// Port on which daemons are served registry credentials over TLS; 0 switches it off.
+    #[arg(long, default_value_t = pull_secrets::PORT, value_name = "PORT")]
+    pub serve_pull_secrets_port: u16,
 }
 
 impl ManagerArgs {
@@ -94,9 +116,18 @@ impl ManagerArgs {
         }
     }
 
+    fn images(&self) -> ImageSettings {
+        ImageSettings {
+            node_workers: self.nodeimage_workers.try_into().unwrap_or(8),
+            creation_delay: self.nodeimage_creation_delay.try_into().unwrap_or_default(),
+            default_ttl: self.default_ttlseconds_for_always_nodeimage,
+        }
+    }
+
     fn workers(&self, controller: &Registration) -> usize {
         match controller.workers_flag {
             Some("cloneset-workers") => self.cloneset_workers.try_into().unwrap_or(controller.workers),
+            Some("imagepulljob-workers") => self.imagepulljob_workers.try_into().unwrap_or(controller.workers),
             Some("crr-workers") => self.crr_workers.try_into().unwrap_or(controller.workers),
             Some("podprobemarker-workers") => self.podprobemarker_workers.try_into().unwrap_or(controller.workers),
             Some(_) | None => controller.workers,
@@ -136,7 +167,10 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
         namespace: args.own_namespace.as_str().into(),
         only_namespace: (!args.namespace.is_empty()).then(|| args.namespace.as_str().into()),
         gates,
-        settings: Settings { exclude_preparing_delete: args.cloneset_scaling_exclude_preparing_delete },
+        settings: Settings {
+            exclude_preparing_delete: args.cloneset_scaling_exclude_preparing_delete,
+            images: args.images(),
+        },
     };
     let (leading, is_leading) = watch::channel(!args.enable_leader_election);
 
@@ -161,6 +195,20 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
         send_events.await;
         Ok(())
     });
+
+    // Every replica serves: it writes nothing but its certificate, in a Secret that all of them share.
+    if args.serve_pull_secrets_port != 0 && context.gates.enabled(gate::IMAGE_PULL_JOB) {
+        let address = format!(":{}", args.serve_pull_secrets_port);
+        if let Some(listener) = serve::listen(&address).await.context("--serve-pull-secrets-port")? {
+            tasks.spawn(serve_pull_secrets(
+                listener.into_std()?,
+                client.clone(),
+                &args.own_namespace,
+                &metrics,
+                shutdown.clone(),
+            ));
+        }
+    }
 
     let (stop_election, election_stopped) = watch::channel(false);
     let election = async {
@@ -187,6 +235,43 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
     stop_election.send_replace(true);
     election.await?;
     Ok(())
+}
+
+/// Serves registry credentials to daemons, for ever.
+fn serve_pull_secrets(
+    listener: TcpListener,
+    client: Client,
+    namespace: &str,
+    all_metrics: &Metrics,
+    shutdown: Shutdown,
+) -> impl Future<Output = io::Result<()>> + use<> {
+    let metrics = pull_secrets::Metrics::default();
+    metrics.register(all_metrics);
+    let secret = CertificateSecret {
+        client: client.clone(),
+        namespace: namespace.to_owned(),
+        name: pull_secrets::SECRET.into(),
+        dns_name: rules::dns_name(namespace),
+        renew_before: LEAF_VALIDITY / 2,
+    };
+    let context = server::Context::new(client, namespace.to_owned(), metrics);
+    async move {
+        let (tls, mut ready) = watch::channel(None);
+        let serving = async {
+            let tls = ready.wait_for(Option::is_some).await.map(|tls| tls.clone());
+            match tls {
+                Ok(Some(tls)) => server::serve(listener, tls, context, shutdown).await?,
+                // Nobody is left who could make a certificate: the process ends.
+                _ => {}
+            }
+            // After the shutdown others end the process.
+            std::future::pending().await
+        };
+        tokio::select! {
+            result = serving => result,
+            () = certificates::keep(secret, tls) => Ok(()),
+        }
+    }
 }
 
 async fn drained(shutdown: Shutdown) {

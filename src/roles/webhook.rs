@@ -11,12 +11,13 @@ use tokio::{sync::watch, task::JoinSet};
 use crate::{
     api::{DEFAULT_NAMESPACE, feature_gates::FeatureGates},
     runtime::{
-        metrics,
+        certificate_secret::CertificateSecret,
+        certs, metrics,
         serve::{self, Checks},
         shutdown,
     },
     webhook::{
-        Context, HANDLERS, Namespaces, SECRET, SERVICE, certs,
+        Context, HANDLERS, Namespaces, SECRET, SERVICE,
         configuration::Endpoint,
         failure_policies::FailurePolicies,
         installation::Installation,
@@ -132,13 +133,18 @@ pub async fn run(
             Ok(())
         });
     }
-    let installation = Installation {
+    let secret = CertificateSecret {
         client: client.clone(),
         namespace: args.namespace,
-        secret: args.secret_name,
+        name: args.secret_name,
+        dns_name: endpoint.dns_name(),
+        renew_before: renew_before(&args.certs_renew_before),
+    };
+    let installation = Installation {
+        client: client.clone(),
+        secret,
         endpoint,
         gates: gates.clone(),
-        renew_before: renew_before(&args.certs_renew_before),
         policies,
         with_budgets,
         metrics: metrics.clone(),

@@ -1,10 +1,13 @@
-//! SHELL that the roles share: clients, clock, watches, queues, leader election, events, metrics.
+//! SHELL that the roles share: clients, certificates and what our TLS servers have in common, clock, watches, queues, leader election, events, metrics.
 //!
 //! Everything with an effect on the world outside this process goes through here, `cri` or a controller's `apply`.
 
 pub mod apply;
+pub mod certificate_secret;
+pub mod certs;
 pub mod client;
 pub mod clock;
+pub mod connections;
 pub mod events;
 pub mod fence;
 pub mod leader;

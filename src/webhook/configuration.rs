@@ -425,7 +425,7 @@ mod tests {
             let spares_deleted = |object: &str| {
                 let conditions = (handler.match_conditions)(&FeatureGates::default());
                 let wanted = format!("!has({object}.metadata.deletionTimestamp)");
-                conditions.iter().any(|c| c.expression == wanted)
+                conditions.iter().any(|c| c.expression.ends_with(&wanted))
             };
             match operation {
                 Operation::Create => {}

@@ -3,14 +3,9 @@
 //! Order is what makes a rotation fail no call: the API servers are told about a CA first, and only when they know it
 //! is a certificate of that CA served. Replicas agree through the Secret; who loses a race reads what the winner wrote.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum_server::tls_rustls::RustlsConfig;
-use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::{
     admissionregistration::v1::{
@@ -30,16 +25,18 @@ use tokio::sync::watch;
 use crate::{
     api::feature_gates::{FeatureGates, gate},
     k8s::rbac::Rule,
-    runtime::clock,
+    runtime::{
+        certificate_secret::{CertificateSecret, SecretError},
+        certs::{self, Material},
+        clock,
+    },
     webhook::{
         CONFIGURATION, Phase, SECRET, VALIDATING_CONFIGURATION,
-        certs::{self, Material, Plan, SecretData},
         configuration::{self, Endpoint, Wanted},
         deletion_protection::policy,
         failure_policies::FailurePolicies,
         metrics::Metrics,
         scope::{self, Lingering},
-        server,
     },
 };
 
@@ -49,10 +46,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 const RESYNC: Duration = Duration::from_secs(10 * 60);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// How often a lost race for the Secret is run again within one pass.
-const SECRET_ATTEMPTS: u32 = 5;
-
-/// The same for a webhook configuration.
+/// How often a lost race for a webhook configuration is run again within one pass.
 const PATCH_ATTEMPTS: u32 = 4;
 
 const GROUP: &[&str] = &["admissionregistration.k8s.io"];
@@ -78,27 +72,9 @@ pub const OWN_NAMESPACE_RBAC: &[Rule] = &[
 /// Why a pass did not succeed. All of them are tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The Secret cannot be read or written.
-    #[error("Secret {name} in namespace {namespace}: {error}")]
-    Secret {
-        /// Namespace.
-        namespace: String,
-        /// Name.
-        name: String,
-        /// What the API server says.
-        error: kube::Error,
-    },
-    /// The Secret is not there, and we may not create one.
-    #[error("Secret {name} in namespace {namespace} does not exist; apply the manifests again")]
-    NoSecret {
-        /// Namespace.
-        namespace: String,
-        /// Name.
-        name: String,
-    },
-    /// Another replica was faster every time.
-    #[error("Secret {0} keeps changing")]
-    Contended(String),
+    /// What is served cannot be had from the Secret.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// A configuration cannot be read or written.
     #[error("webhook configuration {0}: {1}")]
     Configuration(&'static str, kube::Error),
@@ -108,9 +84,6 @@ pub enum SyncError {
     /// The binding of the policy that protects against deletion cannot be read or written.
     #[error("ValidatingAdmissionPolicyBinding {name}: {0}", name = policy::NAME)]
     Binding(kube::Error),
-    /// A certificate cannot be made.
-    #[error(transparent)]
-    Certificate(#[from] certs::CertError),
     /// A certificate cannot be served.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
@@ -120,16 +93,12 @@ pub enum SyncError {
 pub struct Installation {
     /// Client.
     pub client: Client,
-    /// Our namespace.
-    pub namespace: String,
-    /// Name of the Secret.
-    pub secret: String,
+    /// Where the certificates are, in our namespace.
+    pub secret: CertificateSecret,
     /// How the API server reaches us.
     pub endpoint: Endpoint,
     /// The cluster's feature gates.
     pub gates: FeatureGates,
-    /// How long before its end a serving certificate is renewed.
-    pub renew_before: Duration,
     /// What happens to requests while nobody answers, as far as it is set.
     pub policies: FailurePolicies,
     /// The namespaces that have budgets; None until they are known.
@@ -185,7 +154,7 @@ impl Installation {
         }
         let client = || self.client.clone();
         futures::stream::select_all([
-            quiet::<Secret>(Api::namespaced(client(), &self.namespace), only(&self.secret)),
+            quiet::<Secret>(Api::namespaced(client(), &self.secret.namespace), only(&self.secret.name)),
             quiet::<MutatingWebhookConfiguration>(Api::all(client()), only(CONFIGURATION)),
             quiet::<ValidatingWebhookConfiguration>(Api::all(client()), only(VALIDATING_CONFIGURATION)),
             quiet::<ValidatingAdmissionPolicyBinding>(Api::all(client()), only(policy::NAME)),
@@ -200,7 +169,7 @@ impl Installation {
         namespaces: Option<&BTreeSet<String>>,
         lingering: &mut [Lingering; 2],
     ) -> Result<Option<Duration>, SyncError> {
-        let material = self.material(serving.as_ref()).await?;
+        let material = self.secret.material(serving.as_ref()).await?;
         let mut ca_bundle = material.ca_bundle.clone();
         // What we still serve has to stay trusted, even if somebody emptied the Secret.
         if let Some(old) = serving.as_ref().filter(|old| !ca_bundle.contains(&old.ca_cert)) {
@@ -218,7 +187,7 @@ impl Installation {
         if had_another_ca || serving.as_ref().is_some_and(|old| old.ca_cert != material.ca_cert) {
             tokio::time::sleep(SETTLE).await;
         }
-        let config = Arc::new(server::tls_config(&material.certified)?);
+        let config = Arc::new(certs::tls_config(&material.certified)?);
         tls.send_if_modified(|current| match current {
             Some(current) => {
                 current.reload_from_config(config);
@@ -233,34 +202,6 @@ impl Installation {
         self.metrics.certificate_expiry.set(material.not_after.as_second());
         *serving = Some(material);
         Ok(wait)
-    }
-
-    /// What the Secret holds, renewed if need be.
-    async fn material(&self, serving: Option<&Material>) -> Result<Material, SyncError> {
-        let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
-        let failed = |error| SyncError::Secret { namespace: self.namespace.clone(), name: self.secret.clone(), error };
-        let dns_name = self.endpoint.dns_name();
-        for _ in 0..SECRET_ATTEMPTS {
-            let Some(secret) = api.get_opt(&self.secret).await.map_err(failed)? else {
-                return Err(SyncError::NoSecret { namespace: self.namespace.clone(), name: self.secret.clone() });
-            };
-            let data: SecretData = secret.data.unwrap_or_default().into_iter().map(|(key, v)| (key, v.0)).collect();
-            let now = clock::now().wall;
-            let renewal = match certs::plan(&data, now, &dns_name, self.renew_before) {
-                Plan::Keep(material) => return Ok(material),
-                Plan::Write(renewal) => renewal,
-            };
-            tracing::info!(reason = %renewal.reason, replace_ca = renewal.replace_ca, "issuing a certificate");
-            let base = certs::with_served_ca(&renewal, &data, serving.map(|serving| serving.ca_cert.as_str()));
-            let new = certs::issue(&renewal, &base, now, &dns_name)?;
-            let patch = secret_patch(&data, &new, secret.metadata.resource_version.as_deref());
-            match api.patch(&self.secret, &PatchParams::default(), &Patch::Merge(patch)).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        Err(SyncError::Contended(self.secret.clone()))
     }
 
     /// Brings the registration of one phase in line; tells whether API servers may still hold another CA, and when to look
@@ -291,7 +232,7 @@ impl Installation {
                 Some(namespaces) => {
                     let listed = configuration::listed(&current);
                     let (wanted, wait) = lingering.keep(namespaces, listed, clock::now().mono);
-                    (Some(scope::selector(&wanted, &self.namespace)), wait)
+                    (Some(scope::selector(&wanted, &self.secret.namespace)), wait)
                 }
                 None => (None, None),
             };
@@ -346,29 +287,5 @@ impl Installation {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             done => done.map_err(SyncError::Binding),
         }
-    }
-}
-
-/// A merge patch that holds only on the version that was read, and takes away keys that are gone.
-fn secret_patch(old: &SecretData, new: &SecretData, resource_version: Option<&str>) -> Value {
-    let gone = (old.contains_key(certs::PREVIOUS_CA_CERT) && !new.contains_key(certs::PREVIOUS_CA_CERT))
-        .then_some((certs::PREVIOUS_CA_CERT, Value::Null));
-    let data: BTreeMap<&str, Value> =
-        new.iter().map(|(key, value)| (key.as_str(), json!(STANDARD.encode(value)))).chain(gone).collect();
-    json!({ "metadata": { "resourceVersion": resource_version }, "data": data })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_is_patched_on_the_version_that_was_read() {
-        let data = |keys: &[&str]| keys.iter().map(|k| ((*k).to_owned(), b"x".to_vec())).collect::<SecretData>();
-        let patch = secret_patch(&data(&["ca-cert-previous.pem", "mine"]), &data(&["tls.crt"]), Some("5"));
-        assert_eq!(
-            patch,
-            json!({"metadata": {"resourceVersion": "5"}, "data": {"tls.crt": "eA==", "ca-cert-previous.pem": null}})
-        );
     }
 }

@@ -6,13 +6,12 @@
 //!
 //! To add a handler: write its file and one line in [`HANDLERS`]. Routes, registration and RBAC follow from the table.
 
-pub mod certs;
 pub mod clone_set;
 pub mod configuration;
-mod connections;
 pub mod container_recreate_request;
 pub mod deletion_protection;
 pub mod failure_policies;
+pub mod image_pull_job;
 pub mod installation;
 pub mod metrics;
 pub mod pod;
@@ -22,6 +21,11 @@ pub mod pod_unavailable_budget;
 pub mod review;
 pub mod scope;
 pub mod server;
+
+#[cfg(test)]
+mod connections {
+    mod tests;
+}
 
 use std::sync::Arc;
 
@@ -423,6 +427,70 @@ pub const HANDLERS: &[Handler] = &[
         handle: pod_unavailable_budget::handle,
     },
     Handler {
+        name: "mimagepulljob-v1beta1.kb.io",
+        paths: &["/mutate-apps-kruise-io-imagepulljob", "/validate-apps-kruise-io-imagepulljob"],
+        phase: Phase::Mutating,
+        target: IMAGE_PULL_JOBS,
+        on_failure: OnFailure::Fail,
+        timeout_seconds: 10,
+        namespaces: Namespaces::All,
+        label: None,
+        writes: false,
+        // With its gate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: |_| Vec::new(),
+        rbac: &[],
+        handle: image_pull_job::handle,
+    },
+    Handler {
+        name: "mimagepulljob-update.kb.io",
+        paths: &["/mutate-apps-kruise-io-imagepulljob-update"],
+        phase: Phase::Mutating,
+        target: Target { operation: Operation::Update, ..IMAGE_PULL_JOBS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        namespaces: Namespaces::All,
+        label: None,
+        writes: false,
+        // With its gate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: clone_set::match_conditions,
+        rbac: &[],
+        handle: image_pull_job::handle,
+    },
+    Handler {
+        name: "mimagelistpulljob-v1beta1.kb.io",
+        paths: &["/mutate-apps-kruise-io-imagelistpulljob", "/validate-apps-kruise-io-imagelistpulljob"],
+        phase: Phase::Mutating,
+        target: IMAGE_LIST_PULL_JOBS,
+        on_failure: OnFailure::Fail,
+        timeout_seconds: 10,
+        namespaces: Namespaces::All,
+        label: None,
+        writes: false,
+        // With its gate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: |_| Vec::new(),
+        rbac: &[],
+        handle: image_pull_job::handle,
+    },
+    Handler {
+        name: "mimagelistpulljob-update.kb.io",
+        paths: &["/mutate-apps-kruise-io-imagelistpulljob-update"],
+        phase: Phase::Mutating,
+        target: Target { operation: Operation::Update, ..IMAGE_LIST_PULL_JOBS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        namespaces: Namespaces::All,
+        label: None,
+        writes: false,
+        // With its gate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: clone_set::match_conditions,
+        rbac: &[],
+        handle: image_pull_job::handle,
+    },
+    Handler {
         name: "vpodprobemarker.kb.io",
         paths: &["/validate-apps-kruise-io-podprobemarker"],
         phase: Phase::Validating,
@@ -481,3 +549,13 @@ const CLONE_SETS: Target = Target {
     resource: "clonesets",
     level: Level::Namespaced,
 };
+
+const IMAGE_PULL_JOBS: Target = Target {
+    operation: Operation::Create,
+    group: apps::GROUP,
+    versions: &["v1alpha1", "v1beta1"],
+    resource: "imagepulljobs",
+    level: Level::Namespaced,
+};
+
+const IMAGE_LIST_PULL_JOBS: Target = Target { resource: "imagelistpulljobs", ..IMAGE_PULL_JOBS };

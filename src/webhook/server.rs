@@ -1,7 +1,7 @@
 //! The TLS server: one route per handler, and `/healthz`.
 //!
 //! HTTP/1.1 only: API servers pool its connections, and a client cannot open streams without end. What clients may take
-//! is limited in [`connections`](super::connections) and, for bodies, here.
+//! is limited in [`connections`](crate::runtime::connections) and, for bodies, here.
 
 use std::{
     io,
@@ -24,18 +24,15 @@ use axum_server::{
     tls_rustls::{RustlsAcceptor, RustlsConfig},
 };
 use hyper_util::rt::TokioTimer;
-use rustls::{
-    ServerConfig,
-    sign::{CertifiedKey, SingleCertAndKey},
-    version::{TLS12, TLS13},
-};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::{
-    runtime::clock,
-    webhook::{
-        Context, HANDLERS, Handler, certs,
+    runtime::{
+        clock,
         connections::{self, Gate, Limits},
+    },
+    webhook::{
+        Context, HANDLERS, Handler,
         metrics::{Metrics, RequestLabels, WebhookLabels},
         review::{Decision, Request as ReviewRequest, Review},
     },
@@ -159,19 +156,6 @@ fn count(metrics: &Metrics, webhook: &'static str, decision: &Decision, took: Du
     };
     metrics.requests.get_or_create(&RequestLabels { webhook, code, outcome }).inc();
     metrics.latency.get_or_create(&WebhookLabels { webhook }).observe(took.as_secs_f64());
-}
-
-/// TLS 1.2 and later with one certificate.
-///
-/// # Errors
-/// The library refuses the versions; it does not.
-pub fn tls_config(certified: &Arc<CertifiedKey>) -> Result<ServerConfig, rustls::Error> {
-    let mut config = ServerConfig::builder_with_provider(certs::provider())
-        .with_protocol_versions(&[&TLS13, &TLS12])?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(CertifiedKey::clone(certified))));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
 }
 
 /// Listens on a port of all addresses.

@@ -15,6 +15,8 @@ mod container_meta;
 mod failure;
 mod guide;
 mod harness;
+mod image_jobs;
+mod image_pull;
 mod launch_priority;
 mod methods;
 mod output;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::cmd::kubectl;
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, poll, workload};
 use e2e::paths::{NODE, SYSTEM};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
@@ -165,8 +165,10 @@ async fn try_namespace(t: &Test) -> Result<Option<(u16, String)>> {
 async fn policy_alone(t: &Test, things: &[Kind]) -> Result<()> {
     let text = t.kubectl(&["delete", "service", "web", "--dry-run=server"]).await.err().context("kubectl")?.to_string();
     ensure!(text.contains(&always()), "{text}");
-    let text = t.kubectl(&["delete", "services", "--all"]).await.err().context("deletecollection")?.to_string();
-    ensure!(text.contains(&always()), "{text}");
+    let these = ListParams::default().labels(&format!("{LABEL}=Always"));
+    let collection = t.api("Service").delete_collection(&DeleteParams::default(), &these).await;
+    let (code, message) = refusal(collection)?.context("deletecollection is accepted")?;
+    ensure!(code == 403 && message.contains(&always()), "{code} {message}");
     for thing in things {
         // One of them is here in two versions.
         thing.label("Always").await?;
@@ -235,6 +237,52 @@ async fn pods_come_and_go(t: &Test) -> Result<()> {
         t.gone("Pod", name).await?;
     }
     Ok(())
+}
+
+/// The namespaces for which the API server asks about budgets.
+async fn listed(t: &Test, is_there: impl Fn(&[Value]) -> bool) -> Result<()> {
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let (name, entry) = match kind {
+            "MutatingWebhookConfiguration" => ("kruise-mutating-webhook-configuration", "mpod-budget.kb.io"),
+            _ => ("kruise-validating-webhook-configuration", "vpod-delete.kb.io"),
+        };
+        let fits = |config: &Value| {
+            let entry = config.array("/webhooks").iter().find(|e| e.text("/name") == entry);
+            entry.is_some_and(|entry| is_there(entry.array("/namespaceSelector/matchExpressions/0/values")))
+        };
+        t.wait_for(kind, name, "to list the right namespaces", PATIENCE, fits).await?;
+    }
+    Ok(())
+}
+
+/// In a namespace with a budget the settings for Pods hold.
+async fn budgeted_pods_wait(budgeted: &Test) -> Result<()> {
+    let pod = budgeted.list("Pod", "app=web").await?.remove(0);
+    let pod = pod.text("/metadata/name");
+    let (_, message) = refusal(budgeted.api("Pod").delete(pod, &DeleteParams::default()).await)?.context("Fail")?;
+    ensure!(message.contains("vpod-delete.kb.io"), "{message}");
+    // Updates pass in any case.
+    budgeted.patch("Pod", pod, json!({ "metadata": { "labels": { "team": "a" } } })).await.map(drop)
+}
+
+/// Without a webhook an eviction passes the budget, and the manager tells.
+async fn a_breach_is_reported(budgeted: &Test) -> Result<()> {
+    const BUDGET: &str = "PodUnavailableBudget";
+    budgeted.patch(BUDGET, "web", json!({ "spec": { "maxUnavailable": 0 } })).await?;
+    let seen = |o: &Value| o.int("/status/desiredAvailable") == 2 && o.int("/status/currentAvailable") == 2;
+    budgeted.wait_for(BUDGET, "web", "to be seen by the manager", PATIENCE, seen).await?;
+    let pod = budgeted.list("Pod", "app=web").await?.remove(0);
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(budgeted.client.clone(), &budgeted.namespace);
+    // What replaces it has nowhere to run.
+    budgeted.kubectl(&["cordon", NODE]).await?;
+    let told = async {
+        pods.evict(pod.text("/metadata/name"), &EvictParams::default()).await?;
+        let is_breach = |event: &String| event.starts_with("BudgetBreached");
+        budgeted.wait_events(BUDGET, "web", |events| events.iter().any(is_breach)).await
+    }
+    .await;
+    budgeted.kubectl(&["uncordon", NODE]).await?;
+    told.map(drop)
 }
 
 /// With the webhook: what is in a namespace, and what there is of a kind.
@@ -335,10 +383,19 @@ async fn protected(t: &Test, things: &[Kind], kept: &Test, widgets: &Kind) -> Re
         "spec": { "ports": [{ "port": 80 }] } });
     t.create(old).await?;
 
-    let policies = "vcustomresourcedefinition.kb.io=Ignore";
+    let policies = "vcustomresourcedefinition.kb.io=Ignore,vpod-delete.kb.io=Fail";
     set(t, "ImagePullJobGate=true,ResourcesDeletionProtection=true", policies.into()).await?;
     let in_force = async || things[0].is_refused(&always()).await;
     poll("the policy to be in force", PATIENCE, in_force).await?;
+    let budgeted = namespace(t, "budgeted", None).await?;
+    let budget = json!({ "kind": "PodUnavailableBudget", "metadata": { "name": "web" },
+        "spec": { "selector": { "matchLabels": { "app": "web" } }, "maxUnavailable": 1 } });
+    budgeted.create(budget).await?;
+    budgeted.create(workload("Deployment", "web", 2, vec![app("main")])).await?;
+    let counted_in = |o: &Value| o.int("/status/currentAvailable") == 2 && o.int("/status/desiredAvailable") == 1;
+    budgeted.wait_for("PodUnavailableBudget", "web", "to count its Pods", PATIENCE, counted_in).await?;
+    let (with, without) = (json!(budgeted.namespace), json!(t.namespace));
+    listed(t, |names| names.contains(&with) && !names.contains(&without)).await?;
     let managers = t.node().scale(MANAGER, 0).await?;
     let webhooks = t.node().scale(WEBHOOK, 0).await?;
     let dead = async {
@@ -348,6 +405,7 @@ async fn protected(t: &Test, things: &[Kind], kept: &Test, widgets: &Kind) -> Re
         policy_alone(t, things).await?;
         children_go_with_their_namespace(t).await?;
         pods_come_and_go(t).await?;
+        budgeted_pods_wait(&budgeted).await?;
         let old = Kind::of(t, "v1", "Service", "old", false);
         old.merge(json!({ "metadata": { "annotations": { "touched": "true" } } })).await?;
         old.passes().await.context("a value that is none protects nothing")?;
@@ -362,10 +420,18 @@ async fn protected(t: &Test, things: &[Kind], kept: &Test, widgets: &Kind) -> Re
         anyhow::Ok(())
     }
     .await;
+    t.node().scale(MANAGER, managers).await?;
+    let breach = match &dead {
+        Ok(()) => a_breach_is_reported(&budgeted).await,
+        Err(_) => Ok(()),
+    };
     let back = daemons(t, true).await;
     t.node().scale(WEBHOOK, webhooks).await?;
-    t.node().scale(MANAGER, managers).await?;
-    dead.and(back)?;
+    dead.and(breach).and(back)?;
+    // The last budget of the namespace goes, and so does the namespace, from the list too.
+    budgeted.remove("PodUnavailableBudget", "web").await?;
+    listed(t, |names| !names.contains(&with)).await?;
+    t.remove("Namespace", &budgeted.namespace).await?;
     counted(t, kept, widgets).await?;
     // A binding that somebody takes away comes back.
     t.remove("ValidatingAdmissionPolicyBinding", POLICY).await?;

@@ -8,6 +8,7 @@ mod components;
 mod daemon;
 mod deletion_protection;
 mod gone;
+mod image_nodes;
 mod installation;
 mod leaders;
 mod methods;

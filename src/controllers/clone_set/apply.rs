@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    AFTER_CONFLICT, Controller, Pass, Resolved, Seen, lock,
+    AFTER_CONFLICT, AFTER_REFUSAL, Controller, Pass, Resolved, Seen, lock,
     revisions::{Ways, from_json},
     uid_of,
 };
@@ -40,6 +40,7 @@ use crate::{
         pod_order::Constraint,
         readiness,
         refresh::{self, Refresh},
+        unavailable_budget::Operation,
     },
     k8s::{
         claim::ClaimView,
@@ -127,8 +128,16 @@ impl Controller {
                 Action::Replace(_) | Action::UpdateInPlace { .. } => {}
             }
         }
+        let hook = clone_set.spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_delete.as_ref());
+        let hook_takes_out = hook.is_some_and(|hook| hook.mark_pod_not_ready);
+        let deletes = !deletions.is_empty();
+        let refusals = Refusals::default();
+        let refusals_of = &refusals;
         let delete = |(name, held): (String, bool)| async move {
+            let takes_out = !held || hook_takes_out;
             match seen.view(&name) {
+                // One that may not go now does not keep the others.
+                Some(pod) if takes_out && !self.may_take(pod, Operation::Delete, refusals_of).await => Ok(false),
                 Some(pod) if held => self.announce(clone_set, pod, State::PreparingDelete, false).await,
                 Some(pod) => self.delete(clone_set, pod, seen).await.map(|()| true),
                 None => Ok(false),
@@ -136,9 +145,36 @@ impl Controller {
         };
         let (done, failure) = each(deletions, delete).await;
         let deleted = done.contains(&true);
-        changed |= deleted || failure.is_some();
+        changed |= deleted || failure.is_some() || refusals.any();
+        if deletes {
+            self.tell_refusals(clone_set, refusals, pass);
+        }
         pass.note(failure.map_or(Ok(deleted), Err), |outcome| &mut outcome.scale_error);
         changed
+    }
+
+    /// Whether the PodUnavailableBudgets of a Pod let it go out of service. A yes is written down there, so that admission
+    /// lets the write pass that follows.
+    async fn may_take(&self, pod: &PodView, operation: Operation, refusals: &Refusals) -> bool {
+        match self.context.budgets.take(pod, operation, false).await {
+            Ok(()) => true,
+            Err(refusal) => {
+                refusals.note(pod.name(), refusal.message());
+                false
+            }
+        }
+    }
+
+    /// Tells of the first Pod that a budget keeps, when none was kept before, and looks again soon.
+    fn tell_refusals(&self, clone_set: &CloneSet, refusals: Refusals, pass: &mut Pass) {
+        let first = refusals.into_first();
+        pass.look_after(first.is_some().then_some(AFTER_REFUSAL));
+        let before = lock(&self.memories)
+            .get_mut(&ObjectKey::of(clone_set))
+            .map(|memory| std::mem::replace(&mut memory.is_refused, first.is_some()));
+        if let Some((pod, why)) = first.filter(|_| before == Some(false)) {
+            self.warn(clone_set, "WaitsForBudget", &format!("Pod {pod} stays in service for now: {why}"));
+        }
     }
 
     fn tell_limit(&self, clone_set: &CloneSet, limited: i32) {
@@ -583,6 +619,16 @@ impl Controller {
         }
         let is_busy = AtomicBool::new(false);
         let is_busy = &is_busy;
+        let refusals = Refusals::default();
+        let refusals_of = &refusals;
+        let hook = clone_set.spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.in_place_update.as_ref());
+        let hook_takes_out = hook.is_some_and(|hook| hook.mark_pod_not_ready);
+        // A Pod that is to be replaced stays in service until it is deleted.
+        let takes_out = |how: &How| match how {
+            How::Now => true,
+            How::Announce { .. } => hook_takes_out,
+            How::Replace | How::Wait | How::Impossible(_) => false,
+        };
         let (done, failure) =
             each(work, |(view, how, target, spec): (Arc<PodView>, How, String, UpdateSpec)| async move {
                 let view = view.as_ref();
@@ -590,6 +636,13 @@ impl Controller {
                     is_busy.store(true, Ordering::Relaxed);
                     return Ok((false, None));
                 };
+                let operation = match spec.container_images.is_empty() && !spec.container_resources.is_empty() {
+                    true => Operation::Resize,
+                    false => Operation::Update,
+                };
+                if takes_out(&how) && !self.may_take(view, operation, refusals_of).await {
+                    return Ok((false, None));
+                }
                 let changed = match how {
                     How::Wait => false,
                     How::Announce { restore } => {
@@ -603,6 +656,7 @@ impl Controller {
             })
             .await;
         pass.look_after(is_busy.load(Ordering::Relaxed).then_some(AFTER_CONFLICT));
+        self.tell_refusals(clone_set, refusals, pass);
         let changed = done.iter().any(|(changed, _)| *changed);
         if let Some(why) = done.into_iter().find_map(|(_, impossible)| impossible) {
             let said = clone_set.status.iter().flat_map(|s| &s.conditions).any(|c| c.message == why);
@@ -806,6 +860,23 @@ pub(super) enum Refreshed {
 
 fn decoded<T: DeserializeOwned>(text: &str) -> kube::Result<T> {
     serde_json::from_str(text).map_err(kube::Error::SerdeError)
+}
+
+/// Pods that their budgets keep in service.
+#[derive(Default)]
+struct Refusals(Mutex<Option<(String, String)>>);
+
+impl Refusals {
+    fn note(&self, pod: &str, why: String) {
+        lock(&self.0).get_or_insert_with(|| (pod.to_owned(), why));
+    }
+    fn any(&self) -> bool {
+        lock(&self.0).is_some()
+    }
+    /// The first one, and why.
+    fn into_first(self) -> Option<(String, String)> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The patch that writes one batch of an update: images, labels, annotations, and how far it is.

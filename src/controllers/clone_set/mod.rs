@@ -85,6 +85,8 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "cloneset-controller";
 /// After a write that was refused because the object had changed and has been read again.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// After a budget has kept a Pod in service.
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// After the API server could not say what defaults a template has.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Pods of large CloneSets that are looked after at the same time.
@@ -129,6 +131,8 @@ struct Memory {
     written: Duration,
     /// How many Pods the last event said could not be created.
     limited: i32,
+    /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
+    is_refused: bool,
     /// What was done about new images.
     pre_download: pre_download::Notes,
 }

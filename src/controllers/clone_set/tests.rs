@@ -176,7 +176,9 @@ impl World {
     fn with_gates(gates: &[&str]) -> Self {
         let mut world = Self::new();
         let gates = crate::api::feature_gates::FeatureGates::parse(gates, None).unwrap();
-        world.controller.context.gates = Arc::new(gates);
+        let context = &mut world.controller.context;
+        context.gates = Arc::new(gates);
+        context.budgets = crate::budgets::Budgets::new(context.client.clone(), context.gates.clone());
         world
     }
 
@@ -836,4 +838,78 @@ async fn what_was_found_of_pods_is_true_of_the_spec_it_was_found_for() {
     };
     assert!(set(json!({"replicas": 2})).is_empty());
     assert_eq!(set(json!({"scaleStrategy": {"podsToDelete": [name]}})), [name]);
+}
+
+impl World {
+    fn put_budget(&self, spec: Value) {
+        let path = "/apis/policy.kruise.io/v1alpha1/namespaces/ns/podunavailablebudgets/b";
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let budget = json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
+            "metadata": {"name": "b", "namespace": "ns", "uid": "b", "generation": server.version, "resourceVersion": server.version.to_string()},
+            "spec": spec});
+        server.objects.insert(path.into(), budget);
+    }
+
+    /// Names of the Pods whose image was changed, and of those that were deleted.
+    fn touched(&self) -> (Vec<String>, Vec<String>) {
+        let name = |path: &str| path.strip_prefix(NAMESPACE).map(|name| name.trim_start_matches('/').to_owned());
+        let (mut updated, mut deleted) = (Vec::new(), Vec::new());
+        for (method, path, body) in self.writes() {
+            let Some(name) = name(&path) else { continue };
+            if method == Method::DELETE {
+                deleted.push(name);
+            } else if body["spec"]["containers"].is_array() && method == Method::PATCH {
+                updated.push(name);
+            }
+        }
+        (updated, deleted)
+    }
+}
+
+/// A budget is asked again after a second.
+fn is_soon(next: Requeue) -> bool {
+    matches!(next, Requeue::After(after) if !after.is_zero() && after <= AFTER_REFUSAL)
+}
+
+#[tokio::test]
+async fn shortfall_17_a_pod_that_its_budget_keeps_does_not_keep_the_others() {
+    let world = World::with_gates(&["PodUnavailableBudgetUpdateGate=true"]);
+    world.put_clone_set(json!({"replicas": 3, "updateStrategy": {"maxUnavailable": 3}}));
+    world.go_on().await;
+    let kept = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    {
+        let mut server = lock(&world.server);
+        server.objects.get_mut(&format!("{NAMESPACE}/{kept}")).unwrap()["metadata"]["labels"]["tier"] = "db".into();
+    }
+    world.play();
+    world.writes();
+    world.put_budget(json!({"selector": {"matchLabels": {"tier": "db"}}, "minAvailable": 1}));
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
+    let next = world.settle().await.unwrap();
+    assert!(is_soon(next), "{next:?}");
+    let (updated, _) = world.touched();
+    assert_eq!(updated.len(), 2);
+    assert!(!updated.contains(&kept));
+
+    world.put_budget(json!({"selector": {"matchLabels": {"tier": "db"}}, "maxUnavailable": 1}));
+    world.go_on().await;
+    assert_eq!(world.touched().0, [kept], "it follows when it may");
+}
+
+#[tokio::test]
+async fn deletions_keep_to_the_budget_without_a_failure() {
+    let world = World::new();
+    world.put_clone_set(json!({"replicas": 3, "updateStrategy": {"maxUnavailable": 3}}));
+    world.go_on().await;
+    world.writes();
+    world.put_budget(json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}));
+    let all: Vec<Value> = world.pods().iter().map(|pod| pod["metadata"]["name"].clone()).collect();
+    world.put_clone_set(json!({"scaleStrategy": {"podsToDelete": all}}));
+    let next = world.settle().await.unwrap();
+    assert_eq!(world.touched().1.len(), 1);
+    assert!(is_soon(next), "{next:?}");
+    assert!(world.status()["conditions"].as_array().is_none_or(Vec::is_empty), "waiting is no failure");
 }

@@ -16,6 +16,7 @@ use crate::{
     },
     k8s::{
         node_image::NodeImageView,
+        pod::Labels,
         selector::Selector,
         time::{self, Now},
     },
@@ -122,11 +123,11 @@ impl Job {
     }
 
     /// Whether a node is one of those that the job names itself. None: its Pods decide.
-    pub fn selects(&self, node: &NodeImageView) -> Option<bool> {
+    pub fn selects(&self, name: &str, labels: &Labels) -> Option<bool> {
         match &self.nodes {
             Nodes::All => Some(true),
-            Nodes::Names(names) => Some(names.contains(node.name())),
-            Nodes::Labels(selector) => Some(selector.matches(&node.labels)),
+            Nodes::Names(names) => Some(names.contains(name)),
+            Nodes::Labels(selector) => Some(selector.matches(labels)),
             Nodes::Pods(_) => None,
         }
     }
@@ -134,7 +135,9 @@ impl Job {
     /// Whether an entry of a node is still what the job wants. A node whose Pods have gone keeps what it was told: Pods
     /// come and go.
     pub fn wants(&self, image: &str, tag: &str, node: &NodeImageView) -> bool {
-        self.image == image && self.tag == tag && (self.is_complete || self.selects(node).unwrap_or(true))
+        self.image == image
+            && self.tag == tag
+            && (self.is_complete || self.selects(node.name(), &node.labels).unwrap_or(true))
     }
 }
 
@@ -500,9 +503,9 @@ mod tests {
             (json!({"matchLabels": {"zone": "a"}}), Some(true)),
             (json!({"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]}), Some(false)),
         ] {
-            assert_eq!(job(json!({"selector": selector})).selects(&node), want, "{selector}");
+            assert_eq!(job(json!({"selector": selector})).selects(node.name(), &node.labels), want, "{selector}");
         }
-        assert_eq!(job(json!({"podSelector": {}})).selects(&node), None);
+        assert_eq!(job(json!({"podSelector": {}})).selects(node.name(), &node.labels), None);
     }
 
     #[test]

@@ -817,7 +817,7 @@ mod tests {
 
     #[test]
     fn the_ca_bundle_is_read_from_every_entry_once() {
-        let ca = include_str!("../../webhook/certs/testdata/rsa-ca.crt");
+        let ca = include_str!("../../runtime/certs/testdata/rsa-ca.crt");
         let entry = json!({ "clientConfig": { "caBundle": STANDARD.encode(ca) } });
         let config = Ok(json!({ "webhooks": [entry, entry, { "clientConfig": { "caBundle": "%%%" } }] }));
         let bundle = ca_bundle(&[config.clone(), Err(Lack::NotFound), config]);

@@ -1,9 +1,11 @@
 //! The server as a hostile client meets it: over TLS, on loopback.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     process::Command,
-    time::Instant,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -11,20 +13,23 @@ use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::json;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpSocket,
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
     sync::watch,
     task::JoinSet,
 };
 use tokio_rustls::{TlsConnector, client};
 
-use super::*;
 use crate::{
     api::feature_gates::FeatureGates,
+    runtime::{
+        certs::{self, tls_config},
+        connections::Limits,
+    },
     webhook::{
-        Context as WebhookContext, certs,
+        Context as WebhookContext,
         metrics::Metrics,
-        server::{Shared, serve_within, tls_config},
+        server::{Shared, serve_within},
     },
 };
 

@@ -1,9 +1,9 @@
-//! The webhook's certificates: an own CA and a serving certificate, kept in a Secret.
+//! Certificates of our TLS servers: an own CA and a serving certificate, kept in a Secret.
 //!
 //! Pure but for the random numbers of new keys: [`plan`] says whether what the Secret holds can be served, [`issue`]
 //! makes what it should hold. Private keys live in the Secret and in memory, never in a file.
 //!
-//! A CA is replaced with an overlap: the one before stays in the Secret, and thereby in the webhook configuration, for as
+//! A CA is replaced with an overlap: the one before stays in the Secret, and thereby where clients look for it, for as
 //! long as it is valid, so that no replica fails a call while it still serves the older certificate. The keys of the
 //! Secret are OpenKruise's and what it issued is served as it is; only [`PREVIOUS_CA_CERT`] is ours.
 
@@ -15,10 +15,11 @@ use rcgen::{
     KeyUsagePurpose, PublicKeyData,
 };
 use rustls::{
-    RootCertStore,
+    RootCertStore, ServerConfig,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::CryptoProvider,
-    sign::CertifiedKey,
+    sign::{CertifiedKey, SingleCertAndKey},
+    version::{TLS12, TLS13},
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
@@ -256,7 +257,20 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// What an API server that trusts the CA would say.
+/// TLS 1.2 and later with one certificate.
+///
+/// # Errors
+/// The library refuses the versions; it does not.
+pub fn tls_config(certified: &Arc<CertifiedKey>) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(CertifiedKey::clone(certified))));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// What a client that trusts the CA would say.
 fn verify(leaf: &CertifiedKey, ca: &CertificateDer<'_>, dns_name: &str, at: Timestamp) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
     roots.add(ca.clone().into_owned()).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! Who may hold a connection to the TLS server, and for how long.
 //!
-//! Anybody in the cluster can dial the webhook, so nothing that a client does may cost memory without limit: connections
+//! Anybody in the cluster can dial our servers, so nothing that a client does may cost memory without limit: connections
 //! are counted, in all and per peer, and each request and each answer has a time by which it is through. A peer that
 //! takes all it can get leaves room for the others.
 
@@ -35,19 +35,19 @@ use tower::Layer;
 
 /// What clients may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub struct Limits {
     /// Connections in all; about 50 KiB each.
-    pub(super) connections: usize,
+    pub connections: usize,
     /// Connections of one address. All API servers may come from one; then this is how many calls run side by side.
-    pub(super) per_peer: usize,
+    pub per_peer: usize,
     /// From the TCP connection to the end of the handshake.
-    pub(super) handshake: Duration,
+    pub handshake: Duration,
     /// From the first byte of a request to its answer; on a new connection, from the handshake.
-    pub(super) request: Duration,
+    pub request: Duration,
     /// Until the client has taken an answer.
-    pub(super) answer: Duration,
+    pub answer: Duration,
     /// How long a connection may be silent before the next request.
-    pub(super) idle: Duration,
+    pub idle: Duration,
 }
 
 impl Default for Limits {
@@ -68,7 +68,7 @@ impl Default for Limits {
 
 /// Lets connections in, as far as the limits go, and makes them TLS.
 #[derive(Clone)]
-pub(super) struct Gate {
+pub struct Gate {
     tls: RustlsAcceptor,
     limits: Limits,
     open: Arc<Mutex<Open>>,
@@ -87,7 +87,8 @@ struct Place {
 }
 
 impl Gate {
-    pub(super) fn new(tls: RustlsAcceptor, limits: Limits) -> Self {
+    /// The gate of one server.
+    pub fn new(tls: RustlsAcceptor, limits: Limits) -> Self {
         Self { tls: tls.handshake_timeout(limits.handshake), limits, open: Arc::default() }
     }
 
@@ -144,10 +145,10 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Gate {
 
 /// Set when the request that is being timed has its answer.
 #[derive(Clone, Default)]
-pub(super) struct Answered(Arc<AtomicBool>);
+pub struct Answered(Arc<AtomicBool>);
 
 /// Middleware that ends the time of a request.
-pub(super) async fn note_answer(request: Request, next: Next) -> Response {
+pub async fn note_answer(request: Request, next: Next) -> Response {
     let answered = request.extensions().get::<Answered>().cloned();
     let response = next.run(request).await;
     if let Some(Answered(flag)) = answered {
@@ -157,7 +158,7 @@ pub(super) async fn note_answer(request: Request, next: Next) -> Response {
 }
 
 /// A connection that ends when a request or an answer takes too long.
-pub(super) struct Guarded<T> {
+pub struct Guarded<T> {
     inner: T,
     answered: Answered,
     limits: Limits,
@@ -242,6 +243,3 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
         self.inner.is_write_vectored()
     }
 }
-
-#[cfg(test)]
-mod tests;

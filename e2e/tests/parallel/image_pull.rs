@@ -1,0 +1,205 @@
+//! Images ahead of time on the real node: a real registry, one with a password, one with faults; the real containerd.
+
+use anyhow::{Context, Result, ensure};
+use e2e::cmd::{CommandExt, ctr, kubectl};
+use e2e::config::PULLER;
+use e2e::images::push_new;
+use e2e::kit::{Build, Look, PATIENCE, Test, events_of, in_namespace, poll};
+use e2e::paths::{NODE, SYSTEM};
+use e2e::registry_proxy::{Fault, RegistryProxy};
+use serde_json::{Value, json};
+
+const JOB: &str = "ImagePullJob";
+const MIB: usize = 1 << 20;
+
+fn job(name: &str, image: &str) -> Value {
+    json!({ "kind": JOB, "apiVersion": "apps.kruise.io/v1beta1", "metadata": { "name": name }, "spec": {
+        "image": image, "selector": { "names": [NODE] }, "completionPolicy": { "type": "Always" },
+        "pullPolicy": { "timeoutSeconds": 60, "backoffLimit": 0 } } })
+}
+
+async fn pushed(t: &Test, name: &str, tag: &str, bytes: usize) -> Result<String> {
+    let (paths, name, tag) = (t.paths.clone(), name.to_owned(), tag.to_owned());
+    tokio::task::spawn_blocking(move || push_new(&paths, &name, &tag, bytes)).await?
+}
+
+async fn over(t: &Test, name: &str) -> Result<Value> {
+    t.wait_for(JOB, name, "to be over", PATIENCE, |o| o.has("/status/completionTime")).await
+}
+
+/// What the node says of an image.
+fn told(object: &Value, image: &str, tag: &str) -> Value {
+    let tags = object.pointer("/status/imageStatuses").and_then(|all| all.get(image)?.get("tags")?.as_array().cloned());
+    tags.into_iter().flatten().find(|status| status.text("/tag") == tag).unwrap_or_default()
+}
+
+async fn wait_told(t: &Test, image: &str, tag: &str, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
+    let object = t.wait_for("NodeImage", NODE, what, PATIENCE, |o| fits(&told(o, image, tag))).await?;
+    Ok(told(&object, image, tag))
+}
+
+async fn succeeded(t: &Test, name: &str) -> Result<()> {
+    let job = over(t, name).await?;
+    ensure!((job.int("/status/succeeded"), job.int("/status/failed")) == (1, 0), "{job:#}");
+    Ok(())
+}
+
+/// Waits for the end of a job that fails, and returns what the node says.
+async fn failed(t: &Test, name: &str, image: &str, tag: &str) -> Result<String> {
+    let job = over(t, name).await?;
+    ensure!((job.int("/status/succeeded"), job.int("/status/failed")) == (0, 1), "{job:#}");
+    Ok(wait_told(t, image, tag, "to say why", |s| s.text("/phase") == "Failed").await?.text("/message").to_owned())
+}
+
+#[tokio::test]
+async fn a_tag_that_has_moved_is_pulled_again_when_that_is_asked_for() -> Result<()> {
+    in_namespace("pull-tag", async |t| {
+        let image = "registry.example/team/moving";
+        let reference = format!("{image}:now");
+        pushed(t, "moving", "now", MIB).await?;
+        t.create(job("first", &reference)).await?;
+        succeeded(t, "first").await?;
+        let first = told(&t.get("NodeImage", NODE).await?, image, "now");
+        ensure!(first.text("/imageID").starts_with(&format!("{image}@sha256:")), "{first:#}");
+        ensure!(
+            ctr(["images", "ls", "-q"]).text()?.lines().any(|line| line == reference),
+            "containerd does not have it"
+        );
+        t.wait_events("NodeImage", NODE, |_| true).await?;
+        let events = events_of(&t.list_in("default", "Event", "").await?, "NodeImage", NODE);
+        ensure!(events.iter().any(|e| e.starts_with("PullImageSucceed") && e.contains(image)), "{events:#?}");
+
+        let digest = pushed(t, "moving", "now", MIB).await?;
+        t.create(job("lazy", &reference).with("/spec/imagePullPolicy", "IfNotPresent")).await?;
+        succeeded(t, "lazy").await?;
+        let second = told(&t.get("NodeImage", NODE).await?, image, "now");
+        ensure!(second.text("/imageID") == first.text("/imageID"), "it was there: {second:#}");
+        t.create(job("always", &reference).with("/spec/imagePullPolicy", "Always")).await?;
+        succeeded(t, "always").await?;
+        let third = told(&t.get("NodeImage", NODE).await?, image, "now");
+        ensure!(third.text("/imageID") != first.text("/imageID"), "{third:#}");
+        // By its digest, too; upstream's daemon never gets one of these.
+        t.create(job("digest", &format!("{image}@{digest}"))).await?;
+        succeeded(t, "digest").await?;
+
+        for name in ["first", "lazy", "always", "digest"] {
+            t.remove(JOB, name).await?;
+        }
+        let is_forgotten = |o: &Value| o.pointer("/spec/images").is_none_or(|images| images.get(image).is_none());
+        t.wait_for("NodeImage", NODE, "to forget the image", PATIENCE, is_forgotten).await.map(drop)
+    })
+    .await
+}
+
+fn docker_config(host: &str, password: &str) -> Value {
+    let config = json!({ "auths": { host: { "username": PULLER.0, "password": password } } });
+    json!({ "kind": "Secret", "metadata": { "name": "registry" }, "type": "kubernetes.io/dockerconfigjson",
+        "stringData": { ".dockerconfigjson": config.to_string() } })
+}
+
+#[tokio::test]
+async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
+    in_namespace("pull-private", async |t| {
+        t.create(docker_config("private.example/team", PULLER.1)).await?;
+        t.create(docker_config("private.example", "stale-password").with("/metadata/name", "stale")).await?;
+        t.create(docker_config("other.example", "other-password").with("/metadata/name", "other")).await?;
+        t.create(
+            json!({ "kind": "Secret", "metadata": { "name": "opaque" }, "stringData": { "password": "opaque-one" } }),
+        )
+        .await?;
+        let jobs = [
+            // The first one is refused by the registry, the second one lets it in.
+            ("right", vec!["stale", "registry"], ""),
+            ("stale", vec!["stale"], "PullImage"),
+            ("none", vec![], "PullImage"),
+            ("missing", vec!["missing"], "Secret {}/missing: it does not exist"),
+            ("opaque", vec!["opaque"], "Secret {}/opaque: its type is \"Opaque\": want kubernetes.io/dockerconfigjson"),
+            ("other", vec!["other"], "Secret {}/other: it has nothing for the registry of this image"),
+        ];
+        for (name, secrets, _) in &jobs {
+            pushed(t, &format!("private-{name}"), "v1", MIB / 4).await?;
+            let job =
+                job(name, &format!("private.example/team/private-{name}:v1")).with("/spec/pullSecrets", json!(secrets));
+            t.create(job).await?;
+        }
+        for (name, _, message) in &jobs {
+            if message.is_empty() {
+                succeeded(t, name).await?;
+                continue;
+            }
+            let told = failed(t, name, &format!("private.example/team/private-{name}"), "v1").await?;
+            ensure!(told.contains(&message.replace("{}", &t.namespace)), "{name}: {told}");
+        }
+        // Nobody else wrote down what only the registry is to know.
+        let node = t.get("NodeImage", NODE).await?.to_string();
+        let events = serde_json::to_string(&t.list("Event", "").await?)?
+            + &serde_json::to_string(&t.list_in("default", "Event", "").await?)?;
+        let logs =
+            kubectl(&t.paths, ["logs", "-n", SYSTEM, "-l", "control-plane", "--tail=-1", "--all-containers"]).text()?;
+        for secret in [PULLER.1, "stale-password", "other-password", "opaque-one"] {
+            for (place, text) in [("NodeImage", &node), ("events", &events), ("logs", &logs)] {
+                ensure!(!text.contains(secret), "{place}: a password");
+            }
+        }
+        ensure!(logs.contains("registry credentials served"), "the manager says that it was asked");
+        Ok(())
+    })
+    .await
+}
+
+/// All of the faulty registry, because its port is one.
+#[tokio::test]
+async fn registries_that_are_slow_fail_or_hand_out_something_else() -> Result<()> {
+    in_namespace("pull-faults", async |t| {
+        let proxy = RegistryProxy::start().await?;
+        let name = |repository: &str| format!("faulty.example/team/{repository}");
+        for (repository, bytes) in [("slow", 8 * MIB), ("late", 8 * MIB), ("recovers", MIB / 4), ("corrupt", MIB / 4)] {
+            let digest = pushed(t, repository, "v1", bytes).await?;
+            let fault = match repository {
+                "recovers" => Fault::Failing(2),
+                "corrupt" => Fault::Corrupt,
+                _ => Fault::Slow(MIB / 2),
+            };
+            proxy.set(&format!("team/{repository}"), fault);
+            let new = job(repository, &format!("{}:v1", name(repository)));
+            let new = match repository {
+                "late" => new.with("/spec/pullPolicy/timeoutSeconds", 3),
+                "recovers" => new.with("/spec/pullPolicy/backoffLimit", 3),
+                "corrupt" => new.with("/spec/image", format!("{}@{digest}", name(repository))),
+                _ => new,
+            };
+            t.create(new).await?;
+        }
+        // How far it is, in bytes: 8 MiB take 16 s.
+        let slow = name("slow");
+        let progress = |s: &Value| s.int("/progress") > 0 && s.text("/message").ends_with(" MiB");
+        let told = wait_told(t, &slow, "v1", "to tell its progress", progress).await?;
+        ensure!(told.text("/phase") == "Pulling" && told.int("/progress") < 100, "{told:#}");
+        // Its job goes: so does the pull.
+        t.remove(JOB, "slow").await?;
+        poll("the runtime to leave the registry", PATIENCE, async || {
+            ensure!(proxy.left("team/slow") > 0, "it still downloads");
+            Ok(())
+        })
+        .await?;
+        let is_gone = |o: &Value| o.pointer("/status/imageStatuses").is_none_or(|images| images.get(&slow).is_none());
+        t.wait_for("NodeImage", NODE, "to forget it", PATIENCE, is_gone).await?;
+        ensure!(
+            !ctr(["images", "ls", "-q"]).text()?.contains("faulty.example/team/slow"),
+            "it was pulled all the same"
+        );
+
+        let late = failed(t, "late", &name("late"), "v1").await?;
+        ensure!(late.contains("the attempt took longer than 3 s"), "{late}");
+        ensure!(proxy.left("team/late") > 0, "the download was not ended");
+        succeeded(t, "recovers").await?;
+        let corrupt = t.get(JOB, "corrupt").await?;
+        let digest = corrupt.text("/spec/image").split_once('@').context("a digest")?.1.to_owned();
+        let told = failed(t, "corrupt", &name("corrupt"), &digest).await?;
+        ensure!(told.contains("digest") || told.contains("size"), "{told}");
+        let (code, message) = t.refused(job("malformed", "faulty.example/Team/app::v1")).await?;
+        ensure!((400..500).contains(&code) && message.contains("image"), "{code} {message}");
+        Ok(())
+    })
+    .await
+}

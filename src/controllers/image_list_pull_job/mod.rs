@@ -1,0 +1,363 @@
+//! ImageListPullJobs: an ImagePullJob for each image of a list.
+//!
+//! - Owns: the ImagePullJobs that it makes, the status of lists, their hash label, their deletion after the TTL.
+//! - Watches: ImageListPullJobs, and the ImagePullJobs with a hash label, which those of lists have.
+//! - What is due is decided by [`crate::domain::images::list`].
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::{StreamExt, stream};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::DeserializeGuard,
+    runtime::watcher::Config,
+};
+use serde_json::json;
+
+use super::{Context, Registration, Started, lock};
+use crate::{
+    api::{
+        apps::{
+            image_list_pull_job::{ImageListPullJob, ImageListPullJobStatus},
+            image_pull_job::ImagePullJob,
+        },
+        feature_gates::gate,
+        labels,
+    },
+    domain::{
+        images::{
+            list::{self, Plan},
+            rules,
+        },
+        recreate::manager::Sighting,
+    },
+    k8s::{rbac::Rule, time::Now},
+    runtime::{
+        apply::{code, namespace_is_ending, patch_status},
+        clock,
+        events::reference,
+        queue::{Backoff, Queue, Requeue},
+        shutdown::Shutdown,
+        watches::{self, Change, ObjectKey, Store},
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("imagelistpulljobs.apps.kruise.io"),
+    gate: Some(gate::IMAGE_PULL_JOB),
+    rules: &[
+        Rule::new(&["apps.kruise.io"], &["imagelistpulljobs"], &["get", "list", "watch", "patch", "delete"]),
+        Rule::new(&["apps.kruise.io"], &["imagelistpulljobs/status"], &["patch"]),
+        Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "watch", "create", "delete"]),
+    ],
+    workers_flag: None,
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "imagelistpulljob-controller";
+/// After a write that was refused because the object had changed and has been read again.
+const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// Between two writes of a status that differ only in numbers.
+const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// Writes at a time.
+const AT_ONCE: usize = 8;
+
+struct Controller {
+    context: Context,
+    lists: Arc<Store<ImageListPullJob>>,
+    jobs: Arc<Store<ImagePullJob>>,
+    queue: Arc<Queue<ObjectKey>>,
+    memories: Mutex<HashMap<ObjectKey, Memory>>,
+}
+
+/// What is remembered of a list. Everything can be lost.
+#[derive(Default)]
+struct Memory {
+    uid: String,
+    /// It was seen before its end.
+    is_known: bool,
+    end: Option<Sighting>,
+    written: Duration,
+    said: String,
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    Started { on_pod: Box::new(|_| {}), run: Box::pin(controller.run(workers, shutdown)) }
+}
+
+/// The UID of the list that a job belongs to, the key of the index of jobs.
+fn list_of(job: &ImagePullJob) -> Option<String> {
+    let mut owners = job.metadata.owner_references.iter().flatten();
+    owners
+        .find(|owner| owner.controller == Some(true) && owner.kind == "ImageListPullJob")
+        .map(|owner| owner.uid.clone())
+}
+
+fn list_key(job: &ImagePullJob) -> Option<ObjectKey> {
+    let mut owners = job.metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == "ImageListPullJob")?;
+    Some(ObjectKey::new(job.metadata.namespace.as_deref().unwrap_or_default(), &owner.name))
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            lists: Store::new(None),
+            jobs: Store::new(Some(list_of)),
+            queue: Queue::new(Backoff::default()),
+            memories: Mutex::default(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let watch_lists = {
+            let this = self.clone();
+            let api: Api<DeserializeGuard<ImageListPullJob>> = self.context.api();
+            watches::watch_guarded(api, Config::default(), self.lists.clone(), move |change| match change {
+                Change::Applied { new, .. } => this.queue.add(ObjectKey::of(new.as_ref())),
+                Change::Deleted(old) => {
+                    lock(&this.memories).remove(&ObjectKey::of(old.as_ref()));
+                }
+                Change::Undecodable { key, error } => {
+                    tracing::error!(list = %key, error, "this ImageListPullJob cannot be read and is left alone");
+                }
+            })
+        };
+        let watch_jobs = {
+            let this = self.clone();
+            let api: Api<DeserializeGuard<ImagePullJob>> = self.context.api();
+            let config = Config::default().labels(labels::CONTROLLER_REVISION_HASH);
+            watches::watch_guarded(api, config, self.jobs.clone(), move |change| {
+                let job = match change {
+                    Change::Applied { new, .. } => new,
+                    Change::Deleted(old) => old,
+                    // Its list makes no second one: the name is taken.
+                    Change::Undecodable { .. } => return,
+                };
+                if let Some(key) = list_key(job) {
+                    this.queue.add(key);
+                }
+            })
+        };
+        let synced = async {
+            self.lists.wait_synced().await;
+            self.jobs.wait_synced().await;
+        };
+        let reconcile = |key: ObjectKey| {
+            let this = self.clone();
+            async move { this.reconcile(&key).await }
+        };
+        let work = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile);
+        tokio::select! {
+            () = watch_lists => {}
+            () = watch_jobs => {}
+            () = work => {}
+        }
+    }
+
+    fn api(&self, key: &ObjectKey) -> Api<ImageListPullJob> {
+        Api::namespaced(self.context.client.clone(), &key.namespace)
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(list) = self.lists.get(key) else { return Ok(Requeue::Await) };
+        // What is being deleted takes its jobs along.
+        if list.is_deleting() {
+            return Ok(Requeue::Await);
+        }
+        let now = clock::now();
+        let ended = self.remember(&list, now);
+        if list.is_complete() {
+            return self.finish(key, &list, ended).await;
+        }
+        if let Some((field, why)) = rules::of_list(&list.spec).first() {
+            let said = format!("{field}: {why}");
+            self.say(&list, "Invalid", &said, true);
+            return Ok(Requeue::Await);
+        }
+        let hash = list::template_hash(&list.spec);
+        if list.metadata.labels.as_ref().and_then(|l| l.get(labels::CONTROLLER_REVISION_HASH)) != Some(&hash) {
+            let labels = json!({labels::CONTROLLER_REVISION_HASH: hash});
+            let patch = json!({"metadata": {"uid": list.metadata.uid, "labels": labels}});
+            return match self.api(key).patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                Ok(newer) => {
+                    self.lists.upsert(newer);
+                    Ok(Requeue::After(Duration::ZERO))
+                }
+                Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(Requeue::After(AFTER_CONFLICT)),
+                Err(error) => Err(error),
+            };
+        }
+        let children = self.jobs.by_index(list.metadata.uid.as_deref().unwrap_or_default());
+        let plan = list::plan(&list, &children, now);
+        self.carry_out(&list, &plan).await?;
+        self.record(&list, plan.status, now).await
+    }
+
+    /// How long ago the list ended, if it has.
+    fn remember(&self, list: &ImageListPullJob, now: Now) -> Duration {
+        let uid = list.metadata.uid.clone().unwrap_or_default();
+        let mut memories = lock(&self.memories);
+        let memory = memories.entry(ObjectKey::of(list)).or_default();
+        if memory.uid != uid {
+            *memory = Memory { uid, ..Memory::default() };
+        }
+        let Some(end) = list.status.as_ref().and_then(|status| status.completion_time) else {
+            memory.is_known = true;
+            return Duration::ZERO;
+        };
+        let seen = if memory.is_known { Sighting::live(now) } else { Sighting::found(now, end) };
+        memory.end.get_or_insert(seen).age(now)
+    }
+
+    async fn finish(&self, key: &ObjectKey, list: &ImageListPullJob, ended: Duration) -> kube::Result<Requeue> {
+        let ttl = list.spec.completion_policy.ttl_seconds_after_finished.and_then(|ttl| u64::try_from(ttl).ok());
+        let Some(left) = ttl.map(|ttl| Duration::from_secs(ttl).saturating_sub(ended)) else {
+            return Ok(Requeue::Await);
+        };
+        if !left.is_zero() {
+            return Ok(Requeue::After(left));
+        }
+        tracing::info!(list = %key, "deleting it, its time to live is over");
+        let preconditions = Preconditions { uid: list.metadata.uid.clone(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        match self.api(key).delete(&key.name, &parameters).await {
+            Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
+            _ => Ok(Requeue::Await),
+        }
+    }
+
+    async fn carry_out(&self, list: &ImageListPullJob, plan: &Plan) -> kube::Result<()> {
+        let key = ObjectKey::of(list);
+        let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let about = reference(list);
+        for job in &plan.delete {
+            let name = job.metadata.name.as_deref().unwrap_or_default();
+            let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
+            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+            match api.delete(name, &parameters).await {
+                Err(error) if !matches!(code(&error), Some(404 | 409)) => return Err(error),
+                _ => {
+                    // The watch says when it is gone; until then its image gets no other one.
+                    let message = format!("deleted ImagePullJob {name} for image {}", job.spec.image);
+                    self.context.events.normal(&about, "Successful delete ImagePullJob", &message);
+                }
+            }
+        }
+        let make = |job: &ImagePullJob| {
+            let (api, job) = (api.clone(), job.clone());
+            async move { (api.create(&PostParams::default(), &job).await, job) }
+        };
+        let makes: Vec<_> = plan.create.iter().map(make).collect();
+        let mut made = stream::iter(makes).buffer_unordered(AT_ONCE);
+        let mut failed = None;
+        let mut count = 0;
+        while let Some((result, job)) = made.next().await {
+            let name = job.metadata.name.as_deref().unwrap_or_default();
+            match result {
+                Ok(job) => {
+                    self.jobs.upsert(job);
+                    count += 1;
+                }
+                Err(error) if code(&error) == Some(409) => {
+                    // Made by a process before this one, or somebody else's of that name.
+                    if let Some(found) = api.get_opt(name).await? {
+                        if list_of(&found) == list.metadata.uid {
+                            self.jobs.upsert(found);
+                        } else {
+                            let why = format!("ImagePullJob {name} is there already and belongs to somebody else");
+                            self.say(list, "FailedCreateImagePullJob", &why, true);
+                        }
+                    }
+                }
+                Err(error) if namespace_is_ending(&error) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        if count > 0 {
+            tracing::info!(list = %key, jobs = count, "made ImagePullJobs");
+            let message = format!("created {count} ImagePullJobs");
+            self.context.events.normal(&about, "Successful create ImagePullJob", &message);
+        }
+        if let Some(error) = failed {
+            self.say(list, "FailedCreateImagePullJob", &error.to_string(), true);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    async fn record(&self, list: &ImageListPullJob, status: ImageListPullJobStatus, now: Now) -> kube::Result<Requeue> {
+        let key = ObjectKey::of(list);
+        let before = list.status.clone().unwrap_or_default();
+        if before == status && list.status.is_some() {
+            return Ok(Requeue::Await);
+        }
+        let written = lock(&self.memories).get(&key).map(|memory| memory.written).unwrap_or_default();
+        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
+        let is_news = before.start_time != status.start_time || status.completion_time.is_some();
+        if !is_news && !pause.is_zero() {
+            return Ok(Requeue::After(pause));
+        }
+        let json = |status| serde_json::to_value(status).map_err(kube::Error::SerdeError);
+        // Zeros too are written the first time: they stand in columns.
+        let recorded = list.status.as_ref().map_or(Ok(json!({})), json)?;
+        match patch_status(&self.api(&key), list, &recorded, &json(&status)?).await {
+            Ok(None) => Ok(Requeue::Await),
+            Ok(Some(newer)) => {
+                if let Some(memory) = lock(&self.memories).get_mut(&key) {
+                    memory.written = now.mono;
+                }
+                let is_over = newer.is_complete();
+                self.lists.upsert(newer);
+                if is_over {
+                    let broken = status.failed_image_statuses.len();
+                    let message = format!("{} of {} images are on all their nodes", status.succeeded, status.desired);
+                    let reason = if broken == 0 { "Completed" } else { "PullsFailed" };
+                    self.say(list, reason, &message, broken > 0);
+                    return Ok(Requeue::After(Duration::ZERO));
+                }
+                Ok(Requeue::Await)
+            }
+            Err(error) if code(&error) == Some(404) => Ok(Requeue::Await),
+            Err(error) if code(&error) == Some(409) => {
+                if let Some(newer) = self.api(&key).get_opt(&key.name).await? {
+                    self.lists.upsert(newer);
+                }
+                Ok(Requeue::After(AFTER_CONFLICT))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says something once.
+    fn say(&self, list: &ImageListPullJob, reason: &str, message: &str, is_warning: bool) {
+        let said = format!("{reason} {message}");
+        {
+            let mut memories = lock(&self.memories);
+            let memory = memories.entry(ObjectKey::of(list)).or_default();
+            if memory.said == said {
+                return;
+            }
+            memory.said = said;
+        }
+        tracing::info!(list = %ObjectKey::of(list), reason, message, "told");
+        let about = reference(list);
+        match is_warning {
+            true => self.context.events.warning(&about, reason, message),
+            false => self.context.events.normal(&about, reason, message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! The controller against an API server in memory.
+
+use std::collections::BTreeMap;
+
+use axum::http::{Method, request::Parts};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::controllers::in_memory;
+
+const LISTS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/imagelistpulljobs";
+const JOBS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/imagepulljobs";
+
+#[derive(Default)]
+struct Server {
+    objects: BTreeMap<String, Value>,
+    writes: Vec<(Method, String)>,
+    version: u64,
+}
+
+impl Server {
+    fn answer(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
+        let path = request.uri.path().to_owned();
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let refused =
+            |code: u16| (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "test"}));
+        if request.method != Method::GET {
+            self.writes.push((request.method.clone(), path.clone()));
+        }
+        self.version += 1;
+        let version = Value::from(self.version.to_string());
+        let path = path.strip_suffix("/status").map_or(path.clone(), str::to_owned);
+        match request.method.as_str() {
+            "GET" => self.objects.get(&path).map_or_else(|| refused(404), |object| (200, object.clone())),
+            "POST" => {
+                let mut made = body;
+                let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
+                if self.objects.contains_key(&path) {
+                    return refused(409);
+                }
+                made["metadata"]["uid"] = format!("uid-{}", self.version).into();
+                made["metadata"]["resourceVersion"] = version;
+                self.objects.insert(path, made.clone());
+                (201, made)
+            }
+            "PATCH" => {
+                let Some(object) = self.objects.get_mut(&path) else { return refused(404) };
+                json_patch::merge(object, &body);
+                object["metadata"]["resourceVersion"] = version;
+                (200, object.clone())
+            }
+            "DELETE" => self.objects.remove(&path).map_or_else(|| refused(404), |gone| (200, gone)),
+            _ => refused(405),
+        }
+    }
+}
+
+struct World {
+    server: Arc<Mutex<Server>>,
+    controller: Controller,
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Arc::new(Mutex::new(Server::default()));
+        let context = in_memory::context({
+            let server = server.clone();
+            move |request, body| lock(&server).answer(request, body)
+        });
+        Self { server, controller: Controller::new(&context) }
+    }
+
+    fn put(&self, spec: Value) {
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let path = format!("{LISTS}/list");
+        let mut list = server.objects.get(&path).cloned().unwrap_or_else(|| {
+            json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImageListPullJob", "metadata": {"name": "list", "namespace": "ns", "uid": "l"}, "spec": {"images": ["a:1", "b:1"]}})
+        });
+        json_patch::merge(&mut list["spec"], &spec);
+        list["metadata"]["resourceVersion"] = server.version.to_string().into();
+        server.objects.insert(path, list.clone());
+        drop(server);
+        self.controller.lists.upsert(serde_json::from_value(list).unwrap());
+    }
+
+    async fn settle(&self) -> Requeue {
+        for _ in 0..20 {
+            lock(&self.controller.memories).entry(ObjectKey::new("ns", "list")).or_default().written = Duration::ZERO;
+            let before = lock(&self.server).writes.len();
+            let requeue = self.controller.reconcile(&ObjectKey::new("ns", "list")).await.unwrap();
+            // What the watch would bring.
+            if !lock(&self.server).objects.contains_key(&format!("{LISTS}/list")) {
+                self.controller.lists.remove(&ObjectKey::new("ns", "list"), None);
+            }
+            for job in self.controller.jobs.list() {
+                let name = job.metadata.name.clone().unwrap();
+                match lock(&self.server).objects.get(&format!("{JOBS}/{name}")) {
+                    Some(object) => drop(self.controller.jobs.upsert(serde_json::from_value(object.clone()).unwrap())),
+                    None => drop(self.controller.jobs.remove(&ObjectKey::new("ns", &name), None)),
+                }
+            }
+            if lock(&self.server).writes.len() == before {
+                return requeue;
+            }
+        }
+        panic!("it goes on and on: {:?}", lock(&self.server).writes);
+    }
+
+    fn jobs(&self) -> Vec<Value> {
+        lock(&self.server)
+            .objects
+            .iter()
+            .filter(|(path, _)| path.starts_with(JOBS))
+            .map(|(_, job)| job.clone())
+            .collect()
+    }
+
+    fn end(&self, image: &str, failed: i32) {
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let version = server.version.to_string();
+        let job = server.objects.values_mut().find(|object| object["spec"]["image"] == image).unwrap();
+        job["status"] = json!({"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:00Z", "desired": 2, "succeeded": 2 - failed, "failed": failed});
+        job["metadata"]["resourceVersion"] = version.into();
+        let job = job.clone();
+        drop(server);
+        self.controller.jobs.upsert(serde_json::from_value(job).unwrap());
+    }
+
+    fn list(&self) -> Value {
+        lock(&self.server).objects[&format!("{LISTS}/list")].clone()
+    }
+}
+
+#[tokio::test]
+async fn a_list_has_its_jobs_and_ends_with_them() {
+    let world = World::new();
+    world.put(json!({"pullPolicy": {"timeoutSeconds": 600, "backoffLimit": 3}, "parallelism": 1}));
+    world.settle().await;
+    assert_eq!(world.list()["metadata"]["labels"]["controller-revision-hash"], "fb69b545f");
+    let jobs = world.jobs();
+    assert_eq!(jobs.len(), 2);
+    assert_eq!(jobs[0]["metadata"]["labels"], json!({"controller-revision-hash": "fb69b545f"}));
+    assert_eq!(world.list()["status"]["desired"], 2);
+    world.end("a:1", 0);
+    world.settle().await;
+    assert_eq!(
+        (&world.list()["status"]["completed"], &world.list()["status"]["completionTime"]),
+        (&json!(1), &json!(null))
+    );
+    world.end("b:1", 1);
+    world.settle().await;
+    let status = world.list()["status"].clone();
+    assert_eq!((&status["completed"], &status["succeeded"]), (&json!(2), &json!(1)));
+    assert_eq!(status["failedImageStatuses"][0]["name"], "b:1");
+    assert!(status["completionTime"].is_string());
+    let writes = lock(&world.server).writes.len();
+    assert_eq!(world.settle().await, Requeue::Await);
+    assert_eq!(lock(&world.server).writes.len(), writes);
+}
+
+#[tokio::test]
+async fn an_edit_replaces_the_jobs_one_after_the_other() {
+    let world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    let before = world.jobs();
+    world.put(json!({"parallelism": 7, "images": ["b:1", "c:1"]}));
+    world.settle().await;
+    let jobs = world.jobs();
+    let images: Vec<&str> = jobs.iter().map(|job| job["spec"]["image"].as_str().unwrap()).collect();
+    assert_eq!((images.len(), images.contains(&"c:1"), images.contains(&"a:1")), (2, true, false));
+    assert!(jobs.iter().all(|job| job["spec"]["parallelism"] == 7 && !before.contains(job)));
+}
+
+#[tokio::test]
+async fn a_list_is_deleted_after_its_time() {
+    let world = World::new();
+    world.put(json!({"completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 0}}));
+    world.settle().await;
+    world.end("a:1", 0);
+    world.end("b:1", 0);
+    world.settle().await;
+    assert!(!lock(&world.server).objects.contains_key(&format!("{LISTS}/list")));
+}
+
+#[tokio::test]
+async fn somebody_elses_job_of_that_name_is_left_alone() {
+    let world = World::new();
+    world.put(json!({"images": ["a:1"]}));
+    world.settle().await;
+    let name = world.jobs()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let path = format!("{JOBS}/{name}");
+    lock(&world.server).objects.get_mut(&path).unwrap()["metadata"]["ownerReferences"] = json!([]);
+    world.controller.jobs.remove(&ObjectKey::new("ns", &name), None);
+    world.controller.reconcile(&ObjectKey::new("ns", "list")).await.unwrap();
+    assert_eq!(world.jobs().len(), 1);
+    assert_eq!(world.jobs()[0]["metadata"]["ownerReferences"], json!([]));
+}

@@ -1,0 +1,304 @@
+//! One ImagePullJob: which nodes begin, its status, its end.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use serde_json::json;
+
+use super::{AFTER_CONFLICT, Controller, is_active, lock};
+use crate::{
+    api::{
+        apps::image_pull_job::{ImagePullJob, ImagePullJobStatus},
+        labels,
+    },
+    domain::{
+        images::job::{self, Class, Job, Node, Nodes, Observed},
+        pod_order::{self, Candidate, Phase},
+        recreate::manager::Sighting,
+    },
+    k8s::{node::NodeView, node_image::NodeImageView, pod::PodView, time::Now},
+    runtime::{
+        apply::{code, patch_status},
+        clock,
+        events::reference,
+        metrics::ResultLabels,
+        queue::Requeue,
+        watches::ObjectKey,
+    },
+};
+
+/// Between two writes of a status that differ only in numbers.
+const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// A node that could take no more is tried again after this time.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
+
+impl Controller {
+    pub(super) async fn reconcile_job(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(object) = self.jobs.get(key) else { return Ok(Requeue::Await) };
+        let now = clock::now();
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        let age = self.remember(&object, now);
+        if object.is_deleting() || object.is_complete() {
+            return self.finish(&object, age).await;
+        }
+        let known = lock(&self.state).known.get(uid).cloned();
+        let Some(job) = known.flatten() else {
+            let Err(why) = Job::of(&object) else { return Ok(Requeue::After(AFTER_CONFLICT)) };
+            let before = object.status.clone().unwrap_or_default();
+            let status = job::invalid(&before, object.metadata.generation, &why, now);
+            return self.record(&object, status, None, now).await;
+        };
+        let nodes = self.nodes_of(key, &job, now);
+        let joining = if nodes.is_empty() { self.joining(&job) } else { 0 };
+        let before = object.status.clone().unwrap_or_default();
+        let generation = object.metadata.generation;
+        let observed = Observed { job: &job, status: &before, generation, nodes: &nodes, joining, age };
+        let plan = job::plan(&observed, now);
+        self.tell_nodes(&job, &plan.begin);
+        let retry = nodes.iter().any(|node| node.refused.is_some()).then_some(TRY_AGAIN);
+        let next = plan.next.into_iter().chain(retry).min();
+        self.record(&object, plan.status, next, now).await
+    }
+
+    /// How long ago the job began, or ended if it has.
+    fn remember(&self, job: &ImagePullJob, now: Now) -> Duration {
+        let status = job.status.clone().unwrap_or_default();
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        let mut state = lock(&self.state);
+        let memory = state.jobs.entry(ObjectKey::of(job)).or_default();
+        if memory.uid != uid {
+            *memory = super::JobMemory { uid, ..super::JobMemory::default() };
+        }
+        let is_known = memory.begin.is_some();
+        let found = |since| Sighting::found(now, since);
+        let begin = *memory.begin.get_or_insert_with(|| status.start_time.map_or(Sighting::live(now), found));
+        match status.completion_time {
+            None => begin.age(now),
+            Some(end) => {
+                let seen = if is_known { Sighting::live(now) } else { found(end) };
+                memory.end.get_or_insert(seen).age(now)
+            }
+        }
+    }
+
+    /// A job that is over: nothing holds it, and it goes in its time.
+    async fn finish(&self, job: &ImagePullJob, age: Duration) -> kube::Result<Requeue> {
+        let key = ObjectKey::of(job);
+        let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let finalizers = job.metadata.finalizers.clone().unwrap_or_default();
+        if finalizers.iter().any(|finalizer| finalizer == labels::IMAGE_PULL_JOB_FINALIZER) {
+            let left: Vec<&String> = finalizers.iter().filter(|f| *f != labels::IMAGE_PULL_JOB_FINALIZER).collect();
+            let version = &job.metadata.resource_version;
+            let patch = json!({"metadata": {"resourceVersion": version, "uid": job.metadata.uid, "finalizers": left}});
+            return match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                Ok(newer) => {
+                    // One that is being deleted is gone with its last finalizer; the watch says so.
+                    if !newer.is_deleting() {
+                        self.jobs.upsert(newer);
+                        self.job_queue.add(key);
+                    }
+                    Ok(Requeue::Await)
+                }
+                Err(error) if code(&error) == Some(404) => Ok(Requeue::Await),
+                Err(error) if code(&error) == Some(409) => self.read_again(&key).await,
+                Err(error) => Err(error),
+            };
+        }
+        let ttl = job.spec.completion_policy.ttl_seconds_after_finished.and_then(|ttl| u64::try_from(ttl).ok());
+        let Some(ttl) = ttl.filter(|_| !job.is_deleting()).map(Duration::from_secs) else { return Ok(Requeue::Await) };
+        let left = ttl.saturating_sub(age);
+        if !left.is_zero() {
+            return Ok(Requeue::After(left));
+        }
+        tracing::info!(job = %key, "deleting it, its time to live is over");
+        let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        match api.delete(&key.name, &parameters).await {
+            Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
+            _ => Ok(Requeue::Await),
+        }
+    }
+
+    /// The nodes of a job in the order in which they begin, each with how far it is.
+    fn nodes_of(&self, key: &ObjectKey, job: &Arc<Job>, now: Now) -> Vec<Node> {
+        let views = match &job.nodes {
+            Nodes::Names(names) => {
+                let named = names.iter().filter_map(|name| self.node_images.get(&ObjectKey::new("", name)));
+                named.filter(|view| !view.is_deleting()).collect()
+            }
+            Nodes::All | Nodes::Labels(_) => {
+                let selects = |view: &NodeImageView| job.selects(view.name(), &view.labels) == Some(true);
+                let mut views = self.node_images.select(|view| !view.is_deleting() && selects(view));
+                views.sort_by(|a, b| a.name().cmp(b.name()));
+                views
+            }
+            Nodes::Pods(selector) => {
+                let is_one =
+                    |pod: &PodView| is_active(pod) && pod.namespace() == job.namespace && selector.matches(&pod.labels);
+                let mut pods: Vec<Candidate> =
+                    self.context.pods.select(is_one).iter().map(|pod| candidate(pod)).collect();
+                // The nodes whose Pods are updated first.
+                pods.sort_by(|a, b| pod_order::base(a, b).then_with(|| a.name.cmp(&b.name)));
+                let mut seen = HashSet::new();
+                pods.retain(|pod| seen.insert(pod.node.clone()));
+                let views = pods.iter().filter_map(|pod| self.node_images.get(&ObjectKey::new("", &pod.node)));
+                views.filter(|view| !view.is_deleting()).collect::<Vec<_>>()
+            }
+        };
+        let mut state = lock(&self.state);
+        let refused: BTreeMap<String, String> = match state.jobs.get_mut(key) {
+            None => BTreeMap::new(),
+            Some(memory) => {
+                memory.nodes = views.len();
+                memory.refused.retain(|_, (_, at)| now.mono.saturating_sub(*at) < TRY_AGAIN);
+                memory.refused.iter().map(|(node, (why, _))| (node.clone(), why.clone())).collect()
+            }
+        };
+        let of = |view: &Arc<NodeImageView>| {
+            let class = match job::class(job, view) {
+                Class::Unassigned if state.told.get(view.name()).is_some_and(|told| told.contains_key(&job.uid)) => {
+                    Class::Pulling
+                }
+                class => class,
+            };
+            Node { name: view.name().to_owned(), class, refused: refused.get(view.name()).cloned() }
+        };
+        views.iter().map(of).collect()
+    }
+
+    /// Nodes of a job that get a NodeImage soon.
+    fn joining(&self, job: &Job) -> usize {
+        let joins = |node: &NodeView| {
+            let is_new = self.node_images.get(&ObjectKey::of(node)).is_none();
+            is_new && node.ready && !node.is_deleting() && job.selects(node.name(), &node.labels) == Some(true)
+        };
+        self.nodes.select(joins).len()
+    }
+
+    fn tell_nodes(&self, job: &Arc<Job>, begin: &[String]) {
+        if begin.is_empty() {
+            return;
+        }
+        tracing::info!(job = %super::key_of(job), image = job.image, tag = job.tag, nodes = begin.len(), "nodes begin");
+        let mut state = lock(&self.state);
+        // It was deleted while we looked.
+        if !state.known.contains_key(&job.uid) {
+            return;
+        }
+        for node in begin {
+            let name: Arc<str> = node.as_str().into();
+            state.told.entry(name).or_default().insert(job.uid.clone(), job.clone());
+            self.node_queue.add(ObjectKey::new("", node));
+        }
+    }
+
+    async fn record(
+        &self,
+        job: &ImagePullJob,
+        status: ImagePullJobStatus,
+        next: Option<Duration>,
+        now: Now,
+    ) -> kube::Result<Requeue> {
+        let key = ObjectKey::of(job);
+        let before = job.status.clone().unwrap_or_default();
+        let requeue = next.map_or(Requeue::Await, Requeue::After);
+        if before == status && job.status.is_some() {
+            return Ok(requeue);
+        }
+        let written = lock(&self.state).jobs.get(&key).map(|memory| memory.written).unwrap_or_default();
+        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
+        if !job::is_news(&before, &status) && !pause.is_zero() {
+            return Ok(Requeue::After(next.map_or(pause, |next| next.min(pause))));
+        }
+        let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let json = |status| serde_json::to_value(status).map_err(kube::Error::SerdeError);
+        // Zeros too are written the first time: they stand in columns.
+        let recorded = job.status.as_ref().map_or(Ok(json!({})), json)?;
+        match patch_status(&api, job, &recorded, &json(&status)?).await {
+            Ok(None) => Ok(requeue),
+            Ok(Some(newer)) => {
+                if let Some(memory) = lock(&self.state).jobs.get_mut(&key) {
+                    memory.written = now.mono;
+                }
+                let is_over = newer.is_complete();
+                self.note_job(&newer);
+                self.jobs.upsert(newer);
+                self.tell(job, &status);
+                if is_over {
+                    // Their entries now go in their time.
+                    self.wake_owned(job.metadata.uid.as_deref().unwrap_or_default());
+                    self.job_queue.add(key);
+                }
+                Ok(requeue)
+            }
+            Err(error) if code(&error) == Some(404) => Ok(Requeue::Await),
+            Err(error) if code(&error) == Some(409) => self.read_again(&key).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read_again(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        if let Some(newer) = api.get_opt(&key.name).await? {
+            self.note_job(&newer);
+            self.jobs.upsert(newer);
+        }
+        Ok(Requeue::After(AFTER_CONFLICT))
+    }
+
+    /// Says in an event and the log when a job enters another state.
+    fn tell(&self, job: &ImagePullJob, status: &ImagePullJobStatus) {
+        let key = ObjectKey::of(job);
+        let Some(condition) = status.conditions.iter().find(|c| c.type_ == labels::CONDITION_PROGRESSING) else {
+            return;
+        };
+        let reason = condition.reason.as_str();
+        {
+            let mut state = lock(&self.state);
+            let Some(memory) = state.jobs.get_mut(&key) else { return };
+            if memory.said == reason {
+                return;
+            }
+            memory.said = reason.to_owned();
+        }
+        let ImagePullJobStatus { desired, succeeded, failed, .. } = status;
+        tracing::info!(job = %key, reason, desired, succeeded, failed, message = condition.message, "recorded");
+        let counts = format!("{succeeded} of {desired} nodes have it, {failed} failed");
+        let message = format!("{}: {}; {counts}", job.spec.image, condition.message);
+        let about = reference(job);
+        match reason {
+            "DeadlineExceeded" | "PullsFailed" | "NodeRefuses" | "Invalid" => {
+                self.context.events.warning(&about, reason, &message);
+            }
+            _ => {
+                self.context.events.normal(&about, reason, &message);
+            }
+        }
+        if status.completion_time.is_some() {
+            let result = if *failed == 0 { "succeeded" } else { "failed" };
+            self.metrics.jobs.get_or_create(&ResultLabels { result }).inc();
+        }
+    }
+}
+
+fn candidate(pod: &PodView) -> Candidate {
+    Candidate {
+        name: pod.name().to_owned(),
+        labels: pod.labels.clone(),
+        node: pod.node_name.as_str().to_owned(),
+        phase: Phase::of(&pod.phase),
+        available: false,
+        ready: pod.condition_is_true("Ready"),
+        ready_since: pod.ready_since,
+        restarts: pod.container_statuses.iter().map(|status| status.restart_count).max().unwrap_or(0),
+        created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        deletion_cost: pod.deletion_cost,
+    }
+}

@@ -1,0 +1,404 @@
+//! ImagePullJobs and NodeImages: tells nodes which images to pull, a number at a time, and how far they are.
+//!
+//! - Owns: NodeImages (one for every Node that is not virtual and runs Linux) with their spec; the status of ImagePullJobs,
+//!   their deletion after the TTL, and the finalizer that OpenKruise leaves on them, which goes.
+//! - Watches: ImagePullJobs, NodeImages, Nodes, Pods.
+//! - Writes the status of a NodeImage only for a daemon that has said nothing for long.
+//!
+//! A job decides which nodes begin (`jobs.rs`, [`crate::domain::images::job`]) and leaves that in `told`; a node writes what
+//! all jobs have left there in one patch, and takes away what nobody wants any more (`nodes.rs`,
+//! [`crate::domain::images::node`]). A node that has been told counts as pulling before the patch is sent, so that no job has
+//! more nodes at it than it may.
+
+mod jobs;
+mod nodes;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kube::{core::DeserializeGuard, runtime::watcher::Config};
+use prometheus_client::metrics::{counter::Counter, family::Family};
+
+use super::{Context, Registration, Started, lock};
+use crate::{
+    api::{apps::image_pull_job::ImagePullJob, feature_gates::gate},
+    domain::{
+        images::{
+            job::{Job, Nodes},
+            node::Wants,
+        },
+        recreate::manager::Sighting,
+    },
+    k8s::{
+        node::NodeView,
+        node_image::{NodeImageView, Owner},
+        pod::PodView,
+        rbac::Rule,
+        shared::Text,
+    },
+    runtime::{
+        metrics::ResultLabels,
+        queue::{Backoff, Queue},
+        shutdown::Shutdown,
+        watches::{self, Change, ObjectKey, Store},
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("imagepulljobs.apps.kruise.io"),
+    gate: Some(gate::IMAGE_PULL_JOB),
+    rules: &[
+        Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "watch", "patch", "delete"]),
+        Rule::new(&["apps.kruise.io"], &["imagepulljobs/status"], &["patch"]),
+        Rule::new(&["apps.kruise.io"], &["nodeimages"], &["get", "list", "watch", "create", "patch", "delete"]),
+        Rule::new(&["apps.kruise.io"], &["nodeimages/status"], &["patch"]),
+        Rule::new(&[""], &["nodes"], &["list", "watch"]),
+    ],
+    workers_flag: Some("imagepulljob-workers"),
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "imagepulljob-controller";
+const NODE_NAME: &str = "nodeimage-controller";
+/// Nodes that get a NodeImage: our daemon is made for Linux, and a virtual node has none.
+const NODES: &str = "type!=virtual-kubelet,kubernetes.io/os notin (windows)";
+/// After a write that was refused because the object had changed and has been read again.
+const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// News of a job with thousands of nodes waits for more of them: a pass looks at every node.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Pods change several times on their way.
+const POD_PAUSE: Duration = Duration::from_millis(250);
+
+struct Controller {
+    context: Context,
+    jobs: Arc<Store<ImagePullJob>>,
+    nodes: Arc<Store<NodeView>>,
+    node_images: Arc<Store<NodeImageView>>,
+    job_queue: Arc<Queue<ObjectKey>>,
+    node_queue: Arc<Queue<ObjectKey>>,
+    state: Mutex<State>,
+    metrics: OwnMetrics,
+}
+
+#[derive(Clone, Default)]
+struct OwnMetrics {
+    jobs: Family<ResultLabels, Counter>,
+    entries: Counter,
+    given_up: Counter,
+}
+
+/// Everything in it can be lost.
+#[derive(Default)]
+struct State {
+    /// Jobs by UID. None: it cannot be carried out as it is written, and what it wants is not known.
+    known: HashMap<String, Option<Arc<Job>>>,
+    /// Jobs that cannot be read.
+    undecodable: HashSet<ObjectKey>,
+    /// What nodes are to begin and has not been written yet: jobs by UID, by node.
+    told: HashMap<Arc<str>, BTreeMap<String, Arc<Job>>>,
+    jobs: HashMap<ObjectKey, JobMemory>,
+    nodes: HashMap<Arc<str>, NodeMemory>,
+}
+
+#[derive(Default)]
+struct JobMemory {
+    uid: String,
+    begin: Option<Sighting>,
+    end: Option<Sighting>,
+    /// When the status was written last.
+    written: Duration,
+    /// Nodes that it has.
+    nodes: usize,
+    /// Nodes that could not be told: why, and when.
+    refused: HashMap<String, (String, Duration)>,
+    /// What was said of it last.
+    said: String,
+}
+
+#[derive(Default)]
+struct NodeMemory {
+    ready: Option<Sighting>,
+    /// When entries that have not ended were written, by image, tag and version.
+    entries: HashMap<(Text, Text, i64), Sighting>,
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    let metrics = &controller.metrics;
+    context.metrics.register("kruise_image_pull_jobs_completed", "ImagePullJobs that ended, by result", &metrics.jobs);
+    let help = "Entries that ImagePullJobs have added to NodeImages";
+    context.metrics.register("kruise_node_image_entries_added", help, &metrics.entries);
+    let help = "Entries of NodeImages that ended because their daemon said nothing, or did not end";
+    context.metrics.register("kruise_node_image_entries_given_up", help, &metrics.given_up);
+    let on_pod = {
+        let controller = controller.clone();
+        move |change: &Change<'_, PodView>| controller.pod_changed(change)
+    };
+    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            jobs: Store::new(None),
+            nodes: Store::new(None),
+            node_images: Store::new(None),
+            job_queue: Queue::new(Backoff::default()),
+            node_queue: Queue::new(Backoff::default()),
+            state: Mutex::default(),
+            metrics: OwnMetrics::default(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let watch_jobs = {
+            let this = self.clone();
+            let api: kube::Api<DeserializeGuard<ImagePullJob>> = self.context.api();
+            watches::watch_guarded(api, Config::default(), self.jobs.clone(), move |change| this.job_changed(&change))
+        };
+        let watch_node_images = {
+            let this = self.clone();
+            let api: kube::Api<DeserializeGuard<NodeImageView>> = kube::Api::all(self.context.client.clone());
+            watches::watch_guarded(api, Config::default(), self.node_images.clone(), move |change| match change {
+                Change::Applied { old, new, .. } => this.node_image_changed(old.map(AsRef::as_ref), Some(new)),
+                Change::Deleted(old) => this.node_image_changed(Some(old), None),
+                Change::Undecodable { key, error } => {
+                    tracing::error!(node = %key.name, error, "this NodeImage cannot be read and is left alone");
+                }
+            })
+        };
+        let watch_nodes = {
+            let this = self.clone();
+            let api: kube::Api<NodeView> = kube::Api::all(self.context.client.clone());
+            let config = Config::default().labels(NODES);
+            watches::watch(api, config, self.nodes.clone(), move |change| this.node_changed(&change))
+        };
+        let synced = || {
+            let this = self.clone();
+            async move {
+                this.jobs.wait_synced().await;
+                this.nodes.wait_synced().await;
+                this.node_images.wait_synced().await;
+                this.context.pods.wait_synced().await;
+            }
+        };
+        let job = |key: ObjectKey| {
+            let this = self.clone();
+            async move { this.reconcile_job(&key).await }
+        };
+        let node = |key: ObjectKey| {
+            let this = self.clone();
+            async move { this.reconcile_node(&key).await }
+        };
+        let node_workers = self.context.settings.images.node_workers;
+        let work_jobs = super::work(&self.context, NAME, &self.job_queue, workers, shutdown.clone(), synced(), job);
+        let work_nodes =
+            super::work(&self.context, NODE_NAME, &self.node_queue, node_workers, shutdown, synced(), node);
+        tokio::select! {
+            () = watch_jobs => {}
+            () = watch_node_images => {}
+            () = watch_nodes => {}
+            _ = async { tokio::join!(work_jobs, work_nodes) } => {}
+        }
+    }
+
+    fn job_changed(&self, change: &Change<'_, ImagePullJob>) {
+        match change {
+            Change::Applied { old, new, .. } => {
+                self.note_job(new);
+                let key = ObjectKey::of(new.as_ref());
+                // What an edit takes back is taken back on the nodes.
+                if old.is_some_and(|old| old.spec != new.spec || old.is_deleting() != new.is_deleting()) {
+                    self.wake_owned(new.metadata.uid.as_deref().unwrap_or_default());
+                }
+                self.job_queue.add(key);
+            }
+            Change::Deleted(old) => {
+                let uid = old.metadata.uid.as_deref().unwrap_or_default();
+                {
+                    let mut state = lock(&self.state);
+                    state.forget_job(uid);
+                    state.jobs.remove(&ObjectKey::of(old.as_ref()));
+                }
+                self.wake_owned(uid);
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(job = %key, error, "this ImagePullJob cannot be read and is left alone");
+                lock(&self.state).undecodable.insert((*key).clone());
+            }
+        }
+    }
+
+    /// Takes over what a job says.
+    fn note_job(&self, job: &ImagePullJob) {
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        let mut state = lock(&self.state);
+        state.undecodable.remove(&ObjectKey::of(job));
+        if job.is_deleting() {
+            state.forget_job(&uid);
+        } else {
+            state.known.insert(uid, Job::of(job).ok().map(Arc::new));
+        }
+    }
+
+    /// Nodes that a job has told something look again.
+    fn wake_owned(&self, uid: &str) {
+        let owned = self.node_images.select(|node| node.entries().any(|(_, tag)| tag.is_owned_by(uid)));
+        for node in owned {
+            self.node_queue.add(ObjectKey::of(node.as_ref()));
+        }
+    }
+
+    fn node_changed(&self, change: &Change<'_, NodeView>) {
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, *new),
+            Change::Deleted(old) => {
+                lock(&self.state).nodes.remove(old.name());
+                self.wake_waiting();
+                (None, *old)
+            }
+            Change::Undecodable { .. } => return,
+        };
+        // The rest is news of its heartbeat.
+        let facts =
+            |node: &Arc<NodeView>| (node.ready, node.is_deleting(), node.labels.clone(), node.metadata.uid.clone());
+        if old.map(facts) != Some(facts(new)) {
+            self.node_queue.add(ObjectKey::of(new.as_ref()));
+        }
+    }
+
+    /// A NodeImage is another one, by a watch or by an own write.
+    fn node_image_changed(&self, old: Option<&NodeImageView>, new: Option<&NodeImageView>) {
+        let Some(any) = new.or(old) else { return };
+        self.node_queue.add(ObjectKey::of(any));
+        let is_there = |node: Option<&NodeImageView>| node.is_some_and(|node| !node.is_deleting());
+        let moved = is_there(old) != is_there(new) || old.zip(new).is_some_and(|(old, new)| old.labels != new.labels);
+        let mut state = lock(&self.state);
+        if !is_there(new) {
+            state.told.remove(any.name());
+        }
+        if moved {
+            let selecting = |job: &&Arc<Job>| {
+                let selects = |node: &NodeImageView| job.selects(node.name(), &node.labels).unwrap_or(true);
+                !job.is_complete && (old.is_some_and(selects) || new.is_some_and(selects))
+            };
+            let keys: Vec<ObjectKey> = state.known.values().flatten().filter(selecting).map(key_of).collect();
+            for key in keys {
+                self.wake(&state, key);
+            }
+        }
+        let (Some(old), Some(new)) = (old, new) else { return };
+        let mut owners: HashSet<&str> = HashSet::new();
+        let before: HashMap<(&str, &str), _> =
+            old.entries().map(|(image, tag)| ((image.as_str(), tag.tag.as_str()), tag)).collect();
+        let mut after: HashSet<(&str, &str)> = HashSet::new();
+        for (image, tag) in new.entries() {
+            let at = (image.as_str(), tag.tag.as_str());
+            after.insert(at);
+            if before.get(&at) != Some(&tag) {
+                owners.extend(tag.owners().iter().map(|owner| owner.uid.as_str()));
+                owners.extend(before.get(&at).iter().flat_map(|tag| tag.owners()).map(|owner| owner.uid.as_str()));
+            }
+        }
+        let gone = before.iter().filter(|(at, _)| !after.contains(*at));
+        owners.extend(gone.flat_map(|(_, tag)| tag.owners()).map(|owner| owner.uid.as_str()));
+        for uid in owners {
+            if let Some(Some(job)) = state.known.get(uid)
+                && !job.is_complete
+            {
+                self.wake(&state, key_of(job));
+            }
+        }
+    }
+
+    /// A job looks again soon: the more nodes it has, the longer it waits for further news.
+    fn wake(&self, state: &State, key: ObjectKey) {
+        let nodes = state.jobs.get(&key).map_or(0, |memory| memory.nodes);
+        let pause = Duration::from_millis(u64::try_from(nodes).unwrap_or(u64::MAX) / 10).min(LONGEST_PAUSE);
+        if pause.is_zero() {
+            self.job_queue.add(key);
+        } else {
+            self.job_queue.add_after(key, pause);
+        }
+    }
+
+    /// Jobs that have no nodes yet look again.
+    fn wake_waiting(&self) {
+        let state = lock(&self.state);
+        let waiting = state.jobs.iter().filter(|(_, memory)| memory.nodes == 0);
+        let keys: Vec<ObjectKey> = waiting.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.job_queue.add(key);
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
+            Change::Undecodable { .. } => return,
+        };
+        let state = lock(&self.state);
+        let by_pods = |job: &&Arc<Job>| !job.is_complete && matches!(job.nodes, Nodes::Pods(_));
+        let mut jobs = state.known.values().flatten().filter(by_pods).peekable();
+        if jobs.peek().is_none() {
+            return;
+        }
+        let facts = |pod: &Arc<PodView>| (pod.node_name.clone(), is_active(pod), pod.labels.clone());
+        if old.map(facts) == new.map(facts) {
+            return;
+        }
+        for job in jobs {
+            let Nodes::Pods(selector) = &job.nodes else { continue };
+            let concerns = |pod: &Arc<PodView>| pod.namespace() == job.namespace && selector.matches(&pod.labels);
+            if old.is_some_and(concerns) || new.is_some_and(concerns) {
+                self.job_queue.add_after(key_of(job), POD_PAUSE);
+            }
+        }
+    }
+
+    /// What the owner of an entry wants.
+    fn wants(&self, state: &State, owner: &Owner) -> Wants {
+        if !owner.is_job() {
+            return Wants::Whatever;
+        }
+        match state.known.get(&owner.uid) {
+            Some(Some(job)) => Wants::Of(job.clone()),
+            Some(None) => Wants::Whatever,
+            None => {
+                let is_elsewhere = self.context.only_namespace.as_ref().is_some_and(|only| **only != *owner.namespace);
+                let is_unread = state.undecodable.contains(&ObjectKey::new(&owner.namespace, &owner.name));
+                if is_elsewhere || is_unread { Wants::Whatever } else { Wants::Nothing }
+            }
+        }
+    }
+}
+
+impl State {
+    fn forget_job(&mut self, uid: &str) {
+        self.known.remove(uid);
+        self.told.retain(|_, jobs| {
+            jobs.remove(uid);
+            !jobs.is_empty()
+        });
+    }
+}
+
+fn key_of(job: &Arc<Job>) -> ObjectKey {
+    ObjectKey::new(&job.namespace, &job.name)
+}
+
+/// Whether a Pod is on a node and goes on.
+fn is_active(pod: &PodView) -> bool {
+    !pod.node_name.is_empty() && !pod.is_finished() && !pod.is_deleting()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! One NodeImage: made with its Node, brought up to date in one patch, gone with its Node.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::{Map, Value, json};
+
+use super::{AFTER_CONFLICT, Controller, lock};
+use crate::{
+    api::{apps::node_image::NodeImage, labels},
+    domain::{
+        images::{
+            job::Job,
+            node::{self, GivenUp, Observed, Pass},
+        },
+        recreate::manager::Sighting,
+    },
+    k8s::{
+        merge_patch,
+        node::NodeView,
+        node_image::{NodeImageView, Owner, TagView},
+        pod::Labels,
+        time::Now,
+    },
+    runtime::{apply::code, clock, events::reference, queue::Requeue, watches::ObjectKey},
+};
+
+impl Controller {
+    pub(super) async fn reconcile_node(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let node = self.nodes.get(key).filter(|node| !node.is_deleting());
+        let Some(image) = self.node_images.get(key) else {
+            return match node {
+                Some(node) => self.create(&node).await,
+                None => Ok(Requeue::Await),
+            };
+        };
+        let is_fake = image.labels.get(labels::FAKE_NODE_IMAGE).is_some();
+        if image.is_deleting() {
+            return Ok(Requeue::Await);
+        }
+        if node.is_none() && !is_fake {
+            return self.delete(&image).await;
+        }
+        self.advance(&image, node.as_deref()).await
+    }
+
+    fn api(&self) -> Api<NodeImageView> {
+        Api::all(self.context.client.clone())
+    }
+
+    /// A Node that has been Ready for a while gets its NodeImage.
+    async fn create(&self, node: &NodeView) -> kube::Result<Requeue> {
+        let now = clock::now();
+        let left = {
+            let mut state = lock(&self.state);
+            let memory = state.nodes.entry(node.name().into()).or_default();
+            if !node.ready {
+                memory.ready = None;
+                return Ok(Requeue::Await);
+            }
+            let since = node.ready_since.unwrap_or(now.wall);
+            let ready = memory.ready.get_or_insert_with(|| Sighting::found(now, since));
+            self.context.settings.images.creation_delay.saturating_sub(ready.age(now))
+        };
+        if !left.is_zero() {
+            return Ok(Requeue::After(left));
+        }
+        let mut made = NodeImage::default();
+        made.metadata.name = Some(node.name().to_owned());
+        let own_labels: BTreeMap<String, String> =
+            node.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        made.metadata.labels = Some(own_labels).filter(|labels| !labels.is_empty());
+        let api: Api<NodeImage> = Api::all(self.context.client.clone());
+        match api.create(&PostParams::default(), &made).await {
+            Ok(made) => {
+                tracing::info!(node = node.name(), "made its NodeImage");
+                let view = serde_json::to_value(&made).and_then(serde_json::from_value);
+                self.take(view.map_err(kube::Error::SerdeError)?);
+                Ok(Requeue::Await)
+            }
+            // The watch brings it.
+            Err(error) if code(&error) == Some(409) => Ok(Requeue::Await),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete(&self, image: &NodeImageView) -> kube::Result<Requeue> {
+        tracing::info!(node = image.name(), "its Node is gone, deleting its NodeImage");
+        let preconditions = Preconditions { uid: Some(image.uid().to_owned()), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        let api: Api<NodeImage> = Api::all(self.context.client.clone());
+        match api.delete(image.name(), &parameters).await {
+            Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
+            _ => Ok(Requeue::Await),
+        }
+    }
+
+    /// Takes over the answer to a write, and tells whom it concerns.
+    fn take(&self, view: NodeImageView) {
+        if let (old, Some(new)) = self.node_images.upsert(view) {
+            self.node_image_changed(old.as_deref(), Some(&new));
+        }
+    }
+
+    async fn advance(&self, image: &NodeImageView, node: Option<&NodeView>) -> kube::Result<Requeue> {
+        let now = clock::now();
+        let (pass, begin) = self.pass(image, now);
+        let new_labels = node.and_then(|node| label_changes(&image.labels, &node.labels));
+        if pass.spec.is_none() && new_labels.is_none() {
+            self.settle(image, &pass, &begin);
+            return self.give_up(image, &pass).await;
+        }
+        let mut patch = json!({"metadata": {"uid": image.uid(), "resourceVersion": image.metadata.resource_version}});
+        if let Some(changes) = new_labels {
+            patch["metadata"]["labels"] = changes;
+        }
+        if let Some(spec) = &pass.spec {
+            let json = |spec| serde_json::to_value(spec).map_err(kube::Error::SerdeError);
+            patch["spec"] = merge_patch::diff(&json(&image.spec())?, &json(spec)?).unwrap_or_default();
+        }
+        match self.api().patch(image.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(newer) => {
+                tracing::debug!(node = image.name(), jobs = begin.len(), "wrote its NodeImage");
+                self.metrics.entries.inc_by(u64::try_from(begin.len() - pass.refused.len()).unwrap_or(0));
+                // First what was told, then that it is settled: in between a job sees it twice, never not at all.
+                self.take(newer);
+                self.settle(image, &pass, &begin);
+                // The answer has put the node into the queue once more.
+                Ok(Requeue::Await)
+            }
+            Err(error) if code(&error) == Some(409) => {
+                if let Some(newer) = self.api().get_opt(image.name()).await? {
+                    self.take(newer);
+                }
+                Ok(Requeue::After(AFTER_CONFLICT))
+            }
+            Err(error) if code(&error) == Some(404) => {
+                lock(&self.state).told.remove(image.name());
+                Ok(Requeue::Await)
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 413 | 422) => {
+                // What the API server does not take it will not take the next time either.
+                let why = format!("its NodeImage could not be written: {}", status.message);
+                let refused = begin.iter().map(|job| (job.uid.clone(), why.clone())).collect();
+                self.settle(image, &Pass { refused, ..Pass::default() }, &begin);
+                Err(kube::Error::Api(status))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn pass(&self, image: &NodeImageView, now: Now) -> (Pass, Vec<Arc<Job>>) {
+        let mut state = lock(&self.state);
+        let begin: Vec<Arc<Job>> =
+            state.told.get(image.name()).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        let mut memory = state.nodes.remove(image.name()).unwrap_or_default();
+        // Only what has not ended is waited for.
+        let open = |tag: &&TagView| tag.current().is_none_or(|status| !status.phase.has_ended());
+        let mut entries = std::mem::take(&mut memory.entries);
+        for (name, tag) in image.entries().filter(|(_, tag)| open(tag)) {
+            let at = (name.clone(), tag.tag.clone(), tag.version);
+            let seen = entries.remove(&at).unwrap_or_else(|| Sighting::found(now, tag.created_at.unwrap_or(now.wall)));
+            memory.entries.insert(at, seen);
+        }
+        let age = |name: &str, tag: &TagView| {
+            let at = (name.into(), tag.tag.clone(), tag.version);
+            memory.entries.get(&at).map_or(Duration::ZERO, |seen| seen.age(now))
+        };
+        let owner = |owner: &Owner| self.wants(&state, owner);
+        let default_ttl = self.context.settings.images.default_ttl;
+        let pass = node::pass(&Observed { node: image, begin: &begin, owner: &owner, age: &age, default_ttl }, now);
+        state.nodes.insert(image.name().into(), memory);
+        (pass, begin)
+    }
+
+    /// What the jobs had left for the node is done, or cannot be.
+    fn settle(&self, image: &NodeImageView, pass: &Pass, begin: &[Arc<Job>]) {
+        if begin.is_empty() {
+            return;
+        }
+        let now = clock::now().mono;
+        let mut state = lock(&self.state);
+        if let Some(told) = state.told.get_mut(image.name()) {
+            for job in begin {
+                told.remove(&job.uid);
+            }
+            if told.is_empty() {
+                state.told.remove(image.name());
+            }
+        }
+        for (uid, why) in &pass.refused {
+            let Some(job) = begin.iter().find(|job| job.uid == *uid) else { continue };
+            let key = super::key_of(job);
+            if let Some(memory) = state.jobs.get_mut(&key) {
+                memory.refused.insert(image.name().to_owned(), (why.clone(), now));
+            }
+            self.job_queue.add(key);
+        }
+    }
+
+    /// Ends entries whose daemon says nothing; says when to look again.
+    async fn give_up(&self, image: &NodeImageView, pass: &Pass) -> kube::Result<Requeue> {
+        if pass.given_up.is_empty() {
+            return Ok(pass.next.map_or(Requeue::Await, Requeue::After));
+        }
+        let api: Api<NodeImage> = Api::all(self.context.client.clone());
+        let Some(live) = api.get_opt(image.name()).await? else { return Ok(Requeue::Await) };
+        let before = live.status.clone().unwrap_or_default();
+        let after = node::give_up(&live.spec, &before, &pass.given_up, clock::now());
+        let json = |status: &_| serde_json::to_value(status).map_err(kube::Error::SerdeError);
+        let recorded = live.status.as_ref().map_or(Ok(json!({})), json)?;
+        let Some(changes) = merge_patch::diff(&recorded, &json(&after)?) else { return Ok(Requeue::Await) };
+        let patch = json!({"metadata": {"uid": live.metadata.uid, "resourceVersion": live.metadata.resource_version}, "status": changes});
+        match self.api().patch_status(image.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(newer) => {
+                for given_up in &pass.given_up {
+                    self.tell_given_up(image, given_up);
+                }
+                self.take(newer);
+                Ok(Requeue::Await)
+            }
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(Requeue::After(AFTER_CONFLICT)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tell_given_up(&self, image: &NodeImageView, given_up: &GivenUp) {
+        let GivenUp { image: name, tag, version, message, owners } = given_up;
+        tracing::warn!(node = image.name(), image = name, tag, version, message, "gave up on an entry");
+        self.metrics.given_up.inc();
+        let separator = if tag.contains(':') { '@' } else { ':' };
+        let text = format!("image {name}{separator}{tag} on node {}: {message}", image.name());
+        let about_node = std::iter::once(reference(image));
+        let about: Vec<ObjectReference> = owners.iter().cloned().chain(about_node).collect();
+        for about in about {
+            self.context.events.warning(&about, "PullImageFailed", &text);
+        }
+    }
+}
+
+/// The merge patch that makes labels those of the Node.
+fn label_changes(now: &Labels, wanted: &Labels) -> Option<Value> {
+    let mut changes = Map::new();
+    for (key, value) in wanted.iter().filter(|(key, value)| now.get(key) != Some(value)) {
+        changes.insert(key.to_owned(), value.into());
+    }
+    for (key, _) in now.iter().filter(|(key, _)| wanted.get(key).is_none()) {
+        // Our own mark is not the Node's.
+        if key != labels::FAKE_NODE_IMAGE {
+            changes.insert(key.to_owned(), Value::Null);
+        }
+    }
+    (!changes.is_empty()).then_some(Value::Object(changes))
+}

@@ -1,0 +1,567 @@
+//! The controller against an API server in memory: what is written and how often, and what is never exceeded.
+
+use std::collections::BTreeSet;
+
+use axum::http::{Method, request::Parts};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    controllers::in_memory,
+    runtime::{clock, queue::Requeue},
+};
+
+const JOBS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/imagepulljobs";
+const NODE_IMAGES: &str = "/apis/apps.kruise.io/v1beta1/nodeimages";
+
+/// Objects by path, and every write that came.
+#[derive(Default)]
+struct Server {
+    objects: BTreeMap<String, Value>,
+    writes: Vec<(Method, String, Value)>,
+    version: u64,
+    /// What somebody else writes just before the next patch of this path arrives.
+    meanwhile: Vec<(String, Value)>,
+}
+
+impl Server {
+    fn answer(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
+        let path = request.uri.path().to_owned();
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let refused =
+            |code: u16| (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "test"}));
+        if request.method != Method::GET {
+            self.writes.push((request.method.clone(), path.clone(), body.clone()));
+        }
+        self.version += 1;
+        let version = self.version.to_string();
+        let (path, part) = match path.strip_suffix("/status") {
+            Some(path) => (path.to_owned(), "status"),
+            None => (path, "spec"),
+        };
+        if let Some(at) = self.meanwhile.iter().position(|(of, _)| *of == path && request.method == Method::PATCH) {
+            let (_, change) = self.meanwhile.remove(at);
+            let object = self.objects.get_mut(&path).unwrap();
+            json_patch::merge(object, &change);
+            object["metadata"]["resourceVersion"] = format!("{version}0").into();
+            self.version *= 10;
+        }
+        match request.method.as_str() {
+            "GET" => self.objects.get(&path).map_or_else(|| refused(404), |object| (200, object.clone())),
+            "POST" => {
+                let mut made = body;
+                let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
+                if self.objects.contains_key(&path) {
+                    return refused(409);
+                }
+                made["metadata"]["uid"] = format!("uid-{version}").into();
+                made["metadata"]["resourceVersion"] = version.into();
+                self.objects.insert(path, made.clone());
+                (201, made)
+            }
+            "PATCH" => {
+                let Some(object) = self.objects.get_mut(&path) else { return refused(404) };
+                for field in ["uid", "resourceVersion"] {
+                    let wanted = &body["metadata"][field];
+                    if !wanted.is_null() && *wanted != object["metadata"][field] {
+                        return refused(409);
+                    }
+                }
+                if part == "status" {
+                    json_patch::merge(&mut object["status"], &body["status"]);
+                } else {
+                    let status = object["status"].clone();
+                    json_patch::merge(object, &body);
+                    object["status"] = status;
+                }
+                object["metadata"]["resourceVersion"] = version.into();
+                (200, object.clone())
+            }
+            "DELETE" => self.objects.remove(&path).map_or_else(|| refused(404), |gone| (200, gone)),
+            _ => refused(405),
+        }
+    }
+}
+
+struct World {
+    server: Arc<Mutex<Server>>,
+    controller: Controller,
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Arc::new(Mutex::new(Server::default()));
+        let mut context = in_memory::context({
+            let server = server.clone();
+            move |request, body| lock(&server).answer(request, body)
+        });
+        context.settings.images.creation_delay = Duration::ZERO;
+        Self { server, controller: Controller::new(&context) }
+    }
+
+    fn add_node(&self, name: &str, labels: Value) {
+        let node = json!({"metadata": {"name": name, "uid": name, "labels": labels, "resourceVersion": (lock(&self.server).version + 1).to_string()},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}]}});
+        self.controller.nodes.upsert(serde_json::from_value(node).unwrap());
+    }
+
+    /// A world with this many nodes that have their NodeImages.
+    async fn with_nodes(count: usize) -> Self {
+        let world = Self::new();
+        for i in 0..count {
+            world.add_node(&format!("n{i:04}"), json!({"zone": if i % 2 == 0 { "a" } else { "b" }}));
+        }
+        world.run_nodes().await;
+        world
+    }
+
+    /// What a user writes; `changes` are merged over a job for `app:v1`.
+    fn put_job(&self, name: &str, changes: Value) {
+        let path = format!("{JOBS}/{name}");
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let mut job = server.objects.get(&path).cloned().unwrap_or_else(|| {
+            json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob",
+                "metadata": {"name": name, "namespace": "ns", "uid": format!("job-{name}")}, "spec": {"image": "app:v1"}})
+        });
+        json_patch::merge(&mut job, &changes);
+        job["metadata"]["resourceVersion"] = server.version.to_string().into();
+        server.objects.insert(path, job.clone());
+        drop(server);
+        let new: ImagePullJob = serde_json::from_value(job).unwrap();
+        let (old, new) = self.controller.jobs.upsert(new);
+        self.controller.job_changed(&Change::Applied { old: old.as_ref(), new: &new.unwrap(), initial: false });
+    }
+
+    fn delete_job(&self, name: &str) {
+        lock(&self.server).objects.remove(&format!("{JOBS}/{name}"));
+        let old = self.controller.jobs.remove(&ObjectKey::new("ns", name), None).unwrap();
+        self.controller.job_changed(&Change::Deleted(&old));
+    }
+
+    fn remove_node(&self, name: &str) {
+        let old = self.controller.nodes.remove(&ObjectKey::new("", name), None).unwrap();
+        self.controller.node_changed(&Change::Deleted(&old));
+    }
+
+    async fn run_nodes(&self) {
+        let names: BTreeSet<ObjectKey> = self
+            .controller
+            .nodes
+            .list()
+            .iter()
+            .map(|node| ObjectKey::of(node.as_ref()))
+            .chain(self.controller.node_images.list().iter().map(|node| ObjectKey::of(node.as_ref())))
+            .collect();
+        for key in names {
+            while self.controller.reconcile_node(&key).await.unwrap() == Requeue::After(AFTER_CONFLICT) {}
+            let is_there = lock(&self.server).objects.contains_key(&format!("{NODE_IMAGES}/{}", key.name));
+            if !is_there && let Some(old) = self.controller.node_images.remove(&key, None) {
+                self.controller.node_image_changed(Some(&old), None);
+            }
+        }
+    }
+
+    async fn run_job(&self, name: &str) -> Requeue {
+        let key = ObjectKey::new("ns", name);
+        lock(&self.controller.state).jobs.entry(key.clone()).or_default().written = Duration::ZERO;
+        for _ in 0..10 {
+            let requeue = self.controller.reconcile_job(&key).await.unwrap();
+            if requeue != Requeue::After(AFTER_CONFLICT) {
+                return requeue;
+            }
+        }
+        panic!("it goes on and on");
+    }
+
+    /// Jobs and nodes until nothing is written any more.
+    async fn settle(&self, jobs: &[&str]) {
+        for _ in 0..20 {
+            let before = lock(&self.server).writes.len();
+            for job in jobs {
+                self.run_job(job).await;
+            }
+            self.run_nodes().await;
+            if lock(&self.server).writes.len() == before {
+                return;
+            }
+        }
+        panic!("it goes on and on");
+    }
+
+    fn node_image(&self, name: &str) -> Value {
+        lock(&self.server).objects[&format!("{NODE_IMAGES}/{name}")].clone()
+    }
+
+    fn job(&self, name: &str) -> Value {
+        lock(&self.server).objects[&format!("{JOBS}/{name}")].clone()
+    }
+
+    /// Nodes that have an entry for an image which has not ended.
+    fn open(&self) -> Vec<String> {
+        let views = self.controller.node_images.list();
+        let is_open = |node: &&Arc<NodeImageView>| {
+            node.entries().any(|(_, tag)| tag.current().is_none_or(|status| !status.phase.has_ended()))
+        };
+        let mut names: Vec<String> = views.iter().filter(is_open).map(|node| node.name().to_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Plays a daemon: all entries of the node get this phase.
+    fn says(&self, name: &str, phase: &str) {
+        self.says_at(name, phase, &crate::k8s::time::rfc3339(clock::now().wall));
+    }
+
+    fn says_at(&self, name: &str, phase: &str, at: &str) {
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let version = server.version.to_string();
+        let object = server.objects.get_mut(&format!("{NODE_IMAGES}/{name}")).unwrap();
+        let mut images = json!({});
+        for (image, spec) in object["spec"]["images"].as_object().unwrap() {
+            let tags = spec["tags"].as_array().unwrap().iter().map(|tag| {
+                let mut status = json!({"tag": tag["tag"], "phase": phase, "startTime": at});
+                if tag["version"].is_i64() {
+                    status["version"] = tag["version"].clone();
+                }
+                if ["Succeeded", "Failed"].contains(&phase) {
+                    status["completionTime"] = at.into();
+                }
+                status
+            });
+            images[image] = json!({"tags": tags.collect::<Vec<_>>()});
+        }
+        object["status"] = json!({"imageStatuses": images});
+        object["metadata"]["resourceVersion"] = version.into();
+        let view: NodeImageView = serde_json::from_value(object.clone()).unwrap();
+        drop(server);
+        let (old, new) = self.controller.node_images.upsert(view);
+        self.controller.node_image_changed(old.as_deref(), new.as_deref());
+    }
+
+    fn writes_to(&self, path: &str) -> usize {
+        lock(&self.server).writes.iter().filter(|(_, to, _)| to.starts_with(path)).count()
+    }
+}
+
+fn counts(job: &Value) -> [i64; 4] {
+    ["desired", "active", "succeeded", "failed"].map(|field| job["status"][field].as_i64().unwrap())
+}
+
+#[tokio::test]
+async fn a_node_image_comes_and_goes_with_its_node() {
+    let world = World::with_nodes(2).await;
+    assert_eq!(world.node_image("n0000")["metadata"]["labels"], json!({"zone": "a"}));
+    world.add_node("n0000", json!({"zone": "c"}));
+    world.run_nodes().await;
+    assert_eq!(world.node_image("n0000")["metadata"]["labels"], json!({"zone": "c"}));
+    let writes = lock(&world.server).writes.len();
+    world.run_nodes().await;
+    assert_eq!(lock(&world.server).writes.len(), writes, "nothing changed, nothing is written");
+    world.remove_node("n0001");
+    world.run_nodes().await;
+    assert!(!lock(&world.server).objects.contains_key(&format!("{NODE_IMAGES}/n0001")));
+}
+
+#[tokio::test]
+async fn e19_a_node_is_ready_for_a_while_first() {
+    let mut world = World::new();
+    world.controller.context.settings.images.creation_delay = Duration::from_secs(30);
+    let node = |ready: &str, since: String| json!({"metadata": {"name": "n", "uid": "n"}, "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}]}});
+    let now = clock::now().wall.to_string();
+    for (ready, waits) in [("False", Requeue::Await), ("True", Requeue::After(Duration::from_secs(30)))] {
+        world.controller.nodes.upsert(serde_json::from_value(node(ready, now.clone())).unwrap());
+        let requeue = world.controller.reconcile_node(&ObjectKey::new("", "n")).await.unwrap();
+        match (requeue, waits) {
+            (Requeue::After(left), Requeue::After(most)) => assert!(left <= most && !left.is_zero()),
+            (requeue, waits) => assert_eq!(requeue, waits),
+        }
+    }
+    assert!(lock(&world.server).writes.is_empty());
+}
+
+#[tokio::test]
+async fn a_fake_node_image_stays_without_a_node() {
+    let world = World::new();
+    let fake = json!({"metadata": {"name": "f", "uid": "f", "resourceVersion": "1", "labels": {"apps.kruise.io/fake-nodeimage": "true"}}, "spec": {}});
+    lock(&world.server).objects.insert(format!("{NODE_IMAGES}/f"), fake.clone());
+    world.controller.node_images.upsert(serde_json::from_value(fake).unwrap());
+    world.put_job("j", json!({}));
+    world.settle(&["j"]).await;
+    assert_eq!(world.node_image("f")["spec"]["images"]["app"]["tags"][0]["tag"], "v1");
+}
+
+#[tokio::test]
+async fn a_job_of_a_thousand_nodes_costs_at_most_three_writes_a_node() {
+    let world = World::with_nodes(1000).await;
+    let policy = json!({"type": "Always"});
+    world.put_job("j", json!({"spec": {"parallelism": 1000, "completionPolicy": policy}}));
+    world.settle(&["j"]).await;
+    for i in 0..1000 {
+        let phase = if i % 100 == 7 { "Failed" } else { "Succeeded" };
+        world.says_at(&format!("n{i:04}"), phase, "2020-01-01T00:00:00Z");
+    }
+    world.settle(&["j"]).await;
+    let job = world.job("j");
+    assert_eq!((counts(&job), &job["status"]["message"]), ([1000, 0, 990, 10], &json!("job has completed")));
+    assert_eq!(job["status"]["failedNodes"].as_array().unwrap().len(), 10);
+    // The entries go in their time, which is over: the played daemons ended long ago.
+    assert_eq!(world.node_image("n0001")["spec"], json!({}));
+    let most = (0..1000).map(|i| world.writes_to(&format!("{NODE_IMAGES}/n{i:04}"))).max().unwrap();
+    // Besides the one that made it.
+    assert_eq!(most, 2);
+    assert_eq!(world.writes_to(NODE_IMAGES), 3000);
+    assert!(world.writes_to(JOBS) <= 4, "{}", world.writes_to(JOBS));
+}
+
+#[tokio::test]
+async fn parallelism_is_never_exceeded_whatever_the_daemons_do() {
+    let world = World::with_nodes(40).await;
+    world.put_job("j", json!({"spec": {"parallelism": 3}}));
+    let mut done = 0;
+    for round in 0..200 {
+        // A job may look any number of times before its nodes are written, and after.
+        world.run_job("j").await;
+        world.run_job("j").await;
+        world.run_nodes().await;
+        world.run_job("j").await;
+        let open = world.open();
+        assert!(open.len() <= 3, "{open:?}");
+        let Some(node) = open.get(round % open.len().max(1)) else { break };
+        world.says(node, ["Pulling", "Succeeded", "Waiting", "Failed"][round % 4]);
+        done = round;
+    }
+    assert!(done > 40);
+    assert_eq!(counts(&world.job("j"))[..2], [40, 0]);
+    assert!(world.job("j")["status"]["completionTime"].is_string());
+}
+
+#[tokio::test]
+async fn two_jobs_for_one_image_share_its_entry() {
+    let world = World::with_nodes(1).await;
+    world.put_job("a", json!({}));
+    world.settle(&["a"]).await;
+    world.says("n0000", "Succeeded");
+    world.put_job("b", json!({"spec": {"pullSecrets": ["s"]}}));
+    world.settle(&["a", "b"]).await;
+    let image = &world.node_image("n0000")["spec"]["images"]["app"];
+    assert_eq!(
+        (&image["tags"][0]["version"], image["tags"][0]["ownerReferences"].as_array().unwrap().len()),
+        (&json!(1), 2)
+    );
+    assert_eq!(image["pullSecrets"], json!([{"namespace": "ns", "name": "s"}]));
+    assert_eq!(counts(&world.job("b")), [1, 1, 0, 0], "the status of the version before is not its own");
+    world.says("n0000", "Succeeded");
+    world.settle(&["a", "b"]).await;
+    assert_eq!(counts(&world.job("b")), [1, 0, 1, 0]);
+    world.delete_job("b");
+    world.run_nodes().await;
+    let image = &world.node_image("n0000")["spec"]["images"]["app"];
+    assert_eq!(image["tags"][0]["ownerReferences"][0]["name"], "a", "it is over, and its entry stays for its time");
+    assert_eq!((&image["tags"][0]["ownerReferences"][1], &image["pullSecrets"]), (&json!(null), &json!(null)));
+}
+
+#[tokio::test]
+async fn what_others_write_at_the_same_time_stays() {
+    let world = World::with_nodes(1).await;
+    let theirs = json!({"spec": {"images": {"app": {"tags": [{"tag": "theirs", "createdAt": "2026-01-01T00:00:00Z", "newer": 1}]}, "other": {"tags": [{"tag": "x"}]}}}});
+    lock(&world.server).meanwhile.push((format!("{NODE_IMAGES}/n0000"), theirs));
+    world.put_job("j", json!({}));
+    world.settle(&["j"]).await;
+    let images = world.node_image("n0000")["spec"]["images"].clone();
+    let tags: Vec<&Value> = images["app"]["tags"].as_array().unwrap().iter().map(|tag| &tag["tag"]).collect();
+    assert_eq!(tags, ["theirs", "v1"]);
+    assert_eq!((&images["app"]["tags"][0]["newer"], &images["other"]["tags"][0]["tag"]), (&json!(1), &json!("x")));
+}
+
+#[tokio::test]
+async fn what_several_jobs_want_of_a_node_goes_out_in_one_write() {
+    let world = World::with_nodes(3).await;
+    let names: Vec<String> = (0..20).map(|i| format!("j{i}")).collect();
+    for (i, name) in names.iter().enumerate() {
+        world.put_job(name, json!({"spec": {"image": format!("app{i}:v1"), "parallelism": 3}}));
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    world.settle(&names).await;
+    assert_eq!(world.writes_to(&format!("{NODE_IMAGES}/n0001")), 1);
+    assert_eq!(world.node_image("n0001")["spec"]["images"].as_object().unwrap().len(), 20);
+}
+
+#[tokio::test]
+async fn a_deleted_job_is_withdrawn_from_its_nodes() {
+    let world = World::with_nodes(2).await;
+    world.put_job("j", json!({"spec": {"parallelism": 2}}));
+    world.settle(&["j"]).await;
+    world.says("n0000", "Pulling");
+    assert_eq!(world.open().len(), 2);
+    world.delete_job("j");
+    world.run_nodes().await;
+    assert_eq!(world.open(), Vec::<String>::new());
+    assert_eq!(world.node_image("n0000")["spec"], json!({}));
+}
+
+#[tokio::test]
+async fn a_job_deleted_before_its_nodes_are_written_reaches_none() {
+    let world = World::with_nodes(2).await;
+    world.put_job("j", json!({"spec": {"parallelism": 2}}));
+    world.run_job("j").await;
+    world.delete_job("j");
+    world.run_nodes().await;
+    assert_eq!(world.writes_to(&format!("{NODE_IMAGES}/n")), 0);
+}
+
+#[tokio::test]
+async fn a_node_that_goes_away_mid_pull_is_not_waited_for() {
+    let world = World::with_nodes(2).await;
+    world.put_job("j", json!({"spec": {"parallelism": 2}}));
+    world.settle(&["j"]).await;
+    world.says("n0000", "Succeeded");
+    world.says("n0001", "Pulling");
+    world.remove_node("n0001");
+    world.settle(&["j"]).await;
+    assert_eq!(counts(&world.job("j")), [1, 0, 1, 0]);
+    assert!(world.job("j")["status"]["completionTime"].is_string());
+}
+
+#[tokio::test]
+async fn a_job_of_type_never_serves_nodes_that_join() {
+    let world = World::with_nodes(1).await;
+    world.put_job("j", json!({"spec": {"completionPolicy": {"type": "Never"}, "imagePullPolicy": "Always"}}));
+    world.settle(&["j"]).await;
+    world.says("n0000", "Pulling");
+    world.add_node("new", json!({}));
+    world.run_nodes().await;
+    world.settle(&["j"]).await;
+    assert_eq!(counts(&world.job("j")), [2, 1, 0, 0], "one at a time");
+    let entry = world.node_image("n0000")["spec"]["images"]["app"]["tags"][0].clone();
+    assert_eq!(
+        (&entry["imagePullPolicy"], &entry["pullPolicy"]["activeDeadlineSeconds"]),
+        (&json!("Always"), &json!(1800))
+    );
+}
+
+#[tokio::test]
+async fn an_edit_takes_back_what_is_not_wanted_any_more() {
+    let world = World::with_nodes(4).await;
+    world.put_job("j", json!({"spec": {"parallelism": 4}}));
+    world.settle(&["j"]).await;
+    assert_eq!(world.open().len(), 4);
+    world.put_job("j", json!({"spec": {"selector": {"matchLabels": {"zone": "a"}}}}));
+    world.settle(&["j"]).await;
+    assert_eq!(world.open(), ["n0000", "n0002"]);
+    world.put_job("j", json!({"spec": {"image": "app:v2"}}));
+    world.settle(&["j"]).await;
+    let tags = world.node_image("n0000")["spec"]["images"]["app"]["tags"].clone();
+    assert_eq!((tags.as_array().unwrap().len(), &tags[0]["tag"]), (1, &json!("v2")));
+}
+
+#[tokio::test]
+async fn nodes_are_those_of_the_selected_pods() {
+    let world = World::with_nodes(4).await;
+    let pod = |name: &str, node: &str, labels: Value| {
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels}, "spec": {"nodeName": node, "containers": []}, "status": {"phase": "Running"}});
+        world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    };
+    pod("p1", "n0002", json!({"app": "web"}));
+    pod("p2", "n0002", json!({"app": "web"}));
+    pod("p3", "n0001", json!({"app": "other"}));
+    pod("p4", "", json!({"app": "web"}));
+    world.put_job("j", json!({"spec": {"podSelector": {"matchLabels": {"app": "web"}}, "parallelism": 9}}));
+    world.settle(&["j"]).await;
+    assert_eq!(world.open(), ["n0002"]);
+    assert_eq!(counts(&world.job("j")), [1, 1, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_finalizer_that_openkruise_left_goes_and_a_job_is_deleted_after_its_time() {
+    let world = World::with_nodes(1).await;
+    let metadata = json!({"finalizers": ["apps.kruise.io/deletion-protection", "example.com/keep"]});
+    let status = json!({"startTime": "2020-01-01T00:00:00Z", "completionTime": "2020-01-01T00:00:00Z", "desired": 1});
+    world.put_job(
+        "j",
+        json!({"metadata": metadata, "status": status, "spec": {"completionPolicy": {"ttlSecondsAfterFinished": 60}}}),
+    );
+    world.run_job("j").await;
+    assert_eq!(world.job("j")["metadata"]["finalizers"], json!(["example.com/keep"]));
+    world.run_job("j").await;
+    assert!(!lock(&world.server).objects.contains_key(&format!("{JOBS}/j")));
+    assert_eq!(world.writes_to(JOBS), 2);
+    world.put_job("kept", json!({"status": status}));
+    assert_eq!(world.run_job("kept").await, Requeue::Await);
+}
+
+#[tokio::test]
+async fn takeover_writes_nothing_to_what_is_done() {
+    let world = World::new();
+    let node = include_str!("../../api/apps/testdata/node_images.json");
+    let jobs = include_str!("../../api/apps/testdata/image_pull_jobs.json");
+    let images: Vec<Value> = serde_json::from_str(node).unwrap();
+    let mut jobs: Vec<Value> = serde_json::from_str(jobs).unwrap();
+    // Their times are not over yet.
+    let now = crate::k8s::time::rfc3339(clock::now().wall);
+    let text = serde_json::to_string(&images[0]).unwrap();
+    let mut image: Value = serde_json::from_str(&text).unwrap();
+    for tag in image["status"]["imageStatuses"]["busybox"]["tags"].as_array_mut().unwrap() {
+        tag["completionTime"] = now.clone().into();
+    }
+    let name = image["metadata"]["name"].as_str().unwrap().to_owned();
+    world.add_node(&name, image["metadata"]["labels"].clone());
+    lock(&world.server).objects.insert(format!("{NODE_IMAGES}/{name}"), image.clone());
+    world.controller.node_images.upsert(serde_json::from_value(image).unwrap());
+    for job in &mut jobs {
+        job["status"]["completionTime"] = now.clone().into();
+        let new: ImagePullJob = serde_json::from_value(job.clone()).unwrap();
+        world.controller.note_job(&new);
+        let key = ObjectKey::of(&new);
+        world.controller.jobs.upsert(new);
+        world.controller.reconcile_job(&key).await.unwrap();
+    }
+    world.run_nodes().await;
+    assert_eq!(lock(&world.server).writes, []);
+}
+
+#[tokio::test]
+async fn a_daemon_that_says_nothing_is_given_up() {
+    let world = World::with_nodes(1).await;
+    world.put_job("j", json!({}));
+    world.settle(&["j"]).await;
+    // As another manager left it eleven minutes ago.
+    let key = ObjectKey::new("", "n0000");
+    let long_ago = Sighting::found(clock::now(), clock::now().wall - jiff::SignedDuration::from_secs(660));
+    for seen in lock(&world.controller.state).nodes.get_mut("n0000").unwrap().entries.values_mut() {
+        *seen = long_ago;
+    }
+    world.controller.reconcile_node(&key).await.unwrap();
+    let status = world.node_image("n0000")["status"].clone();
+    let tag = &status["imageStatuses"]["app"]["tags"][0];
+    assert_eq!((&tag["phase"], &tag["message"]), (&json!("Failed"), &json!("node has not responded for a long time")));
+    assert_eq!((&status["desired"], &status["failed"]), (&json!(1), &json!(1)));
+    world.settle(&["j"]).await;
+    assert_eq!(counts(&world.job("j")), [1, 0, 0, 1]);
+}
+
+#[tokio::test]
+async fn a_job_that_admission_would_refuse_says_why() {
+    let world = World::with_nodes(1).await;
+    world.put_job("j", json!({"spec": {"image": "Not An Image"}}));
+    world.settle(&["j"]).await;
+    let job = world.job("j");
+    assert!(
+        job["status"]["message"].as_str().unwrap().starts_with("spec.image: \"Not An Image\" is no image reference")
+    );
+    assert_eq!(job["status"]["conditions"][0]["reason"], "Invalid");
+    assert_eq!(world.writes_to(NODE_IMAGES), 1);
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_keeps_its_entries() {
+    let world = World::with_nodes(1).await;
+    world.put_job("j", json!({}));
+    world.settle(&["j"]).await;
+    let key = ObjectKey::new("ns", "j");
+    lock(&world.controller.state).known.remove("job-j");
+    world.controller.job_changed(&Change::Undecodable { key: &key, error: "test" });
+    world.run_nodes().await;
+    assert_eq!(world.open(), ["n0000"]);
+}

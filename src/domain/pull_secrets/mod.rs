@@ -1,0 +1,329 @@
+//! Who may have which registry credentials: a daemon, for an open entry of its own NodeImage, those that a running job
+//! of the Secret's own namespace names, and of them only what fits the image.
+
+use std::{cmp::Reverse, collections::BTreeMap, fmt};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use serde::{Deserialize, Serialize};
+
+use super::puller::Entry;
+use crate::{
+    api::apps::{self, image_pull_job::ImagePullJob, node_image::NodeImage},
+    k8s::image::ImageRef,
+};
+
+/// The audience of the tokens with which daemons ask.
+pub const AUDIENCE: &str = "kruise-pull-secrets";
+/// The Service in front of the managers.
+pub const SERVICE: &str = "kruise-pull-secrets";
+/// The ConfigMap with the CAs that vouch for the managers, where daemons look for them.
+pub const CONFIG_MAP: &str = "kruise-pull-secrets-ca";
+/// Its key.
+pub const CA: &str = "ca.crt";
+/// Where a daemon finds its token.
+pub const TOKEN_FILE: &str = "/var/run/secrets/kruise.rs/pull-secrets/token";
+/// What is asked.
+pub const PATH: &str = "/v1/credentials";
+
+/// The name under which daemons reach the managers, and that the certificate is for.
+pub fn dns_name(namespace: &str) -> String {
+    format!("{SERVICE}.{namespace}.svc")
+}
+
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+
+/// What a daemon asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Question {
+    /// The repository, as it stands in the NodeImage.
+    pub image: String,
+    /// The tag or digest.
+    pub tag: String,
+    /// The version of the entry.
+    pub version: i64,
+}
+
+/// What it gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Answer {
+    /// In the order in which they are to be tried.
+    pub credentials: Vec<Credential>,
+    /// What is wrong with Secrets that were named. Never what is in them.
+    pub problems: Vec<String>,
+}
+
+/// What a registry wants to see.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Credential {
+    /// Name.
+    pub username: String,
+    /// Password.
+    pub password: String,
+    /// Where it may be used, if the Secret says that.
+    pub server_address: String,
+    /// A token that is exchanged for one of the registry.
+    pub identity_token: String,
+    /// A token of the registry.
+    pub registry_token: String,
+}
+
+/// Nobody prints one by accident.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credential(...)")
+    }
+}
+
+impl Credential {
+    fn is_empty(&self) -> bool {
+        [&self.username, &self.password, &self.identity_token, &self.registry_token].iter().all(|part| part.is_empty())
+    }
+
+    /// What must not be seen in any text.
+    pub fn secrets(&self) -> Vec<String> {
+        let joined = STANDARD.encode(format!("{}:{}", self.username, self.password));
+        [self.password.clone(), self.identity_token.clone(), self.registry_token.clone(), joined]
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .collect()
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The daemon of this node.
+    OfNode(String),
+    /// The daemon in this Pod, by name and UID; the token does not name the node.
+    InPod(String, String),
+}
+
+/// Judges what the API server says of a token. `account` is the daemon's user name.
+///
+/// # Errors
+/// Why it is not good enough; for the log.
+pub fn caller(review: &TokenReviewStatus, account: &str) -> Result<Caller, String> {
+    if review.authenticated != Some(true) {
+        return Err(review.error.clone().unwrap_or_else(|| "the token is not valid".into()));
+    }
+    // An API server that does not know audiences answers without any.
+    if !review.audiences.iter().flatten().any(|audience| audience == AUDIENCE) {
+        return Err(format!("the token is not meant for {AUDIENCE}"));
+    }
+    let user = review.user.clone().unwrap_or_default();
+    if user.username.as_deref() != Some(account) {
+        return Err(format!("{:?} is not {account}", user.username.unwrap_or_default()));
+    }
+    let extra = user.extra.unwrap_or_default();
+    let one = |key: &str| match extra.get(key).map(Vec::as_slice) {
+        Some([value]) if !value.is_empty() => Some(value.clone()),
+        _ => None,
+    };
+    match (one(NODE_NAME), one(POD_NAME), one(POD_UID)) {
+        (Some(node), Some(_), Some(_)) => Ok(Caller::OfNode(node)),
+        (None, Some(pod), Some(uid)) => Ok(Caller::InPod(pod, uid)),
+        _ => Err("the token is not bound to a Pod".into()),
+    }
+}
+
+/// A Secret that an entry may be pulled with, if one of the jobs says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Namespace of the Secret and of the jobs.
+    pub namespace: String,
+    /// Name of the Secret.
+    pub name: String,
+    /// Name and UID of jobs that want the entry.
+    pub jobs: Vec<(String, String)>,
+}
+
+/// What may be looked up for an entry.
+///
+/// # Errors
+/// The entry is not there, is another version, or needs nothing any more.
+pub fn candidates(object: &NodeImage, question: &Question) -> Result<Vec<Candidate>, String> {
+    let Question { image, tag, version } = question;
+    let named = || format!("entry {image}, {tag} of this node");
+    let spec = object.spec.images.get(image).ok_or_else(|| format!("there is no {}", named()))?;
+    let entry = spec.tags.iter().find(|t| t.tag == *tag).ok_or_else(|| format!("there is no {}", named()))?;
+    if entry.version != *version {
+        return Err(format!("{} has version {}, not {version}", named(), entry.version));
+    }
+    let recorded = object.status.as_ref().and_then(|status| status.of(image, tag, *version));
+    if recorded.is_some_and(|status| status.completion_time.is_some()) {
+        return Err(format!("{} is complete", named()));
+    }
+    let mut found: Vec<Candidate> = Vec::new();
+    for secret in &spec.pull_secrets {
+        let jobs: Vec<(String, String)> = entry
+            .owner_references
+            .iter()
+            .filter(|owner| {
+                let group = owner.api_version.as_deref().and_then(|version| version.split_once('/')).map(|(g, _)| g);
+                group == Some(apps::GROUP)
+                    && owner.kind.as_deref() == Some("ImagePullJob")
+                    && owner.namespace.as_deref() == Some(&secret.namespace)
+            })
+            .filter_map(|owner| Some((owner.name.clone()?, owner.uid.clone()?)))
+            .collect();
+        let is_new = !found.iter().any(|known| known.namespace == secret.namespace && known.name == secret.name);
+        if !jobs.is_empty() && is_new {
+            found.push(Candidate { namespace: secret.namespace.clone(), name: secret.name.clone(), jobs });
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a job, as it is now, lets its Secret be used for the entry.
+pub fn allows(job: &ImagePullJob, uid: &str, secret: &str, entry: &Entry) -> bool {
+    let names = job.spec.pull_secrets.iter().flatten().any(|name| name == secret);
+    let same_image = ImageRef::parse(&job.spec.image).is_some_and(|reference| {
+        let slot = reference.digest.unwrap_or_else(|| reference.tag_or_default());
+        let repository = ImageRef::parse(&entry.image).map(|image| image.repository());
+        slot == entry.tag && repository == Some(reference.repository())
+    });
+    job.metadata.uid.as_deref() == Some(uid) && !job.is_deleting() && !job.is_complete() && names && same_image
+}
+
+/// One registry in a Secret, as Docker's configuration file has it.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+struct Entered {
+    username: String,
+    password: String,
+    auth: String,
+    serveraddress: String,
+    identitytoken: String,
+    registrytoken: String,
+}
+
+#[derive(Deserialize)]
+struct DockerConfig {
+    auths: Option<BTreeMap<String, Entered>>,
+}
+
+const DOCKER_CONFIG_JSON: (&str, &str) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
+const DOCKER_CFG: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
+
+/// The credentials of a Secret that fit an image, the closest first.
+///
+/// # Errors
+/// What is wrong with the Secret, without what is in it.
+pub fn matching(
+    type_: &str,
+    data: &BTreeMap<String, impl AsRef<[u8]>>,
+    image: &str,
+) -> Result<Vec<Credential>, String> {
+    let entries = entered(type_, data)?;
+    let Some(repository) = ImageRef::parse(image).map(|image| image.repository()) else { return Ok(Vec::new()) };
+    let mut fitting: Vec<(String, Credential)> = Vec::new();
+    for (key, entered) in entries {
+        let pattern = bare(&key);
+        if fits(&pattern, &repository) {
+            let credential = credential(entered).map_err(|problem| format!("its entry for {pattern}: {problem}"))?;
+            if !credential.is_empty() {
+                fitting.push((pattern, credential));
+            }
+        }
+    }
+    fitting.sort_by_key(|(pattern, _)| (Reverse(pattern.len()), pattern.contains('*')));
+    Ok(fitting.into_iter().map(|(_, credential)| credential).collect())
+}
+
+fn entered(type_: &str, data: &BTreeMap<String, impl AsRef<[u8]>>) -> Result<BTreeMap<String, Entered>, String> {
+    let content = |key: &str| data.get(key).ok_or_else(|| format!("it has no key {key}"));
+    // The parser's words could quote what is in the Secret.
+    let broken = |key: &str| format!("{key} is not the JSON of a Docker configuration");
+    let (known, key) = match type_ {
+        _ if type_ == DOCKER_CONFIG_JSON.0 => DOCKER_CONFIG_JSON,
+        _ if type_ == DOCKER_CFG.0 => DOCKER_CFG,
+        _ => {
+            return Err(format!("its type is {type_:?}: want {} or {}", DOCKER_CONFIG_JSON.0, DOCKER_CFG.0));
+        }
+    };
+    let bytes = content(key)?.as_ref();
+    if known == DOCKER_CFG.0 {
+        return serde_json::from_slice(bytes).map_err(|_| broken(key));
+    }
+    let config: DockerConfig = serde_json::from_slice(bytes).map_err(|_| broken(key))?;
+    Ok(config.auths.unwrap_or_default())
+}
+
+fn credential(entered: Entered) -> Result<Credential, String> {
+    let (mut username, mut password) = (entered.username, entered.password);
+    if username.is_empty() && password.is_empty() && !entered.auth.is_empty() {
+        let decoded = STANDARD.decode(entered.auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let decoded = decoded.ok_or("auth is not base64 of name:password")?;
+        let (name, rest) = decoded.split_once(':').ok_or("auth is not base64 of name:password")?;
+        (username, password) = (name.to_owned(), rest.trim_end_matches('\0').to_owned());
+    }
+    Ok(Credential {
+        username,
+        password,
+        server_address: entered.serveraddress,
+        identity_token: entered.identitytoken,
+        registry_token: entered.registrytoken,
+    })
+}
+
+/// The key of a registry without scheme and the version of its protocol.
+fn bare(key: &str) -> String {
+    let key = key.trim();
+    let key = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
+    let (host, path) = key.split_once('/').unwrap_or((key, ""));
+    let path = path.trim_matches('/');
+    let path = ["v1", "v2"]
+        .iter()
+        .find_map(|version| match path.strip_prefix(version) {
+            Some("") => Some(""),
+            Some(rest) => rest.strip_prefix('/'),
+            None => None,
+        })
+        .unwrap_or(path);
+    let host = if ["index.docker.io", "registry-1.docker.io"].contains(&host) { "docker.io" } else { host };
+    if path.is_empty() { host.to_owned() } else { format!("{host}/{path}") }
+}
+
+/// Whether `registry.example/team` is meant for `registry.example/team/app`: the host label by label, where `*` stands for
+/// any, and the path part by part.
+fn fits(pattern: &str, repository: &str) -> bool {
+    let (host_pattern, path_pattern) = pattern.split_once('/').unwrap_or((pattern, ""));
+    let (host, path) = repository.split_once('/').unwrap_or((repository, ""));
+    let split = |host: &str| match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => (name.to_lowercase(), port.to_owned()),
+        _ => (host.to_lowercase(), String::new()),
+    };
+    let ((name_pattern, port_pattern), (name, port)) = (split(host_pattern), split(host));
+    let (wanted, labels): (Vec<&str>, Vec<&str>) = (name_pattern.split('.').collect(), name.split('.').collect());
+    let same_host = port_pattern == port
+        && wanted.len() == labels.len()
+        && wanted.iter().zip(&labels).all(|(pattern, label)| label_fits(pattern, label));
+    let same_path = path_pattern.is_empty()
+        || path.strip_prefix(path_pattern).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    same_host && same_path
+}
+
+/// One label of a host; `*` stands for any text in it.
+fn label_fits(pattern: &str, label: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = label.strip_prefix(first) else { return false };
+    let others: Vec<&str> = parts.collect();
+    let Some((last, middle)) = others.split_last() else { return rest.is_empty() };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests;

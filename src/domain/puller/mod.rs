@@ -1,0 +1,345 @@
+//! What a daemon pulls: which entries of its NodeImage are open, when an attempt is due, and what is reported.
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use crate::{
+    api::{
+        apps::node_image::{
+            ImageStatus, ImageTagSpec, ImageTagStatus, NodeImage, NodeImageStatus, PullPhase, SyncStatus,
+        },
+        labels,
+    },
+    k8s::{image::ImageRef, time::whole_seconds},
+};
+
+/// Longest pause between attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Bytes of a message in a status.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// One entry of a NodeImage: a repository, and a tag or a digest of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Entry {
+    /// The repository, as it stands in the NodeImage.
+    pub image: String,
+    /// A tag, or `sha256:...`.
+    pub tag: String,
+}
+
+impl Entry {
+    /// The reference that is pulled.
+    ///
+    /// # Errors
+    /// It is none; the text names it.
+    pub fn reference(&self) -> Result<String, String> {
+        let separator = if self.tag.contains(':') { '@' } else { ':' };
+        let reference = format!("{}{separator}{}", self.image, self.tag);
+        match ImageRef::parse(&reference) {
+            // An image that already has a tag would get two.
+            Some(parsed) if parsed.name == self.image => Ok(reference),
+            _ => Err(format!(
+                "{reference:?} is no image reference: want a repository, then a tag or a digest (sha256:...)"
+            )),
+        }
+    }
+
+    /// The digest that the image has to have, if the entry names one.
+    pub fn digest(&self) -> Option<&str> {
+        self.tag.contains(':').then_some(&self.tag)
+    }
+}
+
+/// What is to be done for one version of an entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    /// What to pull.
+    pub entry: Entry,
+    /// The version of the entry.
+    pub version: i64,
+    /// An image that is there is good enough.
+    pub if_not_present: bool,
+    /// How often it is tried.
+    pub attempts: u32,
+    /// How long one attempt may take.
+    pub attempt_limit: Duration,
+    /// How long all of them may take together.
+    pub limit: Option<Duration>,
+    /// Whether the manager may have credentials for it.
+    pub has_secrets: bool,
+    /// Labels of the sandbox that the runtime is told of.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Who wants the image, for events.
+    pub owners: Vec<ObjectReference>,
+}
+
+impl Order {
+    /// What the next attempt may take after so many failed ones. None: there is no next one.
+    pub fn next_attempt(&self, failed: u32, elapsed: Duration) -> Option<Duration> {
+        let left = self.limit.map_or(self.attempt_limit, |limit| limit.saturating_sub(elapsed));
+        (failed < self.attempts && !left.is_zero()).then(|| left.min(self.attempt_limit))
+    }
+
+    /// Whether it is over because of its deadline rather than of its attempts.
+    pub fn is_overdue(&self, elapsed: Duration) -> bool {
+        self.limit.is_some_and(|limit| elapsed >= limit)
+    }
+}
+
+/// The pause after so many failed attempts.
+pub fn pause(failed: u32) -> Duration {
+    Duration::from_secs(1 << failed.saturating_sub(1).min(5)).min(LONGEST_PAUSE)
+}
+
+/// What is not done yet, in the order in which it was asked for.
+pub fn orders(object: &NodeImage) -> Vec<Order> {
+    let mut orders: Vec<(Option<Timestamp>, Order)> = Vec::new();
+    for (image, spec) in &object.spec.images {
+        for tag in &spec.tags {
+            if recorded(object, image, tag).is_some_and(|status| status.completion_time.is_some()) {
+                continue;
+            }
+            let policy = tag.pull_policy.clone().unwrap_or_default();
+            let limit = policy.active_deadline_seconds.map(|s| Duration::from_secs(u64::try_from(s).unwrap_or(0)));
+            let sandbox = spec.sandbox_config.clone().unwrap_or_default();
+            let mut annotations = sandbox.annotations.unwrap_or_default();
+            annotations.insert(labels::PULLING_IMAGE_BY.into(), labels::PULLING_IMAGE_BY_DAEMON.into());
+            let order = Order {
+                entry: Entry { image: image.clone(), tag: tag.tag.clone() },
+                version: tag.version,
+                if_not_present: tag.image_pull_policy == "IfNotPresent",
+                attempts: policy.backoff_limit().saturating_add(1),
+                attempt_limit: Duration::from_secs(policy.timeout_seconds()),
+                limit,
+                has_secrets: !spec.pull_secrets.is_empty(),
+                labels: sandbox.labels.unwrap_or_default(),
+                annotations,
+                owners: tag.owner_references.clone(),
+            };
+            orders.push((tag.created_at, order));
+        }
+    }
+    // Who has no time yet comes last.
+    orders.sort_by_cached_key(|(created, order)| (created.is_none(), *created, order.entry.clone()));
+    orders.into_iter().map(|(_, order)| order).collect()
+}
+
+/// What is recorded of this version of a tag.
+fn recorded<'n>(object: &'n NodeImage, image: &str, tag: &ImageTagSpec) -> Option<&'n ImageTagStatus> {
+    object.status.as_ref()?.of(image, &tag.tag, tag.version)
+}
+
+/// How far an order is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// Others are pulled first.
+    Waiting,
+    /// Its attempts have begun.
+    Pulling {
+        /// When.
+        started: Timestamp,
+        /// 0 to 99.
+        percent: i32,
+        /// What there is to say: how long, how many bytes, what the last attempt ended with.
+        message: String,
+    },
+    /// It ended.
+    Ended {
+        /// When it began.
+        started: Timestamp,
+        /// When it ended.
+        completed: Timestamp,
+        /// The image, or what went wrong.
+        result: Result<String, String>,
+    },
+}
+
+/// The status to record. What is complete stays as it is recorded: the manager may have given up on an entry, too.
+pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, State)>, now: Timestamp) -> NodeImageStatus {
+    let before = object.status.clone().unwrap_or_default();
+    let mut status =
+        NodeImageStatus { first_sync_status: before.first_sync_status, unknown: before.unknown, ..Default::default() };
+    for (image, spec) in &object.spec.images {
+        let mut tags: Vec<ImageTagStatus> = Vec::with_capacity(spec.tags.len());
+        for tag in &spec.tags {
+            let known = recorded(object, image, tag);
+            let entry = Entry { image: image.clone(), tag: tag.tag.clone() };
+            let of_version = states.get(&entry).filter(|(version, _)| *version == tag.version);
+            tags.push(match (known, of_version) {
+                (Some(known), _) if known.completion_time.is_some() => known.clone(),
+                (_, Some((_, state))) => tag_status(tag, state),
+                (Some(known), None) => known.clone(),
+                (None, None) => tag_status(tag, &State::Waiting),
+            });
+        }
+        tags.sort_by(|a, b| a.tag.cmp(&b.tag));
+        for tag in &tags {
+            status.desired += 1;
+            match tag.phase {
+                PullPhase::Succeeded => status.succeeded += 1,
+                PullPhase::Failed => status.failed += 1,
+                PullPhase::Pulling => status.pulling += 1,
+                PullPhase::Waiting => status.waiting += 1,
+            }
+        }
+        if !tags.is_empty() {
+            let known = before.image_statuses.get(image).map(|known| known.unknown.clone());
+            status.image_statuses.insert(image.clone(), ImageStatus { tags, unknown: known.unwrap_or_default() });
+        }
+    }
+    if status.first_sync_status.is_none() && status.desired > 0 && status.succeeded + status.failed == status.desired {
+        let failed = status.failed > 0;
+        status.first_sync_status = Some(SyncStatus {
+            sync_at: Some(whole_seconds(now)),
+            status: if failed { "Failed" } else { "Succeeded" }.into(),
+            message: if failed {
+                format!("{} of {} were not pulled", status.failed, status.desired)
+            } else {
+                String::new()
+            },
+        });
+    }
+    status
+}
+
+fn tag_status(tag: &ImageTagSpec, state: &State) -> ImageTagStatus {
+    let status = ImageTagStatus { tag: tag.tag.clone(), version: tag.version, ..Default::default() };
+    match state {
+        State::Waiting => ImageTagStatus { phase: PullPhase::Waiting, ..status },
+        State::Pulling { started, percent, message } => ImageTagStatus {
+            phase: PullPhase::Pulling,
+            start_time: Some(whole_seconds(*started)),
+            progress: *percent,
+            message: message.clone(),
+            ..status
+        },
+        State::Ended { started, completed, result } => {
+            let status = ImageTagStatus {
+                start_time: Some(whole_seconds(*started)),
+                completion_time: Some(whole_seconds(*completed)),
+                ..status
+            };
+            match result {
+                Ok(image) => {
+                    ImageTagStatus { phase: PullPhase::Succeeded, progress: 100, image_id: image.clone(), ..status }
+                }
+                Err(message) => ImageTagStatus { phase: PullPhase::Failed, message: message.clone(), ..status },
+            }
+        }
+    }
+}
+
+/// The file system that holds images, in any unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub total: u64,
+    /// What nobody uses.
+    pub free: u64,
+    /// What is free for us; some of it may be kept for root.
+    pub available: u64,
+}
+
+impl Space {
+    /// How full it is, as `df` tells it, rounded up.
+    pub fn used_percent(&self) -> u64 {
+        let used = u128::from(self.total.saturating_sub(self.free));
+        let usable = used + u128::from(self.available);
+        // Not more than 100.
+        if usable == 0 { 0 } else { u64::try_from((used * 100).div_ceil(usable)).unwrap_or(100) }
+    }
+
+    /// Why nothing may be pulled any more; None while it may. 100 limits nothing.
+    pub fn is_short(&self, limit_percent: u8) -> Option<String> {
+        let used = self.used_percent();
+        (limit_percent < 100 && used >= u64::from(limit_percent)).then(|| {
+            format!(
+                "the file system that holds images is {used}% full: nothing is pulled from {limit_percent}% on \
+                 (flag --image-fs-limit-percent of the daemon)"
+            )
+        })
+    }
+}
+
+/// How far a pull is: bytes that have arrived, and all of them if that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Bytes that are there.
+    pub bytes: u64,
+    /// All bytes.
+    pub total: u64,
+}
+
+impl Arrived {
+    /// Below 100: complete is what the runtime says is complete.
+    pub fn percent(&self) -> i32 {
+        let percent = u128::from(self.bytes) * 100 / u128::from(self.total.max(1));
+        i32::try_from(percent.min(99)).unwrap_or(99)
+    }
+}
+
+/// What a status says of a pull that is under way.
+pub fn progress_message(elapsed: Duration, arrived: Option<Arrived>, last_error: Option<&str>) -> String {
+    let mut text = format!("pulling for {} s", elapsed.as_secs());
+    if let Some(arrived) = arrived {
+        let mib = |bytes: u64| {
+            let tenths = bytes / ((1 << 20) / 10);
+            format!("{}.{}", tenths / 10, tenths % 10)
+        };
+        let _ = write!(text, ", {} of {} MiB", mib(arrived.bytes), mib(arrived.total));
+    }
+    if let Some(error) = last_error {
+        let _ = write!(text, "; the attempt before failed: {error}");
+    }
+    shortened(&text)
+}
+
+/// What the layers of a manifest are: digest and bytes. None: it is no manifest of an image.
+pub fn layers(manifest: &[u8]) -> Option<Vec<(String, u64)>> {
+    let manifest: serde_json::Value = serde_json::from_slice(manifest).ok()?;
+    let layer =
+        |layer: &serde_json::Value| Some((layer.get("digest")?.as_str()?.to_owned(), layer.get("size")?.as_u64()?));
+    manifest.get("layers")?.as_array()?.iter().map(layer).collect()
+}
+
+/// An error as it is shown: without what could let somebody in. Addresses lose their query, in which registries and
+/// their storage expect names and signatures.
+pub fn presentable(message: &str, secrets: &[String]) -> String {
+    let mut text = message.to_owned();
+    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        text = text.replace(secret.as_str(), "***");
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(scheme) = rest.find("://") {
+        let end =
+            rest[scheme..].find(|c: char| c.is_whitespace() || "\"'<>)".contains(c)).map_or(rest.len(), |e| scheme + e);
+        let address = &rest[..end];
+        match address.split_once('?') {
+            Some((bare, query)) => {
+                shown.push_str(bare);
+                // It belongs to the sentence.
+                shown.push_str(if query.ends_with(':') { ":" } else { "" });
+            }
+            None => shown.push_str(address),
+        }
+        rest = &rest[end..];
+    }
+    shown.push_str(rest);
+    shortened(&shown)
+}
+
+fn shortened(text: &str) -> String {
+    if text.len() <= LONGEST_MESSAGE {
+        return text.to_owned();
+    }
+    let end = (0..=LONGEST_MESSAGE - 3).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}...", &text[..end])
+}
+
+#[cfg(test)]
+mod tests;

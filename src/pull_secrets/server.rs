@@ -1,0 +1,232 @@
+//! The TLS server: one route.
+
+use std::{collections::BTreeMap, io, net::TcpListener, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderMap, StatusCode, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use axum_server::{
+    Handle,
+    tls_rustls::{RustlsAcceptor, RustlsConfig},
+};
+use hyper_util::rt::TokioTimer;
+use k8s_openapi::{
+    ByteString,
+    api::{
+        authentication::v1::{TokenReview, TokenReviewSpec},
+        core::v1::{Pod, Secret},
+    },
+};
+use kube::{Api, Client, api::PostParams};
+use tokio::sync::Semaphore;
+
+use super::{DAEMON_ACCOUNT, Metrics};
+use crate::{
+    api::apps::{image_pull_job::ImagePullJob, node_image::NodeImage},
+    domain::{
+        pull_secrets::{self as rules, AUDIENCE, Answer, Caller, PATH, Question},
+        puller::Entry,
+    },
+    runtime::{
+        apply::code,
+        connections::{self, Gate, Limits},
+        shutdown::{self, Shutdown},
+    },
+};
+
+/// Bytes of a question.
+const BODY_LIMIT: usize = 16 << 10;
+/// Questions that are answered at the same time. Each costs a few reads.
+const AT_ONCE: usize = 32;
+/// How long requests that have begun may take to end.
+const FINISH: Duration = Duration::from_secs(5);
+
+/// What answers rest on.
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// Our own namespace, where the daemons are.
+    pub namespace: String,
+    /// Counts answers.
+    pub metrics: Metrics,
+    places: Semaphore,
+}
+
+impl Context {
+    /// Puts the parts together.
+    pub fn new(client: Client, namespace: String, metrics: Metrics) -> Arc<Self> {
+        Arc::new(Self { client, namespace, metrics, places: Semaphore::new(AT_ONCE) })
+    }
+}
+
+/// Why there are no credentials. What the caller gets to see is the code and a text without secrets.
+#[derive(Debug)]
+enum Refusal {
+    /// The caller does not show who it is.
+    Unknown(String),
+    /// The caller may not have these.
+    Forbidden(String),
+    /// Not a question.
+    Malformed(String),
+    /// Something else is in the way; it may pass.
+    Unavailable(String),
+}
+
+impl From<kube::Error> for Refusal {
+    fn from(error: kube::Error) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+/// The routes.
+pub fn router(context: Arc<Context>) -> Router {
+    Router::new()
+        .route(PATH, post(respond))
+        .with_state(context)
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(middleware::from_fn(connections::note_answer))
+}
+
+async fn respond(State(context): State<Arc<Context>>, headers: HeaderMap, body: Bytes) -> Response {
+    let (result, response) = match answer(&context, &headers, &body).await {
+        Ok(answer) => {
+            let body = serde_json::to_vec(&answer).unwrap_or_default();
+            let kind = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+            ("served", (kind, body).into_response())
+        }
+        Err(refusal) => {
+            let (result, code, text) = match refusal {
+                Refusal::Unknown(text) => ("refused", StatusCode::UNAUTHORIZED, text),
+                Refusal::Forbidden(text) => ("refused", StatusCode::FORBIDDEN, text),
+                Refusal::Malformed(text) => ("refused", StatusCode::BAD_REQUEST, text),
+                Refusal::Unavailable(text) => ("error", StatusCode::SERVICE_UNAVAILABLE, text),
+            };
+            tracing::info!(code = code.as_u16(), reason = text, "no registry credentials served");
+            (result, (code, text).into_response())
+        }
+    };
+    context.metrics.count(result);
+    response
+}
+
+async fn answer(context: &Context, headers: &HeaderMap, body: &[u8]) -> Result<Answer, Refusal> {
+    let _place = context.places.acquire().await;
+    let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let token = token.ok_or_else(|| Refusal::Unknown("there is no token".into()))?;
+    let node = node_of(context, token).await?;
+    // The parser's words could quote what somebody sent by mistake.
+    let question: Question =
+        serde_json::from_slice(body).map_err(|_| Refusal::Malformed("want JSON with image, tag and version".into()))?;
+
+    let images: Api<NodeImage> = Api::all(context.client.clone());
+    let object = images.get_opt(&node).await?;
+    let object = object.ok_or_else(|| Refusal::Forbidden(format!("there is no NodeImage {node}")))?;
+    let candidates = rules::candidates(&object, &question).map_err(Refusal::Forbidden)?;
+    let entry = Entry { image: question.image, tag: question.tag };
+
+    let mut answer = Answer::default();
+    for candidate in candidates {
+        let jobs: Api<ImagePullJob> = Api::namespaced(context.client.clone(), &candidate.namespace);
+        let mut is_allowed = false;
+        for (name, uid) in &candidate.jobs {
+            let job = jobs.get_opt(name).await?;
+            is_allowed = job.is_some_and(|job| rules::allows(&job, uid, &candidate.name, &entry));
+            if is_allowed {
+                break;
+            }
+        }
+        if !is_allowed {
+            continue;
+        }
+        let named = |problem: &str| format!("Secret {}/{}: {problem}", candidate.namespace, candidate.name);
+        let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &candidate.namespace);
+        let secret = match secrets.get_opt(&candidate.name).await {
+            Ok(Some(secret)) => secret,
+            Ok(None) => {
+                answer.problems.push(named("it does not exist"));
+                continue;
+            }
+            // An administrator has let the manager read the Secrets of some namespaces only.
+            Err(error) if code(&error) == Some(403) => {
+                answer.problems.push(named("the manager may not read Secrets of this namespace"));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let data: BTreeMap<String, Vec<u8>> =
+            secret.data.unwrap_or_default().into_iter().map(|(key, ByteString(value))| (key, value)).collect();
+        match rules::matching(secret.type_.as_deref().unwrap_or("Opaque"), &data, &entry.image) {
+            Ok(found) if found.is_empty() => {
+                answer.problems.push(named("it has nothing for the registry of this image"))
+            }
+            Ok(found) => answer.credentials.extend(found),
+            Err(problem) => answer.problems.push(named(&problem)),
+        }
+    }
+    tracing::info!(
+        node,
+        image = entry.image,
+        tag = entry.tag,
+        found = answer.credentials.len(),
+        problems = answer.problems.len(),
+        "registry credentials served"
+    );
+    Ok(answer)
+}
+
+/// The node whose daemon has the token.
+async fn node_of(context: &Context, token: &str) -> Result<String, Refusal> {
+    let reviews: Api<TokenReview> = Api::all(context.client.clone());
+    let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![AUDIENCE.into()]) };
+    let review = TokenReview { spec, ..TokenReview::default() };
+    let reviewed = reviews.create(&PostParams::default(), &review).await?;
+    let account = format!("system:serviceaccount:{}:{DAEMON_ACCOUNT}", context.namespace);
+    match rules::caller(&reviewed.status.unwrap_or_default(), &account).map_err(Refusal::Unknown)? {
+        Caller::OfNode(node) => Ok(node),
+        Caller::InPod(name, uid) => {
+            let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
+            let pod = pods.get_opt(&name).await?.filter(|pod| pod.metadata.uid.as_deref() == Some(&uid));
+            let node = pod.and_then(|pod| pod.spec?.node_name).filter(|node| !node.is_empty());
+            node.ok_or_else(|| Refusal::Unknown(format!("there is no Pod {name} of this token on a node")))
+        }
+    }
+}
+
+/// Serves until the shutdown, then lets requests finish.
+///
+/// # Errors
+/// The listener breaks.
+pub async fn serve(
+    listener: TcpListener,
+    tls: RustlsConfig,
+    context: Arc<Context>,
+    shutdown: Shutdown,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let handle = Handle::new();
+    let stop = {
+        let handle = handle.clone();
+        async move {
+            shutdown::requested(shutdown).await;
+            handle.graceful_shutdown(Some(FINISH));
+            std::future::pending().await
+        }
+    };
+    let limits = Limits::default();
+    let gate = Gate::new(RustlsAcceptor::new(tls), limits);
+    let mut server = axum_server::from_tcp(listener)?.acceptor(gate).handle(handle).http1_only();
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.idle);
+    tokio::select! {
+        result = server.serve(router(context).into_make_service()) => result,
+        never = stop => never,
+    }
+}
+
+#[cfg(test)]
+mod tests;
