@@ -894,7 +894,7 @@ async fn shortfall_17_a_pod_that_its_budget_keeps_does_not_keep_the_others() {
     assert_eq!(updated.len(), 2);
     assert!(!updated.contains(&kept));
 
-    world.put_budget(json!({"selector": {"matchLabels": {"tier": "db"}}, "maxUnavailable": 1}));
+    world.put_budget(json!({"selector": {"matchLabels": {"tier": "db"}}, "minAvailable": 0}));
     world.go_on().await;
     assert_eq!(world.touched().0, [kept], "it follows when it may");
 }
