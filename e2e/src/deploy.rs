@@ -1,5 +1,5 @@
 //! kruise-rs on the cluster, from its own image and manifests. Only what differs between machines is patched: the
-//! directory of the runtime's socket.
+//! directory of the runtime's socket, and how full the disk may be.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,6 +16,8 @@ use crate::process::until;
 /// The volume of the daemon that holds the runtime's socket, and the overlay that is deployed.
 const SOCKET_VOLUME: &str = "runtime-socket";
 const OVERLAY: &str = "manifests/overlays/containerd";
+/// However full the disk of this machine is: a test of its own shows the guard.
+pub const DAEMON_ARGS: [&str; 2] = ["daemon", "--image-fs-limit-percent=100"];
 /// The documented way to remove an installation.
 const UNINSTALL: &str = "manifests/uninstall.sh";
 
@@ -85,8 +87,10 @@ fn kustomization(paths: &Paths) -> Result<PathBuf> {
         )
     };
     let socket = format!(
-        "\n        spec: {{volumes: [{{name: {SOCKET_VOLUME}, hostPath: {{path: {}}}}}]}}",
-        containerd_dir().display()
+        "\n        spec: {{volumes: [{{name: {SOCKET_VOLUME}, hostPath: {{path: {}}}}}],
+          containers: [{{name: daemon, args: [{}]}}]}}",
+        containerd_dir().display(),
+        DAEMON_ARGS.join(", ")
     );
     let text = format!(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../../{OVERLAY}]\npatches:{}{}\n",

@@ -156,7 +156,10 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     let bundle = doctor::ca_bundle(&configs);
     findings.extend(doctor::ca_certificates(&bundle, now));
 
-    let service = of_kind("Service").next().map_or("", |service| service.text("/metadata/name"));
+    // The Service that the registrations name; others belong to other roles.
+    let registrations = manifests::registrations(&gates);
+    let first = registrations.iter().flat_map(|wanted| wanted.list("/webhooks")).next();
+    let service = first.map_or("", |entry| entry.text("/clientConfig/service/name"));
     let slices = format!("endpointslices?labelSelector=kubernetes.io/service-name%3D{service}");
     let slices = read.system("/apis/discovery.k8s.io/v1", &slices).await;
     findings.push(doctor::endpoints(&slices));

@@ -77,7 +77,7 @@ async fn a_hundred_deletions_and_evictions_at_once_never_take_more_than_three() 
         let before = pods(t, "web").await?;
         let watched = t.availability("app=web").await?;
         let clients =
-            try_join_all((0..4).map(|_| async { Ok::<_, anyhow::Error>(Test::new("pub-client").await?) })).await?;
+            try_join_all((0..4).map(|i| async move { Test::new(&format!("pub-client-{i}")).await })).await?;
         let requests = (0..100).map(|i| {
             let (pod, client) = (&before[i % before.len()], &clients[i % clients.len()].client);
             let way = if i % 20 < 10 { Way::Delete } else { Way::Evict };

@@ -326,17 +326,22 @@ async fn a_stop_that_kubelet_will_hold_back_is_announced() -> Result<()> {
         t.create(by("Runtime", "first", "web", &["main"])).await?;
         t.succeeded("first").await?;
         t.create(by("Runtime", "second", "web", &["main"])).await?;
-        t.wait_events(CRR, "second", |e| {
-            e.iter().any(|e| e.starts_with("BackOffExpected: ") && e.contains("kubelet will start it in about 10 s"))
-        })
-        .await?;
         // A kubelet with much to do may start it before it has said that it waits; then there are no words to show.
         let held = |o: &Value| {
             let words = o.text("/status/containerRecreateStates/0/message").contains("back-off 10s");
             words || o.text("/status/phase") == "Completed"
         };
         t.wait_for(CRR, "second", "to show kubelet's own words, or to be over", PATIENCE, held).await?;
-        t.succeeded("second").await?;
+        let second = t.succeeded("second").await?;
+        let killed = |o: &Value| o.text("/status/containerRecreateStates/0/killedAt").parse::<jiff::Timestamp>();
+        let apart = killed(&second)?.duration_since(killed(&t.get(CRR, "first").await?)?);
+        // On a busy machine the back-off may be over by then.
+        if apart.as_secs() < 10 {
+            t.wait_events(CRR, "second", |e| {
+                e.iter().any(|e| e.starts_with("BackOffExpected: ") && e.contains("kubelet will start it in about 10 s"))
+            })
+            .await?;
+        }
         // Auto avoids the wait.
         let answer = t.apply(&by("Auto", "third", "web", &["main"])).await?;
         ensure!(answer.stderr.contains("method PodSpec is used"), "{}", answer.stderr);

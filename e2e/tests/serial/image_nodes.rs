@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Result, bail, ensure};
 use e2e::cmd::kubectl;
 use e2e::config::PULLER;
+use e2e::deploy::DAEMON_ARGS;
 use e2e::images::push_new;
 use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, pod};
 use e2e::paths::{NODE, SYSTEM};
@@ -145,7 +146,7 @@ async fn two_nodes(t: &Test, other: &Test) -> Result<()> {
 
 /// Changes the flags of the daemon.
 async fn daemon_flags(t: &Test, flags: &[&str]) -> Result<()> {
-    let args: Vec<&str> = std::iter::once("daemon").chain(flags.iter().copied()).collect();
+    let args: Vec<&str> = DAEMON_ARGS.iter().chain(flags).copied().collect();
     let patch = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "daemon", "args": args }] } } } });
     let (patch, daemons) = (patch.to_string(), "daemonset/kruise-daemon");
     for args in [
@@ -174,7 +175,6 @@ async fn nothing_is_pulled_onto_a_disk_that_is_too_full() -> Result<()> {
         .await;
         daemon_flags(t, &[]).await?;
         result?;
-        // As the daemon is shipped, it sees a disk with room: the space is that of the real file system.
         t.create(job("room", NODE, "registry.example/team/disk:v1").with("/spec/imagePullPolicy", "Always")).await?;
         let job = over(t, "room").await?;
         ensure!(job.int("/status/succeeded") == 1, "{job:#}");
