@@ -582,7 +582,7 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
     };
     let by_manager = ": the manager does not change those of Pods";
     let by_daemon = ": a daemon does not change those of Pods";
-    let only_kruise_rs = "metadata.annotations: the manager changes only those of Pods that begin with kruise.rs/";
+    let only_kruise_rs = "metadata.annotations: the manager changes only those of Pods that begin with kruise.rs/, and kruise.io/related-pub";
     let pods = json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
@@ -606,7 +606,7 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             same("labels", "{}", by_manager),
             same("finalizers", "[]", by_manager),
             same("ownerReferences", "[]", by_manager),
-            others_annotations("k.startsWith('kruise.rs/')", only_kruise_rs),
+            others_annotations("k.startsWith('kruise.rs/') || k == 'kruise.io/related-pub'", only_kruise_rs),
         ],
     });
     // Whoever may write the status of a Pod may write its labels, annotations and finalizers with it.

@@ -250,3 +250,41 @@ async fn an_api_server_that_does_not_answer_is_no_consent() {
     let budgets = Budgets::new(Client::new(service, "default"), Arc::new(FeatureGates::default()));
     assert!(matches!(delete(&budgets, "p0").await, Err(Refusal::Undecided(_))));
 }
+
+/// What 500 budgets over 20,000 Pods take besides the Pods, and how long it takes to find those of one Pod. Run it alone:
+/// `cargo test --lib -- --ignored --nocapture budgets::tests::size`.
+#[test]
+#[ignore = "measures"]
+fn size() {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
+        line.trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    let of = |i: usize| {
+        let mut pod = pod(&format!("web-{i}"));
+        pod["metadata"]["labels"]["app"] = format!("app-{}", i % 500).into();
+        pod["metadata"]["ownerReferences"] = Value::Null;
+        serde_json::from_value::<PodView>(pod).unwrap()
+    };
+    let pods: Vec<Arc<PodView>> = (0..20_000).map(|i| Arc::new(of(i))).collect();
+    let client = Server::new(0, json!({})).replica("").client.clone();
+    for count in [1, 10, 100, 500] {
+        let before = resident();
+        let budgets = Budgets::new(client.clone(), Arc::new(FeatureGates::default()));
+        let add = |i: usize| {
+            let object = json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
+                "metadata": {"name": format!("b{i}"), "namespace": "a", "uid": format!("b{i}"), "resourceVersion": "1"},
+                "spec": {"selector": {"matchLabels": {"app": format!("app-{i}")}}, "maxUnavailable": 1},
+                "status": {"totalReplicas": 40, "currentAvailable": 40, "desiredAvailable": 39, "unavailableAllowed": 1}});
+            let budget: PodUnavailableBudget = serde_json::from_value(object).unwrap();
+            budgets.note(&budget);
+            budgets.store.upsert(budget);
+        };
+        (0..count).for_each(add);
+        let begun = std::time::Instant::now();
+        let found: usize = pods.iter().map(|pod| budgets.known_to_cover(pod).len()).sum();
+        let took = begun.elapsed() / 20_000;
+        println!("{count} budgets: {} KiB, {took:?} to find those of a Pod, {found} found", resident() - before);
+    }
+}
