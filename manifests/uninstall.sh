@@ -11,6 +11,7 @@ timeout=${TIMEOUT:-60s}
 crd=containerrecreaterequests.apps.kruise.io
 restarts=workloadrestarts.kruise.rs
 workloads=clonesets.apps.kruise.io
+markers=podprobemarkers.apps.kruise.io
 finalizer=crr.apps.kruise.io/unready-acquired
 crds=false
 case "${1:-}" in
@@ -19,9 +20,17 @@ case "${1:-}" in
   *) echo "usage: $0 [--crds]" >&2; exit 2 ;;
 esac
 
-# "namespace name index" of every request that holds our finalizer. Finalizers of others are left alone.
-held_requests() {
-  $kubectl get "$crd" --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$finalizer"'"}}{{$m.namespace}} {{$m.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}'
+# "namespace name index" of every object of a kind that holds a finalizer of ours. Finalizers of others are left alone.
+held() {
+  $kubectl get "$1" --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$2"'"}}{{$m.namespace}} {{$m.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}'
+}
+
+release() {
+  held "$1" "$2" | while read -r namespace name index; do
+    echo "releasing ${1%%.*} $namespace/$name"
+    $kubectl patch "$1" --namespace "$namespace" "$name" --type=json --patch \
+      '[{"op":"test","path":"/metadata/finalizers/'"$index"'","value":"'"$2"'"},{"op":"remove","path":"/metadata/finalizers/'"$index"'"}]'
+  done
 }
 
 # "namespace name condition" of every Pod that Kruise keeps, or never let, out of its Services.
@@ -63,11 +72,11 @@ $kubectl delete -k "$here/base" --ignore-not-found --wait --timeout="$timeout" |
 $kubectl delete validatingadmissionpolicybinding kruise-deletion-protection --ignore-not-found
 if $kubectl get crd "$crd" >/dev/null 2>&1; then
   $kubectl delete "$crd" --all --all-namespaces --wait=false
-  held_requests | while read -r namespace name index; do
-    echo "releasing ContainerRecreateRequest $namespace/$name"
-    $kubectl patch "$crd" --namespace "$namespace" "$name" --type=json --patch \
-      '[{"op":"test","path":"/metadata/finalizers/'"$index"'","value":"'"$finalizer"'"},{"op":"remove","path":"/metadata/finalizers/'"$index"'"}]'
-  done
+  release "$crd" "$finalizer"
+fi
+# They stay, and can be deleted; what they wrote on Pods stays too.
+if $kubectl get crd "$markers" >/dev/null 2>&1; then
+  release "$markers" kruise.io/node-pod-probe-cleanup
 fi
 now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
 held_pods | while read -r namespace name gate; do

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::{
     api::{CRDS, apps::clone_set::CloneSet, feature_gates::FeatureGates},
-    daemon::{images, recreate::Recreator, runtimes::Runtimes},
+    daemon::{images, prober::Prober, recreate::Recreator, runtimes::Runtimes},
     runtime::{
         events::Recorder,
         metrics::{Metrics, ReconcileLabels, ResultLabels},
@@ -438,6 +438,7 @@ async fn served() -> BTreeMap<String, String> {
     });
     let client = kube::Client::new(nobody, "default");
     let (events, _) = Recorder::new(client.clone(), "test", "", all.events_dropped.clone());
+    let _ = Prober::new(client.clone(), Store::new(None), Runtimes::default(), &events, &all);
     let queue = Queue::new(Backoff::default());
     images::Metrics::new(&all);
     let _ = Recreator::new(client, Store::new(None), Store::new(None), Runtimes::default(), queue, events, &all);

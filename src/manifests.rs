@@ -527,23 +527,29 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             "reason": "Forbidden",
         }],
     });
-    let daemon_images = json!({
-        "failurePolicy": "Fail",
-        "matchConstraints": rule("nodeimages/status"),
-        "matchConditions": [
-            { "name": "by-a-daemon", "expression": format!("request.userInfo.username == '{}'", user(daemon)) },
-        ],
-        "variables": [
-            { "name": "tokenNode", "expression": format!("request.userInfo.?extra[?'{CLAIM}'][?0].orValue('')") },
-        ],
-        "validations": [{
-            "expression": "variables.tokenNode != '' && variables.tokenNode == object.metadata.name",
-            "message": "a daemon may only report on images of its own node",
-            "messageExpression":
-                "'a daemon may only report on images of its own node; its token is of node \"' + variables.tokenNode + '\", the NodeImage is of node \"' + object.metadata.name + '\"'",
-            "reason": "Forbidden",
-        }],
-    });
+    // What a daemon reports of its node has the node's name.
+    let reports = |resource: &str, kind: &str, of_what: &str| {
+        let message = format!("a daemon may only report on {of_what} of its own node");
+        let expression = format!(
+            "'{message}; its token is of node \"' + variables.tokenNode + '\", the {kind} is of node \"' + oldObject.metadata.name + '\"'"
+        );
+        json!({
+            "failurePolicy": "Fail",
+            "matchConstraints": rule(&format!("{resource}/status")),
+            "matchConditions": [
+                { "name": "by-a-daemon", "expression": format!("request.userInfo.username == '{}'", user(daemon)) },
+            ],
+            "variables": [
+                { "name": "tokenNode", "expression": format!("request.userInfo.?extra[?'{CLAIM}'][?0].orValue('')") },
+            ],
+            "validations": [{
+                "expression": "variables.tokenNode != '' && variables.tokenNode == oldObject.metadata.name",
+                "message": message,
+                "messageExpression": expression,
+                "reason": "Forbidden",
+            }],
+        })
+    };
     // Method PodSpec needs a right that is wider than what it does: the manager may spell an image differently, and write
     // annotations of its own.
     let name = |image: &str| format!("{image}.split('@')[0].find('^(.*/)?[^:]*')");
@@ -582,7 +588,15 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
     };
     let by_manager = ": the manager does not change those of Pods";
     let by_daemon = ": a daemon does not change those of Pods";
+<<<<<<< HEAD
     let only_kruise_rs = "metadata.annotations: the manager changes only those of Pods that begin with kruise.rs/, and kruise.io/related-pub";
+=======
+    let related = labels::RELATED_PUB;
+    let is_managers = format!("(k.startsWith('kruise.rs/') || k == '{related}')");
+    let only_managers = format!(
+        "metadata.annotations: the manager changes only {related} and those of Pods that begin with kruise.rs/"
+    );
+>>>>>>> main
     let pods = json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
@@ -606,7 +620,11 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             same("labels", "{}", by_manager),
             same("finalizers", "[]", by_manager),
             same("ownerReferences", "[]", by_manager),
+<<<<<<< HEAD
             others_annotations("k.startsWith('kruise.rs/') || k == 'kruise.io/related-pub'", only_kruise_rs),
+=======
+            others_annotations(&is_managers, &only_managers),
+>>>>>>> main
         ],
     });
     // Whoever may write the status of a Pod may write its labels, annotations and finalizers with it.
@@ -646,7 +664,8 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
     let mut objects = [
         policy("kruise-crr-own-fields", own_fields),
         policy("kruise-daemon-own-node", own_node),
-        policy("kruise-daemon-node-images", daemon_images),
+        policy("kruise-daemon-node-images", reports("nodeimages", "NodeImage", "images")),
+        policy("kruise-daemon-own-probes", reports("nodepodprobes", "NodePodProbe", "probes")),
         policy("kruise-daemon-pods", daemon_pods),
         policy("kruise-manager-pods", pods),
     ]

@@ -37,6 +37,8 @@ const IN_USE: &[&str] = &[
     gate::BUDGETS_GUARD_DELETION,
     gate::BUDGETS_GUARD_UPDATES,
     gate::POD_VERTICAL_SCALING,
+    gate::POD_PROBE_MARKER,
+    gate::SERVERLESS_PROBES,
     gate::TEMPLATE_NO_DEFAULTS,
     gate::DELETION_PROTECTION,
 ];

@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
 use crate::paths::{NODE, Paths, SYSTEM};
 use crate::process::Process;
-use crate::{at_once, bench_images, bench_methods, bench_workload};
+use crate::{at_once, bench_images, bench_methods, bench_probes, bench_workload};
 
 const CRR: &str = "ContainerRecreateRequest";
 const CONTAINERS_PER_POD: usize = 10;
@@ -42,6 +42,8 @@ pub struct Options {
     pub methods: usize,
     /// Images that are pulled by jobs, and as many beside them by the runtime alone; 0 leaves this out.
     pub images: usize,
+    /// Seconds over which probes of a hundred containers are measured, for each handler; 0 leaves this out.
+    pub probes: u64,
 }
 
 pub fn run(paths: &Paths, options: Options) -> Result<()> {
@@ -78,6 +80,9 @@ async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
     }
     if options.images > 0 {
         bench_images::measure(t, paths, options.images, &mut table).await?;
+    }
+    if options.probes > 0 {
+        bench_probes::measure(t, options.probes, &mut table).await?;
     }
     if options.endurance > 0 {
         let open = endurance(t, options.endurance).await?;

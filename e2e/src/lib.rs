@@ -17,6 +17,7 @@ mod at_once;
 pub mod bench;
 mod bench_images;
 mod bench_methods;
+mod bench_probes;
 pub mod bench_workload;
 pub mod cluster;
 pub mod cmd;

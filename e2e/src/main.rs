@@ -74,6 +74,9 @@ enum What {
         /// Images that are pulled by jobs, and as many beside them by the runtime alone; 0 leaves this out
         #[arg(long, default_value_t = 10)]
         images: usize,
+        /// Seconds over which probes of a hundred containers are measured, for each handler; 0 leaves this out
+        #[arg(long, default_value_t = 60)]
+        probes: u64,
     },
     /// Build the program that plays nodes and stops containers for the benches
     LoadNodes,
@@ -166,9 +169,10 @@ fn run(what: What) -> Result<()> {
         What::Undeploy { crds } => deploy::undeploy(&paths, crds),
         What::Demo => demo::run(&paths),
         What::Record => record::run(&paths),
-        What::Bench { requests, endurance, idle, at_once, workload, methods, images } => {
+        What::Bench { requests, endurance, idle, at_once, workload, methods, images, probes } => {
             let at_once = at_once.into();
-            bench::run(&paths, bench::Options { requests, endurance, idle, at_once, workload, methods, images })
+            let options = bench::Options { requests, endurance, idle, at_once, workload, methods, images, probes };
+            bench::run(&paths, options)
         }
         What::LoadNodes => load::build(&paths),
         What::Load { nodes, pods_per_node, requests, seconds, restart_delay, processes } => {

@@ -70,6 +70,10 @@ pub mod gate {
     pub const POD_VERTICAL_SCALING: &str = "InPlacePodVerticalScaling";
     /// Labels protect resources against deletion.
     pub const DELETION_PROTECTION: &str = "ResourcesDeletionProtection";
+    /// Custom probes.
+    pub const POD_PROBE_MARKER: &str = "PodProbeMarkerGate";
+    /// Custom probes on serverless Pods.
+    pub const SERVERLESS_PROBES: &str = "EnablePodProbeMarkerOnServerless";
     /// Templates are stored as they were written.
     pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
@@ -105,8 +109,8 @@ pub const GATES: &[Gate] = &[
     off("SidecarSetPatchPodMetadataDefaultsAllowed", "SidecarSets may patch Pod metadata without a whitelist"),
     off("SidecarTerminator", "stop sidecars when the main containers of a job have ended"),
     off("EnableSortSidecarContainerByName", "inject sidecars sorted by name"),
-    on("PodProbeMarkerGate", "custom probes"),
-    off("EnablePodProbeMarkerOnServerless", "custom probes on serverless Pods"),
+    on(gate::POD_PROBE_MARKER, "custom probes"),
+    off(gate::SERVERLESS_PROBES, "custom probes on serverless Pods"),
     off("EnhancedLivenessProbe", "liveness probes carried out by Kruise"),
     off("CloneSetEventHandlerOptimization", "fewer reconciles on Pod updates"),
     off(gate::PREPARING_UPDATE_AS_UPDATE, "Pods in state PreparingUpdate count as updated"),
@@ -129,7 +133,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             "WorkloadSpread",
             "SidecarSetPatchPodMetadataDefaultsAllowed",
             "EnhancedLivenessProbe",
-            "EnablePodProbeMarkerOnServerless",
+            gate::SERVERLESS_PROBES,
         ],
     ),
     (
@@ -139,7 +143,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             "PreDownloadImageForDaemonSetUpdate",
             gate::DAEMON_WATCHING_POD,
             gate::IN_PLACE_UPDATE_ENV,
-            "PodProbeMarkerGate",
+            gate::POD_PROBE_MARKER,
             "SidecarTerminator",
             gate::IMAGE_PULL_JOB,
             "EnhancedLivenessProbe",

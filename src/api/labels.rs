@@ -154,6 +154,11 @@ pub const DELETE_PROTECTION: &str = "policy.kruise.io/delete-protection";
 pub const DELETE_PROTECTION_ALWAYS: &str = "Always";
 /// Value of [`DELETE_PROTECTION`]: not while something that is in use would go with it.
 pub const DELETE_PROTECTION_CASCADING: &str = "Cascading";
+/// Finalizer on a PodProbeMarker: what it wrote on Pods is removed first.
+pub const PROBE_CLEANUP_FINALIZER: &str = "kruise.io/node-pod-probe-cleanup";
+/// Annotation on a PodProbeMarker: the labels, annotations and conditions that its Pods may carry from it.
+pub const PROBE_MARKS: &str = "kruise.rs/probe-marks";
+
 /// Finalizer that OpenKruise puts on ImagePullJobs for the copies of their Secrets. There are no such copies here: it is
 /// only ever taken away.
 pub const IMAGE_PULL_JOB_FINALIZER: &str = "apps.kruise.io/deletion-protection";

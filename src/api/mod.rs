@@ -41,6 +41,8 @@ pub const CRDS: &[Crd] = &[
     Crd { name: "workloadrestarts.kruise.rs", render: workload_restarts },
     Crd { name: "clonesets.apps.kruise.io", render: clone_sets },
     Crd { name: "podunavailablebudgets.policy.kruise.io", render: pod_unavailable_budgets },
+    Crd { name: "podprobemarkers.apps.kruise.io", render: pod_probe_markers },
+    Crd { name: "nodepodprobes.apps.kruise.io", render: node_pod_probes },
     Crd { name: "nodeimages.apps.kruise.io", render: node_images },
     Crd { name: "imagepulljobs.apps.kruise.io", render: image_pull_jobs },
     Crd { name: "imagelistpulljobs.apps.kruise.io", render: image_list_pull_jobs },
@@ -63,6 +65,14 @@ fn container_recreate_requests() -> CustomResourceDefinition {
 
 fn workload_restarts() -> CustomResourceDefinition {
     one_schema(wr::WorkloadRestart::crd(), &[])
+}
+
+fn pod_probe_markers() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::pod_probe_marker::PodProbeMarker::crd(), &[]))
+}
+
+fn node_pod_probes() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::node_pod_probe::NodePodProbe::crd(), &[]))
 }
 
 fn clone_sets() -> CustomResourceDefinition {

@@ -253,9 +253,9 @@ async fn an_api_server_that_does_not_answer_is_no_consent() {
 
 /// What 500 budgets over 20,000 Pods take besides the Pods, and how long it takes to find those of one Pod. Run it alone:
 /// `cargo test --lib -- --ignored --nocapture budgets::tests::size`.
-#[test]
+#[tokio::test]
 #[ignore = "measures"]
-fn size() {
+async fn size() {
     let resident = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();

@@ -30,6 +30,7 @@ pub mod container_launch_priority;
 pub mod container_recreate_request;
 pub mod image_list_pull_job;
 pub mod image_pull_job;
+pub mod pod_probe_marker;
 pub mod pod_readiness;
 pub mod pod_unavailable_budget;
 pub mod workload_restart;
@@ -44,6 +45,7 @@ pub const CONTROLLERS: &[Registration] = &[
     image_pull_job::REGISTRATION,
     image_list_pull_job::REGISTRATION,
     pod_unavailable_budget::REGISTRATION,
+    pod_probe_marker::REGISTRATION,
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.

@@ -14,6 +14,7 @@ use tonic::{
 use tower::service_fn;
 
 use super::{
+    exec,
     proto::{
         AuthConfig, Container, ContainerEventResponse, ContainerFilter, ContainerStatus, ContainerStatusRequest,
         ExecSyncRequest, ExecSyncResponse, GetEventsRequest, Image, ImageFsInfoRequest, ImageSpec, ImageStatusRequest,
@@ -146,6 +147,23 @@ impl Client {
             within("ImageFsInfo", READ_TIMEOUT, self.images.clone().image_fs_info(ImageFsInfoRequest {})).await?;
         let first = answer.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id);
         Ok(first.map(|id| PathBuf::from(id.mountpoint)))
+    }
+
+    /// The same, for a command that may print anything: of each of its outputs the first `keep` bytes are kept, and no
+    /// more is ever held.
+    pub async fn exec_bounded(
+        &self,
+        id: &str,
+        cmd: &[String],
+        limit: Duration,
+        keep: usize,
+    ) -> Result<exec::Answer, CriError> {
+        let (call, most) = ("ExecSync", limit.saturating_add(SLACK));
+        let run = exec::run(self.channel.clone(), id, cmd, ceil_seconds(limit), keep);
+        match tokio::time::timeout(most, run).await {
+            Ok(answer) => answer.map_err(|status| classify(call, &status)),
+            Err(_) => Err(CriError::Timeout { call, seconds: most.as_secs() }),
+        }
     }
 
     /// The runtime's stream of container events.

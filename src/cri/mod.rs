@@ -5,6 +5,7 @@
 pub mod client;
 pub mod content;
 pub mod endpoint;
+pub mod exec;
 #[cfg(any(test, feature = "load"))]
 pub mod fake;
 pub mod proto;

@@ -148,7 +148,7 @@ where
 }
 
 /// TLS without verification: kubelet does not verify the certificates of its hooks either.
-fn unverified_tls() -> Result<ClientConfig, String> {
+pub(super) fn unverified_tls() -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()

@@ -3,6 +3,7 @@
 //! - [`recreate`]: ContainerRecreateRequests of this node.
 //! - [`container_meta`]: with what containers run, and restarts of those whose environment has changed.
 //! - [`images`]: the images that the node is to have.
+//! - [`prober`]: probes of users' own, and their results.
 //! - [`stops`]: so that what two of them want stopped is stopped once.
 //! - [`hooks`]: preStop hooks, run as kubelet runs them.
 //! - [`runtimes`]: which runtimes are there, found again when they come and go.
@@ -12,6 +13,7 @@ use crate::{domain::pull_secrets, k8s::rbac::Rule};
 pub mod container_meta;
 pub mod hooks;
 pub mod images;
+pub mod prober;
 pub mod recreate;
 pub mod runtimes;
 pub mod stops;
@@ -21,6 +23,8 @@ pub mod stops;
 pub const RBAC: &[Rule] = &[
     Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["get", "list", "watch"]),
     Rule::new(&["apps.kruise.io"], &["containerrecreaterequests/status"], &["patch"]),
+    Rule::new(&["apps.kruise.io"], &["nodepodprobes"], &["list", "watch"]),
+    Rule::new(&["apps.kruise.io"], &["nodepodprobes/status"], &["patch"]),
     Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
     Rule::new(&[""], &["pods/status"], &["patch"]),
     Rule::new(&[""], &["events"], &["create"]),

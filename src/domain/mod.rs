@@ -8,6 +8,7 @@ pub mod inplace;
 pub mod launch_priority;
 pub mod lifecycle;
 pub mod pod_order;
+pub mod probes;
 pub mod pull_secrets;
 pub mod puller;
 pub mod readiness;

@@ -225,6 +225,8 @@ pub struct ContainerStatusView {
     pub container_id: String,
     /// Whether readiness was reported.
     pub ready: bool,
+    /// Whether its startup probe has not succeeded yet.
+    pub is_starting: bool,
     /// `imageID`: what the runtime runs, in most cases `<repository>@<digest>`.
     pub image_id: Arc<str>,
     /// Restart count.
@@ -545,6 +547,7 @@ struct WireContainerStatus {
     #[serde(rename = "imageID", deserialize_with = "interned")]
     image_id: Arc<str>,
     ready: bool,
+    started: Option<bool>,
     restart_count: i32,
     state: Option<WireState>,
     last_state: Option<WireState>,
@@ -656,6 +659,7 @@ impl<'de> Deserialize<'de> for PodView {
                     name: s.name,
                     container_id: s.container_id.unwrap_or_default(),
                     ready: s.ready,
+                    is_starting: s.started == Some(false),
                     restart_count: s.restart_count,
                     image_id: s.image_id,
                     last_exit: s

@@ -24,6 +24,7 @@ use crate::{
             self, Puller,
             credentials::{Address, PullSecrets},
         },
+        prober::{self, Prober},
         recreate::{Recreator, is_work},
         runtimes::{self, Runtimes},
     },
@@ -182,12 +183,17 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
         let secrets = PullSecrets::new(client.clone(), address);
         Puller::new(client.clone(), found.clone(), &events, settings, secrets, &metrics)
     });
+    let (prober_handle, prober) = Prober::new(client.clone(), pods.clone(), found.clone(), &events, &metrics);
     let recreator =
         Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, &metrics);
     let kube = client.clone();
     let watching = watch_requests(client.clone(), args.node.clone(), requests.clone(), recreator.clone());
     tasks.spawn(for_ever("watch of requests", watching));
-    let watching = watch_pods(client, args.node.clone(), pods.clone(), recreator.clone(), meta.clone());
+    if gates.enabled(gate::POD_PROBE_MARKER) {
+        let following = prober_handle.clone().follow(client.clone(), args.node.clone());
+        tasks.spawn(for_ever("watch of the NodePodProbe", following));
+    }
+    let watching = watch_pods(client, args.node.clone(), pods.clone(), recreator.clone(), meta.clone(), prober_handle);
     tasks.spawn(for_ever("watch of Pods", watching));
     {
         let recreator = recreator.clone();
@@ -217,8 +223,9 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     // A stop that was begun is recorded: what is running when the process ends is carried on after its restart.
     let requests =
         queue.run(WORKERS, shutdown.clone(), move |uid, interrupt| recreator.clone().reconcile(uid, interrupt));
+    let others = futures::future::join3(meta.run(shutdown.clone()), pulls, prober.run(shutdown.clone()));
     tokio::select! {
-        _ = futures::future::join3(requests, meta.run(shutdown.clone()), pulls) => {}
+        _ = futures::future::join(requests, others) => {}
         _ = drained(shutdown) => tracing::info!("stops are still under way; they are carried on after the restart"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the daemon ended: {ended:?}"),
     }
@@ -288,6 +295,7 @@ async fn watch_pods(
     pods: Arc<Store<PodView>>,
     recreator: Arc<Recreator>,
     meta: Arc<ContainerMeta>,
+    prober: prober::Handle,
 ) {
     let config = Config {
         initial_list_strategy: InitialListStrategy::ListWatch,
@@ -297,10 +305,12 @@ async fn watch_pods(
         Change::Applied { new, .. } => {
             recreator.pod_changed(new.uid());
             meta.pod_changed(new);
+            prober.pod_changed(new.uid());
         }
         Change::Deleted(old) => {
             recreator.pod_changed(old.uid());
             meta.pod_gone(old);
+            prober.pod_changed(old.uid());
         }
         Change::Undecodable { key, error } => tracing::error!(pod = %key, error, "this Pod cannot be read"),
     })

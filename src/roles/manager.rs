@@ -71,6 +71,9 @@ pub struct ManagerArgs {
     /// Seconds that entries of NodeImages are kept beyond what their ImagePullJobs say.
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(0..=2_678_400))]
     pub default_ttlseconds_for_always_nodeimage: i32,
+    /// Nodes, and PodProbeMarkers, that are reconciled at the same time.
+    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub podprobemarker_workers: u32,
     /// Pods of CloneSets that wait for their deletion do not count as replicas.
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL")]
@@ -126,6 +129,7 @@ impl ManagerArgs {
             Some("cloneset-workers") => self.cloneset_workers.try_into().unwrap_or(controller.workers),
             Some("imagepulljob-workers") => self.imagepulljob_workers.try_into().unwrap_or(controller.workers),
             Some("crr-workers") => self.crr_workers.try_into().unwrap_or(controller.workers),
+            Some("podprobemarker-workers") => self.podprobemarker_workers.try_into().unwrap_or(controller.workers),
             Some(_) | None => controller.workers,
         }
     }

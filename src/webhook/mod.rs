@@ -16,6 +16,7 @@ pub mod installation;
 pub mod metrics;
 pub mod pod;
 pub mod pod_budget;
+pub mod pod_probe_marker;
 pub mod pod_unavailable_budget;
 pub mod review;
 pub mod scope;
@@ -489,6 +490,37 @@ pub const HANDLERS: &[Handler] = &[
         rbac: &[],
         handle: image_pull_job::handle,
     },
+    Handler {
+        name: "vpodprobemarker.kb.io",
+        paths: &["/validate-apps-kruise-io-podprobemarker"],
+        phase: Phase::Validating,
+        target: POD_PROBE_MARKERS,
+        on_failure: OnFailure::Fail,
+        timeout_seconds: 10,
+        namespaces: Namespaces::All,
+        label: None,
+        writes: false,
+        // With PodProbeMarkerGate off it stays registered and says why it refuses.
+        gate: None,
+        match_conditions: |_| Vec::new(),
+        rbac: &[],
+        handle: pod_probe_marker::handle,
+    },
+    Handler {
+        name: "vpodprobemarker-update.kb.io",
+        paths: &["/validate-apps-kruise-io-podprobemarker-update"],
+        phase: Phase::Validating,
+        target: Target { operation: Operation::Update, ..POD_PROBE_MARKERS },
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 10,
+        namespaces: Namespaces::All,
+        label: None,
+        writes: false,
+        gate: None,
+        match_conditions: pod_probe_marker::match_conditions,
+        rbac: &[],
+        handle: pod_probe_marker::handle,
+    },
 ];
 
 const PODS: Target =
@@ -519,3 +551,5 @@ const IMAGE_PULL_JOBS: Target = Target {
 };
 
 const IMAGE_LIST_PULL_JOBS: Target = Target { resource: "imagelistpulljobs", ..IMAGE_PULL_JOBS };
+
+const POD_PROBE_MARKERS: Target = Target { versions: &["v1alpha1"], resource: "podprobemarkers", ..IMAGE_PULL_JOBS };

@@ -329,10 +329,11 @@ impl Test {
     async fn report(&self) {
         let ns = self.namespace.as_str();
         let everything = "pods,services,endpointslices,poddisruptionbudgets,persistentvolumeclaims,controllerrevisions,\
-             clonesets,containerrecreaterequests,workloadrestarts";
+             clonesets,containerrecreaterequests,workloadrestarts,podprobemarkers";
         for args in [
             &["get", everything, "-n", ns, "-o", "wide"][..],
-            &["get", "clonesets,containerrecreaterequests,workloadrestarts", "-n", ns, "-o", "yaml"],
+            &["get", "clonesets,containerrecreaterequests,workloadrestarts,podprobemarkers", "-n", ns, "-o", "yaml"],
+            &["get", "nodepodprobes", "-o", "yaml"],
             &["describe", "pods", "-n", ns],
             &["get", "events", "-n", ns, "--sort-by=.metadata.creationTimestamp"],
             &["get", "pods", "-n", SYSTEM, "-o", "wide"],
@@ -511,6 +512,8 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "ImagePullJob" => ("apps.kruise.io/v1beta1", "imagepulljobs", true),
         "ImageListPullJob" => ("apps.kruise.io/v1beta1", "imagelistpulljobs", true),
         "NodeImage" => ("apps.kruise.io/v1beta1", "nodeimages", false),
+        "PodProbeMarker" => ("apps.kruise.io/v1alpha1", "podprobemarkers", true),
+        "NodePodProbe" => ("apps.kruise.io/v1alpha1", "nodepodprobes", false),
         other => panic!("the toolkit does not know the kind {other:?}; add it here"),
     };
     let version = api_version.unwrap_or(version);

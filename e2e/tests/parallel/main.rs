@@ -22,6 +22,7 @@ mod methods;
 mod output;
 mod plugin;
 mod plugin_rollout;
+mod probes;
 mod readiness;
 mod restart;
 mod several;

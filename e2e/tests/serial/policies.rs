@@ -126,6 +126,8 @@ async fn a_daemons_token_has_no_right_on_secrets_or_on_pods_beyond_their_status(
         for (allowed, verb, group, resource, subresource, namespace) in [
             (true, "watch", "", "pods", "", ""),
             (true, "patch", "apps.kruise.io", "containerrecreaterequests", "status", t.namespace.as_str()),
+            (true, "patch", "apps.kruise.io", "nodepodprobes", "status", ""),
+            (false, "patch", "apps.kruise.io", "nodepodprobes", "", ""),
             (false, "get", "", "secrets", "", SYSTEM),
             (false, "list", "", "secrets", "", ""),
             (false, "patch", "", "pods", "", t.namespace.as_str()),
@@ -193,6 +195,37 @@ async fn a_daemons_token_writes_one_annotation_of_the_pods_of_its_own_node() -> 
         .await;
         let now = kube::api::DeleteParams::default().grace_period(0);
         t.api_in(SYSTEM, "Pod").delete("another-daemon", &now).await.ok();
+        t.remove("Node", OTHER_NODE).await?;
+        result
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_daemons_token_writes_only_status_of_the_probes_of_its_own_node() -> Result<()> {
+    in_namespace("own-probes", async |t| {
+        let own_pod = t.node().daemon().await?.text("/metadata/name").to_owned();
+        let own = with_token(t, &token(t, Some(&own_pod)).await?).await?;
+        let unbound = with_token(t, &token(t, None).await?).await?;
+        let kind = GroupVersionKind::gvk("apps.kruise.io", "v1alpha1", "NodePodProbe");
+        let kind = ApiResource::from_gvk_with_plural(&kind, "nodepodprobes");
+        let result = async {
+            t.create(json!({ "kind": "Node", "metadata": { "name": OTHER_NODE } })).await?;
+            t.create(json!({ "kind": "NodePodProbe", "metadata": { "name": OTHER_NODE }, "spec": {} })).await?;
+            let status = json!([{ "name": "p", "namespace": "a", "uid": "u", "probeStates": [] }]);
+            let stolen = Patch::Merge(json!({ "status": { "podProbeStatuses": status } }));
+            for (who, client) in [("another node", &own), ("no claim", &unbound)] {
+                let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+                let (code, message) = refusal(api.patch_status(OTHER_NODE, &PatchParams::default(), &stolen).await)?;
+                ensure!(
+                    code == 403 && message.contains("only report on probes of its own node"),
+                    "{who}: {code} {message}"
+                );
+            }
+            anyhow::Ok(())
+        }
+        .await;
+        t.remove("NodePodProbe", OTHER_NODE).await?;
         t.remove("Node", OTHER_NODE).await?;
         result
     })

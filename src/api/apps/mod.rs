@@ -6,6 +6,8 @@ pub mod image_list_pull_job;
 pub mod image_pull_job;
 pub mod lifecycle;
 pub mod node_image;
+pub mod node_pod_probe;
+pub mod pod_probe_marker;
 
 /// The API group of the workload kinds.
 pub const GROUP: &str = "apps.kruise.io";

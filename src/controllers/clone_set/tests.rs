@@ -885,7 +885,9 @@ async fn shortfall_17_a_pod_that_its_budget_keeps_does_not_keep_the_others() {
     world.play();
     world.writes();
     world.put_budget(json!({"selector": {"matchLabels": {"tier": "db"}}, "minAvailable": 1}));
-    world.put_clone_set(json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}));
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
     let next = world.settle().await.unwrap();
     assert!(is_soon(next), "{next:?}");
     let (updated, _) = world.touched();

@@ -35,7 +35,7 @@ pub fn operation_of(old: &Value, new: &Value) -> Option<Operation> {
 /// A spec without what restarts nothing and, if wanted, without the resources of its containers.
 fn without(spec: &Value, resources: bool) -> Map<String, Value> {
     let mut spec = spec.as_object().cloned().unwrap_or_default();
-    spec.retain(|key, _| !HARMLESS.contains(&key.as_str()) && !(resources && key == "resources"));
+    spec.retain(|key, _| !(HARMLESS.contains(&key.as_str()) || resources && key == "resources"));
     if resources {
         for containers in ["containers", "initContainers"] {
             for container in spec.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {

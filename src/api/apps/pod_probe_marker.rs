@@ -1,0 +1,90 @@
+//! PodProbeMarker: probes of a user's own, and what Pods show of their results.
+
+// The derive repeats the visibility of the spec in a private module.
+#![allow(unreachable_pub)]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{api::core::v1::Probe, apimachinery::pkg::apis::meta::v1::LabelSelector};
+use kube::{CustomResource, KubeSchema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Which Pods are probed, and how.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "apps.kruise.io",
+    version = "v1alpha1",
+    kind = "PodProbeMarker",
+    plural = "podprobemarkers",
+    namespaced,
+    doc = "PodProbeMarker probes containers of running Pods, from their node as kubelet does, and writes the results on the Pods as conditions, labels and annotations. A probe never restarts a container and, unless a Pod has a readiness gate of its condition, never makes one NotReady.",
+    status = "PodProbeMarkerStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodProbeMarkerSpec {
+    /// The Pods of the namespace that are probed, by their labels. It cannot be empty and cannot be changed.
+    #[x_kube(validation = Rule::new("self == oldSelf").message("spec.selector cannot be changed: what was written on its Pods would stay there; create another PodProbeMarker"))]
+    pub selector: LabelSelector,
+    /// What is probed; at least one.
+    pub probes: Vec<MarkedProbe>,
+}
+
+/// One probe of one container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MarkedProbe {
+    /// Its name, unique in the object, without '#'. It cannot be that of a condition that Kubernetes or Kruise write.
+    pub name: String,
+    /// The container that is probed. A Pod that has no such container is left out.
+    pub container_name: String,
+    /// How: exec, httpGet or tcpSocket, always in the container or at the Pod's own address. Not those of kubelet are the
+    /// defaults: periodSeconds 1, timeoutSeconds 1, successThreshold 1, failureThreshold 1, initialDelaySeconds 1 (from the
+    /// start of the container). The output of a command, or the body of an answer, becomes the message (up to 1,024 bytes).
+    #[schemars(schema_with = "probe")]
+    pub probe: Value,
+    /// Labels and annotations that the Pod gets while the probe is in a state. Those of the other state are removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marker_policy: Vec<MarkerPolicy>,
+    /// The condition of the Pod that tells the result, such as example.com/idle. Required without markerPolicy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub pod_condition_type: String,
+}
+
+/// What a Pod carries while a probe is in a state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MarkerPolicy {
+    /// Succeeded or Failed. While it is Unknown, everything stays as it is.
+    pub state: String,
+    /// Labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations, for example controller.kubernetes.io/pod-deletion-cost.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodProbeMarkerStatus {
+    /// The generation of the spec that this status is about.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// Pods that are probed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub matched_pods: i64,
+}
+
+fn is_zero(value: &i64) -> bool {
+    *value == 0
+}
+
+/// The schema of a core probe; the value stays raw JSON, so that it is handed on as it was written.
+pub(super) fn probe(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<Probe>()
+}

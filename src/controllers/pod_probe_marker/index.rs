@@ -1,0 +1,129 @@
+//! Which PodProbeMarkers select which Pods, and on which nodes these are.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use crate::{
+    domain::probes::is_eligible,
+    k8s::{pod::PodView, selector::Selector},
+    runtime::watches::ObjectKey,
+};
+
+/// A Pod that something selects.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Selected {
+    pub(super) uid: Box<str>,
+    pub(super) node: Arc<str>,
+    ip: Box<str>,
+    /// Names of the PodProbeMarkers.
+    pub(super) markers: Box<[Arc<str>]>,
+}
+
+/// The whole of it. It holds nothing of Pods that nobody selects.
+#[derive(Default)]
+pub(super) struct Index {
+    selectors: HashMap<Arc<str>, HashMap<Arc<str>, Selector>>,
+    pods: HashMap<ObjectKey, Selected>,
+    by_node: HashMap<Arc<str>, BTreeSet<ObjectKey>>,
+    by_marker: HashMap<ObjectKey, HashMap<Arc<str>, usize>>,
+}
+
+impl Index {
+    /// Whether no Pod can matter.
+    pub(super) fn is_idle(&self) -> bool {
+        self.selectors.is_empty() && self.pods.is_empty()
+    }
+
+    /// Takes over a PodProbeMarker; whether the Pods of its namespace have to be looked at.
+    pub(super) fn set_marker(&mut self, key: &ObjectKey, selector: Selector) -> bool {
+        let of_namespace = self.selectors.entry(key.namespace.clone()).or_default();
+        of_namespace.insert(key.name.clone(), selector.clone()) != Some(selector)
+    }
+
+    pub(super) fn remove_marker(&mut self, key: &ObjectKey) {
+        if let Some(of_namespace) = self.selectors.get_mut(&key.namespace) {
+            of_namespace.remove(&key.name);
+            if of_namespace.is_empty() {
+                self.selectors.remove(&key.namespace);
+            }
+        }
+    }
+
+    /// Takes over the newest state of a Pod, or that it is gone; what was known before and what is now.
+    pub(super) fn set_pod(&mut self, key: &ObjectKey, pod: Option<&PodView>) -> (Option<Selected>, Option<Selected>) {
+        let now = pod.filter(|pod| is_eligible(pod)).and_then(|pod| {
+            let selectors = self.selectors.get(&key.namespace)?;
+            // An empty selector of a stored object selects nothing, rather than everything.
+            let fits = |selector: &Selector| !selector.is_empty() && selector.matches(&pod.labels);
+            let mut markers: Vec<Arc<str>> =
+                selectors.iter().filter(|(_, selector)| fits(selector)).map(|(name, _)| name.clone()).collect();
+            markers.sort();
+            let node = crate::k8s::shared::text(&pod.node_name);
+            (!markers.is_empty()).then(|| Selected {
+                uid: pod.uid().into(),
+                node,
+                ip: pod.pod_ip.as_str().into(),
+                markers: markers.into(),
+            })
+        });
+        let before = self.pods.get(key).cloned();
+        if before == now {
+            return (before, now);
+        }
+        if let Some(before) = &before {
+            if let Some(pods) = self.by_node.get_mut(&before.node) {
+                pods.remove(key);
+                if pods.is_empty() {
+                    self.by_node.remove(&before.node);
+                }
+            }
+            for marker in &before.markers {
+                self.count(key, marker, &before.node, false);
+            }
+            self.pods.remove(key);
+        }
+        if let Some(now) = &now {
+            self.by_node.entry(now.node.clone()).or_default().insert(key.clone());
+            for marker in &now.markers {
+                self.count(key, marker, &now.node, true);
+            }
+            self.pods.insert(key.clone(), now.clone());
+        }
+        (before, now)
+    }
+
+    fn count(&mut self, pod: &ObjectKey, marker: &Arc<str>, node: &Arc<str>, up: bool) {
+        let marker = ObjectKey { namespace: pod.namespace.clone(), name: marker.clone() };
+        let nodes = self.by_marker.entry(marker.clone()).or_default();
+        let count = nodes.entry(node.clone()).or_default();
+        *count = if up { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            nodes.remove(node);
+        }
+        if nodes.is_empty() {
+            self.by_marker.remove(&marker);
+        }
+    }
+
+    /// Selected Pods of a node.
+    pub(super) fn pods_on(&self, node: &str) -> Vec<ObjectKey> {
+        self.by_node.get(node).into_iter().flatten().cloned().collect()
+    }
+
+    /// Nodes with selected Pods.
+    pub(super) fn nodes(&self) -> Vec<Arc<str>> {
+        self.by_node.keys().cloned().collect()
+    }
+
+    /// Nodes with Pods of a PodProbeMarker.
+    pub(super) fn nodes_of(&self, marker: &ObjectKey) -> HashSet<Arc<str>> {
+        self.by_marker.get(marker).into_iter().flat_map(HashMap::keys).cloned().collect()
+    }
+
+    /// How many Pods a PodProbeMarker selects.
+    pub(super) fn count_of(&self, marker: &ObjectKey) -> usize {
+        self.by_marker.get(marker).map_or(0, |nodes| nodes.values().sum())
+    }
+}

@@ -1,0 +1,305 @@
+//! PodProbeMarkers: what is probed on each node, and what Pods carry of the results.
+//!
+//! - Owns: the spec of NodePodProbes; on Pods the conditions, labels and annotations that PodProbeMarkers name; on
+//!   PodProbeMarkers the finalizer, the note of these keys, and the status.
+//! - Watches: PodProbeMarkers, NodePodProbes, Pods. Reads: a Node once, a Pod when a result of it is new, a NodePodProbe
+//!   before its spec is written.
+//! - A node is one piece of work: its Pods are brought to their results first, then its NodePodProbe to what has to be
+//!   probed. An entry goes after what it left on its Pod has been removed, so nothing is forgotten when the manager stops
+//!   in between. A PodProbeMarker that is deleted goes when no entry of it is left.
+//! - A NodePodProbe is made when something is to be probed on its node, and belongs to the Node: the garbage collector
+//!   removes it.
+//! - Never: writes the status of a NodePodProbe, or anything of a Pod that has ended.
+
+mod apply;
+mod index;
+mod view;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
+
+use self::{
+    index::{Index, Selected},
+    view::NodeProbes,
+};
+use super::{Context, Registration, Started, lock};
+use crate::{
+    api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
+    domain::probes::{entries::Ports, parts_of},
+    k8s::{pod::PodView, rbac::Rule, selector::Selector},
+    runtime::{
+        queue::{Backoff, Queue},
+        shutdown::Shutdown,
+        watches::{self, Change, ObjectKey, Store},
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("podprobemarkers.apps.kruise.io"),
+    gate: Some(gate::POD_PROBE_MARKER),
+    rules: &[
+        Rule::new(&["apps.kruise.io"], &["podprobemarkers"], &["list", "watch", "patch"]),
+        Rule::new(&["apps.kruise.io"], &["podprobemarkers/status"], &["patch"]),
+        Rule::new(&["apps.kruise.io"], &["nodepodprobes"], &["get", "list", "watch", "create", "patch"]),
+        Rule::new(&[""], &["nodes"], &["get"]),
+        Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
+        Rule::new(&[""], &["pods/status"], &["patch"]),
+    ],
+    workers_flag: Some("podprobemarker-workers"),
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "podprobemarker-controller";
+/// After a write that was refused because the object had changed; its newer version arrives by the watch.
+const AFTER_CONFLICT: Duration = Duration::from_millis(200);
+/// When to look again at what others have to do first; mostly they wake us.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// The number of Pods in a status may lag behind by this much.
+const COUNT_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is known of a Node, for as long as it is there.
+#[derive(Clone, Debug, PartialEq)]
+struct NodeFacts {
+    uid: String,
+    is_virtual: bool,
+}
+
+struct Controller {
+    context: Context,
+    markers: Arc<Store<PodProbeMarker>>,
+    probes: Arc<Store<NodeProbes>>,
+    index: Mutex<Index>,
+    marker_queue: Arc<Queue<ObjectKey>>,
+    node_queue: Arc<Queue<ObjectKey>>,
+    nodes: Mutex<HashMap<Arc<str>, NodeFacts>>,
+    /// What each Pod was last brought to, by UID.
+    applied: Mutex<HashMap<Box<str>, u64>>,
+    /// Named ports of Pods with probes that name one, by UID.
+    ports: Mutex<HashMap<Box<str>, Arc<Ports>>>,
+    /// Nodes whose Pods may still carry what a changed PodProbeMarker does not want any more.
+    outdated: Mutex<HashMap<ObjectKey, HashSet<Arc<str>>>>,
+    /// Everything has been listed.
+    is_ready: AtomicBool,
+    /// EnablePodProbeMarkerOnServerless.
+    serverless: bool,
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    let on_pod = {
+        let controller = controller.clone();
+        move |change: &Change<'_, PodView>| controller.pod_changed(change)
+    };
+    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+}
+
+fn namespace_of(marker: &PodProbeMarker) -> Option<String> {
+    marker.metadata.namespace.clone()
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            markers: Store::new(Some(namespace_of)),
+            probes: Store::new(None),
+            index: Mutex::default(),
+            marker_queue: Queue::new(Backoff::default()),
+            node_queue: Queue::new(Backoff::default()),
+            nodes: Mutex::default(),
+            applied: Mutex::default(),
+            ports: Mutex::default(),
+            outdated: Mutex::default(),
+            is_ready: AtomicBool::new(false),
+            serverless: context.gates.enabled(gate::SERVERLESS_PROBES),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let watch_markers = {
+            let this = self.clone();
+            let api: Api<DeserializeGuard<PodProbeMarker>> = self.context.api();
+            watches::watch_guarded(api, Config::default(), self.markers.clone(), move |c| this.marker_changed(&c))
+        };
+        let watch_probes = {
+            let this = self.clone();
+            let api: Api<DeserializeGuard<NodeProbes>> = Api::all(self.context.client.clone());
+            watches::watch_guarded(api, Config::default(), self.probes.clone(), move |c| this.probes_changed(&c))
+        };
+        let synced = || async {
+            self.markers.wait_synced().await;
+            self.probes.wait_synced().await;
+            self.context.pods.wait_synced().await;
+            self.begin();
+        };
+        let of_markers = |key: ObjectKey| {
+            let this = self.clone();
+            async move { this.reconcile_marker(&key).await }
+        };
+        let of_nodes = |key: ObjectKey| {
+            let this = self.clone();
+            async move { this.reconcile_node(&key.name).await }
+        };
+        let (context, stop) = (&self.context, shutdown.clone());
+        let work = futures::future::join(
+            super::work(context, NAME, &self.marker_queue, workers, shutdown, synced(), of_markers),
+            super::work(context, NAME, &self.node_queue, workers, stop, synced(), of_nodes),
+        );
+        tokio::select! {
+            () = watch_markers => {}
+            () = watch_probes => {}
+            _ = work => {}
+        }
+    }
+
+    /// Everything is in view: looks at all Pods once.
+    fn begin(&self) {
+        if self.is_ready.swap(true, Ordering::SeqCst) || lock(&self.index).is_idle() {
+            return;
+        }
+        for pod in self.context.pods.list() {
+            self.refresh_pod(&ObjectKey::of(pod.as_ref()));
+        }
+        for node in lock(&self.index).nodes() {
+            self.node_queue.add(node_key(&node));
+        }
+    }
+
+    fn marker_changed(&self, change: &Change<'_, PodProbeMarker>) {
+        match change {
+            Change::Applied { old, new, .. } => {
+                let key = ObjectKey::of(new.as_ref());
+                let selector = Selector::of(&new.spec.selector).unwrap_or_else(|error| {
+                    tracing::warn!(marker = %key, error, "the selector cannot be read; no Pod is probed");
+                    Selector::default()
+                });
+                if lock(&self.index).set_marker(&key, selector) && self.is_ready.load(Ordering::SeqCst) {
+                    self.refresh_namespace(&key);
+                }
+                // Not for its status.
+                let facts = |marker: &PodProbeMarker| {
+                    let meta = &marker.metadata;
+                    (meta.uid.clone(), meta.generation, meta.deletion_timestamp.clone(), meta.annotations.clone())
+                };
+                if old.is_none_or(|old| facts(old) != facts(new)) && self.is_ready.load(Ordering::SeqCst) {
+                    self.wake_nodes_of(&key);
+                }
+                self.marker_queue.add(key);
+            }
+            Change::Deleted(old) => {
+                let key = ObjectKey::of(old.as_ref());
+                self.wake_nodes_of(&key);
+                lock(&self.index).remove_marker(&key);
+                lock(&self.outdated).remove(&key);
+                self.refresh_namespace(&key);
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(marker = %key, error, "this PodProbeMarker cannot be read and is left alone");
+            }
+        }
+    }
+
+    fn probes_changed(&self, change: &Change<'_, NodeProbes>) {
+        match change {
+            Change::Applied { new, .. } => self.node_queue.add(node_key(new.name())),
+            Change::Deleted(old) => {
+                lock(&self.nodes).remove(old.name());
+                self.node_queue.add(node_key(old.name()));
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(node = %key.name, error, "this NodePodProbe cannot be read; nothing is probed there");
+            }
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        if !self.is_ready.load(Ordering::SeqCst) || lock(&self.index).is_idle() {
+            return;
+        }
+        match change {
+            Change::Applied { old, new, .. } => {
+                let key = ObjectKey::of(new.as_ref());
+                let selected = self.refresh_pod(&key);
+                // Conditions of serverless Pods are written by somebody else.
+                if self.serverless
+                    && let Some(selected) = selected
+                    && old.is_some_and(|old| old.conditions != new.conditions)
+                {
+                    self.node_queue.add(node_key(&selected.node));
+                }
+            }
+            Change::Deleted(old) => {
+                lock(&self.applied).remove(old.uid());
+                lock(&self.ports).remove(old.uid());
+                self.refresh_pod(&ObjectKey::of(old.as_ref()));
+            }
+            Change::Undecodable { .. } => {}
+        }
+    }
+
+    fn refresh_namespace(&self, marker: &ObjectKey) {
+        for pod in self.context.pods.select(|pod| pod.namespace() == &*marker.namespace) {
+            self.refresh_pod(&ObjectKey::of(pod.as_ref()));
+        }
+    }
+
+    /// Takes over the newest state of a Pod and wakes who has to do with the difference.
+    fn refresh_pod(&self, key: &ObjectKey) -> Option<Selected> {
+        let (before, now) = {
+            let mut index = lock(&self.index);
+            // Read while the lock is held, so that an older state never overwrites a newer one.
+            let pod = self.context.pods.get(key);
+            index.set_pod(key, pod.as_deref())
+        };
+        if before != now {
+            for selected in before.iter().chain(&now) {
+                self.node_queue.add(node_key(&selected.node));
+                for marker in &selected.markers {
+                    let marker = ObjectKey { namespace: key.namespace.clone(), name: marker.clone() };
+                    self.marker_queue.add_after(marker, COUNT_PAUSE);
+                }
+            }
+        }
+        now
+    }
+
+    /// Nodes with Pods of a PodProbeMarker, and those that have entries of it.
+    fn nodes_of(&self, marker: &ObjectKey) -> HashSet<Arc<str>> {
+        let mut nodes = lock(&self.index).nodes_of(marker);
+        nodes.extend(self.nodes_with_entries_of(marker));
+        nodes
+    }
+
+    fn nodes_with_entries_of(&self, marker: &ObjectKey) -> Vec<Arc<str>> {
+        let is_of = |probe: &str| parts_of(probe).is_some_and(|(name, _)| name == &*marker.name);
+        let with = self.probes.select(|probes| {
+            let mut entries = probes.entries.iter().filter(|entry| entry.namespace == *marker.namespace);
+            entries.any(|entry| entry.probes.iter().any(|probe| is_of(probe)))
+        });
+        with.iter().map(|probes| probes.name().into()).collect()
+    }
+
+    fn wake_nodes_of(&self, marker: &ObjectKey) {
+        for node in self.nodes_of(marker) {
+            self.node_queue.add(node_key(&node));
+        }
+    }
+}
+
+fn node_key(node: &str) -> ObjectKey {
+    ObjectKey::new("", node)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,444 @@
+//! Against an API server in memory that keeps one node, its NodePodProbe, Pods and PodProbeMarkers.
+
+use std::collections::BTreeMap;
+
+use axum::http::{Method, request::Parts};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{api::labels, controllers::in_memory, runtime::queue::Requeue};
+
+#[derive(Default)]
+struct Server {
+    /// By path.
+    objects: BTreeMap<String, Value>,
+    /// Method and path of every write.
+    writes: Vec<String>,
+    reads: Vec<String>,
+    refuse: Option<(String, u16)>,
+    version: u64,
+}
+
+type Shared = Arc<Mutex<Server>>;
+
+const NODE: &str = "/apis/apps.kruise.io/v1alpha1/nodepodprobes/n1";
+const POD: &str = "/api/v1/namespaces/a/pods/p";
+const MARKER: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/m";
+
+fn answer(server: &Shared, parts: &Parts, body: &[u8]) -> (u16, Value) {
+    let server = &mut *lock(server);
+    let patch: Value = serde_json::from_slice(body).unwrap_or_default();
+    let failed = |code: u16| {
+        let reason = if code == 404 { "NotFound" } else { "x" };
+        (code, json!({"kind": "Status", "code": code, "reason": reason, "message": "x"}))
+    };
+    let path = parts.uri.path().to_owned();
+    if parts.method == Method::GET {
+        server.reads.push(path.clone());
+        return server.objects.get(&path).map_or_else(|| failed(404), |object| (200, object.clone()));
+    }
+    if let Some((what, code)) = &server.refuse
+        && path.contains(what)
+    {
+        return failed(*code);
+    }
+    server.writes.push(format!("{} {path}", parts.method));
+    server.version += 1;
+    let version = server.version.to_string();
+    if parts.method == Method::POST {
+        let path = format!("{path}/{}", patch["metadata"]["name"].as_str().unwrap());
+        let mut made = patch;
+        made["metadata"]["uid"] = path.as_str().into();
+        made["metadata"]["resourceVersion"] = version.into();
+        server.objects.insert(path, made.clone());
+        return (201, made);
+    }
+    let path = path.trim_end_matches("/status");
+    let Some(object) = server.objects.get_mut(path) else { return failed(404) };
+    let meant = &patch["metadata"];
+    let differs = |key: &str| !meant[key].is_null() && meant[key] != object["metadata"][key];
+    if differs("uid") || differs("resourceVersion") {
+        return failed(409);
+    }
+    let mut plain = patch.clone();
+    plain["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    let conditions = plain.pointer_mut("/status/conditions").map(Value::take);
+    if let Some(conditions) = conditions {
+        let mut all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        for condition in conditions.as_array().unwrap() {
+            all.retain(|old| old["type"] != condition["type"]);
+            if condition.get("$patch").is_none() {
+                let mut made = json!({});
+                json_patch::merge(&mut made, condition);
+                all.push(made);
+            }
+        }
+        plain["status"]["conditions"] = all.into();
+    }
+    json_patch::merge(object, &plain);
+    object["metadata"]["resourceVersion"] = version.into();
+    (200, object.clone())
+}
+
+struct Fixture {
+    controller: Arc<Controller>,
+    server: Shared,
+}
+
+fn marker(name: &str, probes: Value) -> Value {
+    json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "PodProbeMarker",
+        "metadata": {"name": name, "namespace": "a", "uid": name, "generation": 1, "resourceVersion": "1"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": probes}})
+}
+
+fn probe(name: &str) -> Value {
+    json!({"name": name, "containerName": "main", "podConditionType": format!("e/{name}"),
+        "probe": {"exec": {"command": ["ask"]}},
+        "markerPolicy": [{"state": "Succeeded", "labels": {name: "yes"}}, {"state": "Failed", "labels": {name: "no"}}]})
+}
+
+fn pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "a", "uid": "u1", "resourceVersion": "1", "labels": {"app": "web"}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main", "ports": [{"name": "web", "containerPort": 80}]}]},
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Initialized", "status": "True"}]}})
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let server: Shared = Arc::default();
+        let context = {
+            let server = server.clone();
+            in_memory::context(move |parts, body| answer(&server, parts, body))
+        };
+        let fixture = Self { controller: Arc::new(Controller::new(&context)), server };
+        fixture.put(
+            "/api/v1/nodes/n1",
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "node"}}),
+        );
+        fixture.controller.begin();
+        fixture.put(POD, pod());
+        fixture.put(MARKER, marker("m", json!([probe("a")])));
+        fixture
+    }
+
+    fn put(&self, path: &str, object: Value) {
+        lock(&self.server).objects.insert(path.to_owned(), object);
+        self.sync();
+    }
+
+    fn get(&self, path: &str) -> Value {
+        lock(&self.server).objects.get(path).cloned().unwrap_or_default()
+    }
+
+    fn change(&self, path: &str, change: impl FnOnce(&mut Value)) {
+        {
+            let server = &mut *lock(&self.server);
+            server.version += 1;
+            let object = server.objects.get_mut(path).unwrap();
+            change(object);
+            object["metadata"]["resourceVersion"] = server.version.to_string().into();
+        }
+        self.sync();
+    }
+
+    /// The watches bring everything; what is gone is gone.
+    fn sync(&self) {
+        let (this, objects) = (&self.controller, lock(&self.server).objects.clone());
+        for (path, object) in &objects {
+            if path.contains("/podprobemarkers/") {
+                let marker: PodProbeMarker = serde_json::from_value(object.clone()).unwrap();
+                if let (old, Some(new)) = this.markers.upsert(marker) {
+                    this.marker_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
+                }
+            } else if path.contains("/nodepodprobes/") {
+                this.probes.upsert(serde_json::from_value(object.clone()).unwrap());
+            } else if path.contains("/pods/") {
+                if let (old, Some(new)) = this.context.pods.upsert(serde_json::from_value(object.clone()).unwrap()) {
+                    this.pod_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
+                }
+            }
+        }
+        for pod in this.context.pods.list() {
+            if !objects.contains_key(&format!("/api/v1/namespaces/a/pods/{}", pod.name())) {
+                this.context.pods.remove(&ObjectKey::of(pod.as_ref()), None);
+                this.pod_changed(&Change::Deleted(&pod));
+            }
+        }
+    }
+
+    /// What the daemon tells of the first Pod.
+    fn tell(&self, states: Value) {
+        let uid = self.get(NODE)["spec"]["podProbes"][0]["uid"].clone();
+        self.change(NODE, |object| {
+            object["status"] =
+                json!({"podProbeStatuses": [{"name": "p", "namespace": "a", "uid": uid, "probeStates": states}]});
+        });
+    }
+
+    fn state(name: &str, state: &str, message: &str) -> Value {
+        json!({"name": name, "state": state, "message": message, "lastProbeTime": "2026-01-01T00:00:05Z",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    async fn node(&self) -> kube::Result<Requeue> {
+        self.controller.reconcile_node("n1").await
+    }
+
+    async fn marker(&self) -> Requeue {
+        self.controller.reconcile_marker(&ObjectKey::new("a", "m")).await.unwrap()
+    }
+
+    /// Until nothing is written any more.
+    async fn settle(&self) {
+        for _ in 0..8 {
+            self.marker().await;
+            self.node().await.unwrap();
+            self.sync();
+        }
+    }
+
+    /// Writes since the last look.
+    fn writes(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.server).writes)
+    }
+
+    fn entries(&self) -> Vec<String> {
+        let object = self.get(NODE);
+        let pods = object["spec"]["podProbes"].as_array().cloned().unwrap_or_default();
+        let names = |pod: &Value| {
+            pod["probes"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        pods.iter().flat_map(names).collect()
+    }
+
+    fn labels(&self) -> Value {
+        self.get(POD)["metadata"]["labels"].clone()
+    }
+}
+
+#[tokio::test]
+async fn a_marker_is_held_and_noted_before_its_pods_are_probed() {
+    let fixture = Fixture::new();
+    fixture.node().await.unwrap();
+    assert_eq!(fixture.writes(), Vec::<String>::new(), "it is not noted yet");
+    fixture.marker().await;
+    assert_eq!(fixture.writes(), [format!("PATCH {MARKER}")]);
+    let meta = fixture.get(MARKER)["metadata"].clone();
+    assert_eq!(meta["finalizers"], json!([labels::PROBE_CLEANUP_FINALIZER]));
+    assert_eq!(meta["annotations"][labels::PROBE_MARKS], r#"{"conditions":["e/a"],"labels":["a"]}"#);
+    fixture.node().await.unwrap();
+    assert_eq!(fixture.writes(), ["POST /apis/apps.kruise.io/v1alpha1/nodepodprobes"]);
+    assert_eq!(fixture.entries(), ["m#a"]);
+    assert_eq!(fixture.get(NODE)["metadata"]["ownerReferences"][0]["uid"], "node");
+    fixture.settle().await;
+    assert_eq!(fixture.writes(), [format!("PATCH {MARKER}/status")]);
+    assert_eq!(fixture.get(MARKER)["status"], json!({"observedGeneration": 1, "matchedPods": 1}));
+    fixture.settle().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn results_are_shown_once_and_a_new_manager_writes_nothing() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "fine\n")]));
+    fixture.writes();
+    fixture.settle().await;
+    assert_eq!(fixture.writes(), [format!("PATCH {POD}/status")], "conditions and labels in one");
+    assert_eq!(fixture.labels(), json!({"app": "web", "a": "yes"}));
+    assert_eq!(fixture.get(POD)["status"]["conditions"][1]["message"], "fine\n");
+    let reads = lock(&fixture.server).reads.len();
+    fixture.settle().await;
+    assert_eq!(lock(&fixture.server).reads.len(), reads, "it is not even read again");
+
+    let next =
+        Fixture { controller: Arc::new(Controller::new(&fixture.controller.context)), server: fixture.server.clone() };
+    next.controller.is_ready.store(true, Ordering::SeqCst);
+    next.sync();
+    for pod in next.controller.context.pods.list() {
+        next.controller.refresh_pod(&ObjectKey::of(pod.as_ref()));
+    }
+    next.settle().await;
+    assert_eq!(next.writes(), Vec::<String>::new());
+
+    fixture.tell(json!([Fixture::state("m#a", "Failed", "")]));
+    fixture.settle().await;
+    assert_eq!(fixture.labels(), json!({"app": "web", "a": "no"}));
+}
+
+#[tokio::test]
+async fn a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.settle().await;
+    fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    assert_eq!(fixture.marker().await, Requeue::After(LOOK_AGAIN));
+    lock(&fixture.server).refuse = Some(("/pods/".into(), 403));
+    assert!(fixture.node().await.is_err());
+    assert_eq!(fixture.entries(), ["m#a"], "the entry stays until the Pod is clean");
+    lock(&fixture.server).refuse = None;
+    fixture.node().await.unwrap();
+    assert_eq!((fixture.labels(), fixture.entries()), (json!({"app": "web"}), Vec::new()));
+    assert_eq!(fixture.get(POD)["status"]["conditions"].as_array().unwrap().len(), 1);
+    fixture.marker().await;
+    assert_eq!(fixture.get(MARKER)["metadata"]["finalizers"], json!([]));
+}
+
+#[tokio::test]
+async fn case_25_a_marker_whose_name_ends_like_anothers_is_left_alone() {
+    let fixture = Fixture::new();
+    let path = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/a-m";
+    fixture.put(path, marker("a-m", json!([probe("b")])));
+    let other = ObjectKey::new("a", "a-m");
+    for _ in 0..3 {
+        fixture.controller.reconcile_marker(&other).await.unwrap();
+        fixture.settle().await;
+    }
+    assert_eq!(fixture.entries(), ["a-m#b", "m#a"]);
+    fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["a-m#b"]);
+    assert_eq!(fixture.get(NODE)["spec"]["podProbes"][0]["IP"], "10.0.0.1", "case 27");
+}
+
+#[tokio::test]
+async fn a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.settle().await;
+    fixture.change(MARKER, |marker| {
+        marker["spec"]["probes"] = json!([probe("b")]);
+        marker["metadata"]["generation"] = 2.into();
+    });
+    fixture.marker().await;
+    let note = |fixture: &Fixture| {
+        fixture.get(MARKER)["metadata"]["annotations"][labels::PROBE_MARKS].as_str().unwrap().to_owned()
+    };
+    assert_eq!(note(&fixture), r#"{"conditions":["e/a","e/b"],"labels":["a","b"]}"#);
+    fixture.settle().await;
+    assert_eq!((fixture.labels(), fixture.entries()), (json!({"app": "web"}), vec!["m#b".to_owned()]));
+    assert_eq!(note(&fixture), r#"{"conditions":["e/b"],"labels":["b"]}"#);
+    fixture.tell(json!([Fixture::state("m#b", "Failed", "")]));
+    fixture.settle().await;
+    assert_eq!(fixture.labels(), json!({"app": "web", "b": "no"}));
+    assert_eq!(fixture.get(MARKER)["status"]["observedGeneration"], 2);
+}
+
+#[tokio::test]
+async fn pods_that_end_go_or_change_their_labels_are_probed_no_more() {
+    for end in [
+        |pod: &mut Value| pod["status"]["phase"] = "Succeeded".into(),
+        |pod: &mut Value| pod["metadata"]["labels"]["app"] = "other".into(),
+        |pod: &mut Value| pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into(),
+    ] {
+        let fixture = Fixture::new();
+        fixture.settle().await;
+        assert_eq!(fixture.entries(), ["m#a"]);
+        fixture.change(POD, end);
+        fixture.settle().await;
+        assert_eq!(fixture.entries(), Vec::<String>::new());
+        assert_eq!(fixture.get(MARKER)["status"]["matchedPods"], 0);
+    }
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    lock(&fixture.server).objects.remove(POD);
+    fixture.sync();
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn case_28_a_pod_that_was_made_anew_is_another_one() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    let mut again = pod();
+    again["metadata"]["uid"] = "u2".into();
+    again["metadata"]["resourceVersion"] = "500".into();
+    lock(&fixture.server).version = 500;
+    lock(&fixture.server).objects.remove(POD);
+    fixture.sync();
+    fixture.put(POD, again);
+    fixture.settle().await;
+    assert_eq!(fixture.get(NODE)["spec"]["podProbes"][0]["uid"], "u2");
+    assert_eq!(fixture.labels(), json!({"app": "web"}), "the result is not that of this Pod");
+}
+
+#[tokio::test]
+async fn case_24_an_address_that_comes_later_reaches_the_entry() {
+    let fixture = Fixture::new();
+    fixture.change(POD, |pod| pod["status"]["podIP"] = Value::Null);
+    fixture.settle().await;
+    assert_eq!(fixture.get(NODE)["spec"]["podProbes"][0]["IP"], Value::Null);
+    fixture.change(POD, |pod| pod["status"]["podIP"] = "10.0.0.9".into());
+    fixture.settle().await;
+    assert_eq!(fixture.get(NODE)["spec"]["podProbes"][0]["IP"], "10.0.0.9");
+}
+
+#[tokio::test]
+async fn named_ports_are_looked_up_once() {
+    let fixture = Fixture::new();
+    fixture.change(MARKER, |marker| marker["spec"]["probes"][0]["probe"] = json!({"tcpSocket": {"port": "web"}}));
+    fixture.settle().await;
+    assert_eq!(fixture.get(NODE)["spec"]["podProbes"][0]["probes"][0]["probe"], json!({"tcpSocket": {"port": 80}}));
+    let reads = |fixture: &Fixture| lock(&fixture.server).reads.iter().filter(|path| *path == POD).count();
+    assert_eq!(reads(&fixture), 1);
+    fixture.settle().await;
+    assert_eq!(reads(&fixture), 1);
+}
+
+#[tokio::test]
+async fn a_conflict_is_done_again_and_other_writers_entries_stay_away() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    // Somebody else writes the object; what the manager knows of it is older.
+    {
+        let server = &mut *lock(&fixture.server);
+        server.version += 1;
+        let object = server.objects.get_mut(NODE).unwrap();
+        object["metadata"]["resourceVersion"] = server.version.to_string().into();
+        object["status"] =
+            json!({"podProbeStatuses": [{"name": "p", "namespace": "a", "uid": "u1", "probeStates": []}]});
+    }
+    fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([probe("a"), probe("b")]));
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a", "m#b"]);
+    assert!(!fixture.get(NODE)["status"]["podProbeStatuses"].is_null(), "the status is the daemon's");
+}
+
+#[tokio::test]
+async fn case_19_virtual_nodes_have_no_object_and_gates_decide_about_their_pods() {
+    let serverless = |on: bool| {
+        let mut fixture = Fixture::new();
+        Arc::get_mut(&mut fixture.controller).unwrap().serverless = on;
+        fixture.change("/api/v1/nodes/n1", |node| node["metadata"]["labels"] = json!({"type": "virtual-kubelet"}));
+        fixture
+    };
+    for (on, labels) in [(false, json!({"app": "web"})), (true, json!({"app": "web", "a": "yes"}))] {
+        let fixture = serverless(on);
+        fixture.change(POD, |pod| {
+            pod["status"]["conditions"] =
+                json!([{"type": "Initialized", "status": "True"}, {"type": "e/a", "status": "True"}]);
+        });
+        fixture.settle().await;
+        assert_eq!((fixture.get(NODE), fixture.labels()), (Value::Null, labels));
+        assert_eq!(fixture.get(MARKER)["status"]["matchedPods"], 1);
+    }
+}
+
+#[tokio::test]
+async fn with_one_namespace_the_entries_of_others_stay() {
+    let mut fixture = Fixture::new();
+    Arc::get_mut(&mut fixture.controller).unwrap().context.only_namespace = Some("a".into());
+    let theirs = json!({"name": "q", "namespace": "b", "uid": "u9", "probes": [{"name": "x#y", "containerName": "c", "probe": {}}]});
+    fixture.put(
+        NODE,
+        json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe",
+        "metadata": {"name": "n1", "uid": "o", "resourceVersion": "1"}, "spec": {"podProbes": [theirs]}}),
+    );
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["x#y", "m#a"]);
+}

@@ -1,0 +1,126 @@
+//! A NodePodProbe as the manager keeps it: thousands of them are in memory at once.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use serde::{Deserialize, Deserializer};
+
+use crate::{api::apps::node_pod_probe::NodePodProbe, domain::probes::entries::fingerprint, k8s::shared::Text};
+
+/// The compact form.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct NodeProbes {
+    pub(super) metadata: ObjectMeta,
+    /// What is probed, by Pod.
+    pub(super) entries: Box<[Entry]>,
+    /// What was found, by Pod.
+    pub(super) results: Box<[Results]>,
+}
+
+/// What is probed in a Pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) namespace: Text,
+    pub(super) name: Box<str>,
+    pub(super) uid: Box<str>,
+    /// Names of the probes, PODPROBEMARKER#PROBE.
+    pub(super) probes: Box<[Text]>,
+    /// Of all that it says.
+    pub(super) fingerprint: u64,
+}
+
+/// What was found in a Pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Results {
+    pub(super) uid: Box<str>,
+    pub(super) states: Box<[State]>,
+}
+
+/// One result. Most messages are those of thousands of others.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct State {
+    pub(super) name: Text,
+    pub(super) state: Text,
+    pub(super) message: Text,
+    pub(super) probed: Option<Timestamp>,
+    pub(super) transition: Option<Timestamp>,
+}
+
+impl NodeProbes {
+    pub(super) fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn entry(&self, uid: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| &*entry.uid == uid)
+    }
+
+    pub(super) fn state(&self, uid: &str, probe: &str) -> Option<&State> {
+        let results = self.results.iter().find(|results| &*results.uid == uid)?;
+        results.states.iter().find(|state| state.name == *probe)
+    }
+}
+
+impl From<NodePodProbe> for NodeProbes {
+    fn from(object: NodePodProbe) -> Self {
+        let entry = |pod: crate::api::apps::node_pod_probe::PodProbe| Entry {
+            fingerprint: fingerprint(&pod),
+            namespace: pod.namespace.as_str().into(),
+            name: pod.name.into(),
+            uid: pod.uid.into(),
+            probes: pod.probes.iter().map(|probe| probe.name.as_str().into()).collect(),
+        };
+        let state = |state: crate::api::apps::node_pod_probe::ContainerProbeState| State {
+            name: state.name.as_str().into(),
+            state: state.state.as_str().into(),
+            message: state.message.as_str().into(),
+            probed: state.last_probe_time,
+            transition: state.last_transition_time,
+        };
+        let results = |status: crate::api::apps::node_pod_probe::PodProbeStatus| Results {
+            uid: status.uid.into(),
+            states: status.probe_states.into_iter().map(state).collect(),
+        };
+        Self {
+            metadata: ObjectMeta {
+                name: object.metadata.name,
+                uid: object.metadata.uid,
+                resource_version: object.metadata.resource_version,
+                deletion_timestamp: object.metadata.deletion_timestamp,
+                ..ObjectMeta::default()
+            },
+            entries: object.spec.pod_probes.into_iter().map(entry).collect(),
+            results: object.status.unwrap_or_default().pod_probe_statuses.into_iter().map(results).collect(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for NodeProbes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        NodePodProbe::deserialize(deserializer).map(Into::into)
+    }
+}
+
+impl kube::Resource for NodeProbes {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+    fn kind((): &()) -> Cow<'_, str> {
+        "NodePodProbe".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        crate::api::apps::GROUP.into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1alpha1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodepodprobes".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

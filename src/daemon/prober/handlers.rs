@@ -1,0 +1,321 @@
+//! The probes themselves: a command in the container, a GET or a connection to the Pod's own address.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request, Uri, header};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+
+use crate::{
+    cri::{client::Client, exec::Answer, types::CriError},
+    daemon::hooks,
+    domain::probes::node::Handler,
+};
+
+/// Bytes of an output that are read. A message holds fewer.
+const KEEP: usize = 10 << 10;
+/// The most that the head of an answer may take.
+const HEAD: usize = 32 << 10;
+/// Redirects that are followed, to the Pod itself only.
+const REDIRECTS: usize = 10;
+
+/// What a probe found.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// A good result, with what was said.
+    Good(Vec<u8>),
+    /// A bad one.
+    Bad(Vec<u8>),
+    /// None: the runtime did not answer, which says nothing about the container.
+    Nothing(CriError),
+}
+
+/// A command in a container.
+pub(super) async fn exec(client: &Client, id: &str, command: &[String], limit: Duration) -> Found {
+    match client.exec_bounded(id, command, limit, KEEP).await {
+        Ok(Answer::Exited { code: 0, stdout, .. }) => Found::Good(stdout),
+        Ok(Answer::Exited { code, stdout, stderr }) => {
+            let said = if stderr.is_empty() { stdout } else { stderr };
+            Found::Bad(if said.is_empty() { format!("exited with {code}").into() } else { said })
+        }
+        Ok(Answer::TimedOut) => Found::Bad(format!("not finished within {} s", limit.as_secs()).into()),
+        Err(error @ CriError::Runtime { .. }) => {
+            // Most often there is no such program.
+            Found::Bad(without_ids(&format!("the command cannot be run: {error}")).into())
+        }
+        Err(error) => Found::Nothing(error),
+    }
+}
+
+/// The runtime's words without the ids of instances and calls, which differ each time: equal messages are told once.
+fn without_ids(text: &str) -> String {
+    let is_id = |word: &str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
+    parts
+        .map(|part| {
+            let word = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            if is_id(word) { format!("ID{}", &part[word.len()..]) } else { part.to_owned() }
+        })
+        .collect()
+}
+
+/// A probe over the network.
+pub(super) async fn network(handler: &Handler, ip: Result<IpAddr, String>, limit: Duration) -> Found {
+    let ip = match ip {
+        Ok(ip) => ip,
+        Err(message) => return Found::Bad(message.into()),
+    };
+    let probe = async {
+        match handler {
+            Handler::Tcp { port } => {
+                TcpStream::connect((ip, *port)).await.map(|_| Found::Good(Vec::new())).map_err(|e| e.to_string())
+            }
+            Handler::Http { port, path, https, headers } => {
+                http(SocketAddr::new(ip, *port), path, *https, headers).await
+            }
+            Handler::Impossible(message) => Err(message.clone()),
+            Handler::Exec(_) => Err("a command is no probe over the network".into()),
+        }
+    };
+    match tokio::time::timeout(limit, probe).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(message)) => Found::Bad(message.into()),
+        Err(_) => Found::Bad(format!("no answer within {} s", limit.as_secs()).into()),
+    }
+}
+
+async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, String)]) -> Result<Found, String> {
+    let mut path = path.to_owned();
+    for _ in 0..=REDIRECTS {
+        let request = request(to, &path, headers)?;
+        let stream = TcpStream::connect(to).await.map_err(|error| error.to_string())?;
+        let got = match https {
+            true => {
+                let tls = tokio_rustls::TlsConnector::from(tls()?);
+                let stream = tls.connect(ServerName::from(to.ip()), stream).await;
+                get(request, stream.map_err(|error| format!("TLS: {error}"))?).await?
+            }
+            false => get(request, stream).await?,
+        };
+        match got.redirect.as_deref().and_then(|location| own_path(location, to, https)) {
+            Some(next) => path = next,
+            None => {
+                // A redirect to somebody else is not followed, and the Pod has answered.
+                let is_good = (200..400).contains(&got.status);
+                let said = if is_good || !got.body.is_empty() {
+                    got.body
+                } else {
+                    format!("HTTP status {}", got.status).into()
+                };
+                return Ok(if is_good { Found::Good(said) } else { Found::Bad(said) });
+            }
+        }
+    }
+    Err(format!("more than {REDIRECTS} redirects"))
+}
+
+/// Where a redirect leads, if that is the Pod itself, by the same scheme.
+fn own_path(location: &str, to: SocketAddr, https: bool) -> Option<String> {
+    let uri: Uri = location.parse().ok()?;
+    let scheme = if https { "https" } else { "http" };
+    let default = if https { 443 } else { 80 };
+    let is_own = match (uri.scheme_str(), uri.host()) {
+        (None, None) => true,
+        (Some(of), Some(host)) => {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            of == scheme && host.parse() == Ok(to.ip()) && uri.port_u16().unwrap_or(default) == to.port()
+        }
+        _ => false,
+    };
+    let path = uri.path_and_query().map(ToString::to_string)?;
+    // Two slashes begin a host.
+    (is_own && path.starts_with('/') && !path.starts_with("//")).then_some(path)
+}
+
+fn request(to: SocketAddr, path: &str, headers: &[(String, String)]) -> Result<Request<Empty<Bytes>>, String> {
+    let uri: Uri = path.parse().map_err(|error| format!("httpGet.path {path:?}: {error}"))?;
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = uri;
+    let fields = request.headers_mut();
+    for (name, value) in headers {
+        let field: HeaderName =
+            name.parse().map_err(|_| format!("httpGet.httpHeaders {name:?} is no name of a header"))?;
+        let value: HeaderValue =
+            value.parse().map_err(|_| format!("httpGet.httpHeaders {name:?} has no value of a header"))?;
+        fields.append(field, value);
+    }
+    fields.entry(header::USER_AGENT).or_insert(HeaderValue::from_static("kube-probe/kruise-rs"));
+    match fields.get(header::ACCEPT).map(HeaderValue::is_empty) {
+        None => drop(fields.insert(header::ACCEPT, HeaderValue::from_static("*/*"))),
+        // As kubelet: an empty one leaves it out.
+        Some(true) => drop(fields.remove(header::ACCEPT)),
+        Some(false) => {}
+    }
+    fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    // Always the address that is dialled: another name could reach what the Pod does not offer.
+    let host = to.to_string().parse().map_err(|_| format!("{to} is no value of a header"))?;
+    fields.insert(header::HOST, host);
+    Ok(request)
+}
+
+struct Got {
+    status: u16,
+    /// The header Location of an answer that has one and means it.
+    redirect: Option<String>,
+    body: Vec<u8>,
+}
+
+async fn get<S>(request: Request<Empty<Bytes>>, stream: S) -> Result<Got, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut client = hyper::client::conn::http1::Builder::new();
+    let (mut sender, connection) =
+        client.max_buf_size(HEAD).handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let answer = async {
+        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let status = answer.status().as_u16();
+        let location = answer.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+        let redirect = location.filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308)).map(str::to_owned);
+        let (mut body, mut from) = (Vec::new(), answer.into_body());
+        while body.len() < KEEP
+            && let Some(frame) = from.frame().await
+        {
+            // What has come is enough to tell.
+            let Ok(frame) = frame else { break };
+            if let Some(data) = frame.data_ref() {
+                body.extend_from_slice(&data[..data.len().min(KEEP - body.len())]);
+            }
+        }
+        Ok(Got { status, redirect, body })
+    };
+    tokio::pin!(answer, connection);
+    let mut is_open = true;
+    loop {
+        tokio::select! {
+            biased;
+            got = &mut answer => return got,
+            // Its end is told to the answer too, which may have all that it needs.
+            _ = &mut connection, if is_open => is_open = false,
+        }
+    }
+}
+
+/// Certificates are not verified, as kubelet does not. Made once: each has a session cache.
+fn tls() -> Result<Arc<ClientConfig>, String> {
+    static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
+    CONFIG.get_or_init(|| hooks::unverified_tls().map(Arc::new)).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::domain::probes::node::address;
+
+    /// A server on loopback that gives each connection the next answer, and the requests that it got.
+    async fn server(answers: Vec<Vec<u8>>) -> (SocketAddr, tokio::task::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let served = tokio::spawn(async move {
+            let mut requests = Vec::new();
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).await.unwrap() == 1 {
+                    head.extend(byte);
+                }
+                requests.push(String::from_utf8(head).unwrap());
+                let _ = stream.write_all(&answer).await;
+            }
+            requests
+        });
+        (to, served)
+    }
+
+    fn answer(head: &str, body: &[u8]) -> Vec<u8> {
+        [format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes(), body].concat()
+    }
+
+    async fn probe(to: SocketAddr, headers: &[(&str, &str)], limit: Duration) -> Found {
+        let headers = headers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let handler = Handler::Http { port: to.port(), path: "/x?y=1".into(), https: false, headers };
+        network(&handler, Ok(to.ip()), limit).await
+    }
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    #[tokio::test]
+    async fn a_get_goes_to_the_pod_with_its_own_name_and_the_body_is_the_message() {
+        let (to, served) = server(vec![answer("200 OK", b"fine")]).await;
+        let found = probe(to, &[("X-Who", "me"), ("Accept", "")], LIMIT).await;
+        assert!(matches!(&found, Found::Good(body) if body == b"fine"), "{found:?}");
+        let head = served.await.unwrap().remove(0).to_lowercase();
+        assert!(head.starts_with("get /x?y=1 http/1.1\r\n") && head.contains("x-who: me\r\n"), "{head}");
+        assert!(head.contains(&format!("host: {to}\r\n")) && !head.contains("accept:"), "{head}");
+    }
+
+    #[tokio::test]
+    async fn codes_and_redirects_count_as_for_kubelet() {
+        for (head, good) in [
+            ("204 No", true),
+            ("399 X", true),
+            ("404 Not Found", false),
+            ("500 Oh", false),
+            // to somebody else: not followed
+            ("302 Found\r\nlocation: http://192.0.2.1/x", true),
+            ("302 Found\r\nlocation: //192.0.2.1/x", true),
+        ] {
+            let (to, _served) = server(vec![answer(head, b"")]).await;
+            let found = probe(to, &[], LIMIT).await;
+            assert_eq!(matches!(found, Found::Good(_)), good, "{head}: {found:?}");
+        }
+        let (to, served) = server(vec![answer("302 F\r\nlocation: /next", b""), answer("500 Oh", b"no")]).await;
+        assert!(matches!(probe(to, &[], LIMIT).await, Found::Bad(body) if body == b"no"));
+        assert!(served.await.unwrap()[1].starts_with("GET /next "));
+        let (to, _served) = server(vec![answer("302 F\r\nlocation: /x", b""); 20]).await;
+        assert!(matches!(probe(to, &[], LIMIT).await, Found::Bad(m) if m == b"more than 10 redirects"));
+    }
+
+    #[test]
+    fn the_runtimes_words_are_the_same_each_time() {
+        let said = |id: &str| format!("failed to start exec \"{id}\": exec: \"/no\": no such file: {id}");
+        let one = without_ids(&said(&"0123456789abcdef".repeat(4)));
+        assert_eq!(one, "failed to start exec \"ID\": exec: \"/no\": no such file: ID");
+        assert_eq!(without_ids("a deadbeef, ü"), "a deadbeef, ü");
+    }
+
+    #[tokio::test]
+    async fn a_huge_body_is_read_no_further_than_the_limit() {
+        let (to, _served) = server(vec![answer("200 OK", &vec![b'x'; 4 << 20])]).await;
+        assert!(matches!(probe(to, &[], LIMIT).await, Found::Good(body) if body.len() == KEEP));
+    }
+
+    #[tokio::test]
+    async fn silence_a_closed_port_and_a_missing_address_fail() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let found = probe(silent.local_addr().unwrap(), &[], Duration::from_millis(50)).await;
+        assert!(matches!(&found, Found::Bad(m) if m.starts_with(b"no answer within")), "{found:?}");
+        let tcp = Handler::Tcp { port: silent.local_addr().unwrap().port() };
+        let ip = Ok([127, 0, 0, 1].into());
+        assert!(matches!(network(&tcp, ip.clone(), LIMIT).await, Found::Good(body) if body.is_empty()));
+        drop(silent);
+        assert!(matches!(network(&tcp, ip, LIMIT).await, Found::Bad(_)));
+        let found = network(&tcp, address(""), LIMIT).await;
+        assert!(matches!(&found, Found::Bad(m) if m.starts_with(b"the Pod has no usable address")), "{found:?}");
+    }
+}

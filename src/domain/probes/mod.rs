@@ -1,0 +1,70 @@
+//! PodProbeMarkers: what is probed on a node ([`entries`]), how the daemon counts results ([`node`]), and what Pods carry
+//! of them ([`marks`]).
+
+pub mod entries;
+pub mod marks;
+pub mod node;
+
+use crate::{
+    api::{apps::pod_probe_marker::PodProbeMarker, labels},
+    k8s::pod::PodView,
+};
+
+/// Condition types that Kubernetes or Kruise write: no probe may.
+pub const NATIVE_CONDITIONS: [&str; 6] = [
+    "PodScheduled",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    labels::CONDITION_KRUISE_POD_READY,
+    labels::CONDITION_INPLACE_UPDATE_READY,
+];
+
+/// The longest message of a result, in bytes.
+pub const MAX_MESSAGE: usize = 1024;
+
+/// State of a probe that succeeds.
+pub const SUCCEEDED: &str = "Succeeded";
+/// State of a probe that fails.
+pub const FAILED: &str = "Failed";
+/// State of a probe of which nothing is known.
+pub const UNKNOWN: &str = "Unknown";
+
+/// The name that a probe has in a NodePodProbe.
+pub fn full_name(marker: &str, probe: &str) -> String {
+    format!("{marker}#{probe}")
+}
+
+/// The PodProbeMarker and the probe that such a name means. Names of probes have no '#', those of objects neither.
+pub fn parts_of(full: &str) -> Option<(&str, &str)> {
+    full.split_once('#')
+}
+
+/// Whether a Pod can be probed: it has a node, its init containers are done, and it is there to stay.
+pub fn is_eligible(pod: &PodView) -> bool {
+    !pod.is_deleting() && !pod.is_finished() && !pod.node_name.is_empty() && pod.condition_is_true("Initialized")
+}
+
+/// Name of a PodProbeMarker.
+pub fn name_of(marker: &PodProbeMarker) -> &str {
+    marker.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Text that people can read and an object can hold: no control characters but tab and line ends, at most
+/// [`MAX_MESSAGE`] bytes, cut at a character.
+pub fn readable(output: &[u8]) -> String {
+    // More than this cannot fit, whatever it is.
+    let text = String::from_utf8_lossy(&output[..output.len().min(4 * MAX_MESSAGE)]);
+    let mut message = String::new();
+    for c in text.chars() {
+        let c = if c.is_control() && !"\t\n\r".contains(c) { char::REPLACEMENT_CHARACTER } else { c };
+        if message.len() + c.len_utf8() > MAX_MESSAGE {
+            break;
+        }
+        message.push(c);
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests;
