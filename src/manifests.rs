@@ -588,15 +588,11 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
     };
     let by_manager = ": the manager does not change those of Pods";
     let by_daemon = ": a daemon does not change those of Pods";
-<<<<<<< HEAD
-    let only_kruise_rs = "metadata.annotations: the manager changes only those of Pods that begin with kruise.rs/, and kruise.io/related-pub";
-=======
     let related = labels::RELATED_PUB;
     let is_managers = format!("(k.startsWith('kruise.rs/') || k == '{related}')");
     let only_managers = format!(
         "metadata.annotations: the manager changes only {related} and those of Pods that begin with kruise.rs/"
     );
->>>>>>> main
     let pods = json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
@@ -620,11 +616,7 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
             same("labels", "{}", by_manager),
             same("finalizers", "[]", by_manager),
             same("ownerReferences", "[]", by_manager),
-<<<<<<< HEAD
-            others_annotations("k.startsWith('kruise.rs/') || k == 'kruise.io/related-pub'", only_kruise_rs),
-=======
             others_annotations(&is_managers, &only_managers),
->>>>>>> main
         ],
     });
     // Whoever may write the status of a Pod may write its labels, annotations and finalizers with it.
