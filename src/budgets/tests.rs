@@ -69,7 +69,8 @@ impl Server {
             "/apis/apps.kruise.io/v1alpha1/namespaces/a/clonesets/web" => (
                 200,
                 json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": {"name": "web", "uid": "set"},
-                    "spec": {"replicas": self.replicas.load(Ordering::SeqCst), "selector": {"matchLabels": {"app": "web"}}}}),
+                    "spec": {"replicas": self.replicas.load(Ordering::SeqCst), "selector": {"matchLabels": {"app": "web"}},
+                        "template": {"metadata": {"labels": {"app": "web"}}}}}),
             ),
             _ => status(404),
         }
@@ -191,6 +192,25 @@ async fn b6_a_workload_that_was_scaled_down_loses_its_pods() {
     for name in ["p1", "p2", "p3"] {
         delete(&budgets, name).await.unwrap();
     }
+}
+
+/// Labels that only some Pods of a workload have: all of its replicas would be more than there ever are of these.
+#[tokio::test]
+async fn of_a_part_of_a_workload_the_pods_themselves_are_counted() {
+    let server = Server::new(10, json!({"maxUnavailable": 1}));
+    lock(&server.budget)["spec"]["selector"] = json!({"matchLabels": {"tier": "canary"}});
+    for pod in &mut lock(&server.pods)[..3] {
+        pod["metadata"]["labels"]["tier"] = "canary".into();
+    }
+    let budgets = server.replica("");
+    let canary = |name: &str| {
+        let mut pod = pod(name);
+        pod["metadata"]["labels"]["tier"] = "canary".into();
+        serde_json::from_value::<PodView>(pod).unwrap()
+    };
+    budgets.take(&canary("p0"), Operation::Delete, false).await.unwrap();
+    assert_eq!((server.status().total_replicas, server.status().unavailable_allowed), (3, 0));
+    budgets.take(&canary("p1"), Operation::Delete, false).await.unwrap_err();
 }
 
 #[tokio::test]

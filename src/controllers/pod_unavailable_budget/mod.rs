@@ -266,7 +266,7 @@ impl Controller {
         let pods = budgets.of_members(&key.namespace, &members, candidates).await?;
         let total = match total {
             Some(total) => total,
-            None => budgets.total_of(&key.namespace, &pods, TOTAL_AGE).await?,
+            None => budgets.total_of(&key.namespace, &members, &pods, TOTAL_AGE).await?,
         };
         // Grants may have been written meanwhile.
         let Some(budget) = budgets.store.get(key) else { return Ok(Requeue::Await) };
