@@ -12,7 +12,10 @@ use super::{Budgets, group_of, is_replica_set, lock};
 use crate::{
     api::policy::pod_unavailable_budget::PodUnavailableBudget,
     domain::unavailable_budget::{Total, index::Cover},
-    k8s::{pod::PodView, selector, selector::Selector},
+    k8s::{
+        pod::{Labels, PodView},
+        selector::{self, Selector},
+    },
     runtime::{
         clock,
         workload::{self, Scope, Workload},
@@ -181,11 +184,22 @@ impl Budgets {
         Ok(pods)
     }
 
-    /// How many Pods the workloads of some Pods want together. A Pod that nobody controls counts itself.
+    /// How many Pods the workloads of some Pods want together. A Pod that nobody controls counts itself, and so do Pods
+    /// of a workload of which the budget covers only a part: nobody says how large that part is to be.
     ///
     /// # Errors
     /// The API server does not answer.
-    pub async fn total_of(&self, namespace: &str, pods: &[Arc<PodView>], age: Duration) -> kube::Result<Total> {
+    pub async fn total_of(
+        &self,
+        namespace: &str,
+        members: &Members,
+        pods: &[Arc<PodView>],
+        age: Duration,
+    ) -> kube::Result<Total> {
+        let covers_all = |labels: &Option<Labels>| match (members, labels) {
+            (Members::Selector(selector), Some(labels)) => selector.matches(labels),
+            _ => true,
+        };
         let is_active = |pod: &PodView| !pod.is_deleting() && !pod.is_finished();
         let mut sum = pods.iter().filter(|pod| pod.controller.is_none() && is_active(pod)).count();
         let owners: BTreeMap<&str, _> =
@@ -206,6 +220,8 @@ impl Budgets {
                     break;
                 }
                 match self.workloads.read(namespace, (&api_version, &kind, &name), age).await? {
+                    // Its Pods are counted below.
+                    Workload::Found { labels, is_going: false, .. } if !covers_all(&labels) => break,
                     Workload::Found { is_going, desired, .. } => {
                         sum += desired.filter(|_| !is_going).unwrap_or(0);
                         counted.insert((api_version, kind, name));

@@ -446,7 +446,7 @@ impl Budgets {
         let pods = self.of_members(&namespace, &members, pods.items.into_iter().map(Arc::new).collect()).await?;
         let total = match total {
             Some(total) => total,
-            None => self.total_of(&namespace, &pods, Duration::ZERO).await?,
+            None => self.total_of(&namespace, &members, &pods, Duration::ZERO).await?,
         };
         Ok((pods, total))
     }

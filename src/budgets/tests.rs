@@ -69,7 +69,8 @@ impl Server {
             "/apis/apps.kruise.io/v1alpha1/namespaces/a/clonesets/web" => (
                 200,
                 json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": {"name": "web", "uid": "set"},
-                    "spec": {"replicas": self.replicas.load(Ordering::SeqCst), "selector": {"matchLabels": {"app": "web"}}}}),
+                    "spec": {"replicas": self.replicas.load(Ordering::SeqCst), "selector": {"matchLabels": {"app": "web"}},
+                        "template": {"metadata": {"labels": {"app": "web"}}}}}),
             ),
             _ => status(404),
         }
@@ -193,6 +194,25 @@ async fn b6_a_workload_that_was_scaled_down_loses_its_pods() {
     }
 }
 
+/// Labels that only some Pods of a workload have: all of its replicas would be more than there ever are of these.
+#[tokio::test]
+async fn of_a_part_of_a_workload_the_pods_themselves_are_counted() {
+    let server = Server::new(10, json!({"maxUnavailable": 1}));
+    lock(&server.budget)["spec"]["selector"] = json!({"matchLabels": {"tier": "canary"}});
+    for pod in &mut lock(&server.pods)[..3] {
+        pod["metadata"]["labels"]["tier"] = "canary".into();
+    }
+    let budgets = server.replica("");
+    let canary = |name: &str| {
+        let mut pod = pod(name);
+        pod["metadata"]["labels"]["tier"] = "canary".into();
+        serde_json::from_value::<PodView>(pod).unwrap()
+    };
+    budgets.take(&canary("p0"), Operation::Delete, false).await.unwrap();
+    assert_eq!((server.status().total_replicas, server.status().unavailable_allowed), (3, 0));
+    budgets.take(&canary("p1"), Operation::Delete, false).await.unwrap_err();
+}
+
 #[tokio::test]
 async fn a_refusal_is_looked_into_but_not_every_time() {
     let server = Server::new(4, json!({"maxUnavailable": 0}));
@@ -249,4 +269,42 @@ async fn an_api_server_that_does_not_answer_is_no_consent() {
     });
     let budgets = Budgets::new(Client::new(service, "default"), Arc::new(FeatureGates::default()));
     assert!(matches!(delete(&budgets, "p0").await, Err(Refusal::Undecided(_))));
+}
+
+/// What 500 budgets over 20,000 Pods take besides the Pods, and how long it takes to find those of one Pod. Run it alone:
+/// `cargo test --lib -- --ignored --nocapture budgets::tests::size`.
+#[tokio::test]
+#[ignore = "measures"]
+async fn size() {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
+        line.trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    let of = |i: usize| {
+        let mut pod = pod(&format!("web-{i}"));
+        pod["metadata"]["labels"]["app"] = format!("app-{}", i % 500).into();
+        pod["metadata"]["ownerReferences"] = Value::Null;
+        serde_json::from_value::<PodView>(pod).unwrap()
+    };
+    let pods: Vec<Arc<PodView>> = (0..20_000).map(|i| Arc::new(of(i))).collect();
+    let client = Server::new(0, json!({})).replica("").client.clone();
+    for count in [1, 10, 100, 500] {
+        let before = resident();
+        let budgets = Budgets::new(client.clone(), Arc::new(FeatureGates::default()));
+        let add = |i: usize| {
+            let object = json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
+                "metadata": {"name": format!("b{i}"), "namespace": "a", "uid": format!("b{i}"), "resourceVersion": "1"},
+                "spec": {"selector": {"matchLabels": {"app": format!("app-{i}")}}, "maxUnavailable": 1},
+                "status": {"totalReplicas": 40, "currentAvailable": 40, "desiredAvailable": 39, "unavailableAllowed": 1}});
+            let budget: PodUnavailableBudget = serde_json::from_value(object).unwrap();
+            budgets.note(&budget);
+            budgets.store.upsert(budget);
+        };
+        (0..count).for_each(add);
+        let begun = std::time::Instant::now();
+        let found: usize = pods.iter().map(|pod| budgets.known_to_cover(pod).len()).sum();
+        let took = begun.elapsed() / 20_000;
+        println!("{count} budgets: {} KiB, {took:?} to find those of a Pod, {found} found", resident() - before);
+    }
 }

@@ -20,6 +20,7 @@ use crate::{
     api::{apps, labels},
     k8s::{
         name::is_dns_subdomain,
+        pod::Labels,
         selector::{self, Selector},
     },
 };
@@ -59,6 +60,8 @@ pub enum Workload {
         listing: String,
         /// How many it wants, if it says so.
         desired: Option<usize>,
+        /// The labels that it gives to its Pods, if it says so.
+        labels: Option<Labels>,
         /// Whether its Pods have ordinals.
         ordinals: bool,
         /// Whether it is being deleted.
@@ -134,6 +137,7 @@ pub async fn read(
                     scope: Scope::Labels(selector),
                     listing: text,
                     desired: scale.spec.and_then(|spec| spec.replicas).and_then(|n| n.try_into().ok()),
+                    labels: None,
                     ordinals: false,
                     is_going: scale.metadata.deletion_timestamp.is_some(),
                 },
@@ -167,7 +171,9 @@ fn known_workload(object: &DynamicObject, kind: &str, replicas: &str) -> Workloa
         Scope::Owner(uid)
     };
     let is_going = object.metadata.deletion_timestamp.is_some();
-    Workload::Found { scope, listing, desired, ordinals: kind == "StatefulSet", is_going }
+    let labels = object.data.pointer("/spec/template/metadata/labels").cloned();
+    let labels = labels.and_then(|labels| serde_json::from_value(labels).ok());
+    Workload::Found { scope, listing, desired, labels, ordinals: kind == "StatefulSet", is_going }
 }
 
 fn forbidden(resource: &str, group: &str, error: &kube::Error) -> Workload {

@@ -176,14 +176,11 @@ fn related(pod: &Value, noted: Option<&str>, names: &[String]) -> Admitted {
 /// Deletions that need us: not of a Pod that is being deleted already (kubelet's last word), nor of a static Pod's mirror.
 pub fn on_delete(_: &FeatureGates) -> Vec<MatchCondition> {
     vec![
-        MatchCondition {
-            name: "not-being-deleted",
-            expression: "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".into(),
-        },
+        MatchCondition { name: "not-being-deleted", expression: "!has(oldObject.metadata.deletionTimestamp)".into() },
         MatchCondition {
             name: "not-a-mirror",
             expression: format!(
-                "oldObject == null || !has(oldObject.metadata.annotations) || !('{STATIC_POD_MIRROR}' in oldObject.metadata.annotations)"
+                "!has(oldObject.metadata.annotations) || !('{STATIC_POD_MIRROR}' in oldObject.metadata.annotations)"
             ),
         },
     ]

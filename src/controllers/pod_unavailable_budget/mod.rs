@@ -266,7 +266,7 @@ impl Controller {
         let pods = budgets.of_members(&key.namespace, &members, candidates).await?;
         let total = match total {
             Some(total) => total,
-            None => budgets.total_of(&key.namespace, &pods, TOTAL_AGE).await?,
+            None => budgets.total_of(&key.namespace, &members, &pods, TOTAL_AGE).await?,
         };
         // Grants may have been written meanwhile.
         let Some(budget) = budgets.store.get(key) else { return Ok(Requeue::Await) };
@@ -280,14 +280,16 @@ impl Controller {
             let counting = Counting::Manager { known_for: &known_for, is_restarting: &is_restarting };
             rule::count(&budget, &self.context.gates, &pods, total, counting, now.wall)
         };
-        self.relate(key, &pods).await?;
         self.tell_not_deleted(&counted, &pods);
         let suspicion = self.judge_suspects(key, &budget, &counted.status, now);
         let is_resolved =
             counted.status.conditions.iter().any(|c| c.type_ == labels::CONDITION_RESOLVED && c.status == "True");
         let resync = if is_resolved { RESYNC } else { RESYNC_UNRESOLVED };
         let next = [counted.again, suspicion].into_iter().flatten().min().map_or(resync, |next| next.min(resync));
-        self.record(key, &budget, &counted.status, now, next).await
+        let recorded = self.record(key, &budget, &counted.status, now, next).await;
+        // Last, and whatever comes of it: nobody decides by it.
+        self.relate(key, &pods).await;
+        recorded
     }
 
     /// Pods that may be of a budget.
@@ -315,7 +317,7 @@ impl Controller {
     }
 
     /// Notes the budget in the annotation of Pods that name none, or one that is not there any more.
-    async fn relate(&self, key: &ObjectKey, pods: &[Arc<PodView>]) -> kube::Result<()> {
+    async fn relate(&self, key: &ObjectKey, pods: &[Arc<PodView>]) {
         let budgets = &self.context.budgets;
         let lacks = |pod: &&Arc<PodView>| {
             let names_another = pod.related_pub.as_ref().is_some_and(|related| {
@@ -343,11 +345,13 @@ impl Controller {
                     Ok(pod) => drop(self.context.pods.upsert(pod)),
                     // It is gone or replaced: the watch will tell.
                     Err(error) if matches!(code(&error), Some(404 | 409 | 422)) => {}
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        tracing::warn!(budget = %key, %error, "the budget could not be noted in a Pod");
+                        return;
+                    }
                 }
             }
         }
-        Ok(())
     }
 
     fn tell_not_deleted(&self, counted: &Counted, pods: &[Arc<PodView>]) {
