@@ -77,8 +77,7 @@ async fn a_hundred_deletions_and_evictions_at_once_never_take_more_than_three() 
         assert_eq!(budget.int("/status/unavailableAllowed"), 3, "{budget}");
         let before = pods(t, "web").await?;
         let watched = t.availability("app=web").await?;
-        let clients =
-            try_join_all((0..4).map(|i| async move { Test::new(&format!("pub-client-{i}")).await })).await?;
+        let clients = try_join_all((0..4).map(|i| async move { Test::new(&format!("pub-client-{i}")).await })).await?;
         let requests = (0..100).map(|i| {
             let (pod, client) = (&before[i % before.len()], &clients[i % clients.len()].client);
             let way = if i % 20 < 10 { Way::Delete } else { Way::Evict };
@@ -223,9 +222,11 @@ async fn a_dry_run_takes_nothing_and_a_deployment_is_followed_through_its_replic
         let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
         for pod in &pods {
             t.api("Pod").delete(pod.text("/metadata/name"), &dry_run).await?;
-            let evict = EvictParams { delete_options: Some(dry_run.clone()), ..EvictParams::default() };
-            let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(t.client.clone(), &t.namespace);
-            api.evict(pod.text("/metadata/name"), &evict).await?;
+            // B1: an eviction says it in its body.
+            let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "deleteOptions": { "dryRun": ["All"] },
+                "metadata": { "name": pod.text("/metadata/name"), "namespace": t.namespace } });
+            let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", t.namespace, pod.text("/metadata/name"));
+            kubectl(&t.paths, ["create", "--raw", &path, "-f", "-"]).feed(&eviction.to_string())?;
         }
         let now = t.get(BUDGET, "web").await?;
         ensure!(!now.has("/status/disruptedPods") && now.int("/status/unavailableAllowed") == 1, "{now}");
