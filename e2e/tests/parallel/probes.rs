@@ -145,7 +145,13 @@ async fn what_a_changed_or_deleted_marker_does_not_want_any_more_is_removed() ->
             })
             .await?;
         assert_eq!((condition(&left, "e2e/a"), left.has("/metadata/annotations/a")), ("True", false));
-        assert_eq!(entries(t, &web).await?, ["one#a", "two#c"]);
+        // An entry goes after its keys.
+        poll("the entry of the probe to go", PATIENCE, async || {
+            let left = entries(t, &web).await?;
+            ensure!(left == ["one#a", "two#c"], "{left:?}");
+            Ok(())
+        })
+        .await?;
         let note = "/metadata/annotations/kruise.rs~1probe-marks";
         let noted = r#"{"conditions":["e2e/a"],"labels":["a2"]}"#;
         t.wait_for(MARKER, "one", "to note its keys", PATIENCE, |o| o.text(note) == noted).await?;
