@@ -150,7 +150,7 @@ async fn kubectl_drain_waits_for_the_budget() -> Result<()> {
         .await?;
         let watched = t.availability("app=web").await?;
         let node = t.list("Node", "").await?.first().map(|n| n.text("/metadata/name").to_owned()).context("a node")?;
-        let drain = ["drain", &node, "--pod-selector=app=web", "--timeout=120s", "--delete-emptydir-data"];
+        let drain = ["drain", &node, "--pod-selector=tier=drain", "--timeout=120s", "--delete-emptydir-data"];
         let mut drain = kubectl(&t.paths, drain)
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped())
