@@ -146,7 +146,10 @@ async fn two_nodes(t: &Test, other: &Test) -> Result<()> {
 
 /// Changes the flags of the daemon.
 async fn daemon_flags(t: &Test, flags: &[&str]) -> Result<()> {
-    let args: Vec<&str> = DAEMON_ARGS.iter().chain(flags).copied().collect();
+    let args: Vec<&str> = match flags {
+        [] => DAEMON_ARGS.to_vec(),
+        _ => std::iter::once("daemon").chain(flags.iter().copied()).collect(),
+    };
     let patch = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "daemon", "args": args }] } } } });
     let (patch, daemons) = (patch.to_string(), "daemonset/kruise-daemon");
     for args in [
