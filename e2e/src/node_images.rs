@@ -155,7 +155,7 @@ fn look(play: &mut Play, name: &str, object: &Value) -> Option<Value> {
             (Some(old), _) if old.has("/completionTime") => old.clone(),
             (_, Some(share)) => {
                 is_new = true;
-                let fails = share > 0.0 && number % (1.0 / share) as usize == 0;
+                let fails = share > 0.0 && number.is_multiple_of((1.0 / share) as usize);
                 let phase = if fails { "Failed" } else { "Succeeded" };
                 let mut status =
                     json!({ "tag": tag, "version": version, "phase": phase, "startTime": now, "completionTime": now });

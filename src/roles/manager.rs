@@ -259,10 +259,9 @@ fn serve_pull_secrets(
         let (tls, mut ready) = watch::channel(None);
         let serving = async {
             let tls = ready.wait_for(Option::is_some).await.map(|tls| tls.clone());
-            match tls {
-                Ok(Some(tls)) => server::serve(listener, tls, context, shutdown).await?,
-                // Nobody is left who could make a certificate: the process ends.
-                _ => {}
+            // Without one nobody is left who could make a certificate: the process ends.
+            if let Ok(Some(tls)) = tls {
+                server::serve(listener, tls, context, shutdown).await?;
             }
             // After the shutdown others end the process.
             std::future::pending().await

@@ -338,7 +338,8 @@ async fn a_stop_that_kubelet_will_hold_back_is_announced() -> Result<()> {
         // On a busy machine the back-off may be over by then.
         if apart.as_secs() < 10 {
             t.wait_events(CRR, "second", |e| {
-                e.iter().any(|e| e.starts_with("BackOffExpected: ") && e.contains("kubelet will start it in about 10 s"))
+                e.iter()
+                    .any(|e| e.starts_with("BackOffExpected: ") && e.contains("kubelet will start it in about 10 s"))
             })
             .await?;
         }

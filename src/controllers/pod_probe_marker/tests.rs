@@ -153,10 +153,10 @@ impl Fixture {
                 }
             } else if path.contains("/nodepodprobes/") {
                 this.probes.upsert(serde_json::from_value(object.clone()).unwrap());
-            } else if path.contains("/pods/") {
-                if let (old, Some(new)) = this.context.pods.upsert(serde_json::from_value(object.clone()).unwrap()) {
-                    this.pod_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
-                }
+            } else if path.contains("/pods/")
+                && let (old, Some(new)) = this.context.pods.upsert(serde_json::from_value(object.clone()).unwrap())
+            {
+                this.pod_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
             }
         }
         for pod in this.context.pods.list() {

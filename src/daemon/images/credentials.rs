@@ -120,13 +120,11 @@ impl PullSecrets {
             Ok((code, body.map_err(|error| error.to_string())?.to_bytes()))
         };
         tokio::pin!(exchange, connection);
-        loop {
-            tokio::select! {
-                answer = &mut exchange => return answer,
-                end = &mut connection => {
-                    end.map_err(|error| error.to_string())?;
-                    return exchange.await;
-                }
+        tokio::select! {
+            answer = &mut exchange => answer,
+            end = &mut connection => {
+                end.map_err(|error| error.to_string())?;
+                exchange.await
             }
         }
     }

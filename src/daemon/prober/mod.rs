@@ -121,10 +121,10 @@ impl Handle {
     /// Follows the object of this node, for ever.
     pub async fn follow(self, kube: KubeClient, node: String) {
         let api: Api<DeserializeGuard<NodePodProbe>> = Api::all(kube);
-        watches::watch_named(api, &node, |change| match change.map(|found| found.map(|guard| guard.0)) {
+        watches::watch_named(api, &node, |change| match change {
             Ok(None) => self.object_changed(None),
-            Ok(Some(Ok(object))) => self.object_changed(Some(object)),
-            Ok(Some(Err(error))) => {
+            Ok(Some(DeserializeGuard(Ok(object)))) => self.object_changed(Some(object)),
+            Ok(Some(DeserializeGuard(Err(error)))) => {
                 tracing::error!(%error, "the NodePodProbe of this node cannot be read; nothing is probed");
                 self.object_changed(None);
             }
@@ -533,10 +533,8 @@ impl Prober {
                     tracing::warn!(runtime, %error, retry_in = ?delay, "the runtime runs no commands; probes wait");
                 }
             }
-            Some(Found::Good(_) | Found::Bad(_)) => {
-                if self.slow.remove(runtime).is_some() {
-                    tracing::info!(runtime, "the runtime runs commands again");
-                }
+            Some(Found::Good(_) | Found::Bad(_)) if self.slow.remove(runtime).is_some() => {
+                tracing::info!(runtime, "the runtime runs commands again");
             }
             _ => {}
         }

@@ -2,6 +2,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
+/// What is changed, in words, and how.
+type Case = (&'static str, fn(&mut Value));
+
 const ACCOUNT: &str = "system:serviceaccount:kruise-system:kruise-daemon";
 
 fn review(change: impl FnOnce(&mut Value)) -> TokenReviewStatus {
@@ -22,7 +25,7 @@ fn a_daemon_is_known_by_the_node_in_its_token() {
 
 #[test]
 fn nobody_else_is_let_in() {
-    let cases: [(&str, fn(&mut Value)); 8] = [
+    let cases: [Case; 8] = [
         ("not valid", |s| s["authenticated"] = false.into()),
         ("gone", |s| *s = json!({"authenticated": false, "error": "gone"})),
         ("not meant for", |s| s["audiences"] = json!(["https://kubernetes.default.svc"])),
@@ -105,7 +108,7 @@ fn a_job_has_to_run_and_to_name_the_secret_and_the_image() {
     let entry = |image: &str, tag: &str| Entry { image: image.into(), tag: tag.into() };
     let app = entry("r.example/app", "v1");
     assert!(allows(&job(|_| {}), "one-uid", "s", &app));
-    let refused: [(&str, fn(&mut Value)); 6] = [
+    let refused: [Case; 6] = [
         ("another job of the name", |j| j["metadata"]["uid"] = "new".into()),
         ("deleted", |j| j["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()),
         ("ended", |j| j["status"] = json!({"desired": 1, "completionTime": "2026-01-01T00:00:00Z"})),
