@@ -36,7 +36,7 @@ pub const RBAC: &[Rule] = &[
     Rule::new(&[""], &["pods"], &["get", "list"]),
     Rule::new(&[""], &["events"], &["create"]),
     Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["get"]),
-    Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets", "daemonsets"], &["get"]),
+    Rule::new(&["apps.kruise.io"], &["clonesets"], &["get"]),
 ];
 
 /// What a new Pod may wait for the note of its budget.

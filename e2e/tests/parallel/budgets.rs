@@ -241,6 +241,36 @@ async fn a_dry_run_takes_nothing_and_a_deployment_is_followed_through_its_replic
     .await
 }
 
+/// A budget that seems to be used up is counted anew from its workload before anybody is refused.
+#[tokio::test]
+async fn stateful_sets_and_daemon_sets_are_guarded_too() -> Result<()> {
+    in_namespace("pub-kinds", async |t| {
+        let target = |kind: &str| json!({ "apiVersion": "apps/v1", "kind": kind, "name": kind.to_lowercase() });
+        for kind in ["StatefulSet", "DaemonSet"] {
+            let name = kind.to_lowercase();
+            t.create(workload(kind, &name, 1, vec![app("main")])).await?;
+            let budget = json!({ "kind": BUDGET, "metadata": { "name": name }, "spec": { "targetRef": target(kind), "maxUnavailable": 0 } });
+            t.create(budget).await?;
+        }
+        for name in ["statefulset", "daemonset"] {
+            let pod = poll("its Pod to be ready and guarded", PATIENCE, async || {
+                let pods = t.list("Pod", &format!("app={name}")).await?;
+                let pod = pods.first().context("no Pod yet")?.text("/metadata/name").to_owned();
+                t.ready(&pod).await?;
+                let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
+                let answer = t.api("Pod").delete(&pod, &dry_run).await;
+                ensure!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403), "{answer:?}");
+                Ok(pod)
+            })
+            .await?;
+            let (code, message) = take(&t.client, t, &pod, Way::Delete).await;
+            ensure!(code == 403 && message.contains("1 of 1 Pods are available, and 1 have to stay"), "{code} {message}");
+        }
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn bad_budgets_are_refused_by_field_value_and_what_is_allowed() -> Result<()> {
     in_namespace("pub-bad", async |t| {
