@@ -253,16 +253,20 @@ async fn stateful_sets_and_daemon_sets_are_guarded_too() -> Result<()> {
             t.create(budget).await?;
         }
         for name in ["statefulset", "daemonset"] {
-            let pod = poll("its Pod to be ready and guarded", PATIENCE, async || {
+            let first = async || -> Result<String> {
                 let pods = t.list("Pod", &format!("app={name}")).await?;
-                let pod = pods.first().context("no Pod yet")?.text("/metadata/name").to_owned();
+                Ok(pods.first().context("no Pod yet")?.text("/metadata/name").to_owned())
+            };
+            poll("its Pod to be ready and guarded", PATIENCE, async || {
+                let pod = first().await?;
                 t.ready(&pod).await?;
                 let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
                 let answer = t.api("Pod").delete(&pod, &dry_run).await;
                 ensure!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403), "{answer:?}");
-                Ok(pod)
+                Ok(())
             })
             .await?;
+            let pod = first().await?;
             let (code, message) = take(&t.client, t, &pod, Way::Delete).await;
             ensure!(code == 403 && message.contains("1 of 1 Pods are available, and 1 have to stay"), "{code} {message}");
         }
