@@ -148,15 +148,9 @@ async fn fifty_images_on_two_hundred_nodes() -> Result<()> {
         let images: Vec<String> = (0..50).map(|i| format!("registry.example/team/app{i:02}:v1")).collect();
         let list = json!({ "kind": LIST, "metadata": { "name": "all" }, "spec": { "images": images, "parallelism": 200,
             "selector": { "matchLabels": { "e2e/played-images": nodes } },
-            "completionPolicy": { "type": "Always", "ttlSecondsAfterFinished": 0 } } });
+            "completionPolicy": { "type": "Always", "ttlSecondsAfterFinished": 10 } } });
         t.create(list).await?;
-        let seen = t.record(LIST, "all");
-        t.wait(LIST, "all", "to be over or gone", Duration::from_secs(180), |o| {
-            o.is_none_or(|o| o.has("/status/completionTime"))
-        })
-        .await?;
-        let done = seen.states().into_iter().rev().find(|(_, o)| o.has("/status/completionTime")).map(|(_, o)| o);
-        let done = done.unwrap_or_default();
+        let done = over(t, LIST, "all", Duration::from_secs(180)).await?;
         let of = |field: &str| done.int(&format!("/status/{field}"));
         assert_eq!((of("desired"), of("completed"), of("succeeded"), of("active")), (50, 50, 50, 0), "{done:#}");
         assert_eq!(condition(&done, "Complete"), "True");
