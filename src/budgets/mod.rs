@@ -11,7 +11,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -35,7 +35,7 @@ use crate::{
     k8s::pod::PodView,
     runtime::{
         apply::{code, patch_status},
-        clock,
+        clock, lock,
         metrics::Metrics,
         watches::{self, Change, ObjectKey, Store},
         workload::ReplicaSetOwners,
@@ -118,11 +118,6 @@ pub struct Budgets {
     /// When each budget may be counted anew.
     recounts: Mutex<HashMap<ObjectKey, Duration>>,
     decisions: Family<DecisionLabels, Counter>,
-}
-
-/// What is kept under locks here is whole between any two statements.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn namespace_of(budget: &PodUnavailableBudget) -> Option<String> {

@@ -4,11 +4,7 @@
 //! resource is not installed, metric labels and the manager's ClusterRole follow from the table. Controllers never
 //! import each other: what two share sinks to `domain` (a rule) or `runtime` (an effect).
 
-use std::{
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use kube::Client;
 
@@ -18,6 +14,7 @@ use crate::{
     k8s::{pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
+        lock,
         metrics::{Metrics, ReconcileLabels},
         queue::{Queue, Requeue},
         shutdown::{self, Shutdown},
@@ -221,11 +218,6 @@ async fn work<F>(
         }
     };
     queue.run(workers, shutdown, counted).await;
-}
-
-/// What controllers keep under their locks is whole between any two statements.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

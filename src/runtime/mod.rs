@@ -2,6 +2,8 @@
 //!
 //! Everything with an effect on the world outside this process goes through here, `cri` or a controller's `apply`.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub mod apply;
 pub mod certificate_secret;
 pub mod certs;
@@ -21,3 +23,8 @@ pub mod stored_versions;
 pub mod telemetry;
 pub mod watches;
 pub mod workload;
+
+/// A lock over something that is whole between any two statements: a panic while it was held has broken nothing.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -3,10 +3,7 @@
 //! The kinds that the manifests grant are read as they are. Of any other kind the scale subresource is read, which an
 //! administrator has to grant; it is found by discovery, so no kind needs to be known beforehand.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Mutex};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::{
@@ -15,12 +12,13 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::apply::code;
+use super::{apply::code, lock};
 use crate::{
     api::{apps, labels},
     k8s::{
         name::is_dns_subdomain,
         pod::Labels,
+        rbac::Rule,
         selector::{self, Selector},
     },
 };
@@ -35,6 +33,11 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     (apps::GROUP, "StatefulSet", "statefulsets", "/spec/replicas"),
     (apps::GROUP, "DaemonSet", "daemonsets", "/status/desiredNumberScheduled"),
 ];
+/// The rights to read the built-in ones of them.
+pub const READ_BUILT_IN: Rule =
+    Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["get"]);
+/// And those of our group.
+pub const READ_KRUISE: Rule = Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets", "daemonsets"], &["get"]);
 /// Owners of ReplicaSets that are remembered; all are forgotten when there are more.
 const OWNERS: usize = 10_000;
 
@@ -200,7 +203,7 @@ impl ReplicaSetOwners {
         name: &str,
         uid: &str,
     ) -> kube::Result<Option<OwnerReference>> {
-        if let Some(owner) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(uid) {
+        if let Some(owner) = lock(&self.0).get(uid) {
             return Ok(owner.clone());
         }
         let resource = ApiResource::erase::<k8s_openapi::api::apps::v1::ReplicaSet>(&());
@@ -211,7 +214,7 @@ impl ReplicaSetOwners {
         }
         let owners = found.metadata.owner_references.unwrap_or_default();
         let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         if known.len() >= OWNERS {
             known.clear();
         }

@@ -23,7 +23,7 @@ use crate::{
     },
     runtime::pod_template::{self, Answer, Refused},
     webhook::{
-        Context, MatchCondition,
+        Context,
         review::{Admitted, Cause, Decision, Denied, Request},
     },
 };
@@ -37,14 +37,6 @@ pub const RBAC: &[Rule] = &[Rule::new(&[""], &["podtemplates"], &["create"]), Ru
 const READ_BUDGET: Duration = Duration::from_secs(7);
 /// How many Pods are read at once.
 const READS: usize = 16;
-
-/// Updates that need us: those that change the spec. Whoever takes a finalizer away has to get through.
-pub fn match_conditions(_: &FeatureGates) -> Vec<MatchCondition> {
-    vec![
-        MatchCondition { name: "spec-changed", expression: "object.spec != oldObject.spec".into() },
-        MatchCondition { name: "not-being-deleted", expression: "!has(object.metadata.deletionTimestamp)".into() },
-    ]
-}
 
 /// A CloneSet of which every field has the right type.
 #[derive(Clone, Debug)]

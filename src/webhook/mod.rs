@@ -191,6 +191,14 @@ impl Handler {
     }
 }
 
+/// Updates that need us: those that change the spec. Whoever takes a finalizer away has to get through.
+fn spec_changed(_: &FeatureGates) -> Vec<MatchCondition> {
+    vec![
+        MatchCondition { name: "spec-changed", expression: "object.spec != oldObject.spec".into() },
+        MatchCondition { name: "not-being-deleted", expression: "!has(object.metadata.deletionTimestamp)".into() },
+    ]
+}
+
 /// Every admission webhook.
 pub const HANDLERS: &[Handler] = &[
     Handler {
@@ -271,7 +279,7 @@ pub const HANDLERS: &[Handler] = &[
         label: None,
         writes: false,
         gate: None,
-        match_conditions: clone_set::match_conditions,
+        match_conditions: spec_changed,
         rbac: clone_set::RBAC,
         handle: clone_set::handle,
     },
@@ -426,69 +434,24 @@ pub const HANDLERS: &[Handler] = &[
         rbac: pod_budget::RBAC,
         handle: pod_unavailable_budget::handle,
     },
-    Handler {
-        name: "mimagepulljob-v1beta1.kb.io",
-        paths: &["/mutate-apps-kruise-io-imagepulljob", "/validate-apps-kruise-io-imagepulljob"],
-        phase: Phase::Mutating,
-        target: IMAGE_PULL_JOBS,
-        on_failure: OnFailure::Fail,
-        timeout_seconds: 10,
-        namespaces: Namespaces::All,
-        label: None,
-        writes: false,
-        // With its gate off it stays registered and says why it refuses.
-        gate: None,
-        match_conditions: |_| Vec::new(),
-        rbac: &[],
-        handle: image_pull_job::handle,
-    },
+    IMAGE_JOB,
     Handler {
         name: "mimagepulljob-update.kb.io",
         paths: &["/mutate-apps-kruise-io-imagepulljob-update"],
-        phase: Phase::Mutating,
         target: Target { operation: Operation::Update, ..IMAGE_PULL_JOBS },
-        on_failure: OnFailure::Ignore,
-        timeout_seconds: 10,
-        namespaces: Namespaces::All,
-        label: None,
-        writes: false,
-        // With its gate off it stays registered and says why it refuses.
-        gate: None,
-        match_conditions: clone_set::match_conditions,
-        rbac: &[],
-        handle: image_pull_job::handle,
+        ..IMAGE_JOB_UPDATE
     },
     Handler {
         name: "mimagelistpulljob-v1beta1.kb.io",
         paths: &["/mutate-apps-kruise-io-imagelistpulljob", "/validate-apps-kruise-io-imagelistpulljob"],
-        phase: Phase::Mutating,
         target: IMAGE_LIST_PULL_JOBS,
-        on_failure: OnFailure::Fail,
-        timeout_seconds: 10,
-        namespaces: Namespaces::All,
-        label: None,
-        writes: false,
-        // With its gate off it stays registered and says why it refuses.
-        gate: None,
-        match_conditions: |_| Vec::new(),
-        rbac: &[],
-        handle: image_pull_job::handle,
+        ..IMAGE_JOB
     },
     Handler {
         name: "mimagelistpulljob-update.kb.io",
         paths: &["/mutate-apps-kruise-io-imagelistpulljob-update"],
-        phase: Phase::Mutating,
         target: Target { operation: Operation::Update, ..IMAGE_LIST_PULL_JOBS },
-        on_failure: OnFailure::Ignore,
-        timeout_seconds: 10,
-        namespaces: Namespaces::All,
-        label: None,
-        writes: false,
-        // With its gate off it stays registered and says why it refuses.
-        gate: None,
-        match_conditions: clone_set::match_conditions,
-        rbac: &[],
-        handle: image_pull_job::handle,
+        ..IMAGE_JOB_UPDATE
     },
     Handler {
         name: "vpodprobemarker.kb.io",
@@ -517,11 +480,32 @@ pub const HANDLERS: &[Handler] = &[
         label: None,
         writes: false,
         gate: None,
-        match_conditions: pod_probe_marker::match_conditions,
+        match_conditions: spec_changed,
         rbac: &[],
         handle: pod_probe_marker::handle,
     },
 ];
+
+/// Both kinds of image jobs are admitted alike.
+const IMAGE_JOB: Handler = Handler {
+    name: "mimagepulljob-v1beta1.kb.io",
+    paths: &["/mutate-apps-kruise-io-imagepulljob", "/validate-apps-kruise-io-imagepulljob"],
+    phase: Phase::Mutating,
+    target: IMAGE_PULL_JOBS,
+    on_failure: OnFailure::Fail,
+    timeout_seconds: 10,
+    namespaces: Namespaces::All,
+    label: None,
+    writes: false,
+    // With its gate off it stays registered and says why it refuses.
+    gate: None,
+    match_conditions: |_| Vec::new(),
+    rbac: &[],
+    handle: image_pull_job::handle,
+};
+
+const IMAGE_JOB_UPDATE: Handler =
+    Handler { on_failure: OnFailure::Ignore, match_conditions: spec_changed, ..IMAGE_JOB };
 
 const PODS: Target =
     Target { operation: Operation::Create, group: "", versions: &["v1"], resource: "pods", level: Level::Namespaced };

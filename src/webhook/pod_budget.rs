@@ -22,7 +22,7 @@ use crate::{
     budgets::Refusal,
     domain::unavailable_budget::{self as rule, Operation, update},
     k8s::{pod::PodView, rbac::Rule},
-    runtime::events,
+    runtime::{events, workload},
     webhook::{
         Context, MatchCondition,
         review::{Admitted, Decision, Denied, Request},
@@ -35,7 +35,7 @@ pub const RBAC: &[Rule] = &[
     Rule::new(&[policy::GROUP], &["podunavailablebudgets/status"], &["patch"]),
     Rule::new(&[""], &["pods"], &["get", "list"]),
     Rule::new(&[""], &["events"], &["create"]),
-    Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["get"]),
+    workload::READ_BUILT_IN,
     Rule::new(&["apps.kruise.io"], &["clonesets"], &["get"]),
 ];
 

@@ -14,21 +14,13 @@ use crate::{
     domain::probes::{FAILED, NATIVE_CONDITIONS, SUCCEEDED},
     k8s::name::{LONGEST_LABEL, is_label_value, is_qualified_name},
     webhook::{
-        Context, MatchCondition,
+        Context,
         review::{Admitted, Cause, Decision, Denied, Request},
     },
 };
 
 /// More bytes of annotations no object may have.
 const MOST_ANNOTATIONS: usize = 256 << 10;
-
-/// Updates that need us: those that change the spec. Whoever takes a finalizer away has to get through.
-pub fn match_conditions(_: &FeatureGates) -> Vec<MatchCondition> {
-    vec![
-        MatchCondition { name: "spec-changed", expression: "object.spec != oldObject.spec".into() },
-        MatchCondition { name: "not-being-deleted", expression: "!has(object.metadata.deletionTimestamp)".into() },
-    ]
-}
 
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {

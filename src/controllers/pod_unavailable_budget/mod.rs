@@ -49,7 +49,7 @@ use crate::{
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         watches::{self, Change, ObjectKey, Store},
-        workload::Scope,
+        workload::{self, Scope},
     },
 };
 
@@ -63,8 +63,8 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&[policy::GROUP], &["podunavailablebudgets/status"], &["patch"]),
         Rule::new(&[""], &["pods"], &["list", "watch", "patch"]),
         Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["list", "watch"]),
-        Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["get"]),
-        Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets", "daemonsets"], &["get"]),
+        workload::READ_BUILT_IN,
+        workload::READ_KRUISE,
     ],
     workers_flag: None,
     workers: 3,

@@ -40,7 +40,7 @@ use crate::{
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         watches::{self, Change, ObjectKey, Store},
-        workload::ReplicaSetOwners,
+        workload::{self, ReplicaSetOwners},
     },
 };
 
@@ -53,8 +53,8 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["kruise.rs"], &["workloadrestarts"], &["get", "list", "watch", "delete"]),
         Rule::new(&["kruise.rs"], &["workloadrestarts/status"], &["patch"]),
         Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["create"]),
-        Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["get"]),
-        Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets", "daemonsets"], &["get"]),
+        workload::READ_BUILT_IN,
+        workload::READ_KRUISE,
         Rule::new(&["policy"], &["poddisruptionbudgets"], &["list", "watch"]),
     ],
     workers_flag: None,
