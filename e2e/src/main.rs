@@ -124,6 +124,12 @@ enum What {
         /// What is measured
         #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "clone-set", "deployment"])]
         sides: Vec<scale::Side>,
+        /// Pods that are deleted with budgets, and as many beside them without, several times; 0 leaves this out
+        #[arg(long, default_value_t = 1000)]
+        budget_deletions: usize,
+        /// Budgets beside the CloneSets with which memory is measured; 0 leaves this out
+        #[arg(long, default_value_t = 500)]
+        budgets: usize,
     },
     /// Run all tests, or the end-to-end tests alone
     Test {
@@ -179,9 +185,19 @@ fn run(what: What) -> Result<()> {
             let restart_delay = std::time::Duration::from_millis(restart_delay);
             load::run(&paths, load::Options { nodes, pods_per_node, requests, seconds, restart_delay, processes })
         }
-        What::Scale { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides } => {
+        What::Scale { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides, budget_deletions, budgets } => {
             let start_delay = std::time::Duration::from_millis(start_delay);
-            let options = scale::Options { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides };
+            let options = scale::Options {
+                pods,
+                nodes,
+                big_pods,
+                big_nodes,
+                clone_sets,
+                start_delay,
+                sides,
+                budget_deletions,
+                budgets,
+            };
             scale::run(&paths, options)
         }
         What::Test { only_e2e, keep, rounds, before, filter } => {
