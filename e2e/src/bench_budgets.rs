@@ -249,9 +249,14 @@ pub(crate) async fn many(t: &Test, manager: Process, sets: &[String], what: &str
         let webhook = webhooks.iter().map(of).collect::<Result<Vec<f64>>>()?.into_iter().fold(0.0, f64::max);
         Ok((of(&manager)?, webhook))
     };
-    let budget = |name: String| {
-        let target = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": name });
-        let budget = json!({ "kind": BUDGET, "metadata": { "name": name }, "spec": { "targetRef": target, "maxUnavailable": 1 } });
+    // By turns in both ways.
+    let budget = |(index, name): (usize, String)| {
+        let spec = match index % 2 {
+            0 => json!({ "maxUnavailable": 1, "selector": { "matchLabels": { "set": name } } }),
+            _ => json!({ "maxUnavailable": 1,
+                "targetRef": { "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": name } }),
+        };
+        let budget = json!({ "kind": BUDGET, "metadata": { "name": name }, "spec": spec });
         async move {
             t.create(budget).await?;
             t.wait_for(BUDGET, &name, "to be counted", PATIENCE * 5, |b| b.int("/status/unavailableAllowed") == 1).await
@@ -260,10 +265,10 @@ pub(crate) async fn many(t: &Test, manager: Process, sets: &[String], what: &str
     let first = sets.first().context("a CloneSet")?;
     let pods = t.list("Pod", &format!("set={first}")).await?;
     let before = memory()?;
-    budget(first.clone()).await?;
+    budget((0, first.clone())).await?;
     is_guarded(t).await?;
     let with_one = decision(t, &pods).await?;
-    stream::iter(sets[1..].to_vec()).map(budget).buffer_unordered(MAKING).try_for_each(|_| future::ready(Ok(()))).await?;
+    stream::iter(sets.iter().cloned().enumerate().skip(1)).map(budget).buffer_unordered(MAKING).try_for_each(|_| future::ready(Ok(()))).await?;
     settle().await;
     let with_many = decision(t, &pods).await?;
     let after = memory()?;

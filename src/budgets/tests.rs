@@ -43,7 +43,10 @@ impl Server {
     }
 
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
-        let status = |code: u16| (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}));
+        let status = |code: u16| {
+            let reason = if code == 404 { "NotFound" } else { "" };
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no"}))
+        };
         let list = |items: Value| {
             (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1000"}, "items": items}))
         };

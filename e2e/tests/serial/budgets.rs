@@ -207,7 +207,8 @@ fn ensure_not_failed(object: &Value) {
 #[tokio::test]
 async fn updates_resizes_and_container_restarts_need_consent() -> Result<()> {
     in_namespace("pub-updates", async |t| {
-        gates(t, "ImagePullJobGate=true,PodUnavailableBudgetUpdateGate=true").await?;
+        // Each gate by itself: here updates are guarded and deletions are not, in the parallel tests it is the other way.
+        gates(t, "ImagePullJobGate=true,PodUnavailableBudgetDeleteGate=false,PodUnavailableBudgetUpdateGate=true").await?;
         let result = async {
             // Until the API server calls for this namespace.
             t.create(pod("probe", vec![app("main")]).with("/metadata/labels/tier", "probe")).await?;
@@ -221,6 +222,8 @@ async fn updates_resizes_and_container_restarts_need_consent() -> Result<()> {
                 Ok(())
             })
             .await?;
+            let dry_run = kube::api::DeleteParams { dry_run: true, ..Default::default() };
+            t.api("Pod").delete("probe", &dry_run).await.context("the gate for deletions is off")?;
             updates_resizes_and_restarts(t).await?;
             a_workload_restart_heeds_the_budget(t).await?;
             a_roll_out_in_place_heeds_the_budget(t).await

@@ -90,7 +90,7 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// After the API server could not say what defaults a template has.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Pods of large CloneSets that are looked after at the same time.
-const POD_WORKERS: usize = 32;
+const POD_WORKERS: usize = 24;
 /// Of news of a Pod.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Between two writes of a status that differ in nothing but counts.
