@@ -268,7 +268,11 @@ pub(crate) async fn many(t: &Test, manager: Process, sets: &[String], what: &str
     budget((0, first.clone())).await?;
     is_guarded(t).await?;
     let with_one = decision(t, &pods).await?;
-    stream::iter(sets.iter().cloned().enumerate().skip(1)).map(budget).buffer_unordered(MAKING).try_for_each(|_| future::ready(Ok(()))).await?;
+    stream::iter(sets.iter().cloned().enumerate().skip(1))
+        .map(budget)
+        .buffer_unordered(MAKING)
+        .try_for_each(|_| future::ready(Ok(())))
+        .await?;
     settle().await;
     let with_many = decision(t, &pods).await?;
     let after = memory()?;

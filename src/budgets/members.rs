@@ -175,7 +175,8 @@ impl Budgets {
                 Members::ByName { group, kind, name, budget } => {
                     pod.related_pub.as_ref().is_some_and(|related| related.as_str() == budget)
                         || owner.is_some_and(|owner| {
-                            is_replica_set(owner) || is_named(&owner.api_version, &owner.kind, &owner.name, (group, kind, name))
+                            is_replica_set(owner)
+                                || is_named(&owner.api_version, &owner.kind, &owner.name, (group, kind, name))
                         })
                 }
                 Members::Nothing => false,

@@ -15,12 +15,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{
-    Api, Client, ResourceExt,
-    api::ListParams,
-    core::DeserializeGuard,
-    runtime::watcher::Config,
-};
+use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard, runtime::watcher::Config};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},

@@ -82,7 +82,8 @@ impl Server {
                     {"name": "rollouts", "singularName": "", "namespaced": true, "kind": "Rollout", "verbs": ["get"]},
                     {"name": "rollouts/scale", "singularName": "", "namespaced": true, "kind": "Scale", "verbs": ["get"]}]}),
             ),
-            "/apis/argoproj.io/v1alpha1/namespaces/a/rollouts/web/scale" => match self.may_scale.load(Ordering::SeqCst) {
+            "/apis/argoproj.io/v1alpha1/namespaces/a/rollouts/web/scale" => match self.may_scale.load(Ordering::SeqCst)
+            {
                 true => (
                     200,
                     json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web", "namespace": "a"},

@@ -318,7 +318,8 @@ async fn unknown_kind(t: &Test) -> Result<()> {
 
     // Without the right: the Pods that can be seen are protected, and the budget says what is missing.
     let target = json!({ "apiVersion": "e2e.kruise.rs/v1", "kind": "Rollout", "name": "web" });
-    let budget = json!({ "kind": BUDGET, "metadata": { "name": "web" }, "spec": { "targetRef": target, "maxUnavailable": 1 } });
+    let budget =
+        json!({ "kind": BUDGET, "metadata": { "name": "web" }, "spec": { "targetRef": target, "maxUnavailable": 1 } });
     guarded(t, budget).await?;
     let forbidden = |b: &Value| {
         let resolved = b.array("/status/conditions").iter().find(|c| c.text("/type") == "Resolved");
@@ -367,14 +368,24 @@ async fn a_total_by_hand_counts_and_kubectl_is_told_the_truth_by_a_dry_run() -> 
         let budget = json!({ "kind": BUDGET, "metadata": { "name": "web" }, "spec": {
             "selector": { "matchLabels": { "tier": "web" } }, "maxUnavailable": 1 } });
         let budget = guarded(t, budget.with(total, "3")).await?;
-        let numbers = |b: &Value| ["totalReplicas", "desiredAvailable", "unavailableAllowed"].map(|f| b.int(&format!("/status/{f}")));
+        let numbers = |b: &Value| {
+            ["totalReplicas", "desiredAvailable", "unavailableAllowed"].map(|f| b.int(&format!("/status/{f}")))
+        };
         assert_eq!(numbers(&budget), [3, 2, 0], "{budget}");
         // Both ways are judged as the real thing, and nothing is written.
-        for args in [&["delete", "pod", "a", "--dry-run=server"][..], &["delete", "pod", "b", "--dry-run=server", "--grace-period=0", "--force"]] {
+        for args in [
+            &["delete", "pod", "a", "--dry-run=server"][..],
+            &["delete", "pod", "b", "--dry-run=server", "--grace-period=0", "--force"],
+        ] {
             let refused = t.kubectl(args).await.err().context("the dry run passed")?.to_string();
             ensure!(refused.contains("2 of 3 Pods are available, and 2 have to stay"), "{refused}");
         }
-        t.patch(BUDGET, "web", json!({ "metadata": { "annotations": { "pub.kruise.io/protect-total-replicas": "2" } } })).await?;
+        t.patch(
+            BUDGET,
+            "web",
+            json!({ "metadata": { "annotations": { "pub.kruise.io/protect-total-replicas": "2" } } }),
+        )
+        .await?;
         t.wait_for(BUDGET, "web", "to allow one", PATIENCE, |b| numbers(b) == [2, 1, 1]).await?;
         for name in ["a", "b"] {
             t.kubectl(&["delete", "pod", name, "--dry-run=server"]).await?;

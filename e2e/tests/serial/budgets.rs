@@ -151,8 +151,10 @@ async fn stored_before_the_rules(t: &Test) -> Result<()> {
             old("numberless", json!({ "selector": { "matchLabels": { "tier": "none" } } })),
         ] {
             // The API server takes a moment to forget a rule.
-            poll("an object that is against the rules to be stored", PATIENCE, async || t.create(object.clone()).await.map(drop))
-                .await?;
+            poll("an object that is against the rules to be stored", PATIENCE, async || {
+                t.create(object.clone()).await.map(drop)
+            })
+            .await?;
         }
         anyhow::Ok(())
     }
@@ -164,8 +166,10 @@ async fn stored_before_the_rules(t: &Test) -> Result<()> {
         resolved.map(|c| c.text("/reason").to_owned()).unwrap_or_default()
     };
     // The rules are back, and the status of what is against them can be written all the same.
-    let both = t.wait_for(BUDGET, "both", "to be counted", PATIENCE, |b| b.int("/status/currentAvailable") == 2).await?;
-    let numbers = ["totalReplicas", "desiredAvailable", "unavailableAllowed"].map(|f| both.int(&format!("/status/{f}")));
+    let both =
+        t.wait_for(BUDGET, "both", "to be counted", PATIENCE, |b| b.int("/status/currentAvailable") == 2).await?;
+    let numbers =
+        ["totalReplicas", "desiredAvailable", "unavailableAllowed"].map(|f| both.int(&format!("/status/{f}")));
     assert_eq!((numbers, reason(&both).as_str()), ([2, 1, 1], "Resolved"), "{both}");
     for name in ["neither", "everything", "numberless"] {
         t.wait_for(BUDGET, name, "to say that it protects nothing", PATIENCE, |b| reason(b) == "InvalidSpec").await?;
@@ -208,7 +212,8 @@ fn ensure_not_failed(object: &Value) {
 async fn updates_resizes_and_container_restarts_need_consent() -> Result<()> {
     in_namespace("pub-updates", async |t| {
         // Each gate by itself: here updates are guarded and deletions are not, in the parallel tests it is the other way.
-        gates(t, "ImagePullJobGate=true,PodUnavailableBudgetDeleteGate=false,PodUnavailableBudgetUpdateGate=true").await?;
+        gates(t, "ImagePullJobGate=true,PodUnavailableBudgetDeleteGate=false,PodUnavailableBudgetUpdateGate=true")
+            .await?;
         let result = async {
             // Until the API server calls for this namespace.
             t.create(pod("probe", vec![app("main")]).with("/metadata/labels/tier", "probe")).await?;

@@ -171,7 +171,8 @@ fn a1_protection_works_without_the_pod_webhook_and_ends_with_its_gate() {
     let active = |gates: &str| {
         let gates = FeatureGates::parse(&[gates], None).unwrap();
         let names = ["vnamespace.kb.io", "vcustomresourcedefinition.kb.io", "vpod-delete.kb.io"];
-        names.map(|name| crate::webhook::HANDLERS.iter().find(|handler| handler.name == name).unwrap().is_active(&gates))
+        names
+            .map(|name| crate::webhook::HANDLERS.iter().find(|handler| handler.name == name).unwrap().is_active(&gates))
     };
     assert_eq!(active("PodWebhook=false,ResourcesDeletionProtection=true"), [true, true, false]);
     assert_eq!(active("ResourcesDeletionProtection=false"), [false, false, true]);
