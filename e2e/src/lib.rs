@@ -33,6 +33,7 @@ pub mod paths;
 pub mod player;
 pub mod process;
 pub mod product;
+pub mod random;
 pub mod record;
 pub mod registry_proxy;
 pub mod reproducible;

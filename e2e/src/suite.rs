@@ -1,5 +1,6 @@
 //! `make test`, stage by stage, with the time of each at the end.
 
+use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,13 @@ pub struct Options {
     pub before: Vec<(String, u64)>,
 }
 
+/// So many of the tests that took longest are named.
+const SLOWEST: usize = 12;
+
 struct Stages {
     done: Vec<(String, Duration, bool)>,
+    /// The tests that took longest, with their seconds.
+    tests: Vec<(String, f64)>,
 }
 
 impl Stages {
@@ -38,7 +44,7 @@ impl Stages {
 }
 
 pub fn run(paths: &Paths, options: &Options) -> Result<()> {
-    let mut stages = Stages { done: Vec::new() };
+    let mut stages = Stages { done: Vec::new(), tests: Vec::new() };
     stages.done.extend(options.before.iter().map(|(n, s)| (n.clone(), Duration::from_secs(*s), true)));
     let result = all(paths, options, &mut stages);
     if options.keep {
@@ -52,6 +58,12 @@ pub fn run(paths: &Paths, options: &Options) -> Result<()> {
     }
     let total: Duration = stages.done.iter().map(|(_, time, _)| *time).sum();
     println!("{:<28}{:>8.1}", "total", total.as_secs_f64());
+    if !stages.tests.is_empty() {
+        println!("\n{:<28}{:>8}", "the longest tests", "seconds");
+    }
+    for (name, seconds) in &stages.tests {
+        println!("{name:<28}{seconds:>8.1}");
+    }
     if result.is_err() && !options.keep {
         println!("logs of the cluster: {}", paths.kept_logs().display());
     }
@@ -71,10 +83,27 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     stages.run("deploy", || deploy::deploy(paths))?;
     for _ in 0..options.rounds.max(1) {
         // most of a test is waiting, so there are many more of them than processors
-        stages.run("e2e, in parallel", || tests(paths, options, "parallel", 8))?;
-        stages.run("e2e, disruptive", || tests(paths, options, "serial", 1))?;
+        let result = stages
+            .run("e2e, in parallel", || tests(paths, options, "parallel", 8))
+            .and_then(|()| stages.run("e2e, disruptive", || tests(paths, options, "serial", 1)));
+        stages.tests = slowest(&fs::read_to_string(paths.durations()).unwrap_or_default());
+        result?;
     }
     Ok(())
+}
+
+/// Of lines of seconds and a name, the longest first.
+fn slowest(lines: &str) -> Vec<(String, f64)> {
+    let mut all: Vec<(String, f64)> = lines
+        .lines()
+        .filter_map(|line| {
+            let (seconds, name) = line.split_once(' ')?;
+            Some((name.to_owned(), seconds.parse().ok()?))
+        })
+        .collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    all.truncate(SLOWEST);
+    all
 }
 
 fn cargo(paths: &Paths, args: &[&str]) -> Command {
