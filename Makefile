@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .ONESHELL:
 
-E2E   := cargo run --quiet --locked --package e2e --
+E2E   := e2e/run
 # tests may name a part of their names: make e2e E2E_ARGS=restart
 E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
@@ -35,7 +35,7 @@ record: ## Record docs/images/restart.svg anew on a real node
 
 test: ## Run every test: the unit tests, then the end-to-end tests on a real node
 	@start=$$SECONDS
-	cargo build --locked --package e2e
+	cargo build --locked --workspace --features e2e/cluster --bin e2e
 	built=$$((SECONDS - start))
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --before "build the harness=$$built" $(if $(KEEP),--keep) $(E2E_ARGS)

@@ -241,7 +241,7 @@ impl Wanted {
             kind: random.one_of(&["ReCreate", "InPlaceIfPossible"]).copied().unwrap_or_default(),
             grace: random.one_of(&seconds).copied().unwrap_or_default(),
             min_ready: random.one_of(&seconds).copied().unwrap_or_default(),
-            hooks: if random.once_in(2) { Hooks::new(random) } else { Hooks::default() },
+            hooks: if random.once_in(3) { Hooks::default() } else { Hooks::new(random) },
             with_hooks: true,
             node: random.once_in(3).then(|| format!("{nodes}{:04}", random.below(3))),
             reuses_claims: !random.once_in(3),
@@ -406,7 +406,7 @@ async fn step(
 ) -> Result<String> {
     let mut pods: Vec<String> = owned(t).await?.iter().map(|p| p.text("/metadata/name").to_owned()).collect();
     pods.sort_unstable();
-    let said = match random.below(18) {
+    let said = match random.below(19) {
         0 | 1 => {
             wanted.replicas = random.below(8);
             format!("replicas {}", wanted.replicas)
@@ -485,14 +485,14 @@ async fn strike(
             player.strike(pod, Fault::Crash(down));
             Ok(format!("{pod} crashes for {down:?}"))
         }
-        16 if random.once_in(2) => {
+        16 => {
             recording.history().theirs.marked.insert(pod.to_owned());
             let label = json!({ "metadata": { "labels": { "apps.kruise.io/specified-delete": "" } } });
             // it may have gone
             let marked = t.patch("Pod", pod, label).await.is_ok();
             Ok(format!("{pod} is marked: {marked}"))
         }
-        16 => {
+        17 => {
             recording.history().theirs.deleted.insert(pod.to_owned());
             t.remove("Pod", pod).await?;
             Ok(format!("{pod} is deleted by a user"))

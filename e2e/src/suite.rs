@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use crate::cmd::{CommandExt, cmd};
 use crate::paths::Paths;
@@ -44,6 +44,7 @@ impl Stages {
 }
 
 pub fn run(paths: &Paths, options: &Options) -> Result<()> {
+    let start = Instant::now();
     let mut stages = Stages { done: Vec::new(), tests: Vec::new() };
     stages.done.extend(options.before.iter().map(|(n, s)| (n.clone(), Duration::from_secs(*s), true)));
     let result = all(paths, options, &mut stages);
@@ -56,8 +57,8 @@ pub fn run(paths: &Paths, options: &Options) -> Result<()> {
     for (name, time, ok) in &stages.done {
         println!("{name:<28}{:>8.1}{}", time.as_secs_f64(), if *ok { "" } else { "  FAILED" });
     }
-    let total: Duration = stages.done.iter().map(|(_, time, _)| *time).sum();
-    println!("{:<28}{:>8.1}", "total", total.as_secs_f64());
+    let before: u64 = options.before.iter().map(|(_, seconds)| seconds).sum();
+    println!("{:<28}{:>8.1}", "total", start.elapsed().as_secs_f64() + before as f64);
     if !stages.tests.is_empty() {
         println!("\n{:<28}{:>8}", "the longest tests", "seconds");
     }
@@ -72,14 +73,17 @@ pub fn run(paths: &Paths, options: &Options) -> Result<()> {
 
 fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     stages.run("packages and Go tools", || tools::install(paths, false))?;
-    if !options.only_e2e {
-        // With the same features as the end-to-end tests: other features would build the dependencies once more.
-        let unit = ["test", "--workspace", "--features", "e2e/cluster", "--lib", "--bins", "--locked"];
-        stages.run("unit tests", || cargo(paths, &unit).show())?;
-    }
-    stages.run("image", || product::build(paths))?;
-    stages.run("build the e2e tests", || e2e_tests(paths, "parallel").args(["--test", "serial", "--no-run"]).show())?;
-    stages.run("cluster up", || cluster::up(paths, false))?;
+    // Most of the image's build is one long link that leaves a processor idle.
+    std::thread::scope(|scope| {
+        let image = scope.spawn(|| {
+            let start = Instant::now();
+            (product::build(paths), start.elapsed())
+        });
+        let others = meanwhile(paths, options, stages);
+        let (built, time) = image.join().map_err(|_| anyhow!("the build of the image panicked"))?;
+        stages.done.push(("image, meanwhile".into(), time, built.is_ok()));
+        others.and(built)
+    })?;
     stages.run("deploy", || deploy::deploy(paths))?;
     for _ in 0..options.rounds.max(1) {
         // most of a test is waiting, so there are many more of them than processors
@@ -90,6 +94,17 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
         result?;
     }
     Ok(())
+}
+
+/// What needs no image.
+fn meanwhile(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
+    if !options.only_e2e {
+        // With the same features as the end-to-end tests: other features would build the dependencies once more.
+        let unit = ["test", "--workspace", "--features", "e2e/cluster", "--lib", "--bins", "--locked"];
+        stages.run("unit tests", || cargo(paths, &unit).show())?;
+    }
+    stages.run("build the e2e tests", || e2e_tests(paths, "parallel").args(["--test", "serial", "--no-run"]).show())?;
+    stages.run("cluster up", || cluster::up(paths, false))
 }
 
 /// Of lines of seconds and a name, the longest first.

@@ -8,6 +8,7 @@ mod clone_set_random;
 mod components;
 mod daemon;
 mod deletion_protection;
+mod gated;
 mod gone;
 mod image_nodes;
 mod installation;

@@ -57,6 +57,39 @@ impl World {
 }
 
 #[tokio::test]
+async fn case_03_a_pod_that_waits_for_its_update_is_let_go_when_the_partition_keeps_it() {
+    for (kept, label, state) in [
+        (json!({"updateStrategy": {"partition": 1}}), "yes", "Normal"),
+        (json!({"updateStrategy": {"type": "OnDelete"}}), "yes", "Normal"),
+        // Its hook has let go already, and has to come back.
+        (json!({"updateStrategy": {"partition": 1}}), "no", "Updated"),
+        (json!({"updateStrategy": {"partition": 1}, "lifecycle": null}), "no", "Normal"),
+    ] {
+        let lifecycle = json!({"inPlaceUpdate": {"labelsHandler": {"hold": "yes"}, "markPodNotReady": true}});
+        let world = World::up(json!({"replicas": 1, "lifecycle": lifecycle,
+            "template": {"metadata": {"labels": {"hold": "yes"}}}}))
+        .await;
+        let is = |world: &World| world.pods()[0]["metadata"]["labels"]["lifecycle.apps.kruise.io/state"].clone();
+        world.put_clone_set(image("i:2"));
+        world.go_on().await;
+        assert_eq!(is(&world), "PreparingUpdate");
+        world.edit(NAMESPACE, |pod| pod["metadata"]["labels"]["hold"] = label.into());
+        world.play();
+        world.put_clone_set(kept.clone());
+        world.go_on().await;
+        assert_eq!((is(&world), images(&world.pods())), (json!(state), vec!["i:1"]), "{kept} {label}");
+        let conditions = world.pods()[0]["status"]["conditions"].as_array().unwrap().clone();
+        assert!(conditions.iter().all(|c| c["status"] == "True"), "{kept} {label}: {conditions:?}");
+        if state == "Updated" {
+            world.edit(NAMESPACE, |pod| pod["metadata"]["labels"]["hold"] = "yes".into());
+            world.play();
+            world.go_on().await;
+            assert_eq!(is(&world), "Normal");
+        }
+    }
+}
+
+#[tokio::test]
 async fn case_20_a_change_of_expected_updated_replicas_alone_is_written() {
     let world = World::up(json!({"replicas": 4})).await;
     assert_eq!(world.status()["expectedUpdatedReplicas"], 4);
