@@ -309,7 +309,7 @@ impl History {
         wrongs
     }
 
-    /// Of a history that has come to rest: claims that nobody will ever use. A manager that dies between the deletion
+    /// Of a history that has come to rest: claims of Pods that the manager has deleted. One that dies between the deletion
     /// of a Pod and that of its claims leaves some, which the next new Pod gets.
     pub fn claims_left(&self) -> Vec<String> {
         let mut model = self.model();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::kit::{PATIENCE, Test, condition, in_namespace, poll};
 use e2e::paths::SYSTEM;
+use e2e::random::{Managers, sequences};
 use kube::api::DeleteParams;
 
 use crate::MANAGER;
@@ -13,7 +14,7 @@ use crate::leaders::{another_leads, holder, leader};
 /// The leader dies, or is asked to end, again and again; each has some seconds.
 async fn managers_die(t: &Test) -> Result<()> {
     for turn in 0_u32.. {
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(8)).await;
         let identity = holder(t).await?;
         let manager = leader(t, &identity).await?;
         let dies = turn % 2 == 0;
@@ -32,7 +33,7 @@ async fn managers_die(t: &Test) -> Result<()> {
 async fn random_changes_and_faults_while_managers_die_break_no_promise() -> Result<()> {
     in_namespace("random-managers", async |t| {
         let result = tokio::select! {
-            result = e2e::random::sequences(6) => result,
+            result = sequences(6, Managers::Die) => result,
             result = managers_die(t) => result,
         };
         poll("the managers to be back", PATIENCE, async || {

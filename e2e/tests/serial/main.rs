@@ -62,6 +62,13 @@ fn slow(name: &str) -> Value {
     shell(name, &format!("trap 'touch /kept/asked; {UNTIL_GO}; exit 0' TERM"))
 }
 
+/// A container of a Pod that keeps files: ready at once the first time, and after that when told to go on.
+fn late(name: &str) -> Value {
+    let test = json!(["sh", "-c", "[ -e /tmp/first ] || [ -e /kept/go ]"]);
+    shell(name, "[ -e /kept/started ] || touch /tmp/first; touch /kept/started")
+        .with("/readinessProbe", json!({ "periodSeconds": 1, "exec": { "command": test } }))
+}
+
 /// Waits for a file in a Pod's first container.
 async fn until_kept(t: &Test, pod: &str, file: &str) -> Result<()> {
     let script = format!("for i in $(seq 300); do [ -e /kept/{file} ] && exit 0; sleep 0.2; done; exit 1");
