@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    AFTER_CONFLICT, AFTER_REFUSAL, Controller, Pass, Resolved, Seen, lock,
+    AFTER_CONFLICT, AFTER_REFUSAL, Controller, Pass, Resolved, Seen, lock, pause,
     revisions::{Ways, from_json},
     uid_of,
 };
@@ -464,6 +464,7 @@ impl Controller {
     ) -> bool {
         let now = clock::now();
         let lifecycle = clone_set.spec.lifecycle.as_ref();
+        let is_large = !pause(seen.views.len()).is_zero();
         let mut work = Vec::new();
         for view in &seen.views {
             match refresh::refresh(view, None, lifecycle, &resolved.update, now) {
@@ -472,6 +473,8 @@ impl Controller {
                     tracing::debug!(pod = view.name(), for_what, "waits");
                     pass.look_after(after);
                 }
+                // What one Pod needs for itself does not hold up the pass.
+                Refresh::Status(_) if is_large => self.pod_queue.add(ObjectKey::of(view.as_ref())),
                 needed => work.push((view.clone(), needed)),
             }
         }
