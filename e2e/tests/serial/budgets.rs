@@ -220,6 +220,8 @@ pub(crate) async fn updates_resizes_and_container_restarts_need_consent() -> Res
             Ok(())
         })
         .await?;
+        let dry_run = kube::api::DeleteParams { dry_run: true, ..Default::default() };
+        t.api("Pod").delete("probe", &dry_run).await.context("the gate for deletions is off")?;
         updates_resizes_and_restarts(t).await?;
         a_workload_restart_heeds_the_budget(t).await?;
         a_roll_out_in_place_heeds_the_budget(t).await
