@@ -87,7 +87,7 @@ impl Server {
                 true => (
                     200,
                     json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web", "namespace": "a"},
-                        "spec": {"replicas": self.replicas.load(Ordering::SeqCst)},
+                        "spec": match self.replicas.load(Ordering::SeqCst) { 0 => json!({}), n => json!({"replicas": n}) },
                         "status": {"replicas": 0, "selector": "app=web"}}),
                 ),
                 false => status(403),
@@ -417,6 +417,11 @@ async fn b11_a_workload_of_an_unknown_kind_is_found_through_its_replica_sets_and
     take("p0").await.unwrap();
     take("p1").await.unwrap_err();
     assert_eq!(server.status().total_replicas, 4);
+    // Scaled to 0, which the API leaves out.
+    server.replicas.store(0, Ordering::SeqCst);
+    lock(&budgets.recounts).clear();
+    take("p1").await.unwrap();
+    assert_eq!((server.status().total_replicas, server.status().desired_available), (0, 0));
 }
 
 #[tokio::test]

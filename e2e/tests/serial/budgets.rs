@@ -96,8 +96,8 @@ async fn a_workload_restart_heeds_the_budget(t: &Test) -> Result<()> {
 
 /// All at once, if it were for the CloneSet alone.
 async fn a_roll_out_in_place_heeds_the_budget(t: &Test) -> Result<()> {
-    let main = |tag: &str| json!([{ "name": "main", "image": remote_tag("pause", tag) }]);
-    let spec = pod("rolled", Vec::new())["spec"].clone().with("/containers", main("v1"));
+    let main = |image: String| json!([{ "name": "main", "image": image }]);
+    let spec = pod("rolled", Vec::new())["spec"].clone().with("/containers", main(remote("pause")));
     let labels = json!({ "app": "rolled", "tier": "rolled" });
     let set = json!({ "kind": "CloneSet", "metadata": { "name": "rolled" }, "spec": {
         "replicas": 4, "selector": { "matchLabels": { "app": "rolled" } },
@@ -117,7 +117,12 @@ async fn a_roll_out_in_place_heeds_the_budget(t: &Test) -> Result<()> {
     };
     let before = uids().await?;
     let watched = t.availability("app=rolled").await?;
-    t.patch("CloneSet", "rolled", json!({ "spec": { "template": { "spec": { "containers": main("v2") } } } })).await?;
+    t.patch(
+        "CloneSet",
+        "rolled",
+        json!({ "spec": { "template": { "spec": { "containers": main(remote_tag("pause", "v2")) } } } }),
+    )
+    .await?;
     t.wait_for("CloneSet", "rolled", "to be updated", PATIENCE * 2, is_done).await?;
     assert_eq!(watched.most_unavailable(), 1);
     assert_eq!(uids().await?, before, "a Pod was replaced");
@@ -177,8 +182,8 @@ async fn stored_before_the_rules(t: &Test) -> Result<()> {
     for name in ["a", "b"] {
         t.kubectl(&["delete", "pod", name, "--wait=false"]).await?;
     }
-    // What is there may be changed, and what is against the rules may be mended or taken away.
-    t.patch(BUDGET, "both", json!({ "spec": { "minAvailable": null } })).await?;
+    // Its labels and the like may be changed, its finalizers taken away.
+    t.patch(BUDGET, "both", json!({ "metadata": { "labels": { "team": "a" } } })).await?;
     t.patch(BUDGET, "neither", json!({ "metadata": { "finalizers": ["example.com/test"] } })).await?;
     t.remove(BUDGET, "neither").await?;
     t.patch(BUDGET, "neither", json!({ "metadata": { "finalizers": null } })).await?;
