@@ -136,6 +136,9 @@ enum What {
         /// Budgets beside the CloneSets with which memory is measured; 0 leaves this out
         #[arg(long, default_value_t = 500)]
         budgets: usize,
+        /// Nodes of an ImagePullJob; 0 leaves it out
+        #[arg(long, default_value_t = 1000)]
+        image_nodes: usize,
     },
     /// Run all tests, or the end-to-end tests alone
     Test {
@@ -203,6 +206,7 @@ fn run(what: What) -> Result<()> {
             sides,
             budget_deletions,
             budgets,
+            image_nodes,
         } => {
             let start_delay = std::time::Duration::from_millis(start_delay);
             let stop_delay = std::time::Duration::from_millis(stop_delay);
@@ -218,6 +222,7 @@ fn run(what: What) -> Result<()> {
                 sides,
                 budget_deletions,
                 budgets,
+                image_nodes,
             };
             scale::run(&paths, options)
         }

@@ -214,12 +214,8 @@ impl World {
     }
 
     fn says_at(&self, name: &str, phase: &str, at: &str) {
-        let mut server = lock(&self.server);
-        server.version += 1;
-        let version = server.version.to_string();
-        let object = server.objects.get_mut(&format!("{NODE_IMAGES}/{name}")).unwrap();
         let mut images = json!({});
-        for (image, spec) in object["spec"]["images"].as_object().unwrap() {
+        for (image, spec) in self.node_image(name)["spec"]["images"].as_object().unwrap() {
             let tags = spec["tags"].as_array().unwrap().iter().map(|tag| {
                 let mut status = json!({"tag": tag["tag"], "phase": phase, "startTime": at});
                 if tag["version"].is_i64() {
@@ -232,12 +228,34 @@ impl World {
             });
             images[image] = json!({"tags": tags.collect::<Vec<_>>()});
         }
-        object["status"] = json!({"imageStatuses": images});
+        self.show(name, images);
+    }
+
+    /// What the daemon has written.
+    fn show(&self, name: &str, image_statuses: Value) {
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let version = server.version.to_string();
+        let object = server.objects.get_mut(&format!("{NODE_IMAGES}/{name}")).unwrap();
+        object["status"] = json!({"imageStatuses": image_statuses});
         object["metadata"]["resourceVersion"] = version.into();
         let view: NodeImageView = serde_json::from_value(object.clone()).unwrap();
         drop(server);
         let (old, new) = self.controller.node_images.upsert(view);
         self.controller.node_image_changed(old.as_deref(), new.as_deref());
+    }
+
+    /// The jobs that are to look again now; none is, afterwards.
+    async fn woken(&self) -> Vec<String> {
+        let (_stop, stopped) = tokio::sync::watch::channel(true);
+        let names: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = names.clone();
+        let note = move |key: ObjectKey, _| {
+            lock(&seen).push(key.name.to_string());
+            std::future::ready(Ok::<_, String>(Requeue::Await))
+        };
+        self.controller.job_queue.run(100, stopped, note).await;
+        std::mem::take(&mut *lock(&names))
     }
 
     fn writes_to(&self, path: &str) -> usize {
@@ -250,7 +268,7 @@ fn counts(job: &Value) -> [i64; 4] {
 }
 
 #[tokio::test]
-async fn a_node_image_comes_and_goes_with_its_node() {
+async fn e1_a_node_image_comes_and_goes_with_its_node() {
     let world = World::with_nodes(2).await;
     assert_eq!(world.node_image("n0000")["metadata"]["labels"], json!({"zone": "a"}));
     world.add_node("n0000", json!({"zone": "c"}));
@@ -279,6 +297,44 @@ async fn e19_a_node_is_ready_for_a_while_first() {
         }
     }
     assert!(lock(&world.server).writes.is_empty());
+}
+
+#[test]
+fn e19_virtual_nodes_and_those_without_a_daemon_for_them_are_not_watched() {
+    let selector = crate::k8s::selector::Selector::parse(NODES).unwrap();
+    let is_watched = |labels: Value| selector.matches(&serde_json::from_value(labels).unwrap());
+    assert!(is_watched(json!({})) && is_watched(json!({"kubernetes.io/os": "linux", "type": "other"})));
+    assert!(!is_watched(json!({"type": "virtual-kubelet"})) && !is_watched(json!({"kubernetes.io/os": "windows"})));
+}
+
+#[tokio::test]
+async fn e7_a_node_image_that_is_newer_than_known_delays_a_job_by_a_moment() {
+    let world = World::with_nodes(1).await;
+    let path = format!("{NODE_IMAGES}/n0000");
+    lock(&world.server).meanwhile.push((path, json!({"metadata": {"labels": {"theirs": "1"}}})));
+    world.put_job("j", json!({}));
+    world.run_job("j").await;
+    let key = ObjectKey::new("", "n0000");
+    assert_eq!(world.controller.reconcile_node(&key).await.unwrap(), Requeue::After(AFTER_CONFLICT));
+    assert_eq!(world.open(), Vec::<String>::new());
+    world.controller.reconcile_node(&key).await.unwrap();
+    assert_eq!(world.open(), ["n0000"]);
+}
+
+#[tokio::test]
+async fn e8_a_job_for_another_tag_is_not_woken_and_nobody_can_list_secrets() {
+    let world = World::with_nodes(1).await;
+    world.put_job("a", json!({"spec": {"image": "app:v1"}}));
+    world.put_job("b", json!({"spec": {"image": "app:v2"}}));
+    world.settle(&["a", "b"]).await;
+    world.woken().await;
+    let tag = |tag: &str, phase: &str| json!({"tag": tag, "phase": phase, "startTime": "2026-01-01T00:00:00Z"});
+    world.show("n0000", json!({"app": {"tags": [tag("v1", "Pulling")]}}));
+    assert_eq!(world.woken().await, ["a"]);
+    world.show("n0000", json!({"app": {"tags": [tag("v1", "Pulling"), tag("v2", "Pulling")]}}));
+    assert_eq!(world.woken().await, ["b"]);
+    let resources = REGISTRATION.rules.iter().flat_map(|rule| rule.resources);
+    assert!(resources.into_iter().all(|resource| *resource != "secrets"));
 }
 
 #[tokio::test]
@@ -316,7 +372,7 @@ async fn a_job_of_a_thousand_nodes_costs_at_most_three_writes_a_node() {
 }
 
 #[tokio::test]
-async fn parallelism_is_never_exceeded_whatever_the_daemons_do() {
+async fn e6_parallelism_is_never_exceeded_whatever_the_daemons_do() {
     let world = World::with_nodes(40).await;
     world.put_job("j", json!({"spec": {"parallelism": 3}}));
     let mut done = 0;
@@ -442,7 +498,7 @@ async fn a_job_of_type_never_serves_nodes_that_join() {
 }
 
 #[tokio::test]
-async fn an_edit_takes_back_what_is_not_wanted_any_more() {
+async fn f5_an_edit_takes_back_what_is_not_wanted_any_more() {
     let world = World::with_nodes(4).await;
     world.put_job("j", json!({"spec": {"parallelism": 4}}));
     world.settle(&["j"]).await;
@@ -457,7 +513,7 @@ async fn an_edit_takes_back_what_is_not_wanted_any_more() {
 }
 
 #[tokio::test]
-async fn nodes_are_those_of_the_selected_pods() {
+async fn f11_nodes_are_those_of_the_selected_pods_in_their_order() {
     let world = World::with_nodes(4).await;
     let pod = |name: &str, node: &str, labels: Value| {
         let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels}, "spec": {"nodeName": node, "containers": []}, "status": {"phase": "Running"}});
@@ -474,7 +530,7 @@ async fn nodes_are_those_of_the_selected_pods() {
 }
 
 #[tokio::test]
-async fn a_finalizer_that_openkruise_left_goes_and_a_job_is_deleted_after_its_time() {
+async fn f8_a_finalizer_that_openkruise_left_goes_and_a_job_is_deleted_after_its_time() {
     let world = World::with_nodes(1).await;
     let metadata = json!({"finalizers": ["apps.kruise.io/deletion-protection", "example.com/keep"]});
     let status = json!({"startTime": "2020-01-01T00:00:00Z", "completionTime": "2020-01-01T00:00:00Z", "desired": 1});
@@ -522,7 +578,7 @@ async fn takeover_writes_nothing_to_what_is_done() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_says_nothing_is_given_up() {
+async fn e11_a_daemon_that_says_nothing_is_given_up() {
     let world = World::with_nodes(1).await;
     world.put_job("j", json!({}));
     world.settle(&["j"]).await;

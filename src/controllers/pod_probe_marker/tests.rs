@@ -160,7 +160,7 @@ impl Fixture {
             }
         }
         for pod in this.context.pods.list() {
-            if !objects.contains_key(&format!("/api/v1/namespaces/a/pods/{}", pod.name())) {
+            if !objects.contains_key(&format!("/api/v1/namespaces/{}/pods/{}", pod.namespace(), pod.name())) {
                 this.context.pods.remove(&ObjectKey::of(pod.as_ref()), None);
                 this.pod_changed(&Change::Deleted(&pod));
             }
@@ -192,7 +192,9 @@ impl Fixture {
     /// Until nothing is written any more.
     async fn settle(&self) {
         for _ in 0..8 {
-            self.marker().await;
+            for marker in self.controller.markers.list() {
+                self.controller.reconcile_marker(&ObjectKey::of(marker.as_ref())).await.unwrap();
+            }
             self.node().await.unwrap();
             self.sync();
         }
@@ -239,7 +241,7 @@ async fn a_marker_is_held_and_noted_before_its_pods_are_probed() {
 }
 
 #[tokio::test]
-async fn results_are_shown_once_and_a_new_manager_writes_nothing() {
+async fn e26_f34_results_are_shown_once_and_a_new_manager_writes_nothing() {
     let fixture = Fixture::new();
     fixture.settle().await;
     fixture.tell(json!([Fixture::state("m#a", "Succeeded", "fine\n")]));
@@ -268,7 +270,7 @@ async fn results_are_shown_once_and_a_new_manager_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
+async fn e29_a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
     let fixture = Fixture::new();
     fixture.settle().await;
     fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
@@ -287,15 +289,11 @@ async fn a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
 }
 
 #[tokio::test]
-async fn case_25_a_marker_whose_name_ends_like_anothers_is_left_alone() {
+async fn f25_a_marker_whose_name_ends_like_anothers_is_left_alone() {
     let fixture = Fixture::new();
     let path = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/a-m";
     fixture.put(path, marker("a-m", json!([probe("b")])));
-    let other = ObjectKey::new("a", "a-m");
-    for _ in 0..3 {
-        fixture.controller.reconcile_marker(&other).await.unwrap();
-        fixture.settle().await;
-    }
+    fixture.settle().await;
     assert_eq!(fixture.entries(), ["a-m#b", "m#a"]);
     fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
     fixture.settle().await;
@@ -304,7 +302,53 @@ async fn case_25_a_marker_whose_name_ends_like_anothers_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
+async fn e27_a_marker_of_the_same_name_in_another_namespace_is_left_alone() {
+    let fixture = Fixture::new();
+    let elsewhere = |mut object: Value, uid: &str| {
+        object["metadata"]["namespace"] = "b".into();
+        object["metadata"]["uid"] = uid.into();
+        object
+    };
+    fixture.put("/api/v1/namespaces/b/pods/p", elsewhere(pod(), "u2"));
+    let path = MARKER.replace("/namespaces/a/", "/namespaces/b/");
+    fixture.put(&path, elsewhere(marker("m", json!([probe("a")])), "other"));
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a", "m#a"]);
+    fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    fixture.settle().await;
+    let left = fixture.get(NODE)["spec"]["podProbes"].clone();
+    assert_eq!((left.as_array().unwrap().len(), &left[0]["namespace"]), (1, &json!("b")));
+    assert_eq!((&left[0]["IP"], fixture.get(&path)["metadata"]["finalizers"].is_array()), (&json!("10.0.0.1"), true));
+}
+
+#[tokio::test]
+async fn e22_an_object_is_made_when_something_is_to_be_probed_however_late() {
+    let fixture = Fixture::new();
+    let initialized = |status: &str| {
+        let conditions = json!([{"type": "Initialized", "status": status}]);
+        move |pod: &mut Value| pod["status"]["conditions"] = conditions
+    };
+    fixture.change(POD, initialized("False"));
+    fixture.settle().await;
+    assert_eq!(fixture.get(NODE), Value::Null);
+    fixture.change(POD, initialized("True"));
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a"]);
+}
+
+#[tokio::test]
+async fn f26_an_object_that_somebody_deletes_is_made_again() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    lock(&fixture.server).objects.remove(NODE);
+    let gone = fixture.controller.probes.remove(&node_key("n1"), None).unwrap();
+    fixture.controller.probes_changed(&Change::Deleted(&gone));
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a"]);
+}
+
+#[tokio::test]
+async fn f24_a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
     let fixture = Fixture::new();
     fixture.settle().await;
     fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
@@ -328,7 +372,7 @@ async fn a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
 }
 
 #[tokio::test]
-async fn pods_that_end_go_or_change_their_labels_are_probed_no_more() {
+async fn f24_pods_that_end_go_or_change_their_labels_are_probed_no_more() {
     for end in [
         |pod: &mut Value| pod["status"]["phase"] = "Succeeded".into(),
         |pod: &mut Value| pod["metadata"]["labels"]["app"] = "other".into(),
@@ -351,7 +395,7 @@ async fn pods_that_end_go_or_change_their_labels_are_probed_no_more() {
 }
 
 #[tokio::test]
-async fn case_28_a_pod_that_was_made_anew_is_another_one() {
+async fn e28_a_pod_that_was_made_anew_is_another_one() {
     let fixture = Fixture::new();
     fixture.settle().await;
     fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
@@ -368,7 +412,7 @@ async fn case_28_a_pod_that_was_made_anew_is_another_one() {
 }
 
 #[tokio::test]
-async fn case_24_an_address_that_comes_later_reaches_the_entry() {
+async fn e24_f26_an_address_that_comes_later_reaches_the_entry() {
     let fixture = Fixture::new();
     fixture.change(POD, |pod| pod["status"]["podIP"] = Value::Null);
     fixture.settle().await;
@@ -410,7 +454,7 @@ async fn a_conflict_is_done_again_and_other_writers_entries_stay_away() {
 }
 
 #[tokio::test]
-async fn case_19_virtual_nodes_have_no_object_and_gates_decide_about_their_pods() {
+async fn e19_virtual_nodes_have_no_object_and_gates_decide_about_their_pods() {
     let serverless = |on: bool| {
         let mut fixture = Fixture::new();
         Arc::get_mut(&mut fixture.controller).unwrap().serverless = on;
