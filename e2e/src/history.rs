@@ -386,8 +386,11 @@ struct Model {
     pods: BTreeMap<String, Known>,
     claims: BTreeMap<String, KnownClaim>,
     theirs: Theirs,
-    /// Pods that failed or that users deleted since all was well.
+    /// Pods that failed or that users deleted, until the manager has told twice since that all is well: the first time
+    /// it may not have seen them.
     failures: i64,
+    /// Those of them that it has not told about once.
+    new_failures: i64,
     /// Instances whose Pods the manager did not delete.
     lost: BTreeSet<String>,
     /// Pods of new instances since the last status.
@@ -456,11 +459,6 @@ impl Model {
             }
             Event::ClaimGone(uid) => drop(self.claims.remove(uid)),
         }
-        if let Some(spec) = self.specs.values().next_back()
-            && self.available(at, spec.min_ready) >= spec.replicas
-        {
-            self.failures = 0;
-        }
         wrongs
     }
 
@@ -471,6 +469,11 @@ impl Model {
             for known in self.pods.values_mut() {
                 known.fresh &= !known.pod.available(at, min_ready);
             }
+        }
+        if let Some(spec) = self.specs.values().next_back()
+            && self.available(at, spec.min_ready) >= spec.replicas
+        {
+            self.failures = std::mem::take(&mut self.new_failures);
         }
         // Since the status before last there was a claim to be used, and another one was made.
         let reuses = self.allowed().all(|spec| spec.has_claims && spec.reuses_claims);
@@ -515,7 +518,7 @@ impl Model {
     /// An active Pod is deleted. `self.pods` holds it as it is now, or no longer.
     fn deleted(&mut self, at: Timestamp, before: &Known, wrongs: &mut Vec<String>) {
         if self.theirs.deleted.contains(&before.pod.name) {
-            self.failures += 1;
+            self.failed();
             self.lost.insert(before.pod.instance.clone());
             return;
         }
@@ -543,7 +546,7 @@ impl Model {
             known.struck = true;
         }
         if now.ended && !before.pod.ended {
-            self.failures += 1;
+            self.failed();
             self.lost.insert(now.instance.clone());
         }
         if !now.active() {
@@ -567,6 +570,11 @@ impl Model {
             self.next_state(&before.pod, now, wrongs);
         }
         known
+    }
+
+    fn failed(&mut self) {
+        self.failures += 1;
+        self.new_failures += 1;
     }
 
     fn is_theirs(&self, pod: &Pod) -> bool {
@@ -829,6 +837,22 @@ mod tests {
         assert_eq!(change(&mut model, "a", |p| p.deleting = true), NONE);
         assert_eq!(change(&mut model, "b", |p| p.gate = false), NONE);
         assert_eq!(change(&mut model, "c", |p| p.gate = false).len(), 1);
+    }
+
+    #[test]
+    fn a_failure_that_the_manager_may_not_have_seen_is_not_its_doing() {
+        let strategy = json!({ "maxSurge": 1, "maxUnavailable": 0 });
+        let told = status(2, &Spec { image: "v2".into(), ..spec(3, &strategy) }, 3);
+        for (tellings, wrong) in [(0, 0), (1, 0), (2, 1)] {
+            let mut model = three(&strategy, "v2");
+            assert_eq!(model.event(second(1), &pod(up("d", "v2"))), NONE);
+            assert_eq!(model.event(second(1), &told), NONE);
+            assert_eq!(change(&mut model, "d", |p| (p.ended, p.ready) = (true, None)), NONE);
+            for _ in 0..tellings {
+                assert_eq!(model.event(second(1), &told), NONE);
+            }
+            assert_eq!(change(&mut model, "a", |p| p.deleting = true).len(), wrong, "{tellings}");
+        }
     }
 
     #[test]

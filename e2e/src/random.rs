@@ -14,6 +14,7 @@ use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use crate::history::{HOOKS, History, Pod, Spec};
 use crate::kit::{Build, Look, PATIENCE, Test, poll};
@@ -58,8 +59,9 @@ pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
     };
     let ended: Vec<Result<()>> = stream::iter(seeds).map(run).buffer_unordered(AT_ONCE).collect().await;
     let failed: Vec<String> = ended.into_iter().filter_map(Result::err).map(|e| format!("{e:#}")).collect();
+    // In any case: what is scheduled to nodes that nobody plays any more never starts.
+    nodes.remove().await?;
     if failed.is_empty() {
-        nodes.remove().await?;
         return t.remove("Namespace", &t.namespace).await;
     }
     bail!("{} sequences failed:\n{}", failed.len(), failed.join("\n"))
@@ -365,8 +367,9 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
     let hooks = Task(tokio::spawn(wanted.hooks.clone().play(t.api("Pod"), Random(seed))));
     let object = wanted.object(&mut random);
     let mut told = vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks)];
-    let made = t.create(object).await?;
-    let recording = Recording::begin(&t, made.text("/metadata/uid"));
+    // from before there is anything: what is listed has lost the versions at which it was made
+    let recording = Recording::begin(&t).await?;
+    t.create(object).await?;
 
     let result = async {
         for _ in 0..STEPS {
@@ -583,8 +586,10 @@ async fn shapes(t: &Test) -> Result<Vec<(String, Value, Value)>> {
     Ok(found)
 }
 
-fn is_of(object: &DynamicObject, uid: &str) -> bool {
-    object.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
+/// Whether the CloneSet owns an object; there is only one in the namespace.
+fn is_ours(object: &DynamicObject) -> bool {
+    let mut owners = object.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.kind == "CloneSet" && owner.name == NAME)
 }
 
 /// Everything that happens to the CloneSet, its Pods and its claims from now on.
@@ -594,36 +599,44 @@ struct Recording {
 }
 
 impl Recording {
-    fn begin(t: &Test, uid: &str) -> Self {
+    async fn begin(t: &Test) -> Result<Self> {
         let history: Arc<Mutex<History>> = Arc::default();
-        let follow = |kind: &str, note: fn(&mut History, Event<DynamicObject>, &str)| {
-            let (stream, kept, uid) =
-                (watcher(t.api(kind), watcher::Config::default()), history.clone(), uid.to_owned());
+        let (began, mut begun) = mpsc::channel(3);
+        let follow = |kind: &str, note: fn(&mut History, Event<DynamicObject>)| {
+            let (stream, kept, began) =
+                (watcher(t.api(kind), watcher::Config::default()), history.clone(), began.clone());
             Task(tokio::spawn(async move {
                 pin_mut!(stream);
                 while let Some(event) = stream.next().await {
-                    if let Ok(event) = event {
-                        note(&mut kept.lock().unwrap_or_else(PoisonError::into_inner), event, &uid);
+                    match event {
+                        // once for each watch; later ones are not waited for
+                        Ok(Event::InitDone) => drop(began.try_send(())),
+                        Ok(event) => note(&mut kept.lock().unwrap_or_else(PoisonError::into_inner), event),
+                        Err(_) => {}
                     }
                 }
             }))
         };
-        let clone_sets = follow("CloneSet", |history, event, _| {
+        let clone_sets = follow("CloneSet", |history, event| {
             if let Event::Apply(object) | Event::InitApply(object) = event {
                 history.clone_set(&object);
             }
         });
-        let pods = follow("Pod", |history, event, uid| match event {
-            Event::Apply(pod) | Event::InitApply(pod) if is_of(&pod, uid) => history.pod(&pod),
-            Event::Delete(pod) if is_of(&pod, uid) => history.gone(&pod),
+        let pods = follow("Pod", |history, event| match event {
+            Event::Apply(pod) | Event::InitApply(pod) if is_ours(&pod) => history.pod(&pod),
+            Event::Delete(pod) if is_ours(&pod) => history.gone(&pod),
             _ => {}
         });
-        let claims = follow("PersistentVolumeClaim", |history, event, uid| match event {
-            Event::Apply(claim) | Event::InitApply(claim) => history.claim(&claim, is_of(&claim, uid)),
+        let claims = follow("PersistentVolumeClaim", |history, event| match event {
+            Event::Apply(claim) | Event::InitApply(claim) => history.claim(&claim, is_ours(&claim)),
             Event::Delete(claim) => history.claim_gone(&claim),
             _ => {}
         });
-        Self { history, tasks: [clone_sets, pods, claims] }
+        for _ in 0..3 {
+            let next = tokio::time::timeout(PATIENCE, begun.recv()).await;
+            next.context("a watch does not begin")?.context("a watch has ended")?;
+        }
+        Ok(Self { history, tasks: [clone_sets, pods, claims] })
     }
 
     fn history(&self) -> MutexGuard<'_, History> {
