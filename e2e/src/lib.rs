@@ -38,5 +38,6 @@ pub mod registry_proxy;
 pub mod reproducible;
 pub mod sbom;
 pub mod scale;
+mod scale_images;
 pub mod suite;
 pub mod tools;

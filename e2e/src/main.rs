@@ -124,6 +124,9 @@ enum What {
         /// What is measured
         #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "clone-set", "deployment"])]
         sides: Vec<scale::Side>,
+        /// Nodes of an ImagePullJob; 0 leaves it out
+        #[arg(long, default_value_t = 1000)]
+        image_nodes: usize,
     },
     /// Run all tests, or the end-to-end tests alone
     Test {
@@ -179,9 +182,10 @@ fn run(what: What) -> Result<()> {
             let restart_delay = std::time::Duration::from_millis(restart_delay);
             load::run(&paths, load::Options { nodes, pods_per_node, requests, seconds, restart_delay, processes })
         }
-        What::Scale { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides } => {
+        What::Scale { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides, image_nodes } => {
             let start_delay = std::time::Duration::from_millis(start_delay);
-            let options = scale::Options { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides };
+            let options =
+                scale::Options { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides, image_nodes };
             scale::run(&paths, options)
         }
         What::Test { only_e2e, keep, rounds, before, filter } => {

@@ -28,6 +28,7 @@ use crate::load::{calls, megabytes};
 use crate::paths::{Paths, SYSTEM};
 use crate::player::{Nodes, Options as PlayerOptions, Player, on_played_nodes};
 use crate::process::Process;
+use crate::scale_images;
 
 /// Requests that the bare client has under way.
 const IN_FLIGHT: usize = 50;
@@ -57,6 +58,8 @@ pub struct Options {
     /// From the binding of a Pod to its start, for every side.
     pub start_delay: Duration,
     pub sides: Vec<Side>,
+    /// Nodes of an ImagePullJob; 0 leaves it out.
+    pub image_nodes: usize,
 }
 
 pub fn run(paths: &Paths, options: Options) -> Result<()> {
@@ -68,6 +71,7 @@ pub fn run(paths: &Paths, options: Options) -> Result<()> {
     within("nodes", options.nodes, 1, 2000)?;
     within("big-pods", options.big_pods, 0, 50_000)?;
     within("big-nodes", options.big_nodes, options.nodes, 2000)?;
+    within("image-nodes", options.image_nodes, 0, 5000)?;
     within("clone-sets", options.clone_sets, 1, 5000)?;
     ensure!(options.pods <= options.nodes * 200, "--pods {}: a node has room for 200", options.pods);
     ensure!(options.big_pods <= options.big_nodes * 200, "--big-pods {}: a node has room for 200", options.big_pods);
@@ -138,6 +142,9 @@ impl Scale<'_> {
             more.schedulable().await?;
             self.many(at_own_limits).await?;
             player.check()?;
+        }
+        if self.options.image_nodes > 0 {
+            scale_images::measure(&played, self.paths, self.options.image_nodes, &mut self.rows).await?;
         }
         self.print_costs();
         self.rows.print();
@@ -559,7 +566,7 @@ fn reconciles_of_clone_sets(metrics: &str) -> usize {
 }
 
 /// What the manager wrote in a span of time besides Events, by what it was.
-fn writes(paths: &Paths, span: (Timestamp, Timestamp)) -> Result<BTreeMap<String, usize>> {
+pub(crate) fn writes(paths: &Paths, span: (Timestamp, Timestamp)) -> Result<BTreeMap<String, usize>> {
     let calls = calls(paths, &[span])?.pop().unwrap_or_default();
     let is_write = |what: &str| {
         ["create ", "update ", "patch ", "delete ", "deletecollection "].iter().any(|verb| what.starts_with(verb))

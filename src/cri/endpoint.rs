@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_in_sub_directories_and_of_k3s_are_found() {
+    fn e16_sockets_in_sub_directories_and_of_k3s_are_found() {
         let all = candidates(Path::new("/hostvarrun"), None);
         for want in ["crio/crio.sock", "cri-dockerd/cri-dockerd.sock", "k3s/containerd/containerd.sock"] {
             assert!(all.contains(&Path::new("/hostvarrun").join(want)), "{want}");

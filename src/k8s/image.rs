@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_forms_of_docker_hub_are_one_repository() {
+    fn e12_the_short_forms_of_docker_hub_are_one_repository() {
         let repository = |text: &str| ImageRef::parse(text).unwrap().repository();
         for same in ["busybox", "library/busybox", "docker.io/busybox", "index.docker.io/library/busybox:1"] {
             assert_eq!(repository(same), "docker.io/library/busybox", "{same}");

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_of_the_spec() {
+    fn f15_every_default_of_the_spec() {
         let all = json!({"pullPolicy": {"timeoutSeconds": 600, "backoffLimit": 3}, "completionPolicy": {"type": "Always"}, "imagePullPolicy": "IfNotPresent"});
         let mut want = all.clone();
         want["image"] = "a".into();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_or_not_known_stays() {
+    fn f15_what_is_set_or_not_known_stays() {
         let spec = json!({"image": "a", "pullPolicy": {"timeoutSeconds": 30, "newer": 1}, "completionPolicy": {"type": "Never", "newer": 2}, "imagePullPolicy": "Always", "parallelism": "3", "newer": {"a": [1]}});
         let mut want = spec.clone();
         want["pullPolicy"]["backoffLimit"] = 3.into();

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_named_with_its_value_and_what_is_allowed() {
+    fn e30_f27_everything_that_is_wrong_is_named_with_its_value_and_what_is_allowed() {
         let probe = "/spec/probes/0/probe";
         for (at, value, field, message) in [
             ("/spec/selector", json!({}), "spec.selector", "it is empty"),
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn case_31_gates_that_are_off_refuse() {
+    fn e31_gates_that_are_off_refuse() {
         for name in ["KruiseDaemon", "PodProbeMarkerGate"] {
             let gates = FeatureGates::parse(&[&format!("{name}=false")], None).unwrap();
             let denied = admit(&gates, &request(marker("", Value::Null), None)).unwrap_err();

@@ -134,7 +134,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_list_has_its_jobs_and_ends_with_them() {
+async fn f12_a_list_has_its_jobs_and_ends_with_them() {
     let world = World::new();
     world.put(json!({"pullPolicy": {"timeoutSeconds": 600, "backoffLimit": 3}, "parallelism": 1}));
     world.settle().await;

@@ -250,7 +250,7 @@ fn counts(job: &Value) -> [i64; 4] {
 }
 
 #[tokio::test]
-async fn a_node_image_comes_and_goes_with_its_node() {
+async fn e1_a_node_image_comes_and_goes_with_its_node() {
     let world = World::with_nodes(2).await;
     assert_eq!(world.node_image("n0000")["metadata"]["labels"], json!({"zone": "a"}));
     world.add_node("n0000", json!({"zone": "c"}));
@@ -316,7 +316,7 @@ async fn a_job_of_a_thousand_nodes_costs_at_most_three_writes_a_node() {
 }
 
 #[tokio::test]
-async fn parallelism_is_never_exceeded_whatever_the_daemons_do() {
+async fn e6_parallelism_is_never_exceeded_whatever_the_daemons_do() {
     let world = World::with_nodes(40).await;
     world.put_job("j", json!({"spec": {"parallelism": 3}}));
     let mut done = 0;
@@ -442,7 +442,7 @@ async fn a_job_of_type_never_serves_nodes_that_join() {
 }
 
 #[tokio::test]
-async fn an_edit_takes_back_what_is_not_wanted_any_more() {
+async fn f5_an_edit_takes_back_what_is_not_wanted_any_more() {
     let world = World::with_nodes(4).await;
     world.put_job("j", json!({"spec": {"parallelism": 4}}));
     world.settle(&["j"]).await;
@@ -457,7 +457,7 @@ async fn an_edit_takes_back_what_is_not_wanted_any_more() {
 }
 
 #[tokio::test]
-async fn nodes_are_those_of_the_selected_pods() {
+async fn f11_nodes_are_those_of_the_selected_pods_in_their_order() {
     let world = World::with_nodes(4).await;
     let pod = |name: &str, node: &str, labels: Value| {
         let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels}, "spec": {"nodeName": node, "containers": []}, "status": {"phase": "Running"}});
@@ -474,7 +474,7 @@ async fn nodes_are_those_of_the_selected_pods() {
 }
 
 #[tokio::test]
-async fn a_finalizer_that_openkruise_left_goes_and_a_job_is_deleted_after_its_time() {
+async fn f8_a_finalizer_that_openkruise_left_goes_and_a_job_is_deleted_after_its_time() {
     let world = World::with_nodes(1).await;
     let metadata = json!({"finalizers": ["apps.kruise.io/deletion-protection", "example.com/keep"]});
     let status = json!({"startTime": "2020-01-01T00:00:00Z", "completionTime": "2020-01-01T00:00:00Z", "desired": 1});
@@ -522,7 +522,7 @@ async fn takeover_writes_nothing_to_what_is_done() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_says_nothing_is_given_up() {
+async fn e11_a_daemon_that_says_nothing_is_given_up() {
     let world = World::with_nodes(1).await;
     world.put_job("j", json!({}));
     world.settle(&["j"]).await;

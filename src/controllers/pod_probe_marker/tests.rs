@@ -239,7 +239,7 @@ async fn a_marker_is_held_and_noted_before_its_pods_are_probed() {
 }
 
 #[tokio::test]
-async fn results_are_shown_once_and_a_new_manager_writes_nothing() {
+async fn e26_f34_results_are_shown_once_and_a_new_manager_writes_nothing() {
     let fixture = Fixture::new();
     fixture.settle().await;
     fixture.tell(json!([Fixture::state("m#a", "Succeeded", "fine\n")]));
@@ -268,7 +268,7 @@ async fn results_are_shown_once_and_a_new_manager_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
+async fn e29_a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
     let fixture = Fixture::new();
     fixture.settle().await;
     fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
@@ -287,7 +287,7 @@ async fn a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
 }
 
 #[tokio::test]
-async fn case_25_a_marker_whose_name_ends_like_anothers_is_left_alone() {
+async fn f25_a_marker_whose_name_ends_like_anothers_is_left_alone() {
     let fixture = Fixture::new();
     let path = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/a-m";
     fixture.put(path, marker("a-m", json!([probe("b")])));
@@ -304,7 +304,7 @@ async fn case_25_a_marker_whose_name_ends_like_anothers_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
+async fn f24_a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
     let fixture = Fixture::new();
     fixture.settle().await;
     fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
@@ -328,7 +328,7 @@ async fn a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
 }
 
 #[tokio::test]
-async fn pods_that_end_go_or_change_their_labels_are_probed_no_more() {
+async fn f24_pods_that_end_go_or_change_their_labels_are_probed_no_more() {
     for end in [
         |pod: &mut Value| pod["status"]["phase"] = "Succeeded".into(),
         |pod: &mut Value| pod["metadata"]["labels"]["app"] = "other".into(),
@@ -351,7 +351,7 @@ async fn pods_that_end_go_or_change_their_labels_are_probed_no_more() {
 }
 
 #[tokio::test]
-async fn case_28_a_pod_that_was_made_anew_is_another_one() {
+async fn e28_a_pod_that_was_made_anew_is_another_one() {
     let fixture = Fixture::new();
     fixture.settle().await;
     fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
@@ -368,7 +368,7 @@ async fn case_28_a_pod_that_was_made_anew_is_another_one() {
 }
 
 #[tokio::test]
-async fn case_24_an_address_that_comes_later_reaches_the_entry() {
+async fn e24_f26_an_address_that_comes_later_reaches_the_entry() {
     let fixture = Fixture::new();
     fixture.change(POD, |pod| pod["status"]["podIP"] = Value::Null);
     fixture.settle().await;
@@ -410,7 +410,7 @@ async fn a_conflict_is_done_again_and_other_writers_entries_stay_away() {
 }
 
 #[tokio::test]
-async fn case_19_virtual_nodes_have_no_object_and_gates_decide_about_their_pods() {
+async fn e19_virtual_nodes_have_no_object_and_gates_decide_about_their_pods() {
     let serverless = |on: bool| {
         let mut fixture = Fixture::new();
         Arc::get_mut(&mut fixture.controller).unwrap().serverless = on;

@@ -68,3 +68,6 @@ impl Progress {
         Ok((total > 0).then_some(Arrived { bytes, total }))
     }
 }
+
+#[cfg(test)]
+mod tests;

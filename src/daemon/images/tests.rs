@@ -153,7 +153,7 @@ fn one(tag: Value) -> Value {
 const IMAGE: &str = "r.example/app:v1";
 
 #[tokio::test(start_paused = true)]
-async fn an_image_is_pulled_and_both_ends_are_reported() {
+async fn e13_an_image_is_pulled_with_a_sandbox_and_both_ends_are_reported() {
     let bench = Bench::new(|_| {});
     bench.fault(IMAGE, Some(Fault::Late(Duration::from_secs(40))));
     bench.want(json!({"r.example/app": {
@@ -182,9 +182,8 @@ async fn an_image_is_pulled_and_both_ends_are_reported() {
     assert!(bench.metrics.render().unwrap().contains("kruise_image_pulls_total{result=\"succeeded\"} 1"));
 }
 
-/// E4.
 #[tokio::test(start_paused = true)]
-async fn an_image_that_is_there_is_pulled_only_when_the_policy_says_always() {
+async fn e4_an_image_that_is_there_is_pulled_only_when_the_policy_says_always() {
     let bench = Bench::new(|settings| settings.workers = 1);
     let image = crate::cri::proto::Image { id: "sha256:1".into(), ..Default::default() };
     bench.runtime.world().images.insert(IMAGE.into(), image);
@@ -223,9 +222,8 @@ async fn failed_attempts_are_repeated_and_the_last_error_is_told() {
     bench.until("pulled", |s| s["succeeded"] == 1).await;
 }
 
-/// F3.
 #[tokio::test(start_paused = true)]
-async fn an_attempt_and_all_of_them_have_a_limit_and_end_the_call() {
+async fn f3_an_attempt_and_all_of_them_have_a_limit_and_end_the_call() {
     let bench = Bench::new(|_| {});
     bench.fault(IMAGE, Some(Fault::Never));
     let policy = json!({"timeoutSeconds": 5, "backoffLimit": 9, "activeDeadlineSeconds": 8});
@@ -239,7 +237,7 @@ async fn an_attempt_and_all_of_them_have_a_limit_and_end_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_wanted_any_more_is_cancelled_and_not_reported() {
+async fn f3_what_is_not_wanted_any_more_is_cancelled_and_not_reported() {
     let bench = Bench::new(|_| {});
     bench.fault(IMAGE, Some(Fault::Never));
     bench.want(one(json!({"tag": "v1"})));
@@ -309,7 +307,7 @@ async fn a_malformed_reference_fails_at_once() {
 
 /// F1: upstream's references to digests always fail.
 #[tokio::test(start_paused = true)]
-async fn an_image_has_to_have_the_digest_that_was_asked_for() {
+async fn f1_an_image_has_to_have_the_digest_that_was_asked_for() {
     let bench = Bench::new(|_| {});
     // The first image of the fake has this one.
     let digest = format!("sha256:{:064x}", 1);

@@ -186,7 +186,7 @@ async fn pass(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_is_told_once_and_the_probe_goes_on() {
+async fn e23_f30_a_result_is_told_once_and_the_probe_goes_on() {
     let fixture = Fixture::one(2);
     fixture.until(SUCCEEDED).await;
     pass(60).await;
@@ -198,7 +198,7 @@ async fn a_result_is_told_once_and_the_probe_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_does_not_run_is_failed_and_not_probed_and_the_next_instance_begins_anew() {
+async fn f22_a_container_that_does_not_run_is_failed_and_not_probed_and_the_next_instance_begins_anew() {
     let fixture = Fixture::one(1);
     fixture.until(SUCCEEDED).await;
     fixture.show(pod("m1", json!({"waiting": {"reason": "CrashLoopBackOff"}})));
@@ -215,7 +215,7 @@ async fn a_container_that_does_not_run_is_failed_and_not_probed_and_the_next_ins
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_the_same_name_with_another_uid_is_not_probed() {
+async fn e28_a_pod_of_the_same_name_with_another_uid_is_not_probed() {
     let fixture = Fixture::one(1);
     fixture.until(SUCCEEDED).await;
     let mut other = pod("m1", running());
@@ -229,7 +229,7 @@ async fn a_pod_of_the_same_name_with_another_uid_is_not_probed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_does_not_answer_changes_nothing_and_is_asked_less_and_less() {
+async fn e25_a_runtime_that_does_not_answer_changes_nothing_and_is_asked_less_and_less() {
     let fixture = Fixture::one(1);
     fixture.until(SUCCEEDED).await;
     fixture.answer("m1", None);
@@ -281,7 +281,7 @@ async fn a_daemon_that_starts_tells_nothing_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_what_is_probed_take_effect() {
+async fn f23_changes_of_what_is_probed_take_effect() {
     let fixture = Fixture::one(1000);
     fixture.until(SUCCEEDED).await;
     assert_eq!(fixture.execs(), 1);

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn parallelism_is_never_exceeded() {
+    fn e6_parallelism_is_never_exceeded() {
         for (parallelism, letters, begins, active) in [
             (json!(null), "uuu", vec!["n0"], 1),
             (json!(2), "uuu", vec!["n0", "n1"], 2),
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_selected_by_name_by_label_or_all() {
+    fn f16_nodes_are_selected_by_name_by_label_or_all() {
         let node: NodeImageView =
             serde_json::from_value(json!({"metadata": {"name": "n1", "labels": {"zone": "a"}}})).unwrap();
         for (selector, want) in [

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_recorded_hash_is_the_one_we_compute() {
+    fn f13_the_recorded_hash_is_the_one_we_compute() {
         let recorded: Vec<ImageListPullJob> =
             serde_json::from_str(include_str!("../../api/apps/testdata/image_list_pull_jobs.json")).unwrap();
         assert_eq!(template_hash(&recorded[0].spec), "fb69b545f");

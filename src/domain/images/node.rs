@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_go_when_their_time_is_over() {
+    fn e18_entries_stay_when_the_job_is_over_until_their_time_is() {
         let done = |ttl: Value| {
             node(entry(&["j1"], json!({"pullPolicy": {"ttlSecondsAfterFinished": ttl}})), says("Succeeded", json!({})))
         };
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn e9_missing_secrets_are_added_without_a_new_version_and_f6_unused_ones_go() {
+    fn e9_missing_secrets_are_added_without_a_new_version_and_e10_e21_f6_unused_ones_and_copies_go() {
         let wants = job("j1", "a", json!({"spec": {"pullSecrets": ["s1", "s2"]}}));
         let mut images = entry(&["j1"], json!({"version": 1}));
         images["app"]["pullSecrets"] = json!([{"namespace": "kruise-daemon-config", "name": "old-1a2b3c", "mode": "batch"}, {"namespace": "a", "name": "s2"}]);
@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_an_end_has_its_own_times() {
+    fn e5_a_job_without_an_end_is_not_cut_at_half_an_hour() {
         let never = job(
             "j1",
             "a",

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_name_the_field_the_value_and_what_is_allowed() {
+    fn e20_problems_name_the_field_the_value_and_what_is_allowed() {
         for (spec, field, says) in [
             (json!({"image": "Busybox"}), "spec.image", "capital letters"),
             (
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_the_rules_of_its_jobs_and_its_own() {
+    fn f12_a_list_has_the_rules_of_its_jobs_and_its_own() {
         let of = |spec: Value| of_list(&serde_json::from_value(spec).unwrap());
         assert_eq!(of(json!({"images": ["a:1", "a:2"], "completionPolicy": {"ttlSecondsAfterFinished": 5}})), []);
         let many: Vec<String> = (0..256).map(|i| format!("a:{i}")).collect();

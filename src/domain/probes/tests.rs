@@ -99,7 +99,7 @@ fn names_of_ports_become_numbers_and_what_nobody_can_probe_is_left_out() {
 }
 
 #[test]
-fn case_24_the_address_of_a_pod_is_part_of_its_entry() {
+fn e24_the_address_of_a_pod_is_part_of_its_entry() {
     let all = marker("m", json!([{"name": "a", "containerName": "main", "probe": {"tcpSocket": {"port": 1}}}]));
     let of = |ip: Value| {
         let pod = pod(json!({"status": {"podIP": ip}}));
@@ -160,7 +160,7 @@ fn patched(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> (Value, Option
 }
 
 #[test]
-fn a_result_shows_as_condition_labels_and_annotations_in_one_patch() {
+fn f29_a_result_shows_as_condition_labels_and_annotations_in_one_patch() {
     let (marker, none) = (idle(), Keys::default());
     let (good, patch) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "yes\n")], &none);
     assert_eq!(
@@ -179,7 +179,7 @@ fn a_result_shows_as_condition_labels_and_annotations_in_one_patch() {
 }
 
 #[test]
-fn case_23_a_message_alone_updates_the_condition_and_nothing_else() {
+fn e23_a_message_alone_updates_the_condition_and_nothing_else() {
     let marker = idle();
     let (pod, _) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "1")], &Keys::default());
     let patch = marks::patch(&pod, &[outcome(&marker, 0, SUCCEEDED, "2")], &Keys::default()).unwrap();
@@ -188,7 +188,7 @@ fn case_23_a_message_alone_updates_the_condition_and_nothing_else() {
 }
 
 #[test]
-fn case_28_while_nothing_is_known_everything_stays_and_a_first_condition_is_unknown() {
+fn f28_while_nothing_is_known_everything_stays_and_a_first_condition_is_unknown() {
     let marker = idle();
     let unknown = [outcome(&marker, 0, UNKNOWN, "")];
     let (good, _) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "yes")], &Keys::default());
@@ -249,14 +249,14 @@ fn what_nobody_wants_any_more_is_removed_but_for_the_condition_of_a_readiness_ga
 }
 
 #[test]
-fn a_native_condition_of_a_stored_object_is_never_written() {
+fn f27_a_native_condition_of_a_stored_object_is_never_written() {
     let odd = marker("m", json!([{"name": "x", "containerName": "main", "podConditionType": "Ready", "probe": {}}]));
     assert_eq!(marks::patch(&pod(json!({})), &[outcome(&odd, 0, FAILED, "")], &Keys::default()), None);
     assert!(Keys::of(&odd).is_empty());
 }
 
 #[test]
-fn a_pod_without_labels_and_annotations_can_be_marked() {
+fn e31_a_pod_without_labels_and_annotations_can_be_marked() {
     let mut bare = pod(json!({}));
     for field in ["labels", "annotations"] {
         bare["metadata"].as_object_mut().unwrap().remove(field);
@@ -314,7 +314,7 @@ fn the_note_on_a_marker_is_read_back_and_anything_else_counts_as_none() {
 // ---- the daemon's part ----
 
 #[test]
-fn defaults_are_openkruises_and_odd_probes_say_what_is_wrong() {
+fn f32_defaults_are_openkruises_and_odd_probes_say_what_is_wrong() {
     let of = |probe: Value| Settings::of(&probe);
     let second = Duration::from_secs(1);
     let plain = of(json!({"exec": {"command": ["a"]}, "periodSeconds": 0, "timeoutSeconds": -5}));
@@ -343,7 +343,7 @@ fn defaults_are_openkruises_and_odd_probes_say_what_is_wrong() {
 }
 
 #[test]
-fn only_the_pods_own_address_is_dialled() {
+fn e30_f31_only_the_pods_own_address_is_dialled() {
     assert!(node::address("10.0.0.1").is_ok() && node::address("fd00::1").is_ok());
     for bad in ["", "x", "127.0.0.1", "0.0.0.0", "::1", "169.254.169.254", "fe80::1", "224.0.0.1"] {
         assert!(node::address(bad).unwrap_err().contains("no usable address"), "{bad}");
@@ -351,7 +351,7 @@ fn only_the_pods_own_address_is_dialled() {
 }
 
 #[test]
-fn a_container_is_probed_when_it_runs_has_started_and_its_delay_is_over() {
+fn f32_a_container_is_probed_when_it_runs_has_started_and_its_delay_is_over() {
     let settings = Settings::of(&json!({"exec": {"command": ["a"]}, "initialDelaySeconds": 10}));
     let status = |change: Value| {
         let mut status = json!({"name": "main", "containerID": "containerd://main-1", "started": true,
@@ -416,7 +416,7 @@ fn a_new_message_is_told_without_a_transition() {
 }
 
 #[test]
-fn messages_are_readable_text_of_a_bounded_size() {
+fn f31_messages_are_readable_text_of_a_bounded_size() {
     assert_eq!(readable(b"fine\n"), "fine\n");
     assert_eq!(readable(b"a\xff\xfeb\0c\x1b[1m"), "a\u{fffd}\u{fffd}b\u{fffd}c\u{fffd}[1m");
     assert_eq!(readable(&[b'x'; 10_240]).len(), 1024);
@@ -448,7 +448,7 @@ fn a_daemon_that_starts_goes_on_from_what_was_told_of_the_same_instance() {
 }
 
 #[test]
-fn the_status_holds_what_the_spec_wants_and_equal_results_are_equal() {
+fn f34_the_status_holds_what_the_spec_wants_and_equal_results_are_equal() {
     let object: NodePodProbe = serde_json::from_value(json!({"metadata": {"name": "n1"}, "spec": {"podProbes": [
         {"name": "p", "namespace": "a", "uid": "u1", "probes": [
             {"name": "m#a", "containerName": "main", "probe": {}}, {"name": "m#new", "containerName": "main", "probe": {}}]},

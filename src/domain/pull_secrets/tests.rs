@@ -64,7 +64,7 @@ fn question(image: &str, tag: &str, version: i64) -> Question {
 
 /// F6: Secrets stand beside the image, jobs beside its tags: each Secret is for the jobs of its own namespace.
 #[test]
-fn secrets_of_a_namespace_are_for_the_jobs_of_that_namespace() {
+fn f6_secrets_of_a_namespace_are_for_the_jobs_of_that_namespace() {
     let secrets = json!([{"namespace": "a", "name": "s"}, {"namespace": "b", "name": "s"}, {"namespace": "c", "name": "s"},
         {"namespace": "a", "name": "s", "mode": "batch"}]);
     let foreign = json!({"apiVersion": "other/v1", "kind": "ImagePullJob", "namespace": "c", "name": "x", "uid": "y"});
@@ -135,7 +135,7 @@ fn found(auths: Value, image: &str) -> Vec<String> {
 
 /// E14: on the full path, not on the bare host.
 #[test]
-fn the_closest_registry_comes_first() {
+fn e14_the_closest_registry_comes_first() {
     let named = |name: &str| json!({"username": name, "password": "p"});
     let auths = json!({
         "r.example": named("host"), "r.example/team": named("team"), "https://r.example/v1/": named("versioned"),
@@ -157,7 +157,7 @@ fn the_closest_registry_comes_first() {
 
 /// F10: not only name and password.
 #[test]
-fn all_ways_of_a_docker_configuration_are_read() {
+fn f10_all_ways_of_a_docker_configuration_are_read() {
     let auths = json!({"r.example": {"auth": STANDARD.encode("me:p:w\0"), "serveraddress": "https://r.example",
         "identitytoken": "i", "registrytoken": "r", "email": "e"}});
     let data = BTreeMap::from([(".dockerconfigjson".to_owned(), json!({ "auths": auths }).to_string().into_bytes())]);

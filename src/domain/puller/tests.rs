@@ -22,7 +22,7 @@ fn entry(image: &str, tag: &str) -> Entry {
 
 /// F1: upstream joins both with a colon.
 #[test]
-fn digests_are_joined_with_an_at_sign() {
+fn f1_digests_are_joined_with_an_at_sign() {
     for (image, tag, want) in [
         ("busybox", "1.36", "busybox:1.36".to_owned()),
         ("r.example:5000/a/b", "v1", "r.example:5000/a/b:v1".to_owned()),
@@ -70,7 +70,7 @@ fn what_was_asked_for_first_is_pulled_first() {
 }
 
 #[test]
-fn an_order_carries_the_policy_the_sandbox_and_the_owners() {
+fn e13_an_order_carries_the_policy_the_sandbox_and_the_owners() {
     let images = json!({"a": {
         "pullSecrets": [{"namespace": "x", "name": "y"}],
         "sandboxConfig": {"labels": {"l": "1"}, "annotations": {"n": "2"}},
@@ -152,9 +152,9 @@ fn a_status_follows_the_spec_and_keeps_what_is_recorded() {
     );
 }
 
-/// F17: OpenKruise declares it and never fills it.
+/// OpenKruise declares it and never fills it.
 #[test]
-fn the_first_sync_is_recorded_once_when_all_have_ended() {
+fn f17_the_first_sync_is_recorded_once_when_all_have_ended() {
     let images = json!({"a": {"tags": [{"tag": "x"}, {"tag": "y"}]}});
     let now = at("2026-01-01T00:01:00.9Z");
     let ended = |result: Result<String, String>| (0, State::Ended { started: now, completed: now, result });
@@ -201,7 +201,7 @@ fn space_is_counted_as_df_does() {
 }
 
 #[test]
-fn progress_never_says_complete() {
+fn f19_progress_never_says_complete() {
     for (bytes, total, percent) in [(0, 10, 0), (5, 10, 50), (10, 10, 99), (7, 0, 99), (u64::MAX, u64::MAX, 99)] {
         assert_eq!(Arrived { bytes, total }.percent(), percent);
     }

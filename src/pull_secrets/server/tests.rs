@@ -128,7 +128,7 @@ async fn send(context: &Arc<Context>, token: Option<&str>, body: String) -> (u16
 }
 
 #[tokio::test]
-async fn neither_of_two_nodes_and_namespaces_sees_what_is_the_others() {
+async fn f6_neither_of_two_nodes_and_namespaces_sees_what_is_the_others() {
     let reads = Reads::default();
     let context = context(&reads);
     for (node, team, other) in [("one", "a", "b"), ("two", "b", "a")] {
@@ -149,7 +149,7 @@ async fn neither_of_two_nodes_and_namespaces_sees_what_is_the_others() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_secrets_is_told() {
+async fn f9_what_is_wrong_with_secrets_is_told() {
     let (_, body) = ask(&context(&Reads::default()), "of one", "a").await;
     let answer: Answer = serde_json::from_str(&body).unwrap();
     assert_eq!(
