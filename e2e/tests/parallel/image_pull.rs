@@ -177,6 +177,21 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
             let told = failed(t, name, &format!("private.example/team/private-{name}"), "v1").await?;
             ensure!(told.contains(&message.replace("{}", &t.namespace)), "{name}: {told}");
         }
+        // A Secret is read for each attempt: once mended, it lets the next one in.
+        let secret = |password: &str| docker_config("private.example", password).with("/metadata/name", "mended");
+        t.create(secret("stale-password")).await?;
+        pushed(t, "private-mended", "v1", MIB / 4).await?;
+        let mended = job("mended", "private.example/team/private-mended:v1").with("/spec/pullSecrets", json!(["mended"]));
+        t.create(mended.with("/spec/pullPolicy/backoffLimit", 8)).await?;
+        poll("its first attempt to fail", PATIENCE, async || {
+            let log = t.kubectl(&["-n", SYSTEM, "logs", "daemonset/kruise-daemon", "--tail=-1"]).await?;
+            let failed = log.lines().any(|line| line.contains("team/private-mended") && line.contains("not pulled"));
+            ensure!(failed, "no attempt has failed yet");
+            Ok(())
+        })
+        .await?;
+        t.patch("Secret", "mended", json!({ "stringData": secret(PULLER.1)["stringData"] })).await?;
+        succeeded(t, "mended").await?;
         // Nobody else wrote down what only the registry is to know.
         let node = t.get("NodeImage", NODE).await?.to_string();
         let events = serde_json::to_string(&t.list("Event", "").await?)?

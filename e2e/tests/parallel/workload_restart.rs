@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, condition, in_namespace, restart_of, shell, workload};
 use e2e::paths::SYSTEM;
 use k8s_openapi::api::core::v1::Pod;

@@ -214,12 +214,8 @@ impl World {
     }
 
     fn says_at(&self, name: &str, phase: &str, at: &str) {
-        let mut server = lock(&self.server);
-        server.version += 1;
-        let version = server.version.to_string();
-        let object = server.objects.get_mut(&format!("{NODE_IMAGES}/{name}")).unwrap();
         let mut images = json!({});
-        for (image, spec) in object["spec"]["images"].as_object().unwrap() {
+        for (image, spec) in self.node_image(name)["spec"]["images"].as_object().unwrap() {
             let tags = spec["tags"].as_array().unwrap().iter().map(|tag| {
                 let mut status = json!({"tag": tag["tag"], "phase": phase, "startTime": at});
                 if tag["version"].is_i64() {
@@ -232,12 +228,34 @@ impl World {
             });
             images[image] = json!({"tags": tags.collect::<Vec<_>>()});
         }
-        object["status"] = json!({"imageStatuses": images});
+        self.show(name, images);
+    }
+
+    /// What the daemon has written.
+    fn show(&self, name: &str, image_statuses: Value) {
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let version = server.version.to_string();
+        let object = server.objects.get_mut(&format!("{NODE_IMAGES}/{name}")).unwrap();
+        object["status"] = json!({"imageStatuses": image_statuses});
         object["metadata"]["resourceVersion"] = version.into();
         let view: NodeImageView = serde_json::from_value(object.clone()).unwrap();
         drop(server);
         let (old, new) = self.controller.node_images.upsert(view);
         self.controller.node_image_changed(old.as_deref(), new.as_deref());
+    }
+
+    /// The jobs that are to look again now; none is, afterwards.
+    async fn woken(&self) -> Vec<String> {
+        let (_stop, stopped) = tokio::sync::watch::channel(true);
+        let names: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = names.clone();
+        let note = move |key: ObjectKey, _| {
+            lock(&seen).push(key.name.to_string());
+            std::future::ready(Ok::<_, String>(Requeue::Await))
+        };
+        self.controller.job_queue.run(100, stopped, note).await;
+        std::mem::take(&mut *lock(&names))
     }
 
     fn writes_to(&self, path: &str) -> usize {
@@ -279,6 +297,44 @@ async fn e19_a_node_is_ready_for_a_while_first() {
         }
     }
     assert!(lock(&world.server).writes.is_empty());
+}
+
+#[test]
+fn e19_virtual_nodes_and_those_without_a_daemon_for_them_are_not_watched() {
+    let selector = crate::k8s::selector::Selector::parse(NODES).unwrap();
+    let is_watched = |labels: Value| selector.matches(&serde_json::from_value(labels).unwrap());
+    assert!(is_watched(json!({})) && is_watched(json!({"kubernetes.io/os": "linux", "type": "other"})));
+    assert!(!is_watched(json!({"type": "virtual-kubelet"})) && !is_watched(json!({"kubernetes.io/os": "windows"})));
+}
+
+#[tokio::test]
+async fn e7_a_node_image_that_is_newer_than_known_delays_a_job_by_a_moment() {
+    let world = World::with_nodes(1).await;
+    let path = format!("{NODE_IMAGES}/n0000");
+    lock(&world.server).meanwhile.push((path, json!({"metadata": {"labels": {"theirs": "1"}}})));
+    world.put_job("j", json!({}));
+    world.run_job("j").await;
+    let key = ObjectKey::new("", "n0000");
+    assert_eq!(world.controller.reconcile_node(&key).await.unwrap(), Requeue::After(AFTER_CONFLICT));
+    assert_eq!(world.open(), Vec::<String>::new());
+    world.controller.reconcile_node(&key).await.unwrap();
+    assert_eq!(world.open(), ["n0000"]);
+}
+
+#[tokio::test]
+async fn e8_a_job_for_another_tag_is_not_woken_and_nobody_can_list_secrets() {
+    let world = World::with_nodes(1).await;
+    world.put_job("a", json!({"spec": {"image": "app:v1"}}));
+    world.put_job("b", json!({"spec": {"image": "app:v2"}}));
+    world.settle(&["a", "b"]).await;
+    world.woken().await;
+    let tag = |tag: &str, phase: &str| json!({"tag": tag, "phase": phase, "startTime": "2026-01-01T00:00:00Z"});
+    world.show("n0000", json!({"app": {"tags": [tag("v1", "Pulling")]}}));
+    assert_eq!(world.woken().await, ["a"]);
+    world.show("n0000", json!({"app": {"tags": [tag("v1", "Pulling"), tag("v2", "Pulling")]}}));
+    assert_eq!(world.woken().await, ["b"]);
+    let resources = REGISTRATION.rules.iter().flat_map(|rule| rule.resources);
+    assert!(resources.into_iter().all(|resource| *resource != "secrets"));
 }
 
 #[tokio::test]

@@ -160,7 +160,7 @@ impl Fixture {
             }
         }
         for pod in this.context.pods.list() {
-            if !objects.contains_key(&format!("/api/v1/namespaces/a/pods/{}", pod.name())) {
+            if !objects.contains_key(&format!("/api/v1/namespaces/{}/pods/{}", pod.namespace(), pod.name())) {
                 this.context.pods.remove(&ObjectKey::of(pod.as_ref()), None);
                 this.pod_changed(&Change::Deleted(&pod));
             }
@@ -192,7 +192,9 @@ impl Fixture {
     /// Until nothing is written any more.
     async fn settle(&self) {
         for _ in 0..8 {
-            self.marker().await;
+            for marker in self.controller.markers.list() {
+                self.controller.reconcile_marker(&ObjectKey::of(marker.as_ref())).await.unwrap();
+            }
             self.node().await.unwrap();
             self.sync();
         }
@@ -291,16 +293,58 @@ async fn f25_a_marker_whose_name_ends_like_anothers_is_left_alone() {
     let fixture = Fixture::new();
     let path = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/a-m";
     fixture.put(path, marker("a-m", json!([probe("b")])));
-    let other = ObjectKey::new("a", "a-m");
-    for _ in 0..3 {
-        fixture.controller.reconcile_marker(&other).await.unwrap();
-        fixture.settle().await;
-    }
+    fixture.settle().await;
     assert_eq!(fixture.entries(), ["a-m#b", "m#a"]);
     fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
     fixture.settle().await;
     assert_eq!(fixture.entries(), ["a-m#b"]);
     assert_eq!(fixture.get(NODE)["spec"]["podProbes"][0]["IP"], "10.0.0.1", "case 27");
+}
+
+#[tokio::test]
+async fn e27_a_marker_of_the_same_name_in_another_namespace_is_left_alone() {
+    let fixture = Fixture::new();
+    let elsewhere = |mut object: Value, uid: &str| {
+        object["metadata"]["namespace"] = "b".into();
+        object["metadata"]["uid"] = uid.into();
+        object
+    };
+    fixture.put("/api/v1/namespaces/b/pods/p", elsewhere(pod(), "u2"));
+    let path = MARKER.replace("/namespaces/a/", "/namespaces/b/");
+    fixture.put(&path, elsewhere(marker("m", json!([probe("a")])), "other"));
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a", "m#a"]);
+    fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    fixture.settle().await;
+    let left = fixture.get(NODE)["spec"]["podProbes"].clone();
+    assert_eq!((left.as_array().unwrap().len(), &left[0]["namespace"]), (1, &json!("b")));
+    assert_eq!((&left[0]["IP"], fixture.get(&path)["metadata"]["finalizers"].is_array()), (&json!("10.0.0.1"), true));
+}
+
+#[tokio::test]
+async fn e22_an_object_is_made_when_something_is_to_be_probed_however_late() {
+    let fixture = Fixture::new();
+    let initialized = |status: &str| {
+        let conditions = json!([{"type": "Initialized", "status": status}]);
+        move |pod: &mut Value| pod["status"]["conditions"] = conditions
+    };
+    fixture.change(POD, initialized("False"));
+    fixture.settle().await;
+    assert_eq!(fixture.get(NODE), Value::Null);
+    fixture.change(POD, initialized("True"));
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a"]);
+}
+
+#[tokio::test]
+async fn f26_an_object_that_somebody_deletes_is_made_again() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    lock(&fixture.server).objects.remove(NODE);
+    let gone = fixture.controller.probes.remove(&node_key("n1"), None).unwrap();
+    fixture.controller.probes_changed(&Change::Deleted(&gone));
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a"]);
 }
 
 #[tokio::test]

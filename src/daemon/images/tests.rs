@@ -296,6 +296,24 @@ async fn no_more_are_pulled_at_a_time_than_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn e15_a_daemon_that_stops_while_pulls_wait_begins_none_of_them() {
+    let bench = Bench::new(|settings| settings.workers = 1);
+    bench.fault("r.example/app:t0", Some(Fault::Never));
+    let tags: Vec<Value> =
+        (0..5).map(|n| json!({"tag": format!("t{n}"), "createdAt": format!("2026-01-01T00:00:0{n}Z")})).collect();
+    bench.want(json!({"r.example/app": {"tags": tags}}));
+    bench.until("one at it", |s| s["pulling"] == 1 && s["waiting"] == 4).await;
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(bench.puller.clone().run(stopped));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.send(true).unwrap();
+    running.await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((bench.pulls("r.example/app:t0"), bench.calls().len()), (1, 2));
+    assert_eq!(bench.calls()[1], Call::PullCancelled("r.example/app:t0".into()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_malformed_reference_fails_at_once() {
     let bench = Bench::new(|_| {});
     bench.want(json!({"r.example/app:v1": {"tags": [{"tag": "v2"}]}}));

@@ -198,6 +198,22 @@ async fn e23_f30_a_result_is_told_once_and_the_probe_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn f21_two_probes_of_one_container_have_each_a_result_of_their_own() {
+    let probe = |name: &str, probe: Value| json!({"name": name, "containerName": "main", "probe": probe});
+    let probes = json!([probe("m#a", exec(1)), probe("m#b", json!({"tcpSocket": {"port": 1}}))]);
+    let fixture = Fixture::new(probes, Value::Null);
+    // Nobody can connect to it.
+    let mut without_address = pod("m1", running());
+    without_address.pod_ip = String::new();
+    fixture.show(without_address);
+    fixture.until(SUCCEEDED).await;
+    pass(60).await;
+    let states: Vec<String> = fixture.states().into_iter().map(|(state, _)| state).collect();
+    assert_eq!(states, [SUCCEEDED, FAILED]);
+    assert!(fixture.writes().len() <= 2, "{:?}", fixture.writes());
+}
+
+#[tokio::test(start_paused = true)]
 async fn f22_a_container_that_does_not_run_is_failed_and_not_probed_and_the_next_instance_begins_anew() {
     let fixture = Fixture::one(1);
     fixture.until(SUCCEEDED).await;
