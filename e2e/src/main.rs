@@ -118,9 +118,15 @@ enum What {
         /// CloneSets that they belong to
         #[arg(long, default_value_t = 1000)]
         clone_sets: usize,
-        /// Milliseconds from the binding of a Pod to its start, for every side: no kubelet is faster
-        #[arg(long, default_value_t = 250)]
+        /// How often every side brings the Pods up and takes them down; the figures are medians
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=20))]
+        rounds: u8,
+        /// Milliseconds from the binding of a Pod to its start, for every side
+        #[arg(long, default_value_t = 1000)]
         start_delay: u64,
+        /// Milliseconds from the deletion of a Pod to the end of its containers, for every side
+        #[arg(long, default_value_t = 250)]
+        stop_delay: u64,
         /// What is measured
         #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "clone-set", "deployment"])]
         sides: Vec<scale::Side>,
@@ -182,10 +188,32 @@ fn run(what: What) -> Result<()> {
             let restart_delay = std::time::Duration::from_millis(restart_delay);
             load::run(&paths, load::Options { nodes, pods_per_node, requests, seconds, restart_delay, processes })
         }
-        What::Scale { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides, image_nodes } => {
+        What::Scale {
+            pods,
+            nodes,
+            big_pods,
+            big_nodes,
+            clone_sets,
+            rounds,
+            start_delay,
+            stop_delay,
+            sides,
+            image_nodes,
+        } => {
             let start_delay = std::time::Duration::from_millis(start_delay);
-            let options =
-                scale::Options { pods, nodes, big_pods, big_nodes, clone_sets, start_delay, sides, image_nodes };
+            let stop_delay = std::time::Duration::from_millis(stop_delay);
+            let options = scale::Options {
+                pods,
+                nodes,
+                big_pods,
+                big_nodes,
+                clone_sets,
+                rounds,
+                start_delay,
+                stop_delay,
+                sides,
+                image_nodes,
+            };
             scale::run(&paths, options)
         }
         What::Test { only_e2e, keep, rounds, before, filter } => {

@@ -35,11 +35,13 @@ const RETRY: Duration = Duration::from_millis(300);
 /// How played kubelets behave.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// From the binding of a Pod to its first start.
+    /// From the binding of a Pod to its first start. If it takes any time, the Pod shows that its containers are being
+    /// created, as kubelet says it.
     pub start: Duration,
     /// From the end of an instance to the start of the next one. If it is nothing, both are one write.
     pub restart: Duration,
-    /// How long an application takes to end when its Pod is deleted; at most the grace period.
+    /// How long an application takes to end when its Pod is deleted; at most the grace period. If it takes any time, the
+    /// Pod shows that its containers have ended before it goes, as kubelet says it.
     pub stop: Duration,
     /// Writes at the same time.
     pub writes: usize,
@@ -179,6 +181,10 @@ struct Kubelet {
     start: Option<Instant>,
     end: Option<Instant>,
     failed: bool,
+    /// The status says that containers are being created.
+    is_announced: bool,
+    /// The status says that they have ended for good.
+    is_ended: bool,
     containers: Vec<Instance>,
     /// The containers and the generation that the status shows since the last write.
     written: Option<(Vec<Instance>, i64)>,
@@ -220,6 +226,10 @@ impl Kubelet {
             return match grace {
                 0 => Turn::Rest,
                 _ if now < end => Turn::Until(end),
+                _ if !options.stop.is_zero() && !self.containers.is_empty() && !self.is_ended => {
+                    self.is_ended = true;
+                    Turn::Write(self.ended(seen, wall))
+                }
                 _ => Turn::Remove,
             };
         }
@@ -234,6 +244,10 @@ impl Kubelet {
         if self.containers.is_empty() {
             let start = *self.start.get_or_insert(now + options.start);
             if now < start {
+                if !self.is_announced {
+                    self.is_announced = true;
+                    return Turn::Write(self.creating(seen, wall));
+                }
                 return Turn::Until(start);
             }
             let first =
@@ -274,6 +288,39 @@ impl Kubelet {
         condition
     }
 
+    /// What kubelet says first of a Pod.
+    fn creating(&self, seen: &Seen, wall: &str) -> Value {
+        let waiting = |(name, image): &(String, String)| {
+            json!({ "name": name, "image": image, "imageID": "", "restartCount": 0, "ready": false, "started": false,
+                "state": { "waiting": { "reason": "ContainerCreating" } } })
+        };
+        let condition =
+            |kind: &str, status: &str| json!({ "type": kind, "status": status, "lastTransitionTime": wall });
+        json!({ "phase": "Pending", "startTime": wall, "hostIP": "10.127.0.1", "hostIPs": [{ "ip": "10.127.0.1" }],
+            "observedGeneration": seen.generation, "containerStatuses": seen.images.iter().map(waiting).collect::<Vec<_>>(),
+            "conditions": [condition("PodReadyToStartContainers", "False"), condition("Initialized", "True"),
+                self.condition(seen, "Ready", false, "ContainersNotReady", wall),
+                self.condition(seen, "ContainersReady", false, "ContainersNotReady", wall)] })
+    }
+
+    /// What kubelet says last of a Pod.
+    fn ended(&self, seen: &Seen, wall: &str) -> Value {
+        let mut status = self.status(seen, wall);
+        status["phase"] = "Succeeded".into();
+        for container in status["containerStatuses"].as_array_mut().into_iter().flatten() {
+            let terminated = json!({ "exitCode": 0, "reason": "Completed", "startedAt": wall, "finishedAt": wall,
+                "containerID": container["containerID"] });
+            container["state"] = json!({ "terminated": terminated });
+            container["ready"] = false.into();
+            container["started"] = false.into();
+        }
+        status["conditions"] = json!([
+            self.condition(seen, "Ready", false, "PodCompleted", wall),
+            self.condition(seen, "ContainersReady", false, "PodCompleted", wall)
+        ]);
+        status
+    }
+
     /// The status as kubelet writes it: a strategic merge patch, so that conditions of others stay.
     fn status(&self, seen: &Seen, wall: &str) -> Value {
         let (containers_ready, ready) = self.readiness(seen);
@@ -293,7 +340,7 @@ impl Kubelet {
         let mut status = json!({ "phase": "Running", "containerStatuses": containers.collect::<Vec<_>>(),
             "observedGeneration": seen.generation });
         let mut conditions = Vec::new();
-        if self.written.is_none() {
+        if self.written.as_ref().is_none_or(|(containers, _)| containers.is_empty()) {
             let at = self.number + 1;
             let ip = format!("10.{}.{}.{}", 128 + at / 62_500 % 100, at / 250 % 250, at % 250 + 1);
             for (key, value) in [("startTime", json!(wall)), ("hostIP", json!("10.127.0.1")), ("podIP", json!(ip))] {
@@ -705,6 +752,32 @@ mod tests {
         assert_eq!(status.text("/phase"), "Failed");
         apply(&mut kubelet, &mut pod, &status);
         assert_eq!(kubelet.turn(&pod, &options, now + down, WALL), Turn::Rest);
+    }
+
+    #[test]
+    fn a_kubelet_that_takes_its_time_says_so_before_the_start_and_at_the_end() {
+        let (mut kubelet, now) = (Kubelet::default(), Instant::now());
+        let (start, stop) = (Duration::from_secs(1), Duration::from_millis(250));
+        let options = Options { start, stop, ..Options::default() };
+        let mut pod = seen("app:v1", None);
+        let status = written(kubelet.turn(&pod, &options, now, WALL));
+        assert_eq!(status.text("/phase"), "Pending");
+        assert_eq!(status.text("/containerStatuses/0/state/waiting/reason"), "ContainerCreating");
+        assert_eq!(condition(&status, "Ready").0, "False");
+        apply(&mut kubelet, &mut pod, &status);
+        assert_eq!(kubelet.turn(&pod, &options, now, WALL), Turn::Until(now + start));
+        let status = written(kubelet.turn(&pod, &options, now + start, WALL));
+        assert_eq!((status.text("/phase"), condition(&status, "Ready").0.as_str()), ("Running", "True"));
+        assert!(!status.text("/podIP").is_empty() && condition(&status, "PodReadyToStartContainers").0 == "True");
+        apply(&mut kubelet, &mut pod, &status);
+        pod.deleting = Some(30);
+        let later = now + start;
+        assert_eq!(kubelet.turn(&pod, &options, later, WALL), Turn::Until(later + stop));
+        let status = written(kubelet.turn(&pod, &options, later + stop, WALL));
+        assert_eq!(status.text("/phase"), "Succeeded");
+        assert_eq!(status.text("/containerStatuses/0/state/terminated/reason"), "Completed");
+        apply(&mut kubelet, &mut pod, &status);
+        assert_eq!(kubelet.turn(&pod, &options, later + stop, WALL), Turn::Remove);
     }
 
     #[test]

@@ -55,8 +55,12 @@ pub struct Options {
     pub big_pods: usize,
     pub big_nodes: usize,
     pub clone_sets: usize,
+    /// How often each side brings the Pods up and takes them down.
+    pub rounds: u8,
     /// From the binding of a Pod to its start, for every side.
     pub start_delay: Duration,
+    /// From the deletion of a Pod to the end of its containers, for every side.
+    pub stop_delay: Duration,
     pub sides: Vec<Side>,
     /// Nodes of an ImagePullJob; 0 leaves it out.
     pub image_nodes: usize,
@@ -79,9 +83,7 @@ pub fn run(paths: &Paths, options: Options) -> Result<()> {
     // The cluster is thrown away after this: nothing is tidied up.
     runtime.block_on(async {
         let t = Test::new("scale").await?;
-        Scale { t, paths, options, rows: Table::default(), costs: Vec::new(), own_in_place: None, own_up: None }
-            .run()
-            .await
+        Scale { t, paths, options, rows: Table::default(), costs: Vec::new() }.run().await
     })
 }
 
@@ -92,10 +94,6 @@ struct Scale<'a> {
     rows: Table,
     /// Processor time of every program, step by step.
     costs: Vec<(String, Vec<(String, f64)>)>,
-    /// The seconds that the CloneSet's updates in place took.
-    own_in_place: Option<f64>,
-    /// And those that it took to bring the Pods up, with raised limits.
-    own_up: Option<f64>,
 }
 
 /// What one measured step took.
@@ -107,8 +105,41 @@ struct Step {
     span: (Timestamp, Timestamp),
 }
 
-/// The seconds of the three sides, as far as they were measured.
-type Times = BTreeMap<&'static str, f64>;
+/// The seconds of every side, as far as they were measured, one for each round.
+type Times = BTreeMap<Way, Vec<f64>>;
+
+/// Who brings Pods up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Bare,
+    /// The bare client, whose Pods have the readiness gate of a CloneSet's, and who opens it: the writes that any client
+    /// has to make for the same Pods.
+    Gated,
+    CloneSet,
+    Deployment,
+}
+
+impl Way {
+    fn text(self) -> String {
+        match self {
+            Self::Bare => format!("bare client, {IN_FLIGHT} in flight"),
+            Self::Gated => "bare client that opens the readiness gate".into(),
+            Self::CloneSet => "CloneSet".into(),
+            Self::Deployment => "Deployment".into(),
+        }
+    }
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => sorted.get(middle).copied(),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
 
 impl Scale<'_> {
     async fn run(&mut self) -> Result<()> {
@@ -120,7 +151,8 @@ impl Scale<'_> {
             );
         }
         let played = self.player_client().await?;
-        let kubelets = PlayerOptions { writes: IN_FLIGHT, start: self.options.start_delay, ..PlayerOptions::default() };
+        let Options { start_delay: start, stop_delay: stop, .. } = self.options;
+        let kubelets = PlayerOptions { writes: IN_FLIGHT, start, stop, ..PlayerOptions::default() };
         let player = Player::start(&played, NODE_PREFIX, kubelets);
         self.controllers(None).await?;
         let nodes = Nodes::make(&played, NODE_PREFIX, 0..self.options.nodes, false).await?;
@@ -216,79 +248,93 @@ impl Scale<'_> {
         Ok(step)
     }
 
-    /// 0 -> all -> 0, by every side. The memory of the manager while the Pods are there.
+    /// 0 -> all -> 0, by every side in turn. The memory of the manager while the Pods are there.
     async fn up_and_down(&mut self, limits: &str) -> Result<Option<f64>> {
         let count = self.options.pods;
-        let (mut up, mut down, mut memory) = (Times::new(), Times::new(), None);
-        let t = self.t.clone();
+        let (mut up, mut down) = (Times::new(), Times::new());
+        let (mut memory, mut used) = (None, Vec::new());
         let tag = if limits.is_empty() { "a" } else { "b" };
+        let mut ways = Vec::new();
         if self.has(Side::Bare) {
-            let name = format!("bare-{tag}");
-            let pods = Census::begin(&t, &name).await?;
-            warm(&t).await?;
-            let create = async {
-                create_bare(&t, &name, count).await?;
-                pods.until("Pods to be ready", LONG, |c| c.ready == count).await
-            };
-            up.insert("bare", self.step(&format!("bare client, 0 -> {count}{limits}"), create).await?.seconds);
-            let delete = async {
-                delete_bare(&t, &name, count).await?;
-                pods.until("Pods to be gone", LONG, |c| c.total == 0).await
-            };
-            down.insert("bare", self.step(&format!("bare client, {count} -> 0{limits}"), delete).await?.seconds);
+            ways.push(Way::Bare);
         }
-        for (side, kind, key) in [(Side::CloneSet, "CloneSet", "own"), (Side::Deployment, "Deployment", "built-in")] {
-            if !self.has(side) {
-                continue;
-            }
-            let name = format!("{}-{tag}", kind.to_lowercase());
-            let pods = Census::begin(&t, &name).await?;
-            let object = if side == Side::CloneSet { clone_set(&name, 0) } else { deployment(&name, 0) };
-            t.create(object).await?;
-            t.wait_for(kind, &name, "to be seen", PATIENCE, |o| o.int("/status/observedGeneration") >= 1).await?;
-            let scale = async |to: usize| {
-                t.patch(kind, &name, json!({ "spec": { "replicas": to } })).await?;
-                match to {
-                    0 => pods.until("Pods to be gone", LONG, |c| c.total == 0).await,
-                    _ => pods.until("Pods to be ready", LONG, |c| c.ready == to).await,
-                }
-            };
-            let step = self.step(&format!("{kind}, 0 -> {count}{limits}"), scale(count)).await?;
-            up.insert(key, step.seconds);
-            if side == Side::CloneSet {
-                let used = Usage::of(self.manager().await?.1)?;
-                memory = Some(used.memory);
-                if limits.is_empty() {
-                    self.costs_of_pods(&step, used, count)?;
-                }
-                // the image is updated while they are there
-                if !limits.is_empty() {
-                    self.in_place_own(&name, &pods).await?;
-                }
-            }
-            down.insert(key, self.step(&format!("{kind}, {count} -> 0{limits}"), scale(0)).await?.seconds);
+        if self.has(Side::Bare) && self.has(Side::CloneSet) {
+            ways.push(Way::Gated);
         }
-        self.own_up = up.get("own").copied();
+        if self.has(Side::CloneSet) {
+            ways.push(Way::CloneSet);
+        }
+        if self.has(Side::Deployment) {
+            ways.push(Way::Deployment);
+        }
+        for round in 0..self.options.rounds {
+            // The built-in one takes long, and nothing is asked of it.
+            for way in ways.iter().copied().filter(|way| round == 0 || *way != Way::Deployment) {
+                let name = format!("{}-{tag}{round}", format!("{way:?}").to_lowercase());
+                let pods = Census::begin(&self.t, &name).await?;
+                self.prepare(way, &name).await?;
+                let (t, what) = (self.t.clone(), way.text());
+                let work = async {
+                    create(&t, way, &name, count).await?;
+                    pods.until("Pods to be ready", LONG, |c| c.ready == count).await
+                };
+                let step = self.step(&format!("{what}, 0 -> {count}{limits}"), work).await?;
+                up.entry(way).or_default().push(step.seconds);
+                if way == Way::CloneSet {
+                    let usage = Usage::of(self.manager().await?.1)?;
+                    memory.get_or_insert(usage.memory);
+                    used.push(step.manager);
+                    if limits.is_empty() && round == 0 {
+                        self.costs_of_pods(&step, usage, count)?;
+                    }
+                }
+                let work = async {
+                    delete(&t, way, &name, count).await?;
+                    pods.until("Pods to be gone", LONG, |c| c.total == 0).await
+                };
+                let step = self.step(&format!("{what}, {count} -> 0{limits}"), work).await?;
+                down.entry(way).or_default().push(step.seconds);
+            }
+        }
         self.compare(&format!("0 -> {count} Pods ready{limits}"), "1.15x", &up);
         self.compare(&format!("{count} -> 0{limits}"), "1.2x", &down);
+        if let Some(seconds) = median(&used) {
+            let goal = if limits.is_empty() { "1.5 s" } else { "" };
+            self.rows.row(&format!("manager: processor time, 0 -> {count}{limits}"), goal, format!("{seconds:.2} s"));
+        }
         Ok(memory)
     }
 
-    /// One row for each side beside the bare client.
-    fn compare(&mut self, what: &str, goal: &str, times: &Times) {
-        let bare = times.get("bare").copied();
-        let text = |seconds: f64| match bare {
-            Some(bare) => format!("{:.2}x: {seconds:.1} s", seconds / bare),
-            None => format!("{seconds:.1} s"),
+    /// What is there before the Pods are.
+    async fn prepare(&self, way: Way, name: &str) -> Result<()> {
+        let (kind, object) = match way {
+            Way::Bare | Way::Gated => return warm(&self.t).await,
+            Way::CloneSet => ("CloneSet", clone_set(name, 0)),
+            Way::Deployment => ("Deployment", deployment(name, 0)),
         };
-        if let Some(bare) = bare {
-            self.rows.row(&format!("{what}: bare client, {IN_FLIGHT} in flight"), "", format!("{bare:.1} s"));
-        }
-        if let Some(own) = times.get("own") {
-            self.rows.row(&format!("{what}: CloneSet"), goal, text(*own));
-        }
-        if let Some(other) = times.get("built-in") {
-            self.rows.row(&format!("{what}: Deployment"), "", text(*other));
+        self.t.create(object).await?;
+        let seen = |o: &Value| o.int("/status/observedGeneration") >= 1;
+        self.t.wait_for(kind, name, "to be seen", PATIENCE, seen).await.map(drop)
+    }
+
+    /// One row for each side: its median beside that of the bare client, and how far its rounds are apart.
+    fn compare(&mut self, what: &str, goal: &str, times: &Times) {
+        let of = |way: Way| times.get(&way).and_then(|seconds| median(seconds));
+        for (way, seconds) in times {
+            let Some(middle) = median(seconds) else { continue };
+            let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = seconds.iter().copied().fold(0.0, f64::max);
+            let spread = if seconds.len() > 1 { format!(" ({least:.1} to {most:.1})") } else { String::new() };
+            let beside =
+                |other: Option<f64>| other.map(|other| format!("{:.2}x: ", middle / other)).unwrap_or_default();
+            let ratio = if *way == Way::Bare { String::new() } else { beside(of(Way::Bare)) };
+            let wanted = if *way == Way::CloneSet { goal } else { "" };
+            self.rows.row(&format!("{what}: {}", way.text()), wanted, format!("{ratio}{middle:.1} s{spread}"));
+            if *way == Way::CloneSet && of(Way::Gated).is_some() {
+                let ratio = beside(of(Way::Gated));
+                let what = format!("{what}: CloneSet beside the one that opens the gate");
+                self.rows.row(&what, goal, ratio.trim_end_matches(": ").to_owned());
+            }
         }
     }
 
@@ -296,7 +342,6 @@ impl Scale<'_> {
     fn costs_of_pods(&mut self, step: &Step, used: Usage, count: usize) -> Result<()> {
         self.rows.row(&format!("manager: memory, {count} Pods"), "25 MB", megabytes(used.memory));
         self.rows.row("manager: memory, peak until then", "", megabytes(used.peak));
-        self.rows.row(&format!("manager: processor time, 0 -> {count}"), "1.5 s", format!("{:.2} s", step.manager));
         let each = |n: usize| n as f64 / count as f64;
         self.rows.row("reconciles per created Pod", "", format!("{:.2}", each(step.reconciles)));
         let written = writes(self.paths, step.span)?;
@@ -309,8 +354,37 @@ impl Scale<'_> {
         Ok(())
     }
 
-    /// An image update of the CloneSet whose Pods are there.
-    async fn in_place_own(&mut self, name: &str, pods: &Census) -> Result<()> {
+    /// Image updates in place, by the CloneSet and by a bare client, each with Pods of its own.
+    async fn in_place(&mut self) -> Result<()> {
+        let (t, count) = (self.t.clone(), self.options.pods);
+        let mut times = Times::new();
+        for (side, way) in [(Side::Bare, Way::Gated), (Side::CloneSet, Way::CloneSet)] {
+            if !self.has(side) {
+                continue;
+            }
+            let name = format!("{}-c", format!("{way:?}").to_lowercase());
+            let pods = Census::begin(&t, &name).await?;
+            self.prepare(way, &name).await?;
+            create(&t, way, &name, count).await?;
+            pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
+            let seconds = match way {
+                Way::CloneSet => self.in_place_own(&name, &pods).await?,
+                _ => {
+                    let update = in_place_bare(&t, &name, &pods, count);
+                    self.step(&format!("bare client, {count} updates in place"), update).await?.seconds
+                }
+            };
+            // it makes the same writes: there is no other bare client here
+            times.insert(if way == Way::Gated { Way::Bare } else { way }, vec![seconds]);
+            delete(&t, way, &name, count).await?;
+            pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+        }
+        self.compare(&format!("{count} updates in place, maxUnavailable 20 %"), "1.2x", &times);
+        Ok(())
+    }
+
+    /// An image update of the CloneSet whose Pods are there: the seconds it took.
+    async fn in_place_own(&mut self, name: &str, pods: &Census) -> Result<f64> {
         let (t, count) = (self.t.clone(), self.options.pods);
         let mut template = template(name);
         template["spec"]["containers"][0]["image"] = IMAGES[1].into();
@@ -348,93 +422,7 @@ impl Scale<'_> {
             ensure!(restarts == 1, "{} was restarted {restarts} times", pod.text("/metadata/name"));
             Ok(())
         })?;
-        self.own_in_place = Some(step.seconds);
-        Ok(())
-    }
-
-    /// The same writes by the bare client, for as many Pods at the same time as may be unavailable.
-    async fn in_place(&mut self) -> Result<()> {
-        let (t, count) = (self.t.clone(), self.options.pods);
-        let mut times = Times::new();
-        if let Some(own) = self.own_in_place {
-            times.insert("own", own);
-        }
-        if self.has(Side::Bare) {
-            let name = "bare-gated";
-            let pods = Census::begin(&t, name).await?;
-            let api = t.api("Pod");
-            let gate = |ready: bool| {
-                let text = if ready { "True" } else { "False" };
-                let mut conditions =
-                    vec![json!({ "type": GATE, "status": text, "lastTransitionTime": Timestamp::now() })];
-                if !ready {
-                    conditions.push(json!({ "type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
-                        "message": format!("the status of pod readiness gate \"{GATE}\" is not \"True\", but False") }));
-                }
-                let state = if ready { "Normal" } else { "Updating" };
-                let metadata = json!({ "labels": { "lifecycle.apps.kruise.io/state": state } });
-                Patch::Strategic(json!({ "metadata": metadata, "status": { "conditions": conditions } }))
-            };
-            let params = PatchParams::default();
-            let names: Vec<String> = (0..count).map(|i| bare_name(name, i)).collect();
-            let create = |index: usize| {
-                let (t, api, gate, pod, params) = (&t, &api, gate(true), &names[index], &params);
-                async move {
-                    t.create(bare_pod(name, index, true)).await?;
-                    api.patch_status(pod, params, &gate).await.map(drop).map_err(anyhow::Error::from)
-                }
-            };
-            let up = async {
-                stream::iter(0..count).map(create).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
-                pods.until("Pods to be ready", LONG, |c| c.ready == count).await
-            };
-            let what = format!("0 -> {count} Pods ready, raised limits: bare client that opens the readiness gate");
-            let gated = self.step(&what, up).await?.seconds;
-            self.rows.row(&what, "", format!("{gated:.1} s"));
-            if let Some(own) = self.own_up {
-                let what = format!("0 -> {count} Pods ready, raised limits: CloneSet beside that one");
-                self.rows.row(&what, "1.15x", format!("{:.2}x: {own:.1} s", own / gated));
-            }
-
-            let state = json!({ "revision": "bare-gated-0123456789", "updateTimestamp": Timestamp::now(),
-                "lastContainerStatuses": { "main": { "imageID": crate::player::image_id(IMAGES[0]) } }, "updateImages": true,
-                "containerBatchesRecord": [{ "timestamp": Timestamp::now(), "containers": ["main"] }] });
-            let image = Patch::Strategic(json!({
-                "metadata": { "labels": { "controller-revision-hash": "bare-gated-0123456789" },
-                    "annotations": { "apps.kruise.io/inplace-update-state": state.to_string() } },
-                "spec": { "containers": [{ "name": "main", "image": IMAGES[1] }] } }));
-            let requests = Semaphore::new(IN_FLIGHT);
-            let one = |pod: String| {
-                let (api, pods, requests, image, gate, params) = (&api, &pods, &requests, &image, &gate, &params);
-                async move {
-                    let mut state = pods.pod(&pod)?;
-                    let permit = requests.acquire().await?;
-                    api.patch_status(&pod, params, &gate(false)).await?;
-                    api.patch(&pod, params, image).await?;
-                    drop(permit);
-                    state.wait_for(|s| s.runs == IMAGES[1]).await?;
-                    let permit = requests.acquire().await?;
-                    api.patch_status(&pod, params, &gate(true)).await?;
-                    drop(permit);
-                    state.wait_for(|s| s.ready && s.runs == IMAGES[1]).await?;
-                    anyhow::Ok(())
-                }
-            };
-            let update = async {
-                stream::iter(names.clone())
-                    .map(one)
-                    .buffer_unordered(max_unavailable(count))
-                    .try_collect::<()>()
-                    .await?;
-                pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
-            };
-            times.insert("bare", self.step(&format!("bare client, {count} updates in place"), update).await?.seconds);
-            delete_bare(&t, name, count).await?;
-            pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
-        }
-        let what = format!("{count} updates in place, maxUnavailable 20 %");
-        self.compare(&what, "1.2x", &times);
-        Ok(())
+        Ok(step.seconds)
     }
 
     /// Many CloneSets: memory, and what a manager does that finds them when it starts.
@@ -622,18 +610,82 @@ fn bare_pod(app: &str, index: usize, gated: bool) -> Value {
     pod
 }
 
-async fn create_bare(t: &Test, app: &str, count: usize) -> Result<()> {
-    let make = |index: usize| async move { t.create(bare_pod(app, index, false)).await.map(drop) };
-    stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
+/// All Pods, by requests or by the number in the spec.
+async fn create(t: &Test, way: Way, name: &str, count: usize) -> Result<()> {
+    match way {
+        Way::CloneSet | Way::Deployment => resize(t, way, name, count).await,
+        Way::Bare => {
+            let make = |index: usize| async move { t.create(bare_pod(name, index, false)).await.map(drop) };
+            stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
+        }
+        Way::Gated => {
+            let (api, open, params) = (&t.api("Pod"), &gate_patch(true), &PatchParams::default());
+            let make = |index: usize| async move {
+                t.create(bare_pod(name, index, true)).await?;
+                let opened = api.patch_status(&bare_name(name, index), params, open).await;
+                opened.map(drop).map_err(anyhow::Error::from)
+            };
+            stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
+        }
+    }
 }
 
-async fn delete_bare(t: &Test, app: &str, count: usize) -> Result<()> {
-    let api = t.api("Pod");
-    let delete = |index: usize| {
-        let api = &api;
-        async move { api.delete(&bare_name(app, index), &DeleteParams::default()).await.map(drop) }
-    };
+/// None, in the same way.
+async fn delete(t: &Test, way: Way, name: &str, count: usize) -> Result<()> {
+    if matches!(way, Way::CloneSet | Way::Deployment) {
+        return resize(t, way, name, 0).await;
+    }
+    let api = &t.api("Pod");
+    let delete =
+        |index: usize| async move { api.delete(&bare_name(name, index), &DeleteParams::default()).await.map(drop) };
     Ok(stream::iter(0..count).map(delete).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?)
+}
+
+async fn resize(t: &Test, way: Way, name: &str, replicas: usize) -> Result<()> {
+    let kind = if way == Way::CloneSet { "CloneSet" } else { "Deployment" };
+    t.patch(kind, name, json!({ "spec": { "replicas": replicas } })).await.map(drop)
+}
+
+/// Opens or closes the readiness gate, as a CloneSet's controller does.
+fn gate_patch(open: bool) -> Patch<Value> {
+    let text = if open { "True" } else { "False" };
+    let mut conditions = vec![json!({ "type": GATE, "status": text, "lastTransitionTime": Timestamp::now() })];
+    if !open {
+        conditions.push(json!({ "type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
+            "message": format!("the status of pod readiness gate \"{GATE}\" is not \"True\", but False") }));
+    }
+    let state = if open { "Normal" } else { "Updating" };
+    let metadata = json!({ "labels": { "lifecycle.apps.kruise.io/state": state } });
+    Patch::Strategic(json!({ "metadata": metadata, "status": { "conditions": conditions } }))
+}
+
+/// The writes of an update in place, for as many Pods at the same time as may be unavailable.
+async fn in_place_bare(t: &Test, name: &str, pods: &Census, count: usize) -> Result<Instant> {
+    let state = json!({ "revision": "gated-0123456789", "updateTimestamp": Timestamp::now(),
+        "lastContainerStatuses": { "main": { "imageID": crate::player::image_id(IMAGES[0]) } }, "updateImages": true,
+        "containerBatchesRecord": [{ "timestamp": Timestamp::now(), "containers": ["main"] }] });
+    let image = Patch::Strategic(json!({
+        "metadata": { "labels": { "controller-revision-hash": "gated-0123456789" },
+            "annotations": { "apps.kruise.io/inplace-update-state": state.to_string() } },
+        "spec": { "containers": [{ "name": "main", "image": IMAGES[1] }] } }));
+    let (api, image, params) = (&t.api("Pod"), &image, &PatchParams::default());
+    let requests = &Semaphore::new(IN_FLIGHT);
+    let one = |index: usize| async move {
+        let pod = &bare_name(name, index);
+        let mut state = pods.pod(pod)?;
+        let permit = requests.acquire().await?;
+        api.patch_status(pod, params, &gate_patch(false)).await?;
+        api.patch(pod, params, image).await?;
+        drop(permit);
+        state.wait_for(|s| s.runs == IMAGES[1]).await?;
+        let permit = requests.acquire().await?;
+        api.patch_status(pod, params, &gate_patch(true)).await?;
+        drop(permit);
+        state.wait_for(|s| s.ready && s.runs == IMAGES[1]).await?;
+        anyhow::Ok(())
+    };
+    stream::iter(0..count).map(one).buffer_unordered(max_unavailable(count)).try_collect::<()>().await?;
+    pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
 }
 
 /// What a watch shows of one Pod.
@@ -781,6 +833,13 @@ mod tests {
         kept.leave("b");
         kept.leave("b");
         assert_eq!(kept.counts, Counts { total: 1, ready: 1, updated: 0 });
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0]), Some(2.5));
     }
 
     #[test]
