@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .ONESHELL:
 
-E2E   := cargo run --quiet --locked --package e2e --
+E2E   := e2e/run
 # tests may name a part of their names: make e2e E2E_ARGS=restart
 E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
@@ -35,7 +35,7 @@ record: ## Record docs/images/restart.svg anew on a real node
 
 test: ## Run every test: the unit tests, then the end-to-end tests on a real node
 	@start=$$SECONDS
-	cargo build --locked --package e2e
+	cargo build --locked --workspace --features e2e/cluster --bin e2e
 	built=$$((SECONDS - start))
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --before "build the harness=$$built" $(if $(KEEP),--keep) $(E2E_ARGS)
@@ -90,9 +90,9 @@ bench-scale: ## Measure CloneSet beside a bare client and Deployment, 15 minutes
 	$(E2E) deploy
 	cargo run --quiet --locked --profile load --package e2e -- scale $(SCALE_ARGS)
 
-soak: ## 100,000 simulated histories, the long flood, two equal builds, then the end-to-end tests ROUNDS=10 times
-	@KRUISE_SIM_SEEDS=100000 cargo test --locked --lib simulation
-	cargo test --locked --lib -- --ignored --nocapture --exact webhook::connections::tests::flood
+soak: ## 100,000 simulated histories, the long flood, two equal builds, then the end-to-end tests ROUNDS=10 times with 60 random histories of CloneSets each
+	@KRUISE_SIM_SEEDS=100000 cargo test --locked --workspace --features e2e/cluster --lib simulation
+	cargo test --locked --workspace --features e2e/cluster --lib -- --ignored --nocapture --exact webhook::connections::tests::flood
 	$(E2E) reproducible
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	KRUISE_RANDOM_SEEDS=$${KRUISE_RANDOM_SEEDS:-60} $(E2E) test --only-e2e --rounds $${ROUNDS:-10} $(if $(KEEP),--keep) $(E2E_ARGS)

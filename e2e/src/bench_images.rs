@@ -149,7 +149,8 @@ async fn pre_download(t: &Test, paths: &Paths, table: &mut Table) -> Result<()> 
         let ready = |o: &Value| o.int("/status/readyReplicas");
         let least = states.iter().map(|(_, o)| ready(o)).min().unwrap_or(PODS);
         // What users of the service lack: Pods that are out of it, over time.
-        let lacking = states.windows(2).map(|pair| (PODS - ready(&pair[0].1)) as f64 * (pair[1].0 - pair[0].0).as_secs_f64());
+        let lacking =
+            states.windows(2).map(|pair| (PODS - ready(&pair[0].1)) as f64 * (pair[1].0 - pair[0].0).as_secs_f64());
         let lacking: f64 = lacking.sum();
         let figure = format!("{PODS} Pods in place from a slow registry, {what} pre-download");
         table.row(&figure, "", format!("{took:.1} s, at least {least} ready, {lacking:.0} s of Pods out of service"));

@@ -1,5 +1,6 @@
 //! kruise-rs on the cluster, from its own image and manifests. Only what differs between machines is patched: the
-//! directory of the runtime's socket, and how full the disk may be.
+//! directory of the runtime's socket, and how full the disk may be. And kubelet asks oftener whether a role is ready, for
+//! which most of the disruptive tests wait again and again.
 
 use std::fs;
 use std::path::PathBuf;
@@ -86,6 +87,10 @@ fn kustomization(paths: &Paths) -> Result<PathBuf> {
         metadata: {{annotations: {{e2e/image: "{image}"}}}}{volumes}"#
         )
     };
+    let probed = |kind: &str| {
+        let path = "/spec/template/spec/containers/0/readinessProbe/periodSeconds";
+        format!("\n- target: {{kind: {kind}}}\n  patch: |-\n    - {{op: replace, path: {path}, value: 1}}")
+    };
     let socket = format!(
         "\n        spec: {{volumes: [{{name: {SOCKET_VOLUME}, hostPath: {{path: {}}}}}],
           containers: [{{name: daemon, args: [{}]}}]}}",
@@ -94,8 +99,8 @@ fn kustomization(paths: &Paths) -> Result<PathBuf> {
     );
     let text = format!(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../../{OVERLAY}]\npatches:{}{}\n",
-        patch("Deployment", ""),
-        patch("DaemonSet", &socket)
+        patch("Deployment", "") + &probed("Deployment"),
+        patch("DaemonSet", &socket) + &probed("DaemonSet")
     );
     fs::write(dir.join("kustomization.yaml"), text).context("write the kustomization")?;
     Ok(dir)

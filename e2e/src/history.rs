@@ -1,18 +1,53 @@
-//! What a CloneSet must never do, held against the history of its Pods.
+//! What a CloneSet must never do, held against the history of its Pods and claims.
 //!
-//! Versions of all objects come from one counter, so what two watches showed can be put into the order in which it
+//! Versions of all objects come from one counter, so what several watches showed can be put into the order in which it
 //! happened. The manager acts on what it knows, which may lag behind; it has said in `status.observedGeneration` what it
-//! knows at least. So each of its acts has to be right for some spec from that one up to the newest: nothing here depends on
-//! time. What a fault has taken down is not the manager's doing.
+//! knows at least. So each of its acts has to be right for some spec from that one up to the newest. What a fault or a
+//! user has taken down is not the manager's doing.
+//!
+//! Time counts where a spec counts it, in seconds of readiness and of grace. An act is seen after it was done, so at the
+//! moment when it was seen every Pod is available that was when it was done.
 //!
 //! The model is on purpose a plain one, and knows nothing of the rules in the product.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use kube::api::DynamicObject;
 use serde_json::Value;
 
 use crate::kit::Look;
+
+/// How the labels and finalizers begin that stand for hooks.
+pub const HOOKS: &str = "hooks.e2e/";
+const INSTANCE: &str = "/metadata/labels/apps.kruise.io~1cloneset-instance-id";
+const GRACE: &str = "/metadata/annotations/apps.kruise.io~1inplace-update-grace";
+const IN_PLACE: &str = "/metadata/annotations/apps.kruise.io~1inplace-update-state";
+
+/// Labels, as KEY=VALUE, and finalizers, as their names.
+pub type Tags = BTreeSet<String>;
+
+/// A hook of a spec. An empty one is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hook(pub Tags);
+
+impl Hook {
+    fn of(clone_set: &Value, name: &str) -> Self {
+        let hook = clone_set.pointer(&format!("/spec/lifecycle/{name}")).cloned().unwrap_or_default();
+        let labels = hook["labelsHandler"].as_object().cloned().unwrap_or_default();
+        let labels = labels.into_iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+        let finalizers = hook.array("/finalizersHandler").iter().filter_map(Value::as_str).map(str::to_owned);
+        Self(labels.chain(finalizers).collect())
+    }
+
+    fn holds(&self, pod: &Pod) -> bool {
+        !self.0.is_disjoint(&pod.tags)
+    }
+
+    fn is_answered(&self, pod: &Pod) -> bool {
+        self.0.is_subset(&pod.tags)
+    }
+}
 
 /// A spec with its numbers worked out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +60,15 @@ pub struct Spec {
     pub max_surge: i64,
     pub image: String,
     pub pods_to_delete: Vec<String>,
+    /// Seconds.
+    pub min_ready: i64,
+    pub before_delete: Hook,
+    pub around_update: Hook,
+    pub before_normal: Hook,
+    /// Pods that wait for their hook before deletion do not count.
+    pub excludes_waiting: bool,
+    pub has_claims: bool,
+    pub reuses_claims: bool,
 }
 
 /// A number, or a percentage of `of` as a real number.
@@ -55,6 +99,7 @@ impl Spec {
             partition -= 1;
         }
         let names = clone_set.array("/spec/scaleStrategy/podsToDelete").iter().filter_map(Value::as_str);
+        let excludes = "/metadata/labels/apps.kruise.io~1cloneset-scaling-exclude-preparing-delete";
         Self {
             replicas,
             partition: partition.clamp(0, replicas),
@@ -62,6 +107,13 @@ impl Spec {
             max_surge,
             image: clone_set.text("/spec/template/spec/containers/0/image").to_owned(),
             pods_to_delete: names.map(str::to_owned).collect(),
+            min_ready: clone_set.int("/spec/minReadySeconds"),
+            before_delete: Hook::of(clone_set, "preDelete"),
+            around_update: Hook::of(clone_set, "inPlaceUpdate"),
+            before_normal: Hook::of(clone_set, "preNormal"),
+            excludes_waiting: clone_set.text(excludes) == "true",
+            has_claims: !clone_set.array("/spec/volumeClaimTemplates").is_empty(),
+            reuses_claims: clone_set.pointer("/spec/scaleStrategy/disablePVCReuse") != Some(&Value::Bool(true)),
         }
     }
 }
@@ -70,31 +122,58 @@ impl Spec {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     pub name: String,
+    /// That it has, or is to have after its grace period.
     pub image: String,
-    pub ready: bool,
+    /// A change of its image waits until then.
+    pub grace: Option<Timestamp>,
+    pub ready: Option<Timestamp>,
     /// The update in place lets it be ready.
     pub gate: bool,
-    /// Its state is Normal, or it has none.
-    pub normal: bool,
+    /// A hook or a restart keeps it from being ready.
+    pub drained: bool,
+    pub state: String,
     pub deleting: bool,
     /// Failed or Succeeded.
     pub ended: bool,
     pub marked: bool,
+    /// Those of hooks.
+    pub tags: Tags,
+    pub instance: String,
 }
 
 impl Pod {
     pub fn of(pod: &Value) -> Self {
         let condition = |kind: &str| crate::kit::condition(pod, kind);
-        let state = pod.text("/metadata/labels/lifecycle.apps.kruise.io~1state");
+        let since = |kind: &str| {
+            let found = pod.array("/status/conditions").iter().find(|c| c.text("/type") == kind)?;
+            (found.text("/status") == "True").then(|| found.text("/lastTransitionTime").parse().unwrap_or_default())
+        };
+        let labels = pod.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+        let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+        let finalizers = pod.array("/metadata/finalizers").iter().filter_map(Value::as_str).map(str::to_owned);
+        let json = |pointer: &str| serde_json::from_str::<Value>(pod.text(pointer)).ok();
+        let pending = json(GRACE);
+        let image = match pending.as_ref().map_or("", |p| p.text("/containerImages/main")) {
+            "" => pod.text("/spec/containers/0/image"),
+            waits => waits,
+        };
+        let grace = pending.as_ref().and_then(|pending| {
+            let begun: Timestamp = json(IN_PLACE)?.text("/updateTimestamp").parse().ok()?;
+            Some(begun + SignedDuration::from_secs(pending.int("/graceSeconds")))
+        });
         Self {
             name: pod.text("/metadata/name").to_owned(),
-            image: pod.text("/spec/containers/0/image").to_owned(),
-            ready: condition("Ready") == "True",
+            image: image.to_owned(),
+            grace,
+            ready: since("Ready"),
             gate: condition("InPlaceUpdateReady") != "False",
-            normal: ["", "Normal"].contains(&state),
+            drained: condition("KruisePodReady") == "False",
+            state: pod.text("/metadata/labels/lifecycle.apps.kruise.io~1state").to_owned(),
             deleting: pod.has("/metadata/deletionTimestamp"),
             ended: ["Failed", "Succeeded"].contains(&pod.text("/status/phase")),
             marked: pod.has("/metadata/labels/apps.kruise.io~1specified-delete"),
+            tags: labels.chain(finalizers).filter(|tag| tag.starts_with(HOOKS)).collect(),
+            instance: pod.text(INSTANCE).to_owned(),
         }
     }
 
@@ -102,9 +181,30 @@ impl Pod {
         !self.deleting && !self.ended
     }
 
-    pub fn available(&self) -> bool {
-        self.active() && self.ready && self.gate && self.normal
+    /// Its state is Normal, or it has none.
+    pub fn normal(&self) -> bool {
+        ["", "Normal"].contains(&self.state.as_str())
     }
+
+    /// At that time, with so many seconds of readiness.
+    pub fn available(&self, at: Timestamp, min_ready: i64) -> bool {
+        let ready =
+            self.ready.is_some_and(|since| min_ready == 0 || since + SignedDuration::from_secs(min_ready) <= at);
+        self.active() && ready && self.in_service()
+    }
+
+    /// The manager lets it be ready, and counts it then.
+    fn in_service(&self) -> bool {
+        self.gate && !self.drained && self.normal()
+    }
+}
+
+/// What counts of a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claim {
+    pub name: String,
+    pub instance: String,
+    pub deleting: bool,
 }
 
 /// One thing that happened.
@@ -116,22 +216,39 @@ pub enum Event {
         observed: i64,
         spec: Box<Spec>,
         status: bool,
+        available: i64,
     },
     /// A Pod as it was written, by its UID.
-    Pod(String, Pod),
+    Pod(String, Box<Pod>),
     Gone(String),
+    /// A claim as it was written, by its UID.
+    Claim(String, Claim),
+    ClaimGone(String),
 }
 
-/// Everything that happened, by version.
+/// Everything that happened, by version, with the time when it was seen.
 #[derive(Debug, Default)]
 pub struct History {
-    events: BTreeMap<u64, Event>,
+    events: BTreeMap<u64, (Timestamp, Event)>,
     statuses: BTreeSet<String>,
+    claims: BTreeSet<String>,
+    pub theirs: Theirs,
+}
+
+/// Names of Pods with which users were about to do something.
+#[derive(Debug, Clone, Default)]
+pub struct Theirs {
+    pub deleted: BTreeSet<String>,
+    pub marked: BTreeSet<String>,
 }
 
 impl History {
     fn version(object: &DynamicObject) -> u64 {
         object.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default()
+    }
+
+    fn note(&mut self, object: &DynamicObject, event: Event) {
+        self.events.insert(Self::version(object), (Timestamp::now(), event));
     }
 
     pub fn clone_set(&mut self, object: &DynamicObject) {
@@ -142,46 +259,87 @@ impl History {
             spec: Box::new(Spec::of(&value)),
             // a write of the manager, unless only the spec was changed
             status: self.statuses.insert(value["status"].to_string()),
+            available: value.int("/status/availableReplicas"),
         };
-        self.events.insert(Self::version(object), event);
+        self.note(object, event);
     }
 
     pub fn pod(&mut self, object: &DynamicObject) {
         let value = serde_json::to_value(object).unwrap_or_default();
         let uid = object.metadata.uid.clone().unwrap_or_default();
-        self.events.insert(Self::version(object), Event::Pod(uid, Pod::of(&value)));
+        self.note(object, Event::Pod(uid, Box::new(Pod::of(&value))));
     }
 
     pub fn gone(&mut self, object: &DynamicObject) {
-        self.events.insert(Self::version(object), Event::Gone(object.metadata.uid.clone().unwrap_or_default()));
+        self.note(object, Event::Gone(object.metadata.uid.clone().unwrap_or_default()));
+    }
+
+    /// One that is not `owned` any more has been given to its Pod, with which it goes.
+    pub fn claim(&mut self, object: &DynamicObject, owned: bool) {
+        let value = serde_json::to_value(object).unwrap_or_default();
+        let uid = object.metadata.uid.clone().unwrap_or_default();
+        if owned {
+            self.claims.insert(uid.clone());
+            let claim = Claim {
+                name: value.text("/metadata/name").to_owned(),
+                instance: value.text(INSTANCE).to_owned(),
+                deleting: value.has("/metadata/deletionTimestamp"),
+            };
+            self.note(object, Event::Claim(uid, claim));
+        } else if self.claims.contains(&uid) {
+            self.note(object, Event::ClaimGone(uid));
+        }
+    }
+
+    pub fn claim_gone(&mut self, object: &DynamicObject) {
+        self.note(object, Event::ClaimGone(object.metadata.uid.clone().unwrap_or_default()));
+    }
+
+    fn model(&self) -> Model {
+        Model { theirs: self.theirs.clone(), ..Model::default() }
     }
 
     /// What was done that must not be, each with the version at which it was.
     pub fn wrongs(&self) -> Vec<String> {
-        let mut model = Model::default();
+        let mut model = self.model();
         let mut wrongs = Vec::new();
-        for (version, event) in &self.events {
-            wrongs.extend(model.event(event).into_iter().map(|wrong| format!("at version {version}: {wrong}")));
+        for (version, (at, event)) in &self.events {
+            wrongs.extend(model.event(*at, event).into_iter().map(|wrong| format!("at version {version}: {wrong}")));
         }
         wrongs
     }
 
+    /// Of a history that has come to rest: claims of Pods that the manager has deleted. One that dies between the deletion
+    /// of a Pod and that of its claims leaves some, which the next new Pod gets.
+    pub fn claims_left(&self) -> Vec<String> {
+        let mut model = self.model();
+        self.events.values().for_each(|(at, event)| drop(model.event(*at, event)));
+        let left = model.claims.values().map(|c| &c.claim).filter(|claim| !claim.deleting);
+        let left = left.filter(|c| !model.has_pod(&c.instance) && !model.lost.contains(&c.instance));
+        left.map(|claim| format!("{} was left by a Pod that the manager deleted", claim.name)).collect()
+    }
+
     /// What was done, so that one sees what a history has tried.
     pub fn acts(&self) -> Acts {
-        let mut model = Model::default();
-        self.events.values().for_each(|event| drop(model.event(event)));
+        let mut model = self.model();
+        self.events.values().for_each(|(at, event)| drop(model.event(*at, event)));
         model.acts
     }
 
     /// For a failure: the last events, one a line.
     pub fn tail(&self, count: usize) -> String {
         let skipped = self.events.len().saturating_sub(count);
-        let lines = self.events.iter().skip(skipped).map(|(version, event)| match event {
-            Event::CloneSet { generation, observed, spec, .. } => {
-                format!("{version} CloneSet generation {generation}, observed {observed}: {spec:?}")
-            }
-            Event::Pod(_, pod) => format!("{version} {pod:?}"),
-            Event::Gone(uid) => format!("{version} gone: {uid}"),
+        let lines = self.events.iter().skip(skipped).map(|(version, (at, event))| {
+            let event = match event {
+                Event::CloneSet { generation, observed, spec, available, .. } => {
+                    format!("CloneSet generation {generation}, observed {observed}, available {available}: {spec:?}")
+                }
+                Event::Pod(_, pod) => format!("{pod:?}"),
+                Event::Gone(uid) => format!("gone: {uid}"),
+                Event::Claim(_, claim) => format!("{claim:?}"),
+                Event::ClaimGone(uid) => format!("claim gone: {uid}"),
+            };
+            format!("{version} {at} {event}")
         });
         lines.collect::<Vec<_>>().join("\n")
     }
@@ -197,15 +355,28 @@ pub struct Acts {
     /// With as few Pods left as may be.
     pub taken_down_at_limit: usize,
     pub updated_in_place: usize,
+    pub after_grace: usize,
     pub marked: usize,
+    /// Came to wait for a hook.
+    pub held: usize,
+    pub claims_reused: usize,
 }
 
 struct Known {
     pod: Pod,
-    /// It became available since the manager last wrote its status: the manager may not have seen it.
+    /// It became ready since the manager last told what is available: the manager may not have seen it.
     fresh: bool,
     /// Down by a fault.
     struck: bool,
+}
+
+#[derive(Default)]
+struct KnownClaim {
+    claim: Claim,
+    /// A Pod has had it.
+    used: bool,
+    /// Writes of the manager's status since no Pod has it.
+    free_for: u32,
 }
 
 #[derive(Default)]
@@ -213,8 +384,14 @@ struct Model {
     specs: BTreeMap<i64, Spec>,
     observed: i64,
     pods: BTreeMap<String, Known>,
-    /// Pods that failed since all was well.
+    claims: BTreeMap<String, KnownClaim>,
+    theirs: Theirs,
+    /// Pods that failed or that users deleted since all was well.
     failures: i64,
+    /// Instances whose Pods the manager did not delete.
+    lost: BTreeSet<String>,
+    /// Pods of new instances since the last status.
+    new_instances: usize,
     acts: Acts,
 }
 
@@ -228,95 +405,203 @@ impl Model {
         self.pods.values().filter(|k| fits(k)).count() as i64
     }
 
-    fn event(&mut self, event: &Event) -> Vec<String> {
+    fn available(&self, at: Timestamp, min_ready: i64) -> i64 {
+        self.count(|k| k.pod.available(at, min_ready))
+    }
+
+    /// For whichever spec.
+    fn longest_ready(&self) -> i64 {
+        self.allowed().map(|spec| spec.min_ready).max().unwrap_or_default()
+    }
+
+    fn has_pod(&self, instance: &str) -> bool {
+        self.pods.values().any(|k| k.pod.instance == instance)
+    }
+
+    fn event(&mut self, at: Timestamp, event: &Event) -> Vec<String> {
         let mut wrongs = Vec::new();
         match event {
-            Event::CloneSet { generation, observed, spec, status } => {
+            Event::CloneSet { generation, observed, spec, status, available } => {
                 self.specs.insert(*generation, (**spec).clone());
                 self.observed = self.observed.max(*observed);
                 if *status {
-                    self.pods.values_mut().for_each(|known| known.fresh = false);
+                    self.told(at, *available, &mut wrongs);
                 }
             }
             Event::Gone(uid) => {
                 // a Pod that nobody plays may go without a deletion timestamp
                 if let Some(known) = self.pods.remove(uid)
-                    && known.pod.available()
+                    && known.pod.active()
                 {
-                    self.taken_down(&known, &mut wrongs);
+                    self.deleted(at, &known, &mut wrongs);
                 }
             }
             Event::Pod(uid, now) => {
                 let before = self.pods.remove(uid);
+                let now = (**now).clone();
                 self.pods.insert(uid.clone(), Known { pod: now.clone(), fresh: false, struck: false });
                 match before {
-                    None => self.created(now, &mut wrongs),
+                    None => self.created(&now, &mut wrongs),
                     Some(before) => {
-                        let known = self.changed(before, now, &mut wrongs);
+                        let known = self.changed(at, before, &now, &mut wrongs);
                         self.pods.insert(uid.clone(), known);
                     }
                 }
             }
+            Event::Claim(uid, claim) => {
+                let used = self.has_pod(&claim.instance);
+                let known = self.claims.entry(uid.clone()).or_default();
+                known.claim = claim.clone();
+                known.used |= used;
+            }
+            Event::ClaimGone(uid) => drop(self.claims.remove(uid)),
         }
-        let wanted = self.specs.values().next_back().map_or(0, |spec| spec.replicas);
-        if self.count(|k| k.pod.available()) >= wanted {
+        if let Some(spec) = self.specs.values().next_back()
+            && self.available(at, spec.min_ready) >= spec.replicas
+        {
             self.failures = 0;
         }
         wrongs
     }
 
+    /// The manager has written its status.
+    fn told(&mut self, at: Timestamp, available: i64, wrongs: &mut Vec<String>) {
+        let min_ready = self.longest_ready();
+        if min_ready == 0 || self.available(at, min_ready) == available {
+            for known in self.pods.values_mut() {
+                known.fresh &= !known.pod.available(at, min_ready);
+            }
+        }
+        // Since the status before last there was a claim to be used, and another one was made.
+        let reuses = self.allowed().all(|spec| spec.has_claims && spec.reuses_claims);
+        let instances: BTreeSet<String> = self.pods.values().map(|k| k.pod.instance.clone()).collect();
+        for known in self.claims.values_mut() {
+            let free = known.used && !known.claim.deleting && reuses && !instances.contains(&known.claim.instance);
+            if free && known.free_for >= 3 && self.new_instances > 0 {
+                wrongs.push(format!("{} was not used again, although there are new Pods", known.claim.name));
+            }
+            known.free_for = if free { known.free_for + 1 } else { 0 };
+        }
+        self.new_instances = 0;
+    }
+
     fn created(&mut self, now: &Pod, wrongs: &mut Vec<String>) {
-        let active = self.count(|k| k.pod.active());
-        let most = self.allowed().map(|s| s.replicas + s.max_surge).max().unwrap_or(i64::MAX);
+        let active = |spec: &Spec| {
+            self.count(|k| k.pod.active() && !(spec.excludes_waiting && k.pod.state == "PreparingDelete"))
+        };
+        let over = |spec: &Spec| active(spec) - spec.replicas - spec.max_surge;
+        let over = self.allowed().map(over).min().unwrap_or_default();
         self.acts.created += 1;
-        self.acts.created_at_limit += usize::from(active == most);
-        if active > most {
-            wrongs.push(format!("{} was created as number {active}: at most {most} are wanted", now.name));
+        self.acts.created_at_limit += usize::from(over == 0);
+        if over > 0 {
+            wrongs.push(format!("{} was created, {over} more than are wanted", now.name));
+        }
+        if !self.allowed().all(|spec| spec.has_claims) {
+            return;
+        }
+        let claim = self.claims.values_mut().find(|c| c.claim.instance == now.instance && !c.claim.deleting);
+        let Some(claim) = claim else {
+            wrongs.push(format!("{} was created without a claim", now.name));
+            return;
+        };
+        let again = std::mem::replace(&mut claim.used, true);
+        self.acts.claims_reused += usize::from(again);
+        self.new_instances += usize::from(!again);
+        if again && self.allowed().all(|spec| !spec.reuses_claims) {
+            wrongs.push(format!("{} was given the claim of another Pod", now.name));
+        }
+    }
+
+    /// An active Pod is deleted. `self.pods` holds it as it is now, or no longer.
+    fn deleted(&mut self, at: Timestamp, before: &Known, wrongs: &mut Vec<String>) {
+        if self.theirs.deleted.contains(&before.pod.name) {
+            self.failures += 1;
+            self.lost.insert(before.pod.instance.clone());
+            return;
+        }
+        if self.allowed().all(|spec| spec.before_delete.holds(&before.pod)) {
+            wrongs.push(format!("{} was deleted while its hook held it: {:?}", before.pod.name, before.pod.tags));
+        }
+        if before.pod.available(at, self.longest_ready()) {
+            self.taken_down(at, before, wrongs);
         }
     }
 
     /// `self.pods` holds the Pod as it is now.
-    fn changed(&mut self, before: Known, now: &Pod, wrongs: &mut Vec<String>) -> Known {
-        let (was, is) = (before.pod.available(), now.available());
-        let by_manager = now.deleting || !now.normal || !now.gate;
+    fn changed(&mut self, at: Timestamp, before: Known, now: &Pod, wrongs: &mut Vec<String>) -> Known {
+        let min_ready = self.longest_ready();
+        let (was, is) = (before.pod.available(at, min_ready), now.available(at, min_ready));
         let mut known = Known { pod: now.clone(), fresh: before.fresh, struck: before.struck && !is };
-        if is && !was {
+        if now.ready.is_some() && now.in_service() && !(before.pod.ready.is_some() && before.pod.in_service()) {
             known.fresh = true;
         }
-        if was && !is {
-            if by_manager {
-                self.taken_down(&before, wrongs);
-            } else {
-                known.struck = true;
-            }
+        if now.deleting && !before.pod.deleting && !now.ended {
+            self.deleted(at, &before, wrongs);
+        } else if was && !is && !now.in_service() {
+            self.taken_down(at, &before, wrongs);
+        } else if was && !is {
+            known.struck = true;
         }
         if now.ended && !before.pod.ended {
             self.failures += 1;
+            self.lost.insert(now.instance.clone());
         }
-        if now.active() && now.image != before.pod.image {
+        if !now.active() {
+            return known;
+        }
+        if now.image != before.pod.image {
             self.moved(now, wrongs);
         }
-        if now.active()
-            && now.marked
-            && !before.pod.marked
-            && !self.allowed().any(|s| s.pods_to_delete.contains(&now.name))
-        {
+        if before.pod.grace.is_some_and(|until| now.grace.is_none() && at < until) {
+            wrongs.push(format!("the grace period of {} ended before {:?}", now.name, before.pod.grace));
+        }
+        let after_grace = before.pod.grace.is_some() && now.grace.is_none();
+        self.acts.after_grace += usize::from(after_grace);
+        if (now.image != before.pod.image || after_grace) && before.pod.gate {
+            wrongs.push(format!("{} got another image while it was in service", now.name));
+        }
+        if now.marked && !before.pod.marked && !self.is_theirs(now) {
             self.marked(now, wrongs);
+        }
+        if now.state != before.pod.state {
+            self.next_state(&before.pod, now, wrongs);
         }
         known
     }
 
+    fn is_theirs(&self, pod: &Pod) -> bool {
+        self.theirs.marked.contains(&pod.name) || self.allowed().any(|s| s.pods_to_delete.contains(&pod.name))
+    }
+
+    /// Hooks hold, until they are answered.
+    fn next_state(&mut self, before: &Pod, now: &Pod, wrongs: &mut Vec<String>) {
+        self.acts.held += usize::from(["PreparingUpdate", "PreparingDelete"].contains(&now.state.as_str()));
+        let (from, to) = (before.state.as_str(), now.state.as_str());
+        let is_wrong = |spec: &Spec| match (from, to) {
+            ("PreparingNormal", "Normal") => !spec.before_normal.is_answered(before),
+            ("PreparingUpdate" | "Updating" | "Updated", "Normal") => !spec.around_update.is_answered(before),
+            (_, "Updating") => spec.around_update.holds(before),
+            _ => false,
+        };
+        if self.allowed().all(is_wrong) {
+            wrongs.push(format!("{} went from {from} to {to} past its hook: {:?}", now.name, before.tags));
+        }
+    }
+
     /// The manager has made an available Pod unavailable.
-    fn taken_down(&mut self, before: &Known, wrongs: &mut Vec<String>) {
+    fn taken_down(&mut self, at: Timestamp, before: &Known, wrongs: &mut Vec<String>) {
         if before.fresh {
             return;
         }
-        let up = self.count(|k| k.pod.available() || (k.struck && k.pod.active())) + self.failures;
-        let least = self.allowed().map(|s| s.replicas - s.max_unavailable).min().unwrap_or_default();
+        let beyond = |spec: &Spec| {
+            let up = self.count(|k| k.pod.available(at, spec.min_ready) || (k.struck && k.pod.active()));
+            up + self.failures - (spec.replicas - spec.max_unavailable)
+        };
+        let beyond = self.allowed().map(beyond).max().unwrap_or_default();
         self.acts.taken_down += 1;
-        self.acts.taken_down_at_limit += usize::from(up == least);
-        if up < least {
-            wrongs.push(format!("{} was taken down: {up} are left, at least {least} are wanted", before.pod.name));
+        self.acts.taken_down_at_limit += usize::from(beyond == 0);
+        if beyond < 0 {
+            wrongs.push(format!("{} was taken down, {} more than may be", before.pod.name, -beyond));
         }
     }
 
@@ -376,32 +661,53 @@ mod tests {
         assert_eq!(of(3, json!({ "partition": 7 })).0, 3);
     }
 
+    const START: i64 = 1_000_000;
+
+    fn second(seconds: i64) -> Timestamp {
+        Timestamp::from_second(START + seconds).unwrap()
+    }
+
     fn up(name: &str, image: &str) -> Pod {
-        Pod { name: name.into(), image: image.into(), ready: true, gate: true, normal: true, ..Pod::default() }
+        Pod { name: name.into(), image: image.into(), ready: Some(second(0)), gate: true, ..Pod::default() }
+    }
+
+    fn status(generation: i64, spec: &Spec, available: i64) -> Event {
+        Event::CloneSet { generation, observed: generation, spec: Box::new(spec.clone()), status: true, available }
+    }
+
+    fn pod(pod: Pod) -> Event {
+        Event::Pod(pod.name.clone(), Box::new(pod))
     }
 
     /// Three Pods of image v1 that are up; the spec wants `image`.
     fn three(strategy: &Value, image: &str) -> Model {
+        of_spec(Spec { image: image.into(), ..spec(3, strategy) })
+    }
+
+    /// Three Pods of image v1 that are up, with this spec.
+    fn of_spec(wanted: Spec) -> Model {
         let mut model = Model::default();
-        let old = spec(3, strategy);
-        let status = |generation: i64, spec: &Spec| Event::CloneSet {
-            generation,
-            observed: generation,
-            spec: Box::new(spec.clone()),
-            status: true,
-        };
-        assert!(model.event(&status(1, &old)).is_empty());
+        let old = Spec { image: "v1".into(), before_delete: Hook::default(), ..wanted.clone() };
+        assert_eq!(model.event(second(0), &status(1, &old, 0)), NONE);
         for name in ["a", "b", "c"] {
-            assert!(model.event(&Event::Pod(name.into(), up(name, "v1"))).is_empty());
+            let claim = Claim { name: format!("data-{name}"), instance: name.into(), deleting: false };
+            assert_eq!(model.event(second(0), &Event::Claim(format!("claim-{name}"), claim)), NONE);
+            assert_eq!(model.event(second(0), &pod(Pod { instance: name.into(), ..up(name, "v1") })), NONE);
         }
-        assert!(model.event(&status(2, &Spec { image: image.into(), ..old })).is_empty());
+        assert_eq!(model.event(second(0), &status(2, &wanted, 3)), NONE);
         model
     }
 
+    const NONE: [String; 0] = [];
+
     fn change(model: &mut Model, name: &str, change: impl Fn(&mut Pod)) -> Vec<String> {
-        let mut pod = model.pods[name].pod.clone();
-        change(&mut pod);
-        model.event(&Event::Pod(name.into(), pod))
+        change_at(model, 1, name, change)
+    }
+
+    fn change_at(model: &mut Model, at: i64, name: &str, change: impl Fn(&mut Pod)) -> Vec<String> {
+        let mut changed = model.pods[name].pod.clone();
+        change(&mut changed);
+        model.event(second(at), &pod(changed))
     }
 
     #[test]
@@ -409,13 +715,13 @@ mod tests {
         let mut model = three(&json!({ "maxUnavailable": 1 }), "v2");
         assert!(change(&mut model, "a", |p| p.gate = false).is_empty());
         let wrongs = change(&mut model, "b", |p| p.gate = false);
-        assert_eq!(wrongs, ["b was taken down: 1 are left, at least 2 are wanted"]);
+        assert_eq!(wrongs, ["b was taken down, 1 more than may be"]);
     }
 
     #[test]
     fn what_a_fault_took_down_is_not_the_managers_doing() {
         let mut model = three(&json!({ "maxUnavailable": 1 }), "v2");
-        assert!(change(&mut model, "a", |p| p.ready = false).is_empty());
+        assert!(change(&mut model, "a", |p| p.ready = None).is_empty());
         assert!(change(&mut model, "b", |p| p.gate = false).is_empty());
         assert_eq!(change(&mut model, "c", |p| p.deleting = true).len(), 1);
     }
@@ -423,17 +729,19 @@ mod tests {
     #[test]
     fn one_more_pod_than_surge_allows_is_found() {
         let mut model = three(&json!({ "maxSurge": 1, "maxUnavailable": 0 }), "v2");
-        assert!(model.event(&Event::Pod("d".into(), up("d", "v2"))).is_empty());
-        let wrongs = model.event(&Event::Pod("e".into(), up("e", "v2")));
-        assert_eq!(wrongs, ["e was created as number 5: at most 4 are wanted"]);
+        assert_eq!(model.event(second(1), &pod(up("d", "v2"))), NONE);
+        let wrongs = model.event(second(1), &pod(up("e", "v2")));
+        assert_eq!(wrongs, ["e was created, 1 more than are wanted"]);
     }
 
     #[test]
     fn an_update_beyond_the_partition_is_found_in_place_and_by_replacement() {
-        let in_place = |p: &mut Pod| (p.image, p.gate) = ("v2".into(), false);
         let mut model = three(&json!({ "partition": 2, "maxUnavailable": 3 }), "v2");
-        assert!(change(&mut model, "a", in_place).is_empty());
-        assert_eq!(change(&mut model, "b", in_place).len(), 1);
+        for name in ["a", "b"] {
+            assert_eq!(change(&mut model, name, |p| p.gate = false), NONE);
+        }
+        assert_eq!(change(&mut model, "a", |p| p.image = "v2".into()), NONE);
+        assert_eq!(change(&mut model, "b", |p| p.image = "v2".into()).len(), 1);
         let mut model = three(&json!({ "partition": 2, "maxUnavailable": 3 }), "v2");
         assert!(change(&mut model, "a", |p| p.marked = true).is_empty());
         assert_eq!(change(&mut model, "b", |p| p.marked = true).len(), 1);
@@ -447,8 +755,9 @@ mod tests {
             observed: 2,
             spec: Box::new(spec(3, &json!({ "maxUnavailable": 3 }))),
             status: false,
+            available: 3,
         };
-        assert!(model.event(&newer).is_empty());
+        assert_eq!(model.event(second(1), &newer), NONE);
         assert!(change(&mut model, "a", |p| p.deleting = true).is_empty());
         assert!(change(&mut model, "b", |p| p.deleting = true).is_empty());
     }
@@ -456,8 +765,98 @@ mod tests {
     #[test]
     fn a_pod_that_the_manager_did_not_know_to_be_up_may_be_taken_down() {
         let mut model = three(&json!({ "maxUnavailable": 0, "maxSurge": 1 }), "v2");
-        assert!(change(&mut model, "a", |p| p.ready = false).is_empty());
-        assert!(change(&mut model, "a", |p| p.ready = true).is_empty());
+        assert!(change(&mut model, "a", |p| p.ready = None).is_empty());
+        assert!(change(&mut model, "a", |p| p.ready = Some(second(1))).is_empty());
         assert!(change(&mut model, "a", |p| p.gate = false).is_empty());
+    }
+
+    #[test]
+    fn a_pod_is_up_when_it_has_been_ready_long_enough() {
+        let mut model = of_spec(Spec { min_ready: 5, ..spec(3, &json!({ "maxUnavailable": 1 })) });
+        assert_eq!(model.event(second(6), &status(3, &model.specs[&2].clone(), 3)), NONE);
+        assert_eq!(change_at(&mut model, 7, "a", |p| p.gate = false), NONE);
+        assert_eq!(change_at(&mut model, 8, "a", |p| (p.gate, p.ready) = (true, Some(second(8)))), NONE);
+        assert_eq!(change_at(&mut model, 12, "b", |p| p.deleting = true), ["b was taken down, 1 more than may be"]);
+        // by now the first would have been up
+        assert_eq!(change_at(&mut model, 13, "c", |p| p.deleting = true), ["c was taken down, 1 more than may be"]);
+    }
+
+    #[test]
+    fn a_grace_period_that_is_cut_short_and_a_change_in_service_are_found() {
+        let mut model = three(&json!({ "maxUnavailable": 1 }), "v2");
+        let waits = |p: &mut Pod| (p.image, p.grace) = ("v2".into(), Some(second(5)));
+        assert_eq!(change(&mut model, "a", waits), ["a got another image while it was in service"]);
+        let mut model = three(&json!({ "maxUnavailable": 1 }), "v2");
+        assert_eq!(change(&mut model, "a", |p| p.gate = false), NONE);
+        assert_eq!(change(&mut model, "a", waits), NONE);
+        let wrongs = change_at(&mut model, 4, "a", |p| p.grace = None);
+        assert!(wrongs[0].starts_with("the grace period of a ended before"), "{wrongs:?}");
+        assert_eq!(model.acts.after_grace, 1);
+    }
+
+    fn hook(name: &str) -> Hook {
+        Hook([format!("{HOOKS}{name}")].into())
+    }
+
+    #[test]
+    fn what_goes_past_a_hook_is_found() {
+        let hooked = Spec {
+            before_delete: hook("delete"),
+            around_update: hook("update"),
+            before_normal: hook("normal"),
+            ..spec(3, &json!({ "maxUnavailable": 3 }))
+        };
+        let held = |p: &mut Pod| p.tags = [format!("{HOOKS}delete"), format!("{HOOKS}update")].into();
+        let mut model = of_spec(hooked.clone());
+        assert_eq!(change(&mut model, "a", held), NONE);
+        assert_eq!(change(&mut model, "a", |p| p.state = "PreparingDelete".into()), NONE);
+        assert_eq!(change(&mut model, "a", |p| p.deleting = true).len(), 1);
+        assert_eq!(change(&mut model, "b", |p| p.deleting = true), NONE);
+        let mut model = of_spec(hooked);
+        assert_eq!(change(&mut model, "a", held), NONE);
+        assert_eq!(change(&mut model, "a", |p| p.state = "Updating".into()).len(), 1);
+        assert_eq!(change(&mut model, "a", |p| p.state = "Normal".into()), NONE);
+        assert_eq!(change(&mut model, "b", |p| p.state = "Updating".into()), NONE);
+        assert_eq!(change(&mut model, "b", |p| p.state = "Normal".into()).len(), 1);
+        assert_eq!(change(&mut model, "c", |p| p.state = "PreparingNormal".into()), NONE);
+        assert_eq!(change(&mut model, "c", |p| p.state = "Normal".into()).len(), 1);
+    }
+
+    #[test]
+    fn what_a_user_deletes_is_not_the_managers_doing() {
+        let mut model = three(&json!({ "maxUnavailable": 1 }), "v2");
+        model.theirs.deleted.insert("a".into());
+        assert_eq!(change(&mut model, "a", |p| p.deleting = true), NONE);
+        assert_eq!(change(&mut model, "b", |p| p.gate = false), NONE);
+        assert_eq!(change(&mut model, "c", |p| p.gate = false).len(), 1);
+    }
+
+    #[test]
+    fn claims_that_are_not_used_again_or_must_not_be_are_found() {
+        let wanted = Spec { has_claims: true, ..spec(3, &json!({})) };
+        let (instance, told) = (|name: &str| Pod { instance: name.into(), ..up(name, "v2") }, status(2, &wanted, 3));
+        let claim = |name: &str| {
+            let claim = Claim { name: format!("data-{name}"), instance: name.into(), deleting: false };
+            Event::Claim(format!("claim-{name}"), claim)
+        };
+        let mut model = of_spec(wanted.clone());
+        model.theirs.deleted.insert("a".into());
+        assert_eq!(model.event(second(1), &Event::Gone("a".into())), NONE);
+        for _ in 0..3 {
+            assert_eq!(model.event(second(2), &told), NONE);
+        }
+        assert_eq!(model.event(second(3), &pod(instance("d"))), ["d was created without a claim"]);
+        assert_eq!(model.event(second(3), &Event::Gone("d".into())), NONE);
+        assert_eq!(model.event(second(3), &claim("e")), NONE);
+        assert_eq!(model.event(second(3), &pod(instance("e"))), NONE);
+        assert_eq!(model.event(second(4), &told).len(), 1);
+        // the right one
+        assert_eq!(model.event(second(5), &pod(Pod { name: "a2".into(), ..instance("a") })).len(), 1, "one too many");
+        assert_eq!(model.acts.claims_reused, 1);
+        let mut model = of_spec(Spec { reuses_claims: false, ..wanted });
+        model.theirs.deleted.insert("a".into());
+        assert_eq!(model.event(second(1), &Event::Gone("a".into())), NONE);
+        let wrongs = model.event(second(2), &pod(Pod { name: "a2".into(), ..instance("a") }));
+        assert_eq!(wrongs, ["a2 was given the claim of another Pod"]);
     }
 }

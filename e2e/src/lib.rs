@@ -4,7 +4,9 @@
 //! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`] makes
 //! the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`] puts
 //! kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`], [`load`] and
-//! [`scale`] measure, [`player`] plays the nodes for Pods by the thousand and [`node_images`] those for images, [`suite`] is `make test`, and [`kit`] is for the tests.
+//! [`scale`] measure, [`player`] plays the nodes for Pods by the thousand and [`node_images`] those for images, [`random`]
+//! makes random histories of CloneSets and [`history`] holds them against a model, [`suite`] is `make test`, and [`kit`]
+//! is for the tests.
 //!
 //! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
 
@@ -33,6 +35,7 @@ pub mod paths;
 pub mod player;
 pub mod process;
 pub mod product;
+pub mod random;
 pub mod record;
 pub mod registry_proxy;
 pub mod reproducible;

@@ -53,6 +53,10 @@ impl Paths {
     pub fn logs(&self) -> PathBuf {
         self.state.join("log")
     }
+    /// How long each test took, a line for each.
+    pub fn durations(&self) -> PathBuf {
+        self.state.join("durations")
+    }
     /// The logs of the cluster that was removed last.
     pub fn kept_logs(&self) -> PathBuf {
         self.cluster.join("last-logs")

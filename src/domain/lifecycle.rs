@@ -125,17 +125,21 @@ pub struct Observed<'a> {
     pub is_updated: bool,
 }
 
+/// The state after an update that is done, or not wanted any more.
+pub fn after_update(lifecycle: Option<&Lifecycle>, pod: &impl Hooked) -> State {
+    match lifecycle {
+        // With hooks but none for updates it passes through Updated all the same, for whoever waits for that state.
+        Some(hooks) if hooks.in_place_update.as_ref().is_none_or(|hook| !hook.is_all_hooked(pod)) => State::Updated,
+        Some(_) | None => State::Normal,
+    }
+}
+
 /// The state that a Pod moves to by itself, if any.
 pub fn refresh(state: &State, observed: &Observed<'_>, pod: &impl Hooked) -> Option<State> {
     let hook =
         |pick: fn(&Lifecycle) -> &Option<Hook>| observed.lifecycle.and_then(|lifecycle| pick(lifecycle).as_ref());
     let update = hook(|lifecycle| &lifecycle.in_place_update);
     let restored = update.is_none_or(|hook| hook.is_all_hooked(pod));
-    let after_update = || match observed.lifecycle {
-        // With hooks but none for updates it passes through Updated all the same, for whoever waits for that state.
-        Some(_) if update.is_none_or(|hook| !hook.is_all_hooked(pod)) => State::Updated,
-        Some(_) | None => State::Normal,
-    };
     match state {
         State::PreparingNormal => {
             let is_in = match hook(|lifecycle| &lifecycle.pre_normal) {
@@ -145,8 +149,8 @@ pub fn refresh(state: &State, observed: &Observed<'_>, pod: &impl Hooked) -> Opt
             };
             is_in.then_some(State::Normal)
         }
-        State::PreparingUpdate if observed.is_on_update_revision => Some(after_update()),
-        State::Updating if observed.is_updated => Some(after_update()),
+        State::PreparingUpdate if observed.is_on_update_revision => Some(after_update(observed.lifecycle, pod)),
+        State::Updating if observed.is_updated => Some(after_update(observed.lifecycle, pod)),
         State::Updated if restored => Some(State::Normal),
         State::PreparingUpdate
         | State::Updating

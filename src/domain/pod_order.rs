@@ -296,8 +296,14 @@ mod tests {
         assert_eq!(order(json!({"first": "sts-10"}), json!({"first": "sts-9"})), Ordering::Less);
         assert_eq!(order(json!({"first": "x"}), json!({"second": "99"})), Ordering::Less);
         assert_eq!(order(json!({"first": "x"}), json!({"first": "y"})), Ordering::Equal);
-        assert_eq!(order(json!({}), json!({"first": "99"})), Ordering::Less, "without any of the labels: first");
         assert_eq!(order(json!({"first": "99999999999999999999999"}), json!({"first": "9"})), Ordering::Less);
+    }
+
+    #[test]
+    fn shortfall_16_pods_without_any_of_the_labels_come_first() {
+        let keys = ["first".to_owned(), "second".to_owned()];
+        assert_eq!(by_order_priority(&keys, &labels(json!({})), &labels(json!({"first": "99"}))), Ordering::Less);
+        assert_eq!(by_order_priority(&keys, &labels(json!({"second": "1"})), &labels(json!({}))), Ordering::Greater);
     }
 
     fn scattered(pods: &str, all_matching: usize, all_others: usize) -> String {

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_key_creates_the_condition_with_an_explicit_status() {
+    fn shortfall_08_a_first_key_creates_the_condition_with_an_explicit_status() {
         let pod = pod(&["KruisePodReady"], json!([]));
         let patch = add_key(&pod, &key("r"), now()).unwrap();
         assert_eq!(patch["status"]["conditions"][0]["status"], "False");

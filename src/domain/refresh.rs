@@ -160,6 +160,10 @@ pub fn move_to(pod: &PodView, state: State, lifecycle: &Lifecycle, restore: bool
     let hook = match state {
         State::PreparingDelete => lifecycle.pre_delete.as_ref().map(|hook| (hook, PRE_DELETE_KEY)),
         State::PreparingUpdate => lifecycle.in_place_update.as_ref().map(|hook| (hook, PRE_UPDATE_KEY)),
+        State::Normal | State::Updated => {
+            change.without = vec![PRE_UPDATE_KEY, PRE_DELETE_KEY];
+            None
+        }
         _ => {
             change.without = vec![PRE_DELETE_KEY];
             None

@@ -58,7 +58,10 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
                 return Ok(Admitted::unchanged());
             }
             Err(_) => {
-                tracing::warn!(namespace = request.namespace, "a new Pod gets no note of its probes: no answer in time");
+                tracing::warn!(
+                    namespace = request.namespace,
+                    "a new Pod gets no note of its probes: no answer in time"
+                );
                 return Ok(Admitted::unchanged());
             }
         };
@@ -135,9 +138,8 @@ fn at_the_pod(probe: &Value) -> Value {
         let Some(handler) = probe.get_mut(handler).and_then(Value::as_object_mut) else { continue };
         handler.remove("host");
         if let Some(headers) = handler.get_mut("httpHeaders").and_then(Value::as_array_mut) {
-            headers.retain(|header| {
-                !header["name"].as_str().is_some_and(|name| name.trim().eq_ignore_ascii_case("host"))
-            });
+            headers
+                .retain(|header| !header["name"].as_str().is_some_and(|name| name.trim().eq_ignore_ascii_case("host")));
         }
     }
     probe
@@ -207,10 +209,8 @@ mod tests {
         bare["metadata"].as_object_mut().unwrap().remove("labels");
         assert_eq!(annotated(&bare, std::slice::from_ref(&one)), bare);
         let mut without = one;
-        without.spec.selector = serde_json::from_value(
-            json!({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}),
-        )
-        .unwrap();
+        without.spec.selector =
+            serde_json::from_value(json!({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]})).unwrap();
         assert_eq!(names(&annotated(&bare, &[without])).1, "m");
     }
 
@@ -276,12 +276,14 @@ mod tests {
                 Ok(list) => (200, list.clone()),
                 Err(code) => (*code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code})),
             };
-            let answer = http::Response::builder().status(code).body(kube::client::Body::from(body.to_string().into_bytes()));
+            let answer =
+                http::Response::builder().status(code).body(kube::client::Body::from(body.to_string().into_bytes()));
             async move { Ok::<_, tower::BoxError>(answer.unwrap()) }
         });
         let client = kube::Client::new(service, "default");
         let context = Context::new(gates, client, "kruise-system".into(), Default::default()).0;
-        let request = Request { operation: "CREATE".into(), namespace: "a".into(), object: pod(), ..Request::default() };
+        let request =
+            Request { operation: "CREATE".into(), namespace: "a".into(), object: pod(), ..Request::default() };
         let mut after = pod();
         json_patch::patch(&mut after, &handle(Arc::new(context), request).await.unwrap().patch).unwrap();
         after
@@ -295,7 +297,9 @@ mod tests {
             "items": [unreadable, one]});
         let on = "EnablePodProbeMarkerOnServerless=true";
         assert_eq!(names(&asked(&[on], Ok(list.clone())).await).1, "m");
-        for gates in [&[][..], &[on, "PodProbeMarkerGate=false"], &[on, "PodWebhook=false"], &[on, "KruiseDaemon=false"]] {
+        for gates in
+            [&[][..], &[on, "PodProbeMarkerGate=false"], &[on, "PodWebhook=false"], &[on, "KruiseDaemon=false"]]
+        {
             assert_eq!(asked(gates, Ok(list.clone())).await, pod(), "{gates:?}");
         }
         assert_eq!(asked(&[on], Err(403)).await, pod());

@@ -48,7 +48,7 @@ pub async fn in_namespace(name: &str, body: impl AsyncFnOnce(&Test) -> Result<()
     let result = AssertUnwindSafe(body(&test)).catch_unwind().await;
     match &result {
         Ok(Ok(())) => {
-            println!("{name}: {:.1} s", start.elapsed().as_secs_f64());
+            took(&test.paths, name, start.elapsed());
             test.remove("Namespace", &test.namespace).await?;
         }
         Ok(Err(error)) => eprintln!("=== {name} failed: {error:#}"),
@@ -61,6 +61,15 @@ pub async fn in_namespace(name: &str, body: impl AsyncFnOnce(&Test) -> Result<()
         Ok(result) => result,
         Err(panic) => resume_unwind(panic),
     }
+}
+
+/// For the table at the end of a run.
+pub fn took(paths: &Paths, name: &str, time: Duration) {
+    use std::io::Write;
+    println!("{name}: {:.1} s", time.as_secs_f64());
+    let file = std::fs::File::options().create(true).append(true).open(paths.durations());
+    // without the file the table is shorter
+    let _ = file.and_then(|mut file| writeln!(file, "{:.1} {name}", time.as_secs_f64()));
 }
 
 impl Test {

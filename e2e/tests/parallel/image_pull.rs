@@ -102,6 +102,7 @@ async fn pods_are_updated_in_place_to_an_image_that_was_pulled_ahead() -> Result
         let before = started(t, in_place("web", 2, vec![container(&remote("pause"))])).await?;
         pushed(t, "ahead", "v2", MIB).await?;
         let image = "registry.example/team/ahead:v2";
+        t.wait_for("NodeImage", NODE, "to be there", PATIENCE, |_| true).await?;
         t.create(json!({ "kind": JOB, "apiVersion": "apps.kruise.io/v1beta1", "metadata": { "name": "ahead" },
             "spec": { "image": image, "podSelector": { "matchLabels": { "app": "web" } },
                 "completionPolicy": { "type": "Always" } } }))
@@ -181,7 +182,8 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
         let secret = |password: &str| docker_config("private.example", password).with("/metadata/name", "mended");
         t.create(secret("stale-password")).await?;
         pushed(t, "private-mended", "v1", MIB / 4).await?;
-        let mended = job("mended", "private.example/team/private-mended:v1").with("/spec/pullSecrets", json!(["mended"]));
+        let mended =
+            job("mended", "private.example/team/private-mended:v1").with("/spec/pullSecrets", json!(["mended"]));
         t.create(mended.with("/spec/pullPolicy/backoffLimit", 8)).await?;
         poll("its first attempt to fail", PATIENCE, async || {
             let log = t.kubectl(&["-n", SYSTEM, "logs", "daemonset/kruise-daemon", "--tail=-1"]).await?;

@@ -8,8 +8,6 @@ use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, p
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::methods::gates;
-
 const BUDGET: &str = "PodUnavailableBudget";
 
 /// What a patch of a Pod is answered: HTTP code and message.
@@ -99,29 +97,22 @@ fn ensure_not_failed(object: &Value) {
     assert_ne!(condition(object, "Failed"), "True", "{object}");
 }
 
-#[tokio::test]
-async fn updates_resizes_and_container_restarts_need_consent() -> Result<()> {
+pub(crate) async fn updates_resizes_and_container_restarts_need_consent() -> Result<()> {
     in_namespace("pub-updates", async |t| {
-        gates(t, "ImagePullJobGate=true,PodUnavailableBudgetUpdateGate=true").await?;
-        let result = async {
-            // Until the API server calls for this namespace.
-            t.create(pod("probe", vec![app("main")]).with("/metadata/labels/tier", "probe")).await?;
-            t.ready("probe").await?;
-            t.create(budget("probe", "probe", 0)).await?;
-            poll("the webhook to be called for the namespace", PATIENCE, async || {
-                let unavailable = json!({ "metadata": { "labels": { "unavailable-pod.kruise.io/x": "" } } });
-                let params = PatchParams { dry_run: true, ..PatchParams::default() };
-                let answer = t.api("Pod").patch("probe", &params, &Patch::Merge(unavailable)).await;
-                ensure!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403), "{answer:?}");
-                Ok(())
-            })
-            .await?;
-            updates_resizes_and_restarts(t).await?;
-            a_workload_restart_heeds_the_budget(t).await
-        }
-        .await;
-        gates(t, "ImagePullJobGate=true").await?;
-        result
+        // Until the API server calls for this namespace.
+        t.create(pod("probe", vec![app("main")]).with("/metadata/labels/tier", "probe")).await?;
+        t.ready("probe").await?;
+        t.create(budget("probe", "probe", 0)).await?;
+        poll("the webhook to be called for the namespace", PATIENCE, async || {
+            let unavailable = json!({ "metadata": { "labels": { "unavailable-pod.kruise.io/x": "" } } });
+            let params = PatchParams { dry_run: true, ..PatchParams::default() };
+            let answer = t.api("Pod").patch("probe", &params, &Patch::Merge(unavailable)).await;
+            ensure!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403), "{answer:?}");
+            Ok(())
+        })
+        .await?;
+        updates_resizes_and_restarts(t).await?;
+        a_workload_restart_heeds_the_budget(t).await
     })
     .await
 }

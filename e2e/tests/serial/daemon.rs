@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::kit::{Build, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod, shell, stubborn};
+use e2e::kit::{Build, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod, poll, shell, stubborn};
 use serde_json::{Value, json};
 
-use crate::{CRR, Frozen, LONG, with_daemon};
+use crate::{CRR, Frozen, LONG, keeping, late, with_daemon};
 
 async fn until_recorded(t: &Test, request: &str, field: &str) -> Result<Value> {
     let pointer = format!("/status/containerRecreateStates/0/{field}");
@@ -118,12 +118,12 @@ async fn killed_between_kill_and_report() -> Result<()> {
 #[tokio::test]
 async fn killed_while_the_new_instance_starts() -> Result<()> {
     with_daemon("kill-start", async |t| {
-        let probe = json!({ "periodSeconds": 1, "exec": { "command": ["cat", "/tmp/ready"] } });
-        let main = shell("main", "sleep 5; touch /tmp/ready").with("/readinessProbe", probe);
-        t.start(pod("web", vec![main, app("other")])).await?;
+        t.start(keeping("web", late("main"), vec![app("other")])).await?;
         t.restart("once", "web", &["main"]).await?;
         until_recorded(t, "once", "killedAt").await?;
         t.node().kill_daemon().await?;
+        poll("the new instance to be told", PATIENCE, async || t.exec("web", "main", "touch /kept/go").await.map(drop))
+            .await?;
         let done = t.completed_within("once", LONG).await?;
         assert_eq!(done.text("/status/containerRecreateStates/0/phase"), "Succeeded", "{}", done["status"]);
         restarts(t, [1, 0]).await
@@ -134,14 +134,18 @@ async fn killed_while_the_new_instance_starts() -> Result<()> {
 #[tokio::test]
 async fn killed_again_and_again_a_forced_request_still_stops_once() -> Result<()> {
     with_daemon("kill-forced", async |t| {
-        let probe = json!({ "periodSeconds": 1, "exec": { "command": ["cat", "/tmp/ready"] } });
-        let main = shell("main", "sleep 12; touch /tmp/ready").with("/readinessProbe", probe);
-        t.start(pod("web", vec![main, app("other")])).await?;
+        t.start(keeping("web", late("main"), vec![app("other")])).await?;
         t.create(crr("once", "web", &["main"]).with("/spec/strategy/forceRecreate", true)).await?;
         until_recorded(t, "once", "killStartedAt").await?;
         t.node().kill_daemon().await?;
         t.node().daemon_ready().await?;
         t.node().kill_daemon().await?;
+        // The stop is over long ago, or else there is no new instance.
+        poll("the new instance to be told", PATIENCE, async || {
+            ensure!(t.containers("web").await?["main"].restarts == 1, "it is the old one");
+            t.exec("web", "main", "touch /kept/go").await.map(drop)
+        })
+        .await?;
         let done = t.completed_within("once", LONG).await?;
         assert_eq!(done.text("/status/containerRecreateStates/0/phase"), "Succeeded", "{}", done["status"]);
         restarts(t, [1, 0]).await

@@ -19,17 +19,43 @@ async fn drained(t: &Test) -> Result<Value> {
     Ok(pod)
 }
 
+/// A CloneSet whose only Pod is drained, in the middle of an update that has ten minutes.
+async fn updating(t: &Test) -> Result<Value> {
+    let set = workload("CloneSet", "set", 1, vec![app("main")]).with(
+        "/spec/updateStrategy",
+        json!({ "type": "InPlaceIfPossible", "inPlaceUpdateStrategy": { "gracePeriodSeconds": 600 } }),
+    );
+    t.create(set).await?;
+    let available = |o: &Value| o.int("/status/availableReplicas") == 1;
+    t.wait_for("CloneSet", "set", "to be available", PATIENCE, available).await?;
+    let pod = t.list("Pod", "app=set").await?.remove(0);
+    let image = format!("main={}", remote("pause"));
+    t.plugin_exits(0, &["set", "image", "cloneset/set", &image]).await?;
+    let name = pod.text("/metadata/name");
+    t.wait_for("Pod", name, "to be drained", PATIENCE, |p| condition(p, "Ready") == "False").await?;
+    Ok(pod)
+}
+
+/// With a request in flight, and a CloneSet in the middle of an update.
 #[tokio::test]
-async fn uninstalling_with_a_request_in_flight_leaves_the_pod_ready_and_no_finalizer() -> Result<()> {
+async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_it() -> Result<()> {
     in_namespace("uninstall", async |t| {
         let before = drained(t).await?;
+        let updated = updating(t).await?;
+        let of_set = updated.text("/metadata/name");
+        let refused = t.node().undeploy(true).await.err().map(|error| format!("{error:#}"));
+        let refused = refused.context("the definition of a CloneSet that is there is not removed")?;
+        ensure!(refused.contains("--crds would delete these CloneSets"), "{refused}");
+        t.node().daemon_ready().await?;
         let undeployed = t.node().undeploy(false).await;
         let after = t.ready("web").await;
+        let of_set_after = t.ready(of_set).await;
         let left = t.find(CRR, "once").await;
         let definition = t.find("CustomResourceDefinition", DEFINITION).await;
         t.node().deploy().await?;
         undeployed?;
         assert_eq!(after?.text("/metadata/uid"), before.text("/metadata/uid"), "no Pod is deleted");
+        assert_eq!(of_set_after?.text("/metadata/uid"), updated.text("/metadata/uid"), "nor one of a CloneSet");
         if let Some(left) = left? {
             ensure!(left.array("/metadata/finalizers").is_empty(), "a finalizer is left: {left}");
         }
@@ -37,6 +63,9 @@ async fn uninstalling_with_a_request_in_flight_leaves_the_pod_ready_and_no_final
         // and what is installed again works
         t.restart("again", "web", &["main"]).await?;
         t.succeeded("again").await?;
+        t.kubectl(&["scale", "cloneset/set", "--replicas=2"]).await?;
+        t.wait_for("CloneSet", "set", "to have two Pods", PATIENCE, |o| o.int("/status/replicas") == 2).await?;
+        ensure!(t.find("Pod", of_set).await?.is_some(), "the first is still there");
         Ok(())
     })
     .await
@@ -57,40 +86,6 @@ async fn uninstalling_with_the_definitions_works_with_a_dead_manager_too() -> Re
         assert_eq!(t.containers("web").await?["main"].restarts, 0);
         t.restart("again", "web", &["main"]).await?;
         t.succeeded("again").await?;
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn a_clone_set_and_its_pods_outlive_the_installation() -> Result<()> {
-    in_namespace("uninstall-clone-set", async |t| {
-        let set = workload("CloneSet", "web", 1, vec![app("main")]).with(
-            "/spec/updateStrategy",
-            json!({ "type": "InPlaceIfPossible", "inPlaceUpdateStrategy": { "gracePeriodSeconds": 600 } }),
-        );
-        t.create(set).await?;
-        let available = |o: &Value| o.int("/status/availableReplicas") == 1;
-        t.wait_for("CloneSet", "web", "to be available", PATIENCE, available).await?;
-        let before = t.list("Pod", "app=web").await?.remove(0);
-        let name = before.text("/metadata/name");
-        // In the middle of an update: the Pod is drained.
-        let image = format!("main={}", remote("pause"));
-        t.plugin_exits(0, &["set", "image", "cloneset/web", &image]).await?;
-        t.wait_for("Pod", name, "to be drained", PATIENCE, |p| condition(p, "Ready") == "False").await?;
-        let refused = t.node().undeploy(true).await.err().map(|error| format!("{error:#}"));
-        let refused = refused.context("the definition of a CloneSet that is there is not removed")?;
-        ensure!(refused.contains("--crds would delete these CloneSets"), "{refused}");
-        t.node().daemon_ready().await?;
-        let undeployed = t.node().undeploy(false).await;
-        let after = t.ready(name).await;
-        t.node().deploy().await?;
-        undeployed?;
-        assert_eq!(after?.text("/metadata/uid"), before.text("/metadata/uid"));
-        // and it is looked after again
-        t.kubectl(&["scale", "cloneset/web", "--replicas=2"]).await?;
-        t.wait_for("CloneSet", "web", "to have two Pods", PATIENCE, |o| o.int("/status/replicas") == 2).await?;
-        ensure!(t.find("Pod", name).await?.is_some(), "the first is still there");
         Ok(())
     })
     .await

@@ -14,14 +14,14 @@ use crate::{CRR, Frozen, LONG, MANAGER};
 const LEASE: &str = "kruise-manager";
 const ACCOUNT: &str = "system:serviceaccount:kruise-system:kruise-manager";
 
-async fn holder(t: &Test) -> Result<String> {
+pub(crate) async fn holder(t: &Test) -> Result<String> {
     let lease = serde_json::to_value(t.api_in(SYSTEM, "Lease").get(LEASE).await?)?;
     let holder = lease.text("/spec/holderIdentity");
     ensure!(!holder.is_empty(), "nobody leads");
     Ok(holder.to_owned())
 }
 
-async fn another_leads(t: &Test, than: &str) -> Result<()> {
+pub(crate) async fn another_leads(t: &Test, than: &str) -> Result<()> {
     poll("another manager to lead", Duration::from_secs(45), async || {
         ensure!(holder(t).await? != than, "{than} still does");
         Ok(())
@@ -30,7 +30,7 @@ async fn another_leads(t: &Test, than: &str) -> Result<()> {
 }
 
 /// The leader's Pod; its name is the beginning of the identity.
-async fn leader(t: &Test, identity: &str) -> Result<Value> {
+pub(crate) async fn leader(t: &Test, identity: &str) -> Result<Value> {
     let managers = t.node().replicas(MANAGER).await?;
     let of = |p: &&Value| identity.starts_with(&format!("{}_", p.text("/metadata/name")));
     managers.iter().find(of).cloned().with_context(|| format!("no Pod of {identity}"))

@@ -4,20 +4,23 @@
 
 mod budgets;
 mod certificates;
+mod clone_set_random;
 mod components;
 mod daemon;
 mod deletion_protection;
+mod gated;
 mod gone;
 mod image_nodes;
 mod installation;
 mod leaders;
 mod methods;
-mod off_by_default;
 mod phases;
 mod plugin;
 mod policies;
+mod pre_download;
 mod resize;
 mod restarts_go_on;
+mod serverless_probes;
 mod takeover;
 mod used_rights;
 
@@ -58,6 +61,13 @@ fn keeping(name: &str, main: Value, others: Vec<Value>) -> Value {
 /// A container that writes down that it was asked to stop, and stops when told to go on.
 fn slow(name: &str) -> Value {
     shell(name, &format!("trap 'touch /kept/asked; {UNTIL_GO}; exit 0' TERM"))
+}
+
+/// A container of a Pod that keeps files: ready at once the first time, and after that when told to go on.
+fn late(name: &str) -> Value {
+    let test = json!(["sh", "-c", "[ -e /tmp/first ] || [ -e /kept/go ]"]);
+    shell(name, "[ -e /kept/started ] || touch /tmp/first; touch /kept/started")
+        .with("/readinessProbe", json!({ "periodSeconds": 1, "exec": { "command": test } }))
 }
 
 /// Waits for a file in a Pod's first container.

@@ -9,7 +9,7 @@ use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, crr, in_namespace, p
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::{CRR, LONG, MANAGER, UNTIL_GO, keeping, slow, until_kept, with_daemon};
+use crate::{CRR, LONG, MANAGER, UNTIL_GO, keeping, late, slow, until_kept, with_daemon};
 
 fn pods() -> Vec<Value> {
     // Its stop lasts, and a second request waits for its turn.
@@ -20,15 +20,11 @@ fn pods() -> Vec<Value> {
     // It cannot be made again until its ConfigMap is back.
     let source = json!([{ "name": "X", "valueFrom": { "configMapKeyRef": { "name": "needed", "key": "x" } } }]);
     let dependent = app("main").with("/env", source);
-    // Ready at once the first time, and after that when told to.
-    let late = shell("main", "[ -e /kept/started ] || touch /tmp/first; touch /kept/started");
-    let test = json!(["sh", "-c", "[ -e /tmp/first ] || [ -e /kept/go ]"]);
-    let late = late.with("/readinessProbe", json!({ "periodSeconds": 1, "exec": { "command": test } }));
     vec![
         keeping("stop", slow, vec![app("other")]),
         keeping("hook", hooked, vec![]),
         pod("start", vec![dependent]),
-        keeping("ready", late, vec![]),
+        keeping("ready", late("main"), vec![]),
     ]
 }
 

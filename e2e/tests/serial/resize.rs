@@ -5,15 +5,10 @@ use e2e::images::BUSYBOX;
 use e2e::kit::{Container, Look, PATIENCE, in_namespace};
 use serde_json::{Value, json};
 
-use crate::methods::gates;
-
 const CLONE_SET: &str = "CloneSet";
 
-#[tokio::test]
-async fn resources_change_in_place_without_a_restart() -> Result<()> {
+pub(crate) async fn resources_change_in_place_without_a_restart() -> Result<()> {
     in_namespace("resize", async |t| {
-        gates(t, "ImagePullJobGate=true,InPlaceWorkloadVerticalScaling=true").await?;
-        let result = async {
             let container = |cpu: &str| {
                 json!([{ "name": "main", "image": BUSYBOX, "imagePullPolicy": "IfNotPresent",
                     "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
@@ -39,11 +34,7 @@ async fn resources_change_in_place_without_a_restart() -> Result<()> {
             assert_eq!(Container::all(&after), Container::all(&before), "no restart");
             let actual = after.text("/status/containerStatuses/0/resources/requests/cpu");
             ensure!(actual == "20m", "kubelet says {actual}: {after}");
-            anyhow::Ok(())
-        }
-        .await;
-        gates(t, "ImagePullJobGate=true").await?;
-        result
+            Ok(())
     })
     .await
 }

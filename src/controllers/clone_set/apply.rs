@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    AFTER_CONFLICT, AFTER_REFUSAL, Controller, Pass, Resolved, Seen, lock,
+    AFTER_CONFLICT, AFTER_REFUSAL, Controller, Pass, Resolved, Seen, lock, pause,
     revisions::{Ways, from_json},
     uid_of,
 };
@@ -36,7 +36,7 @@ use crate::{
             plan::{self, Action, Pod},
         },
         inplace::{self, Allowed, Annotations, UpdateSpec, resize},
-        lifecycle::State,
+        lifecycle::{self, State},
         pod_order::Constraint,
         readiness,
         refresh::{self, Refresh},
@@ -125,7 +125,7 @@ impl Controller {
                     changed |= !matches!(kept, Ok(false));
                     pass.note(kept, |outcome| &mut outcome.scale_error);
                 }
-                Action::Replace(_) | Action::UpdateInPlace { .. } => {}
+                Action::Replace(_) | Action::UpdateInPlace { .. } | Action::NotUpdatedAfterAll(_) => {}
             }
         }
         let hook = clone_set.spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_delete.as_ref());
@@ -347,14 +347,14 @@ impl Controller {
         }
     }
 
-    /// Moves a Pod to a state in which it waits for its hook.
+    /// Moves a Pod to another state: for most of them it waits for its hook there.
     async fn announce(&self, clone_set: &CloneSet, pod: &PodView, state: State, restore: bool) -> kube::Result<bool> {
         let lifecycle = clone_set.spec.lifecycle.clone().unwrap_or_default();
         let Some(patch) = refresh::move_to(pod, state.clone(), &lifecycle, restore, clock::now()) else {
             return Ok(false);
         };
         self.try_patch(pod, Part::Status, &patch).await?;
-        tracing::info!(clone_set = %ObjectKey::of(clone_set), pod = pod.name(), state = state.as_str(), "waits for its hook");
+        tracing::info!(clone_set = %ObjectKey::of(clone_set), pod = pod.name(), state = state.as_str(), "has another state");
         Ok(true)
     }
 
@@ -464,6 +464,7 @@ impl Controller {
     ) -> bool {
         let now = clock::now();
         let lifecycle = clone_set.spec.lifecycle.as_ref();
+        let is_large = !pause(seen.views.len()).is_zero();
         let mut work = Vec::new();
         for view in &seen.views {
             match refresh::refresh(view, None, lifecycle, &resolved.update, now) {
@@ -472,6 +473,8 @@ impl Controller {
                     tracing::debug!(pod = view.name(), for_what, "waits");
                     pass.look_after(after);
                 }
+                // What one Pod needs for itself does not hold up the pass.
+                Refresh::Status(_) if is_large => self.pod_queue.add(ObjectKey::of(view.as_ref())),
                 needed => work.push((view.clone(), needed)),
             }
         }
@@ -614,6 +617,11 @@ impl Controller {
                     let spec = way.clone().unwrap_or_default();
                     work.push((view.clone(), how, target.clone(), spec));
                 }
+                Action::NotUpdatedAfterAll(name) => {
+                    if let Some((_, view)) = find(&name) {
+                        work.push((view.clone(), How::LetGo, resolved.update.clone(), UpdateSpec::default()));
+                    }
+                }
                 Action::Create { .. } | Action::Delete { .. } | Action::KeepAfterAll(_) => {}
             }
         }
@@ -627,7 +635,7 @@ impl Controller {
         let takes_out = |how: &How| match how {
             How::Now => true,
             How::Announce { .. } => hook_takes_out,
-            How::Replace | How::Wait | How::Impossible(_) => false,
+            How::Replace | How::Wait | How::LetGo | How::Impossible(_) => false,
         };
         let (done, failure) =
             each(work, |(view, how, target, spec): (Arc<PodView>, How, String, UpdateSpec)| async move {
@@ -645,6 +653,10 @@ impl Controller {
                 }
                 let changed = match how {
                     How::Wait => false,
+                    How::LetGo => {
+                        let state = lifecycle::after_update(clone_set.spec.lifecycle.as_ref(), view);
+                        self.announce(clone_set, view, state, false).await?
+                    }
                     How::Announce { restore } => {
                         self.announce(clone_set, view, State::PreparingUpdate, restore).await?
                     }

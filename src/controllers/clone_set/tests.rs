@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::controllers::in_memory;
 
+mod cases;
 mod pre_download;
 
 /// What OpenKruise 1.9 left behind.
@@ -165,7 +166,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let server = Arc::new(Mutex::new(Server::default()));
+        Self::of(Arc::default())
+    }
+
+    /// A controller that knows nothing yet of what is there.
+    fn of(server: Arc<Mutex<Server>>) -> Self {
         let context = in_memory::context({
             let server = server.clone();
             move |request, body| lock(&server).answer(request, body)

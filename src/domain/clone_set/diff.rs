@@ -381,6 +381,14 @@ mod tests {
         })
     }
 
+    #[test]
+    fn case_14_with_one_revision_there_is_nothing_to_go_back_to() {
+        let wanted = Wanted { rolls_back: true, ..ints(5, 4, 2, 0) };
+        let all_new = counted(Side::default(), side(5, 0, 0));
+        assert_eq!(diff(&wanted, &all_new).update, -4);
+        assert_eq!(diff(&wanted, &Counted { one_revision: true, ..all_new }).update, 0);
+    }
+
     proptest! {
         /// Case 18: nothing panics or creates surplus Pods, whatever the numbers.
         #[test]

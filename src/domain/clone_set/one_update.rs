@@ -17,6 +17,8 @@ pub enum How {
     Now,
     /// Mark it, so that it is deleted and made anew.
     Replace,
+    /// It is not to be updated any more: back into service.
+    LetGo,
     /// It cannot be updated: why.
     Impossible(String),
 }

@@ -117,6 +117,8 @@ pub enum Action {
         /// Back to the current revision.
         back: bool,
     },
+    /// An update for which the Pod waits is not wanted any more.
+    NotUpdatedAfterAll(String),
 }
 
 /// What to do about the number of Pods.
@@ -145,7 +147,7 @@ pub fn scale(observed: &Observed<'_>) -> Result<ScalePlan, Invalid> {
         }
     }
 
-    let diff = diff::diff(&wanted, &count(observed, observed.gates.preparing_update_as_update));
+    let diff = diff::diff(&wanted, &count(observed, Counting::to_scale(observed)));
     plan.limited = diff.scale_up - diff.scale_up_limit;
     if diff.scale_up_limit > 0 {
         let current = diff.scale_up_old.min(diff.scale_up_limit);
@@ -162,7 +164,10 @@ pub fn scale(observed: &Observed<'_>) -> Result<ScalePlan, Invalid> {
         return Ok(plan);
     }
 
-    let mut ready_left = diff.delete_ready_limit;
+    // Pods that are to be deleted and are down already are down all the same: they leave less room for those that are up.
+    let is_down = |pod: &&Pod| pod.is_specified && pod.state != State::PreparingDelete && !pod.facts.available;
+    let down = i32::try_from(observed.pods().filter(is_down).count()).unwrap_or(i32::MAX);
+    let mut ready_left = diff.delete_ready_limit.saturating_sub(down);
     let mut may_go = |pod: &&Pod| {
         ready_left -= i32::from(pod.is_ready_now);
         !pod.is_ready_now || ready_left >= 0
@@ -182,12 +187,18 @@ pub fn scale(observed: &Observed<'_>) -> Result<ScalePlan, Invalid> {
 
 /// Deletions that were announced and are not needed any more, because the CloneSet was scaled up again.
 fn kept_after_all(observed: &Observed<'_>, wanted: &Wanted) -> Vec<Action> {
+    let announced = || observed.pods().filter(|pod| pod.state == State::PreparingDelete && !pod.is_specified);
+    if announced().next().is_none() {
+        return Vec::new();
+    }
     let goes = |pod: &&Pod| pod.is_specified || pod.state == State::PreparingDelete;
     let going = i32::try_from(observed.pods().filter(goes).count()).unwrap_or(i32::MAX);
     let active = i32::try_from(observed.pods.len()).unwrap_or(i32::MAX);
-    let missing = wanted.replicas.saturating_sub(active).saturating_add(going);
-    let announced = observed.pods().filter(|pod| pod.state == State::PreparingDelete && !pod.is_specified);
-    announced
+    // With them in service: when they were announced there was no room for them, so nothing goes back and forth.
+    let counted = count(observed, Counting { announced_as_available: true, ..Counting::to_scale(observed) });
+    let wanted_now = wanted.replicas.saturating_add(diff::diff(wanted, &counted).use_surge);
+    let missing = wanted_now.saturating_sub(active).saturating_add(going);
+    announced()
         .take(usize::try_from(missing).unwrap_or(0))
         .map(|pod| Action::KeepAfterAll(pod.facts.name.clone()))
         .collect()
@@ -218,10 +229,13 @@ fn victims<'a>(observed: &Observed<'a>, diff: &Diff) -> Vec<&'a Pod> {
 /// A number in the spec that cannot be read: updates are held, instead of updating everything.
 pub fn update(observed: &Observed<'_>) -> Result<Vec<Action>, Invalid> {
     let strategy = &observed.clone_set.spec.update_strategy;
-    if strategy.paused || strategy.type_ == "OnDelete" {
+    if strategy.paused {
         return Ok(Vec::new());
     }
-    let diff = diff::diff(&wanted(observed)?, &count(observed, false));
+    if strategy.type_ == "OnDelete" {
+        return Ok(not_updated_after_all(observed, &[]));
+    }
+    let diff = diff::diff(&wanted(observed)?, &count(observed, Counting::default()));
     let back = diff.update < 0;
     let target = if back { observed.current_revision } else { observed.update_revision };
     let mut candidates: Vec<&Pod> = observed
@@ -232,6 +246,7 @@ pub fn update(observed: &Observed<'_>) -> Result<Vec<Action>, Invalid> {
         .collect();
     sort_for_update(&mut candidates, observed.pods, strategy)?;
     candidates.truncate(usize::try_from(diff.update.unsigned_abs()).unwrap_or(usize::MAX));
+    let mut actions = not_updated_after_all(observed, &candidates);
 
     // Unavailable Pods, those of them that are on the target already, and those chosen now: a bad image cannot spread by
     // going on to Pods that are broken anyway.
@@ -239,10 +254,9 @@ pub fn update(observed: &Observed<'_>) -> Result<Vec<Action>, Invalid> {
     let unavailable = || observed.pods().filter(|pod| !pod.facts.available);
     let mut missing = size(unavailable().count());
     let on_target = size(unavailable().filter(|pod| is_on(pod, target)).count());
-    let mut actions = Vec::new();
-    for pod in candidates {
+    for (chosen, pod) in candidates.into_iter().enumerate() {
         let limit = diff.update_max_unavailable;
-        if on_target.saturating_add(size(actions.len())) >= limit || (pod.facts.available && missing >= limit) {
+        if on_target.saturating_add(size(chosen)) >= limit || (pod.facts.available && missing >= limit) {
             break;
         }
         missing += i32::from(pod.facts.available);
@@ -253,6 +267,15 @@ pub fn update(observed: &Observed<'_>) -> Result<Vec<Action>, Invalid> {
         });
     }
     Ok(actions)
+}
+
+/// Pods that wait for their hook before an update, out of service, and that a partition or another type of update keeps as
+/// they are by now. Those that are on the update revision a refresh lets go.
+fn not_updated_after_all(observed: &Observed<'_>, to_be_updated: &[&Pod]) -> Vec<Action> {
+    let waits = |pod: &&Pod| pod.state == State::PreparingUpdate && !is_on(pod, observed.update_revision);
+    let is_kept = |pod: &&Pod| !to_be_updated.iter().any(|other| other.facts.name == pod.facts.name);
+    let kept = observed.pods().filter(waits).filter(is_kept);
+    kept.map(|pod| Action::NotUpdatedAfterAll(pod.facts.name.clone())).collect()
 }
 
 fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], strategy: &UpdateStrategy) -> Result<(), Invalid> {
@@ -338,18 +361,33 @@ fn wanted(observed: &Observed<'_>) -> Result<Wanted, Invalid> {
     })
 }
 
-fn count(observed: &Observed<'_>, preparing_update_is_new: bool) -> Counted {
+/// How Pods are counted.
+#[derive(Clone, Copy, Default)]
+struct Counting {
+    preparing_update_is_new: bool,
+    /// Pods whose deletion was announced, and not asked for, as if they were in service.
+    announced_as_available: bool,
+}
+
+impl Counting {
+    fn to_scale(observed: &Observed<'_>) -> Self {
+        Self { preparing_update_is_new: observed.gates.preparing_update_as_update, announced_as_available: false }
+    }
+}
+
+fn count(observed: &Observed<'_>, how: Counting) -> Counted {
     let mut counted = Counted {
         one_revision: revision::is_same(observed.current_revision, observed.update_revision),
         ..Counted::default()
     };
     for pod in observed.pods() {
-        let is_new =
-            is_on(pod, observed.update_revision) || (preparing_update_is_new && pod.state == State::PreparingUpdate);
+        let is_new = is_on(pod, observed.update_revision)
+            || (how.preparing_update_is_new && pod.state == State::PreparingUpdate);
         let side: &mut Side = if is_new { &mut counted.new } else { &mut counted.old };
         side.total += 1;
         if pod.state == State::PreparingDelete {
-            side.preparing_delete += 1;
+            let is_kept = how.announced_as_available && !pod.is_specified;
+            side.preparing_delete += i32::from(!is_kept);
         } else if pod.is_specified {
             side.to_delete += 1;
         } else if !pod.facts.available {
@@ -469,7 +507,12 @@ mod tests {
             pod
         };
         let pods = [mark(pod("a", NEW)), mark(pod("b", NEW)), mark(broken("c", NEW))];
-        assert_eq!(scaled(json!({}), &pods), [deleted("a"), deleted("c")], "maxUnavailable 1");
+        assert_eq!(scaled(json!({}), &pods), [deleted("c")], "maxUnavailable 1, and one is down");
+        let two = json!({"updateStrategy": {"maxUnavailable": 2}});
+        assert_eq!(scaled(two, &pods), [deleted("a"), deleted("c")]);
+        // Found by a random history: a surge Pod that is not up yet is no reason to take one down that is.
+        let surge = json!({"replicas": 2, "updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}});
+        assert_eq!(scaled(surge, &[mark(pod("a", OLD)), pod("b", OLD), mark(broken("c", NEW))]), [deleted("c")]);
     }
 
     #[test]
@@ -491,6 +534,18 @@ mod tests {
         assert_eq!(scaled(hook(true), std::slice::from_ref(&announced)), []);
         let specified = Pod { is_specified: true, ..announced };
         assert_eq!(scaled(hook(false), &[specified]), [], "it was asked for");
+    }
+
+    #[test]
+    fn shortfall_24_a_deletion_is_taken_back_for_the_surge_too() {
+        let hook = json!({"preDelete": {"labelsHandler": {"hold": "true"}}});
+        let strategy =
+            |surge: i32| json!({"lifecycle": hook, "updateStrategy": {"maxUnavailable": 1, "maxSurge": surge}});
+        let announced = Pod { state: State::PreparingDelete, ..labelled(pod("a", OLD), json!({"hold": "true"})) };
+        let pods = [announced, pod("b", OLD), pod("c", OLD), pod("d", NEW)];
+        assert_eq!(scaled(strategy(1), &pods), [Action::KeepAfterAll("a".into())]);
+        let waits = [Action::Delete { pod: "a".into(), held: true }];
+        assert_eq!(scaled(strategy(0), &pods), waits, "there is no room for it");
     }
 
     #[test]
@@ -523,6 +578,20 @@ mod tests {
         assert_eq!(updated(json!({}), &pods), ["b"]);
         let updated_state = Pod { state: State::Updated, ..pods[0].clone() };
         assert_eq!(updated(json!({}), &[updated_state, pods[1].clone(), pods[2].clone()]), ["a"], "case 2");
+    }
+
+    #[test]
+    fn case_03_a_pod_that_waits_for_an_update_that_is_not_wanted_any_more_is_let_go() {
+        let waiting = |name: &str| Pod { state: State::PreparingUpdate, ..pod(name, OLD) };
+        let pods = [waiting("a"), waiting("b"), pod("c", OLD)];
+        let planned = |strategy: Value| with(&clone_set(json!({"updateStrategy": strategy})), &pods, update).unwrap();
+        let let_go = |name: &str| Action::NotUpdatedAfterAll(name.into());
+        let in_place = |name: &str| Action::UpdateInPlace { pod: name.into(), back: false };
+        assert_eq!(planned(json!({"partition": 3})), [let_go("a"), let_go("b")]);
+        assert_eq!(planned(json!({"partition": 2})), [let_go("b"), in_place("a")]);
+        assert_eq!(planned(json!({"type": "OnDelete"})), [let_go("a"), let_go("b")]);
+        assert_eq!(planned(json!({"paused": true})), []);
+        assert_eq!(planned(json!({"maxUnavailable": 2})), [in_place("a"), in_place("b")]);
     }
 
     #[test]

@@ -223,7 +223,7 @@ mod tests {
 
     /// The reason of Progressing, in seconds after the begin of a roll-out with a deadline of 10 s.
     #[test]
-    fn case_39_progress() {
+    fn case_39_and_shortfall_05_progress() {
         let mut set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10}}));
         let step = |set: &mut CloneSet, pods: &[Pod], second| {
             let (status, requeue) = of(set, pods, second);

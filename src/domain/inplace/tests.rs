@@ -257,6 +257,24 @@ fn case_05_an_image_rolled_back_before_kubelet_acted_is_done() {
 }
 
 #[test]
+fn shortfall_10_a_port_is_no_tag_and_short_names_are_the_same_image() {
+    let (pod, now) = (prioritised(), at("2026-01-01T00:00:00Z"));
+    let state = batch(&pod, &images(&["c"]), begin(&pod, &images(&["c"]), None, now), now).state;
+    for (wanted, runs, done) in [
+        ("r.example:5000/app", "r.example:5000/app:latest", true),
+        ("app:2", "docker.io/library/app:2", true),
+        ("docker.io/app:2", "docker.io/library/app:2", true),
+        ("r.example:5000/app:2", "r.example:5000/app:1", false),
+        ("r.example:5000/app", "r.example:5001/app:latest", false),
+    ] {
+        let mut pod = pod.clone();
+        pod["spec"]["containers"][2]["image"] = wanted.into();
+        pod["status"]["containerStatuses"][2]["image"] = runs.into();
+        assert_eq!(is_complete(&pod, Some(&state), false).done, done, "{wanted} {runs}");
+    }
+}
+
+#[test]
 fn nothing_is_done_before_kubelet_has_seen_the_last_change() {
     let (mut pod, now) = (prioritised(), at("2026-01-01T00:00:00Z"));
     let state = batch(&pod, &images(&["c"]), begin(&pod, &images(&["c"]), None, now), now).state;

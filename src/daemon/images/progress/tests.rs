@@ -44,7 +44,8 @@ impl World {
     }
 
     fn manifest(&mut self, digest: &str, layers: &[(&str, u64)]) {
-        let described: Vec<Value> = layers.iter().map(|(digest, size)| json!({"digest": digest, "size": size})).collect();
+        let described: Vec<Value> =
+            layers.iter().map(|(digest, size)| json!({"digest": digest, "size": size})).collect();
         let text = json!({"schemaVersion": 2, "layers": described}).to_string();
         let names: Vec<&str> = layers.iter().map(|(digest, _)| *digest).collect();
         self.store(digest, i64::try_from(text.len()).unwrap(), "team/app", &names);
@@ -52,7 +53,8 @@ impl World {
     }
 
     fn fetch(&mut self, layers: &[(&str, i64)]) {
-        let of = |(digest, offset): &(&str, i64)| Fetching { r#ref: format!("layer-{digest}"), offset: *offset, total: 0 };
+        let of =
+            |(digest, offset): &(&str, i64)| Fetching { r#ref: format!("layer-{digest}"), offset: *offset, total: 0 };
         self.fetching = layers.iter().map(of).collect();
     }
 }
@@ -127,10 +129,7 @@ impl Service for Played {
         Ok(parts(bytes.chunks(1 << 16).map(part).collect()))
     }
 
-    async fn list_statuses(
-        &self,
-        _: Request<ListStatusesRequest>,
-    ) -> Result<Response<ListStatusesResponse>, Status> {
+    async fn list_statuses(&self, _: Request<ListStatusesRequest>) -> Result<Response<ListStatusesResponse>, Status> {
         Ok(Response::new(ListStatusesResponse { statuses: self.answer().await.fetching.clone() }))
     }
 }

@@ -1,0 +1,653 @@
+//! Random sequences of what users and faults do to a CloneSet, each from a seed, on the real API server with played
+//! kubelets. The history of its Pods and claims is held against [`crate::history`]; in the end its status has to be what
+//! they are.
+//!
+//! `KRUISE_RANDOM_SEED=N` repeats one sequence (the cluster's own timing differs), `KRUISE_RANDOM_SEEDS=N` runs so many.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::{StreamExt, pin_mut, stream};
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use serde_json::{Value, json};
+
+use crate::history::{HOOKS, History, Pod, Spec};
+use crate::kit::{Build, Look, PATIENCE, Test, poll};
+use crate::player::{Fault, Nodes, Options, Player, on_played_nodes};
+
+/// At the same time: they mostly wait.
+const AT_ONCE: usize = 10;
+/// Changes and faults of one sequence.
+const STEPS: usize = 14;
+const NAME: &str = "random";
+const NODES: &str = "random-";
+/// Seven Pods one after the other, each with its hooks, its grace and its seconds of readiness.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Whether the managers live as long as the sequences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Managers {
+    Live,
+    Die,
+}
+
+/// Runs sequences, `count` of them without being told otherwise.
+pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
+    let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().context(format!("{name}={v}")));
+    let seeds: Vec<u64> = match (number("KRUISE_RANDOM_SEED").transpose()?, number("KRUISE_RANDOM_SEEDS").transpose()?)
+    {
+        (Some(seed), _) => vec![seed],
+        (None, told) => {
+            let first = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default() % 1_000_000_000;
+            (first..first + told.unwrap_or(count)).collect()
+        }
+    };
+    let t = Test::new("random-nodes").await?;
+    let nodes = Nodes::make(&t, &format!("{NODES}{}-", seeds[0] % 10_000), 0..3, true).await?;
+    nodes.schedulable().await?;
+    let prefix = nodes.names()[0].trim_end_matches("0000").to_owned();
+    let run = |seed: u64| {
+        let prefix = prefix.clone();
+        async move {
+            sequence(seed, &prefix, managers).await.with_context(|| format!("KRUISE_RANDOM_SEED={seed} repeats it"))
+        }
+    };
+    let ended: Vec<Result<()>> = stream::iter(seeds).map(run).buffer_unordered(AT_ONCE).collect().await;
+    let failed: Vec<String> = ended.into_iter().filter_map(Result::err).map(|e| format!("{e:#}")).collect();
+    if failed.is_empty() {
+        nodes.remove().await?;
+        return t.remove("Namespace", &t.namespace).await;
+    }
+    bail!("{} sequences failed:\n{}", failed.len(), failed.join("\n"))
+}
+
+/// splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// Once in so many times.
+    fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    fn milliseconds(&mut self, bound: u64) -> Duration {
+        Duration::from_millis(self.below(bound))
+    }
+
+    fn one_of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+        (!all.is_empty()).then(|| &all[self.below(all.len() as u64) as usize])
+    }
+}
+
+/// A hook of the CloneSet: a label and its value, or a finalizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hook {
+    Label,
+    Finalizer,
+    Both,
+}
+
+/// The hooks of the CloneSet, and who answers them.
+#[derive(Debug, Clone, Default)]
+struct Hooks {
+    before_delete: Option<Hook>,
+    around_update: Option<Hook>,
+    before_normal: Option<Hook>,
+    /// Pods that wait for these are taken out of service.
+    not_ready: bool,
+    /// An answer takes at most that long.
+    milliseconds: u64,
+}
+
+impl Hooks {
+    fn new(random: &mut Random) -> Self {
+        let kinds = [None, None, Some(Hook::Label), Some(Hook::Finalizer), Some(Hook::Both)];
+        let mut one = || random.one_of(&kinds).copied().flatten();
+        Self {
+            before_delete: one(),
+            around_update: one(),
+            before_normal: one(),
+            not_ready: random.once_in(2),
+            milliseconds: random.below(800) + 1,
+        }
+    }
+
+    fn all(&self) -> [(&'static str, Option<Hook>); 3] {
+        [("preDelete", self.before_delete), ("inPlaceUpdate", self.around_update), ("preNormal", self.before_normal)]
+    }
+
+    fn lifecycle(&self) -> Value {
+        let mut lifecycle = json!({});
+        for (name, hook) in self.all() {
+            let Some(hook) = hook else { continue };
+            lifecycle[name] = json!({});
+            if hook != Hook::Finalizer {
+                lifecycle[name]["labelsHandler"] = json!({ format!("{HOOKS}{name}"): "on" });
+            }
+            if hook != Hook::Label {
+                lifecycle[name]["finalizersHandler"] = json!([format!("{HOOKS}{name}")]);
+            }
+            if self.not_ready && name != "preNormal" {
+                lifecycle[name]["markPodNotReady"] = true.into();
+            }
+        }
+        lifecycle
+    }
+
+    /// Puts the label and the finalizer of a hook onto an object, or takes them off.
+    fn set(hook: Hook, name: &str, on: bool, metadata: &mut Value) {
+        let key = format!("{HOOKS}{name}");
+        if hook != Hook::Finalizer {
+            metadata["labels"][&key] = if on { "on".into() } else { Value::Null };
+        }
+        if hook != Hook::Label {
+            let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
+            finalizers.retain(|f| *f != key);
+            if on {
+                finalizers.push(key.into());
+            }
+            metadata["finalizers"] = finalizers.into();
+        }
+    }
+
+    /// What the users behind the hooks do about a Pod, as a merge patch.
+    fn answer(&self, pod: &Value) -> Option<Value> {
+        let deleting = pod.has("/metadata/deletionTimestamp");
+        let state = pod.text("/metadata/labels/lifecycle.apps.kruise.io~1state");
+        let before = json!({ "labels": {}, "finalizers": pod.array("/metadata/finalizers") });
+        let mut metadata = before.clone();
+        for (name, hook) in self.all() {
+            let Some(hook) = hook else { continue };
+            let on = match (name, state) {
+                // somebody else deleted it
+                _ if deleting => false,
+                ("preDelete", "PreparingDelete") | ("inPlaceUpdate", "PreparingUpdate") => false,
+                ("inPlaceUpdate", "Updated") | ("preNormal", "PreparingNormal") => true,
+                _ => continue,
+            };
+            Self::set(hook, name, on, &mut metadata);
+        }
+        let is_so = |(key, value): (&String, &Value)| {
+            pod["metadata"]["labels"].get(key) == Some(value).filter(|v| !v.is_null())
+        };
+        let labels = metadata["labels"].as_object()?;
+        if metadata["finalizers"] == before["finalizers"] && labels.iter().all(is_so) {
+            return None;
+        }
+        metadata["resourceVersion"] = pod.text("/metadata/resourceVersion").into();
+        Some(json!({ "metadata": metadata }))
+    }
+
+    /// Answers the hooks of all Pods, each after a while. What has changed meanwhile is looked at anew.
+    async fn play(self, api: Api<DynamicObject>, mut random: Random) {
+        let events = watcher(api.clone(), watcher::Config::default());
+        pin_mut!(events);
+        while let Some(event) = events.next().await {
+            let Ok(Event::Apply(pod) | Event::InitApply(pod)) = event else { continue };
+            let answer = |pod: &DynamicObject| self.answer(&serde_json::to_value(pod).ok()?);
+            if answer(&pod).is_none() {
+                continue;
+            }
+            let (hooks, api, pause) = (self.clone(), api.clone(), random.milliseconds(self.milliseconds));
+            tokio::spawn(async move {
+                tokio::time::sleep(pause).await;
+                let name = pod.metadata.name.unwrap_or_default();
+                if let Ok(Some(pod)) = api.get_opt(&name).await
+                    && let Some(patch) = serde_json::to_value(pod).ok().and_then(|pod| hooks.answer(&pod))
+                {
+                    // after a conflict the watch shows the newer one
+                    let _ = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+                }
+            });
+        }
+    }
+}
+
+/// What the CloneSet is to be next.
+struct Wanted {
+    replicas: u64,
+    image: u64,
+    partition: Value,
+    max_unavailable: Value,
+    max_surge: Value,
+    paused: bool,
+    kind: &'static str,
+    grace: u64,
+    min_ready: u64,
+    hooks: Hooks,
+    with_hooks: bool,
+    /// The node of Pods with claims: without a scheduler claims need no volume.
+    node: Option<String>,
+    reuses_claims: bool,
+}
+
+impl Wanted {
+    fn new(random: &mut Random, nodes: &str) -> Self {
+        let seconds = [0, 0, 1, 2];
+        let mut wanted = Self {
+            replicas: 2 + random.below(5),
+            image: 0,
+            partition: json!(0),
+            max_unavailable: json!(1),
+            max_surge: json!(0),
+            paused: false,
+            kind: random.one_of(&["ReCreate", "InPlaceIfPossible"]).copied().unwrap_or_default(),
+            grace: random.one_of(&seconds).copied().unwrap_or_default(),
+            min_ready: random.one_of(&seconds).copied().unwrap_or_default(),
+            hooks: if random.once_in(3) { Hooks::default() } else { Hooks::new(random) },
+            with_hooks: true,
+            node: random.once_in(3).then(|| format!("{nodes}{:04}", random.below(3))),
+            reuses_claims: !random.once_in(3),
+        };
+        wanted.budget(random);
+        wanted
+    }
+
+    /// Another pair of maxUnavailable and maxSurge that is valid: not both are nothing.
+    fn budget(&mut self, random: &mut Random) {
+        let unavailable = [json!(0), json!(1), json!(2), json!("30%"), json!("50%")];
+        let surge = [json!(0), json!(0), json!(1), json!(2), json!("40%")];
+        self.max_unavailable = random.one_of(&unavailable).cloned().unwrap_or_default();
+        self.max_surge = random.one_of(&surge).cloned().unwrap_or_default();
+        self.repair();
+    }
+
+    fn repair(&mut self) {
+        if self.kind == "InPlaceOnly" {
+            self.max_surge = json!(0);
+        }
+        if self.max_surge == json!(0) && self.max_unavailable == json!(0) {
+            self.max_unavailable = json!(1);
+        }
+    }
+
+    fn template(&self) -> Value {
+        let mut template = template(self.image);
+        for (name, hook) in self.hooks.all() {
+            if let Some(hook) = hook
+                && name != "preNormal"
+            {
+                Hooks::set(hook, name, true, &mut template["metadata"]);
+            }
+        }
+        if let Some(node) = &self.node {
+            template["spec"]["nodeName"] = node.as_str().into();
+        }
+        template
+    }
+
+    fn patch(&self) -> Value {
+        let lifecycle = if self.with_hooks { self.hooks.lifecycle() } else { Value::Null };
+        json!({ "spec": { "replicas": self.replicas, "template": self.template(), "minReadySeconds": self.min_ready,
+            "lifecycle": lifecycle, "scaleStrategy": { "disablePVCReuse": !self.reuses_claims },
+            "updateStrategy": { "type": self.kind, "partition": self.partition, "paused": self.paused,
+                "inPlaceUpdateStrategy": { "gracePeriodSeconds": self.grace },
+                "maxUnavailable": self.max_unavailable, "maxSurge": self.max_surge } } })
+    }
+
+    fn object(&self, random: &mut Random) -> Value {
+        let mut object = self.patch();
+        object["kind"] = "CloneSet".into();
+        object["metadata"] = json!({ "name": NAME });
+        object["spec"]["selector"] = json!({ "matchLabels": { "app": NAME } });
+        if self.node.is_some() {
+            let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } },
+                "storageClassName": "none" });
+            object["spec"]["volumeClaimTemplates"] = json!([{ "metadata": { "name": "data" }, "spec": spec }]);
+        }
+        if random.once_in(4) {
+            object["metadata"]["labels"] =
+                json!({ "apps.kruise.io/cloneset-scaling-exclude-preparing-delete": "true" });
+        }
+        object
+    }
+}
+
+fn template(image: u64) -> Value {
+    let spec = json!({ "terminationGracePeriodSeconds": 2, "automountServiceAccountToken": false,
+        "containers": [{ "name": "main", "image": format!("registry.example/app:v{image}") }] });
+    json!({ "metadata": { "labels": { "app": NAME } }, "spec": on_played_nodes(spec) })
+}
+
+/// Pods that are no business of the CloneSet: another label, and the right label without an owner.
+fn strangers() -> [Value; 2] {
+    [("stranger", "other"), ("orphan", NAME)].map(|(name, app)| {
+        let mut pod = template(0);
+        pod["kind"] = "Pod".into();
+        pod["metadata"] = json!({ "name": name, "labels": { "app": app } });
+        pod
+    })
+}
+
+/// Ends with the sequence.
+struct Task(tokio::task::JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
+    let mut random = Random(seed);
+    let t = Test::new(&format!("random-{seed}")).await?;
+    let options = Options {
+        start: random.milliseconds(600),
+        restart: random.milliseconds(1200),
+        stop: random.milliseconds(800),
+        ..Options::default()
+    };
+    let player = Player::start(&t, nodes, options);
+    for pod in strangers() {
+        t.create(pod).await?;
+    }
+    for name in ["stranger", "orphan"] {
+        t.ready(name).await?;
+    }
+    let strangers_before = shapes(&t).await?;
+    let mut wanted = Wanted::new(&mut random, nodes);
+    let hooks = Task(tokio::spawn(wanted.hooks.clone().play(t.api("Pod"), Random(seed))));
+    let object = wanted.object(&mut random);
+    let mut told = vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks)];
+    let made = t.create(object).await?;
+    let recording = Recording::begin(&t, made.text("/metadata/uid"));
+
+    let result = async {
+        for _ in 0..STEPS {
+            tokio::time::sleep(random.milliseconds(1500)).await;
+            let said = step(&t, &player, &recording, &mut random, &mut wanted).await?;
+            told.push(format!("{} {said}", Timestamp::now()));
+        }
+        // whatever it was, it can be done from here
+        wanted.paused = false;
+        if wanted.kind == "OnDelete" {
+            wanted.kind = "ReCreate";
+        }
+        t.patch("CloneSet", NAME, wanted.patch()).await?;
+        told.push(format!("{} goes on", Timestamp::now()));
+        converges(&t).await
+    }
+    .await;
+    player.check()?;
+    let history = recording.end();
+    let mut wrongs = history.wrongs();
+    if result.is_ok() && managers == Managers::Live {
+        wrongs.extend(history.claims_left());
+    }
+    let acts = history.acts();
+    println!("seed {seed}: {acts:?}");
+    ensure!(acts.created > 0, "the watch of Pods has shown none");
+    if result.is_err() || !wrongs.is_empty() {
+        eprintln!("=== seed {seed}, {options:?}\n{}\n--- the last events\n{}", told.join("\n"), history.tail(160));
+    }
+    result?;
+    ensure!(wrongs.is_empty(), "{}", wrongs.join("\n"));
+    let strangers_after = shapes(&t).await?;
+    ensure!(strangers_after == strangers_before, "strangers were {strangers_before:?}, are {strangers_after:?}");
+    remove(&t).await?;
+    drop(hooks);
+    Ok(())
+}
+
+/// One thing that a user does or that happens; what it was.
+async fn step(
+    t: &Test,
+    player: &Player,
+    recording: &Recording,
+    random: &mut Random,
+    wanted: &mut Wanted,
+) -> Result<String> {
+    let mut pods: Vec<String> = owned(t).await?.iter().map(|p| p.text("/metadata/name").to_owned()).collect();
+    pods.sort_unstable();
+    let said = match random.below(19) {
+        0 | 1 => {
+            wanted.replicas = random.below(8);
+            format!("replicas {}", wanted.replicas)
+        }
+        2..=5 => {
+            wanted.image = random.below(4);
+            format!("image v{}", wanted.image)
+        }
+        6 => {
+            let all = [json!(0), json!(1), json!(3), json!("50%"), json!("99%"), json!("100%"), json!("0.5%")];
+            wanted.partition = random.one_of(&all).cloned().unwrap_or_default();
+            format!("partition {}", wanted.partition)
+        }
+        7 => {
+            wanted.budget(random);
+            format!("maxUnavailable {}, maxSurge {}", wanted.max_unavailable, wanted.max_surge)
+        }
+        8 => {
+            wanted.paused = !wanted.paused;
+            format!("paused {}", wanted.paused)
+        }
+        9 => {
+            let all = ["ReCreate", "InPlaceIfPossible", "InPlaceOnly", "OnDelete"];
+            wanted.kind = random.one_of(&all).copied().unwrap_or_default();
+            wanted.repair();
+            format!("type {}", wanted.kind)
+        }
+        10 => {
+            wanted.grace = random.below(3);
+            format!("gracePeriodSeconds {}", wanted.grace)
+        }
+        11 => {
+            wanted.min_ready = random.below(3);
+            format!("minReadySeconds {}", wanted.min_ready)
+        }
+        12 => {
+            wanted.with_hooks = !wanted.with_hooks;
+            format!("with hooks {}", wanted.with_hooks)
+        }
+        13 => {
+            wanted.reuses_claims = !wanted.reuses_claims;
+            format!("reuses claims {}", wanted.reuses_claims)
+        }
+        of_a_pod => {
+            let Some(pod) = random.one_of(&pods) else { return Ok("nothing".into()) };
+            return strike(t, player, recording, random, of_a_pod, pod).await;
+        }
+    };
+    t.patch("CloneSet", NAME, wanted.patch()).await.with_context(|| said.clone())?;
+    Ok(said)
+}
+
+/// Something happens to one Pod.
+async fn strike(
+    t: &Test,
+    player: &Player,
+    recording: &Recording,
+    random: &mut Random,
+    what: u64,
+    pod: &str,
+) -> Result<String> {
+    match what {
+        14 => {
+            let patch = json!({ "spec": { "scaleStrategy": { "podsToDelete": [pod] } } });
+            match t.patch("CloneSet", NAME, patch).await {
+                Ok(_) => Ok(format!("podsToDelete {pod}")),
+                // it went meanwhile
+                Err(error) if format!("{error:#}").contains("podsToDelete") => {
+                    Ok(format!("podsToDelete {pod}: refused"))
+                }
+                Err(error) => Err(error.context("podsToDelete")),
+            }
+        }
+        15 => {
+            let down = random.milliseconds(2500);
+            player.strike(pod, Fault::Crash(down));
+            Ok(format!("{pod} crashes for {down:?}"))
+        }
+        16 => {
+            recording.history().theirs.marked.insert(pod.to_owned());
+            let label = json!({ "metadata": { "labels": { "apps.kruise.io/specified-delete": "" } } });
+            // it may have gone
+            let marked = t.patch("Pod", pod, label).await.is_ok();
+            Ok(format!("{pod} is marked: {marked}"))
+        }
+        17 => {
+            recording.history().theirs.deleted.insert(pod.to_owned());
+            t.remove("Pod", pod).await?;
+            Ok(format!("{pod} is deleted by a user"))
+        }
+        _ => {
+            player.strike(pod, Fault::Fail);
+            Ok(format!("{pod} fails"))
+        }
+    }
+}
+
+/// The CloneSet's Pods that are neither ended nor on their way out.
+async fn owned(t: &Test) -> Result<Vec<Value>> {
+    let mut pods = t.list("Pod", &format!("app={NAME}")).await?;
+    pods.retain(|p| p.text("/metadata/ownerReferences/0/name") == NAME && Pod::of(p).active());
+    Ok(pods)
+}
+
+/// Waits until the Pods are what the spec wants, and the status says so.
+async fn converges(t: &Test) -> Result<()> {
+    poll("the Pods and the status to be what the spec wants", LONG, async || {
+        let clone_set = t.get("CloneSet", NAME).await?;
+        let spec = Spec::of(&clone_set);
+        let pods: Vec<Pod> = owned(t).await?.iter().map(Pod::of).collect();
+        let count = |fits: &dyn Fn(&Pod) -> bool| pods.iter().filter(|p| fits(p)).count() as i64;
+        let updated = |p: &Pod| p.image == spec.image;
+        let ready = |p: &Pod| p.ready.is_some() && p.gate;
+        let now = Timestamp::now();
+        let available = |p: &Pod| p.available(now, spec.min_ready);
+        ensure!(pods.len() as i64 == spec.replicas, "{} Pods, want {}", pods.len(), spec.replicas);
+        ensure!(pods.iter().all(|p| available(p) && !p.marked), "not all are available: {pods:?}");
+        ensure!(pods.iter().all(|p| p.grace.is_none()), "a grace period has not ended: {pods:?}");
+        let wanted = spec.replicas - spec.partition;
+        ensure!(count(&updated) >= wanted, "{} are updated, want {wanted}", count(&updated));
+        let model = [
+            ("observedGeneration", clone_set.int("/metadata/generation")),
+            ("replicas", spec.replicas),
+            ("readyReplicas", count(&ready)),
+            ("availableReplicas", count(&available)),
+            ("updatedReplicas", count(&updated)),
+            ("updatedReadyReplicas", count(&|p| updated(p) && ready(p))),
+            ("updatedAvailableReplicas", count(&|p| updated(p) && available(p))),
+            ("expectedUpdatedReplicas", wanted),
+        ];
+        for (field, value) in model {
+            let said = clone_set.int(&format!("/status/{field}"));
+            ensure!(said == value, "status.{field} is {said}, the Pods say {value}");
+        }
+        ensure!(clone_set.array("/spec/scaleStrategy/podsToDelete").is_empty(), "podsToDelete still names Pods");
+        if spec.has_claims {
+            let claims = t.list("PersistentVolumeClaim", "").await?;
+            let instances = |keep: &dyn Fn(&Value) -> bool| {
+                let kept = claims.iter().filter(|c| !c.has("/metadata/deletionTimestamp") && keep(c));
+                kept.map(|c| c.text("/metadata/labels/apps.kruise.io~1cloneset-instance-id").to_owned())
+                    .collect::<Vec<_>>()
+            };
+            let all = instances(&|_| true);
+            ensure!(pods.iter().all(|p| all.contains(&p.instance)), "a claim is missing: {all:?}, {pods:?}");
+            let ours = instances(&|c| c.text("/metadata/ownerReferences/0/kind") == "CloneSet");
+            let in_use = |instance: &String| pods.iter().any(|p| p.instance == *instance);
+            ensure!(spec.reuses_claims || ours.iter().all(in_use), "a claim that nobody may use is left: {ours:?}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// What a stranger is, without what its played kubelet writes.
+async fn shapes(t: &Test) -> Result<Vec<(String, Value, Value)>> {
+    let mut found = Vec::new();
+    for name in ["stranger", "orphan"] {
+        let pod = t.get("Pod", name).await?;
+        let mut metadata = pod["metadata"].clone();
+        for changes in ["resourceVersion", "managedFields"] {
+            metadata.as_object_mut().context("metadata")?.remove(changes);
+        }
+        found.push((name.to_owned(), metadata, pod["spec"].clone()));
+    }
+    Ok(found)
+}
+
+fn is_of(object: &DynamicObject, uid: &str) -> bool {
+    object.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
+}
+
+/// Everything that happens to the CloneSet, its Pods and its claims from now on.
+struct Recording {
+    history: Arc<Mutex<History>>,
+    tasks: [Task; 3],
+}
+
+impl Recording {
+    fn begin(t: &Test, uid: &str) -> Self {
+        let history: Arc<Mutex<History>> = Arc::default();
+        let follow = |kind: &str, note: fn(&mut History, Event<DynamicObject>, &str)| {
+            let (stream, kept, uid) =
+                (watcher(t.api(kind), watcher::Config::default()), history.clone(), uid.to_owned());
+            Task(tokio::spawn(async move {
+                pin_mut!(stream);
+                while let Some(event) = stream.next().await {
+                    if let Ok(event) = event {
+                        note(&mut kept.lock().unwrap_or_else(PoisonError::into_inner), event, &uid);
+                    }
+                }
+            }))
+        };
+        let clone_sets = follow("CloneSet", |history, event, _| {
+            if let Event::Apply(object) | Event::InitApply(object) = event {
+                history.clone_set(&object);
+            }
+        });
+        let pods = follow("Pod", |history, event, uid| match event {
+            Event::Apply(pod) | Event::InitApply(pod) if is_of(&pod, uid) => history.pod(&pod),
+            Event::Delete(pod) if is_of(&pod, uid) => history.gone(&pod),
+            _ => {}
+        });
+        let claims = follow("PersistentVolumeClaim", |history, event, uid| match event {
+            Event::Apply(claim) | Event::InitApply(claim) => history.claim(&claim, is_of(&claim, uid)),
+            Event::Delete(claim) => history.claim_gone(&claim),
+            _ => {}
+        });
+        Self { history, tasks: [clone_sets, pods, claims] }
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(self) -> History {
+        drop(self.tasks);
+        std::mem::take(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The namespace and, as its kubelets end with the test, every Pod in it.
+async fn remove(t: &Test) -> Result<()> {
+    t.remove("Namespace", &t.namespace).await?;
+    poll("the namespace to be gone", PATIENCE, async || {
+        for pod in t.list("Pod", "").await? {
+            let (name, now) = (pod.text("/metadata/name"), DeleteParams::default().grace_period(0));
+            // it may be gone by now
+            let _ = t.patch("Pod", name, json!({}).with("/metadata/finalizers", Value::Null)).await;
+            let _ = t.api("Pod").delete(name, &now).await;
+        }
+        ensure!(t.find("Namespace", &t.namespace).await?.is_none(), "it is still there");
+        Ok(())
+    })
+    .await
+}
