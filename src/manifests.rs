@@ -16,11 +16,11 @@ use crate::{
     k8s::rbac::Rule,
     pull_secrets,
     webhook::{
-        self, HANDLERS, Namespaces, Phase,
+        self, HANDLERS, Phase,
         configuration::{self, Endpoint, Wanted},
         deletion_protection::policy as protection,
         failure_policies::FailurePolicies,
-        installation, scope,
+        installation,
     },
 };
 
@@ -43,7 +43,6 @@ struct Role {
 
 fn roles() -> [Role; 3] {
     let handlers = HANDLERS.iter().flat_map(|handler| handler.rbac);
-    let scoped = HANDLERS.iter().filter(|handler| handler.namespaces == Namespaces::WithBudgets).map(|_| &scope::RBAC);
     [
         Role {
             name: "manager",
@@ -62,7 +61,7 @@ fn roles() -> [Role; 3] {
             name: "webhook",
             control_plane: "webhook",
             account: "kruise-webhook",
-            cluster_rules: distinct(handlers.chain(scoped).chain(installation::RBAC)),
+            cluster_rules: distinct(handlers.chain(installation::RBAC)),
             own_namespace_rules: installation::OWN_NAMESPACE_RBAC.to_vec(),
         },
         Role {

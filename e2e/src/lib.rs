@@ -17,6 +17,7 @@
 
 mod at_once;
 pub mod bench;
+mod bench_budgets;
 mod bench_images;
 mod bench_methods;
 mod bench_probes;

@@ -130,6 +130,12 @@ enum What {
         /// What is measured
         #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "clone-set", "deployment"])]
         sides: Vec<scale::Side>,
+        /// Pods that are deleted with budgets, and as many beside them without, several times; 0 leaves this out
+        #[arg(long, default_value_t = 1000)]
+        budget_deletions: usize,
+        /// Budgets beside the CloneSets with which memory is measured; 0 leaves this out
+        #[arg(long, default_value_t = 500)]
+        budgets: usize,
         /// Nodes of an ImagePullJob; 0 leaves it out
         #[arg(long, default_value_t = 1000)]
         image_nodes: usize,
@@ -198,6 +204,8 @@ fn run(what: What) -> Result<()> {
             start_delay,
             stop_delay,
             sides,
+            budget_deletions,
+            budgets,
             image_nodes,
         } => {
             let start_delay = std::time::Duration::from_millis(start_delay);
@@ -212,6 +220,8 @@ fn run(what: What) -> Result<()> {
                 start_delay,
                 stop_delay,
                 sides,
+                budget_deletions,
+                budgets,
                 image_nodes,
             };
             scale::run(&paths, options)

@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::at_once::{processor_times, programs, settle};
 use crate::bench::{Table, Usage};
+use crate::bench_budgets;
 use crate::cluster::{self, Limits};
 use crate::kit::{Container, Look, PATIENCE, Test};
 use crate::load::{calls, megabytes};
@@ -62,6 +63,10 @@ pub struct Options {
     /// From the deletion of a Pod to the end of its containers, for every side.
     pub stop_delay: Duration,
     pub sides: Vec<Side>,
+    /// Pods that are deleted with and without budgets; 0 leaves this out.
+    pub budget_deletions: usize,
+    /// Budgets beside the many CloneSets; 0 leaves this out.
+    pub budgets: usize,
     /// Nodes of an ImagePullJob; 0 leaves it out.
     pub image_nodes: usize,
 }
@@ -77,6 +82,7 @@ pub fn run(paths: &Paths, options: Options) -> Result<()> {
     within("big-nodes", options.big_nodes, options.nodes, 2000)?;
     within("image-nodes", options.image_nodes, 0, 5000)?;
     within("clone-sets", options.clone_sets, 1, 5000)?;
+    within("budget-deletions", options.budget_deletions, 0, 5000)?;
     ensure!(options.pods <= options.nodes * 200, "--pods {}: a node has room for 200", options.pods);
     ensure!(options.big_pods <= options.big_nodes * 200, "--big-pods {}: a node has room for 200", options.big_pods);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -161,6 +167,10 @@ impl Scale<'_> {
         let idle = Usage::of(self.manager().await?.1)?.memory;
         self.rows.row("manager: memory, before", "", megabytes(idle));
 
+        if self.options.budget_deletions > 0 {
+            let (count, node) = (self.options.budget_deletions, &nodes.names()[0]);
+            bench_budgets::deletions(&self.t, &played, node, count, &mut self.rows).await?;
+        }
         self.works("warm-up-a").await?;
         let at_own_limits = self.up_and_down("").await?;
         player.check()?;
@@ -435,7 +445,7 @@ impl Scale<'_> {
             let replicas = big_pods / clone_sets + usize::from(index < big_pods % clone_sets);
             let t = &t;
             async move {
-                let name = format!("many-{index:04}");
+                let name = many_name(index);
                 let mut object = clone_set(&name, replicas);
                 object["spec"]["selector"] = json!({ "matchLabels": { "set": name } });
                 object["spec"]["template"]["metadata"]["labels"] = json!({ "app": "many", "set": name });
@@ -456,6 +466,10 @@ impl Scale<'_> {
         if let Some(before) = memory_before {
             let each = (used.memory - before) * 1e6 / big_pods.abs_diff(few).max(1) as f64;
             self.rows.row("manager: memory for each further Pod", "3000 bytes", format!("{each:.0} bytes"));
+        }
+        if self.options.budgets > 0 {
+            let names: Vec<String> = (0..self.options.budgets.min(clone_sets)).map(many_name).collect();
+            bench_budgets::many(&self.t, manager, &names, &what, &mut self.rows).await?;
         }
         self.restart(manager, &what).await
     }
@@ -594,6 +608,10 @@ fn clone_set(name: &str, replicas: usize) -> Value {
     let mut object = workload("CloneSet", name, replicas);
     object["spec"]["updateStrategy"] = json!({ "type": "InPlaceIfPossible", "maxUnavailable": "20%" });
     object
+}
+
+fn many_name(index: usize) -> String {
+    format!("many-{index:04}")
 }
 
 fn bare_name(app: &str, index: usize) -> String {

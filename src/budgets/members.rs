@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Client, ResourceExt};
 
-use super::{Budgets, group_of, is_replica_set, lock};
+use super::{Budgets, group_of, is_replica_set, lock, scope_of};
 use crate::{
     api::policy::pod_unavailable_budget::PodUnavailableBudget,
     domain::unavailable_budget::{Total, index::Cover},
@@ -96,6 +97,11 @@ impl Workloads {
     }
 }
 
+/// Whether an owner is this workload; the version does not count.
+fn is_named(api_version: &str, own_kind: &str, own_name: &str, (group, kind, name): (&str, &str, &str)) -> bool {
+    group_of(api_version) == group && own_kind == kind && own_name == name
+}
+
 impl Budgets {
     /// Which Pods a budget covers, and how many there should be unless that depends on the Pods.
     ///
@@ -131,8 +137,16 @@ impl Budgets {
             Workload::Missing(why) => {
                 (Members::ByName { group, kind, name, budget: budget.name_any() }, Some(Total::NoWorkload(why)))
             }
+            // By the labels that were found as long as it could be read, or that the manager may read.
             Workload::Unreadable(reason, why) => {
-                (Members::ByName { group, kind, name, budget: budget.name_any() }, Some(Total::Unknown(reason, why)))
+                let members = match scope_of(budget) {
+                    Some(selector) => {
+                        let listing = budget.status.as_ref().and_then(|status| status.selector.clone());
+                        Members::Scope(Scope::Labels(selector), listing.unwrap_or_default())
+                    }
+                    None => Members::ByName { group, kind, name, budget: budget.name_any() },
+                };
+                (members, Some(Total::Unknown(reason, why)))
             }
         })
     }
@@ -157,31 +171,57 @@ impl Budgets {
                 Members::Scope(Scope::Deployment(_, selector), _) => {
                     owner.is_some_and(|owner| is_replica_set(owner)) && selector.matches(&pod.labels)
                 }
+                // Those of ReplicaSets are looked at below.
                 Members::ByName { group, kind, name, budget } => {
                     pod.related_pub.as_ref().is_some_and(|related| related.as_str() == budget)
                         || owner.is_some_and(|owner| {
-                            group_of(&owner.api_version) == group && owner.kind == *kind && owner.name == *name
+                            is_replica_set(owner)
+                                || is_named(&owner.api_version, &owner.kind, &owner.name, (group, kind, name))
                         })
                 }
                 Members::Nothing => false,
             }
         });
-        if let Members::Scope(Scope::Deployment(uid, _), _) = members {
-            let sets: BTreeMap<&str, &str> = pods
-                .iter()
-                .filter_map(|pod| pod.controller.as_ref())
-                .map(|o| (o.uid.as_str(), o.name.as_str()))
-                .collect();
-            let mut ours = BTreeSet::new();
-            for (set, name) in sets {
-                let above = self.owners.of(&self.client, namespace, name, set).await?;
-                if above.is_some_and(|above| above.uid == *uid) {
-                    ours.insert(set.to_owned());
-                }
+        match members {
+            Members::Scope(Scope::Deployment(uid, _), _) => {
+                let ours = self.replica_sets(namespace, &pods, |above| above.uid == *uid).await?;
+                pods.retain(|pod| pod.controller.as_ref().is_some_and(|owner| ours.contains(&owner.uid)));
             }
-            pods.retain(|pod| pod.controller.as_ref().is_some_and(|owner| ours.contains(&owner.uid)));
+            Members::ByName { group, kind, name, budget } => {
+                let is_target = |above: &OwnerReference| {
+                    is_named(&above.api_version, &above.kind, &above.name, (group, kind, name))
+                };
+                let ours = self.replica_sets(namespace, &pods, is_target).await?;
+                pods.retain(|pod| {
+                    let is_of_target = pod.controller.as_ref().is_some_and(|owner| {
+                        ours.contains(&owner.uid)
+                            || is_named(&owner.api_version, &owner.kind, &owner.name, (group, kind, name))
+                    });
+                    is_of_target || pod.related_pub.as_ref().is_some_and(|related| related.as_str() == budget)
+                });
+            }
+            _ => {}
         }
         Ok(pods)
+    }
+
+    /// The UIDs of the ReplicaSets of some Pods whose own controller fits.
+    async fn replica_sets(
+        &self,
+        namespace: &str,
+        pods: &[Arc<PodView>],
+        fits: impl Fn(&OwnerReference) -> bool,
+    ) -> kube::Result<BTreeSet<String>> {
+        let owners = pods.iter().filter_map(|pod| pod.controller.as_ref()).filter(|owner| is_replica_set(owner));
+        let sets: BTreeMap<&str, &str> = owners.map(|owner| (owner.uid.as_str(), owner.name.as_str())).collect();
+        let mut found = BTreeSet::new();
+        for (set, name) in sets {
+            let above = self.owners.of(&self.client, namespace, name, set).await?;
+            if above.is_some_and(|above| fits(&above)) {
+                found.insert(set.to_owned());
+            }
+        }
+        Ok(found)
     }
 
     /// How many Pods the workloads of some Pods want together. A Pod that nobody controls counts itself, and so do Pods

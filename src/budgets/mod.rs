@@ -10,7 +10,7 @@
 //! object, and who is late decides again from what the other has written.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -21,7 +21,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::{
     api::{
@@ -32,7 +32,7 @@ use crate::{
         self as rule, Answer, Ask, Counting, Operation, Total,
         index::{Cover, Index},
     },
-    k8s::pod::PodView,
+    k8s::{pod::PodView, selector::Selector},
     runtime::{
         apply::{code, patch_status},
         clock, lock,
@@ -114,6 +114,12 @@ pub struct Budgets {
     pub workloads: Workloads,
     owners: ReplicaSetOwners,
     index: Mutex<Index>,
+    /// Budgets for workloads whose Pods the manager has found by labels.
+    scopes: Mutex<Index>,
+    /// When the last list began that was read for want of a watch.
+    listed: tokio::sync::Mutex<Option<Duration>>,
+    /// The namespaces that have budgets; None until all of them are known.
+    namespaces: watch::Sender<Option<BTreeSet<String>>>,
     turns: Mutex<HashMap<ObjectKey, Arc<Turn>>>,
     /// When each budget may be counted anew.
     recounts: Mutex<HashMap<ObjectKey, Duration>>,
@@ -134,6 +140,9 @@ impl Budgets {
             store: Store::new(Some(namespace_of)),
             owners: ReplicaSetOwners::default(),
             index: Mutex::default(),
+            scopes: Mutex::default(),
+            listed: tokio::sync::Mutex::default(),
+            namespaces: watch::Sender::new(None),
             turns: Mutex::default(),
             recounts: Mutex::default(),
             decisions: Family::default(),
@@ -152,7 +161,29 @@ impl Budgets {
     /// Follows the budgets, for ever, for a process that has nothing else to do about them.
     pub async fn follow(&self) {
         let api: Api<DeserializeGuard<PodUnavailableBudget>> = Api::all(self.client.clone());
-        watches::watch_guarded(api, Config::default(), self.store.clone(), |change| self.changed(&change)).await;
+        let watch = watches::watch_guarded(api, Config::default(), self.store.clone(), |change| self.changed(&change));
+        let first = async {
+            self.store.wait_synced().await;
+            self.tell_namespaces();
+        };
+        tokio::join!(watch, first);
+    }
+
+    /// The namespaces that have budgets, for whoever wants to know when they change. None until all are known.
+    pub fn namespaces(&self) -> watch::Receiver<Option<BTreeSet<String>>> {
+        self.namespaces.subscribe()
+    }
+
+    fn tell_namespaces(&self) {
+        if self.store.is_synced() {
+            let index = lock(&self.index);
+            let now = index.namespaces();
+            self.namespaces.send_if_modified(|known| {
+                let changed = known.as_ref() != Some(&now);
+                *known = Some(now);
+                changed
+            });
+        }
     }
 
     /// Takes note of a change in [`Self::store`].
@@ -169,13 +200,33 @@ impl Budgets {
 
     fn note(&self, budget: &PodUnavailableBudget) {
         let key = ObjectKey::of(budget);
-        lock(&self.index).insert(&key.namespace, &key.name, Cover::of(&budget.spec));
+        let is_first = {
+            let mut index = lock(&self.index);
+            let is_first = !index.has(&key.namespace);
+            index.insert(&key.namespace, &key.name, Cover::of(&budget.spec));
+            is_first
+        };
+        match scope_of(budget) {
+            Some(selector) => lock(&self.scopes).insert(&key.namespace, &key.name, Cover::Selector(selector)),
+            None => lock(&self.scopes).remove(&key.namespace, &key.name),
+        }
+        if is_first {
+            self.tell_namespaces();
+        }
     }
 
     fn forget(&self, key: &ObjectKey) {
-        lock(&self.index).remove(&key.namespace, &key.name);
+        let was_last = {
+            let mut index = lock(&self.index);
+            index.remove(&key.namespace, &key.name);
+            !index.has(&key.namespace)
+        };
+        lock(&self.scopes).remove(&key.namespace, &key.name);
         lock(&self.turns).remove(key);
         lock(&self.recounts).remove(key);
+        if was_last {
+            self.tell_namespaces();
+        }
     }
 
     /// Whether a namespace has a budget, as far as is known.
@@ -193,6 +244,7 @@ impl Budgets {
     pub fn known_to_cover(&self, pod: &PodView) -> Vec<Arc<str>> {
         let (index, namespace) = (lock(&self.index), pod.namespace());
         let mut names = index.selecting(namespace, &pod.labels);
+        names.extend(lock(&self.scopes).selecting(namespace, &pod.labels));
         if let Some(owner) = &pod.controller {
             names.extend(index.targeting(namespace, group_of(&owner.api_version), &owner.kind, &owner.name));
         }
@@ -213,7 +265,7 @@ impl Budgets {
     pub async fn covering(&self, pod: &PodView) -> kube::Result<Vec<Arc<PodUnavailableBudget>>> {
         let namespace = pod.namespace();
         if !self.store.is_synced() {
-            self.read_all(namespace).await?;
+            self.list().await?;
         }
         if !self.guards(namespace) {
             return Ok(Vec::new());
@@ -231,21 +283,45 @@ impl Budgets {
         Ok(names.iter().filter_map(|name| self.store.get(&ObjectKey::new(namespace, name))).collect())
     }
 
-    /// Before the first list is complete, and in a process that does not follow them.
-    async fn read_all(&self, namespace: &str) -> kube::Result<()> {
-        let api: Api<PodUnavailableBudget> = Api::namespaced(self.client.clone(), namespace);
-        match api.list(&ListParams::default()).await {
-            Ok(list) => {
-                for budget in list {
-                    self.note(&budget);
-                    self.store.upsert(budget);
-                }
-                Ok(())
-            }
-            // The kind is not installed.
-            Err(error) if code(&error) == Some(404) => Ok(()),
-            Err(error) => Err(error),
+    /// Before the first list of the watch is complete, and in a process that does not follow them: one list at a time,
+    /// which is good for all who had asked when it began.
+    async fn list(&self) -> kube::Result<()> {
+        let asked = clock::now().mono;
+        let mut listed = self.listed.lock().await;
+        if self.store.is_synced() || listed.is_some_and(|began| began >= asked) {
+            return Ok(());
         }
+        let began = clock::now().mono;
+        let api: Api<DeserializeGuard<PodUnavailableBudget>> = Api::all(self.client.clone());
+        let list = match api.list(&ListParams::default()).await {
+            Ok(list) => list,
+            // The kind is not installed.
+            Err(error) if code(&error) == Some(404) => {
+                *listed = Some(began);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        *listed = Some(began);
+        let is_there: HashSet<ObjectKey> = list.items.iter().map(ObjectKey::of).collect();
+        // Newer ones were written while the list was on its way.
+        let version = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        let until = version(list.metadata.resource_version.as_deref());
+        for DeserializeGuard(budget) in list.items {
+            // One that cannot be read protects nothing; the manager tells of it.
+            if let Ok(budget) = budget {
+                self.note(&budget);
+                self.store.upsert(budget);
+            }
+        }
+        for old in self.store.list() {
+            let key = ObjectKey::of(old.as_ref());
+            if !is_there.contains(&key) && version(old.metadata.resource_version.as_deref()) <= until {
+                self.store.remove(&key, old.metadata.uid.as_deref());
+                self.forget(&key);
+            }
+        }
+        Ok(())
     }
 
     /// May I take this Pod out of service? A yes is written down in every budget that covers the Pod, unless it is a dry
@@ -450,6 +526,13 @@ impl Budgets {
 /// The status as it is stored: a first one is written as a whole.
 pub fn recorded(budget: &PodUnavailableBudget) -> Value {
     budget.status.as_ref().map_or_else(|| json!({}), |status| json!(status))
+}
+
+/// The labels by which the manager has found the Pods of a budget's workload.
+fn scope_of(budget: &PodUnavailableBudget) -> Option<Selector> {
+    budget.spec.target_ref.as_ref()?;
+    let text = budget.status.as_ref()?.selector.as_ref()?;
+    Selector::parse(text).ok().filter(|selector| !selector.is_empty())
 }
 
 /// The group of an `apiVersion`.

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::http::{Method, Request, Response, StatusCode};
 use futures::future::join_all;
@@ -16,6 +16,9 @@ struct Server {
     writes: AtomicUsize,
     conflicts: AtomicUsize,
     lists: AtomicUsize,
+    budget_lists: AtomicUsize,
+    /// Whether the scale of a Rollout may be read.
+    may_scale: AtomicBool,
 }
 
 fn pod(name: &str) -> Value {
@@ -40,9 +43,17 @@ impl Server {
     }
 
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
-        let status = |code: u16| (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}));
-        let list = |items: Value| (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}));
+        let status = |code: u16| {
+            let reason = if code == 404 { "NotFound" } else { "" };
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no"}))
+        };
+        let list = |items: Value| {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1000"}, "items": items}))
+        };
         let budgets = "/apis/policy.kruise.io/v1alpha1/namespaces/a/podunavailablebudgets";
+        if path.starts_with(&format!("{budgets}/b")) && lock(&self.budget).is_null() {
+            return status(404);
+        }
         if *method == Method::PATCH && path == format!("{budgets}/b/status") {
             let patch: Value = serde_json::from_slice(body).unwrap();
             let mut budget = lock(&self.budget);
@@ -60,7 +71,47 @@ impl Server {
             return status(405);
         }
         match path {
-            _ if path == budgets => list(json!([*lock(&self.budget)])),
+            "/apis/policy.kruise.io/v1alpha1/podunavailablebudgets" => {
+                self.budget_lists.fetch_add(1, Ordering::SeqCst);
+                let budget = lock(&self.budget).clone();
+                list(if budget.is_null() { json!([]) } else { json!([budget]) })
+            }
+            "/apis/argoproj.io/v1alpha1" => (
+                200,
+                json!({"kind": "APIResourceList", "groupVersion": "argoproj.io/v1alpha1", "resources": [
+                    {"name": "rollouts", "singularName": "", "namespaced": true, "kind": "Rollout", "verbs": ["get"]},
+                    {"name": "rollouts/scale", "singularName": "", "namespaced": true, "kind": "Scale", "verbs": ["get"]}]}),
+            ),
+            "/apis/argoproj.io/v1alpha1/namespaces/a/rollouts/web/scale" => match self.may_scale.load(Ordering::SeqCst)
+            {
+                true => (
+                    200,
+                    json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web", "namespace": "a"},
+                        "spec": match self.replicas.load(Ordering::SeqCst) { 0 => json!({}), n => json!({"replicas": n}) },
+                        "status": {"replicas": 0, "selector": "app=web"}}),
+                ),
+                false => status(403),
+            },
+            "/apis/apps/v1/namespaces/a/deployments/web" => (
+                200,
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "uid": "deployment"},
+                    "spec": {"replicas": self.replicas.load(Ordering::SeqCst), "selector": {"matchLabels": {"app": "web"}},
+                        "template": {"metadata": {"labels": {"app": "web"}}}}}),
+            ),
+            // Of a roll-out: one that is scaled to 0 and still has Pods, and its successor.
+            "/apis/apps/v1/namespaces/a/replicasets/old" | "/apis/apps/v1/namespaces/a/replicasets/new" => {
+                let name = path.rsplit('/').next().unwrap();
+                (
+                    200,
+                    json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": {"replicas": 0}, "metadata": {"name": name, "uid": name,
+                        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "deployment", "controller": true}]}}),
+                )
+            }
+            "/apis/apps/v1/namespaces/a/replicasets/web-1" => (
+                200,
+                json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web-1", "uid": "set",
+                    "ownerReferences": [{"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "rollout", "controller": true}]}}),
+            ),
             _ if path == format!("{budgets}/b") => (200, lock(&self.budget).clone()),
             "/api/v1/namespaces/a/pods" => {
                 self.lists.fetch_add(1, Ordering::SeqCst);
@@ -84,6 +135,9 @@ impl Server {
             async move {
                 let (parts, body) = http.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
+                if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
+                    return std::future::pending().await;
+                }
                 tokio::task::yield_now().await;
                 let (code, object) = server.answer(&parts.method, parts.uri.path(), &body);
                 tokio::task::yield_now().await;
@@ -260,6 +314,195 @@ async fn a_workload_finds_its_pods_whatever_the_version() {
     other["metadata"]["ownerReferences"][0]["name"] = "other".into();
     let other: PodView = serde_json::from_value(other).unwrap();
     budgets.take(&other, Operation::Delete, false).await.unwrap();
+}
+
+#[tokio::test]
+async fn b2_a_budget_that_is_deleted_between_look_up_and_write_holds_nobody() {
+    let server = Server::new(4, json!({"maxUnavailable": 1}));
+    lock(&server.budget)["status"] = json!({"observedGeneration": 1, "desiredAvailable": 3, "currentAvailable": 4,
+        "unavailableAllowed": 1, "totalReplicas": 4});
+    for allowed in [1, 0] {
+        let budgets = server.replica("");
+        budgets.list().await.unwrap();
+        let before = std::mem::take(&mut *lock(&server.budget));
+        let ask = Ask { pod: "p0".into(), created: None, operation: Operation::Delete };
+        assert_eq!(budgets.ask(ObjectKey::new("a", "b"), ask, false).await, Ok(Answer::Free), "allowed: {allowed}");
+        *lock(&server.budget) = before;
+        lock(&server.budget)["status"]["unavailableAllowed"] = 0.into();
+    }
+}
+
+#[tokio::test]
+async fn b4_pods_without_an_owner_are_protected_by_their_labels() {
+    let server = Server::new(3, json!({"maxUnavailable": 1}));
+    for pod in lock(&server.pods).iter_mut() {
+        pod["metadata"]["ownerReferences"] = json!([]);
+    }
+    let budgets = server.replica("");
+    let alone = |name: &str| -> PodView {
+        let mut pod = pod(name);
+        pod["metadata"]["ownerReferences"] = json!([]);
+        serde_json::from_value(pod).unwrap()
+    };
+    budgets.take(&alone("p0"), Operation::Delete, false).await.unwrap();
+    budgets.take(&alone("p1"), Operation::Delete, false).await.unwrap_err();
+    assert_eq!(server.status().total_replicas, 3);
+}
+
+#[tokio::test]
+async fn b5_pods_of_replica_sets_that_are_scaled_to_zero_count_and_their_deployment_counts_once() {
+    let server = Server::new(4, json!({"maxUnavailable": 1}));
+    for (i, pod) in lock(&server.pods).iter_mut().enumerate() {
+        let set = if i % 2 == 0 { "old" } else { "new" };
+        pod["metadata"]["ownerReferences"][0] =
+            json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true});
+    }
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    for spec in [
+        json!({"targetRef": target, "maxUnavailable": 1}),
+        json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}),
+    ] {
+        lock(&server.budget)["spec"] = spec;
+        let budgets = server.replica("");
+        budgets.list().await.unwrap();
+        let budget = budgets.store.get(&ObjectKey::new("a", "b")).unwrap();
+        let (pods, total) = budgets.look(&budget).await.unwrap();
+        assert_eq!((pods.len(), total), (4, Total::Known(4)), "{:?}", budget.spec);
+    }
+}
+
+#[tokio::test]
+async fn b7_a_budget_is_for_its_own_namespace() {
+    let server = Server::new(4, json!({"maxUnavailable": 0}));
+    let budgets = server.replica("");
+    delete(&budgets, "p0").await.unwrap_err();
+    let mut elsewhere = pod("p0");
+    elsewhere["metadata"]["namespace"] = "z".into();
+    let elsewhere: PodView = serde_json::from_value(elsewhere).unwrap();
+    budgets.take(&elsewhere, Operation::Delete, false).await.unwrap();
+}
+
+/// Pods of a ReplicaSet of a Rollout, under a budget for the Rollout.
+fn under_a_rollout(pods: usize) -> Arc<Server> {
+    let server = Server::new(pods, json!({"maxUnavailable": 1}));
+    lock(&server.budget)["spec"] = json!({"maxUnavailable": 1,
+        "targetRef": {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"}});
+    for pod in lock(&server.pods).iter_mut() {
+        *pod = of_replica_set(pod["metadata"]["name"].as_str().unwrap());
+    }
+    server
+}
+
+fn of_replica_set(name: &str) -> Value {
+    let mut pod = pod(name);
+    pod["metadata"]["ownerReferences"][0] =
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "set", "controller": true});
+    pod
+}
+
+#[tokio::test]
+async fn b11_a_workload_of_an_unknown_kind_is_found_through_its_replica_sets_and_counted_by_its_scale() {
+    let server = under_a_rollout(4);
+    server.may_scale.store(true, Ordering::SeqCst);
+    server.replicas.store(5, Ordering::SeqCst);
+    let budgets = server.replica("");
+    let take = async |name: &str| {
+        let pod: PodView = serde_json::from_value(of_replica_set(name)).unwrap();
+        budgets.take(&pod, Operation::Delete, false).await
+    };
+    // Four of five are there: the place is taken already.
+    take("p0").await.unwrap_err();
+    server.replicas.store(4, Ordering::SeqCst);
+    lock(&budgets.recounts).clear();
+    take("p0").await.unwrap();
+    take("p1").await.unwrap_err();
+    assert_eq!(server.status().total_replicas, 4);
+    // Scaled to 0, which the API leaves out.
+    server.replicas.store(0, Ordering::SeqCst);
+    lock(&budgets.recounts).clear();
+    take("p1").await.unwrap();
+    assert_eq!((server.status().total_replicas, server.status().desired_available), (0, 0));
+}
+
+#[tokio::test]
+async fn without_the_right_to_read_the_workload_the_pods_that_can_be_seen_are_protected() {
+    let server = under_a_rollout(4);
+    let budgets = server.replica("");
+    let take = async |name: &str| {
+        let pod: PodView = serde_json::from_value(of_replica_set(name)).unwrap();
+        budgets.take(&pod, Operation::Delete, false).await
+    };
+    take("p0").await.unwrap();
+    take("p1").await.unwrap_err();
+    let status = server.status();
+    let resolved = status.conditions.iter().find(|c| c.type_ == "Resolved").unwrap();
+    assert_eq!((status.total_replicas, &*resolved.status, &*resolved.reason), (4, "False", "Forbidden"));
+    let rule = "apiGroups [\"argoproj.io\"], resources [rollouts/scale], verbs [get]";
+    assert!(resolved.message.contains(rule), "{}", resolved.message);
+}
+
+/// The manager may read the scale and the webhook may not: what the manager found is good for both.
+#[tokio::test]
+async fn what_the_manager_has_found_is_used_by_who_may_not_read_it() {
+    let server = under_a_rollout(4);
+    lock(&server.budget)["status"] = json!({"observedGeneration": 1, "totalReplicas": 5, "desiredAvailable": 4,
+        "currentAvailable": 4, "unavailableAllowed": 0, "selector": "app=web", "conditions": [{"type": "Resolved",
+            "status": "True", "reason": "Resolved", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    // Nothing but its labels tells whose Pod this is.
+    let mut alone = pod("p0");
+    alone["metadata"]["ownerReferences"] = json!([]);
+    let alone: PodView = serde_json::from_value(alone).unwrap();
+    let budgets = server.replica("");
+    budgets.take(&alone, Operation::Delete, false).await.unwrap_err();
+    assert!(server.lists.load(Ordering::SeqCst) >= 1, "a refusal is looked into");
+    let (pods, total) = budgets.look(&budgets.store.get(&ObjectKey::new("a", "b")).unwrap()).await.unwrap();
+    assert_eq!(pods.len(), 4);
+    let counting = Counting::Beside { now: clock::now().wall };
+    let budget = budgets.store.get(&ObjectKey::new("a", "b")).unwrap();
+    let counted = rule::count(&budget, &budgets.gates, &pods, total, counting, clock::now().wall);
+    let status = counted.status;
+    assert_eq!((status.total_replicas, status.selector.as_deref()), (5, Some("app=web")));
+    assert!(status.conditions.iter().any(|c| c.type_ == "Resolved" && c.status == "True"), "{status:?}");
+}
+
+#[tokio::test]
+async fn who_does_not_follow_the_budgets_lists_them_for_all_who_ask_together() {
+    let server = Server::new(100, json!({"maxUnavailable": 100}));
+    let budgets = server.replica("");
+    join_all((0..100).map(|i| delete(&budgets, if i % 2 == 0 { "p0" } else { "p1" }))).await;
+    let lists = server.budget_lists.load(Ordering::SeqCst);
+    assert!(lists <= 2, "{lists}");
+    // One that has gone is forgotten.
+    *lock(&server.budget) = Value::Null;
+    delete(&budgets, "p2").await.unwrap();
+    assert!(!budgets.guards("a") && budgets.store.is_empty());
+}
+
+#[tokio::test]
+async fn who_follows_the_budgets_tells_which_namespaces_have_some() {
+    let server = Server::new(0, json!({"maxUnavailable": 1}));
+    let budgets = server.replica("");
+    let mut namespaces = budgets.namespaces();
+    assert_eq!(*namespaces.borrow(), None, "unknown is not none");
+    let following = budgets.clone();
+    let task = tokio::spawn(async move { following.follow().await });
+    namespaces.wait_for(Option::is_some).await.unwrap();
+    let now = |namespaces: &watch::Receiver<Option<BTreeSet<String>>>| namespaces.borrow().clone().unwrap();
+    assert_eq!(now(&namespaces), ["a".to_owned()].into());
+    let other = |name: &str| {
+        let object = json!({"metadata": {"name": name, "namespace": "b", "uid": name}, "spec": {}});
+        serde_json::from_value::<PodUnavailableBudget>(object).unwrap()
+    };
+    for name in ["x", "y"] {
+        budgets.note(&other(name));
+        assert_eq!(now(&namespaces), ["a".to_owned(), "b".to_owned()].into());
+    }
+    for (name, want) in [("x", 2), ("y", 1)] {
+        budgets.forget(&ObjectKey::new("b", name));
+        assert_eq!(now(&namespaces).len(), want, "a namespace is there until its last budget goes");
+    }
+    assert_eq!(server.budget_lists.load(Ordering::SeqCst), 1, "one watch is enough");
+    task.abort();
 }
 
 #[tokio::test]

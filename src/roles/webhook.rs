@@ -22,7 +22,6 @@ use crate::{
         failure_policies::FailurePolicies,
         installation::Installation,
         metrics::Metrics,
-        scope,
         server::{self, Shared},
     },
 };
@@ -118,18 +117,11 @@ pub async fn run(
         send_events.await;
         Ok(())
     });
-    {
+    let with_budgets = context.budgets.namespaces();
+    if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(&gates)) {
         let budgets = context.budgets.clone();
         tasks.spawn(async move {
             budgets.follow().await;
-            Ok(())
-        });
-    }
-    let (found, with_budgets) = watch::channel(None);
-    if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(&gates)) {
-        let (client, found) = (client.clone(), found.clone());
-        tasks.spawn(async move {
-            scope::follow(client, found).await;
             Ok(())
         });
     }

@@ -139,7 +139,8 @@ pub async fn read(
                 Ok(selector) if !selector.is_empty() => Workload::Found {
                     scope: Scope::Labels(selector),
                     listing: text,
-                    desired: scale.spec.and_then(|spec| spec.replicas).and_then(|n| n.try_into().ok()),
+                    // The API leaves a 0 out; a kind that does not say how many is an error instead, see below.
+                    desired: scale.spec.and_then(|spec| spec.replicas).unwrap_or(0).try_into().ok(),
                     labels: None,
                     ordinals: false,
                     is_going: scale.metadata.deletion_timestamp.is_some(),
@@ -153,6 +154,11 @@ pub async fn read(
         }
         Err(error) if code(&error) == Some(404) => Ok(missing(&error)),
         Err(error) if code(&error) == Some(403) => Ok(forbidden(&scale, group, &error)),
+        Err(kube::Error::Api(status)) if status.message.contains("spec replicas field") => {
+            let message =
+                format!("spec.targetRef: {kind} {name:?} does not say how many Pods it wants: {}", status.message);
+            Ok(Workload::Unreadable("NoReplicas", message))
+        }
         Err(error) => Err(error),
     }
 }

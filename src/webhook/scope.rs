@@ -11,17 +11,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, TryStreamExt};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject},
-    core::{GroupVersionKind, PartialObjectMeta},
-    runtime::{WatchStreamExt, watcher},
-};
 use serde_json::{Value, json};
-use tokio::sync::watch;
-
-use crate::k8s::rbac::Rule;
 
 /// The label that the API server keeps on every namespace: its name.
 const NAME: &str = "kubernetes.io/metadata.name";
@@ -30,9 +20,6 @@ pub const LINGER: Duration = Duration::from_secs(10);
 /// More namespaces than this are not listed one by one: with 63 bytes each, three entries of this length are a fifth of
 /// what an object may have. Beyond it, the webhooks are called for all namespaces but the system's.
 pub const MOST_LISTED: usize = 1500;
-
-/// To see which namespaces have budgets.
-pub const RBAC: Rule = Rule::new(&["policy.kruise.io"], &["podunavailablebudgets"], &["list", "watch"]);
 
 /// The selector that fits no namespace. All of them have the label.
 pub fn nobody() -> Value {
@@ -91,102 +78,12 @@ impl Lingering {
     }
 }
 
-/// The budgets that there are, by namespace.
-#[derive(Debug, Default)]
-struct Budgets {
-    known: BTreeMap<String, BTreeSet<String>>,
-    /// Of a list that has begun and not ended.
-    listing: Option<BTreeMap<String, BTreeSet<String>>>,
-}
-
-impl Budgets {
-    /// Takes in what a watch says; gives the namespaces when all of them are known.
-    fn apply<K: ResourceExt>(&mut self, event: watcher::Event<K>) -> Option<BTreeSet<String>> {
-        let of = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
-        match event {
-            watcher::Event::Init => {
-                self.listing = Some(BTreeMap::new());
-                return None;
-            }
-            watcher::Event::InitApply(object) => {
-                let (namespace, name) = of(&object);
-                self.listing.get_or_insert_default().entry(namespace).or_default().insert(name);
-                return None;
-            }
-            watcher::Event::InitDone => self.known = self.listing.take().unwrap_or_default(),
-            watcher::Event::Apply(object) => {
-                let (namespace, name) = of(&object);
-                self.known.entry(namespace).or_default().insert(name);
-            }
-            watcher::Event::Delete(object) => {
-                let (namespace, name) = of(&object);
-                if let Some(names) = self.known.get_mut(&namespace) {
-                    names.remove(&name);
-                    if names.is_empty() {
-                        self.known.remove(&namespace);
-                    }
-                }
-            }
-        }
-        Some(self.known.keys().cloned().collect())
-    }
-}
-
-/// Follows the budgets of the cluster, of which nothing but their namespaces is kept. The channel holds None until they
-/// have been listed for the first time.
-pub async fn follow(client: Client, found: watch::Sender<Option<BTreeSet<String>>>) {
-    let kind = GroupVersionKind::gvk("policy.kruise.io", "v1alpha1", "PodUnavailableBudget");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "podunavailablebudgets");
-    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &kind);
-    let mut budgets = Budgets::default();
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    loop {
-        match events.try_next().await {
-            Ok(Some(event)) => {
-                if let Some(now) = budgets.apply(event) {
-                    found.send_if_modified(|known| {
-                        let changed = known.as_ref() != Some(&now);
-                        *known = Some(now);
-                        changed
-                    });
-                }
-            }
-            Ok(None) => return,
-            Err(error) => tracing::warn!(%error, "the budgets cannot be watched, trying again"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::core::{ObjectMeta, PartialObjectMeta, PartialObjectMetaExt};
-    use watcher::Event;
-
     use super::*;
 
     fn set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
-    }
-    fn budget(namespace: &str, name: &str) -> PartialObjectMeta<ConfigMap> {
-        let metadata = ObjectMeta { namespace: Some(namespace.into()), name: Some(name.into()), ..Default::default() };
-        metadata.into_response_partial()
-    }
-
-    #[test]
-    fn a_namespace_is_there_from_its_first_budget_to_its_last() {
-        let mut budgets = Budgets::default();
-        assert_eq!(budgets.apply(Event::<PartialObjectMeta<ConfigMap>>::Init), None);
-        assert_eq!(budgets.apply(Event::InitApply(budget("shop", "a"))), None, "a list is not known by half");
-        assert_eq!(budgets.apply(Event::<PartialObjectMeta<ConfigMap>>::InitDone), Some(set(&["shop"])));
-        assert_eq!(budgets.apply(Event::Apply(budget("shop", "b"))), Some(set(&["shop"])));
-        assert_eq!(budgets.apply(Event::Apply(budget("bank", "a"))), Some(set(&["bank", "shop"])));
-        assert_eq!(budgets.apply(Event::Delete(budget("shop", "a"))), Some(set(&["bank", "shop"])));
-        assert_eq!(budgets.apply(Event::Delete(budget("shop", "b"))), Some(set(&["bank"])));
-        assert_eq!(budgets.apply(Event::Delete(budget("none", "b"))), Some(set(&["bank"])));
-        // What went while the watch was broken is gone after the next list.
-        budgets.apply(Event::<PartialObjectMeta<ConfigMap>>::Init);
-        assert_eq!(budgets.apply(Event::<PartialObjectMeta<ConfigMap>>::InitDone), Some(set(&[])));
     }
 
     #[test]

@@ -514,6 +514,7 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "Ingress" => ("networking.k8s.io/v1", "ingresses", true),
         "UnitedDeployment" => ("apps.kruise.io/v1alpha1", "uniteddeployments", true),
         "Widget" => ("e2e.kruise.rs/v1", "widgets", true),
+        "Rollout" => ("e2e.kruise.rs/v1", "rollouts", true),
         "CloneSet" => ("apps.kruise.io/v1alpha1", "clonesets", true),
         "ContainerRecreateRequest" => ("apps.kruise.io/v1alpha1", "containerrecreaterequests", true),
         "WorkloadRestart" => ("kruise.rs/v1alpha1", "workloadrestarts", true),

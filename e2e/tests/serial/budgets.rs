@@ -9,6 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 const BUDGET: &str = "PodUnavailableBudget";
+const DEFINITION: &str = "podunavailablebudgets.policy.kruise.io";
 
 /// What a patch of a Pod is answered: HTTP code and message.
 async fn patched(t: &Test, name: &str, resize: bool, patch: Value) -> (u16, String) {
@@ -93,6 +94,85 @@ async fn a_workload_restart_heeds_the_budget(t: &Test) -> Result<()> {
     Ok(())
 }
 
+/// Objects of a time without these rules: of two selectors and two numbers, those count that OpenKruise takes.
+async fn stored_before_the_rules(t: &Test) -> Result<()> {
+    let definition = t.get("CustomResourceDefinition", DEFINITION).await?;
+    let versions = definition["spec"]["versions"].clone();
+    let set_versions = async |versions: &Value| {
+        t.patch("CustomResourceDefinition", DEFINITION, json!({ "spec": { "versions": versions } })).await.map(drop)
+    };
+    for name in ["a", "b"] {
+        t.create(pod(name, vec![app("main")]).with("/metadata/labels/tier", "web")).await?;
+    }
+    t.create(workload("Deployment", "web", 2, vec![app("main")])).await?;
+    t.wait_for("Deployment", "web", "to be ready", PATIENCE, |o| o.int("/status/readyReplicas") == 2).await?;
+    set_versions(&without_rules(&versions)).await?;
+    let selector = json!({ "matchLabels": { "tier": "web" } });
+    let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
+    let old = |name: &str, spec: Value| json!({ "kind": BUDGET, "metadata": { "name": name }, "spec": spec });
+    let stored = async {
+        for object in [
+            old("both", json!({ "selector": selector, "targetRef": target, "maxUnavailable": 1, "minAvailable": 0 })),
+            old("neither", json!({ "maxUnavailable": 0 })),
+            old("everything", json!({ "selector": {}, "maxUnavailable": 0 })),
+            old("much", json!({ "selector": { "matchLabels": { "tier": "other" } }, "maxUnavailable": "200%" })),
+            old("numberless", json!({ "selector": { "matchLabels": { "tier": "none" } } })),
+        ] {
+            // The API server takes a moment to forget a rule.
+            poll("an object that is against the rules to be stored", PATIENCE, async || {
+                t.create(object.clone()).await.map(drop)
+            })
+            .await?;
+        }
+        anyhow::Ok(())
+    }
+    .await;
+    set_versions(&versions).await?;
+    stored?;
+    let reason = |b: &Value| {
+        let resolved = b.array("/status/conditions").iter().find(|c| c.text("/type") == "Resolved");
+        resolved.map(|c| c.text("/reason").to_owned()).unwrap_or_default()
+    };
+    // The rules are back, and the status of what is against them can be written all the same.
+    let both =
+        t.wait_for(BUDGET, "both", "to be counted", PATIENCE, |b| b.int("/status/currentAvailable") == 2).await?;
+    let numbers =
+        ["totalReplicas", "desiredAvailable", "unavailableAllowed"].map(|f| both.int(&format!("/status/{f}")));
+    assert_eq!((numbers, reason(&both).as_str()), ([2, 1, 1], "Resolved"), "{both}");
+    for name in ["neither", "everything", "numberless"] {
+        t.wait_for(BUDGET, name, "to say that it protects nothing", PATIENCE, |b| reason(b) == "InvalidSpec").await?;
+    }
+    t.wait_for(BUDGET, "much", "to be looked at", PATIENCE, |b| b.int("/status/observedGeneration") > 0).await?;
+    // None of the Pods with these labels is anybody's but the Deployment's.
+    for name in ["a", "b"] {
+        t.kubectl(&["delete", "pod", name, "--wait=false"]).await?;
+    }
+    // Its labels and the like may be changed, its finalizers taken away.
+    t.patch(BUDGET, "both", json!({ "metadata": { "labels": { "team": "a" } } })).await?;
+    t.patch(BUDGET, "neither", json!({ "metadata": { "finalizers": ["example.com/test"] } })).await?;
+    t.remove(BUDGET, "neither").await?;
+    t.patch(BUDGET, "neither", json!({ "metadata": { "finalizers": null } })).await?;
+    t.gone(BUDGET, "neither").await
+}
+
+/// The versions of a definition without what its schema says beyond the types.
+fn without_rules(versions: &Value) -> Value {
+    match versions {
+        Value::Array(items) => items.iter().map(without_rules).collect(),
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| *name != "x-kubernetes-validations");
+            Value::Object(kept.map(|(name, value)| (name.clone(), without_rules(value))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+#[tokio::test]
+#[ignore = "not run since its end was changed"]
+async fn b9_objects_from_before_the_schema_are_read_as_openkruise_reads_them() -> Result<()> {
+    in_namespace("pub-stored", stored_before_the_rules).await
+}
+
 fn ensure_not_failed(object: &Value) {
     assert_ne!(condition(object, "Failed"), "True", "{object}");
 }
@@ -111,21 +191,26 @@ pub(crate) async fn updates_resizes_and_container_restarts_need_consent() -> Res
             Ok(())
         })
         .await?;
+        let dry_run = kube::api::DeleteParams { dry_run: true, ..Default::default() };
+        t.api("Pod").delete("probe", &dry_run).await.context("the gate for deletions is off")?;
         updates_resizes_and_restarts(t).await?;
         a_workload_restart_heeds_the_budget(t).await
     })
     .await
 }
 
-/// kubectl drain is told to try again, as with a PodDisruptionBudget, and ends when the budget lets it.
+/// Issue 8, item 4. kubectl drain is told to try again, as with a PodDisruptionBudget, and ends when the budget lets it;
+/// so does the roll-out of a CloneSet beside it, and a watch never sees more than allowed out of service.
 #[tokio::test]
-async fn kubectl_drain_waits_for_the_budget() -> Result<()> {
+async fn kubectl_drain_and_a_roll_out_wait_for_one_budget() -> Result<()> {
     in_namespace("pub-drain", async |t| {
         let script = "trap 'exit 0' TERM; while :; do sleep 1; done";
         let main = json!({ "name": "main", "image": BUSYBOX, "imagePullPolicy": "IfNotPresent", "command": ["/bin/sh", "-c", script] });
-        let set = workload("Deployment", "web", 3, vec![main]).with("/spec/template/metadata/labels/tier", "drain");
+        let set = workload("CloneSet", "web", 3, vec![main])
+            .with("/spec/template/metadata/labels/tier", "drain")
+            .with("/spec/updateStrategy", json!({ "type": "ReCreate", "maxUnavailable": "100%" }));
         t.create(set).await?;
-        t.wait_for("Deployment", "web", "to be ready", PATIENCE, |o| o.int("/status/readyReplicas") == 3).await?;
+        t.wait_for("CloneSet", "web", "to be ready", PATIENCE, |o| o.int("/status/readyReplicas") == 3).await?;
         t.create(budget("web", "drain", 1)).await?;
         whole(t, "web").await?;
         // A budget that allows nothing shows when the API server calls.
@@ -140,6 +225,9 @@ async fn kubectl_drain_waits_for_the_budget() -> Result<()> {
         })
         .await?;
         let watched = t.availability("app=web").await?;
+        // A roll-out that would replace all of them at once, at the same time.
+        let change = json!({ "spec": { "template": { "metadata": { "labels": { "round": "2" } } } } });
+        t.patch("CloneSet", "web", change).await?;
         let node = t.list("Node", "").await?.first().map(|n| n.text("/metadata/name").to_owned()).context("a node")?;
         let drain = ["drain", &node, "--pod-selector=tier=drain", "--timeout=120s", "--delete-emptydir-data"];
         let mut drain = kubectl(&t.paths, drain)
@@ -163,7 +251,11 @@ async fn kubectl_drain_waits_for_the_budget() -> Result<()> {
         let (status, said) = drained.await??;
         ensure!(status.success(), "{said}");
         ensure!(said.contains("will retry after 5s") && said.contains("no further Pod may be taken"), "{said}");
-        t.wait_for("Deployment", "web", "to be whole", PATIENCE, |o| o.int("/status/readyReplicas") == 3).await?;
+        let whole = |o: &Value| {
+            let ready = o.int("/status/updatedReadyReplicas") == 3 && o.int("/status/replicas") == 3;
+            ready && o.int("/status/observedGeneration") == o.int("/metadata/generation")
+        };
+        t.wait_for("CloneSet", "web", "to be rolled out", PATIENCE * 2, whole).await?;
         assert_eq!(watched.most_unavailable(), 1, "{said}");
         Ok(())
     })

@@ -6,8 +6,9 @@ use e2e::kit::in_namespace;
 use crate::methods::gates;
 use crate::{budgets, pre_download, resize, serverless_probes};
 
-const ON: &str = "ImagePullJobGate=true,PodUnavailableBudgetUpdateGate=true,PreDownloadImageForInPlaceUpdate=true,\
-    InPlaceWorkloadVerticalScaling=true,EnablePodProbeMarkerOnServerless=true";
+/// Of the gates for budgets each by itself: in the parallel tests deletions are guarded and updates are not.
+const ON: &str = "ImagePullJobGate=true,PodUnavailableBudgetUpdateGate=true,PodUnavailableBudgetDeleteGate=false,\
+    PreDownloadImageForInPlaceUpdate=true,InPlaceWorkloadVerticalScaling=true,EnablePodProbeMarkerOnServerless=true";
 
 #[tokio::test]
 async fn budgets_for_updates_pre_download_resize_and_serverless_probes_work_behind_their_gates() -> Result<()> {

@@ -46,8 +46,11 @@ fn granted(paths: &Paths, account: &str) -> Result<BTreeSet<Right>> {
 fn is_opt_in(entry: &Value, resource: &str) -> bool {
     let by_name = entry.has("/objectRef/name");
     let trigger = ["/configmaps", "/secrets"].contains(&resource) && ["list", "watch"].contains(&entry.text("/verb"));
-    let scale = resource.ends_with("/scale") && entry.text("/verb") == "get";
-    by_name && (trigger || scale)
+    by_name && (trigger || is_scale(entry, resource))
+}
+
+fn is_scale(entry: &Value, resource: &str) -> bool {
+    resource.ends_with("/scale") && entry.text("/verb") == "get"
 }
 
 /// Custom resources that the webhook counts, if it is given the right.
@@ -73,7 +76,7 @@ fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Righ
             format!("{}/{}{slash}{subresource}", entry.text("/objectRef/apiGroup"), entry.text("/objectRef/resource"));
         let is_added = match account {
             "kruise-manager" => is_opt_in(&entry, &resource),
-            "kruise-webhook" => is_counted(&entry),
+            "kruise-webhook" => is_counted(&entry) || is_scale(&entry, &resource),
             _ => false,
         };
         if is_added {

@@ -47,8 +47,8 @@ pub struct PodUnavailableBudgetSpec {
     #[x_kube(validation = Rule::new("size(self.?matchLabels.orValue({})) + size(self.?matchExpressions.orValue([])) > 0").message("spec.selector must not be empty: name at least one label"))]
     pub selector: Option<LabelSelector>,
     /// The workload whose Pods are protected, in the namespace of the budget: a Deployment, ReplicaSet, StatefulSet or
-    /// DaemonSet, one of apps.kruise.io, or any kind with a scale subresource (for those, Kruise's manager has to be
-    /// given the right to read it; the condition Resolved says so). Instead of selector; cannot be changed.
+    /// DaemonSet, one of apps.kruise.io, or any kind with a scale subresource (for those, Kruise has to be given the
+    /// right to read it; the condition Resolved says which). Instead of selector; cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<BudgetTarget>,
     /// How many Pods may be out of service: a number, or a share of the desired Pods such as "20%", rounded up. Instead of
@@ -115,6 +115,10 @@ pub struct PodUnavailableBudgetStatus {
     /// Pods that there should be: the basis of shares.
     #[serde(default)]
     pub total_replicas: i32,
+    /// Labels of the Pods of targetRef, where the scale subresource tells them: so that whoever asks for consent needs no
+    /// right to read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
     /// Resolved: whether the Pods and their number could be found. ProtectsUpdates: whether updates in place are guarded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]

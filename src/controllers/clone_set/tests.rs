@@ -59,7 +59,8 @@ impl Server {
             }
             "GET" if self.objects.contains_key(&path) => (200, self.objects[&path].clone()),
             "GET" if path.ends_with('s') => {
-                let below = format!("{path}/");
+                // Budgets are listed in all namespaces; there is one.
+                let below = path.replace("/v1alpha1/podunavail", "/v1alpha1/namespaces/ns/podunavail") + "/";
                 let items: Vec<&Value> = self
                     .objects
                     .range(below.clone()..)

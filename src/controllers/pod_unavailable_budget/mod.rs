@@ -66,7 +66,7 @@ pub const REGISTRATION: Registration = Registration {
         workload::READ_BUILT_IN,
         workload::READ_KRUISE,
     ],
-    workers_flag: None,
+    workers_flag: Some("podunavailablebudget-workers"),
     workers: 3,
     start,
 };
@@ -81,6 +81,8 @@ const STATUS_PAUSE: Duration = Duration::from_secs(1);
 /// Every budget is counted this often, whatever is seen; and one that could not be resolved.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
 const RESYNC_UNRESOLVED: Duration = Duration::from_secs(30);
+/// And one that is used up, of a workload of which only the scale can be read.
+const RESYNC_SCALE: Duration = Duration::from_secs(10);
 /// How long the news of a grant may come after the news of the deletion that it was for: two watches.
 const SUSPICION: Duration = Duration::from_secs(3);
 /// How long entries are remembered after they have ended.
@@ -271,7 +273,7 @@ impl Controller {
         // Grants may have been written meanwhile.
         let Some(budget) = budgets.store.get(key) else { return Ok(Requeue::Await) };
         let now = clock::now();
-        let counted = {
+        let mut counted = {
             let mut memories = lock(&self.memories);
             let memory = memories.entry(key.clone()).or_default();
             memory.note(budget.status.as_ref(), now);
@@ -280,11 +282,21 @@ impl Controller {
             let counting = Counting::Manager { known_for: &known_for, is_restarting: &is_restarting };
             rule::count(&budget, &self.context.gates, &pods, total, counting, now.wall)
         };
+        let by_scale = matches!(members, Members::Scope(Scope::Labels(_), _));
+        counted.status.selector = match &members {
+            Members::Scope(Scope::Labels(_), listing) => Some(listing.clone()),
+            _ => None,
+        };
         self.tell_not_deleted(&counted, &pods);
         let suspicion = self.judge_suspects(key, &budget, &counted.status, now);
         let is_resolved =
             counted.status.conditions.iter().any(|c| c.type_ == labels::CONDITION_RESOLVED && c.status == "True");
-        let resync = if is_resolved { RESYNC } else { RESYNC_UNRESOLVED };
+        let resync = match is_resolved {
+            // Nobody tells when it is scaled, and somebody may be waiting for that.
+            true if by_scale && counted.status.unavailable_allowed == 0 => RESYNC_SCALE,
+            true => RESYNC,
+            false => RESYNC_UNRESOLVED,
+        };
         let next = [counted.again, suspicion].into_iter().flatten().min().map_or(resync, |next| next.min(resync));
         let recorded = self.record(key, &budget, &counted.status, now, next).await;
         // Last, and whatever comes of it: nobody decides by it.
@@ -468,6 +480,9 @@ fn is_tidying(old: &Status, new: &Status) -> bool {
     let numbers = |status: &Status| {
         (status.unavailable_allowed, status.desired_available, status.total_replicas, status.observed_generation)
     };
+    if old.selector != new.selector {
+        return false;
+    }
     let reasons =
         |status: &Status| status.conditions.iter().map(|c| (c.type_.clone(), c.reason.clone())).collect::<Vec<_>>();
     numbers(old) == numbers(new) && reasons(old) == reasons(new)

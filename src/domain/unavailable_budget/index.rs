@@ -90,7 +90,9 @@ impl Index {
     /// Forgets a budget.
     pub fn remove(&mut self, namespace: &str, name: &str) {
         let Some(known) = self.namespaces.get_mut(namespace) else { return };
-        known.covers.remove(name);
+        if known.covers.remove(name).is_none() {
+            return;
+        }
         for names in known.by_target.values_mut().chain(known.by_label.values_mut()).chain([&mut known.others]) {
             names.retain(|other| &**other != name);
         }
@@ -99,6 +101,11 @@ impl Index {
         if known.covers.is_empty() {
             self.namespaces.remove(namespace);
         }
+    }
+
+    /// The namespaces that have a budget.
+    pub fn namespaces(&self) -> BTreeSet<String> {
+        self.namespaces.keys().map(|name| (**name).to_owned()).collect()
     }
 
     /// Whether a namespace has a budget.

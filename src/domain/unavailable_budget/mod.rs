@@ -302,8 +302,11 @@ pub fn count(
     let active = pods.iter().filter(|pod| !pod.is_deleting() && !pod.is_finished()).count();
     let (available, active) = (as_number(available), as_number(active));
     let fixed = fixed_total(budget);
+    let is_manager = matches!(counting, Counting::Manager { .. });
     let known = match (fixed, &total) {
         (Some(fixed), _) => fixed,
+        // The manager may have seen more than whoever else counts.
+        (None, Total::Estimated(total, ..)) if !is_manager => recorded.total_replicas.max(*total),
         (None, Total::Known(total) | Total::Estimated(total, ..)) => *total,
         (None, Total::NoWorkload(_)) => 0,
         (None, Total::Unknown(..)) => active.max(recorded.total_replicas),
@@ -333,7 +336,11 @@ pub fn count(
         (false, "GateOff", format!("updates not protected: the feature gate {gate} is off"))
     };
     let generation = status.observed_generation;
-    set_condition(&mut status.conditions, labels::CONDITION_RESOLVED, resolved, generation, now);
+    // What others than the manager may not read is no news of the budget.
+    let is_news = is_manager || resolved.0 || !matches!(resolved.1, "Forbidden" | "InvalidTarget");
+    if is_news || status.conditions.iter().all(|condition| condition.type_ != labels::CONDITION_RESOLVED) {
+        set_condition(&mut status.conditions, labels::CONDITION_RESOLVED, resolved, generation, now);
+    }
     set_condition(&mut status.conditions, labels::CONDITION_PROTECTS_UPDATES, updates, generation, now);
     counted
 }

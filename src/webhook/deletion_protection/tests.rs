@@ -166,6 +166,19 @@ async fn only_deletions_of_what_has_the_label_are_judged() {
     }
 }
 
+#[test]
+fn a1_protection_works_without_the_pod_webhook_and_ends_with_its_gate() {
+    let active = |gates: &str| {
+        let gates = FeatureGates::parse(&[gates], None).unwrap();
+        let names = ["vnamespace.kb.io", "vcustomresourcedefinition.kb.io", "vpod-delete.kb.io"];
+        names
+            .map(|name| crate::webhook::HANDLERS.iter().find(|handler| handler.name == name).unwrap().is_active(&gates))
+    };
+    assert_eq!(active("PodWebhook=false,ResourcesDeletionProtection=true"), [true, true, false]);
+    assert_eq!(active("ResourcesDeletionProtection=false"), [false, false, true]);
+    assert_eq!(active("PodUnavailableBudgetDeleteGate=false"), [false; 3]);
+}
+
 fn definition(versions: Value) -> Value {
     let mut definition = labelled("Cascading");
     definition["spec"] = json!({"group": "example.com", "versions": versions,

@@ -81,6 +81,23 @@ fn what_is_no_pod_is_refused_and_nothing_panics() {
     }
 }
 
+#[tokio::test]
+async fn b4_a_look_up_that_fails_never_blocks_the_creation_of_a_pod() {
+    let broken = tower::service_fn(async |_: axum::http::Request<kube::client::Body>| {
+        Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
+    });
+    let client = kube::Client::new(broken, "default");
+    let (context, _) = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default());
+    let context = Arc::new(context);
+    let object = json!({"metadata": {"generateName": "p-", "labels": {"app": "web"}}, "spec": {"containers": []}});
+    let create = request(json!({"operation": "CREATE", "oldObject": null, "object": object}));
+    assert_eq!(relate(context.clone(), create).await, Ok(Admitted::unchanged()));
+    for bad in [json!(null), json!({"metadata": 1})] {
+        let create = request(json!({"operation": "CREATE", "oldObject": null, "object": bad}));
+        assert_eq!(relate(context.clone(), create).await, Ok(Admitted::unchanged()));
+    }
+}
+
 #[test]
 fn a_new_pod_gets_the_note_of_its_first_budget() {
     let names = ["b".to_owned(), "c".to_owned()];
