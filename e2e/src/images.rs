@@ -66,17 +66,28 @@ pub fn provide(paths: &Paths) -> Result<()> {
 /// Pushes an image that nobody has had before, with so many random bytes, as `team/NAME:TAG`: what is pulled from one
 /// repository is not downloaded again from another. Returns its digest.
 pub fn push_new(paths: &Paths, name: &str, tag: &str, bytes: usize) -> Result<String> {
+    // Quick to stop: as PID 1 it has no handler, and the tests do not wait for its end.
+    push(paths, name, tag, bytes, &["/bin/busybox", "sleep", "600"])
+}
+
+/// The same without a program: it is good for an image volume alone.
+pub fn push_data(paths: &Paths, name: &str, tag: &str, bytes: usize) -> Result<String> {
+    push(paths, name, tag, bytes, &[])
+}
+
+fn push(paths: &Paths, name: &str, tag: &str, bytes: usize, command: &[&str]) -> Result<String> {
     use std::io::Read;
     let dir = paths.cluster.join("images");
     let root = empty_root(&dir, name)?;
     let mut content = Vec::with_capacity(bytes);
     fs::File::open("/dev/urandom")?.take(u64::try_from(bytes)?).read_to_end(&mut content)?;
     fs::write(root.join("content"), content)?;
-    let program = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|p| Path::new(p).exists());
-    fs::copy(program.context("busybox-static is not installed")?, root.join("bin/busybox"))?;
+    if !command.is_empty() {
+        let program = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|p| Path::new(p).exists());
+        fs::copy(program.context("busybox-static is not installed")?, root.join("bin/busybox"))?;
+    }
     let archive = dir.join(format!("{name}-{tag}.tar"));
-    // Quick to stop: as PID 1 it has no handler, and the tests do not wait for its end.
-    write(&root, &remote_tag(name, tag), &["/bin/busybox", "sleep", "600"], &archive)?;
+    write(&root, &remote_tag(name, tag), command, &archive)?;
     let digest_file = archive.with_extension("digest");
     cmd("skopeo", ["copy", "--quiet", "--dest-tls-verify=false", "--digestfile"])
         .arg(&digest_file)

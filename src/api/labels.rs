@@ -158,6 +158,10 @@ pub const DELETE_PROTECTION_CASCADING: &str = "Cascading";
 pub const PROBE_CLEANUP_FINALIZER: &str = "kruise.io/node-pod-probe-cleanup";
 /// Annotation on a PodProbeMarker: the labels, annotations and conditions that its Pods may carry from it.
 pub const PROBE_MARKS: &str = "kruise.rs/probe-marks";
+/// Annotation of a serverless Pod: what the provider of its node is to probe.
+pub const SERVERLESS_PROBES: &str = "kruise.io/podprobe";
+/// Annotation beside it: the PodProbeMarkers that the Pod was created under, sorted, with commas between them.
+pub const SERVERLESS_PROBE_MARKERS: &str = "kruise.io/podprobemarker-list";
 
 /// Finalizer that OpenKruise puts on ImagePullJobs for the copies of their Secrets. There are no such copies here: it is
 /// only ever taken away.

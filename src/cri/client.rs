@@ -200,6 +200,8 @@ fn classify(call: &'static str, status: &Status) -> CriError {
         Code::NotFound => CriError::NotFound { call, message },
         Code::Unavailable | Code::Cancelled => CriError::Unreachable { call, message },
         _ if status.source().is_some() => CriError::Unreachable { call, message },
+        // A container without the program that was to be run: "executable file not found in $PATH".
+        Code::Unknown if message.contains("executable file not found") => CriError::Runtime { call, message },
         // Older containerd reports an unknown container without the code for it.
         Code::Unknown if message.contains("not found") => CriError::NotFound { call, message },
         _ => CriError::Runtime { call, message },
@@ -222,6 +224,8 @@ mod tests {
     fn errors_are_told_apart() {
         let not_found = classify("StopContainer", &Status::unknown("an error: container \"x\": not found"));
         assert!(matches!(not_found, CriError::NotFound { .. }));
+        let words = "OCI runtime exec failed: exec: \"true\": executable file not found in $PATH: unknown";
+        assert!(matches!(classify("ExecSync", &Status::unknown(words)), CriError::Runtime { .. }));
         assert!(classify("StopContainer", &Status::unavailable("connection refused")).is_transient());
         assert!(!classify("StopContainer", &Status::internal("boom")).is_transient());
     }

@@ -21,6 +21,7 @@ pub mod pod_unavailable_budget;
 pub mod review;
 pub mod scope;
 pub mod server;
+pub mod serverless_probes;
 
 #[cfg(test)]
 mod connections {
@@ -433,6 +434,22 @@ pub const HANDLERS: &[Handler] = &[
         match_conditions: pod_unavailable_budget::match_conditions,
         rbac: pod_budget::RBAC,
         handle: pod_unavailable_budget::handle,
+    },
+    // Their node is not known yet: with the gate on, all Pods are looked at.
+    Handler {
+        name: "mpod-serverless-probes.kb.io",
+        paths: &["/mutate-pod-serverless-probes"],
+        phase: Phase::Mutating,
+        target: PODS,
+        on_failure: OnFailure::Ignore,
+        timeout_seconds: 3,
+        namespaces: Namespaces::NotSystem,
+        label: None,
+        writes: false,
+        gate: Some(gate::SERVERLESS_PROBES),
+        match_conditions: |_| Vec::new(),
+        rbac: serverless_probes::RBAC,
+        handle: serverless_probes::handle,
     },
     IMAGE_JOB,
     Handler {

@@ -3,11 +3,13 @@
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, ctr, kubectl};
 use e2e::config::PULLER;
-use e2e::images::push_new;
+use e2e::images::{push_data, push_new, remote};
 use e2e::kit::{Build, Look, PATIENCE, Test, events_of, in_namespace, poll};
 use e2e::paths::{NODE, SYSTEM};
 use e2e::registry_proxy::{Fault, RegistryProxy};
 use serde_json::{Value, json};
+
+use crate::clone_set::{in_place, pods, rolled_out, set_image, started, uids};
 
 const JOB: &str = "ImagePullJob";
 const MIB: usize = 1 << 20;
@@ -91,6 +93,52 @@ async fn a_tag_that_has_moved_is_pulled_again_when_that_is_asked_for() -> Result
     .await
 }
 
+/// By hand, what the gate PreDownloadImageForInPlaceUpdate does by itself: the image goes to the nodes of the CloneSet's
+/// Pods, and the update downloads nothing.
+#[tokio::test]
+async fn pods_are_updated_in_place_to_an_image_that_was_pulled_ahead() -> Result<()> {
+    in_namespace("pull-ahead", async |t| {
+        let container = |image: &str| json!({ "name": "main", "image": image, "imagePullPolicy": "IfNotPresent" });
+        let before = started(t, in_place("web", 2, vec![container(&remote("pause"))])).await?;
+        pushed(t, "ahead", "v2", MIB).await?;
+        let image = "registry.example/team/ahead:v2";
+        t.wait_for("NodeImage", NODE, "to be there", PATIENCE, |_| true).await?;
+        t.create(json!({ "kind": JOB, "apiVersion": "apps.kruise.io/v1beta1", "metadata": { "name": "ahead" },
+            "spec": { "image": image, "podSelector": { "matchLabels": { "app": "web" } },
+                "completionPolicy": { "type": "Always" } } }))
+            .await?;
+        succeeded(t, "ahead").await?;
+        let told = told(&t.get("NodeImage", NODE).await?, "registry.example/team/ahead", "v2");
+        ensure!(told.text("/phase") == "Succeeded" && told.has("/startTime"), "{told:#}");
+        set_image(t, "web", "main", image).await?;
+        rolled_out(t, "web").await?;
+        let after = pods(t, "web").await?;
+        ensure!(uids(&before) == uids(&after), "they were not updated in place");
+        for pod in &after {
+            assert_eq!(pod.text("/status/containerStatuses/0/image"), image);
+            let present = format!("Container image \"{image}\" already present on machine");
+            t.wait_events("Pod", pod.text("/metadata/name"), |e| e.iter().any(|e| e.contains(&present))).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The runtime of these tests has no image volumes yet. What kubelet mounts is an image of the node, under its reference.
+#[tokio::test]
+async fn an_image_for_a_volume_is_pulled_like_any_other() -> Result<()> {
+    in_namespace("pull-volume", async |t| {
+        let (paths, tag) = (t.paths.clone(), "weights:v1");
+        tokio::task::spawn_blocking(move || push_data(&paths, "weights", "v1", MIB)).await??;
+        let image = format!("registry.example/team/{tag}");
+        t.create(job("weights", &image)).await?;
+        succeeded(t, "weights").await?;
+        ensure!(ctr(["images", "ls", "-q"]).text()?.lines().any(|line| line == image), "the runtime does not have it");
+        Ok(())
+    })
+    .await
+}
+
 fn docker_config(host: &str, password: &str) -> Value {
     let config = json!({ "auths": { host: { "username": PULLER.0, "password": password } } });
     json!({ "kind": "Secret", "metadata": { "name": "registry" }, "type": "kubernetes.io/dockerconfigjson",
@@ -130,6 +178,22 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
             let told = failed(t, name, &format!("private.example/team/private-{name}"), "v1").await?;
             ensure!(told.contains(&message.replace("{}", &t.namespace)), "{name}: {told}");
         }
+        // A Secret is read for each attempt: once mended, it lets the next one in.
+        let secret = |password: &str| docker_config("private.example", password).with("/metadata/name", "mended");
+        t.create(secret("stale-password")).await?;
+        pushed(t, "private-mended", "v1", MIB / 4).await?;
+        let mended =
+            job("mended", "private.example/team/private-mended:v1").with("/spec/pullSecrets", json!(["mended"]));
+        t.create(mended.with("/spec/pullPolicy/backoffLimit", 8)).await?;
+        poll("its first attempt to fail", PATIENCE, async || {
+            let log = t.kubectl(&["-n", SYSTEM, "logs", "daemonset/kruise-daemon", "--tail=-1"]).await?;
+            let failed = log.lines().any(|line| line.contains("team/private-mended") && line.contains("not pulled"));
+            ensure!(failed, "no attempt has failed yet");
+            Ok(())
+        })
+        .await?;
+        t.patch("Secret", "mended", json!({ "stringData": secret(PULLER.1)["stringData"] })).await?;
+        succeeded(t, "mended").await?;
         // Nobody else wrote down what only the registry is to know.
         let node = t.get("NodeImage", NODE).await?.to_string();
         let events = serde_json::to_string(&t.list("Event", "").await?)?

@@ -4,25 +4,30 @@ use anyhow::{Context, Result};
 use e2e::kit::in_namespace;
 
 use crate::methods::gates;
-use crate::{budgets, pre_download, resize};
+use crate::{budgets, pre_download, resize, serverless_probes};
 
 /// Of the gates for budgets each by itself: in the parallel tests deletions are guarded and updates are not.
 const ON: &str = "ImagePullJobGate=true,PodUnavailableBudgetUpdateGate=true,PodUnavailableBudgetDeleteGate=false,\
-    PreDownloadImageForInPlaceUpdate=true,InPlaceWorkloadVerticalScaling=true";
+    PreDownloadImageForInPlaceUpdate=true,InPlaceWorkloadVerticalScaling=true,EnablePodProbeMarkerOnServerless=true";
 
 #[tokio::test]
-async fn budgets_for_updates_pre_download_and_resize_work_behind_their_gates() -> Result<()> {
+async fn budgets_for_updates_pre_download_resize_and_serverless_probes_work_behind_their_gates() -> Result<()> {
     in_namespace("gated", async |t| {
+        let probes_off = serverless_probes::while_off(t).await;
         gates(t, ON).await?;
-        let (budgets, images, resources) = tokio::join!(
+        let (budgets, images, resources, probes_on) = tokio::join!(
             budgets::updates_resizes_and_container_restarts_need_consent(),
             pre_download::a_new_image_is_pulled_before_pods_are_updated_to_it(),
             resize::resources_change_in_place_without_a_restart(),
+            serverless_probes::once_on(t),
         );
+        serverless_probes::tidy(t).await?;
         gates(t, "ImagePullJobGate=true").await?;
         budgets.context("updates, resizes and restarts need consent")?;
         images.context("a new image is pulled before Pods are updated to it")?;
-        resources.context("resources change in place without a restart")
+        resources.context("resources change in place without a restart")?;
+        probes_off.context("probes on virtual nodes while their gate is off")?;
+        probes_on.context("probes on virtual nodes")
     })
     .await
 }

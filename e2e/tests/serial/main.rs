@@ -20,6 +20,7 @@ mod policies;
 mod pre_download;
 mod resize;
 mod restarts_go_on;
+mod serverless_probes;
 mod takeover;
 mod used_rights;
 

@@ -23,7 +23,7 @@ use crate::{
         pod_order::{self, Candidate, Phase},
         recreate::manager::Sighting,
     },
-    k8s::{node::NodeView, node_image::NodeImageView, pod::PodView, time::Now},
+    k8s::{node::NodeView, node_image::NodeImageView, pod::PodView, selector::Selector, time::Now},
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -140,10 +140,7 @@ impl Controller {
                 views
             }
             Nodes::Pods(selector) => {
-                let is_one =
-                    |pod: &PodView| is_active(pod) && pod.namespace() == job.namespace && selector.matches(&pod.labels);
-                let mut pods: Vec<Candidate> =
-                    self.context.pods.select(is_one).iter().map(|pod| candidate(pod)).collect();
+                let mut pods: Vec<Candidate> = self.pods_of(job, selector).iter().map(|pod| candidate(pod)).collect();
                 // The nodes whose Pods are updated first.
                 pods.sort_by(|a, b| pod_order::base(a, b).then_with(|| a.name.cmp(&b.name)));
                 let mut seen = HashSet::new();
@@ -173,11 +170,25 @@ impl Controller {
         views.iter().map(of).collect()
     }
 
+    /// The Pods by which a job selects its nodes.
+    fn pods_of(&self, job: &Job, selector: &Selector) -> Vec<Arc<PodView>> {
+        let is_one =
+            |pod: &PodView| is_active(pod) && pod.namespace() == job.namespace && selector.matches(&pod.labels);
+        self.context.pods.select(is_one)
+    }
+
     /// Nodes of a job that get a NodeImage soon.
     fn joining(&self, job: &Job) -> usize {
+        let with_pods: HashSet<String> = match &job.nodes {
+            Nodes::Pods(selector) => {
+                self.pods_of(job, selector).iter().map(|pod| pod.node_name.as_str().to_owned()).collect()
+            }
+            Nodes::All | Nodes::Names(_) | Nodes::Labels(_) => HashSet::new(),
+        };
         let joins = |node: &NodeView| {
             let is_new = self.node_images.get(&ObjectKey::of(node)).is_none();
-            is_new && node.ready && !node.is_deleting() && job.selects(node.name(), &node.labels) == Some(true)
+            let selected = job.selects(node.name(), &node.labels).unwrap_or_else(|| with_pods.contains(node.name()));
+            is_new && node.ready && !node.is_deleting() && selected
         };
         self.nodes.select(joins).len()
     }

@@ -530,6 +530,23 @@ async fn f11_nodes_are_those_of_the_selected_pods_in_their_order() {
 }
 
 #[tokio::test]
+async fn a_job_for_pods_waits_for_their_node_to_join() {
+    let world = World::new();
+    world.add_node("n", json!({}));
+    let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p", "labels": {"app": "web"}}, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}});
+    world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    world.put_job("j", json!({"spec": {"podSelector": {"matchLabels": {"app": "web"}}}}));
+    world.put_job("none", json!({"spec": {"podSelector": {"matchLabels": {"app": "other"}}}}));
+    world.run_job("j").await;
+    world.run_job("none").await;
+    assert_eq!(world.job("j")["status"]["completionTime"], Value::Null);
+    assert_eq!(world.job("j")["status"]["conditions"][0]["reason"], "WaitingForNodes");
+    assert!(world.job("none")["status"]["completionTime"].is_string());
+    world.settle(&["j"]).await;
+    assert_eq!(world.open(), ["n"]);
+}
+
+#[tokio::test]
 async fn f8_a_finalizer_that_openkruise_left_goes_and_a_job_is_deleted_after_its_time() {
     let world = World::with_nodes(1).await;
     let metadata = json!({"finalizers": ["apps.kruise.io/deletion-protection", "example.com/keep"]});
