@@ -117,7 +117,8 @@ async fn is_guarded(t: &Test) -> Result<()> {
     })
     .await?;
     t.remove(BUDGET, "guard").await?;
-    t.remove("Pod", "guarded").await
+    // Until the webhook has heard that the budget is gone.
+    poll("the Pod of the guard to go", PATIENCE, async || t.remove("Pod", "guarded").await).await
 }
 
 async fn pair(

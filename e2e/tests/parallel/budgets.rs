@@ -293,7 +293,6 @@ const ROLLOUTS: &str = "rollouts.e2e.kruise.rs";
 
 /// Issue 8, item 2: owner chains through unknown kinds, with the narrowest rights, and a clear condition without them.
 #[tokio::test]
-#[ignore = "not run since the end of a scale of 0 was mended"]
 async fn b11_a_workload_of_an_unknown_kind_is_protected_and_counted_once_its_scale_may_be_read() -> Result<()> {
     in_namespace("pub-rollout-kind", async |t| {
         t.create(rollouts()).await?;
