@@ -457,7 +457,7 @@ async fn a_change_of_a_config_map_or_secret_reaches_environment_file_and_sub_pat
         ]));
         rolled_out(t, web).await?;
         let read = async || -> Result<Vec<String>> {
-            let script = "tr '\\0' '\\n' </proc/1/environ | sed -n 's/^FROM_[A-Z]*=//p' | tr '\\n' ' '; cat /map/word /secret/word /one/word /two/word | tr -d '\\n'";
+            let script = "tr '\\0' '\\n' </proc/1/environ | sort | sed -n 's/^FROM_[A-Z]*=//p' | tr '\\n' ' '; cat /map/word /secret/word /one/word /two/word | tr -d '\\n'";
             let mut words = Vec::new();
             for pod in pods(t, "web").await? {
                 words.push(t.exec(pod.text("/metadata/name"), "main", script).await?);
