@@ -24,7 +24,10 @@ use prometheus_client::metrics::{counter::Counter, family::Family};
 
 use super::{Context, Registration, Started, lock};
 use crate::{
-    api::{apps::image_pull_job::ImagePullJob, feature_gates::gate},
+    api::{
+        apps::{clone_set::UpdateStrategy, image_pull_job::ImagePullJob},
+        feature_gates::gate,
+    },
     domain::{
         images::{
             job::{Job, Nodes},
@@ -58,6 +61,8 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["apps.kruise.io"], &["nodeimages"], &["get", "list", "watch", "create", "patch", "delete"]),
         Rule::new(&["apps.kruise.io"], &["nodeimages/status"], &["patch"]),
         Rule::new(&[""], &["nodes"], &["list", "watch"]),
+        // In whose order of updates the nodes of a pre-download begin.
+        Rule::new(&["apps.kruise.io"], &["clonesets"], &["get"]),
     ],
     workers_flag: Some("imagepulljob-workers"),
     workers: 3,
@@ -119,6 +124,8 @@ struct JobMemory {
     refused: HashMap<String, (String, Duration)>,
     /// What was said of it last.
     said: String,
+    /// How the CloneSet that it is for updates its Pods, once that has been looked up.
+    strategy: Option<Option<Arc<UpdateStrategy>>>,
 }
 
 #[derive(Default)]

@@ -530,6 +530,36 @@ async fn f11_nodes_are_those_of_the_selected_pods_in_their_order() {
 }
 
 #[tokio::test]
+async fn f11_nodes_begin_in_the_order_in_which_the_clone_set_updates_its_pods() {
+    let world = World::with_nodes(4).await;
+    for (name, node, role) in [("p1", "n0000", "a"), ("p2", "n0001", "b"), ("p3", "n0002", "a"), ("p4", "n0003", "b")] {
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web", "role": role}},
+            "spec": {"nodeName": node, "containers": []}, "status": {"phase": "Running"}});
+        world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    }
+    let first = json!([{"weight": 5, "matchSelector": {"matchLabels": {"role": "b"}}}]);
+    lock(&world.server).objects.insert(
+        "/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web".into(),
+        json!({"metadata": {"name": "web", "namespace": "ns", "uid": "set"}, "spec": {"selector": {}, "template": {},
+            "updateStrategy": {"priorityStrategy": {"weightPriority": first}}}}),
+    );
+    let job = |uid: &str| {
+        json!({"metadata": {"ownerReferences": [{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+            "name": "web", "uid": uid, "controller": true}]},
+            "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "parallelism": 2}})
+    };
+    world.put_job("other", job("another set of that name"));
+    world.settle(&["other"]).await;
+    assert_eq!(world.open(), ["n0000", "n0001"]);
+    world.delete_job("other");
+    world.run_nodes().await;
+    assert_eq!(world.open(), [""; 0]);
+    world.put_job("j", job("set"));
+    world.settle(&["j"]).await;
+    assert_eq!(world.open(), ["n0001", "n0003"]);
+}
+
+#[tokio::test]
 async fn a_job_for_pods_waits_for_their_node_to_join() {
     let world = World::new();
     world.add_node("n", json!({}));

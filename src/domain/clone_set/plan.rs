@@ -16,6 +16,7 @@ use crate::{
     },
     k8s::{
         int_or_percent::{IntOrPercent, Round},
+        pod::Labels,
         revision,
         selector::Selector,
     },
@@ -279,11 +280,29 @@ fn not_updated_after_all(observed: &Observed<'_>, to_be_updated: &[&Pod]) -> Vec
 }
 
 fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], strategy: &UpdateStrategy) -> Result<(), Invalid> {
-    candidates.sort_by(|a, b| pod_order::base(&a.facts, &b.facts));
+    let all = all.iter().map(|pod| &pod.facts.labels);
+    sort_by_strategy(candidates, |pod| &pod.facts, all, strategy)?;
+    // Pods that wait for their hook come to an end before others begin.
+    candidates.sort_by_key(|pod| pod.state != State::PreparingUpdate);
+    Ok(())
+}
+
+/// The order of updates of Pods alone, without what an update that is under way adds to it: what is least useful first,
+/// then by the strategy's priorities, then scattered. `all` are the labels of all Pods of the workload.
+///
+/// # Errors
+/// A selector of the strategy that cannot be read.
+pub fn sort_by_strategy<'a, T>(
+    candidates: &mut Vec<T>,
+    facts: impl Fn(&T) -> &Candidate,
+    all: impl Iterator<Item = &'a Labels> + Clone,
+    strategy: &UpdateStrategy,
+) -> Result<(), Invalid> {
+    candidates.sort_by(|a, b| pod_order::base(facts(a), facts(b)));
     if let Some(priority) = &strategy.priority_strategy {
         if !priority.order_priority.is_empty() {
             let keys: Vec<String> = priority.order_priority.iter().map(|term| term.ordered_key.clone()).collect();
-            candidates.sort_by(|a, b| pod_order::by_order_priority(&keys, &a.facts.labels, &b.facts.labels));
+            candidates.sort_by(|a, b| pod_order::by_order_priority(&keys, &facts(a).labels, &facts(b).labels));
         } else {
             let mut terms = Vec::new();
             for (i, term) in priority.weight_priority.iter().enumerate() {
@@ -292,8 +311,9 @@ fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], strategy: &Upda
                     Selector::of(&term.match_selector).map_err(|error| Invalid(format!("{field}: {error}")))?;
                 terms.push((i64::from(term.weight), selector));
             }
-            let weight = |pod: &&Pod| -> i64 {
-                terms.iter().filter(|(_, selector)| selector.matches(&pod.facts.labels)).map(|(weight, _)| weight).sum()
+            let weight = |pod: &T| -> i64 {
+                let labels = &facts(pod).labels;
+                terms.iter().filter(|(_, selector)| selector.matches(labels)).map(|(weight, _)| weight).sum()
             };
             candidates.sort_by_key(|pod| std::cmp::Reverse(weight(pod)));
         }
@@ -302,19 +322,17 @@ fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], strategy: &Upda
         .scatter_strategy
         .iter()
         .map(|term| {
-            let fits = move |pod: &Pod| pod.facts.labels.get(&term.key) == Some(&term.value);
-            (candidates.iter().filter(|pod| fits(pod)).count(), fits)
+            let fits = move |labels: &Labels| labels.get(&term.key) == Some(&term.value);
+            (candidates.iter().filter(|pod| fits(&facts(pod).labels)).count(), fits)
         })
         .filter(|(number, _)| *number > 0)
         .collect();
     terms.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
     for (_, fits) in terms {
-        let matching = all.iter().filter(|pod| fits(pod)).count();
+        let (matching, others): (Vec<_>, Vec<_>) = all.clone().partition(|labels| fits(labels));
         let pods = std::mem::take(candidates);
-        *candidates = pod_order::scatter(pods, |pod| fits(pod), matching, all.len() - matching);
+        *candidates = pod_order::scatter(pods, |pod| fits(&facts(pod).labels), matching.len(), others.len());
     }
-    // Pods that wait for their hook come to an end before others begin.
-    candidates.sort_by_key(|pod| pod.state != State::PreparingUpdate);
     Ok(())
 }
 
