@@ -1,5 +1,7 @@
 //! Installing and uninstalling.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, workload};
@@ -75,6 +77,16 @@ async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_
 async fn uninstalling_with_the_definitions_works_with_a_dead_manager_too() -> Result<()> {
     in_namespace("uninstall-crds", async |t| {
         drained(t).await?;
+        // those of tests before this one go with their namespaces, which takes a moment
+        let start = Instant::now();
+        loop {
+            let left = t.kubectl(&["get", "clonesets", "-A", "-o", "name"]).await?;
+            if left.trim().is_empty() {
+                break;
+            }
+            ensure!(start.elapsed() < PATIENCE, "CloneSets of other tests are left: {left}");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
         t.node().scale("kruise-controller-manager", 0).await?;
         let undeployed = t.node().undeploy(true).await;
         let after = t.ready("web").await;
