@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// More bytes of annotations no object may have.
-const MOST_ANNOTATIONS: usize = 256 << 10;
+pub(super) const MOST_ANNOTATIONS: usize = 256 << 10;
 
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {

@@ -21,6 +21,7 @@ use crate::{
     k8s::{pod::PodView, rbac::Rule, selector::Selector},
     webhook::{
         Context,
+        pod_probe_marker::MOST_ANNOTATIONS,
         review::{Admitted, Decision, Request},
     },
 };
@@ -30,8 +31,6 @@ pub const RBAC: &[Rule] = &[Rule::new(&["apps.kruise.io"], &["podprobemarkers"],
 
 /// What a new Pod may wait for.
 const LIMIT: Duration = Duration::from_secs(1);
-/// More bytes of annotations no object may have.
-const MOST_ANNOTATIONS: usize = 256 << 10;
 
 /// One probe, as providers read it.
 #[derive(Debug, PartialEq, Serialize)]

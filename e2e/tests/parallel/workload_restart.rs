@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, condition, in_namespace, restart_of, shell, workload};
+use e2e::kit::{
+    Build, Container, Look, PATIENCE, Test, app, condition, in_namespace, poll, restart_of, shell, workload,
+};
 use e2e::paths::SYSTEM;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, EvictParams};
@@ -212,17 +214,13 @@ async fn a_pod_that_does_not_come_back_stops_the_restart() -> Result<()> {
         assert_eq!((reason_of(&failed), failed.int("/status/failed")), ("FailureThresholdReached", 1));
         ensure!(failed.text("/status/message").contains("activeDeadlineSeconds"), "{}", failed.text("/status/message"));
         // kubelet may tell of the new instance after the deadline only
-        let start = std::time::Instant::now();
-        loop {
+        poll("the restart of the first one to show, and no other", PATIENCE, async || {
             let mut counts = restarts(&pods(t, "web").await?, "main");
             counts.sort_unstable();
-            if counts == [0, 0, 1] {
-                break;
-            }
-            assert_eq!(counts, [0, 0, 0], "the others were left alone");
-            ensure!(start.elapsed() < PATIENCE, "the restart of the first one never shows");
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
+            ensure!(counts == [0, 0, 1], "{counts:?}");
+            Ok(())
+        })
+        .await?;
         t.wait_events(WR, "roll", |e| e.iter().any(|e| e.starts_with("FailureThresholdReached: 1 of 3 Pods"))).await?;
         Ok(())
     })
@@ -509,12 +507,12 @@ async fn a_change_of_a_config_map_or_secret_reaches_environment_file_and_sub_pat
         assert_eq!(availability.most_unavailable(), 1);
         assert_eq!(t.list("ReplicaSet", "").await?.len(), 1, "no template drift");
         let rounds = async || -> Result<usize> { Ok(t.list(CRR, "").await?.len()) };
-        let start = std::time::Instant::now();
-        while rounds().await? > 2 {
-            ensure!(start.elapsed() < PATIENCE, "requests of earlier rounds are kept");
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
-        Ok(())
+        poll("requests of earlier rounds to go", PATIENCE, async || {
+            let left = rounds().await?;
+            ensure!(left <= 2, "{left} requests");
+            Ok(())
+        })
+        .await
     })
     .await
 }

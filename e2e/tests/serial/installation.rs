@@ -1,10 +1,8 @@
 //! Installing and uninstalling.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, workload};
 use serde_json::{Value, json};
 
 use crate::CRR;
@@ -78,15 +76,12 @@ async fn uninstalling_with_the_definitions_works_with_a_dead_manager_too() -> Re
     in_namespace("uninstall-crds", async |t| {
         drained(t).await?;
         // those of tests before this one go with their namespaces, which takes a moment
-        let start = Instant::now();
-        loop {
+        poll("the CloneSets of other tests to be gone", PATIENCE, async || {
             let left = t.kubectl(&["get", "clonesets", "-A", "-o", "name"]).await?;
-            if left.trim().is_empty() {
-                break;
-            }
-            ensure!(start.elapsed() < PATIENCE, "CloneSets of other tests are left: {left}");
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
+            ensure!(left.trim().is_empty(), "{left}");
+            Ok(())
+        })
+        .await?;
         t.node().scale("kruise-controller-manager", 0).await?;
         let undeployed = t.node().undeploy(true).await;
         let after = t.ready("web").await;

@@ -801,6 +801,17 @@ async fn a_pod_of_a_large_clone_set_gets_its_first_state_without_a_pass() {
 }
 
 #[tokio::test]
+async fn a_pass_leaves_the_pods_of_a_large_clone_set_to_their_own_queue() {
+    let (world, keys) = bound_pods().await;
+    let controller = &world.controller;
+    let before = controller.pod_queue.depth();
+    let requeue = controller.reconcile(&ObjectKey::of(controller.clone_sets.list()[0].as_ref())).await.unwrap();
+    assert!(!world.writes().iter().any(|(_, path, _)| path.starts_with(NAMESPACE) && path.ends_with("/status")));
+    assert_eq!((before, controller.pod_queue.depth()), (0, keys.len()));
+    assert_ne!(requeue, Requeue::After(AFTER_CONFLICT), "nor does it look again for their sake");
+}
+
+#[tokio::test]
 async fn nobody_writes_a_pod_that_somebody_else_is_writing() {
     let (world, keys) = bound_pods().await;
     let controller = &world.controller;

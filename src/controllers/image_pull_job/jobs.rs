@@ -23,6 +23,7 @@ use crate::{
         },
         labels,
     },
+    budgets,
     domain::{
         clone_set::plan,
         images::job::{self, Class, Job, Node, Nodes, Observed},
@@ -152,8 +153,8 @@ impl Controller {
         }
         let mut owners = object.metadata.owner_references.iter().flatten();
         let is_clone_set = |owner: &&OwnerReference| {
-            let group = owner.api_version.split_once('/').map(|(group, _)| group);
-            owner.controller == Some(true) && owner.kind == "CloneSet" && group == Some(apps::GROUP)
+            let is_ours = budgets::group_of(&owner.api_version) == apps::GROUP;
+            owner.controller == Some(true) && owner.kind == "CloneSet" && is_ours
         };
         let strategy = match owners.find(is_clone_set) {
             None => None,

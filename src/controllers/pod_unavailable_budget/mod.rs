@@ -282,7 +282,6 @@ impl Controller {
             let counting = Counting::Manager { known_for: &known_for, is_restarting: &is_restarting };
             rule::count(&budget, &self.context.gates, &pods, total, counting, now.wall)
         };
-        let by_scale = matches!(members, Members::Scope(Scope::Labels(_), _));
         counted.status.selector = match &members {
             Members::Scope(Scope::Labels(_), listing) => Some(listing.clone()),
             _ => None,
@@ -293,7 +292,7 @@ impl Controller {
             counted.status.conditions.iter().any(|c| c.type_ == labels::CONDITION_RESOLVED && c.status == "True");
         let resync = match is_resolved {
             // Nobody tells when it is scaled, and somebody may be waiting for that.
-            true if by_scale && counted.status.unavailable_allowed == 0 => RESYNC_SCALE,
+            true if counted.status.selector.is_some() && counted.status.unavailable_allowed == 0 => RESYNC_SCALE,
             true => RESYNC,
             false => RESYNC_UNRESOLVED,
         };
@@ -478,11 +477,9 @@ impl Controller {
 /// Whether two statuses differ in nothing that anybody waits for: entries that have done their work, and words.
 fn is_tidying(old: &Status, new: &Status) -> bool {
     let numbers = |status: &Status| {
-        (status.unavailable_allowed, status.desired_available, status.total_replicas, status.observed_generation)
+        let numbers = (status.unavailable_allowed, status.desired_available, status.total_replicas);
+        (numbers, status.observed_generation, status.selector.clone())
     };
-    if old.selector != new.selector {
-        return false;
-    }
     let reasons =
         |status: &Status| status.conditions.iter().map(|c| (c.type_.clone(), c.reason.clone())).collect::<Vec<_>>();
     numbers(old) == numbers(new) && reasons(old) == reasons(new)

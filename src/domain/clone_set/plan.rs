@@ -329,9 +329,10 @@ pub fn sort_by_strategy<'a, T>(
         .collect();
     terms.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
     for (_, fits) in terms {
-        let (matching, others): (Vec<_>, Vec<_>) = all.clone().partition(|labels| fits(labels));
+        let matching = all.clone().filter(|labels| fits(labels)).count();
+        let others = all.clone().count() - matching;
         let pods = std::mem::take(candidates);
-        *candidates = pod_order::scatter(pods, |pod| fits(&facts(pod).labels), matching.len(), others.len());
+        *candidates = pod_order::scatter(pods, |pod| fits(&facts(pod).labels), matching, others);
     }
     Ok(())
 }
