@@ -32,7 +32,7 @@ const STOP: Duration = Duration::from_secs(30);
 /// Over which the time of one is averaged.
 const DECISIONS: usize = 500;
 /// Between two deletions of a client, in milliseconds.
-const PAUSES: [(u64, u64); 2] = [(100, 300), (0, 1)];
+const PAUSES: [(u64, u64); 3] = [(300, 900), (100, 300), (0, 1)];
 
 /// What deletions under 20 budgets, and under a single one, take longer than those under none.
 ///

@@ -129,8 +129,12 @@ fn is_zero(value: &i64) -> bool {
     *value == 0
 }
 
+/// One field to whoever keeps track of owners: a list of them would grow with the map, and so would each of its writes.
 fn moments(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "additionalProperties": { "type": "string", "format": "date-time" } })
+    json_schema!({
+        "type": "object", "additionalProperties": { "type": "string", "format": "date-time" },
+        "x-kubernetes-map-type": "atomic",
+    })
 }
 
 impl PodUnavailableBudget {

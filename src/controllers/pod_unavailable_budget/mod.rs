@@ -76,8 +76,11 @@ const NAME: &str = "podunavailablebudget-controller";
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// How old the numbers of a workload may be.
 const TOTAL_AGE: Duration = Duration::from_millis(500);
-/// Between two writes of a status of which nobody waits for the second.
-const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// Writes of a status for which nobody waits: between two about one budget, between two of all budgets together, and
+/// how long one waits at most. When many Pods go at once, those that wait for consent have the API server to themselves.
+const TIDY_PAUSE: Duration = Duration::from_secs(1);
+const TIDY_EACH: Duration = Duration::from_millis(250);
+const TIDY_LATEST: Duration = Duration::from_secs(5);
 /// Every budget is counted this often, whatever is seen; and one that could not be resolved.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
 const RESYNC_UNRESOLVED: Duration = Duration::from_secs(30);
@@ -96,6 +99,7 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     following: Mutex<Following>,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
+    tidying: Mutex<Tidying>,
     breaches: Counter,
 }
 
@@ -121,6 +125,8 @@ struct Memory {
     suspects: Vec<Suspect>,
     /// When the status was written last.
     written: Duration,
+    /// When its turn comes to be written although nobody waits for it.
+    tidy_at: Option<Duration>,
 }
 
 struct Suspect {
@@ -154,6 +160,7 @@ impl Controller {
             queue: Queue::new(Backoff::default()),
             following: Mutex::default(),
             memories: Mutex::default(),
+            tidying: Mutex::default(),
             breaches: Counter::default(),
         }
     }
@@ -420,18 +427,25 @@ impl Controller {
     ) -> kube::Result<Requeue> {
         let before = budget.status.clone().unwrap_or_default();
         if budget.status.as_ref() == Some(status) {
+            if let Some(memory) = lock(&self.memories).get_mut(key) {
+                memory.tidy_at = None;
+            }
             return Ok(Requeue::After(next));
         }
-        let written = lock(&self.memories).get(key).map_or(Duration::ZERO, |memory| memory.written);
-        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
-        if is_tidying(&before, status) && !pause.is_zero() {
-            return Ok(Requeue::After(pause.min(next)));
+        if is_tidying(&before, status)
+            && let Some(memory) = lock(&self.memories).get_mut(key)
+        {
+            let written = memory.written;
+            let turn = *memory.tidy_at.get_or_insert_with(|| lock(&self.tidying).turn(written, now.mono));
+            if turn > now.mono {
+                return Ok(Requeue::After((turn - now.mono).min(next)));
+            }
         }
         let api: Api<PodUnavailableBudget> = Api::namespaced(self.context.client.clone(), &key.namespace);
         match patch_status(&api, budget, &recorded(budget), &json!(status)).await {
             Ok(Some(newer)) => {
                 if let Some(memory) = lock(&self.memories).get_mut(key) {
-                    memory.written = now.mono;
+                    (memory.written, memory.tidy_at) = (now.mono, None);
                 }
                 self.tell(key, budget, &before, status);
                 self.context.budgets.store.upsert(newer);
@@ -471,6 +485,22 @@ impl Controller {
                 self.context.events.normal(&about, "UpdatesNotProtected", &message);
             }
         }
+    }
+}
+
+/// Spreads the writes for which nobody waits.
+#[derive(Default)]
+struct Tidying {
+    /// From when on the next one may be written.
+    next: Duration,
+}
+
+impl Tidying {
+    /// When a budget that was written at `written` has its turn.
+    fn turn(&mut self, written: Duration, now: Duration) -> Duration {
+        let turn = self.next.clamp(now, now + TIDY_LATEST);
+        self.next = turn + TIDY_EACH;
+        turn.max(written + TIDY_PAUSE)
     }
 }
 

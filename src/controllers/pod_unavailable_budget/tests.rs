@@ -221,3 +221,15 @@ fn what_nobody_waits_for_may_be_written_later() {
     assert!(!is_tidying(&old, &Status { unavailable_allowed: 2, ..old.clone() }));
     assert!(!is_tidying(&old, &Status { observed_generation: 2, ..old.clone() }));
 }
+
+#[test]
+fn what_nobody_waits_for_comes_in_turns_and_never_late() {
+    let (second, now) = (Duration::from_secs(1), Duration::from_secs(100));
+    let mut tidying = Tidying::default();
+    assert_eq!(tidying.turn(Duration::ZERO, now), now, "at once when nothing else is going on");
+    assert_eq!(tidying.turn(Duration::ZERO, now), now + TIDY_EACH, "the next budget a little later");
+    assert_eq!(tidying.turn(now, now), now + TIDY_PAUSE, "one that has just been written waits");
+    let last = (0..500).map(|_| tidying.turn(Duration::ZERO, now)).max();
+    assert_eq!(last, Some(now + TIDY_LATEST), "not longer than that, however many there are");
+    assert_eq!(tidying.turn(Duration::ZERO, now + 10 * second), now + 10 * second);
+}

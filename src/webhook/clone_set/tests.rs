@@ -335,7 +335,6 @@ fn what_is_allowed_is_not_refused() {
         json!({"replicas": 0, "updateStrategy": {"maxUnavailable": 0}}),
         json!({"progressDeadlineSeconds": 2_147_483_647, "minReadySeconds": 2_147_483_647}),
         json!({"updateStrategy": {"partition": 1000, "maxUnavailable": "250%", "maxSurge": "0.1%"}}),
-        json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
         json!({"updateStrategy": {"type": "InPlaceOnly", "maxSurge": "0%"}}),
         json!({"updateStrategy": {"scatterStrategy": [{"key": "a", "value": "b"}, {"key": "a", "value": "c"}]}}),
         json!({"scaleStrategy": {"maxUnavailable": "12.5%"}}),
@@ -352,6 +351,13 @@ fn case_19_2_on_delete_is_accepted() {
         stored(create(clone_set(json!({"updateStrategy": {"type": "OnDelete"}}))))["spec"]["updateStrategy"]["type"],
         "OnDelete"
     );
+}
+
+#[test]
+fn case_19_25_a_surge_makes_up_for_no_unavailable_pod() {
+    let strategy = json!({"maxUnavailable": 0, "maxSurge": 1});
+    let spec = &stored(create(clone_set(json!({"updateStrategy": strategy}))))["spec"]["updateStrategy"];
+    assert_eq!((&spec["maxUnavailable"], &spec["maxSurge"]), (&json!(0), &json!(1)));
 }
 
 #[test]
