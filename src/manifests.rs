@@ -661,9 +661,13 @@ fn policies(manager: &Role, daemon: &Role) -> Vec<Value> {
         policy("kruise-manager-pods", pods),
     ]
     .concat();
-    // Without a binding: the webhook role makes it while the gate is on.
-    objects.push(json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata(protection::NAME, false), "spec": protection::spec() }));
+    // Without bindings: the webhook role makes that of the first while the gate is on, an administrator the other.
+    for (name, spec) in
+        [(protection::NAME, protection::spec()), (protection::LABEL_GUARD, protection::label_guard_spec())]
+    {
+        objects.push(json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata(name, false), "spec": spec }));
+    }
     objects
 }
 

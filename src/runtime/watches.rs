@@ -140,6 +140,11 @@ impl<K: Resource> Entry<K> {
         self.uid() == object.meta().uid.as_deref() && self.version() > resource_version(object)
     }
 
+    /// Whether it is this very version.
+    fn is(&self, object: &K) -> bool {
+        self.uid() == object.meta().uid.as_deref() && self.version() == resource_version(object)
+    }
+
     fn version(&self) -> u64 {
         match self {
             Self::Object(held) => resource_version(held.as_ref()),
@@ -265,8 +270,11 @@ impl<K: Resource> Store<K> {
         if held.is_some_and(|held| held.is_newer_than(&object)) {
             return (old, None);
         }
+        let is_told = held.is_some_and(|held| held.is(&object)) && !objects.untold.contains_key(&key);
         let told = if own_write {
-            objects.untold.entry(key.clone()).or_insert_with(|| old.clone());
+            if !is_told {
+                objects.untold.entry(key.clone()).or_insert_with(|| old.clone());
+            }
             old.clone()
         } else {
             objects.untold.remove(&key).unwrap_or_else(|| old.clone())
@@ -610,6 +618,17 @@ mod tests {
         assert_eq!(version(&store.put(pod("p", "u", "8"), false).0), Some(7), "told is told");
         store.upsert(pod("q", "v", "9"));
         assert!(store.put(pod("q", "v", "9"), false).0.is_none(), "it is new to everybody else");
+    }
+
+    #[test]
+    fn an_answer_that_the_watch_had_told_before_leaves_nothing_behind() {
+        let store = Store::new(None);
+        store.put(pod("p", "u", "5"), false);
+        store.put(pod("p", "u", "6"), false);
+        store.upsert(pod("p", "u", "6"));
+        assert!(store.lock().untold.is_empty(), "everybody knows");
+        store.upsert(pod("p", "v", "6"));
+        assert_eq!(store.lock().untold.len(), 1, "another Pod");
     }
 
     #[test]

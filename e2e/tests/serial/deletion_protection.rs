@@ -15,6 +15,7 @@ use crate::{MANAGER, WEBHOOK};
 
 const LABEL: &str = "policy.kruise.io/delete-protection";
 const POLICY: &str = "kruise-deletion-protection";
+const LABEL_GUARD: &str = "kruise-deletion-protection-labels";
 const WIDGETS: &str = "widgets.e2e.kruise.rs";
 const COUNTER: &str = "e2e-counts-widgets";
 
@@ -202,6 +203,46 @@ async fn policy_alone(t: &Test, things: &[Kind]) -> Result<()> {
     t.remove("Service", "going").await?;
     going.merge(json!({ "metadata": { "finalizers": null } })).await?;
     t.gone("Service", "going").await
+}
+
+/// With the second binding of the documentation, whoever may update an object may set its label and not take it off.
+async fn labels_are_guarded(t: &Test) -> Result<()> {
+    let rules = |verbs: &[&str]| json!([{ "apiGroups": [""], "resources": ["services"], "verbs": verbs }]);
+    let editor = ["get", "update", "patch"];
+    t.create(json!({ "kind": "Role", "metadata": { "name": "editor" }, "rules": rules(&editor) })).await?;
+    t.create(json!({ "kind": "RoleBinding", "metadata": { "name": "editor" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "editor" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane" }] }))
+        .await?;
+    let label = async |value: &str| t.kubectl(&["label", "service", "web", "--overwrite", value, "--as=jane"]).await;
+    let (off, cascading) = (format!("{LABEL}-"), format!("{LABEL}=Cascading"));
+    let always = format!("{LABEL}=Always");
+    label(&off).await.context("without the binding")?;
+    label(&always).await?;
+    t.create(json!({ "kind": "ValidatingAdmissionPolicyBinding", "metadata": { "name": LABEL_GUARD },
+        "spec": { "policyName": LABEL_GUARD, "validationActions": ["Deny", "Audit"] } }))
+        .await?;
+    let result = async {
+        poll("the labels to be guarded", PATIENCE, async || {
+            label(&always).await?;
+            let said = label(&off).await.err().context("taken off")?.to_string();
+            let want =
+                format!("{always} may only be removed or loosened by whoever has the verb unprotect on services");
+            ensure!(said.contains(&want), "{said}");
+            Ok(())
+        })
+        .await?;
+        let said = label(&cascading).await.err().context("loosened")?.to_string();
+        ensure!(said.contains("may only be removed or loosened"), "{said}");
+        t.kubectl(&["annotate", "service", "web", "touched=true", "--as=jane"]).await.context("another change")?;
+        t.patch("Role", "editor", json!({ "rules": rules(&[&editor[..], &["unprotect"]].concat()) })).await?;
+        poll("the right to be known", PATIENCE, async || label(&cascading).await.map(drop)).await?;
+        label(&off).await?;
+        label(&always).await.map(drop)
+    }
+    .await;
+    t.remove("ValidatingAdmissionPolicyBinding", LABEL_GUARD).await?;
+    result
 }
 
 /// A namespace goes with everything in it, if it has no label of its own.
@@ -403,6 +444,7 @@ async fn protected(t: &Test, things: &[Kind], kept: &Test, widgets: &Kind) -> Re
         let (code, message) = try_namespace(kept).await?.context("Always")?;
         ensure!(code == 403 && message.contains(&always()), "{code} {message}");
         policy_alone(t, things).await?;
+        labels_are_guarded(t).await?;
         children_go_with_their_namespace(t).await?;
         pods_come_and_go(t).await?;
         budgeted_pods_wait(&budgeted).await?;

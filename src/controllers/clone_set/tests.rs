@@ -841,9 +841,7 @@ async fn news_of_a_large_clone_set_wakes_the_pod_at_once_and_the_pass_later() {
 
 #[tokio::test]
 async fn what_was_found_of_pods_is_true_of_the_spec_it_was_found_for() {
-    let world = World::new();
-    world.put_clone_set(json!({}));
-    world.go_on().await;
+    let (world, _) = bound_pods().await;
     let name = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
     let set = |changes| {
         world.put_clone_set(changes);
@@ -853,8 +851,19 @@ async fn what_was_found_of_pods_is_true_of_the_spec_it_was_found_for() {
         assert!(seen.pods.iter().zip(world.controller.see(&set).pods).all(|(a, b)| Arc::ptr_eq(a, &b)), "found once");
         seen.pods.iter().filter(|pod| pod.is_specified).map(|pod| pod.facts.name.clone()).collect::<Vec<_>>()
     };
-    assert!(set(json!({"replicas": 2})).is_empty());
-    assert_eq!(set(json!({"scaleStrategy": {"podsToDelete": [name]}})), [name]);
+    assert!(set(json!({"replicas": 100})).is_empty());
+    assert_eq!(set(json!({"replicas": 100, "scaleStrategy": {"podsToDelete": [name]}})), [name]);
+}
+
+#[tokio::test]
+async fn what_is_found_again_at_once_is_not_remembered() {
+    let world = World::new();
+    world.put_clone_set(json!({"replicas": 99}));
+    world.settle().await.unwrap();
+    let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
+    assert_eq!(world.controller.see(&set).pods.len(), 99);
+    let memories = lock(&world.controller.memories);
+    assert!(memories.values().all(|memory| memory.found.is_empty()));
 }
 
 impl World {

@@ -1,7 +1,8 @@
 //! The policy that the API server evaluates by itself, whether a process of ours runs or not, and its binding.
 //!
 //! The policy is installed with the manifests and does nothing without the binding, which the webhook role makes while the
-//! gate ResourcesDeletionProtection is on, and takes away while it is off.
+//! gate ResourcesDeletionProtection is on, and takes away while it is off. A second one, over who may take labels off, is
+//! bound by nobody but an administrator who wants it.
 
 use serde_json::{Value, json};
 
@@ -13,6 +14,11 @@ use crate::api::{
 /// The name of the policy and of its binding.
 pub const NAME: &str = "kruise-deletion-protection";
 
+/// The name of the policy over labels.
+pub const LABEL_GUARD: &str = "kruise-deletion-protection-labels";
+/// The verb that RBAC has to allow for an object whose label is to go.
+pub const UNPROTECT: &str = "unprotect";
+
 /// Kinds whose replicas are in their spec.
 const WORKLOADS: [&str; 5] = ["deployments", "replicasets", "statefulsets", "clonesets", "uniteddeployments"];
 
@@ -22,10 +28,59 @@ pub fn binding_spec() -> Value {
     json!({ "policyName": NAME, "validationActions": ["Deny", "Audit"] })
 }
 
+/// The objects that have the label, of each kind that it protects.
+fn labelled(operations: &[&str]) -> Value {
+    let rule = |group: &str, versions: &[&str], resources: &[&str]| json!({ "apiGroups": [group], "apiVersions": versions, "operations": operations, "resources": resources });
+    json!({
+        "objectSelector": { "matchExpressions": [{ "key": LABEL, "operator": "Exists" }] },
+        "resourceRules": [
+            rule("", &["v1"], &["namespaces", "services"]),
+            rule("apiextensions.k8s.io", &["v1"], &["customresourcedefinitions"]),
+            rule("apps", &["v1"], &["deployments", "replicasets", "statefulsets"]),
+            rule("networking.k8s.io", &["v1"], &["ingresses"]),
+            rule(apps::GROUP, &["v1alpha1", "v1beta1"], &["clonesets", "statefulsets", "uniteddeployments"]),
+        ],
+    })
+}
+
+fn label_of(object: &str) -> String {
+    format!("{object}.metadata.?labels[?'{LABEL}']")
+}
+
+/// What the policy over labels says: to take one off, or to loosen it, needs a right of its own.
+pub fn label_guard_spec() -> Value {
+    let (always, cascading) = (DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING);
+    let mut constraints = labelled(&["UPDATE"]);
+    // The status of some built-in kinds is written with the labels.
+    for rule in constraints["resourceRules"].as_array_mut().into_iter().flatten() {
+        if let Some(resources) = rule["resources"].as_array_mut() {
+            let of_status: Vec<Value> =
+                resources.iter().filter_map(Value::as_str).map(|name| json!(format!("{name}/status"))).collect();
+            resources.extend(of_status);
+        }
+    }
+    let (old, new) = (label_of("oldObject"), label_of("object"));
+    json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": constraints,
+        "matchConditions": [
+            { "name": "not-being-deleted", "expression": "!has(oldObject.metadata.deletionTimestamp)" },
+            { "name": "loosens", "expression": format!(
+                "{old}.orValue('') in ['{always}', '{cascading}'] && !({new}.orValue('') in ['{always}', {old}.orValue('')])") },
+        ],
+        "validations": [{
+            "expression": format!("authorizer.requestResource.check('{UNPROTECT}').allowed()"),
+            "message": format!(
+                "metadata.labels: {LABEL} may only be removed or loosened by whoever has the verb {UNPROTECT} on the object"),
+            "messageExpression": format!(
+                "'metadata.labels: {LABEL}=' + {old}.orValue('') + ' may only be removed or loosened by whoever has the verb {UNPROTECT} on ' + request.resource.resource"),
+            "reason": "Forbidden",
+        }],
+    })
+}
+
 /// What the policy says.
 pub fn spec() -> Value {
-    let rule = |group: &str, versions: &[&str], resources: &[&str]| json!({ "apiGroups": [group], "apiVersions": versions, "operations": ["CREATE", "UPDATE", "DELETE"], "resources": resources });
-    let label_of = |object: &str| format!("{object}.metadata.?labels[?'{LABEL}']");
     let (always, cascading) = (DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING);
     let workloads = WORKLOADS.map(|resource| format!("'{resource}'")).join(", ");
     // A UnitedDeployment may leave its replicas to its subsets; other workloads without the field have one.
@@ -36,16 +91,7 @@ pub fn spec() -> Value {
     );
     json!({
         "failurePolicy": "Fail",
-        "matchConstraints": {
-            "objectSelector": { "matchExpressions": [{ "key": LABEL, "operator": "Exists" }] },
-            "resourceRules": [
-                rule("", &["v1"], &["namespaces", "services"]),
-                rule("apiextensions.k8s.io", &["v1"], &["customresourcedefinitions"]),
-                rule("apps", &["v1"], &["deployments", "replicasets", "statefulsets"]),
-                rule("networking.k8s.io", &["v1"], &["ingresses"]),
-                rule(apps::GROUP, &["v1alpha1", "v1beta1"], &["clonesets", "statefulsets", "uniteddeployments"]),
-            ],
-        },
+        "matchConstraints": labelled(&["CREATE", "UPDATE", "DELETE"]),
         "matchConditions": [
             // Whoever takes a finalizer away must get through, and what is going may be deleted again.
             { "name": "not-being-deleted",

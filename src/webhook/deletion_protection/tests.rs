@@ -258,3 +258,16 @@ fn the_policy_says_the_literal_texts_and_its_rules_name_every_kind() {
     let resources: usize = rules.iter().map(|rule| rule["resources"].as_array().unwrap().len()).sum();
     assert_eq!(resources, 10);
 }
+
+#[test]
+fn labels_are_guarded_on_the_same_kinds_and_on_their_status() {
+    let (guard, protection) = (policy::label_guard_spec(), policy::spec());
+    let names = |spec: &Value| -> Vec<String> {
+        let rules = spec["matchConstraints"]["resourceRules"].as_array().unwrap().iter();
+        rules.flat_map(|rule| rule["resources"].as_array().unwrap()).map(|r| r.as_str().unwrap().to_owned()).collect()
+    };
+    let (of_status, own): (Vec<_>, Vec<_>) = names(&guard).into_iter().partition(|name| name.ends_with("/status"));
+    assert_eq!(own, names(&protection));
+    assert_eq!(of_status, own.iter().map(|name| format!("{name}/status")).collect::<Vec<_>>());
+    assert_eq!(guard["validations"][0]["expression"], "authorizer.requestResource.check('unprotect').allowed()");
+}
