@@ -1,10 +1,12 @@
 //! The node under a test: its runtime, its kubelet, the daemon of kruise-rs, and ways to break them.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures::FutureExt;
 use serde_json::{Value, json};
 
 use super::{Container, Look, PATIENCE, Test, condition};
@@ -94,20 +96,23 @@ impl Node<'_> {
             let api = self.test.api_in(SYSTEM, "DaemonSet");
             api.patch(&name, &kube::api::PatchParams::default(), &patch).await.map(drop)
         };
+        let process = self.daemon_process().await?;
         select(json!("such")).await?;
+        // A Pod that is being deleted may still take up a request.
         let gone = poll("the daemon to be gone", PATIENCE, async || {
-            ensure!(self.daemon().await.is_err(), "it is still there");
+            ensure!(self.daemon().await.is_err() && process.wait_end(Duration::ZERO), "it is still there");
             Ok(())
         })
         .await;
+        // An assertion that fails must not leave all tests after it without a daemon.
         let result = match gone {
-            Ok(()) => body().await,
-            error => error,
+            Ok(()) => AssertUnwindSafe(body()).catch_unwind().await,
+            error => Ok(error),
         };
         select(Value::Null).await?;
         poll("the daemon to be back", PATIENCE, async || self.daemon().await.map(drop)).await?;
         let back = self.daemon_ready().await;
-        result.and(back)
+        result.unwrap_or_else(|panic| resume_unwind(panic)).and(back)
     }
 
     /// SIGKILL: what a crash or a full memory does to the daemon. kubelet starts it again.
