@@ -270,9 +270,9 @@ impl<K: Resource> Store<K> {
         if held.is_some_and(|held| held.is_newer_than(&object)) {
             return (old, None);
         }
-        let is_told = held.is_some_and(|held| held.is(&object)) && !objects.untold.contains_key(&key);
+        let is_known = held.is_some_and(|held| held.is(&object));
         let told = if own_write {
-            if !is_told {
+            if !is_known {
                 objects.untold.entry(key.clone()).or_insert_with(|| old.clone());
             }
             old.clone()

@@ -96,11 +96,11 @@ impl Node<'_> {
             let api = self.test.api_in(SYSTEM, "DaemonSet");
             api.patch(&name, &kube::api::PatchParams::default(), &patch).await.map(drop)
         };
-        let process = self.daemon_process().await?;
         select(json!("such")).await?;
-        // A Pod that is being deleted may still take up a request.
+        // One that is being deleted may still take up a request.
         let gone = poll("the daemon to be gone", PATIENCE, async || {
-            ensure!(self.daemon().await.is_err() && process.wait_end(Duration::ZERO), "it is still there");
+            let left = self.test.list_in(SYSTEM, "Pod", "control-plane=daemon").await?;
+            ensure!(left.is_empty(), "it is still there");
             Ok(())
         })
         .await;

@@ -64,7 +64,7 @@ impl Controller {
         }
         let is_large = !pause(views.len()).is_zero();
         let mut before = found.pods.into_iter().peekable();
-        let mut stays = Vec::with_capacity(if is_large { views.len() } else { 0 });
+        let mut stays = Vec::new();
         let mut next_look: Option<Duration> = None;
         let mut pods = Vec::with_capacity(views.len());
         for view in &views {

@@ -328,11 +328,11 @@ pub fn sort_by_strategy<'a, T>(
         .filter(|(number, _)| *number > 0)
         .collect();
     terms.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    let total = all.clone().count();
     for (_, fits) in terms {
         let matching = all.clone().filter(|labels| fits(labels)).count();
-        let others = all.clone().count() - matching;
         let pods = std::mem::take(candidates);
-        *candidates = pod_order::scatter(pods, |pod| fits(&facts(pod).labels), matching, others);
+        *candidates = pod_order::scatter(pods, |pod| fits(&facts(pod).labels), matching, total - matching);
     }
     Ok(())
 }

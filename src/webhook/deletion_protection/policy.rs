@@ -28,9 +28,13 @@ pub fn binding_spec() -> Value {
     json!({ "policyName": NAME, "validationActions": ["Deny", "Audit"] })
 }
 
-/// The objects that have the label, of each kind that it protects.
-fn labelled(operations: &[&str]) -> Value {
-    let rule = |group: &str, versions: &[&str], resources: &[&str]| json!({ "apiGroups": [group], "apiVersions": versions, "operations": operations, "resources": resources });
+/// The objects that have the label, of each kind that it protects; `parts` are the kind itself (empty) and subresources.
+fn labelled(operations: &[&str], parts: &[&str]) -> Value {
+    let rule = |group: &str, versions: &[&str], kinds: &[&str]| {
+        let of_part = |part: &&str| kinds.iter().map(|kind| format!("{kind}{part}")).collect::<Vec<_>>();
+        let resources: Vec<String> = parts.iter().flat_map(of_part).collect();
+        json!({ "apiGroups": [group], "apiVersions": versions, "operations": operations, "resources": resources })
+    };
     json!({
         "objectSelector": { "matchExpressions": [{ "key": LABEL, "operator": "Exists" }] },
         "resourceRules": [
@@ -50,19 +54,11 @@ fn label_of(object: &str) -> String {
 /// What the policy over labels says: to take one off, or to loosen it, needs a right of its own.
 pub fn label_guard_spec() -> Value {
     let (always, cascading) = (DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING);
-    let mut constraints = labelled(&["UPDATE"]);
-    // The status of some built-in kinds is written with the labels.
-    for rule in constraints["resourceRules"].as_array_mut().into_iter().flatten() {
-        if let Some(resources) = rule["resources"].as_array_mut() {
-            let of_status: Vec<Value> =
-                resources.iter().filter_map(Value::as_str).map(|name| json!(format!("{name}/status"))).collect();
-            resources.extend(of_status);
-        }
-    }
     let (old, new) = (label_of("oldObject"), label_of("object"));
     json!({
         "failurePolicy": "Fail",
-        "matchConstraints": constraints,
+        // The status of some built-in kinds is written with the labels.
+        "matchConstraints": labelled(&["UPDATE"], &["", "/status"]),
         "matchConditions": [
             { "name": "not-being-deleted", "expression": "!has(oldObject.metadata.deletionTimestamp)" },
             { "name": "loosens", "expression": format!(
@@ -91,7 +87,7 @@ pub fn spec() -> Value {
     );
     json!({
         "failurePolicy": "Fail",
-        "matchConstraints": labelled(&["CREATE", "UPDATE", "DELETE"]),
+        "matchConstraints": labelled(&["CREATE", "UPDATE", "DELETE"], &[""]),
         "matchConditions": [
             // Whoever takes a finalizer away must get through, and what is going may be deleted again.
             { "name": "not-being-deleted",
