@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, future, stream};
 use jiff::Timestamp;
-use kube::api::{Api, DeleteParams, GetParams, Request};
+use kube::api::{Api, DeleteParams, GetParams, ListParams, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ const BUDGET: &str = "PodUnavailableBudget";
 const CLIENTS: usize = 20;
 /// Writes at the same time while Pods are made.
 const MAKING: usize = 50;
-/// How long a Pod takes to end: longer than anything is measured.
-const STOP: Duration = Duration::from_secs(30);
+/// How long a Pod takes to end: longer than anything is measured, so that only deletions are.
+const STOP: Duration = Duration::from_secs(600);
 /// Over which the time of one is averaged.
 const DECISIONS: usize = 500;
 /// Between two deletions of a client, in milliseconds.
@@ -193,7 +193,11 @@ async fn pair(
     for ((role, what), n) in calls(&t.paths, &[(from, Timestamp::now())])?.pop().unwrap_or_default() {
         println!("  {n:>6}  {role} {what}");
     }
+    for index in 0..budgets {
+        guarded.remove(BUDGET, &budget_of(index)).await?;
+    }
     for gone in [&free, &guarded] {
+        gone.api("Pod").delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
         t.remove("Namespace", &gone.namespace).await?;
     }
     for gone in [&free, &guarded] {
