@@ -27,6 +27,16 @@ pub use kruise::workload_restart as wr;
 /// The namespace that kruise-rs is installed into unless `POD_NAMESPACE` says otherwise.
 pub const DEFAULT_NAMESPACE: &str = "kruise-system";
 
+/// Group and version of an `apiVersion`; the group of core is empty.
+pub fn group_and_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// The group of an `apiVersion`; empty for core.
+pub fn group_of(api_version: &str) -> &str {
+    group_and_version(api_version).0
+}
+
 /// One custom resource definition that we install.
 pub struct Crd {
     /// Name of the definition object, `<plural>.<group>`.

@@ -9,9 +9,9 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Client, ResourceExt};
 
-use super::{Budgets, group_of, is_replica_set, lock, scope_of};
+use super::{Budgets, is_replica_set, lock, scope_of};
 use crate::{
-    api::policy::pod_unavailable_budget::PodUnavailableBudget,
+    api::{group_of, policy::pod_unavailable_budget::PodUnavailableBudget},
     domain::unavailable_budget::{Total, index::Cover},
     k8s::{
         pod::{Labels, PodView},

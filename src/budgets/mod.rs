@@ -26,6 +26,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     api::{
         feature_gates::FeatureGates,
+        group_of,
         policy::pod_unavailable_budget::{PodUnavailableBudget, PodUnavailableBudgetStatus},
     },
     domain::unavailable_budget::{
@@ -533,11 +534,6 @@ fn scope_of(budget: &PodUnavailableBudget) -> Option<Selector> {
     budget.spec.target_ref.as_ref()?;
     let text = budget.status.as_ref()?.selector.as_ref()?;
     Selector::parse(text).ok().filter(|selector| !selector.is_empty())
-}
-
-/// The group of an `apiVersion`.
-pub fn group_of(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 fn is_replica_set(owner: &crate::k8s::pod::Owner) -> bool {

@@ -15,10 +15,15 @@ use super::{
     pod::Labels,
     shared::{Pool, Text},
 };
-use crate::api::apps::{
-    GROUP,
-    image_pull_job::SandboxConfig,
-    node_image::{ImageSpec, ImageTagSpec, NodeImageSpec, NodeImageStatus, PullPhase, SecretReference, TagPullPolicy},
+use crate::api::{
+    apps::{
+        GROUP,
+        image_pull_job::SandboxConfig,
+        node_image::{
+            ImageSpec, ImageTagSpec, NodeImageSpec, NodeImageStatus, PullPhase, SecretReference, TagPullPolicy,
+        },
+    },
+    group_of,
 };
 
 /// The compact form of a NodeImage. Its spec can be had back without loss.
@@ -117,7 +122,7 @@ pub struct Owner {
 impl Owner {
     /// Whether it is an ImagePullJob, in whatever version.
     pub fn is_job(&self) -> bool {
-        self.kind == "ImagePullJob" && self.api_version.split_once('/').is_some_and(|(group, _)| group == GROUP)
+        self.kind == "ImagePullJob" && group_of(&self.api_version) == GROUP
     }
 }
 

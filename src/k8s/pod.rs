@@ -13,7 +13,7 @@ use serde::{
 };
 
 use super::shared::{Pool, Text};
-use crate::api::{apps, labels as keys};
+use crate::api::{apps, group_of, labels as keys};
 
 /// The compact form of a Pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -337,9 +337,7 @@ impl PodView {
     }
     /// Whether a Kruise workload controls the Pod.
     pub fn is_owned_by_kruise(&self) -> bool {
-        self.controller
-            .as_ref()
-            .is_some_and(|owner| owner.api_version.split_once('/').is_some_and(|(g, _)| g == apps::GROUP))
+        self.controller.as_ref().is_some_and(|owner| group_of(&owner.api_version) == apps::GROUP)
     }
 }
 

@@ -19,7 +19,10 @@ use super::{
         target::{Kind, Subject},
     },
 };
-use crate::runtime::apply;
+use crate::{
+    api::{group_and_version, group_of},
+    runtime::apply,
+};
 
 /// Who writes, in `managedFields`.
 const FIELD_MANAGER: &str = "kubectl-kruise";
@@ -35,7 +38,7 @@ pub(super) fn resource(kind: &str) -> ApiResource {
 
 /// A kind of target.
 pub(super) fn resource_of(kind: &Kind) -> ApiResource {
-    let (group, version) = kind.api_version.split_once('/').unwrap_or(("", kind.api_version));
+    let (group, version) = group_and_version(kind.api_version);
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind.kind), kind.plural)
 }
 
@@ -43,7 +46,7 @@ pub(super) const KINDS: [&str; 2] = ["ContainerRecreateRequest", "WorkloadRestar
 
 /// `containerrecreaterequest.apps.kruise.io/NAME`, as kubectl names an object.
 pub(super) fn reference(object: &Value) -> String {
-    let group = object.text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let group = group_of(object.text("/apiVersion"));
     let kind = object.text("/kind").to_ascii_lowercase();
     let dot = if group.is_empty() { "" } else { "." };
     format!("{kind}{dot}{group}/{}", object.text("/metadata/name"))

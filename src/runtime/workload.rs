@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{apply::code, lock};
 use crate::{
-    api::{apps, labels},
+    api::{apps, group_and_version, labels},
     k8s::{
         name::is_dns_subdomain,
         pod::Labels,
@@ -85,7 +85,7 @@ pub async fn read(
     namespace: &str,
     (api_version, kind, name): (&str, &str, &str),
 ) -> kube::Result<Workload> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let (group, version) = group_and_version(api_version);
     // They become part of a URL.
     let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric());
     if !(is_dns_subdomain(name) && is_dns_subdomain(version) && is_word(kind) && !kind.is_empty())

@@ -14,6 +14,7 @@ use crate::{
     api::{
         apps,
         feature_gates::{FeatureGates, gate},
+        group_of,
         labels::{self, CONDITION_KRUISE_POD_READY},
     },
     domain::launch_priority,
@@ -83,10 +84,11 @@ fn name_of(pod: &Value, random: [u8; name::SUFFIX]) -> Option<(String, bool)> {
 }
 
 fn is_controlled_by_kruise(pod: &Value) -> bool {
-    pod.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten().any(|owner| {
-        let group = owner["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
-        owner["controller"] == true && group == Some(apps::GROUP)
-    })
+    pod.pointer("/metadata/ownerReferences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .any(|owner| owner["controller"] == true && owner["apiVersion"].as_str().map(group_of) == Some(apps::GROUP))
 }
 
 /// The rules of [`admit`] in CEL, so that the API server calls us only for Pods that we would change or refuse.

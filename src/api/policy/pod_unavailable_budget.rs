@@ -81,7 +81,7 @@ pub struct BudgetTarget {
 impl BudgetTarget {
     /// Its API group; empty for core.
     pub fn group(&self) -> &str {
-        self.api_version.split_once('/').map_or("", |(group, _)| group)
+        crate::api::group_of(&self.api_version)
     }
 }
 

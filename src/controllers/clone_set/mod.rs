@@ -37,7 +37,7 @@ use crate::{
         apps,
         apps::clone_set::{CloneSet, CloneSetStatus},
         feature_gates::gate,
-        labels,
+        group_of, labels,
     },
     domain::{
         clone_set::{
@@ -149,8 +149,8 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
 /// The CloneSet that controls a Pod.
 fn owner_of(pod: &PodView) -> Option<ObjectKey> {
     let owner = pod.controller.as_deref()?;
-    let (group, _) = owner.api_version.split_once('/')?;
-    (owner.kind == "CloneSet" && group == apps::GROUP).then(|| ObjectKey::new(pod.namespace(), &owner.name))
+    let is_clone_set = owner.kind == "CloneSet" && group_of(&owner.api_version) == apps::GROUP;
+    is_clone_set.then(|| ObjectKey::new(pod.namespace(), &owner.name))
 }
 
 fn uid_of(clone_set: &CloneSet) -> &str {

@@ -21,9 +21,8 @@ use crate::{
             clone_set::{CloneSet, UpdateStrategy},
             image_pull_job::{ImagePullJob, ImagePullJobStatus},
         },
-        labels,
+        group_of, labels,
     },
-    budgets,
     domain::{
         clone_set::plan,
         images::job::{self, Class, Job, Node, Nodes, Observed},
@@ -153,7 +152,7 @@ impl Controller {
         }
         let mut owners = object.metadata.owner_references.iter().flatten();
         let is_clone_set = |owner: &&OwnerReference| {
-            let is_ours = budgets::group_of(&owner.api_version) == apps::GROUP;
+            let is_ours = group_of(&owner.api_version) == apps::GROUP;
             owner.controller == Some(true) && owner.kind == "CloneSet" && is_ours
         };
         let strategy = match owners.find(is_clone_set) {

@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::puller::Entry;
 use crate::{
-    api::apps::{self, image_pull_job::ImagePullJob, node_image::NodeImage},
+    api::{
+        apps::{self, image_pull_job::ImagePullJob, node_image::NodeImage},
+        group_of,
+    },
     k8s::image::ImageRef,
 };
 
@@ -165,8 +168,7 @@ pub fn candidates(object: &NodeImage, question: &Question) -> Result<Vec<Candida
             .owner_references
             .iter()
             .filter(|owner| {
-                let group = owner.api_version.as_deref().and_then(|version| version.split_once('/')).map(|(g, _)| g);
-                group == Some(apps::GROUP)
+                owner.api_version.as_deref().map(group_of) == Some(apps::GROUP)
                     && owner.kind.as_deref() == Some("ImagePullJob")
                     && owner.namespace.as_deref() == Some(&secret.namespace)
             })
