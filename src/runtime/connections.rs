@@ -128,6 +128,9 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Gate {
         let (tls, limits) = (self.tls.clone(), self.limits);
         Box::pin(async move {
             let place = place?;
+            // Session tickets follow the handshake. The first answer must not wait until they are acknowledged, which a
+            // client may put off for 40 ms.
+            stream.set_nodelay(true)?;
             let (stream, service) = tls.accept(stream, service).await?;
             let answered = Answered::default();
             let stream = Guarded {

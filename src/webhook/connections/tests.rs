@@ -8,6 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use axum_server::{
+    accept::Accept,
+    tls_rustls::{RustlsAcceptor, RustlsConfig},
+};
 use jiff::Timestamp;
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
@@ -24,7 +28,7 @@ use crate::{
     api::feature_gates::FeatureGates,
     runtime::{
         certs::{self, tls_config},
-        connections::Limits,
+        connections::{Gate, Limits},
     },
     webhook::{
         Context as WebhookContext,
@@ -69,7 +73,15 @@ fn start(limits: Limits) -> TestServer {
     let context =
         Arc::new(WebhookContext::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0);
     let shared = Shared::new(context, Metrics::default(), shutdown);
+    let (tls, connector) = both_ends();
+    let listener = std::net::TcpListener::bind((ME, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = tokio::spawn(async move { serve_within(limits, listener, tls, shared).await.unwrap() });
+    TestServer { address, connector, _stop: stop, _task: Abort(task) }
+}
 
+/// A certificate of ours, and a client that trusts its authority.
+fn both_ends() -> (RustlsConfig, TlsConnector) {
     let now = Timestamp::from_second(1_760_000_000).unwrap();
     let days = Duration::from_secs(86_400);
     let certs::Plan::Write(renewal) = certs::plan(&certs::SecretData::new(), now, NAME, days) else { panic!() };
@@ -86,12 +98,8 @@ fn start(limits: Limits) -> TestServer {
         .with_custom_certificate_verifier(Arc::new(OnThatDay(verifier.unwrap(), now)))
         .with_no_client_auth();
 
-    let listener = std::net::TcpListener::bind((ME, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let tls = axum_server::tls_rustls::RustlsConfig::from_config(Arc::new(tls_config(&material.certified).unwrap()));
-    let task = tokio::spawn(async move { serve_within(limits, listener, tls, shared).await.unwrap() });
-    let connector = TlsConnector::from(Arc::new(client));
-    TestServer { address, connector, _stop: stop, _task: Abort(task) }
+    let server = RustlsConfig::from_config(Arc::new(tls_config(&material.certified).unwrap()));
+    (server, TlsConnector::from(Arc::new(client)))
 }
 
 #[derive(Debug)]
@@ -196,6 +204,23 @@ fn pod() -> Vec<u8> {
 async fn is_cut_off(client: &mut (impl AsyncRead + Unpin)) -> bool {
     let mut rest = Vec::new();
     tokio::time::timeout(Duration::from_secs(20), client.read_to_end(&mut rest)).await.is_ok()
+}
+
+#[tokio::test]
+async fn the_first_answer_does_not_wait_until_the_handshake_is_acknowledged() {
+    let (tls, connector) = both_ends();
+    let listener = tokio::net::TcpListener::bind((ME, 0)).await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let stream = stream.into_std().unwrap();
+    let same_socket = stream.try_clone().unwrap();
+    let gate = Gate::new(RustlsAcceptor::new(tls), Limits::default());
+    let (client, served) = tokio::join!(
+        connector.connect(ServerName::try_from(NAME).unwrap(), client),
+        gate.accept(TcpStream::from_std(stream).unwrap(), ())
+    );
+    assert!(client.is_ok() && served.is_ok());
+    assert!(same_socket.nodelay().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
