@@ -14,7 +14,7 @@ use super::{
     readiness::{self, NotReadyKey},
 };
 use crate::{
-    api::{apps, apps::lifecycle::Lifecycle, group_of, labels},
+    api::{apps, apps::lifecycle::Lifecycle, labels},
     k8s::{
         pod::PodView,
         revision,
@@ -65,9 +65,7 @@ pub fn state_of(pod: &PodView) -> State {
 
 /// Whether the first conditions of a Pod come from the controller of its workload, all in one write.
 pub fn gets_first_conditions_from_workload(pod: &PodView) -> bool {
-    let is_clone_set =
-        |owner: &crate::k8s::pod::Owner| owner.kind == "CloneSet" && group_of(&owner.api_version) == apps::GROUP;
-    pod.controller.as_deref().is_some_and(is_clone_set)
+    pod.controller.as_ref().is_some_and(|owner| owner.is(apps::GROUP, "CloneSet"))
         && pod.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY)
         && pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_none()
 }

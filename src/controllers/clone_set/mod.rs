@@ -37,7 +37,7 @@ use crate::{
         apps,
         apps::clone_set::{CloneSet, CloneSetStatus},
         feature_gates::gate,
-        group_of, labels,
+        labels,
     },
     domain::{
         clone_set::{
@@ -149,8 +149,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
 /// The CloneSet that controls a Pod.
 fn owner_of(pod: &PodView) -> Option<ObjectKey> {
     let owner = pod.controller.as_deref()?;
-    let is_clone_set = owner.kind == "CloneSet" && group_of(&owner.api_version) == apps::GROUP;
-    is_clone_set.then(|| ObjectKey::new(pod.namespace(), &owner.name))
+    owner.is(apps::GROUP, "CloneSet").then(|| ObjectKey::new(pod.namespace(), &owner.name))
 }
 
 fn uid_of(clone_set: &CloneSet) -> &str {
@@ -503,10 +502,10 @@ impl Controller {
     }
 }
 
-/// How long news of a Pod may wait: a tenth of a second for a thousand Pods, not at all for fewer than a hundred.
+/// How long news of a Pod may wait: a fifth of a second for a thousand Pods, not at all for fewer than a hundred.
 fn pause(pods: usize) -> Duration {
     let pods = u64::try_from(pods).unwrap_or(u64::MAX);
-    if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(100)).min(LONGEST_PAUSE) }
+    if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(200)).min(LONGEST_PAUSE) }
 }
 
 /// One Pod is written by one task at a time: two patches that are right each by itself can be wrong together.
