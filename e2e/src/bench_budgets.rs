@@ -193,11 +193,14 @@ async fn pair(
     for ((role, what), n) in calls(&t.paths, &[(from, Timestamp::now())])?.pop().unwrap_or_default() {
         println!("  {n:>6}  {role} {what}");
     }
-    for index in 0..budgets {
-        guarded.remove(BUDGET, &budget_of(index)).await?;
-    }
+    guarded.api(BUDGET).delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
     for gone in [&free, &guarded] {
-        gone.api("Pod").delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
+        let at_once = DeleteParams::default().grace_period(0);
+        // Until the webhook has heard that the budgets are gone.
+        poll("the Pods to go", PATIENCE, async || {
+            Ok(gone.api("Pod").delete_collection(&at_once, &ListParams::default()).await.map(drop)?)
+        })
+        .await?;
         t.remove("Namespace", &gone.namespace).await?;
     }
     for gone in [&free, &guarded] {

@@ -118,7 +118,7 @@ enum What {
         /// CloneSets that they belong to
         #[arg(long, default_value_t = 1000)]
         clone_sets: usize,
-        /// How often every side brings the Pods up and takes them down; the figures are medians
+        /// How often every side brings the Pods up, updates them in place and takes them down; the figures are medians
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=20))]
         rounds: u8,
         /// Milliseconds from the binding of a Pod to its start, for every side

@@ -35,7 +35,9 @@ use crate::scale_images;
 const IN_FLIGHT: usize = 50;
 const RAISED: Limits = (1000, 2000);
 const NODE_PREFIX: &str = "scale-";
-const GATE: &str = "InPlaceUpdateReady";
+const GATES: [&str; 2] = ["InPlaceUpdateReady", "KruisePodReady"];
+/// Of the bare client's Pods, before an update and after it.
+const REVISIONS: [&str; 2] = ["0123456789", "9876543210"];
 /// For a thousand Pods at the pace of a client that may send twenty requests a second.
 const LONG: Duration = Duration::from_secs(300);
 const IMAGES: [&str; 2] = ["registry.example/app:v1", "registry.example/app:v2"];
@@ -111,6 +113,15 @@ struct Step {
     span: (Timestamp, Timestamp),
 }
 
+/// What updates of the CloneSet in place cost, one value for each round.
+#[derive(Default)]
+struct InPlace {
+    not_ready: Vec<usize>,
+    writes: Vec<f64>,
+    processor: Vec<f64>,
+    reconciles: Vec<f64>,
+}
+
 /// The seconds of every side, as far as they were measured, one for each round.
 type Times = BTreeMap<Way, Vec<f64>>;
 
@@ -118,8 +129,8 @@ type Times = BTreeMap<Way, Vec<f64>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Bare,
-    /// The bare client, whose Pods have the readiness gate of a CloneSet's, and who opens it: the writes that any client
-    /// has to make for the same Pods.
+    /// The bare client, whose Pods have the labels and readiness gates of a CloneSet's, and who opens those: the writes
+    /// that any client has to make for the same Pods.
     Gated,
     CloneSet,
     Deployment,
@@ -129,7 +140,7 @@ impl Way {
     fn text(self) -> String {
         match self {
             Self::Bare => format!("bare client, {IN_FLIGHT} in flight"),
-            Self::Gated => "bare client that opens the readiness gate".into(),
+            Self::Gated => "bare client, the same Pods".into(),
             Self::CloneSet => "CloneSet".into(),
             Self::Deployment => "Deployment".into(),
         }
@@ -145,6 +156,25 @@ fn median(values: &[f64]) -> Option<f64> {
         n if n % 2 == 1 => sorted.get(middle).copied(),
         _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
     }
+}
+
+/// The median of some values with the extremes, if there are several.
+fn spread(values: &[f64], text: impl Fn(f64) -> String, unit: &str) -> Option<String> {
+    let middle = median(values)?;
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let ends = if values.len() > 1 { format!(" ({} to {})", text(least), text(most)) } else { String::new() };
+    Some(format!("{}{unit}{ends}", text(middle)))
+}
+
+/// The sides in their order in a round. Every other round goes backwards: the pace of a machine drifts, and whoever always
+/// came last would have the worst of it.
+fn in_turn(ways: &[Way], round: u8) -> Vec<Way> {
+    let mut ways = ways.to_vec();
+    if round % 2 == 1 {
+        ways.reverse();
+    }
+    ways
 }
 
 impl Scale<'_> {
@@ -279,7 +309,7 @@ impl Scale<'_> {
         }
         for round in 0..self.options.rounds {
             // The built-in one takes long, and nothing is asked of it.
-            for way in ways.iter().copied().filter(|way| round == 0 || *way != Way::Deployment) {
+            for way in in_turn(&ways, round).into_iter().filter(|way| round == 0 || *way != Way::Deployment) {
                 let name = format!("{}-{tag}{round}", format!("{way:?}").to_lowercase());
                 let pods = Census::begin(&self.t, &name).await?;
                 self.prepare(way, &name).await?;
@@ -327,23 +357,24 @@ impl Scale<'_> {
         self.t.wait_for(kind, name, "to be seen", PATIENCE, seen).await.map(drop)
     }
 
-    /// One row for each side: its median beside that of the bare client, and how far its rounds are apart.
+    /// One row for each side: the median of its rounds, and of their ratios to the same round of the bare client.
     fn compare(&mut self, what: &str, goal: &str, times: &Times) {
-        let of = |way: Way| times.get(&way).and_then(|seconds| median(seconds));
+        let beside = |seconds: &[f64], other: Way| {
+            let others = times.get(&other)?;
+            let ratios: Vec<f64> = seconds.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
+            spread(&ratios, |ratio| format!("{ratio:.2}"), "x")
+        };
         for (way, seconds) in times {
-            let Some(middle) = median(seconds) else { continue };
-            let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = seconds.iter().copied().fold(0.0, f64::max);
-            let spread = if seconds.len() > 1 { format!(" ({least:.1} to {most:.1})") } else { String::new() };
-            let beside =
-                |other: Option<f64>| other.map(|other| format!("{:.2}x: ", middle / other)).unwrap_or_default();
-            let ratio = if *way == Way::Bare { String::new() } else { beside(of(Way::Bare)) };
+            let Some(middle) = spread(seconds, |seconds| format!("{seconds:.1}"), " s") else { continue };
+            let ratio = beside(seconds, Way::Bare).filter(|_| *way != Way::Bare);
             let wanted = if *way == Way::CloneSet { goal } else { "" };
-            self.rows.row(&format!("{what}: {}", way.text()), wanted, format!("{ratio}{middle:.1} s{spread}"));
-            if *way == Way::CloneSet && of(Way::Gated).is_some() {
-                let ratio = beside(of(Way::Gated));
-                let what = format!("{what}: CloneSet beside the one that opens the gate");
-                self.rows.row(&what, goal, ratio.trim_end_matches(": ").to_owned());
+            let text = ratio.map_or(middle.clone(), |ratio| format!("{ratio}: {middle}"));
+            self.rows.row(&format!("{what}: {}", way.text()), wanted, text);
+            if *way == Way::CloneSet
+                && let Some(ratio) = beside(seconds, Way::Gated)
+            {
+                let what = format!("{what}: CloneSet beside the same Pods");
+                self.rows.row(&what, goal, ratio);
             }
         }
     }
@@ -367,34 +398,48 @@ impl Scale<'_> {
     /// Image updates in place, by the CloneSet and by a bare client, each with Pods of its own.
     async fn in_place(&mut self) -> Result<()> {
         let (t, count) = (self.t.clone(), self.options.pods);
-        let mut times = Times::new();
-        for (side, way) in [(Side::Bare, Way::Gated), (Side::CloneSet, Way::CloneSet)] {
-            if !self.has(side) {
-                continue;
+        let (mut times, mut costs) = (Times::new(), InPlace::default());
+        let sides = [(Side::Bare, Way::Gated), (Side::CloneSet, Way::CloneSet)];
+        let ways: Vec<Way> = sides.into_iter().filter(|(side, _)| self.has(*side)).map(|(_, way)| way).collect();
+        for round in 0..self.options.rounds {
+            for way in in_turn(&ways, round) {
+                let name = format!("{}-c{round}", format!("{way:?}").to_lowercase());
+                let pods = Census::begin(&t, &name).await?;
+                self.prepare(way, &name).await?;
+                create(&t, way, &name, count).await?;
+                pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
+                let seconds = match way {
+                    Way::CloneSet => self.in_place_own(&name, &pods, &mut costs).await?,
+                    _ => {
+                        let update = in_place_bare(&t, &name, &pods, count);
+                        self.step(&format!("bare client, {count} updates in place"), update).await?.seconds
+                    }
+                };
+                // it makes the same writes: there is no other bare client here
+                times.entry(if way == Way::Gated { Way::Bare } else { way }).or_default().push(seconds);
+                delete(&t, way, &name, count).await?;
+                pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
             }
-            let name = format!("{}-c", format!("{way:?}").to_lowercase());
-            let pods = Census::begin(&t, &name).await?;
-            self.prepare(way, &name).await?;
-            create(&t, way, &name, count).await?;
-            pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
-            let seconds = match way {
-                Way::CloneSet => self.in_place_own(&name, &pods).await?,
-                _ => {
-                    let update = in_place_bare(&t, &name, &pods, count);
-                    self.step(&format!("bare client, {count} updates in place"), update).await?.seconds
-                }
-            };
-            // it makes the same writes: there is no other bare client here
-            times.insert(if way == Way::Gated { Way::Bare } else { way }, vec![seconds]);
-            delete(&t, way, &name, count).await?;
-            pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
         }
         self.compare(&format!("{count} updates in place, maxUnavailable 20 %"), "1.2x", &times);
+        if let Some(most) = costs.not_ready.iter().max() {
+            let goal = max_unavailable(count).to_string();
+            self.rows.row(&format!("{count} updates in place: most that were not ready"), &goal, most.to_string());
+        }
+        for (what, values, unit) in [
+            ("API writes per update in place, besides Events", &costs.writes, ""),
+            ("updates in place: processor time of the manager", &costs.processor, " s"),
+            ("reconciles per update in place", &costs.reconciles, ""),
+        ] {
+            if let Some(text) = spread(values, |value| format!("{value:.2}"), unit) {
+                self.rows.row(what, "", text);
+            }
+        }
         Ok(())
     }
 
     /// An image update of the CloneSet whose Pods are there: the seconds it took.
-    async fn in_place_own(&mut self, name: &str, pods: &Census) -> Result<f64> {
+    async fn in_place_own(&mut self, name: &str, pods: &Census, costs: &mut InPlace) -> Result<f64> {
         let (t, count) = (self.t.clone(), self.options.pods);
         let mut template = template(name);
         template["spec"]["containers"][0]["image"] = IMAGES[1].into();
@@ -404,26 +449,11 @@ impl Scale<'_> {
             pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
         };
         let step = self.step(&format!("CloneSet, {count} updates in place"), update).await?;
-        let most = count.saturating_sub(pods.lowest());
-        self.rows.row(
-            &format!("{count} updates in place: most that were not ready"),
-            &max_unavailable(count).to_string(),
-            most.to_string(),
-        );
+        costs.not_ready.push(count.saturating_sub(pods.lowest()));
         let written = writes(self.paths, step.span)?;
-        let total: usize = written.values().sum();
-        self.rows.row(
-            "API writes per update in place, besides Events",
-            "",
-            format!("{:.2}", total as f64 / count as f64),
-        );
-        self.rows.row(
-            &format!("{count} updates in place: processor time of the manager"),
-            "",
-            format!("{:.2} s", step.manager),
-        );
-        let passes = format!("{:.2}", step.reconciles as f64 / count as f64);
-        self.rows.row("reconciles per update in place", "", passes);
+        costs.writes.push(written.values().sum::<usize>() as f64 / count as f64);
+        costs.processor.push(step.manager);
+        costs.reconciles.push(step.reconciles as f64 / count as f64);
         for (what, n) in &written {
             println!("  {n:>6}  {what}");
         }
@@ -618,13 +648,20 @@ fn bare_name(app: &str, index: usize) -> String {
     format!("{app}-{index:05}")
 }
 
-fn bare_pod(app: &str, index: usize, gated: bool) -> Value {
+fn bare_pod(app: &str, index: usize) -> Value {
     let mut pod = template(app);
     pod["kind"] = "Pod".into();
     pod["metadata"]["name"] = bare_name(app, index).into();
-    if gated {
-        pod["spec"]["readinessGates"] = json!([{ "conditionType": GATE }]);
-    }
+    pod
+}
+
+/// With the labels and readiness gates of a CloneSet's Pod: the API server's work for a write grows with what is there.
+fn gated_pod(app: &str, index: usize) -> Value {
+    let mut pod = bare_pod(app, index);
+    pod["metadata"]["generateName"] = format!("{app}-").into();
+    pod["metadata"]["labels"] = json!({ "app": app, "apps.kruise.io/cloneset-instance-id": format!("{index:05}"),
+        "controller-revision-hash": format!("{app}-{}", REVISIONS[0]), "pod-template-hash": REVISIONS[0] });
+    pod["spec"]["readinessGates"] = GATES.iter().map(|gate| json!({ "conditionType": gate })).collect();
     pod
 }
 
@@ -633,13 +670,13 @@ async fn create(t: &Test, way: Way, name: &str, count: usize) -> Result<()> {
     match way {
         Way::CloneSet | Way::Deployment => resize(t, way, name, count).await,
         Way::Bare => {
-            let make = |index: usize| async move { t.create(bare_pod(name, index, false)).await.map(drop) };
+            let make = |index: usize| async move { t.create(bare_pod(name, index)).await.map(drop) };
             stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
         }
         Way::Gated => {
-            let (api, open, params) = (&t.api("Pod"), &gate_patch(true), &PatchParams::default());
+            let (api, open, params) = (&t.api("Pod"), &gate_patch(&GATES, true), &PatchParams::default());
             let make = |index: usize| async move {
-                t.create(bare_pod(name, index, true)).await?;
+                t.create(gated_pod(name, index)).await?;
                 let opened = api.patch_status(&bare_name(name, index), params, open).await;
                 opened.map(drop).map_err(anyhow::Error::from)
             };
@@ -664,26 +701,29 @@ async fn resize(t: &Test, way: Way, name: &str, replicas: usize) -> Result<()> {
     t.patch(kind, name, json!({ "spec": { "replicas": replicas } })).await.map(drop)
 }
 
-/// Opens or closes the readiness gate, as a CloneSet's controller does.
-fn gate_patch(open: bool) -> Patch<Value> {
-    let text = if open { "True" } else { "False" };
-    let mut conditions = vec![json!({ "type": GATE, "status": text, "lastTransitionTime": Timestamp::now() })];
+/// Opens or closes readiness gates, as a CloneSet's controller does.
+fn gate_patch(gates: &[&str], open: bool) -> Patch<Value> {
+    let (text, now) = (if open { "True" } else { "False" }, Timestamp::now());
+    let condition = |gate| json!({ "type": gate, "status": text, "lastTransitionTime": now });
+    let mut conditions: Vec<Value> = gates.iter().map(condition).collect();
     if !open {
         conditions.push(json!({ "type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
-            "message": format!("the status of pod readiness gate \"{GATE}\" is not \"True\", but False") }));
+            "message": format!("the status of pod readiness gate \"{}\" is not \"True\", but False", gates[0]) }));
     }
     let state = if open { "Normal" } else { "Updating" };
-    let metadata = json!({ "labels": { "lifecycle.apps.kruise.io/state": state } });
+    let metadata = json!({ "labels": { "lifecycle.apps.kruise.io/state": state },
+        "annotations": { "lifecycle.apps.kruise.io/timestamp": now } });
     Patch::Strategic(json!({ "metadata": metadata, "status": { "conditions": conditions } }))
 }
 
 /// The writes of an update in place, for as many Pods at the same time as may be unavailable.
 async fn in_place_bare(t: &Test, name: &str, pods: &Census, count: usize) -> Result<Instant> {
-    let state = json!({ "revision": "gated-0123456789", "updateTimestamp": Timestamp::now(),
+    let state = json!({ "revision": format!("{name}-{}", REVISIONS[1]), "updateTimestamp": Timestamp::now(),
         "lastContainerStatuses": { "main": { "imageID": crate::player::image_id(IMAGES[0]) } }, "updateImages": true,
         "containerBatchesRecord": [{ "timestamp": Timestamp::now(), "containers": ["main"] }] });
     let image = Patch::Strategic(json!({
-        "metadata": { "labels": { "controller-revision-hash": "gated-0123456789" },
+        "metadata": { "labels": { "controller-revision-hash": format!("{name}-{}", REVISIONS[1]),
+                "pod-template-hash": REVISIONS[1] },
             "annotations": { "apps.kruise.io/inplace-update-state": state.to_string() } },
         "spec": { "containers": [{ "name": "main", "image": IMAGES[1] }] } }));
     let (api, image, params) = (&t.api("Pod"), &image, &PatchParams::default());
@@ -692,12 +732,12 @@ async fn in_place_bare(t: &Test, name: &str, pods: &Census, count: usize) -> Res
         let pod = &bare_name(name, index);
         let mut state = pods.pod(pod)?;
         let permit = requests.acquire().await?;
-        api.patch_status(pod, params, &gate_patch(false)).await?;
+        api.patch_status(pod, params, &gate_patch(&GATES[..1], false)).await?;
         api.patch(pod, params, image).await?;
         drop(permit);
         state.wait_for(|s| s.runs == IMAGES[1]).await?;
         let permit = requests.acquire().await?;
-        api.patch_status(pod, params, &gate_patch(true)).await?;
+        api.patch_status(pod, params, &gate_patch(&GATES[..1], true)).await?;
         drop(permit);
         state.wait_for(|s| s.ready && s.runs == IMAGES[1]).await?;
         anyhow::Ok(())
@@ -858,6 +898,21 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0]), Some(2.5));
+    }
+
+    #[test]
+    fn rounds_are_told_as_their_median_and_extremes() {
+        let text = |values: &[f64]| spread(values, |value| format!("{value:.1}"), " s");
+        assert_eq!(text(&[]), None);
+        assert_eq!(text(&[2.0]).as_deref(), Some("2.0 s"));
+        assert_eq!(text(&[3.0, 1.0, 2.0]).as_deref(), Some("2.0 s (1.0 to 3.0)"));
+    }
+
+    #[test]
+    fn every_other_round_goes_backwards() {
+        let ways = [Way::Bare, Way::Gated, Way::CloneSet];
+        assert_eq!(in_turn(&ways, 0), ways);
+        assert_eq!(in_turn(&ways, 1), [Way::CloneSet, Way::Gated, Way::Bare]);
     }
 
     #[test]
