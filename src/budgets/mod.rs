@@ -537,7 +537,7 @@ fn scope_of(budget: &PodUnavailableBudget) -> Option<Selector> {
 }
 
 fn is_replica_set(owner: &crate::k8s::pod::Owner) -> bool {
-    owner.kind == "ReplicaSet" && group_of(&owner.api_version) == "apps"
+    owner.is("apps", "ReplicaSet")
 }
 
 #[cfg(test)]

@@ -131,6 +131,13 @@ pub struct Owner {
     pub uid: String,
 }
 
+impl Owner {
+    /// Whether it is of this group and kind, in whatever version.
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        self.kind == kind && group_of(&self.api_version) == group
+    }
+}
+
 impl AsRef<Owner> for Owner {
     fn as_ref(&self) -> &Self {
         self

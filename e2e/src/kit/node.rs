@@ -87,6 +87,16 @@ impl Node<'_> {
         Ok(pods)
     }
 
+    /// Waits until none of these Pods of ours is left.
+    pub async fn gone(&self, labels: &str, these: fn(&Value) -> bool) -> Result<()> {
+        poll(&format!("Pods {labels} to be gone"), PATIENCE, async || {
+            let pods = self.test.list_in(SYSTEM, "Pod", labels).await?;
+            ensure!(!pods.iter().any(these), "some are still there");
+            Ok(())
+        })
+        .await
+    }
+
     /// Does something while no daemon runs: its DaemonSet selects no node.
     pub async fn without_daemon(&self, body: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
         let name = self.daemon().await?.text("/metadata/ownerReferences/0/name").to_owned();
@@ -97,15 +107,9 @@ impl Node<'_> {
             api.patch(&name, &kube::api::PatchParams::default(), &patch).await.map(drop)
         };
         select(json!("such")).await?;
-        // One that is being deleted may still take up a request.
-        let gone = poll("the daemon to be gone", PATIENCE, async || {
-            let left = self.test.list_in(SYSTEM, "Pod", "control-plane=daemon").await?;
-            ensure!(left.is_empty(), "it is still there");
-            Ok(())
-        })
-        .await;
-        // An assertion that fails must not leave all tests after it without a daemon.
-        let result = match gone {
+        // One that is being deleted may still take up a request. An assertion that fails must not leave all tests after it
+        // without a daemon.
+        let result = match self.gone("control-plane=daemon", |_| true).await {
             Ok(()) => AssertUnwindSafe(body()).catch_unwind().await,
             error => Ok(error),
         };

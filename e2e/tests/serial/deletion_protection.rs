@@ -10,7 +10,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, List
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use crate::methods::{GATES, daemons, gone, patch_in_system};
+use crate::methods::{GATES, daemons, patch_in_system};
 use crate::{MANAGER, WEBHOOK};
 
 const LABEL: &str = "policy.kruise.io/delete-protection";
@@ -103,7 +103,7 @@ async fn set(t: &Test, gates: &str, policies: Value) -> Result<()> {
         .await?;
     t.kubectl(&["-n", SYSTEM, "rollout", "restart", "deployment", WEBHOOK]).await?;
     t.kubectl(&["-n", SYSTEM, "rollout", "status", "--timeout=90s", "deployment", WEBHOOK]).await?;
-    gone(t, "control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await
+    t.node().gone("control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await
 }
 
 /// One of each kind, none of whose Pods is ever scheduled.

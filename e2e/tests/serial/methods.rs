@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{Build, Look, PATIENCE, Test, crr, in_namespace, pod};
+use e2e::kit::{Build, Look, Test, crr, in_namespace, pod};
 use e2e::paths::SYSTEM;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -22,17 +22,7 @@ pub(crate) async fn daemons(t: &Test, there: bool) -> Result<()> {
     if there {
         return t.node().daemon_ready().await;
     }
-    gone(t, "control-plane=daemon", |_| true).await
-}
-
-/// Waits until none of these Pods of ours is left.
-pub(crate) async fn gone(t: &Test, labels: &str, these: fn(&Value) -> bool) -> Result<()> {
-    let start = std::time::Instant::now();
-    while t.list_in(SYSTEM, "Pod", labels).await?.iter().any(these) {
-        ensure!(start.elapsed() < PATIENCE, "Pods {labels} do not go");
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    }
-    Ok(())
+    t.node().gone("control-plane=daemon", |_| true).await
 }
 
 /// Sets the feature gates of manager and webhook.
@@ -45,7 +35,7 @@ pub(crate) async fn gates(t: &Test, gates: &str) -> Result<()> {
         t.kubectl(&["-n", SYSTEM, "rollout", "status", "--timeout=90s", "deployment", name]).await?;
     }
     // While they end, the webhooks of before still answer.
-    gone(t, "control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await
+    t.node().gone("control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await
 }
 
 fn by(method: &str, name: &str) -> Value {

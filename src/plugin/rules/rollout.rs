@@ -13,7 +13,7 @@ use super::{
     table::span,
     target::Kind,
 };
-use crate::k8s::time::rfc3339;
+use crate::{api::group_of, k8s::time::rfc3339};
 
 /// The annotation by which everybody makes a template new without changing it.
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
@@ -292,7 +292,7 @@ impl Write {
 
 /// `clonesets.apps.kruise.io "web"`, as kubectl names what it cannot change.
 fn named(object: &Value) -> String {
-    let group = object.text("/apiVersion").split('/').next().unwrap_or_default();
+    let group = group_of(object.text("/apiVersion"));
     let plural = Kind::of(object).map_or("", |kind| kind.plural);
     format!("{plural}.{group} {:?}", object.text("/metadata/name"))
 }
