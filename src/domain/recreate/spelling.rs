@@ -241,9 +241,14 @@ pub fn wait_after_stop(
 
 /// Without a record the times in the status tell: how long the last start was held back shows how far the back-off was.
 fn backoff_by_times(status: &ContainerStatusView) -> (u32, Option<Timestamp>) {
-    let Some(exit) = status.last_exit else { return (0, None) };
+    if status.restart_count == 0 && status.last_exit.is_none() {
+        return (0, None);
+    }
     let started = started_at(status);
-    let (Some(ended), Some(started)) = (exit.finished_at, started) else { return (FIRST_WAIT, started) };
+    // kubelet's own clean-up may have removed the instance before this one, and with it its last state; the back-off that
+    // its restart began is still there.
+    let ended = status.last_exit.and_then(|exit| exit.finished_at);
+    let (Some(ended), Some(started)) = (ended, started) else { return (FIRST_WAIT, started) };
     let held = since(started, ended).as_secs();
     let mut backoff = FIRST_WAIT;
     for level in [10, 20, 40, 80, 160, 300] {
@@ -512,6 +517,16 @@ mod tests {
             assert_eq!(kubelet.predicted_after_stop(second), u64::try_from(expected).unwrap(), "{second}");
             assert_eq!(kubelet.restart("app:v1", second, true), expected, "{second}");
         }
+        assert_eq!(kubelet.predicted_after_stop(1000), 0, "forgotten");
+    }
+
+    #[test]
+    fn a_restarted_container_whose_last_state_kubelet_cleaned_up_is_held_back_all_the_same() {
+        let mut kubelet = Kubelet::new("app:v1", &id("docker.io/library/app"));
+        kubelet.restart("app:v1", 0, true);
+        kubelet.pod["status"]["containerStatuses"][0].as_object_mut().unwrap().remove("lastState");
+        assert_eq!(kubelet.predicted_after_stop(3), 10);
+        assert_eq!(kubelet.restart("app:v1", 3, true), 10);
         assert_eq!(kubelet.predicted_after_stop(1000), 0, "forgotten");
     }
 
