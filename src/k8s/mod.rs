@@ -12,6 +12,7 @@ pub mod node;
 pub mod node_image;
 pub mod pod;
 pub mod pod_template;
+pub mod protobuf;
 pub mod quantity;
 pub mod rbac;
 pub mod revision;

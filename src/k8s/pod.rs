@@ -1,7 +1,7 @@
 //! A Pod as our rules see it.
 //!
 //! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded straight from the API server's
-//! JSON. It is never written back: a write patches exactly the fields it means.
+//! answer. It is never written back: a write patches exactly the fields it means.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -12,8 +12,11 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 
-use super::shared::{Pool, Text};
-use crate::api::{apps, group_of, labels as keys};
+mod protobuf;
+mod wire;
+
+use super::shared::Text;
+use crate::api::{apps, group_of};
 
 /// The compact form of a Pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,11 +75,6 @@ pub struct PodView {
     pub container_statuses: Box<[ContainerStatusView]>,
 }
 
-static OWNERS: Pool<Owner> = Pool::new();
-static GATES: Pool<[String]> = Pool::new();
-static CONTAINERS: Pool<[ContainerView]> = Pool::new();
-static CONDITIONS: Pool<[PodCondition]> = Pool::new();
-
 /// Labels as sorted pairs of shared strings: thousands of Pods have the same few texts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Labels(Arc<[(Arc<str>, Arc<str>)]>);
@@ -108,12 +106,17 @@ impl<'de> Deserialize<'de> for Labels {
                 Ok(pairs)
             }
         }
-        let mut pairs = deserializer.deserialize_map(Pairs)?;
+        deserializer.deserialize_map(Pairs).map(Self::from)
+    }
+}
+
+impl From<Vec<(Arc<str>, Arc<str>)>> for Labels {
+    fn from(mut pairs: Vec<(Arc<str>, Arc<str>)>) -> Self {
         // Of equal keys the last one counts, as everywhere.
         pairs.reverse();
         pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
         pairs.dedup_by(|(a, _), (b, _)| a == b);
-        Ok(Self(pairs.into()))
+        Self(pairs.into())
     }
 }
 
@@ -151,14 +154,14 @@ pub struct ContainerView {
     /// Name.
     pub name: String,
     /// `image`, spelled as in the definition.
-    #[serde(deserialize_with = "interned")]
+    #[serde(deserialize_with = "wire::interned")]
     pub image: Arc<str>,
     /// The container's own restart policy, if it has one.
     pub restart_policy: Option<String>,
     /// Its restart rules, which come before the policy.
     pub restart_policy_rules: Option<Box<[RestartRule]>>,
     /// Its launch priority, if it waits at a barrier: the key of the barrier's ConfigMap says it.
-    #[serde(rename = "env", deserialize_with = "launch_priority")]
+    #[serde(rename = "env", deserialize_with = "wire::launch_priority")]
     pub launch_priority: Option<i32>,
 }
 
@@ -371,319 +374,9 @@ impl kube::Resource for PodView {
     }
 }
 
-fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
-    Ok(Option::<Text>::deserialize(deserializer)?.unwrap_or_default().into())
-}
-
 /// The priority in a key of a barrier, `p_<priority>`.
 pub fn priority_of_key(key: &str) -> Option<i32> {
     key.strip_prefix("p_")?.parse().ok()
-}
-
-/// What the barrier among a container's environment variables says; the last one counts. All others are skipped.
-fn launch_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Variable<'a> {
-        #[serde(borrow)]
-        name: Cow<'a, str>,
-        #[serde(borrow)]
-        value_from: Option<Source<'a>>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Source<'a> {
-        #[serde(borrow)]
-        config_map_key_ref: Option<Key<'a>>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Key<'a> {
-        #[serde(borrow)]
-        key: Cow<'a, str>,
-    }
-    let variables = Option::<Vec<Variable<'de>>>::deserialize(deserializer)?.unwrap_or_default();
-    let barrier = variables.into_iter().rev().find(|variable| variable.name == keys::ENV_LAUNCH_BARRIER);
-    Ok(barrier.and_then(|b| priority_of_key(&b.value_from?.config_map_key_ref?.key)))
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireMeta {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    generation: Option<i64>,
-    resource_version: Option<String>,
-    creation_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
-    deletion_timestamp: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
-    labels: Option<Labels>,
-    annotations: Option<WireAnnotations>,
-    owner_references: Option<Vec<WireOwner>>,
-    finalizers: Option<Box<[Text]>>,
-}
-
-/// Only the annotations we read; the others are skipped without being allocated.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireAnnotations {
-    #[serde(rename = "kubernetes.io/config.hash")]
-    config_hash: Option<String>,
-    #[serde(rename = "kubernetes.io/config.mirror")]
-    config_mirror: Option<String>,
-    #[serde(rename = "kruise.rs/image-spellings")]
-    image_spellings: Option<Box<str>>,
-    #[serde(rename = "apps.kruise.io/container-launch-priority-completed")]
-    launch_completed: Option<Text>,
-    #[serde(rename = "kruise.io/related-pub")]
-    related_pub: Option<Text>,
-    #[serde(rename = "pub.kruise.io/no-protect")]
-    no_protect: Option<Text>,
-    #[serde(rename = "kruise.io/sidecarset-hash")]
-    sidecar_set_hash: Option<serde::de::IgnoredAny>,
-    #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
-    deletion_cost: Option<String>,
-    #[serde(rename = "apps.kruise.io/inplace-update-state")]
-    in_place_state: Option<Box<str>>,
-    #[serde(rename = "inplace-update-state")]
-    in_place_state_legacy: Option<Box<str>>,
-    #[serde(rename = "apps.kruise.io/inplace-update-grace")]
-    in_place_grace: Option<Box<str>>,
-    #[serde(rename = "inplace-update-grace")]
-    in_place_grace_legacy: Option<Box<str>>,
-    #[serde(rename = "apps.kruise.io/runtime-containers-meta")]
-    runtime_meta: Option<Box<str>>,
-}
-
-impl WireAnnotations {
-    /// The notes of an update in place that is not done, as far as a Pod tells: its state is neither Updating, nor is a
-    /// change pending, nor the gate closed, when it is.
-    fn in_place(
-        &mut self,
-        labels: &Labels,
-        conditions: &[PodCondition],
-        statuses: &Option<Vec<WireContainerStatus>>,
-        (generation, observed_generation): (Option<i64>, Option<i64>),
-    ) -> Option<Box<InPlaceNotes>> {
-        let state = self.in_place_state.take().or_else(|| self.in_place_state_legacy.take());
-        let grace = self.in_place_grace.take().or_else(|| self.in_place_grace_legacy.take());
-        let gate = conditions.iter().find(|c| c.type_ == keys::CONDITION_INPLACE_UPDATE_READY);
-        let is_done = labels.get(keys::LIFECYCLE_STATE) != Some("Updating") && gate.is_none_or(|c| c.status == "True");
-        if grace.is_none() && (state.is_none() || is_done) {
-            return None;
-        }
-        let images = statuses.iter().flatten().map(|s| (s.name.as_str().into(), s.image.clone().unwrap_or_default()));
-        Some(Box::new(InPlaceNotes {
-            state,
-            grace,
-            runtime_meta: self.runtime_meta.take(),
-            running_images: images.collect(),
-            generation,
-            observed_generation,
-        }))
-    }
-}
-
-/// The deletion cost that an annotation gives: a 32-bit decimal without `+` and leading zeros; anything else counts as
-/// none.
-fn deletion_cost(annotation: Option<&str>) -> i32 {
-    let digits = annotation.map_or("", |text| text.strip_prefix('-').unwrap_or(text));
-    let canonical = digits == "0" || !digits.starts_with(['0', '+', '-']);
-    annotation.filter(|_| canonical).and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-/// The fields of [`Owner`] once more: flattening them would hold every owner reference twice while it is read.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireOwner {
-    controller: Option<bool>,
-    api_version: String,
-    kind: String,
-    name: String,
-    uid: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireSpec {
-    node_name: Option<Text>,
-    restart_policy: Option<Text>,
-    termination_grace_period_seconds: Option<i64>,
-    readiness_gates: Option<Vec<WireGate>>,
-    containers: Option<Vec<ContainerView>>,
-    init_containers: Option<Vec<ContainerView>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireGate {
-    condition_type: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    phase: Option<Text>,
-    #[serde(rename = "podIP")]
-    pod_ip: Option<String>,
-    observed_generation: Option<i64>,
-    conditions: Option<Vec<WireCondition>>,
-    container_statuses: Option<Vec<WireContainerStatus>>,
-    init_container_statuses: Option<Vec<WireContainerStatus>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireCondition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-    message: String,
-    last_transition_time: Option<Timestamp>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireContainerStatus {
-    name: String,
-    image: Option<Text>,
-    #[serde(rename = "containerID")]
-    container_id: Option<String>,
-    #[serde(rename = "imageID", deserialize_with = "interned")]
-    image_id: Arc<str>,
-    ready: bool,
-    started: Option<bool>,
-    restart_count: i32,
-    state: Option<WireState>,
-    last_state: Option<WireState>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireState {
-    waiting: Option<WireWaiting>,
-    running: Option<WireRunning>,
-    terminated: Option<WireTerminated>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireWaiting {
-    reason: Option<String>,
-    message: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireRunning {
-    started_at: Option<Timestamp>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireTerminated {
-    exit_code: i32,
-    finished_at: Option<Timestamp>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WirePod {
-    metadata: WireMeta,
-    spec: WireSpec,
-    status: WireStatus,
-}
-
-impl<'de> Deserialize<'de> for PodView {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let WirePod { metadata: meta, spec, status } = WirePod::deserialize(deserializer)?;
-        let mut annotations = meta.annotations.unwrap_or_default();
-        let labels = meta.labels.unwrap_or_default();
-        let mut sidecars = spec.init_containers.unwrap_or_default();
-        sidecars.retain(|c| c.restart_policy.as_deref() == Some("Always"));
-        let mut init_statuses = status.init_container_statuses.unwrap_or_default();
-        init_statuses.retain(|s| sidecars.iter().any(|c| c.name == s.name));
-        let mut ready_since = None;
-        let mut conditions = Vec::new();
-        for WireCondition { type_, status, mut message, last_transition_time } in status.conditions.unwrap_or_default()
-        {
-            if type_ != keys::CONDITION_KRUISE_POD_READY {
-                message = String::new();
-            }
-            if type_ == "Ready" {
-                ready_since = last_transition_time;
-            }
-            conditions.push(PodCondition { type_, status, message });
-        }
-        let generations = (meta.generation, status.observed_generation);
-        let in_place = annotations.in_place(&labels, &conditions, &status.container_statuses, generations);
-        Ok(Self {
-            metadata: ObjectMeta {
-                name: meta.name,
-                namespace: meta.namespace,
-                uid: meta.uid,
-                resource_version: meta.resource_version,
-                creation_timestamp: meta.creation_timestamp,
-                deletion_timestamp: meta.deletion_timestamp,
-                ..ObjectMeta::default()
-            },
-            controller: meta.owner_references.unwrap_or_default().into_iter().find(|o| o.controller == Some(true)).map(
-                |WireOwner { api_version, kind, name, uid, .. }| OWNERS.share(Owner { api_version, kind, name, uid }),
-            ),
-            config_hash: annotations.config_hash,
-            finalizers: meta.finalizers.unwrap_or_default(),
-            deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),
-            in_place,
-            image_spellings: annotations.image_spellings,
-            launch_completed: annotations.launch_completed.is_some_and(|text| text.as_str() == "true"),
-            related_pub: annotations.related_pub.filter(|name| !name.as_str().is_empty()),
-            no_protect: annotations.no_protect.is_some_and(|text| text.as_str() == "true"),
-            kubelet_is_behind: matches!(generations, (Some(asked), Some(seen)) if seen < asked),
-            is_mirror: annotations.config_mirror.is_some(),
-            has_sidecar_set: annotations.sidecar_set_hash.is_some(),
-            is_daemon: labels.get(keys::CONTROL_PLANE) == Some("daemon"),
-            labels,
-            node_name: spec.node_name.unwrap_or_default(),
-            restart_policy: spec.restart_policy.unwrap_or_default(),
-            termination_grace_period_seconds: spec.termination_grace_period_seconds,
-            readiness_gates: GATES.share(
-                spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect::<Vec<_>>(),
-            ),
-            containers: CONTAINERS.share(spec.containers.unwrap_or_default()),
-            sidecars: CONTAINERS.share(sidecars),
-            phase: status.phase.unwrap_or_default(),
-            ready_since,
-            pod_ip: status.pod_ip.unwrap_or_default(),
-            conditions: CONDITIONS.share(conditions),
-            container_statuses: status
-                .container_statuses
-                .unwrap_or_default()
-                .into_iter()
-                .chain(init_statuses)
-                .map(|s| ContainerStatusView {
-                    name: s.name,
-                    container_id: s.container_id.unwrap_or_default(),
-                    ready: s.ready,
-                    is_starting: s.started == Some(false),
-                    restart_count: s.restart_count,
-                    image_id: s.image_id,
-                    last_exit: s
-                        .last_state
-                        .and_then(|s| s.terminated)
-                        .map(|t| LastExit { exit_code: t.exit_code, finished_at: t.finished_at }),
-                    state: match s.state.unwrap_or_default() {
-                        WireState { running: Some(r), .. } => ContainerState::Running { started_at: r.started_at },
-                        WireState { terminated: Some(t), .. } => ContainerState::Terminated { exit_code: t.exit_code },
-                        WireState { waiting: Some(w), .. } => ContainerState::Waiting {
-                            reason: w.reason.unwrap_or_default(),
-                            message: w.message.unwrap_or_default(),
-                        },
-                        WireState { waiting: None, running: None, terminated: None } => ContainerState::Unknown,
-                    },
-                })
-                .collect(),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -784,7 +477,7 @@ mod tests {
             (Some("2147483648"), 0),
             (Some("-2147483648"), i32::MIN),
         ] {
-            assert_eq!(deletion_cost(text), cost, "{text:?}");
+            assert_eq!(wire::deletion_cost(text), cost, "{text:?}");
         }
     }
 

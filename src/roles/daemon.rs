@@ -3,11 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use kube::{
-    Api, Client,
-    core::DeserializeGuard,
-    runtime::watcher::{Config, InitialListStrategy},
-};
+use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -297,11 +293,8 @@ async fn watch_pods(
     meta: Arc<ContainerMeta>,
     prober: prober::Handle,
 ) {
-    let config = Config {
-        initial_list_strategy: InitialListStrategy::ListWatch,
-        ..Config::default().fields(&format!("spec.nodeName={node}"))
-    };
-    watches::watch(Api::all(client), config, pods, |change| match change {
+    let on_node = format!("spec.nodeName={node}");
+    watches::watch_pods(Api::all(client), Some(on_node), pods, |change| match change {
         Change::Applied { new, .. } => {
             recreator.pod_changed(new.uid());
             meta.pod_changed(new);

@@ -5,7 +5,7 @@ use std::{io, net::TcpListener, pin::pin, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 use clap::ArgAction;
 use jiff::SignedDuration;
-use kube::{Client, runtime::watcher::Config};
+use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -319,7 +319,7 @@ async fn lead(
             handler(&change);
         }
     };
-    let pods = watches::watch(context.api(), Config::default(), context.pods.clone(), on_change);
+    let pods = watches::watch_pods(context.api(), None, context.pods.clone(), on_change);
     let ended = async {
         while let Some(ended) = running.join_next().await {
             ended.context("a controller failed")?;

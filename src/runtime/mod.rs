@@ -14,6 +14,7 @@ pub mod events;
 pub mod fence;
 pub mod leader;
 pub mod metrics;
+mod pod_events;
 pub mod pod_template;
 pub mod queue;
 pub mod serve;

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, pin_mut};
+use futures::{Stream, StreamExt, pin_mut};
 use kube::{
     Api, Resource,
     core::DeserializeGuard,
@@ -24,8 +24,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::clock;
-use crate::k8s::shared;
+use super::{clock, pod_events};
+use crate::k8s::{pod::PodView, shared};
 
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -399,7 +399,7 @@ pub async fn watch_guarded<K>(
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
     let decode = |DeserializeGuard(result): DeserializeGuard<K>| result.map_err(|e| e.error);
-    follow(api, config, store, decode, on_change).await;
+    follow(watcher::watcher(api, config.page_size(PAGE)), &store, decode, on_change).await;
 }
 
 /// Keeps a store equal to the API server, for ever, for types whose decoding cannot fail on what an API server sends.
@@ -407,21 +407,34 @@ pub async fn watch<K>(api: Api<K>, config: watcher::Config, store: Arc<Store<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    follow(api, config, store, Ok, on_change).await;
+    follow(watcher::watcher(api, config.page_size(PAGE)), &store, Ok, on_change).await;
+}
+
+/// Keeps a store of Pods equal to the API server, for ever; those of which `fields` is true, if it is given.
+pub async fn watch_pods(
+    api: Api<PodView>,
+    fields: Option<String>,
+    store: Arc<Store<PodView>>,
+    mut on_change: impl FnMut(Change<'_, PodView>),
+) {
+    let events = pod_events::events(api.clone(), fields.clone(), PAGE);
+    follow(events, &store, Ok, &mut on_change).await;
+    tracing::warn!("the answer to a list of Pods is not in protobuf, reading JSON: this takes more of the processor");
+    let config = watcher::Config { field_selector: fields, ..watcher::Config::default() };
+    watch(api, config, store, on_change).await;
 }
 
 async fn follow<W, K>(
-    api: Api<W>,
-    config: watcher::Config,
-    store: Arc<Store<K>>,
+    events: impl Stream<Item = watcher::Result<Event<W>>>,
+    store: &Store<K>,
     decode: impl Fn(W) -> Result<K, String>,
     mut on_change: impl FnMut(Change<'_, K>),
 ) where
-    W: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+    W: Resource,
     K: Resource<DynamicType = ()>,
 {
     let kind = K::kind(&());
-    let events = watcher::watcher(api, config.page_size(PAGE)).backoff(Retry::default());
+    let events = events.backoff(Retry::default());
     pin_mut!(events);
     let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
@@ -432,7 +445,7 @@ async fn follow<W, K>(
             }
             Ok(Event::InitApply(object)) => {
                 listed.insert(ObjectKey::of(&object));
-                take(&store, &decode, object, true, &mut on_change);
+                take(store, &decode, object, true, &mut on_change);
             }
             Ok(Event::InitDone) => {
                 for old in store.retain(&listed) {
@@ -442,7 +455,7 @@ async fn follow<W, K>(
                 store.synced.send_replace(true);
                 tracing::debug!(%kind, objects = store.len(), "watch is in sync");
             }
-            Ok(Event::Apply(object)) => take(&store, &decode, object, false, &mut on_change),
+            Ok(Event::Apply(object)) => take(store, &decode, object, false, &mut on_change),
             Ok(Event::Delete(object)) => {
                 if let Some(old) = store.end(&ObjectKey::of(&object), object.meta().uid.as_deref()) {
                     on_change(Change::Deleted(&old));
@@ -488,7 +501,7 @@ where
     }
 }
 
-/// Objects in one answer of a list. Each page is held as text, as JSON and decoded at the same time.
+/// Objects in one answer of a list. Each page is held as text, as JSON and decoded at the same time; of Pods as it came.
 const PAGE: u32 = 100;
 
 /// Waits between attempts of a watch: 0.25 s doubling to 8 s, with up to a quarter of jitter so that the nodes of a
@@ -532,7 +545,6 @@ pub(crate) fn jitter(most: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::k8s::pod::PodView;
 
     fn pod(name: &str, uid: &str, version: &str) -> PodView {
         serde_json::from_value(

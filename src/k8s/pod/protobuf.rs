@@ -1,0 +1,242 @@
+//! A Pod in the API server's protobuf.
+//!
+//! What protobuf and JSON write differently: protobuf has numbers and texts that JSON leaves out because they are 0 or
+//! empty.
+
+use std::{borrow::Cow, sync::Arc};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    ContainerView, ExitCodes, Labels, PodView, RestartRule,
+    wire::{
+        WireAnnotations, WireCondition, WireContainerStatus, WireGate, WireMeta, WireOwner, WirePod, WireRunning,
+        WireSpec, WireState, WireStatus, WireTerminated, WireWaiting, barrier,
+    },
+};
+use crate::k8s::{
+    protobuf::v1,
+    shared::{self, Text},
+};
+
+impl From<v1::Pod> for PodView {
+    fn from(pod: v1::Pod) -> Self {
+        WirePod {
+            metadata: pod.metadata.map(meta).unwrap_or_default(),
+            spec: pod.spec.map(spec).unwrap_or_default(),
+            status: pod.status.map(status).unwrap_or_default(),
+        }
+        .into()
+    }
+}
+
+/// A text as it is; what is no UTF-8 can only have been written by a client that broke the rules, and is shown as such.
+fn read(bytes: &Bytes) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+fn text(bytes: Option<Bytes>) -> String {
+    bytes.map_or_else(String::new, |bytes| read(&bytes).into_owned())
+}
+
+/// None: not there, or empty, which JSON leaves out.
+fn some_text(bytes: Option<Bytes>) -> Option<String> {
+    bytes.filter(|bytes| !bytes.is_empty()).map(|bytes| read(&bytes).into_owned())
+}
+
+fn shared(bytes: Option<Bytes>) -> Option<Text> {
+    bytes.map(|bytes| Text::from(&*read(&bytes)))
+}
+
+fn interned(bytes: Option<Bytes>) -> Arc<str> {
+    shared::text(&read(&bytes.unwrap_or_default()))
+}
+
+/// None: 0, which JSON leaves out.
+fn number(value: Option<i64>) -> Option<i64> {
+    value.filter(|value| *value != 0)
+}
+
+fn timestamp(time: Option<v1::Time>) -> Option<Timestamp> {
+    Timestamp::from_second(time?.seconds?).ok()
+}
+
+fn list<W, T>(items: Vec<W>, convert: impl FnMut(W) -> T) -> Option<Vec<T>> {
+    Some(items.into_iter().map(convert).collect())
+}
+
+fn meta(meta: v1::ObjectMeta) -> WireMeta {
+    let mut annotations = WireAnnotations::default();
+    for v1::Entry { key, value } in &meta.annotations {
+        if let Some(slot) = annotations.slot(&read(key.as_ref().unwrap_or(&Bytes::new()))) {
+            *slot = Some(read(value.as_ref().unwrap_or(&Bytes::new())).into());
+        }
+    }
+    let labels: Vec<_> = meta.labels.into_iter().map(|e| (interned(e.key), interned(e.value))).collect();
+    WireMeta {
+        name: some_text(meta.name),
+        namespace: some_text(meta.namespace),
+        uid: some_text(meta.uid),
+        generation: number(meta.generation),
+        resource_version: some_text(meta.resource_version),
+        creation_timestamp: timestamp(meta.creation_timestamp).map(Time),
+        deletion_timestamp: timestamp(meta.deletion_timestamp).map(Time),
+        labels: Some(Labels::from(labels)),
+        annotations: Some(annotations),
+        owner_references: list(meta.owner_references, |owner| WireOwner {
+            controller: owner.controller,
+            api_version: text(owner.api_version),
+            kind: text(owner.kind),
+            name: text(owner.name),
+            uid: text(owner.uid),
+        }),
+        finalizers: Some(meta.finalizers.iter().map(|name| Text::from(&*read(name))).collect()),
+    }
+}
+
+fn spec(spec: v1::PodSpec) -> WireSpec {
+    WireSpec {
+        node_name: shared(spec.node_name),
+        restart_policy: shared(spec.restart_policy),
+        termination_grace_period_seconds: spec.termination_grace_period_seconds,
+        readiness_gates: list(spec.readiness_gates, |gate| WireGate { condition_type: text(gate.condition_type) }),
+        containers: list(spec.containers, container),
+        init_containers: list(spec.init_containers, container),
+    }
+}
+
+fn container(container: v1::Container) -> ContainerView {
+    let rules = container.restart_policy_rules.into_iter().map(|rule| RestartRule {
+        action: text(rule.action),
+        exit_codes: rule.exit_codes.map(|codes| ExitCodes { operator: text(codes.operator), values: codes.values }),
+    });
+    let rules: Box<[RestartRule]> = rules.collect();
+    let launch_priority = {
+        let variables: Vec<_> = container
+            .env
+            .iter()
+            .map(|variable| {
+                let source = variable.value_from.as_ref().and_then(|source| source.config_map_key_ref.as_ref());
+                (variable.name.as_ref().map(read).unwrap_or_default(), source.and_then(|s| s.key.as_ref()).map(read))
+            })
+            .collect();
+        barrier(variables.iter().map(|(name, key)| (&**name, key.as_deref())))
+    };
+    ContainerView {
+        name: text(container.name),
+        image: interned(container.image),
+        restart_policy: container.restart_policy.map(|policy| text(Some(policy))),
+        restart_policy_rules: Some(rules).filter(|rules| !rules.is_empty()),
+        launch_priority,
+    }
+}
+
+fn status(status: v1::PodStatus) -> WireStatus {
+    WireStatus {
+        phase: shared(status.phase),
+        pod_ip: some_text(status.pod_ip),
+        observed_generation: number(status.observed_generation),
+        conditions: list(status.conditions, |condition| WireCondition {
+            type_: text(condition.r#type),
+            status: text(condition.status),
+            message: text(condition.message),
+            last_transition_time: timestamp(condition.last_transition_time),
+        }),
+        container_statuses: list(status.container_statuses, container_status),
+        init_container_statuses: list(status.init_container_statuses, container_status),
+    }
+}
+
+fn container_status(status: v1::ContainerStatus) -> WireContainerStatus {
+    WireContainerStatus {
+        name: text(status.name),
+        image: shared(status.image),
+        container_id: some_text(status.container_id),
+        image_id: interned(status.image_id),
+        ready: status.ready.unwrap_or_default(),
+        started: status.started,
+        restart_count: status.restart_count.unwrap_or_default(),
+        state: status.state.map(state),
+        last_state: status.last_state.map(state),
+    }
+}
+
+fn state(state: v1::ContainerState) -> WireState {
+    WireState {
+        waiting: state
+            .waiting
+            .map(|waiting| WireWaiting { reason: some_text(waiting.reason), message: some_text(waiting.message) }),
+        running: state.running.map(|running| WireRunning { started_at: timestamp(running.started_at) }),
+        terminated: state.terminated.map(|terminated| WireTerminated {
+            exit_code: terminated.exit_code.unwrap_or_default(),
+            finished_at: timestamp(terminated.finished_at),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::k8s::protobuf;
+
+    /// Both as a real API server gave them, of one version of a Pod with much in it.
+    #[test]
+    fn a_recorded_pod_is_the_same_in_protobuf_and_in_json() {
+        let json: PodView = serde_json::from_str(include_str!("../testdata/pod.json")).unwrap();
+        let bytes = Bytes::from_static(include_bytes!("../testdata/pod.pb"));
+        let (kind, raw) = protobuf::open(bytes).unwrap();
+        let pod = PodView::from(<v1::Pod as prost::Message>::decode(raw).unwrap());
+        assert_eq!((kind.as_str(), &pod), ("Pod", &json));
+        // What the comparison is worth.
+        assert!(json.in_place.is_some() && json.image_spellings.is_some() && json.deletion_cost == 7);
+        assert!(json.containers.iter().any(|c| c.launch_priority == Some(5) && c.restart_policy_rules.is_some()));
+        assert!(!json.sidecars.is_empty() && !json.finalizers.is_empty() && !json.readiness_gates.is_empty());
+        assert!(json.container_statuses.iter().any(|s| s.last_exit.is_some_and(|exit| exit.exit_code != 0)));
+        assert!(json.controller.is_some() && json.ready_since.is_some() && json.metadata.deletion_timestamp.is_some());
+    }
+
+    #[test]
+    fn what_json_leaves_out_because_it_is_empty_counts_as_not_there() {
+        let empty = || Some(Bytes::new());
+        let no_time = || Some(v1::Time::default());
+        let metadata = v1::ObjectMeta {
+            name: empty(),
+            namespace: empty(),
+            uid: empty(),
+            resource_version: empty(),
+            generation: Some(0),
+            creation_timestamp: no_time(),
+            ..Default::default()
+        };
+        let spec = v1::PodSpec { node_name: empty(), restart_policy: empty(), ..Default::default() };
+        let status =
+            v1::PodStatus { phase: empty(), pod_ip: empty(), observed_generation: Some(0), ..Default::default() };
+        let pod = v1::Pod { metadata: Some(metadata), spec: Some(spec), status: Some(status) };
+        assert_eq!(PodView::from(pod), serde_json::from_str("{}").unwrap());
+    }
+
+    #[test]
+    fn a_kubelet_that_does_not_tell_what_it_has_seen_is_not_behind() {
+        let metadata = v1::ObjectMeta { generation: Some(2), ..Default::default() };
+        let behind = |observed: i64| {
+            let status = v1::PodStatus { observed_generation: Some(observed), ..Default::default() };
+            let pod = v1::Pod { metadata: Some(metadata.clone()), spec: None, status: Some(status) };
+            PodView::from(pod).kubelet_is_behind
+        };
+        assert_eq!((behind(0), behind(1), behind(2)), (false, true, false));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_pod_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = protobuf::open(bytes.clone().into());
+            if let Ok(pod) = <v1::Pod as prost::Message>::decode(Bytes::from(bytes)) {
+                let _ = PodView::from(pod);
+            }
+        }
+    }
+}

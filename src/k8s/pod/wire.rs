@@ -1,0 +1,378 @@
+//! A Pod as it comes from the API server, as JSON or as protobuf ([`super::protobuf`]), and what we keep of it.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+
+use super::{
+    ContainerState, ContainerStatusView, ContainerView, InPlaceNotes, Labels, LastExit, Owner, PodCondition, PodView,
+    priority_of_key,
+};
+use crate::{
+    api::labels as keys,
+    k8s::shared::{Pool, Text},
+};
+
+static OWNERS: Pool<Owner> = Pool::new();
+static GATES: Pool<[String]> = Pool::new();
+static CONTAINERS: Pool<[ContainerView]> = Pool::new();
+static CONDITIONS: Pool<[PodCondition]> = Pool::new();
+
+pub(super) fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    Ok(Option::<Text>::deserialize(deserializer)?.unwrap_or_default().into())
+}
+
+/// What the barrier among a container's environment variables says; the last one counts. All others are skipped.
+pub(super) fn launch_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Variable<'a> {
+        #[serde(borrow)]
+        name: Cow<'a, str>,
+        #[serde(borrow)]
+        value_from: Option<Source<'a>>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Source<'a> {
+        #[serde(borrow)]
+        config_map_key_ref: Option<Key<'a>>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Key<'a> {
+        #[serde(borrow)]
+        key: Cow<'a, str>,
+    }
+    let variables = Option::<Vec<Variable<'de>>>::deserialize(deserializer)?.unwrap_or_default();
+    Ok(barrier(variables.iter().map(|variable| {
+        let key = variable.value_from.as_ref().and_then(|source| source.config_map_key_ref.as_ref());
+        (&*variable.name, key.map(|key| &*key.key))
+    })))
+}
+
+/// The launch priority that environment variables tell, each given as its name and the key of a ConfigMap that its value
+/// comes from.
+pub(super) fn barrier<'a>(mut variables: impl DoubleEndedIterator<Item = (&'a str, Option<&'a str>)>) -> Option<i32> {
+    variables.rfind(|(name, _)| *name == keys::ENV_LAUNCH_BARRIER).and_then(|(_, key)| priority_of_key(key?))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireMeta {
+    pub(super) name: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) uid: Option<String>,
+    pub(super) generation: Option<i64>,
+    pub(super) resource_version: Option<String>,
+    pub(super) creation_timestamp: Option<Time>,
+    pub(super) deletion_timestamp: Option<Time>,
+    pub(super) labels: Option<Labels>,
+    pub(super) annotations: Option<WireAnnotations>,
+    pub(super) owner_references: Option<Vec<WireOwner>>,
+    pub(super) finalizers: Option<Box<[Text]>>,
+}
+
+/// Only the annotations we read; the others are skipped without being allocated.
+#[derive(Default)]
+pub(super) struct WireAnnotations {
+    config_hash: Option<Box<str>>,
+    config_mirror: Option<Box<str>>,
+    image_spellings: Option<Box<str>>,
+    launch_completed: Option<Box<str>>,
+    related_pub: Option<Box<str>>,
+    no_protect: Option<Box<str>>,
+    sidecar_set_hash: Option<Box<str>>,
+    deletion_cost: Option<Box<str>>,
+    in_place_state: Option<Box<str>>,
+    in_place_state_legacy: Option<Box<str>>,
+    in_place_grace: Option<Box<str>>,
+    in_place_grace_legacy: Option<Box<str>>,
+    runtime_meta: Option<Box<str>>,
+}
+
+impl WireAnnotations {
+    /// Where the value of an annotation belongs, if we read it.
+    pub(super) fn slot(&mut self, key: &str) -> Option<&mut Option<Box<str>>> {
+        Some(match key {
+            "kubernetes.io/config.hash" => &mut self.config_hash,
+            "kubernetes.io/config.mirror" => &mut self.config_mirror,
+            "kruise.rs/image-spellings" => &mut self.image_spellings,
+            "apps.kruise.io/container-launch-priority-completed" => &mut self.launch_completed,
+            "kruise.io/related-pub" => &mut self.related_pub,
+            "pub.kruise.io/no-protect" => &mut self.no_protect,
+            "kruise.io/sidecarset-hash" => &mut self.sidecar_set_hash,
+            "controller.kubernetes.io/pod-deletion-cost" => &mut self.deletion_cost,
+            "apps.kruise.io/inplace-update-state" => &mut self.in_place_state,
+            "inplace-update-state" => &mut self.in_place_state_legacy,
+            "apps.kruise.io/inplace-update-grace" => &mut self.in_place_grace,
+            "inplace-update-grace" => &mut self.in_place_grace_legacy,
+            "apps.kruise.io/runtime-containers-meta" => &mut self.runtime_meta,
+            _ => return None,
+        })
+    }
+
+    /// The notes of an update in place that is not done, as far as a Pod tells: its state is neither Updating, nor is a
+    /// change pending, nor the gate closed, when it is.
+    fn in_place(
+        &mut self,
+        labels: &Labels,
+        conditions: &[PodCondition],
+        statuses: &Option<Vec<WireContainerStatus>>,
+        (generation, observed_generation): (Option<i64>, Option<i64>),
+    ) -> Option<Box<InPlaceNotes>> {
+        let state = self.in_place_state.take().or_else(|| self.in_place_state_legacy.take());
+        let grace = self.in_place_grace.take().or_else(|| self.in_place_grace_legacy.take());
+        let gate = conditions.iter().find(|c| c.type_ == keys::CONDITION_INPLACE_UPDATE_READY);
+        let is_done = labels.get(keys::LIFECYCLE_STATE) != Some("Updating") && gate.is_none_or(|c| c.status == "True");
+        if grace.is_none() && (state.is_none() || is_done) {
+            return None;
+        }
+        let images = statuses.iter().flatten().map(|s| (s.name.as_str().into(), s.image.clone().unwrap_or_default()));
+        Some(Box::new(InPlaceNotes {
+            state,
+            grace,
+            runtime_meta: self.runtime_meta.take(),
+            running_images: images.collect(),
+            generation,
+            observed_generation,
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for WireAnnotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+        struct Slots;
+        impl<'de> Visitor<'de> for Slots {
+            type Value = WireAnnotations;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut annotations = WireAnnotations::default();
+                while let Some(Key(key)) = map.next_key()? {
+                    match annotations.slot(&key) {
+                        Some(slot) => *slot = map.next_value()?,
+                        None => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(annotations)
+            }
+        }
+        deserializer.deserialize_map(Slots)
+    }
+}
+
+/// The deletion cost that an annotation gives: a 32-bit decimal without `+` and leading zeros; anything else counts as
+/// none.
+pub(super) fn deletion_cost(annotation: Option<&str>) -> i32 {
+    let digits = annotation.map_or("", |text| text.strip_prefix('-').unwrap_or(text));
+    let canonical = digits == "0" || !digits.starts_with(['0', '+', '-']);
+    annotation.filter(|_| canonical).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The fields of [`Owner`] once more: flattening them would hold every owner reference twice while it is read.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireOwner {
+    pub(super) controller: Option<bool>,
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireSpec {
+    pub(super) node_name: Option<Text>,
+    pub(super) restart_policy: Option<Text>,
+    pub(super) termination_grace_period_seconds: Option<i64>,
+    pub(super) readiness_gates: Option<Vec<WireGate>>,
+    pub(super) containers: Option<Vec<ContainerView>>,
+    pub(super) init_containers: Option<Vec<ContainerView>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireGate {
+    pub(super) condition_type: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireStatus {
+    pub(super) phase: Option<Text>,
+    #[serde(rename = "podIP")]
+    pub(super) pod_ip: Option<String>,
+    pub(super) observed_generation: Option<i64>,
+    pub(super) conditions: Option<Vec<WireCondition>>,
+    pub(super) container_statuses: Option<Vec<WireContainerStatus>>,
+    pub(super) init_container_statuses: Option<Vec<WireContainerStatus>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireCondition {
+    #[serde(rename = "type")]
+    pub(super) type_: String,
+    pub(super) status: String,
+    pub(super) message: String,
+    pub(super) last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireContainerStatus {
+    pub(super) name: String,
+    pub(super) image: Option<Text>,
+    #[serde(rename = "containerID")]
+    pub(super) container_id: Option<String>,
+    #[serde(rename = "imageID", deserialize_with = "interned")]
+    pub(super) image_id: Arc<str>,
+    pub(super) ready: bool,
+    pub(super) started: Option<bool>,
+    pub(super) restart_count: i32,
+    pub(super) state: Option<WireState>,
+    pub(super) last_state: Option<WireState>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireState {
+    pub(super) waiting: Option<WireWaiting>,
+    pub(super) running: Option<WireRunning>,
+    pub(super) terminated: Option<WireTerminated>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireWaiting {
+    pub(super) reason: Option<String>,
+    pub(super) message: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireRunning {
+    pub(super) started_at: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireTerminated {
+    pub(super) exit_code: i32,
+    pub(super) finished_at: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WirePod {
+    pub(super) metadata: WireMeta,
+    pub(super) spec: WireSpec,
+    pub(super) status: WireStatus,
+}
+
+impl<'de> Deserialize<'de> for PodView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        WirePod::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl From<WirePod> for PodView {
+    fn from(WirePod { metadata: meta, spec, status }: WirePod) -> Self {
+        let mut annotations = meta.annotations.unwrap_or_default();
+        let labels = meta.labels.unwrap_or_default();
+        let mut sidecars = spec.init_containers.unwrap_or_default();
+        sidecars.retain(|c| c.restart_policy.as_deref() == Some("Always"));
+        let mut init_statuses = status.init_container_statuses.unwrap_or_default();
+        init_statuses.retain(|s| sidecars.iter().any(|c| c.name == s.name));
+        let mut ready_since = None;
+        let mut conditions = Vec::new();
+        for WireCondition { type_, status, mut message, last_transition_time } in status.conditions.unwrap_or_default()
+        {
+            if type_ != keys::CONDITION_KRUISE_POD_READY {
+                message = String::new();
+            }
+            if type_ == "Ready" {
+                ready_since = last_transition_time;
+            }
+            conditions.push(PodCondition { type_, status, message });
+        }
+        let generations = (meta.generation, status.observed_generation);
+        let in_place = annotations.in_place(&labels, &conditions, &status.container_statuses, generations);
+        Self {
+            metadata: ObjectMeta {
+                name: meta.name,
+                namespace: meta.namespace,
+                uid: meta.uid,
+                resource_version: meta.resource_version,
+                creation_timestamp: meta.creation_timestamp,
+                deletion_timestamp: meta.deletion_timestamp,
+                ..ObjectMeta::default()
+            },
+            controller: meta.owner_references.unwrap_or_default().into_iter().find(|o| o.controller == Some(true)).map(
+                |WireOwner { api_version, kind, name, uid, .. }| OWNERS.share(Owner { api_version, kind, name, uid }),
+            ),
+            config_hash: annotations.config_hash.map(String::from),
+            finalizers: meta.finalizers.unwrap_or_default(),
+            deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),
+            in_place,
+            image_spellings: annotations.image_spellings,
+            launch_completed: annotations.launch_completed.as_deref() == Some("true"),
+            related_pub: annotations.related_pub.as_deref().filter(|name| !name.is_empty()).map(Text::from),
+            no_protect: annotations.no_protect.as_deref() == Some("true"),
+            kubelet_is_behind: matches!(generations, (Some(asked), Some(seen)) if seen < asked),
+            is_mirror: annotations.config_mirror.is_some(),
+            has_sidecar_set: annotations.sidecar_set_hash.is_some(),
+            is_daemon: labels.get(keys::CONTROL_PLANE) == Some("daemon"),
+            labels,
+            node_name: spec.node_name.unwrap_or_default(),
+            restart_policy: spec.restart_policy.unwrap_or_default(),
+            termination_grace_period_seconds: spec.termination_grace_period_seconds,
+            readiness_gates: GATES.share(
+                spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect::<Vec<_>>(),
+            ),
+            containers: CONTAINERS.share(spec.containers.unwrap_or_default()),
+            sidecars: CONTAINERS.share(sidecars),
+            phase: status.phase.unwrap_or_default(),
+            ready_since,
+            pod_ip: status.pod_ip.unwrap_or_default(),
+            conditions: CONDITIONS.share(conditions),
+            container_statuses: status
+                .container_statuses
+                .unwrap_or_default()
+                .into_iter()
+                .chain(init_statuses)
+                .map(|s| ContainerStatusView {
+                    name: s.name,
+                    container_id: s.container_id.unwrap_or_default(),
+                    ready: s.ready,
+                    is_starting: s.started == Some(false),
+                    restart_count: s.restart_count,
+                    image_id: s.image_id,
+                    last_exit: s
+                        .last_state
+                        .and_then(|s| s.terminated)
+                        .map(|t| LastExit { exit_code: t.exit_code, finished_at: t.finished_at }),
+                    state: match s.state.unwrap_or_default() {
+                        WireState { running: Some(r), .. } => ContainerState::Running { started_at: r.started_at },
+                        WireState { terminated: Some(t), .. } => ContainerState::Terminated { exit_code: t.exit_code },
+                        WireState { waiting: Some(w), .. } => ContainerState::Waiting {
+                            reason: w.reason.unwrap_or_default(),
+                            message: w.message.unwrap_or_default(),
+                        },
+                        WireState { waiting: None, running: None, terminated: None } => ContainerState::Unknown,
+                    },
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! Lists and watches Pods in protobuf.
+//!
+//! Watching Pods is what an idle cluster costs us and the API server. In protobuf what we do not read is passed over by
+//! its length, and the API server has encoded every event anyway for its own controllers. kube-runtime's watcher, which
+//! knows JSON alone, follows everything else; this one does the same by the same rules: a paged list, a watch from there
+//! on, bookmarks, and a new list when the version is too old.
+
+use std::{collections::VecDeque, io, time::Duration};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::BodyExt;
+use kube::{
+    Api, Client,
+    api::{ListParams, WatchParams},
+    client::Body,
+    core::Status,
+    runtime::watcher::{self, Error, Event},
+};
+use prost::Message;
+use tokio_util::{
+    codec::{FramedRead, LengthDelimitedCodec},
+    io::StreamReader,
+};
+
+use crate::k8s::{
+    pod::PodView,
+    protobuf::{self, Malformed, v1},
+};
+
+/// What we want, and what we take notice of if we do not get it.
+const ACCEPT: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
+
+/// A watch ends after so many seconds, and another follows.
+const WATCH_SECONDS: u32 = 290;
+
+/// So much later than its end nothing comes any more: the connection is dead.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// More than any object: etcd takes 1.5 MiB, and the API server 3 MiB of a request.
+const LARGEST_EVENT: usize = 16 << 20;
+
+/// All changes of the Pods of which `fields` is true, for ever; after an error another try follows when the next event is
+/// asked for. It ends when the answer is in anything but protobuf.
+pub(super) fn events(
+    api: Api<PodView>,
+    fields: Option<String>,
+    page_size: u32,
+) -> impl Stream<Item = watcher::Result<Event<PodView>>> + Send {
+    let source = Source { path: api.resource_url().to_owned(), client: api.into_client(), fields, page_size };
+    stream::unfold((source, State::Empty), async |(source, mut state)| {
+        loop {
+            let Step { told, next } = source.step(state).await;
+            let next = next?;
+            match told {
+                Some(event) => return Some((event, (source, next))),
+                None => state = next,
+            }
+        }
+    })
+}
+
+struct Source {
+    client: Client,
+    /// Of the resource, with the namespace if there is one.
+    path: String,
+    /// Which Pods, if not all.
+    fields: Option<String>,
+    page_size: u32,
+}
+
+enum State {
+    /// Nothing is known.
+    Empty,
+    /// A list is being read.
+    Listing {
+        page: VecDeque<Bytes>,
+        next: Option<String>,
+        version: Option<String>,
+    },
+    Listed {
+        version: String,
+    },
+    Watching {
+        version: String,
+        frames: Frames,
+    },
+}
+
+type Frames = stream::BoxStream<'static, io::Result<Bytes>>;
+
+struct Step {
+    told: Option<watcher::Result<Event<PodView>>>,
+    /// None: the answer was not in protobuf.
+    next: Option<State>,
+}
+
+impl Step {
+    fn told(event: watcher::Result<Event<PodView>>, next: State) -> Self {
+        Self { told: Some(event), next: Some(next) }
+    }
+    fn silent(next: State) -> Self {
+        Self { told: None, next: Some(next) }
+    }
+    const fn not_protobuf() -> Self {
+        Self { told: None, next: None }
+    }
+}
+
+impl Source {
+    async fn step(&self, state: State) -> Step {
+        match state {
+            State::Empty => {
+                Step::told(Ok(Event::Init), State::Listing { page: VecDeque::new(), next: None, version: None })
+            }
+            State::Listing { mut page, next, version } => match (page.pop_front(), &next, version) {
+                (Some(item), _, version) => match v1::Pod::decode(item) {
+                    Ok(pod) => Step::told(Ok(Event::InitApply(pod.into())), State::Listing { page, next, version }),
+                    // The others are not kept waiting for it.
+                    Err(error) => {
+                        let error = Error::InitialListFailed(malformed(error.into()));
+                        Step::told(Err(error), State::Listing { page, next, version })
+                    }
+                },
+                (None, None, Some(version)) => Step::told(Ok(Event::InitDone), State::Listed { version }),
+                (None, _, _) => self.list(next).await,
+            },
+            State::Listed { version } => self.watch(version).await,
+            State::Watching { version, frames } => self.next(version, frames).await,
+        }
+    }
+
+    async fn list(&self, next: Option<String>) -> Step {
+        let failed = |error| Step::told(Err(Error::InitialListFailed(error)), State::Empty);
+        let params = ListParams {
+            field_selector: self.fields.clone(),
+            limit: Some(self.page_size),
+            continue_token: next,
+            ..ListParams::default()
+        };
+        let body = match self.ask(kube::core::Request::new(&self.path).list(&params)).await {
+            Ok(Some(answer)) => answer.into_body().collect().await,
+            Ok(None) => return Step::not_protobuf(),
+            Err(error) => return failed(error),
+        };
+        let list: v1::PodList = match body.map(|body| protobuf::decode(body.to_bytes())) {
+            Ok(Ok(list)) => list,
+            Ok(Err(error)) => return failed(malformed(error)),
+            Err(error) => return failed(error),
+        };
+        let v1::ListMeta { resource_version, r#continue: next } = list.metadata.unwrap_or_default();
+        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let (version, next) = (some(resource_version), some(next));
+        if version.is_none() && next.is_none() {
+            return Step::told(Err(Error::NoResourceVersion), State::Empty);
+        }
+        Step::silent(State::Listing { page: list.items.into(), next, version })
+    }
+
+    async fn watch(&self, version: String) -> Step {
+        let params =
+            WatchParams { field_selector: self.fields.clone(), timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
+        match self.ask(kube::core::Request::new(&self.path).watch(&params, &version)).await {
+            Ok(Some(answer)) => {
+                let frames = frames(answer);
+                Step::silent(State::Watching { version, frames })
+            }
+            Ok(None) => Step::not_protobuf(),
+            Err(error) => {
+                let is_too_old = matches!(&error, kube::Error::Api(status) if status.code == 410);
+                let state = if is_too_old { State::Empty } else { State::Listed { version } };
+                Step::told(Err(Error::WatchStartFailed(error)), state)
+            }
+        }
+    }
+
+    async fn next(&self, version: String, mut frames: Frames) -> Step {
+        let patience = Duration::from_secs(WATCH_SECONDS.into()) + GRACE;
+        let frame = match tokio::time::timeout(patience, frames.next()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                return Step::told(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
+            }
+            // Its time is over, or the connection broke in the middle of an event.
+            Ok(_) | Err(_) => return Step::silent(State::Listed { version }),
+        };
+        let Seen { event, version } = match read_event(frame) {
+            Ok(seen) => seen,
+            Err(Trouble::Malformed(error)) => {
+                let state = State::Watching { version, frames };
+                return Step::told(Err(Error::WatchFailed(malformed(error))), state);
+            }
+            Err(Trouble::Server(status)) => {
+                let state = if status.code == 410 { State::Empty } else { State::Watching { version, frames } };
+                return Step::told(Err(Error::WatchError(status)), state);
+            }
+        };
+        if version.is_empty() {
+            return Step::told(Err(Error::NoResourceVersion), State::Empty);
+        }
+        Step { told: event.map(Ok), next: Some(State::Watching { version, frames }) }
+    }
+
+    /// The answer to a request. None: it is not in protobuf.
+    async fn ask(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> kube::Result<Option<Response<Body>>> {
+        let mut request = request.map_err(kube::Error::BuildRequest)?.map(Body::from);
+        request.headers_mut().insert(header::ACCEPT, ACCEPT);
+        let answer = self.client.send(request).await?;
+        let content_type = answer.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let is_protobuf = content_type.is_some_and(|value| value.starts_with(protobuf::CONTENT_TYPE));
+        match answer.status() {
+            code if code.is_success() && is_protobuf => Ok(Some(answer)),
+            code if code.is_success() || code.as_u16() == 406 => Ok(None),
+            code => {
+                let body = answer.into_body().collect().await?.to_bytes();
+                let status = if is_protobuf { protobuf::decode(body.clone()).ok().map(status) } else { None };
+                let status = status.or_else(|| serde_json::from_slice(&body).ok()).unwrap_or_else(|| {
+                    let text = String::from_utf8_lossy(&body).trim().to_owned();
+                    Status::failure(&text, "").with_code(code.as_u16())
+                });
+                Err(kube::Error::Api(status.boxed()))
+            }
+        }
+    }
+}
+
+/// The events of a watch: each has four bytes before it that say how long it is.
+fn frames(answer: Response<Body>) -> Frames {
+    let body = StreamReader::new(answer.into_body().into_data_stream().map_err(io::Error::other));
+    let codec = LengthDelimitedCodec::builder().max_frame_length(LARGEST_EVENT).new_codec();
+    FramedRead::new(body, codec).map_ok(bytes::BytesMut::freeze).boxed()
+}
+
+struct Seen {
+    /// None: a bookmark.
+    event: Option<Event<PodView>>,
+    /// Up to which the watch has come.
+    version: String,
+}
+
+enum Trouble {
+    Malformed(Malformed),
+    /// What the server says in place of an event.
+    Server(Box<Status>),
+}
+
+impl<E: Into<Malformed>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Malformed(error.into())
+    }
+}
+
+fn read_event(frame: Bytes) -> Result<Seen, Trouble> {
+    let event = v1::WatchEvent::decode(frame)?;
+    let object = event.object.and_then(|object| object.raw).unwrap_or_default();
+    let kind = event.r#type.unwrap_or_default();
+    if kind == "ERROR" {
+        return Err(Trouble::Server(status(protobuf::decode(object)?).boxed()));
+    }
+    let pod = PodView::from(protobuf::decode::<v1::Pod>(object)?);
+    let version = pod.metadata.resource_version.clone().unwrap_or_default();
+    let event = match kind.as_str() {
+        "BOOKMARK" => None,
+        "DELETED" => Some(Event::Delete(pod)),
+        _ => Some(Event::Apply(pod)),
+    };
+    Ok(Seen { event, version })
+}
+
+fn status(status: v1::Status) -> Status {
+    let code = status.code.and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
+    Status::failure(&status.message.unwrap_or_default(), &status.reason.unwrap_or_default()).with_code(code)
+}
+
+fn malformed(error: Malformed) -> kube::Error {
+    kube::Error::ReadEvents(io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use hyper::body::Frame;
+
+    use super::*;
+
+    const PROTOBUF: &str = protobuf::CONTENT_TYPE;
+
+    /// What the server answers to one request: code, content type, and pieces of the body as they arrive.
+    type Reply = (u16, &'static str, Vec<Vec<u8>>);
+
+    fn object(kind: &str, message: &impl Message) -> Vec<u8> {
+        let type_meta = Some(v1::TypeMeta { kind: Some(kind.into()) });
+        let envelope = v1::Unknown { type_meta, raw: Some(message.encode_to_vec().into()) };
+        [b"k8s\0".as_slice(), &envelope.encode_to_vec()].concat()
+    }
+
+    fn pod(name: &str, version: &str) -> v1::Pod {
+        let bytes = |text: &str| Some(Bytes::copy_from_slice(text.as_bytes()));
+        let metadata = v1::ObjectMeta { name: bytes(name), resource_version: bytes(version), ..Default::default() };
+        v1::Pod { metadata: Some(metadata), ..Default::default() }
+    }
+
+    fn page(names: &[&str], version: &str, next: &str) -> Reply {
+        let metadata = v1::ListMeta { resource_version: Some(version.into()), r#continue: Some(next.into()) };
+        let item = |name: &&str| if *name == "odd" { b"odd".to_vec() } else { pod(name, "1").encode_to_vec() };
+        let items = names.iter().map(item).map(Bytes::from).collect();
+        (200, PROTOBUF, vec![object("PodList", &v1::PodList { metadata: Some(metadata), items })])
+    }
+
+    fn frame(kind: &str, object: Vec<u8>) -> Vec<u8> {
+        let object = Some(v1::RawExtension { raw: Some(object.into()) });
+        let event = v1::WatchEvent { r#type: Some(kind.into()), object }.encode_to_vec();
+        [&u32::try_from(event.len()).unwrap().to_be_bytes(), event.as_slice()].concat()
+    }
+
+    fn event(kind: &str, name: &str, version: &str) -> Vec<u8> {
+        frame(kind, object("Pod", &pod(name, version)))
+    }
+
+    fn failure(code: i32) -> v1::Status {
+        v1::Status { status: None, message: Some("too old".into()), reason: Some("Expired".into()), code: Some(code) }
+    }
+
+    fn watch(pieces: Vec<Vec<u8>>) -> Reply {
+        (200, "application/vnd.kubernetes.protobuf;stream=watch", pieces)
+    }
+
+    /// Follows a server that gives these answers and then none; what was told, and what it was asked.
+    async fn told(replies: Vec<Reply>) -> (Vec<String>, Vec<String>) {
+        let replies = Arc::new(Mutex::new(VecDeque::from(replies)));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (log, script) = (asked.clone(), replies.clone());
+        let service = tower::service_fn(move |request: Request<Body>| {
+            assert_eq!(request.headers()[header::ACCEPT], ACCEPT);
+            log.lock().unwrap().push(request.uri().to_string());
+            let reply = script.lock().unwrap().pop_front();
+            async move {
+                let Some((code, content_type, pieces)) = reply else { return std::future::pending().await };
+                let pieces = pieces.into_iter().map(|piece| Ok::<_, io::Error>(Frame::data(Bytes::from(piece))));
+                let body = http_body_util::StreamBody::new(stream::iter(pieces));
+                Response::builder().status(code).header(header::CONTENT_TYPE, content_type).body(body)
+            }
+        });
+        let api: Api<PodView> = Api::all(Client::new(service, "default"));
+        let mut events = events(api, Some("spec.nodeName=n".into()), 2).boxed();
+        let mut told = Vec::new();
+        while let Ok(event) = tokio::time::timeout(Duration::from_secs(60), events.next()).await {
+            told.push(match event {
+                Some(Ok(Event::Init)) => "begin".into(),
+                Some(Ok(Event::InitApply(pod))) => format!("listed {}", pod.name()),
+                Some(Ok(Event::InitDone)) => "done".into(),
+                Some(Ok(Event::Apply(pod))) => format!("applied {}", pod.name()),
+                Some(Ok(Event::Delete(pod))) => format!("deleted {}", pod.name()),
+                Some(Err(error)) => error.to_string(),
+                None => "end".into(),
+            });
+            if told.last().is_some_and(|last| last == "end") {
+                break;
+            }
+        }
+        let asked = asked.lock().unwrap().clone();
+        (told, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_in_pages_and_a_watch_that_is_taken_up_again_where_it_ended() {
+        let all = [event("ADDED", "c", "8"), event("MODIFIED", "a", "9"), event("DELETED", "b", "10")].concat();
+        // As the network cuts it.
+        let pieces = all.chunks(7).map(<[u8]>::to_vec).collect();
+        let (told, asked) = told(vec![
+            page(&["a", "odd", "b"], "7", "more"),
+            page(&[], "7", ""),
+            watch(pieces),
+            watch(vec![event("BOOKMARK", "", "20"), frame("ADDED", b"odd".to_vec()), event("ADDED", "d", "21")]),
+        ])
+        .await;
+        assert_eq!(
+            told,
+            [
+                "begin",
+                "listed a",
+                "failed to perform initial object list: Error reading events stream: an object in protobuf: failed to decode Protobuf message: invalid wire type value: 7",
+                "listed b",
+                "done",
+                "applied c",
+                "applied a",
+                "deleted b",
+                "watch stream failed: Error reading events stream: no object in protobuf: it does not begin with \"k8s\\0\"",
+                "applied d",
+            ]
+        );
+        let base = "/api/v1/pods?&fieldSelector=spec.nodeName%3Dn";
+        let list = format!("{base}&limit=2");
+        let from = |version: &str| {
+            format!(
+                "/api/v1/pods?&watch=true&timeoutSeconds=290&fieldSelector=spec.nodeName%3Dn&allowWatchBookmarks=true&resourceVersion={version}"
+            )
+        };
+        assert_eq!(asked, [list.clone(), format!("{list}&continue=more"), from("7"), from("10"), from("21")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_the_version_is_too_old_a_new_list_follows() {
+        let expired = frame("ERROR", object("Status", &failure(410)));
+        let (told, asked) = told(vec![
+            page(&["a"], "7", ""),
+            watch(vec![expired]),
+            page(&["b"], "9", ""),
+            (410, PROTOBUF, vec![object("Status", &failure(410))]),
+            page(&["c"], "11", ""),
+        ])
+        .await;
+        let lists: Vec<_> = told.iter().filter(|event| event.starts_with("listed")).collect();
+        assert_eq!(lists, ["listed a", "listed b", "listed c"]);
+        assert_eq!(told.iter().filter(|event| event.contains("too old")).count(), 2, "{told:?}");
+        assert_eq!(asked.len(), 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_told_in_its_own_words_and_tried_again() {
+        let json = br#"{"kind":"Status","status":"Failure","code":403,"message":"may not list"}"#;
+        let (told, _) = told(vec![
+            (403, "application/json", vec![json.to_vec()]),
+            (500, PROTOBUF, vec![object("Status", &failure(500))]),
+            (503, "text/plain", vec![b"no backend".to_vec()]),
+            (200, PROTOBUF, vec![b"odd".to_vec()]),
+            page(&["a"], "7", ""),
+            (429, PROTOBUF, vec![object("Status", &failure(429))]),
+            watch(vec![event("ADDED", "b", "8")]),
+        ])
+        .await;
+        for words in ["may not list", "too old", "no backend", "does not begin with"] {
+            assert_eq!(
+                told.iter().filter(|event| event.contains(words)).count(),
+                if words == "too old" { 2 } else { 1 },
+                "{words}: {told:?}"
+            );
+        }
+        assert_eq!(told.last().unwrap(), "applied b", "a watch that could not begin goes on from the same version");
+        assert_eq!(told.iter().filter(|event| event.starts_with("listed")).count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_ends_when_the_answer_is_not_in_protobuf() {
+        for reply in [(200, "application/json", vec![b"{}".to_vec()]), (406, "text/plain", vec![Vec::new()])] {
+            assert_eq!(told(vec![reply]).await.0, ["begin", "end"]);
+        }
+        assert_eq!(
+            told(vec![page(&[], "7", ""), (200, "application/json;stream=watch", Vec::new())]).await.0.last().unwrap(),
+            "end"
+        );
+    }
+}
