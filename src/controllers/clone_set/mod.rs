@@ -502,10 +502,10 @@ impl Controller {
     }
 }
 
-/// How long news of a Pod may wait: a fifth of a second for a thousand Pods, not at all for fewer than a hundred.
+/// How long news of a Pod may wait: a tenth of a second for a thousand Pods, not at all for fewer than a hundred.
 fn pause(pods: usize) -> Duration {
     let pods = u64::try_from(pods).unwrap_or(u64::MAX);
-    if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(200)).min(LONGEST_PAUSE) }
+    if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(100)).min(LONGEST_PAUSE) }
 }
 
 /// One Pod is written by one task at a time: two patches that are right each by itself can be wrong together.

@@ -710,7 +710,7 @@ async fn gate_recreate_on_claim_change_replaces_pods_at_the_next_change_of_the_t
 #[test]
 fn news_of_pods_waits_only_where_there_are_many() {
     let millis = [0, 99, 100, 1_000, 2_500, 1_000_000].map(|pods| pause(pods).as_millis());
-    assert_eq!(millis, [0, 0, 20, 200, 250, 250]);
+    assert_eq!(millis, [0, 0, 10, 100, 250, 250]);
 }
 
 #[tokio::test]
