@@ -407,6 +407,18 @@ impl Random {
     }
 }
 
+/// The middle of some values; of an even number of them the middle of the two.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => sorted.get(middle).copied(),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
 /// Median with its 95 % interval by ranks, and the tail.
 pub(crate) fn summary(seconds: &[f64]) -> String {
     let mut sorted = seconds.to_vec();
@@ -444,7 +456,14 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::summary;
+    use super::{median, summary};
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0]), Some(2.5));
+    }
 
     #[test]
     fn the_summary_takes_ranks_of_the_sorted_times() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::bench::{Table, Usage, summary};
+use crate::bench::{Table, Usage, median, summary};
 use crate::cmd::{CommandExt, cmd, kubectl};
 use crate::images::push_new;
 use crate::kit::{Build, Look, PATIENCE, Test, pod};
@@ -78,13 +78,8 @@ async fn beside_the_runtime(t: &Test, paths: &Paths, count: usize, table: &mut T
     }
     drop(input);
     ensure!(child.wait()?.success(), "the helper failed");
-    let median = |all: &[f64]| {
-        let mut sorted = all.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len() / 2]
-    };
     table.row("PullImage by the runtime alone, 32 MiB", "", summary(&bare));
-    let goal = format!("{:.2} s", median(&bare) * 1.1 + 0.3);
+    let goal = format!("{:.2} s", median(&bare).context("nothing was pulled")? * 1.1 + 0.3);
     table.row("the same by an ImagePullJob, to its end", &goal, summary(&jobs));
     Ok(())
 }

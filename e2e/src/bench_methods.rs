@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::bench::{Random, Table, follow, summary};
+use crate::bench::{Random, Table, follow, median, summary};
 use crate::images::remote;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, condition, crr, pod};
 
@@ -108,8 +108,10 @@ async fn beside_bare_stops(
         let (ours, theirs) = (column(&respelled, api), column(&stopped, api));
         table.row(&format!("PodSpec: request answered -> {what}"), "", summary(&ours));
         table.row(&format!("bare stop: exit -> {what}"), "", summary(&theirs));
-        let ratio = median(&ours) / median(&theirs);
-        table.row(&format!("PodSpec beside bare stop, {what}"), &format!("{goal}x"), format!("{ratio:.2}x"));
+        if let (Some(ours), Some(theirs)) = (median(&ours), median(&theirs)) {
+            let what = format!("PodSpec beside bare stop, {what}");
+            table.row(&what, &format!("{goal}x"), format!("{:.2}x", ours / theirs));
+        }
     }
     for name in &all {
         t.remove("Pod", name).await?;
@@ -118,12 +120,6 @@ async fn beside_bare_stops(
         t.gone("Pod", name).await?;
     }
     Ok(())
-}
-
-fn median(times: &[f64]) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Restarts of one container, 3 s from one being back to the next.
