@@ -52,7 +52,7 @@ use crate::{
     runtime::{
         apply::{code, namespace_is_ending},
         clock,
-        slow_start::{each, slow_start},
+        slow_start::{MOST, each, slow_start},
         watches::ObjectKey,
     },
 };
@@ -599,6 +599,7 @@ impl Controller {
         };
         let mut ways: Ways<Result<UpdateSpec, String>> = BTreeMap::new();
         let mut work = Vec::new();
+        let mut impossible = None;
         let find = |name: &str| seen.pods.iter().zip(&seen.views).find(|(pod, _)| pod.facts.name == name);
         for action in actions {
             match action {
@@ -613,9 +614,13 @@ impl Controller {
                     let way = ways
                         .entry(pod.revision.clone())
                         .or_insert_with(|| self.way(clone_set, &resolved, &pod.revision, target, allowed));
-                    let how = self.how(clone_set, pod, way);
                     let spec = way.clone().unwrap_or_default();
-                    work.push((view.clone(), how, target.clone(), spec));
+                    match self.how(clone_set, pod, way) {
+                        How::Impossible(why) => {
+                            impossible.get_or_insert_with(|| format!("Pod {name} {why}"));
+                        }
+                        how => work.push((view.clone(), how, target.clone(), spec)),
+                    }
                 }
                 Action::NotUpdatedAfterAll(name) => {
                     if let Some((_, view)) = find(&name) {
@@ -637,40 +642,41 @@ impl Controller {
             How::Announce { .. } => hook_takes_out,
             How::Replace | How::Wait | How::LetGo | How::Impossible(_) => false,
         };
-        let (done, failure) =
-            each(work, |(view, how, target, spec): (Arc<PodView>, How, String, UpdateSpec)| async move {
-                let view = view.as_ref();
-                let Some(_held) = self.hold(view) else {
-                    is_busy.store(true, Ordering::Relaxed);
-                    return Ok((false, None));
-                };
-                let operation = match spec.container_images.is_empty() && !spec.container_resources.is_empty() {
-                    true => Operation::Resize,
-                    false => Operation::Update,
-                };
-                if takes_out(&how) && !self.may_take(view, operation, refusals_of).await {
-                    return Ok((false, None));
+        let begin = |(view, how, target, spec): (Arc<PodView>, How, String, UpdateSpec)| async move {
+            let view = view.as_ref();
+            let Some(_held) = self.hold(view) else {
+                is_busy.store(true, Ordering::Relaxed);
+                return Ok(false);
+            };
+            let operation = match spec.container_images.is_empty() && !spec.container_resources.is_empty() {
+                true => Operation::Resize,
+                false => Operation::Update,
+            };
+            if takes_out(&how) && !self.may_take(view, operation, refusals_of).await {
+                return Ok(false);
+            }
+            match how {
+                How::Wait | How::Impossible(_) => Ok(false),
+                How::LetGo => {
+                    let state = lifecycle::after_update(clone_set.spec.lifecycle.as_ref(), view);
+                    self.announce(clone_set, view, state, false).await
                 }
-                let changed = match how {
-                    How::Wait => false,
-                    How::LetGo => {
-                        let state = lifecycle::after_update(clone_set.spec.lifecycle.as_ref(), view);
-                        self.announce(clone_set, view, state, false).await?
-                    }
-                    How::Announce { restore } => {
-                        self.announce(clone_set, view, State::PreparingUpdate, restore).await?
-                    }
-                    How::Now => self.update_now(clone_set, view, &target, &spec).await?,
-                    How::Replace => self.mark(clone_set, view, &target).await?,
-                    How::Impossible(why) => return Ok((false, Some(format!("Pod {} {why}", view.name())))),
-                };
-                Ok((changed, None))
-            })
-            .await;
+                How::Announce { restore } => self.announce(clone_set, view, State::PreparingUpdate, restore).await,
+                How::Now => self.update_now(clone_set, view, &target, &spec).await,
+                How::Replace => self.mark(clone_set, view, &target).await,
+            }
+        };
+        // Pods that are back meanwhile leave room for others, whom only the next pass sees: one that has begun something ends.
+        let (mut changed, mut failure) = (false, None);
+        let mut left = work.into_iter().peekable();
+        while !changed && left.peek().is_some() {
+            let (done, error) = each(left.by_ref().take(MOST).collect(), begin).await;
+            changed = done.contains(&true);
+            failure = failure.or(error);
+        }
         pass.look_after(is_busy.load(Ordering::Relaxed).then_some(AFTER_CONFLICT));
         self.tell_refusals(clone_set, refusals, pass);
-        let changed = done.iter().any(|(changed, _)| *changed);
-        if let Some(why) = done.into_iter().find_map(|(_, impossible)| impossible) {
+        if let Some(why) = impossible {
             let said = clone_set.status.iter().flat_map(|s| &s.conditions).any(|c| c.message == why);
             if !said {
                 self.warn(clone_set, "FailedUpdate", &why);
