@@ -6,7 +6,7 @@ use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::controllers::in_memory;
+use crate::{controllers::in_memory, runtime::slow_start::MOST};
 
 mod cases;
 mod pre_download;
@@ -705,6 +705,21 @@ async fn gate_recreate_on_claim_change_replaces_pods_at_the_next_change_of_the_t
         assert_eq!(ups(&world.pods()) == ups(&before), gates.is_empty(), "{gates:?}");
         assert_eq!(images(&world.pods()), ["i:2"]);
     }
+}
+
+#[tokio::test]
+async fn a_pass_that_has_begun_many_updates_leaves_the_others_to_the_next() {
+    let world = World::new();
+    world.put_clone_set(json!({"replicas": 60, "updateStrategy": {"maxUnavailable": "100%"}}));
+    world.go_on().await;
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
+    let updated = || images(&world.pods()).iter().filter(|image| **image == "i:2").count();
+    let requeue = world.controller.reconcile(&ObjectKey::new("ns", "web")).await.unwrap();
+    assert_eq!((updated(), requeue), (MOST, Requeue::After(Duration::ZERO)), "room may have been made meanwhile");
+    world.settle().await.unwrap();
+    assert_eq!(updated(), 60);
 }
 
 #[test]
