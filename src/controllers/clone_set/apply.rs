@@ -666,7 +666,8 @@ impl Controller {
                 How::Replace => self.mark(clone_set, view, &target).await,
             }
         };
-        // Pods that are back meanwhile leave room for others, whom only the next pass sees: one that has begun something ends.
+        // Pods that are back meanwhile leave room for others, whom only the next pass sees: a pass that has begun something
+        // ends.
         let (mut changed, mut failure) = (false, None);
         let mut left = work.into_iter().peekable();
         while !changed && left.peek().is_some() {
