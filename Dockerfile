@@ -5,13 +5,17 @@
 
 FROM scratch AS base
 LABEL org.opencontainers.image.title="kruise-rs" org.opencontainers.image.licenses="Apache-2.0"
+# Manager and webhook need no user of their own. The daemon's DaemonSet asks for root itself: the runtime's socket is root's.
+USER 65532:65532
 ENTRYPOINT ["/kruise-rs"]
 
 # the context of this stage holds the executable alone
 FROM base AS prebuilt
 COPY --chmod=0755 kruise-rs /kruise-rs
 
-FROM docker.io/library/rust:1-bookworm AS build
+# The digest is that of the index for all architectures. release.yml builds in the same image; src/supply_chain.rs
+# compares the two.
+FROM docker.io/library/rust:1.95-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1 AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY proto proto

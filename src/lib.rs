@@ -24,6 +24,9 @@ pub mod fuzzing;
 mod docs;
 
 #[cfg(test)]
+mod supply_chain;
+
+#[cfg(test)]
 mod tidy;
 
 #[cfg(test)]

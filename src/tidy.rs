@@ -39,6 +39,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("simulation", &["domain", "k8s", "api"]),
     ("fuzzing", &["budgets", "webhook", "daemon", "runtime", "domain", "k8s", "api", "cri"]),
     ("reference", &["api"]),
+    ("supply_chain", &[]),
     ("docs", &["budgets", "webhook", "daemon", "runtime", "api"]),
     ("cli", &["roles", "manifests", "plugin", "reference", "runtime", "api"]),
     ("main", &["cli"]),

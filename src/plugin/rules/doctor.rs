@@ -538,10 +538,11 @@ pub fn versions(pods: &Fact, own: &str) -> Finding {
     }
 }
 
-/// The tag of an image reference, or what stands in its place.
+/// The tag of an image reference, or what stands in its place. The manifests of a release have tag and digest.
 fn tag(image: &str) -> &str {
     let last = image.rsplit('/').next().unwrap_or(image);
-    last.split_once('@').map(|(_, digest)| digest).or_else(|| last.split_once(':').map(|(_, tag)| tag)).unwrap_or(image)
+    let (name, digest) = last.split_once('@').map_or((last, None), |(name, digest)| (name, Some(digest)));
+    name.split_once(':').map(|(_, tag)| tag).or(digest).unwrap_or(image)
 }
 
 /// Admission policies and their bindings: kind and name of each, and whether it is there.
@@ -932,6 +933,14 @@ mod tests {
                 json!([pod("webhook", a, "i"), pod("daemon", "localhost:5000/k:v0.2.0", "j")]),
                 "Warn roles differ: webhook v0.1.0, daemon v0.2.0",
             ),
+            (
+                json!([
+                    pod("webhook", &format!("{a}@sha256:1"), "i"),
+                    pod("daemon", "localhost:5000/k:v0.1.0@sha256:1", "i")
+                ]),
+                "Ok all roles and this command are 0.1.0",
+            ),
+            (json!([pod("daemon", "k@sha256:1", "i")]), "Warn all roles run sha256:1, this command is 0.1.0"),
             (json!([pod("daemon", "k:v9", "j")]), "Warn all roles run v9, this command is 0.1.0"),
             (json!([]), "Fail no Pod of kruise-rs runs"),
         ] {
