@@ -67,6 +67,10 @@ $kubectl delete mutatingwebhookconfiguration kruise-mutating-webhook-configurati
 $kubectl delete validatingwebhookconfiguration kruise-validating-webhook-configuration --ignore-not-found
 echo "deleting what manifests/ installed"
 $kubectl delete -k "$here/base" --ignore-not-found --wait --timeout="$timeout" || left=true
+for file in "$here"/components/*/*.yaml; do
+  case "$file" in */kustomization.yaml) continue ;; esac
+  $kubectl delete -f "$file" --ignore-not-found --wait --timeout="$timeout" || left=true
+done
 
 # From here on nobody of ours is there any more. The binding is the webhook's, which would have made it again.
 $kubectl delete validatingadmissionpolicybinding kruise-deletion-protection --ignore-not-found

@@ -17,27 +17,38 @@ type Right = (String, String);
 /// What the rendered roles of an account grant.
 fn granted(paths: &Paths, account: &str) -> Result<BTreeSet<Right>> {
     let mut rights = BTreeSet::new();
-    for file in fs::read_dir(paths.repo.join("manifests/base"))? {
-        let text = fs::read_to_string(file?.path())?;
-        for document in serde_yaml::Deserializer::from_str(&text) {
-            let object = Value::deserialize(document)?;
-            let is_role = matches!(object.text("/kind"), "Role" | "ClusterRole");
-            if !is_role || !object.text("/metadata/name").starts_with(account) {
-                continue;
-            }
-            for rule in object.array("/rules") {
-                let all = |pointer: &str| {
-                    rule.array(pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
-                };
-                for group in all("/apiGroups") {
-                    for resource in all("/resources") {
-                        rights.extend(all("/verbs").into_iter().map(|verb| (verb, format!("{group}/{resource}"))));
-                    }
+    let components = fs::read_dir(paths.repo.join("manifests/components"))?.map(|entry| Ok(entry?.path()));
+    let directories = components.collect::<Result<Vec<_>>>()?;
+    for directory in directories.iter().chain([&paths.repo.join("manifests/base")]) {
+        let files = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        for file in files {
+            rights.extend(granted_by(&fs::read_to_string(file)?, account)?);
+        }
+    }
+    ensure!(!rights.is_empty(), "no role of {account} in the manifests");
+    Ok(rights)
+}
+
+/// What the roles of an account grant in one file.
+fn granted_by(text: &str, account: &str) -> Result<BTreeSet<Right>> {
+    let mut rights = BTreeSet::new();
+    for document in serde_yaml::Deserializer::from_str(text) {
+        let object = Value::deserialize(document)?;
+        let is_role = matches!(object.text("/kind"), "Role" | "ClusterRole");
+        if !is_role || !object.text("/metadata/name").starts_with(account) {
+            continue;
+        }
+        for rule in object.array("/rules") {
+            let all = |pointer: &str| {
+                rule.array(pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
+            };
+            for group in all("/apiGroups") {
+                for resource in all("/resources") {
+                    rights.extend(all("/verbs").into_iter().map(|verb| (verb, format!("{group}/{resource}"))));
                 }
             }
         }
     }
-    ensure!(!rights.is_empty(), "no role of {account} in the manifests");
     Ok(rights)
 }
 

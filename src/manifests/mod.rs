@@ -1,0 +1,263 @@
+//! Renders `manifests/` from the tables: CRDS, CONTROLLERS, HANDLERS and the rights that each role states beside its code.
+//!
+//! The output is committed; a test fails when it is stale. What may be applied again and again must never carry data
+//! that the running program owns: the Lease and the Secret are empty and the webhook configuration has no CA, so that
+//! `kubectl apply` keeps what is there.
+
+mod components;
+mod policies;
+mod roles;
+mod workloads;
+
+use std::{collections::BTreeMap, fs, io, path::Path};
+
+use serde_json::{Value, json};
+
+use crate::{
+    api::{CRDS, DEFAULT_NAMESPACE, labels},
+    webhook::deletion_protection::policy as protection,
+};
+use components::COMPONENTS;
+use roles::{access, added_access, roles};
+pub use workloads::registrations;
+use workloads::{daemon_set, manager_objects, webhook_objects};
+
+const NAMESPACE: &str = DEFAULT_NAMESPACE;
+const HEADER: &str =
+    "# Written by `kruise-rs manifests` from the program's own tables; changes here are overwritten.\n";
+/// The files of the base and their objects.
+fn base() -> [(&'static str, Vec<Value>); 5] {
+    let [manager, webhook, daemon] = roles();
+    [
+        ("installation.yaml", vec![namespace(), feature_gates()]),
+        (
+            "manager.yaml",
+            [access(&manager), added_access(&manager, labels::AGGREGATE_TO_MANAGER), manager_objects(&manager)]
+                .concat(),
+        ),
+        (
+            "webhook.yaml",
+            [access(&webhook), added_access(&webhook, labels::AGGREGATE_TO_WEBHOOK), webhook_objects(&webhook)]
+                .concat(),
+        ),
+        ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
+        ("policies.yaml", policies::objects()),
+    ]
+}
+
+/// Every object of an installation.
+pub fn objects() -> Vec<Value> {
+    let crds = CRDS.iter().map(|crd| custom_resource_definition((crd.render)()));
+    crds.chain(base().into_iter().flat_map(|(_, objects)| objects)).collect()
+}
+
+/// Every rendered file: path below `manifests/` and content.
+///
+/// # Errors
+/// An object that cannot be written as YAML; none is.
+pub fn render_all() -> Result<BTreeMap<String, String>, serde_yaml::Error> {
+    let mut files = BTreeMap::new();
+    let mut add = |path: &str, documents: &[Value]| {
+        let texts: Vec<String> = documents.iter().map(serde_yaml::to_string).collect::<Result<_, _>>()?;
+        files.insert(path.to_owned(), format!("{HEADER}{}", texts.join("---\n")));
+        Ok::<(), serde_yaml::Error>(())
+    };
+    let crd_file = |name: &str| format!("{name}.yaml");
+    for crd in CRDS {
+        add(&format!("crds/{}", crd_file(crd.name)), &[custom_resource_definition((crd.render)())])?;
+    }
+    let crd_files: Vec<String> = CRDS.iter().map(|crd| crd_file(crd.name)).collect();
+    add("crds/kustomization.yaml", &[kustomization(&crd_files, json!([]))])?;
+
+    let base = base();
+    for (file, documents) in &base {
+        add(&format!("base/{file}"), documents)?;
+    }
+    add("base/kustomization.yaml", &[kustomization(&base.each_ref().map(|(file, _)| (*file).to_owned()), json!([]))])?;
+    for component in COMPONENTS {
+        let (objects, patches) = ((component.objects)(), (component.patches)());
+        let file = format!("{}.yaml", component.name);
+        let directory = format!("components/{}", component.name);
+        let resources = if objects.is_empty() { vec![] } else { vec![file.clone()] };
+        let mut list = kustomization(&resources, patches);
+        list["apiVersion"] = "kustomize.config.k8s.io/v1alpha1".into();
+        list["kind"] = "Component".into();
+        add(&format!("{directory}/kustomization.yaml"), &[list])?;
+        if !objects.is_empty() {
+            add(&format!("{directory}/{file}"), &objects)?;
+        }
+    }
+    for (overlay, patch, components) in overlays() {
+        let both = ["../../crds".to_owned(), "../../base".to_owned()];
+        let mut list = kustomization(&both, patch);
+        if !components.is_empty() {
+            list["components"] = components.into();
+        }
+        add(&format!("overlays/{overlay}/kustomization.yaml"), &[list])?;
+    }
+    add("kustomization.yaml", &[kustomization(&["overlays/containerd".to_owned()], json!([]))])?;
+    Ok(files)
+}
+
+/// Writes every rendered file below a directory.
+///
+/// # Errors
+/// The directory cannot be written.
+pub fn write_to(dir: &Path) -> io::Result<()> {
+    for (path, text) in render_all().map_err(io::Error::other)? {
+        let path = dir.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+fn kustomization(resources: &[String], patches: Value) -> Value {
+    let mut file =
+        json!({ "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": resources });
+    if patches.as_array().is_some_and(|patches| !patches.is_empty()) {
+        file["patches"] = patches;
+    }
+    file
+}
+
+/// Where the socket of each runtime is on the node, and where the daemon looks for it; with the components of each.
+fn overlays() -> [(&'static str, Value, Vec<String>); 5] {
+    let mount = |host: &str, kind: &str, inside: &str| {
+        let operations = json!([
+            { "op": "replace", "path": "/spec/template/spec/volumes/0/hostPath", "value": { "path": host, "type": kind } },
+            { "op": "replace", "path": "/spec/template/spec/containers/0/volumeMounts/0/mountPath", "value": inside },
+        ]);
+        let patch = serde_yaml::to_string(&operations).unwrap_or_default();
+        json!([{ "target": { "kind": "DaemonSet", "name": "kruise-daemon" }, "patch": patch }])
+    };
+    [
+        ("containerd", json!([]), components::defaults()),
+        // That of containerd with no right that single namespaces can give instead.
+        ("hardened", json!([]), vec![]),
+        ("k3s", mount("/run/k3s/containerd", "Directory", "/hostvarrun/k3s/containerd"), components::defaults()),
+        ("crio", mount("/run/crio", "Directory", "/hostvarrun/crio"), components::defaults()),
+        // Its socket lies in /run itself and belongs to a systemd socket unit, so it outlives restarts of the service.
+        (
+            "cri-dockerd",
+            mount("/run/cri-dockerd.sock", "Socket", "/hostvarrun/cri-dockerd.sock"),
+            components::defaults(),
+        ),
+    ]
+}
+
+fn custom_resource_definition(
+    crd: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+) -> Value {
+    let mut crd = json!(crd);
+    // Written out: a conversion webhook that another installation left would make the definition invalid.
+    crd["spec"]["conversion"] = json!({ "strategy": "None", "webhook": null });
+    crd
+}
+
+fn metadata(name: &str, namespaced: bool) -> Value {
+    let mut metadata = json!({ "name": name, "labels": { "app.kubernetes.io/name": "kruise-rs" } });
+    if namespaced {
+        metadata["namespace"] = NAMESPACE.into();
+    }
+    metadata
+}
+
+fn namespace() -> Value {
+    let mut metadata = metadata(NAMESPACE, false);
+    // Webhooks of OpenKruise and others leave a namespace alone that has this label.
+    metadata["labels"][labels::CONTROL_PLANE] = "controller-manager".into();
+    // The daemon needs the host network and the directory of the runtime's socket.
+    metadata["labels"]["pod-security.kubernetes.io/enforce"] = "privileged".into();
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata })
+}
+
+fn feature_gates() -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata("kruise-feature-gates", true),
+        "data": { "feature-gates": "ImagePullJobGate=true" } })
+}
+
+/// The binding that is there while the gate ResourcesDeletionProtection is on, and the gate.
+pub const GATED_BINDING: (&str, &str) = (protection::NAME, crate::api::feature_gates::gate::DELETION_PROTECTION);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
+    }
+
+    #[test]
+    fn committed_manifests_are_those_of_the_program() {
+        let stale: Vec<String> = render_all()
+            .unwrap()
+            .into_iter()
+            .filter(|(path, text)| fs::read_to_string(dir().join(path)).ok().as_ref() != Some(text))
+            .map(|(path, _)| path)
+            .collect();
+        assert!(
+            stale.is_empty(),
+            "stale below manifests/: {}; mend with `cargo run -- manifests` (or `make manifests`)",
+            stale.join(", ")
+        );
+    }
+
+    #[test]
+    fn no_file_is_left_over() {
+        fn yaml_below(dir: &Path, found: &mut Vec<std::path::PathBuf>) {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    yaml_below(&path, found);
+                } else if path.extension().is_some_and(|e| e == "yaml") {
+                    found.push(path);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        yaml_below(&dir(), &mut found);
+        let rendered = render_all().unwrap();
+        for path in found {
+            let relative = path.strip_prefix(dir()).unwrap().to_str().unwrap().to_owned();
+            assert!(rendered.contains_key(&relative), "manifests/{relative} is not rendered any more; remove it");
+        }
+    }
+
+    #[test]
+    fn nobody_may_more_than_named() {
+        for role in roles() {
+            for rule in role.cluster_rules.iter().chain(&role.own_namespace_rules) {
+                let all = [rule.groups, rule.resources, rule.verbs].concat();
+                assert!(!all.contains(&"*"), "{}: {rule:?}", role.name);
+                let named = [
+                    "secrets",
+                    "leases",
+                    "mutatingwebhookconfigurations",
+                    "validatingwebhookconfigurations",
+                    "validatingadmissionpolicybindings",
+                ];
+                let is_create = rule.verbs == ["create"] && rule.resources == ["validatingadmissionpolicybindings"];
+                assert!(
+                    !rule.resources.iter().any(|r| named.contains(r)) || !rule.resource_names.is_empty() || is_create,
+                    "{}: {rule:?}",
+                    role.name
+                );
+                // What a node's token can do to Pods is limited by a policy, and to their status.
+                let of_pods = rule.resources.iter().any(|r| r.starts_with("pods"));
+                let writes = rule.verbs.iter().any(|verb| !["get", "list", "watch"].contains(verb));
+                assert!(role.name != "daemon" || !of_pods || !writes || rule.resources == ["pods/status"], "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_program_owns_is_shipped_empty() {
+        let files = render_all().unwrap();
+        let all: String = files.values().cloned().collect();
+        assert!(!all.contains("caBundle") && !all.contains("holderIdentity"));
+        assert!(files["crds/containerrecreaterequests.apps.kruise.io.yaml"].contains("webhook: null"));
+    }
+}

@@ -1,0 +1,116 @@
+//! Admission policies, evaluated by the API server itself: they hold while every process of ours is down.
+//!
+//! One file per policy, named after what it protects, and one line in [`POLICIES`].
+
+mod daemon_pods;
+mod manager_pods;
+mod node_images;
+mod node_probes;
+mod request_fields;
+mod request_status;
+
+use serde_json::{Value, json};
+
+use super::{NAMESPACE, metadata};
+use crate::{api::apps, webhook::deletion_protection::policy as protection};
+
+/// A policy that is part of every installation.
+struct Policy {
+    /// Name of the policy and of its binding.
+    name: &'static str,
+    spec: fn() -> Value,
+    /// Whether the manifests put it in force. The others are bound by somebody else.
+    is_bound: bool,
+}
+
+const POLICIES: &[Policy] = &[
+    Policy { name: "kruise-crr-own-fields", spec: request_fields::spec, is_bound: true },
+    Policy { name: "kruise-daemon-own-node", spec: request_status::spec, is_bound: true },
+    Policy { name: "kruise-daemon-node-images", spec: node_images::spec, is_bound: true },
+    Policy { name: "kruise-daemon-own-probes", spec: node_probes::spec, is_bound: true },
+    Policy { name: "kruise-daemon-pods", spec: daemon_pods::spec, is_bound: true },
+    Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true },
+    // The webhook role binds it while the gate is on.
+    Policy { name: protection::NAME, spec: protection::spec, is_bound: false },
+    // An administrator binds it who wants it.
+    Policy { name: protection::LABEL_GUARD, spec: protection::label_guard_spec, is_bound: false },
+];
+
+/// The policies and their bindings.
+pub(super) fn objects() -> Vec<Value> {
+    POLICIES.iter().flat_map(|policy| object(policy.name, (policy.spec)(), policy.is_bound)).collect()
+}
+
+fn object(name: &str, spec: Value, is_bound: bool) -> Vec<Value> {
+    let version = "admissionregistration.k8s.io/v1";
+    let mut objects = vec![json!({ "apiVersion": version, "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata(name, false), "spec": spec })];
+    if is_bound {
+        objects.push(json!({ "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata(name, false), "spec": { "policyName": name, "validationActions": ["Deny"] } }));
+    }
+    objects
+}
+
+/// The username of an account of ours.
+fn user(account: &str) -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{account}")
+}
+
+/// Updates of a resource of ours.
+fn updates_of(resource: &str) -> Value {
+    json!({ "resourceRules": [{ "apiGroups": [apps::GROUP], "apiVersions": ["v1alpha1", "v1beta1"],
+        "operations": ["UPDATE"], "resources": [resource] }] })
+}
+
+/// The node in the token of a daemon, or an empty string.
+fn token_node() -> Value {
+    json!({ "name": "tokenNode", "expression":
+        "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')" })
+}
+
+/// What a daemon reports in the status of an object that has its node's name.
+fn reports_of_node(resource: &str, kind: &str, of_what: &str) -> Value {
+    let message = format!("a daemon may only report on {of_what} of its own node");
+    let expression = format!(
+        "'{message}; its token is of node \"' + variables.tokenNode + '\", the {kind} is of node \"' + oldObject.metadata.name + '\"'"
+    );
+    json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": updates_of(&format!("{resource}/status")),
+        "matchConditions": [by_a_daemon()],
+        "variables": [token_node()],
+        "validations": [{
+            "expression": "variables.tokenNode != '' && variables.tokenNode == oldObject.metadata.name",
+            "message": message,
+            "messageExpression": expression,
+            "reason": "Forbidden",
+        }],
+    })
+}
+
+fn by_a_daemon() -> Value {
+    json!({ "name": "by-a-daemon", "expression": format!("request.userInfo.username == '{}'", user("kruise-daemon")) })
+}
+
+/// A field of the metadata stays as it is; `empty` is the CEL literal of its empty value.
+fn same(field: &str, empty: &str, message: &str) -> Value {
+    json!({
+        "expression": format!("object.metadata.?{field}.orValue({empty}) == oldObject.metadata.?{field}.orValue({empty})"),
+        "message": format!("metadata.{field}{message}"),
+        "reason": "Forbidden",
+    })
+}
+
+/// Annotations stay as they are, but for the keys `k` that the CEL expression `is_own` names.
+fn others_annotations(is_own: &str, message: &str) -> Value {
+    let annotations = |object: &str| format!("{object}.metadata.?annotations.orValue({{}})");
+    let (new, old) = (annotations("object"), annotations("oldObject"));
+    json!({
+        "expression": format!(
+            "{new}.all(k, {is_own} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {is_own} || k in {new})"
+        ),
+        "message": message,
+        "reason": "Forbidden",
+    })
+}

@@ -1,0 +1,37 @@
+//! Labels and annotations of ContainerRecreateRequests that we rely on: nobody but the manager changes them.
+
+use serde_json::{Value, json};
+
+use super::{updates_of, user};
+use crate::api::labels;
+
+pub(super) fn spec() -> Value {
+    json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": updates_of("containerrecreaterequests"),
+        "matchConditions": [
+            { "name": "by-others", "expression": format!("request.userInfo.username != '{}'", user("kruise-manager")) },
+            // Whoever takes a finalizer away must get through, whatever else the write says.
+            { "name": "not-being-deleted", "expression": "!has(oldObject.metadata.deletionTimestamp)" },
+        ],
+        "validations": [
+            unchanged("labels", labels::CRR_POD_UID),
+            unchanged("labels", labels::CRR_NODE_NAME),
+            unchanged("labels", labels::CRR_ACTIVE),
+            unchanged("labels", labels::CRR_METHOD),
+            unchanged("annotations", labels::CRR_UNREADY_ACQUIRED),
+        ],
+    })
+}
+
+fn unchanged(member: &str, key: &str) -> Value {
+    let value = |object: &str| format!("{object}.metadata.?{member}[?'{key}'].orValue('')");
+    json!({
+        "expression": format!("{} == {}", value("object"), value("oldObject")),
+        "message": format!("metadata.{member}: {key} is written by Kruise and cannot be changed"),
+        "messageExpression": format!(
+            "'metadata.{member}: {key} is written by Kruise and cannot be changed; it is \"' + {} + '\", not \"' + {} + '\"'",
+            value("oldObject"), value("object")),
+        "reason": "Forbidden",
+    })
+}
