@@ -69,7 +69,8 @@ pub struct Registration {
     pub rules: &'static [Rule],
     /// The flag that sets its number of workers, if it has one.
     pub workers_flag: Option<&'static str>,
-    /// Its number of workers otherwise.
+    /// Its number of workers otherwise. One namespace never uses more, all together twice as many; see
+    /// [`crate::runtime::queue`].
     pub workers: usize,
     /// Makes it. Nothing happens before its future is run.
     pub start: fn(&Context, usize, Shutdown) -> Started,
@@ -234,12 +235,20 @@ mod in_memory {
     where
         A: Fn(&Parts, &[u8]) -> (u16, Value) + Clone + Send + Sync + 'static,
     {
+        context_of_some(move |parts, body| Some(answer(parts, body)))
+    }
+
+    /// The same with an API server that does not answer some requests, ever.
+    pub(super) fn context_of_some<A>(answer: A) -> Context
+    where
+        A: Fn(&Parts, &[u8]) -> Option<(u16, Value)> + Clone + Send + Sync + 'static,
+    {
         let service = tower::service_fn(move |http: Request<Body>| {
             let answer = answer.clone();
             async move {
                 let (parts, body) = http.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
-                let (code, object) = answer(&parts, &body);
+                let Some((code, object)) = answer(&parts, &body) else { return std::future::pending().await };
                 let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
                 Ok::<_, std::convert::Infallible>(response.body(Body::from(object.to_string().into_bytes())).unwrap())
             }

@@ -42,7 +42,7 @@ use crate::{
         clock,
         events::{Recorder, reference},
         metrics::{Metrics, seconds_histogram},
-        queue::{Interrupt, Queue, Requeue},
+        queue::{self, Interrupt, Queue, Requeue},
         watches::{ObjectKey, Store},
     },
 };
@@ -54,6 +54,13 @@ pub struct PodUid(pub Arc<str>);
 impl fmt::Display for PodUid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl queue::Key for PodUid {
+    /// Each Pod has its own: there are more workers than a node has Pods.
+    fn share(&self) -> Arc<str> {
+        self.0.clone()
     }
 }
 

@@ -32,6 +32,7 @@ use crate::{
     runtime::{
         pod_template::Answer,
         queue::{Backoff, Queue},
+        watches::ObjectKey,
     },
     webhook::{
         clone_set, container_recreate_request as crr, pod,
@@ -212,7 +213,7 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
                     assert!(!moves, "a finished request never moves: {plan:?}");
                 }
                 if let Some(delay) = plan.requeue {
-                    queue.add_after("manager", delay);
+                    queue.add_after(ObjectKey::new("fuzz", "manager"), delay);
                 }
                 for action in &plan.actions {
                     if let Action::RecordCondition(since) = action {
@@ -233,7 +234,7 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
             let plan = node::plan(&observed, &mut memory, now);
             assert!(!was_completed || plan == node::Plan::default(), "a finished request never moves: {plan:?}");
             if let Some(delay) = plan.requeue {
-                queue.add_after("node", delay);
+                queue.add_after(ObjectKey::new("fuzz", "node"), delay);
             }
             if let Some(kill) = &plan.kill {
                 memory.stop_begins(kill);

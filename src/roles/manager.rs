@@ -53,13 +53,13 @@ pub struct ManagerArgs {
     /// The only namespace to look at. Default: all.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "NAMESPACE")]
     pub namespace: String,
-    /// ContainerRecreateRequests that are reconciled at the same time.
+    /// ContainerRecreateRequests of one namespace that are reconciled at the same time; of all together, twice as many.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub crr_workers: u32,
-    /// CloneSets that are reconciled at the same time.
+    /// CloneSets of one namespace that are reconciled at the same time; of all together, twice as many.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub cloneset_workers: u32,
-    /// ImagePullJobs that are reconciled at the same time.
+    /// ImagePullJobs of one namespace that are reconciled at the same time; of all together, twice as many.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub imagepulljob_workers: u32,
     /// NodeImages that are written at the same time.
@@ -71,7 +71,7 @@ pub struct ManagerArgs {
     /// Seconds that entries of NodeImages are kept beyond what their ImagePullJobs say.
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(0..=2_678_400))]
     pub default_ttlseconds_for_always_nodeimage: i32,
-    /// Nodes, and PodProbeMarkers, that are reconciled at the same time.
+    /// Nodes, and PodProbeMarkers of one namespace, that are reconciled at the same time.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub podprobemarker_workers: u32,
     /// Pods of CloneSets that wait for their deletion do not count as replicas.

@@ -2,6 +2,21 @@
 //!
 //! A key that is added while it is being reconciled is reconciled once more afterwards, and the running reconcile can
 //! see that through its [`Interrupt`]. A failed key comes back after a delay that doubles with every failure.
+//!
+//! # Shares
+//!
+//! Namespaces share the workers of a queue. They take turns: whoever is first gets one of its keys reconciled, the one
+//! that has waited longest, and goes to the end. There are twice as many workers as one namespace may use
+//! (`W` of [`Queue::run`]), and a namespace gets one more only while it holds fewer than are free. It follows that
+//!
+//! - a namespace that is alone uses `W` workers, never more;
+//! - while a worker is free, a namespace that holds none waits for nobody, since it holds fewer than one;
+//! - `n` namespaces whose reconciles hang hold `W`, `W/2`, `W/4` ... (rounded up) of the `2W`, so a worker remains for
+//!   the others as long as `2^n <= 2W`;
+//! - when none is free, a namespace that holds none waits until one is, and then at most for one key of each
+//!   namespace that was waiting before it.
+//!
+//! Cluster-scoped keys belong to no tenant: all of them are one namespace, in the order in which they came.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -17,7 +32,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::watches::jitter;
+use super::watches::{ObjectKey, jitter};
 
 /// What a reconcile that went well wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +59,18 @@ impl Interrupt {
     }
 }
 
+/// What a queue works on.
+pub trait Key: Clone + Eq + Hash + Display + Send + Sync + 'static {
+    /// Whose share of the workers it uses: its namespace, empty for what has none.
+    fn share(&self) -> Arc<str>;
+}
+
+impl Key for ObjectKey {
+    fn share(&self) -> Arc<str> {
+        self.namespace.clone()
+    }
+}
+
 /// A key is reconciled at least this often while it waits for a time. Users write times: a deadline of 2^63 s is one.
 const LONGEST_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -53,9 +80,14 @@ struct Running {
 }
 
 struct State<K> {
-    ready: VecDeque<K>,
+    /// The keys that wait for a worker, by namespace, in the order in which they came. None of the lists is empty.
+    ready: HashMap<Arc<str>, VecDeque<K>>,
+    /// The namespaces in `ready`; the first one is next.
+    turns: VecDeque<Arc<str>>,
     /// The keys in `ready`.
     waiting: HashSet<K>,
+    /// How many workers each namespace holds, if any.
+    held: HashMap<Arc<str>, usize>,
     running: HashMap<K, Running>,
     delayed: BTreeMap<(Instant, u64), K>,
     due: HashMap<K, (Instant, u64)>,
@@ -92,19 +124,10 @@ pub struct Queue<K> {
     backoff: Backoff,
 }
 
-impl<K: Clone + Eq + Hash + Display + Send + Sync + 'static> Queue<K> {
+impl<K: Key> Queue<K> {
     /// An empty queue.
     pub fn new(backoff: Backoff) -> Arc<Self> {
-        let state = State {
-            ready: VecDeque::new(),
-            waiting: HashSet::new(),
-            running: HashMap::new(),
-            delayed: BTreeMap::new(),
-            due: HashMap::new(),
-            failures: HashMap::new(),
-            sequence: 0,
-        };
-        Arc::new(Self { state: Mutex::new(state), changed: Notify::new(), backoff })
+        Arc::new(Self { state: Mutex::new(State::new()), changed: Notify::new(), backoff })
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
@@ -125,10 +148,11 @@ impl<K: Clone + Eq + Hash + Display + Send + Sync + 'static> Queue<K> {
 
     /// How many keys wait for a worker.
     pub fn depth(&self) -> usize {
-        self.lock().ready.len()
+        self.lock().waiting.len()
     }
 
-    /// Runs reconciles, at most `workers` at a time, until `shutdown` turns true; then waits for those that run.
+    /// Runs reconciles until `shutdown` turns true, then waits for those that run. At most `workers` of one namespace run
+    /// at a time, and twice as many together.
     pub async fn run<F, Fut, E>(&self, workers: usize, mut shutdown: watch::Receiver<bool>, reconcile: F)
     where
         F: Fn(K, Interrupt) -> Fut,
@@ -138,8 +162,8 @@ impl<K: Clone + Eq + Hash + Display + Send + Sync + 'static> Queue<K> {
         let mut tasks: JoinSet<Result<Requeue, E>> = JoinSet::new();
         let mut keys: HashMap<Id, K> = HashMap::new();
         loop {
-            while tasks.len() < workers {
-                let Some((key, interrupt)) = self.lock().take() else { break };
+            loop {
+                let Some((key, interrupt)) = self.lock().take(workers) else { break };
                 let id = tasks.spawn(reconcile(key.clone(), Interrupt(interrupt))).id();
                 keys.insert(id, key);
             }
@@ -174,7 +198,7 @@ impl<K: Clone + Eq + Hash + Display + Send + Sync + 'static> Queue<K> {
         };
         let Some(key) = keys.remove(&id) else { return };
         let mut state = self.lock();
-        let again = state.running.remove(&key).is_some_and(|running| running.again);
+        let again = state.release(&key);
         match outcome {
             Ok(requeue) => {
                 state.failures.remove(&key);
@@ -202,7 +226,21 @@ fn after(delay: Duration) -> Instant {
     Instant::now() + delay.min(LONGEST_DELAY)
 }
 
-impl<K: Clone + Eq + Hash> State<K> {
+impl<K: Key> State<K> {
+    fn new() -> Self {
+        Self {
+            ready: HashMap::new(),
+            turns: VecDeque::new(),
+            waiting: HashSet::new(),
+            held: HashMap::new(),
+            running: HashMap::new(),
+            delayed: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            sequence: 0,
+        }
+    }
+
     fn add(&mut self, key: K) {
         if let Some(running) = self.running.get_mut(&key) {
             running.again = true;
@@ -213,7 +251,12 @@ impl<K: Clone + Eq + Hash> State<K> {
             self.delayed.remove(&due);
         }
         if self.waiting.insert(key.clone()) {
-            self.ready.push_back(key);
+            let share = key.share();
+            let keys = self.ready.entry(share.clone()).or_default();
+            if keys.is_empty() {
+                self.turns.push_back(share);
+            }
+            keys.push_back(key);
         }
     }
 
@@ -245,115 +288,43 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
     }
 
-    fn take(&mut self) -> Option<(K, Arc<Notify>)> {
-        let key = self.ready.pop_front()?;
+    /// The next key, and a worker for it.
+    fn take(&mut self, workers: usize) -> Option<(K, Arc<Notify>)> {
+        let free = workers.saturating_mul(2).saturating_sub(self.running.len());
+        if free == 0 {
+            return None;
+        }
+        let may_have_one = |share: &Arc<str>| self.held.get(share).is_none_or(|held| *held < free);
+        // Whoever may not holds a worker: no more are passed over than there are workers.
+        let turn = self.turns.iter().position(may_have_one)?;
+        let share = self.turns.remove(turn)?;
+        let keys = self.ready.get_mut(&share)?;
+        let key = keys.pop_front()?;
+        if keys.is_empty() {
+            self.ready.remove(&share);
+        } else {
+            self.turns.push_back(share.clone());
+        }
         self.waiting.remove(&key);
+        *self.held.entry(share).or_default() += 1;
         let interrupt = Arc::new(Notify::new());
         self.running.insert(key.clone(), Running { again: false, interrupt: interrupt.clone() });
         Some((key, interrupt))
     }
+
+    /// The reconcile of a key has ended; whether it was added meanwhile.
+    fn release(&mut self, key: &K) -> bool {
+        let Some(running) = self.running.remove(key) else { return false };
+        let share = key.share();
+        if let Some(held) = self.held.get_mut(&share) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&share);
+            }
+        }
+        running.again
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-
-    fn quick() -> Backoff {
-        Backoff { base: Duration::from_millis(1), max: Duration::from_millis(4) }
-    }
-
-    /// Runs a queue until `done` reconciles have finished.
-    async fn run_until<F, Fut>(queue: Arc<Queue<&'static str>>, done: usize, reconcile: F)
-    where
-        F: Fn(&'static str, Interrupt, usize) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<Requeue, String>> + Send + 'static,
-    {
-        let (stop, shutdown) = watch::channel(false);
-        let stop = Arc::new(stop);
-        let count = Arc::new(AtomicUsize::new(0));
-        queue
-            .run(8, shutdown, move |key, interrupt| {
-                let (stop, count) = (stop.clone(), count.clone());
-                let nth = count.fetch_add(1, Ordering::SeqCst) + 1;
-                let work = reconcile(key, interrupt, nth);
-                async move {
-                    let result = work.await;
-                    if nth >= done {
-                        stop.send_replace(true);
-                    }
-                    result
-                }
-            })
-            .await;
-    }
-
-    #[tokio::test]
-    async fn a_key_added_while_running_interrupts_and_runs_once_more() {
-        let queue = Queue::new(quick());
-        queue.add("a");
-        let inner = queue.clone();
-        run_until(queue, 2, move |key, interrupt, nth| {
-            let queue = inner.clone();
-            async move {
-                if nth == 1 {
-                    queue.add(key);
-                    queue.add(key);
-                    interrupt.raised().await;
-                }
-                Ok(Requeue::Await)
-            }
-        })
-        .await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_failed_key_comes_back_after_its_delay() {
-        let queue = Queue::new(quick());
-        queue.add("a");
-        run_until(queue, 3, |_, _, nth| async move {
-            match nth {
-                1 => Err("no".to_owned()),
-                2 => Ok(Requeue::After(Duration::from_secs(5))),
-                _ => Ok(Requeue::Await),
-            }
-        })
-        .await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_delay_that_no_clock_can_hold_is_a_long_one() {
-        let queue = Queue::new(quick());
-        queue.add_after("b", Duration::MAX);
-        queue.add("a");
-        run_until(queue, 3, |_, _, _| async move { Ok(Requeue::After(Duration::MAX)) }).await;
-    }
-
-    #[tokio::test]
-    async fn a_panic_is_a_failure_of_its_key_only() {
-        let queue = Queue::new(quick());
-        queue.add("a");
-        run_until(queue, 2, |_, _, nth| async move {
-            assert!(nth > 1, "first attempt panics");
-            Ok(Requeue::Await)
-        })
-        .await;
-    }
-
-    #[tokio::test]
-    async fn keys_run_side_by_side() {
-        let queue = Queue::new(quick());
-        queue.add("a");
-        queue.add("b");
-        let meet = Arc::new(tokio::sync::Barrier::new(2));
-        run_until(queue, 2, move |_, _, _| {
-            let meet = meet.clone();
-            async move {
-                meet.wait().await;
-                Ok(Requeue::Await)
-            }
-        })
-        .await;
-    }
-}
+mod tests;

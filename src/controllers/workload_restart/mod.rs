@@ -7,8 +7,8 @@
 //! - Reads: targets, when a round goes on; for Deployments each ReplicaSet once.
 //! - Never: evicts, writes a workload, restarts anything itself. Its requests pass admission like anybody's.
 //!
-//! Decisions ([`plan`]) are made one at a time for all WorkloadRestarts, each seeing the requests that the one before
-//! made: two never take the same disruption of a budget.
+//! Decisions ([`plan`]) are made one at a time in each namespace, each seeing the requests that the one before made: two
+//! never take the same disruption of a budget. Namespaces share no budget and do not wait for each other.
 
 mod apply;
 mod observe;
@@ -17,7 +17,7 @@ mod triggers;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -77,9 +77,25 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
     replica_sets: ReplicaSetOwners,
-    /// Held from the look at Pods and budgets until the requests that follow from it are made.
-    deciding: tokio::sync::Mutex<()>,
+    deciding: Deciding,
     metrics: OwnMetrics,
+}
+
+/// One lock for each namespace, held from the look at Pods and budgets until the requests that follow from it are made.
+#[derive(Default)]
+struct Deciding(Mutex<HashMap<Arc<str>, Weak<tokio::sync::Mutex<()>>>>);
+
+impl Deciding {
+    fn of(&self, namespace: &Arc<str>) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = lock(&self.0);
+        if let Some(held) = locks.get(namespace).and_then(Weak::upgrade) {
+            return held;
+        }
+        locks.retain(|_, held| held.strong_count() > 0);
+        let new = Arc::default();
+        locks.insert(namespace.clone(), Arc::downgrade(&new));
+        new
+    }
 }
 
 #[derive(Clone, Default)]
@@ -153,7 +169,7 @@ impl Controller {
             queue: Queue::new(Backoff::default()),
             memories: Mutex::default(),
             replica_sets: ReplicaSetOwners::default(),
-            deciding: tokio::sync::Mutex::default(),
+            deciding: Deciding::default(),
             metrics: OwnMetrics::default(),
         }
     }
@@ -261,7 +277,8 @@ impl Controller {
         if let Some(plan) = plan::begin(&restart, &seen, ended, now) {
             return self.record(&restart, plan).await;
         }
-        let deciding = self.deciding.lock().await;
+        let turn = self.deciding.of(&key.namespace);
+        let deciding = turn.lock().await;
         let mut plan = self.look_and_plan(key, &restart).await?;
         if !plan.start.is_empty() && self.read_budgets(&key.namespace).await? {
             plan = self.look_and_plan(key, &restart).await?;

@@ -169,3 +169,58 @@ async fn a_status_is_never_written_over_what_somebody_else_wrote() {
     fixture.reconcile().await.unwrap();
     assert_eq!(fixture.reason(), "Paused", "decided from the newer object");
 }
+
+#[tokio::test]
+async fn a_namespace_whose_calls_hang_delays_the_restarts_of_no_other() {
+    let api = api();
+    let context = {
+        let api = api.clone();
+        in_memory::context_of_some(move |parts, body| {
+            let path = parts.uri.path();
+            (!path.contains("/namespaces/slow/")).then(|| lock(&api).answer(&parts.method, path, body))
+        })
+    };
+    let controller = Arc::new(Controller::new(&context));
+    let spec = json!({"targetRef": null, "selector": {"matchLabels": {"app": "web"}}});
+    for namespace in ["slow", "ns"] {
+        controller.context.pods.upsert(pod("web-0", json!({"metadata": {"namespace": namespace, "uid": namespace}})));
+        for name in ["roll", "a", "b", "c"] {
+            let metadata = json!({"namespace": namespace, "name": name, "uid": format!("{namespace}-{name}")});
+            let stored = serde_json::to_value(super::restart(json!({"metadata": metadata, "spec": spec}))).unwrap();
+            let path = WR.replace("roll", name);
+            let stored = if namespace == "ns" { lock(&api).put(&path, stored) } else { stored };
+            controller.restarts.upsert(serde_json::from_value(stored).unwrap());
+            controller.queue.add(ObjectKey::new(namespace, name));
+        }
+    }
+    lock(&api).pod_uid = "ns";
+    let (_stop, shutdown) = tokio::sync::watch::channel(false);
+    let run = controller.queue.run(REGISTRATION.workers, shutdown, |key, _| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key).await }
+    });
+    let all_have_a_status = async {
+        let written = |name: &str| lock(&api).objects[&WR.replace("roll", name)]["status"]["conditions"].is_array();
+        while !["roll", "a", "b", "c"].into_iter().all(written) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = run => unreachable!("nobody has stopped it"),
+        done = tokio::time::timeout(Duration::from_secs(10), all_have_a_status) => {
+            done.expect("the restarts of the other namespace go on");
+        }
+    }
+    assert_eq!(lock(&api).created, 1, "one Pod, one request");
+}
+
+#[test]
+fn a_namespace_has_one_lock_while_somebody_decides_and_none_afterwards() {
+    let deciding = Deciding::default();
+    let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+    let held = deciding.of(&a);
+    assert!(Arc::ptr_eq(&held, &deciding.of(&a)) && !Arc::ptr_eq(&held, &deciding.of(&b)));
+    drop(held);
+    deciding.of(&b);
+    assert_eq!(lock(&deciding.0).len(), 1);
+}
