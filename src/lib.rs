@@ -24,6 +24,10 @@ pub mod fuzzing;
 mod docs;
 
 #[cfg(test)]
+#[allow(dead_code, unreachable_pub, reason = "the end-to-end tests include this file as well")]
+mod liveness;
+
+#[cfg(test)]
 mod supply_chain;
 
 #[cfg(test)]

@@ -9,10 +9,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
     time::Duration,
 };
 
@@ -35,6 +31,7 @@ use crate::{
         },
     },
     k8s::{pod::PodView, time::Now},
+    liveness::{self, Acts, Random},
 };
 
 const CONTAINERS: [&str; 2] = ["a", "b"];
@@ -44,25 +41,6 @@ const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012
 const CHAOS: usize = 160;
 /// Steps without, in which everything has to come to rest.
 const CALM: usize = 4000;
-
-/// splitmix64: small, well distributed, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() % n as u64).unwrap()
-    }
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// What a watch tells: the object as it then was, or that the one with this UID is gone.
 #[derive(Clone)]
@@ -958,52 +936,17 @@ fn merge_conditions(pod: &mut Value, patch: &Value) {
 }
 
 /// How many containers were stopped, and how many images spelled differently.
-fn run(seed: u64) -> Result<(usize, usize), String> {
+fn run(seed: u64) -> Result<Acts, String> {
     let mut world = World::new(seed);
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
-    result.map(|()| (world.stopped.len(), world.respelled.len())).map_err(|panic| {
-        let reason = panic.downcast_ref::<String>().cloned();
-        let reason = reason.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
-        format!(
-            "seed {seed}: {reason}\n{}\nagain: KRUISE_SIM_SEED={seed} cargo test --lib simulation",
-            world.trace.join("\n")
-        )
-    })
+    result.map_err(|panic| format!("{}\n{}", liveness::said(panic.as_ref()), world.trace.join("\n")))?;
+    let mut acts = Acts::default();
+    acts.add("stopped", world.stopped.len() as u64);
+    acts.add("respelled", world.respelled.len() as u64);
+    Ok(acts)
 }
 
 #[test]
 fn simulation_under_faults() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    if let Some(seed) = number("KRUISE_SIM_SEED") {
-        run(seed).map(drop).unwrap_or_else(|failure| panic!("{failure}"));
-        return;
-    }
-    let seeds = number("KRUISE_SIM_SEEDS").unwrap_or(300);
-    let next = AtomicU64::new(0);
-    let failure = Mutex::new(None);
-    let (stopped, respelled) = (AtomicU64::new(0), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
-            scope.spawn(|| {
-                while failure.lock().unwrap().is_none() {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        break;
-                    }
-                    match run(seed) {
-                        Ok((stops, spellings)) => {
-                            stopped.fetch_add(stops as u64, Ordering::Relaxed);
-                            respelled.fetch_add(spellings as u64, Ordering::Relaxed);
-                        }
-                        Err(found) => *failure.lock().unwrap() = Some(found),
-                    }
-                }
-            });
-        }
-    });
-    if let Some(failure) = failure.into_inner().unwrap() {
-        panic!("{failure}");
-    }
-    let done = [stopped, respelled].map(AtomicU64::into_inner);
-    assert!(done.iter().all(|count| *count >= seeds / 3), "both methods have to have done something: {done:?}");
+    liveness::seeds(300, "simulation_under_faults", run).require(&[("stopped", 33), ("respelled", 33)]);
 }
