@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Client, ResourceExt};
 
-use super::{Budgets, is_replica_set, lock, scope_of};
+use super::{Budgets, is_replica_set, lock, scope_of, totals::Asked};
 use crate::{
     api::{group_of, policy::pod_unavailable_budget::PodUnavailableBudget},
     domain::unavailable_budget::{Total, index::Cover},
@@ -19,6 +19,8 @@ use crate::{
     },
     runtime::{
         clock,
+        replicas::Kind,
+        watches::ObjectKey,
         workload::{self, Scope, Workload},
     },
 };
@@ -61,7 +63,14 @@ impl Members {
 /// Workloads that were read lately.
 pub struct Workloads {
     client: Client,
-    read: Mutex<HashMap<[String; 4], (Duration, Workload)>>,
+    read: Mutex<Read>,
+}
+
+#[derive(Default)]
+struct Read {
+    by_name: HashMap<[String; 4], (Duration, Workload)>,
+    /// Grows whenever something is forgotten: an answer that was on its way then may be older than the news.
+    forgotten: u64,
 }
 
 /// Workloads that are remembered; all are forgotten when there are more.
@@ -82,18 +91,34 @@ impl Workloads {
     ) -> kube::Result<Workload> {
         let key = [namespace, api_version, kind, name].map(str::to_owned);
         let now = clock::now().mono;
-        if let Some((then, workload)) = lock(&self.read).get(&key)
-            && now.saturating_sub(*then) < age
-        {
-            return Ok(workload.clone());
-        }
+        let forgotten = {
+            let read = lock(&self.read);
+            match read.by_name.get(&key) {
+                Some((then, workload)) if now.saturating_sub(*then) < age => return Ok(workload.clone()),
+                _ => read.forgotten,
+            }
+        };
         let workload = workload::read(&self.client, namespace, (api_version, kind, name)).await?;
         let mut read = lock(&self.read);
-        if read.len() >= REMEMBERED {
-            read.clear();
+        if read.by_name.len() >= REMEMBERED {
+            read.by_name.clear();
         }
-        read.insert(key, (clock::now().mono, workload.clone()));
+        if read.forgotten == forgotten {
+            read.by_name.insert(key, (now, workload.clone()));
+        }
         Ok(workload)
+    }
+
+    /// What is remembered of a workload is old.
+    pub(super) fn forget(&self, named: Kind, workload: &ObjectKey) {
+        let is_meant = |[namespace, api_version, kind, name]: &[String; 4]| {
+            *namespace == *workload.namespace
+                && *name == *workload.name
+                && Kind::of(group_of(api_version), kind) == Some(named)
+        };
+        let mut read = lock(&self.read);
+        read.by_name.retain(|key, _| !is_meant(key));
+        read.forgotten += 1;
     }
 }
 
@@ -231,11 +256,12 @@ impl Budgets {
     /// The API server does not answer.
     pub async fn total_of(
         &self,
-        namespace: &str,
+        budget: &ObjectKey,
         members: &Members,
         pods: &[Arc<PodView>],
         age: Duration,
     ) -> kube::Result<Total> {
+        let namespace = &*budget.namespace;
         let covers_all = |labels: &Option<Labels>| match (members, labels) {
             (Members::Selector(selector), Some(labels)) => selector.matches(labels),
             _ => true,
@@ -245,6 +271,7 @@ impl Budgets {
         let owners: BTreeMap<&str, _> =
             pods.iter().filter_map(|pod| pod.controller.as_ref()).map(|owner| (owner.uid.as_str(), owner)).collect();
         let (mut counted, mut unknown) = (BTreeSet::new(), None);
+        let mut asked = Asked::default();
         for (uid, owner) in owners {
             let own = (owner.api_version.clone(), owner.kind.clone(), owner.name.clone());
             let above = match is_replica_set(owner) {
@@ -259,6 +286,7 @@ impl Budgets {
                     known = true;
                     break;
                 }
+                asked.add(namespace, group_of(&api_version), &kind, &name);
                 match self.workloads.read(namespace, (&api_version, &kind, &name), age).await? {
                     // Its Pods are counted below.
                     Workload::Found { labels, is_going: false, .. } if !covers_all(&labels) => break,
@@ -282,6 +310,7 @@ impl Budgets {
                 sum += pods.iter().filter(is_its).filter(|pod| is_active(pod)).count();
             }
         }
+        self.ask_about(budget, asked);
         let sum = sum.try_into().unwrap_or(i32::MAX);
         Ok(match unknown {
             None => Total::Known(sum),

@@ -1,8 +1,9 @@
 //! Takes Pods out of service within their PodUnavailableBudgets: what the webhook and the manager share.
 //!
 //! - Owns: the grants in the status of PodUnavailableBudgets.
+//! - Watches: how many Pods workloads want, of the kinds that budgets rest on.
 //! - Reads: budgets (a store that the caller keeps filled), what controls a ReplicaSet, and, when a budget has no status
-//!   about its spec or seems to be used up, its workload and Pods.
+//!   about its spec, seems to be used up or is for a workload that was scaled, its workload and Pods.
 //! - Never: takes a Pod off a list; that is the manager's controller's.
 //!
 //! The rule is [`crate::domain::unavailable_budget`]. Requests for one budget that come together in one process are
@@ -38,12 +39,14 @@ use crate::{
         apply::{code, patch_status},
         clock, lock,
         metrics::Metrics,
+        replicas::Replicas,
         watches::{self, Change, ObjectKey, Store},
         workload::ReplicaSetOwners,
     },
 };
 
 mod members;
+mod totals;
 
 pub use members::{Members, Workloads};
 
@@ -113,6 +116,9 @@ pub struct Budgets {
     pub store: Arc<Store<PodUnavailableBudget>>,
     /// For reading workloads.
     pub workloads: Workloads,
+    /// How many Pods they want, of the kinds that budgets rest on.
+    replicas: Replicas,
+    totals: Mutex<totals::Totals>,
     owners: ReplicaSetOwners,
     index: Mutex<Index>,
     /// Budgets for workloads whose Pods the manager has found by labels.
@@ -136,6 +142,8 @@ impl Budgets {
     pub fn new(client: Client, gates: Arc<FeatureGates>) -> Arc<Self> {
         Arc::new(Self {
             workloads: Workloads::new(client.clone()),
+            replicas: Replicas::new(client.clone()),
+            totals: Mutex::default(),
             client,
             gates,
             store: Store::new(Some(namespace_of)),
@@ -167,7 +175,9 @@ impl Budgets {
             self.store.wait_synced().await;
             self.tell_namespaces();
         };
-        tokio::join!(watch, first);
+        // Whoever asks next finds what has changed.
+        let totals = self.follow_totals(None, |_| {});
+        tokio::join!(watch, first, totals);
     }
 
     /// The namespaces that have budgets, for whoever wants to know when they change. None until all are known.
@@ -201,6 +211,7 @@ impl Budgets {
 
     fn note(&self, budget: &PodUnavailableBudget) {
         let key = ObjectKey::of(budget);
+        self.note_target(budget);
         let is_first = {
             let mut index = lock(&self.index);
             let is_first = !index.has(&key.namespace);
@@ -225,6 +236,7 @@ impl Budgets {
         lock(&self.scopes).remove(&key.namespace, &key.name);
         lock(&self.turns).remove(key);
         lock(&self.recounts).remove(key);
+        self.ask_no_more(key);
         if was_last {
             self.tell_namespaces();
         }
@@ -410,8 +422,17 @@ impl Budgets {
                     Err(error) => return all(Err(error)),
                 }
             }
+            let other_total = budget.current_status().and_then(|status| self.other_total(&budget, status));
+            if !recounts && other_total.is_some() && self.may_recount(key) {
+                // The workload was scaled, and the manager has not counted since.
+                (recounts, is_fresh) = (true, false);
+                continue;
+            }
             let mut status = match budget.current_status() {
-                Some(status) if !recounts => status.clone(),
+                Some(status) if !recounts => match other_total {
+                    Some(total) => rule::with_total(status, &budget.spec, total),
+                    None => status.clone(),
+                },
                 _ => match self.recount(&budget).await {
                     Ok(status) => status,
                     Err(error) => return all(Err(error)),
@@ -518,7 +539,7 @@ impl Budgets {
         let pods = self.of_members(&namespace, &members, pods.items.into_iter().map(Arc::new).collect()).await?;
         let total = match total {
             Some(total) => total,
-            None => self.total_of(&namespace, &members, &pods, Duration::ZERO).await?,
+            None => self.total_of(&ObjectKey::of(budget), &members, &pods, Duration::ZERO).await?,
         };
         Ok((pods, total))
     }

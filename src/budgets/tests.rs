@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 
 use super::*;
+use crate::runtime::replicas::Kind;
 
 /// An API server with Pods and one budget, whose version grows with every write.
 #[derive(Default)]
@@ -13,6 +14,9 @@ struct Server {
     budget: Mutex<Value>,
     pods: Mutex<Vec<Value>>,
     replicas: AtomicUsize,
+    /// How often it was scaled.
+    scales: AtomicUsize,
+    watches_of_sets: AtomicUsize,
     writes: AtomicUsize,
     conflicts: AtomicUsize,
     lists: AtomicUsize,
@@ -40,6 +44,39 @@ impl Server {
         json_patch::merge(&mut budget["spec"], &spec);
         *lock(&server.budget) = budget;
         Arc::new(server)
+    }
+
+    fn clone_set(&self) -> Value {
+        json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": {"name": "web", "namespace": "a", "uid": "set",
+            "resourceVersion": (1000 + self.scales.load(Ordering::SeqCst)).to_string()},
+            "spec": {"replicas": self.replicas.load(Ordering::SeqCst), "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}}}}})
+    }
+
+    fn scale(&self, replicas: usize) {
+        self.replicas.store(replicas, Ordering::SeqCst);
+        self.scales.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The next event of a watch of CloneSets.
+    async fn next_scale(&self, query: &str) -> Value {
+        self.watches_of_sets.fetch_add(1, Ordering::SeqCst);
+        let seen = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap();
+        let seen: usize = seen.parse().unwrap();
+        while 1000 + self.scales.load(Ordering::SeqCst) <= seen {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        json!({"type": "MODIFIED", "object": self.clone_set()})
+    }
+
+    /// What the manager has counted.
+    fn count(&self, budgets: &Budgets, [total, desired, current, allowed]: [i64; 4]) {
+        let mut budget = lock(&self.budget);
+        budget["status"] = json!({"observedGeneration": 1, "totalReplicas": total, "desiredAvailable": desired,
+            "currentAvailable": current, "unavailableAllowed": allowed});
+        let version: u64 = budget["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        budget["metadata"]["resourceVersion"] = (version + 1).to_string().into();
+        budgets.store.upsert(serde_json::from_value(budget.clone()).unwrap());
     }
 
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
@@ -117,12 +154,8 @@ impl Server {
                 self.lists.fetch_add(1, Ordering::SeqCst);
                 list(json!(*lock(&self.pods)))
             }
-            "/apis/apps.kruise.io/v1alpha1/namespaces/a/clonesets/web" => (
-                200,
-                json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": {"name": "web", "uid": "set"},
-                    "spec": {"replicas": self.replicas.load(Ordering::SeqCst), "selector": {"matchLabels": {"app": "web"}},
-                        "template": {"metadata": {"labels": {"app": "web"}}}}}),
-            ),
+            "/apis/apps.kruise.io/v1alpha1/namespaces/a/clonesets/web" => (200, self.clone_set()),
+            "/apis/apps.kruise.io/v1alpha1/clonesets" => list(json!([self.clone_set()])),
             _ => status(404),
         }
     }
@@ -135,8 +168,13 @@ impl Server {
             async move {
                 let (parts, body) = http.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
-                if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
-                    return std::future::pending().await;
+                let query = parts.uri.query().unwrap_or_default();
+                if query.contains("watch=true") {
+                    if !parts.uri.path().ends_with("/clonesets") {
+                        return std::future::pending().await;
+                    }
+                    let event = server.next_scale(query).await.to_string() + "\n";
+                    return Ok::<_, std::convert::Infallible>(Response::new(Body::from(event.into_bytes())));
                 }
                 tokio::task::yield_now().await;
                 let (code, object) = server.answer(&parts.method, parts.uri.path(), &body);
@@ -503,6 +541,110 @@ async fn who_follows_the_budgets_tells_which_namespaces_have_some() {
     }
     assert_eq!(server.budget_lists.load(Ordering::SeqCst), 1, "one watch is enough");
     task.abort();
+}
+
+/// A budget for the CloneSet, half of which has to stay, in a process that follows.
+async fn following(pods: usize, replicas: usize) -> (Arc<Server>, Arc<Budgets>, tokio::task::JoinHandle<()>) {
+    let server = Server::new(pods, json!({}));
+    lock(&server.budget)["spec"] = json!({"maxUnavailable": "50%",
+        "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}});
+    server.scale(replicas);
+    let budgets = server.replica("");
+    let task = tokio::spawn({
+        let budgets = budgets.clone();
+        async move { budgets.follow().await }
+    });
+    sees(&budgets, Some(replicas)).await;
+    (server, budgets, task)
+}
+
+/// Waits until the watch has brought this number.
+async fn sees(budgets: &Budgets, replicas: Option<usize>) {
+    let (kind, workload) = (Kind::of("apps.kruise.io", "CloneSet").unwrap(), ObjectKey::new("a", "web"));
+    let number = || budgets.replicas.desired(kind, &workload).map(|number| usize::try_from(number).unwrap());
+    let seen = async {
+        while !budgets.store.is_synced() || number() != replicas {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), seen).await.expect("the watch brings it");
+}
+
+#[tokio::test]
+async fn a_workload_that_was_scaled_up_is_judged_by_its_new_total_at_once() {
+    let (server, budgets, task) = following(4, 4).await;
+    server.count(&budgets, [4, 2, 4, 2]);
+    // Nothing happens to its Pods: there is no room for more.
+    server.scale(10);
+    sees(&budgets, Some(10)).await;
+    for name in ["p0", "p1"] {
+        let refused = delete(&budgets, name).await.unwrap_err().message();
+        assert!(refused.contains("4 of 10 Pods are available, and 5 have to stay"), "{refused}");
+    }
+    assert_eq!(server.lists.load(Ordering::SeqCst), 1, "the second goes by what the watch says");
+    assert_eq!(server.writes.load(Ordering::SeqCst), 0);
+    task.abort();
+}
+
+#[tokio::test]
+async fn a_workload_that_was_scaled_down_from_10_to_4_is_judged_by_its_new_total_at_once() {
+    let (server, budgets, task) = following(5, 10).await;
+    server.count(&budgets, [10, 5, 5, 0]);
+    delete(&budgets, "p0").await.unwrap_err();
+    assert!(!budgets.may_recount(&ObjectKey::new("a", "b")), "it has just been counted anew");
+    server.scale(4);
+    sees(&budgets, Some(4)).await;
+    delete(&budgets, "p0").await.unwrap();
+    assert_eq!((server.status().total_replicas, server.status().unavailable_allowed), (4, 2));
+    task.abort();
+}
+
+#[tokio::test]
+async fn a_kind_is_followed_from_its_first_budget_to_its_last() {
+    let (server, budgets, task) = following(4, 4).await;
+    let (key, other) = (ObjectKey::new("a", "b"), ObjectKey::new("z", "other"));
+    assert!(budgets.follows_total(&key) && server.watches_of_sets.load(Ordering::SeqCst) >= 1);
+    let of_kind = |kind: &str| {
+        let object = json!({"metadata": {"name": "other", "namespace": "z", "uid": "o"}, "spec": {"maxUnavailable": 1,
+            "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": kind, "name": "web"}}});
+        serde_json::from_value::<PodUnavailableBudget>(object).unwrap()
+    };
+    budgets.note(&of_kind("CloneSet"));
+    budgets.forget(&key);
+    sees(&budgets, Some(4)).await;
+    budgets.forget(&other);
+    sees(&budgets, None).await;
+    // One that cannot be followed, and one with a selector, whose workloads are found when it is counted.
+    budgets.note(&of_kind("Rollout"));
+    assert!(!budgets.follows_total(&other));
+    let pods: Vec<Arc<PodView>> = vec![Arc::new(view("p0"))];
+    let selector = Members::Selector(Selector::parse("app=web").unwrap());
+    budgets.total_of(&key, &selector, &pods, Duration::ZERO).await.unwrap();
+    sees(&budgets, Some(4)).await;
+    assert!(budgets.follows_total(&key));
+    task.abort();
+}
+
+#[tokio::test]
+async fn a_number_that_was_read_before_the_news_of_another_is_not_remembered() {
+    let server = Server::new(4, json!({}));
+    lock(&server.budget)["spec"] = json!({"maxUnavailable": 1,
+        "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}});
+    let budget: PodUnavailableBudget = serde_json::from_value(lock(&server.budget).clone()).unwrap();
+    let budgets = server.replica("");
+    let total = async || budgets.members(&budget, Duration::from_secs(3600)).await.unwrap().1;
+    assert_eq!(total().await, Some(Total::Known(4)));
+    let (kind, workload) = (Kind::of("apps.kruise.io", "CloneSet").unwrap(), ObjectKey::new("a", "web"));
+    server.scale(9);
+    assert_eq!(total().await, Some(Total::Known(4)), "remembered");
+    budgets.workloads.forget(kind, &workload);
+    // The answer is on its way when it is scaled once more.
+    let mut reading = Box::pin(total());
+    assert!(futures::poll!(&mut reading).is_pending());
+    budgets.workloads.forget(kind, &workload);
+    assert_eq!(reading.await, Some(Total::Known(9)));
+    server.scale(10);
+    assert_eq!(total().await, Some(Total::Known(10)));
 }
 
 #[tokio::test]

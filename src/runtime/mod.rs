@@ -17,6 +17,7 @@ pub mod metrics;
 mod pod_events;
 pub mod pod_template;
 pub mod queue;
+pub mod replicas;
 pub mod serve;
 pub mod shutdown;
 pub mod slow_start;

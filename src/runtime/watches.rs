@@ -399,7 +399,7 @@ pub async fn watch_guarded<K>(
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
     let decode = |DeserializeGuard(result): DeserializeGuard<K>| result.map_err(|e| e.error);
-    follow(watcher::watcher(api, config.page_size(PAGE)), &store, decode, on_change).await;
+    follow(watcher::watcher(api, config.page_size(PAGE)), &K::kind(&()), &store, decode, on_change).await;
 }
 
 /// Keeps a store equal to the API server, for ever, for types whose decoding cannot fail on what an API server sends.
@@ -407,7 +407,20 @@ pub async fn watch<K>(api: Api<K>, config: watcher::Config, store: Arc<Store<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    follow(watcher::watcher(api, config.page_size(PAGE)), &store, Ok, on_change).await;
+    watch_dynamic(api, &K::kind(&()), config, store, on_change).await;
+}
+
+/// The same for a type that stands for several kinds; `kind` is for people.
+pub async fn watch_dynamic<K>(
+    api: Api<K>,
+    kind: &str,
+    config: watcher::Config,
+    store: Arc<Store<K>>,
+    on_change: impl FnMut(Change<'_, K>),
+) where
+    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+{
+    follow(watcher::watcher(api, config.page_size(PAGE)), kind, &store, Ok, on_change).await;
 }
 
 /// Keeps a store of Pods equal to the API server, for ever; those of which `fields` is true, if it is given.
@@ -418,7 +431,7 @@ pub async fn watch_pods(
     mut on_change: impl FnMut(Change<'_, PodView>),
 ) {
     let events = pod_events::events(api.clone(), fields.clone(), PAGE);
-    follow(events, &store, Ok, &mut on_change).await;
+    follow(events, "Pod", &store, Ok, &mut on_change).await;
     tracing::warn!("the answer to a list of Pods is not in protobuf, reading JSON: this takes more of the processor");
     let config = watcher::Config { field_selector: fields, ..watcher::Config::default() };
     watch(api, config, store, on_change).await;
@@ -426,14 +439,14 @@ pub async fn watch_pods(
 
 async fn follow<W, K>(
     events: impl Stream<Item = watcher::Result<Event<W>>>,
+    kind: &str,
     store: &Store<K>,
     decode: impl Fn(W) -> Result<K, String>,
     mut on_change: impl FnMut(Change<'_, K>),
 ) where
     W: Resource,
-    K: Resource<DynamicType = ()>,
+    K: Resource,
 {
-    let kind = K::kind(&());
     let events = events.backoff(Retry::default());
     pin_mut!(events);
     let mut listed = HashSet::new();
@@ -453,7 +466,7 @@ async fn follow<W, K>(
                 }
                 listed = HashSet::new();
                 store.synced.send_replace(true);
-                tracing::debug!(%kind, objects = store.len(), "watch is in sync");
+                tracing::debug!(kind, objects = store.len(), "watch is in sync");
             }
             Ok(Event::Apply(object)) => take(store, &decode, object, false, &mut on_change),
             Ok(Event::Delete(object)) => {
@@ -461,7 +474,7 @@ async fn follow<W, K>(
                     on_change(Change::Deleted(&old));
                 }
             }
-            Err(error) => tracing::warn!(%kind, %error, "watch failed, trying again"),
+            Err(error) => tracing::warn!(kind, %error, "watch failed, trying again"),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Kinds that may be read by themselves: group, kind, resource, and where they say how many Pods they want.
-const KNOWN: &[(&str, &str, &str, &str)] = &[
+pub(super) const KNOWN: &[(&str, &str, &str, &str)] = &[
     ("apps", "Deployment", "deployments", "/spec/replicas"),
     ("apps", "ReplicaSet", "replicasets", "/spec/replicas"),
     ("apps", "StatefulSet", "statefulsets", "/spec/replicas"),

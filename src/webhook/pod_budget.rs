@@ -22,7 +22,7 @@ use crate::{
     budgets::Refusal,
     domain::unavailable_budget::{self as rule, Operation, update},
     k8s::{pod::PodView, rbac::Rule},
-    runtime::{events, workload},
+    runtime::{events, replicas, workload},
     webhook::{
         Context, MatchCondition,
         review::{Admitted, Decision, Denied, Request},
@@ -36,7 +36,9 @@ pub const RBAC: &[Rule] = &[
     Rule::new(&[""], &["pods"], &["get", "list"]),
     Rule::new(&[""], &["events"], &["create"]),
     workload::READ_BUILT_IN,
-    Rule::new(&["apps.kruise.io"], &["clonesets"], &["get"]),
+    workload::READ_KRUISE,
+    replicas::WATCH_BUILT_IN,
+    replicas::WATCH_KRUISE,
 ];
 
 /// What a new Pod may wait for the note of its budget.

@@ -2,7 +2,8 @@
 //!
 //! - Owns: the status of PodUnavailableBudgets, but for the grants that [`crate::budgets`] writes into it, and the
 //!   annotation `kruise.io/related-pub` of Pods.
-//! - Watches: PodUnavailableBudgets, Pods, requests for container restarts.
+//! - Watches: PodUnavailableBudgets, Pods, requests for container restarts, and how many Pods workloads want, of the kinds
+//!   that budgets rest on.
 //! - Reads: the workloads that budgets name, or that control their Pods, at most twice a second each and only while
 //!   something happens to their Pods.
 //! - Never: stands in anybody's way. Without it budgets are judged by counts that the webhook makes itself.
@@ -47,6 +48,7 @@ use crate::{
         clock,
         events::reference,
         queue::{Backoff, Queue, Requeue},
+        replicas,
         shutdown::Shutdown,
         watches::{self, Change, ObjectKey, Store},
         workload::{self, Scope},
@@ -65,6 +67,8 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["list", "watch"]),
         workload::READ_BUILT_IN,
         workload::READ_KRUISE,
+        replicas::WATCH_BUILT_IN,
+        replicas::WATCH_KRUISE,
     ],
     workers_flag: Some("podunavailablebudget-workers"),
     workers: 3,
@@ -84,8 +88,10 @@ const TIDY_LATEST: Duration = Duration::from_secs(5);
 /// Every budget is counted this often, whatever is seen; and one that could not be resolved.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
 const RESYNC_UNRESOLVED: Duration = Duration::from_secs(30);
-/// And one that is used up, of a workload of which only the scale can be read.
-const RESYNC_SCALE: Duration = Duration::from_secs(10);
+/// One whose workload cannot be followed: nobody tells when it is scaled.
+const RESYNC_UNFOLLOWED: Duration = Duration::from_secs(30);
+/// And one of these that is used up: somebody may be waiting.
+const RESYNC_USED_UP: Duration = Duration::from_secs(10);
 /// How long the news of a grant may come after the news of the deletion that it was for: two watches.
 const SUSPICION: Duration = Duration::from_secs(3);
 /// How long entries are remembered after they have ended.
@@ -182,6 +188,10 @@ impl Controller {
                 }
             })
         };
+        let watch_totals = self
+            .context
+            .budgets
+            .follow_totals(self.context.only_namespace.as_deref(), |budget| self.queue.add(budget.clone()));
         let synced = async {
             self.context.budgets.store.wait_synced().await;
             self.requests.wait_synced().await;
@@ -195,6 +205,7 @@ impl Controller {
         tokio::select! {
             () = watch_budgets => {}
             () = watch_requests => {}
+            () = watch_totals => {}
             () = work => {}
         }
     }
@@ -275,7 +286,7 @@ impl Controller {
         let pods = budgets.of_members(&key.namespace, &members, candidates).await?;
         let total = match total {
             Some(total) => total,
-            None => budgets.total_of(&key.namespace, &members, &pods, TOTAL_AGE).await?,
+            None => budgets.total_of(key, &members, &pods, TOTAL_AGE).await?,
         };
         // Grants may have been written meanwhile.
         let Some(budget) = budgets.store.get(key) else { return Ok(Requeue::Await) };
@@ -298,9 +309,9 @@ impl Controller {
         let is_resolved =
             counted.status.conditions.iter().any(|c| c.type_ == labels::CONDITION_RESOLVED && c.status == "True");
         let resync = match is_resolved {
-            // Nobody tells when it is scaled, and somebody may be waiting for that.
-            true if counted.status.selector.is_some() && counted.status.unavailable_allowed == 0 => RESYNC_SCALE,
-            true => RESYNC,
+            true if budgets.follows_total(key) => RESYNC,
+            true if counted.status.unavailable_allowed == 0 => RESYNC_USED_UP,
+            true => RESYNC_UNFOLLOWED,
             false => RESYNC_UNRESOLVED,
         };
         let next = [counted.again, suspicion].into_iter().flatten().min().map_or(resync, |next| next.min(resync));

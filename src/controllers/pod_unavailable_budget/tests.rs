@@ -31,6 +31,7 @@ struct World {
     stored: Arc<Mutex<Value>>,
     writes: Arc<AtomicUsize>,
     related: Arc<AtomicUsize>,
+    replicas: Arc<AtomicUsize>,
     key: ObjectKey,
 }
 
@@ -38,18 +39,21 @@ impl World {
     fn new(budget: &PodUnavailableBudget, pods: Vec<PodView>) -> Self {
         let stored = Arc::new(Mutex::new(json!(budget)));
         let (writes, related) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let replicas = Arc::new(AtomicUsize::new(3));
         let context = {
             let (stored, writes, related) = (stored.clone(), writes.clone(), related.clone());
-            in_memory::context(move |parts, body| {
+            let replicas = replicas.clone();
+            let answer = move |parts: &axum::http::request::Parts, body: &[u8]| {
                 let path = parts.uri.path();
                 let status = |code: u16| (code, json!({"kind": "Status", "status": "Failure", "code": code}));
+                let set = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+                    "metadata": {"name": "web", "namespace": "a", "uid": "set", "resourceVersion": "1"},
+                    "spec": {"replicas": replicas.load(Ordering::SeqCst), "selector": {"matchLabels": {"app": "web"}}}});
                 if path.ends_with("/clonesets/web") {
-                    return (
-                        200,
-                        json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
-                        "metadata": {"name": "web", "uid": "set"},
-                        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}}}),
-                    );
+                    return (200, set);
+                }
+                if path.ends_with("/clonesets") {
+                    return (200, json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": [set]}));
                 }
                 let patch: Value = serde_json::from_slice(body).unwrap_or_default();
                 if path.contains("/pods/") {
@@ -72,13 +76,24 @@ impl World {
                     writes.fetch_add(1, Ordering::SeqCst);
                 }
                 (200, stored.clone())
+            };
+            // Watches bring nothing.
+            in_memory::context_of_some(move |parts, body| {
+                let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+                (!is_watch).then(|| answer(parts, body))
             })
         };
         for pod in pods {
             context.pods.upsert(pod);
         }
-        let world =
-            Self { controller: Controller::new(&context), stored, writes, related, key: ObjectKey::new("a", "web") };
+        let world = Self {
+            controller: Controller::new(&context),
+            stored,
+            writes,
+            related,
+            replicas,
+            key: ObjectKey::new("a", "web"),
+        };
         world.see(budget.clone());
         world
     }
@@ -122,7 +137,7 @@ async fn a_new_budget_is_counted_once_and_then_left_alone() {
     world.pass().await;
     assert_eq!(world.numbers(), [1, 3, 2, 3]);
     for _ in 0..3 {
-        assert_eq!(world.pass().await, Requeue::After(RESYNC));
+        assert_eq!(world.pass().await, Requeue::After(RESYNC_UNFOLLOWED));
     }
     assert_eq!((world.writes.load(Ordering::SeqCst), world.related.load(Ordering::SeqCst)), (1, 0));
 }
@@ -139,6 +154,34 @@ async fn a_budget_for_a_workload_finds_its_pods_by_their_owner() {
     world.see_pod(pod("p0", json!({"metadata": {"resourceVersion": "2", "deletionTimestamp": GOING}})));
     world.pass().await;
     assert_eq!(world.numbers(), [0, 2, 2, 3]);
+}
+
+/// Both kinds of budgets: one names the workload, of the other it is found by the Pods.
+#[tokio::test]
+async fn a_budget_is_counted_anew_when_its_workload_is_scaled_and_nothing_happens_to_its_pods() {
+    let target = json!({"selector": null, "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}});
+    for spec in [target, json!({})] {
+        let world = World::new(&budget(json!({"spec": spec})), three());
+        assert_eq!(world.pass().await, Requeue::After(RESYNC_UNFOLLOWED), "nobody would tell");
+        assert_eq!(world.numbers(), [1, 3, 2, 3]);
+        world.replicas.store(6, Ordering::SeqCst);
+        let budgets = &world.controller.context.budgets;
+        let told = Mutex::new(Vec::new());
+        let follow = budgets.follow_totals(None, |budget| lock(&told).push(budget.clone()));
+        let seen = async {
+            while lock(&told).is_empty() || !budgets.follows_total(&world.key) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            () = follow => unreachable!("it follows for ever"),
+            seen = tokio::time::timeout(Duration::from_secs(10), seen) => seen.expect("the watch tells"),
+        }
+        assert_eq!(lock(&told)[0], world.key);
+        // At once: what was read a moment ago is not gone by.
+        assert_eq!(world.pass().await, Requeue::After(RESYNC));
+        assert_eq!(world.numbers(), [0, 3, 5, 6]);
+    }
 }
 
 #[tokio::test]

@@ -390,6 +390,20 @@ pub fn desired_available(spec: &PodUnavailableBudgetSpec, total: i32) -> Result<
     }
 }
 
+/// A status whose total may be older than `total`, which somebody else has seen of the workload, or newer: what both of
+/// them allow.
+pub fn with_total(status: &Status, spec: &PodUnavailableBudgetSpec, total: i32) -> Status {
+    let mut careful = status.clone();
+    if let Ok(desired) = desired_available(spec, total)
+        && desired > status.desired_available
+    {
+        careful.total_replicas = total;
+        careful.desired_available = desired;
+        careful.unavailable_allowed = (status.current_available - desired).clamp(0, status.unavailable_allowed.max(0));
+    }
+    careful
+}
+
 /// The JSON of a Pod that a decision needs, as a request carries it.
 ///
 /// # Errors

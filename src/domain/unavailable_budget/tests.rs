@@ -330,3 +330,21 @@ proptest::proptest! {
         proptest::prop_assert!(status.unavailable_allowed >= 0);
     }
 }
+
+#[test]
+fn of_two_totals_the_one_that_keeps_more_pods_counts() {
+    let status = Status {
+        total_replicas: 4,
+        desired_available: 2,
+        current_available: 4,
+        unavailable_allowed: 2,
+        ..Status::default()
+    };
+    let spec: PodUnavailableBudgetSpec = serde_json::from_value(serde_json::json!({"maxUnavailable": "50%"})).unwrap();
+    for (total, want) in [(4, [4, 2, 2]), (6, [6, 3, 1]), (10, [10, 5, 0]), (2, [4, 2, 2]), (0, [4, 2, 2])] {
+        let careful = with_total(&status, &spec, total);
+        assert_eq!([careful.total_replicas, careful.desired_available, careful.unavailable_allowed], want, "{total}");
+    }
+    let unreadable: PodUnavailableBudgetSpec = serde_json::from_value(serde_json::json!({})).unwrap();
+    assert_eq!(with_total(&status, &unreadable, 10), status);
+}

@@ -1,0 +1,240 @@
+//! How many Pods workloads want, followed by watches: one for each kind about which somebody asks, and none otherwise.
+//!
+//! Of an object nothing is decoded but its name, its version and that number.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex},
+};
+
+use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::{Api, Client, api::ApiResource, core::DynamicResourceScope, runtime::watcher::Config};
+use serde::{Deserialize, Deserializer};
+use tokio::sync::watch;
+
+use super::{
+    lock,
+    watches::{self, Change, ObjectKey, Store},
+    workload::KNOWN,
+};
+use crate::{api::apps, k8s::rbac::Rule};
+
+/// The rights to follow the kinds of `apps`.
+pub const WATCH_BUILT_IN: Rule =
+    Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["list", "watch"]);
+/// And those of our group.
+pub const WATCH_KRUISE: Rule =
+    Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets", "daemonsets"], &["list", "watch"]);
+
+/// A kind that can be followed, by its place in the table of known kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind(usize);
+
+impl Kind {
+    /// The kind of this name, if it can be followed.
+    pub fn of(group: &str, kind: &str) -> Option<Self> {
+        KNOWN.iter().position(|(g, k, ..)| (*g, *k) == (group, kind)).map(Self)
+    }
+
+    fn all() -> impl Iterator<Item = Self> {
+        (0..KNOWN.len()).map(Self)
+    }
+
+    /// Every known kind is served in the version of this name.
+    fn resource(self) -> ApiResource {
+        let (group, kind, plural, _) = KNOWN[self.0];
+        let version = if group == apps::GROUP { "v1alpha1" } else { "v1" };
+        ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: format!("{group}/{version}"),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        }
+    }
+}
+
+/// What is decoded of a workload.
+#[derive(Clone, Debug, PartialEq)]
+struct Scaled {
+    /// Namespace, name, UID, resourceVersion and deletion time; nothing else is kept.
+    metadata: ObjectMeta,
+    /// How many Pods it wants, if it says so.
+    desired: Option<i32>,
+}
+
+impl Scaled {
+    /// What tells others to look again.
+    fn facts(&self) -> (Option<&str>, bool, Option<i32>) {
+        (self.metadata.uid.as_deref(), self.metadata.deletion_timestamp.is_some(), self.desired)
+    }
+}
+
+impl<'de> Deserialize<'de> for Scaled {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Wire {
+            metadata: Meta,
+            #[serde(default)]
+            spec: Option<Spec>,
+            #[serde(default)]
+            status: Option<Status>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Meta {
+            name: Option<String>,
+            namespace: Option<String>,
+            uid: Option<String>,
+            resource_version: Option<String>,
+            deletion_timestamp: Option<Time>,
+        }
+        #[derive(Deserialize)]
+        struct Spec {
+            #[serde(default)]
+            replicas: Option<i32>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Status {
+            #[serde(default)]
+            desired_number_scheduled: Option<i32>,
+        }
+        let Wire { metadata, spec, status } = Wire::deserialize(deserializer)?;
+        let metadata = ObjectMeta {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            deletion_timestamp: metadata.deletion_timestamp,
+            ..ObjectMeta::default()
+        };
+        // Only DaemonSets have the second, and they have no first.
+        let scheduled = || status.and_then(|status| status.desired_number_scheduled);
+        Ok(Self { metadata, desired: spec.and_then(|spec| spec.replicas).or_else(scheduled) })
+    }
+}
+
+impl kube::Resource for Scaled {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// The numbers of the kinds that are followed.
+pub struct Replicas {
+    client: Client,
+    wanted: watch::Sender<BTreeSet<Kind>>,
+    stores: Mutex<HashMap<Kind, Arc<Store<Scaled>>>>,
+}
+
+impl Replicas {
+    /// Nothing is followed yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, wanted: watch::Sender::default(), stores: Mutex::default() }
+    }
+
+    /// From now on these kinds are to be followed.
+    pub fn want(&self, kinds: BTreeSet<Kind>) {
+        self.wanted.send_if_modified(|wanted| {
+            let changed = *wanted != kinds;
+            *wanted = kinds;
+            changed
+        });
+    }
+
+    /// Whether all objects of a kind are known.
+    pub fn knows(&self, kind: Kind) -> bool {
+        lock(&self.stores).get(&kind).is_some_and(|store| store.is_synced())
+    }
+
+    /// How many Pods a workload wants. None: it is not known, not there, on its way out, or does not say so.
+    pub fn desired(&self, kind: Kind, workload: &ObjectKey) -> Option<i32> {
+        let store = lock(&self.stores).get(&kind).filter(|store| store.is_synced())?.clone();
+        let found = store.get(workload).filter(|found| found.metadata.deletion_timestamp.is_none())?;
+        found.desired
+    }
+
+    /// Follows what is wanted, for ever, in one namespace or in all; `changed` learns which workloads want another number
+    /// of Pods than before, came or went.
+    pub async fn follow(&self, only_namespace: Option<&str>, changed: impl Fn(Kind, &ObjectKey)) {
+        join_all(Kind::all().map(|kind| self.follow_kind(kind, only_namespace, &changed))).await;
+    }
+
+    async fn follow_kind(&self, kind: Kind, only_namespace: Option<&str>, changed: &impl Fn(Kind, &ObjectKey)) {
+        let (mut wanted, resource) = (self.wanted.subscribe(), kind.resource());
+        let api: Api<Scaled> = match only_namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        };
+        // The sender lives as long as `self`: it does not end.
+        while wanted.wait_for(|wanted| wanted.contains(&kind)).await.is_ok() {
+            tracing::debug!(kind = resource.kind, group = resource.group, "following replicas");
+            let store = Store::new(None);
+            lock(&self.stores).insert(kind, store.clone());
+            let tell = |change: Change<'_, Scaled>| match change {
+                Change::Applied { old, new, .. } if old.map(|old| old.facts()) == Some(new.facts()) => {}
+                Change::Applied { new, .. } => changed(kind, &ObjectKey::of(new.as_ref())),
+                Change::Deleted(old) => changed(kind, &ObjectKey::of(old.as_ref())),
+                Change::Undecodable { key, .. } => changed(kind, key),
+            };
+            tokio::select! {
+                () = watches::watch_dynamic(api.clone(), &resource.kind, Config::default(), store, tell) => {}
+                _ = wanted.wait_for(|wanted| !wanted.contains(&kind)) => {}
+            }
+            lock(&self.stores).remove(&kind);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_workload_only_the_number_is_read() {
+        let read = |object| serde_json::from_value::<Scaled>(object).unwrap();
+        let set = read(
+            json!({"metadata": {"name": "web", "namespace": "a", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},
+            "spec": {"replicas": 4, "template": {"spec": {}}}, "status": {"replicas": 9}}),
+        );
+        assert_eq!(set.facts(), (Some("u"), false, Some(4)));
+        assert_eq!((set.metadata.labels, set.metadata.resource_version.as_deref()), (None, Some("7")));
+        let daemons = read(json!({"metadata": {"name": "web"}, "spec": {}, "status": {"desiredNumberScheduled": 3}}));
+        assert_eq!(daemons.desired, Some(3));
+        assert_eq!(read(json!({"metadata": {"name": "web"}})).desired, None);
+    }
+
+    #[test]
+    fn known_kinds_have_the_resources_that_may_be_followed() {
+        for kind in Kind::all() {
+            let resource = kind.resource();
+            let rule =
+                [WATCH_BUILT_IN, WATCH_KRUISE].into_iter().find(|rule| rule.groups == [&*resource.group]).unwrap();
+            assert!(rule.resources.contains(&&*resource.plural), "{resource:?}");
+        }
+        assert_eq!(Kind::of("argoproj.io", "Rollout"), None);
+        assert_ne!(Kind::of("apps", "StatefulSet"), Kind::of(apps::GROUP, "StatefulSet"));
+    }
+}
