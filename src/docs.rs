@@ -37,7 +37,16 @@ use crate::{
 };
 
 /// Kinds that examples may show although their definitions are not at hand here.
-const OF_OTHERS: &[&str] = &["Application", "Kustomization", "PodMonitor", "PrometheusRule"];
+const OF_OTHERS: &[&str] = &[
+    "AdmissionConfiguration",
+    "Application",
+    "Certificate",
+    "Config",
+    "Issuer",
+    "Kustomization",
+    "PodMonitor",
+    "PrometheusRule",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -41,6 +41,7 @@ const IN_USE: &[&str] = &[
     gate::SERVERLESS_PROBES,
     gate::TEMPLATE_NO_DEFAULTS,
     gate::DELETION_PROTECTION,
+    gate::EXTERNAL_CERTS,
 ];
 
 /// The whole page. `programs` are the grammars of the command lines.

@@ -54,7 +54,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 /// Folders whose parts must not import each other, and those parts that the others may import. A part of the list may
 /// import what stands before it.
 const SIBLINGS: &[(&str, &[&str])] = &[
-    ("budgets", &["members"]),
+    ("budgets", &["totals", "members"]),
     ("controllers", &[]),
     ("daemon", &["stops", "runtimes", "hooks", "recreate"]),
     ("plugin", &["rules", "connection", "requests", "view", "workloads", "follow", "restart"]),
@@ -67,10 +67,12 @@ const SIBLINGS: &[(&str, &[&str])] = &[
             "metrics",
             "failure_policies",
             "scope",
+            "callers",
             "configuration",
             "deletion_protection",
             "pod_budget",
             "pod_probe_marker",
+            "installation",
         ],
     ),
 ];
@@ -465,6 +467,26 @@ fn a_violation_in_any_folder_is_found() {
             assert_eq!(found.len(), 1, "{path}: {code}");
         }
     }
+}
+
+/// A path that is put together elsewhere may hold a name that is none, and then it is another path.
+#[test]
+fn paths_of_the_api_are_built_in_one_place() {
+    let builds = ["\"/api/", "\"/apis/", "\"api/v1", "\"apis/", "Request::new(format!"];
+    let mut problems = BTreeSet::new();
+    for source in sources().iter().filter(|source| !source.path.contains("tests") && source.path != "k8s/path.rs") {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(&source.path);
+        let text = fs::read_to_string(file).unwrap();
+        let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let lines = code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+        for (number, line) in lines.filter(|_| source.path != "tidy.rs") {
+            let judged = line.replace("starts_with(\"/api", "");
+            if builds.iter().any(|needle| judged.contains(needle)) {
+                problems.insert(format!("src/{}:{}: {}", source.path, number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none(problems, "Build paths with `k8s::path`, which percent-encodes every segment.");
 }
 
 #[test]

@@ -74,6 +74,8 @@ pub mod gate {
     pub const POD_PROBE_MARKER: &str = "PodProbeMarkerGate";
     /// Custom probes on serverless Pods.
     pub const SERVERLESS_PROBES: &str = "EnablePodProbeMarkerOnServerless";
+    /// The webhook's certificates and registration are somebody else's to keep.
+    pub const EXTERNAL_CERTS: &str = "EnableExternalCerts";
     /// Templates are stored as they were written.
     pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
@@ -118,7 +120,10 @@ pub const GATES: &[Gate] = &[
     off(gate::RESIZE_IN_PLACE, "workloads resize their Pods in place"),
     off(gate::IMAGE_PULL_JOB, "NodeImage, ImagePullJob and ImageListPullJob"),
     off("ResourceDistributionGate", "ResourceDistribution"),
-    off("EnableExternalCerts", "use the certificates that somebody else keeps in the Secret"),
+    off(
+        gate::EXTERNAL_CERTS,
+        "the webhook serves certificates that somebody else renews, and leaves Secret and registration alone",
+    ),
     off("ForceDeleteTimeoutExpectationGate", "drop scale expectations that timed out"),
 ];
 
@@ -174,6 +179,11 @@ impl Default for FeatureGates {
 }
 
 impl FeatureGates {
+    /// Every gate on, whatever it needs.
+    pub fn all_on() -> Self {
+        Self(GATES.iter().map(|gate| (gate.name, true)).collect())
+    }
+
     /// Reads `A=true,B=false` lists, later lists winning, then applies the dependencies.
     ///
     /// `custom_resources` is the legacy environment variable `CUSTOM_RESOURCE_ENABLE`: a non-empty comma list without

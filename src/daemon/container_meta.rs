@@ -37,7 +37,7 @@ use crate::{
         container_meta::{self as rules, Found, Report, RuntimeMeta},
         recreate::node::{Kill, stop_grace},
     },
-    k8s::pod::PodView,
+    k8s::{path, pod::PodView},
     runtime::{
         apply::code,
         clock,
@@ -183,7 +183,7 @@ impl ContainerMeta {
     /// The Pod in full, at least as new as the view of it; from the API server's memory.
     async fn read(&self, key: &ObjectKey, view: &PodView) -> Result<Option<Value>, PassError> {
         let get = GetParams::at(view.metadata.resource_version.as_deref().unwrap_or("0"));
-        let pods = Request::new(format!("/api/v1/namespaces/{}/pods", key.namespace));
+        let pods = Request::new(path::pods(&key.namespace));
         let request = pods.get(&key.name, &get).map_err(kube::Error::BuildRequest)?;
         let pod: Value = match self.kube.request(request).await {
             Err(error) if code(&error) == Some(404) => return Ok(None),

@@ -40,11 +40,14 @@ use crate::{
     },
 };
 
+mod handlers;
 #[cfg(test)]
 mod tests;
 
-/// The bodies that an API server, or somebody who plays one, sends to the webhook, through both handlers.
+/// The bodies that an API server, or somebody who plays one, sends to the webhook: through every handler, up to the
+/// requests that they send, and through the rules of some.
 pub fn admission_review(data: &[u8]) {
+    handlers::through_handlers(data);
     let Ok(review) = Review::decode(data) else { return };
     let all_pods = FeatureGates::parse(&["KruisePodReadinessGate=true"], None).unwrap_or_default();
     for gates in [FeatureGates::default(), all_pods] {
@@ -89,7 +92,7 @@ fn clone_set_review(review: &Review) {
                     continue;
                 }
             };
-            let pods = admission.pods.iter().map(|name| (name.clone(), None)).collect();
+            let pods = admission.pods.iter().map(|name| (name.to_string(), None)).collect();
             let answers = clone_set::Answers { trial: Some(Ok(answer.clone())), pods, old_template: None };
             let decision = clone_set::admit(&admission, &answers);
             check_answer(review, &decision);

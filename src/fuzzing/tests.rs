@@ -170,11 +170,112 @@ fn a_clone_set() -> Value {
     })
 }
 
-fn a_review(mut object: Value) -> Value {
+fn a_review(resource: &str, mut object: Value) -> Value {
     object["pod"] = a_pod();
-    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-        "uid": "u", "operation": "CREATE", "subResource": "", "name": "r", "namespace": "a",
-        "resource": {"group": "apps.kruise.io", "version": "v1alpha1", "resource": "containerrecreaterequests"}, "object": object}})
+    let name = object["metadata"]["name"].clone();
+    review_of(resource, json!({"operation": "CREATE", "name": name, "object": object}))
+}
+
+/// A review of `plural.group` in namespace `a`.
+fn review_of(resource: &str, changes: Value) -> Value {
+    let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let version = if group == "apps.kruise.io" || group == "policy.kruise.io" { "v1alpha1" } else { "v1" };
+    let mut request = json!({"uid": "u", "subResource": "", "namespace": "a", "userInfo": {"username": "somebody"},
+        "resource": {"group": group, "version": version, "resource": plural}});
+    json_patch::merge(&mut request, &changes);
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+}
+
+/// A valid review for each handler that asks the API server for something, and what it asks for.
+fn reviews_that_ask() -> Vec<(Value, &'static str)> {
+    const CRR: &str = "containerrecreaterequests.apps.kruise.io";
+    let protected = json!({"policy.kruise.io/delete-protection": "Cascading"});
+    let definition = json!({"metadata": {"name": "widgets.example.com", "labels": protected}, "spec": {"group": "example.com",
+        "names": {"plural": "widgets", "kind": "Widget"}, "versions": [{"name": "v1", "served": true, "storage": true}]}});
+    let namespace = json!({"metadata": {"name": "shop", "labels": protected}});
+    let budget =
+        json!({"metadata": {"name": "b", "namespace": "a"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
+    let mut updated = a_pod();
+    updated["spec"]["containers"][0]["image"] = "other".into();
+    vec![
+        (a_review(CRR, a_new_request()), "GET /api/v1/namespaces/a/pods/web-0?"),
+        (a_review("clonesets.apps.kruise.io", a_clone_set()), "POST /api/v1/namespaces/a/podtemplates?dryRun=All"),
+        (
+            review_of("pods", json!({"operation": "DELETE", "name": "web-0", "oldObject": a_pod()})),
+            "GET /api/v1/namespaces/a/pods/web-0?",
+        ),
+        (
+            review_of("pods", json!({"operation": "UPDATE", "name": "web-0", "object": updated, "oldObject": a_pod()})),
+            "GET /api/v1/namespaces/a/pods/web-0?",
+        ),
+        (
+            review_of(
+                "pods",
+                json!({"operation": "CREATE", "subResource": "eviction", "name": "web-0", "object": {"metadata": {"name": "web-0"}}}),
+            ),
+            "GET /api/v1/namespaces/a/pods/web-0?",
+        ),
+        (
+            review_of("pods", json!({"operation": "CREATE", "name": "web-0", "object": a_pod()})),
+            "GET /apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers?",
+        ),
+        (
+            review_of(
+                "podunavailablebudgets.policy.kruise.io",
+                json!({"operation": "CREATE", "name": "b", "object": budget}),
+            ),
+            "GET /apis/policy.kruise.io/v1alpha1/namespaces/a/podunavailablebudgets?",
+        ),
+        (
+            review_of(
+                "namespaces",
+                json!({"operation": "DELETE", "name": "shop", "namespace": "shop", "oldObject": namespace}),
+            ),
+            "GET /api/v1/namespaces/shop/pods?",
+        ),
+        (
+            review_of(
+                "customresourcedefinitions.apiextensions.k8s.io",
+                json!({"operation": "DELETE", "name": "widgets.example.com", "namespace": "", "oldObject": definition}),
+            ),
+            "GET /apis/example.com/v1/widgets?",
+        ),
+    ]
+}
+
+/// Names that make another path, or other parameters, if they get into one as they are.
+fn hostile_name() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        4 => prop::sample::select(vec![
+            "default/podtemplates?x=", "a/../b", "..", ".", "%2e%2e%2fb", "a?dryRun=", "a#", "a/pods/web-0/eviction?", "a b", "A", "-",
+            "kube-system", "a\u{0}", "a.b", "a%00", "web-0/status", "web-0?x=", "\u{2024}\u{2024}", "a&x=y", "a;b", "",
+        ]).prop_map(|name| json!(name)),
+        1 => "[a-z./?#%&=:-]{1,20}".prop_map(|name| json!(name)),
+        1 => Just(json!("a".repeat(300))),
+    ]
+}
+
+/// Valid reviews of which some names are hostile, everywhere alike or in one place alone.
+fn reviews_with_names() -> impl Strategy<Value = Vec<u8>> {
+    let reviews: Vec<Value> = reviews_that_ask().into_iter().map(|(review, _)| review).collect();
+    let changes = vec((any::<Index>(), hostile_name()), 1..4);
+    (prop::sample::select(reviews), changes, any::<bool>()).prop_map(|(mut review, changes, alike)| {
+        const NAMES: [&str; 9] =
+            ["name", "namespace", "podName", "uid", "group", "version", "resource", "plural", "podsToDelete"];
+        let mut all = Vec::new();
+        pointers(&review, "", &mut all);
+        all.retain(|at| NAMES.iter().any(|name| at.ends_with(&format!("/{name}"))));
+        for (index, name) in changes {
+            let at = all[index.index(all.len())].clone();
+            let last = at.rsplit('/').next().unwrap_or_default().to_owned();
+            for at in all.iter().filter(|other| **other == at || alike && other.ends_with(&format!("/{last}"))) {
+                if let Some(value) = review.pointer_mut(at) {
+                    *value = name.clone();
+                }
+            }
+        }
+        review.to_string().into_bytes()
+    })
 }
 
 fn a_stored_request(phase: &str) -> Value {
@@ -266,17 +367,29 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn reviews_of_requests(data in document(a_review(a_new_request()))) {
+    fn reviews_of_requests(data in document(a_review("containerrecreaterequests.apps.kruise.io", a_new_request()))) {
         admission_review(&data);
     }
 
     #[test]
-    fn reviews_of_clone_sets(data in document(a_review(a_clone_set()))) {
+    fn reviews_of_clone_sets(data in document(a_review("clonesets.apps.kruise.io", a_clone_set()))) {
         admission_review(&data);
     }
 
     #[test]
-    fn reviews_of_pods(data in document(a_review(a_pod()))) {
+    fn reviews_of_pods(data in document(a_review("pods", a_pod()))) {
+        admission_review(&data);
+    }
+
+    #[test]
+    fn reviews_with_hostile_names(data in reviews_with_names()) {
+        admission_review(&data);
+    }
+
+    #[test]
+    fn damaged_reviews_for_every_handler_that_asks(
+        data in prop::sample::select(reviews_that_ask()).prop_flat_map(|(review, _)| document(review))
+    ) {
         admission_review(&data);
     }
 
@@ -321,13 +434,15 @@ proptest! {
 /// What damage starts from is itself in order: else the properties would only ever see the first refusal.
 #[test]
 fn the_undamaged_inputs_pass() {
-    let review = Review::decode(a_review(a_new_request()).to_string().as_bytes()).unwrap();
+    let review = a_review("containerrecreaterequests.apps.kruise.io", a_new_request());
+    let review = Review::decode(review.to_string().as_bytes()).unwrap();
     let pod = serde_json::from_value(review.request.object["pod"].clone()).unwrap();
     let admission = crr::check(&FeatureGates::default(), review.request).unwrap();
     let [_, now, _] = moments();
     let situation = crr::Situation { node_is_virtual: false, daemon_is_ready: None, now: now.wall };
     assert!(!crr::admit(&admission, &pod, situation).unwrap().patch.0.is_empty());
-    let review = Review::decode(a_review(a_clone_set()).to_string().as_bytes()).unwrap();
+    let review = a_review("clonesets.apps.kruise.io", a_clone_set());
+    let review = Review::decode(review.to_string().as_bytes()).unwrap();
     let answer = Answer { object: review.request.object["answer"].clone(), ..Answer::default() };
     let admission = clone_set::check(&FeatureGates::default(), review.request).unwrap();
     let answers = clone_set::Answers { trial: Some(Ok(answer)), ..clone_set::Answers::default() };
@@ -335,6 +450,34 @@ fn the_undamaged_inputs_pass() {
     serde_json::from_value::<Crr>(a_stored_request("Recreating")["request"].clone()).unwrap();
     let instance = daemon::instance("containerd", &a_container(1, 5, 3, "3".into()));
     assert_eq!((instance.restart_count, instance.pod_uid.as_str()), (3, "u1"));
+}
+
+/// Else the properties about paths would see no request at all.
+#[test]
+fn every_undamaged_review_reaches_the_request_that_is_built() {
+    for (review, wanted) in reviews_that_ask() {
+        let asked = handlers::through_handlers(review.to_string().as_bytes());
+        assert!(asked.iter().any(|asked| asked.starts_with(wanted)), "{wanted} is not among {asked:?}");
+    }
+}
+
+/// A POST to the webhook's port from any Pod once made real PodTemplates: `dryRun=All` became part of another parameter.
+#[test]
+fn a_namespace_with_a_path_and_a_query_in_it_reaches_no_api_server() {
+    const ATTACK: &str = "default/podtemplates?x=";
+    for (mut review, _) in reviews_that_ask() {
+        for everywhere in [false, true] {
+            review["request"]["namespace"] = ATTACK.into();
+            if everywhere {
+                for object in ["object", "oldObject"] {
+                    if review["request"][object].is_object() {
+                        review["request"][object]["metadata"]["namespace"] = ATTACK.into();
+                    }
+                }
+            }
+            assert_eq!(handlers::through_handlers(review.to_string().as_bytes()), [""; 0], "{review}");
+        }
+    }
 }
 
 /// A message nested without end must be refused, not followed: that ends in a stack overflow.

@@ -4,13 +4,99 @@
 ///
 /// A name from a user becomes part of a URL, so this is also what keeps `../` out of our requests.
 pub fn is_dns_subdomain(name: &str) -> bool {
-    let label = |label: &str| {
-        !label.is_empty()
-            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
+    name.len() <= 253 && name.split('.').all(is_dns_part)
+}
+
+/// Whether a text can be the name of a namespace: an RFC 1123 label.
+pub fn is_dns_label(name: &str) -> bool {
+    name.len() <= LONGEST_LABEL && is_dns_part(name)
+}
+
+fn is_dns_part(part: &str) -> bool {
+    !part.is_empty()
+        && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !part.starts_with('-')
+        && !part.ends_with('-')
+}
+
+/// What a name has to be.
+pub const WANT_SUBDOMAIN: &str = "an RFC 1123 subdomain: up to 253 lower-case letters, digits, '-' and '.', each part between dots beginning and ending with a letter or digit";
+/// What the name of a namespace has to be.
+pub const WANT_LABEL: &str =
+    "an RFC 1123 label: up to 63 lower-case letters, digits and '-', beginning and ending with a letter or digit";
+
+/// A text that cannot be a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{shown:?} is not allowed; want {want}")]
+pub struct BadName {
+    /// The text, cut to its first 80 characters.
+    pub shown: String,
+    /// What is allowed.
+    pub want: &'static str,
+}
+
+impl BadName {
+    /// About this text.
+    pub fn new(text: &str, want: &'static str) -> Self {
+        Self { shown: text.chars().take(80).collect(), want }
+    }
+}
+
+macro_rules! name_type {
+    ($(#[$about:meta])* $name:ident, $is_valid:ident, $want:ident) => {
+        $(#[$about])*
+        #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Parses one.
+            ///
+            /// # Errors
+            /// The text is not empty and cannot be a name.
+            pub fn parse(text: &str) -> Result<Self, BadName> {
+                match text.is_empty() || $is_valid(text) {
+                    true => Ok(Self(text.to_owned())),
+                    false => Err(BadName::new(text, $want)),
+                }
+            }
+        }
+
+        impl std::ops::Deref for $name {
+            type Target = str;
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        /// As text, between quotes.
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        #[cfg(test)]
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self::parse(text).unwrap()
+            }
+        }
     };
-    name.len() <= 253 && name.split('.').all(label)
+}
+
+name_type! {
+    /// The name of an object, an RFC 1123 subdomain; empty where there is none yet.
+    ObjectName, is_dns_subdomain, WANT_SUBDOMAIN
+}
+name_type! {
+    /// The name of a namespace, an RFC 1123 label; empty for what is of the cluster.
+    Namespace, is_dns_label, WANT_LABEL
 }
 
 /// The longest value of a label.
@@ -77,5 +163,18 @@ mod tests {
         for bad in ["", "-a", "a-", "A", "a..b", "a/b", "../a", "a b", "a.", "ä", &"a".repeat(254)] {
             assert!(!is_dns_subdomain(bad), "{bad}");
         }
+        assert!(is_dns_label(&"a".repeat(63)) && is_dns_label("kube-system"));
+        for bad in ["", "a.b", "A", "default/podtemplates?x=", &"a".repeat(64)] {
+            assert!(!is_dns_label(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_name_is_shown_with_what_is_allowed() {
+        assert_eq!(&*ObjectName::parse("web.0").unwrap(), "web.0");
+        assert!(ObjectName::parse("").unwrap().is_empty() && Namespace::parse("").unwrap().is_empty());
+        let error = Namespace::parse("default/podtemplates?x=").unwrap_err().to_string();
+        assert!(error.starts_with("\"default/podtemplates?x=\" is not allowed; want an RFC 1123 label"), "{error}");
+        assert!(ObjectName::parse(&"/".repeat(10_000)).unwrap_err().to_string().len() < 400);
     }
 }

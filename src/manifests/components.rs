@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::roles;
+use super::{external_certs, network_policy, roles};
 
 pub(super) struct Component {
     /// Its directory below `components/`, and the name of its file.
@@ -20,6 +20,10 @@ pub(super) struct Component {
 pub(super) const COMPONENTS: &[Component] = &[
     // Cluster-wide `get` on Secrets for image jobs.
     Component { name: "pull-secrets", is_default: true, objects: roles::secrets_access, patches: none },
+    // Who may dial manager and webhook. Its addresses have to be set.
+    Component { name: "network-policy", is_default: false, objects: network_policy::objects, patches: none },
+    // The webhook's certificates are somebody else's to renew.
+    Component { name: "external-certs", is_default: false, objects: Vec::new, patches: external_certs::patches },
 ];
 
 fn none() -> Value {

@@ -5,6 +5,8 @@
 //! `kubectl apply` keeps what is there.
 
 mod components;
+mod external_certs;
+mod network_policy;
 mod policies;
 mod roles;
 mod workloads;

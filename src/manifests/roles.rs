@@ -57,7 +57,7 @@ pub(super) fn roles() -> [Role; 3] {
 }
 
 /// What several parts ask for in the same words is written once.
-fn distinct<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Rule> {
+pub(super) fn distinct<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Rule> {
     let mut distinct: Vec<Rule> = Vec::new();
     for rule in rules {
         if !distinct.contains(rule) {
@@ -121,7 +121,7 @@ pub(super) fn secrets_access() -> Vec<Value> {
     ]
 }
 
-fn policy_rule(rule: &Rule) -> Value {
+pub(super) fn policy_rule(rule: &Rule) -> Value {
     let Rule { groups, resources, verbs, resource_names } = rule;
     let mut object = json!({ "apiGroups": groups, "resources": resources, "verbs": verbs });
     if !resource_names.is_empty() {

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use kube::Client;
 
 use super::rules::exit::{Exit, Stop};
-use crate::runtime::client::{self, ClientOptions};
+use crate::{
+    k8s::name::Namespace,
+    runtime::client::{self, ClientOptions},
+};
 
 /// Flags of every command.
 #[derive(Clone, Debug, clap::Args)]
@@ -61,6 +64,7 @@ impl ConnectionArgs {
         };
         let client = client::connect(&options).await.map_err(|e| Stop::new(Exit::NoAnswer, e.to_string()))?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        Ok(Connection { client, namespace })
+        let namespace = Namespace::parse(&namespace).map_err(|error| Stop::usage(format!("--namespace: {error}")))?;
+        Ok(Connection { client, namespace: namespace.to_string() })
     }
 }

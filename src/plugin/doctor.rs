@@ -28,7 +28,12 @@ use super::{
     },
     view::print,
 };
-use crate::{api::DEFAULT_NAMESPACE, k8s::certificate, manifests, runtime::clock};
+use crate::{
+    api::{DEFAULT_NAMESPACE, group_and_version},
+    k8s::{certificate, path},
+    manifests,
+    runtime::clock,
+};
 
 /// An address inside of the cluster either answers at once or is out of reach.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
@@ -76,8 +81,14 @@ impl Reader<'_> {
         }
     }
 
-    async fn system(&self, group: &str, rest: &str) -> Fact {
-        self.path(&format!("{group}/namespaces/{}/{rest}", self.system)).await
+    /// An object in the namespace that kruise-rs runs in.
+    async fn system(&self, group: &str, plural: &str, name: &str) -> Fact {
+        self.path(&(path::in_namespace(group, "v1", self.system, plural) + &path::path([name]))).await
+    }
+
+    /// An object of the cluster.
+    async fn cluster(&self, group: &str, plural: &str, name: &str) -> Fact {
+        self.path(&(path::of_cluster(group, "v1", plural) + &path::path([name]))).await
     }
 }
 
@@ -128,27 +139,28 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     let of_kind = |kind: &'static str| wanted.iter().filter(move |object| object.text("/kind") == kind);
     let mut findings = vec![server];
 
-    const LEASE: &str = "leases/kruise-manager";
+    const LEASE: [&str; 3] = ["coordination.k8s.io", "leases", "kruise-manager"];
+    let lease = async || read.system(LEASE[0], LEASE[1], LEASE[2]).await;
     let watched = Instant::now();
-    let first_lease = read.system("/apis/coordination.k8s.io/v1", LEASE).await;
+    let first_lease = lease().await;
 
     let crds: Vec<Crd> = join_all(of_kind("CustomResourceDefinition").map(|crd| custom_resource(&read, crd))).await;
     findings.extend(doctor::custom_resources(&crds));
 
     let (gates_finding, gates) =
-        doctor::feature_gates(&read.system("/api/v1", "configmaps/kruise-feature-gates").await);
+        doctor::feature_gates(&read.system(path::CORE, "configmaps", "kruise-feature-gates").await);
 
     for (check, name) in [("manager", "kruise-controller-manager"), ("webhook", "kruise-webhook")] {
-        let object = read.system("/apis/apps/v1", &format!("deployments/{name}")).await;
+        let object = read.system("apps", "deployments", name).await;
         findings.push(doctor::deployment(name, check, &object));
     }
 
-    const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+    const ADMISSION: &str = "admissionregistration.k8s.io";
     let mut configs = Vec::new();
     for wanted in manifests::registrations(&gates) {
         let kind = wanted.text("/kind");
-        let path = format!("{ADMISSION}/{}s/{}", kind.to_lowercase(), wanted.text("/metadata/name"));
-        let config = read.path(&path).await;
+        let plural = format!("{}s", kind.to_lowercase());
+        let config = read.cluster(ADMISSION, &plural, wanted.text("/metadata/name")).await;
         findings.extend(doctor::webhook_configuration(kind, &config, wanted.list("/webhooks")));
         configs.push(config);
     }
@@ -160,8 +172,8 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     let registrations = manifests::registrations(&gates);
     let first = registrations.iter().flat_map(|wanted| wanted.list("/webhooks")).next();
     let service = first.map_or("", |entry| entry.text("/clientConfig/service/name"));
-    let slices = format!("endpointslices?labelSelector=kubernetes.io/service-name%3D{service}");
-    let slices = read.system("/apis/discovery.k8s.io/v1", &slices).await;
+    let slices = path::in_namespace("discovery.k8s.io", "v1", system, "endpointslices");
+    let slices = read.path(&format!("{slices}?labelSelector=kubernetes.io%2Fservice-name%3D{service}")).await;
     findings.push(doctor::endpoints(&slices));
     if !bundle.is_empty() {
         let dns_name = format!("{service}.{system}.svc");
@@ -178,33 +190,33 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     ] {
         for object in of_kind(kind) {
             let name = object.text("/metadata/name");
-            let there = read.path(&format!("{ADMISSION}/{plural}/{name}")).await.map(drop);
+            let there = read.cluster(ADMISSION, plural, name).await.map(drop);
             policies.push((format!("{kind} {name}"), there));
         }
     }
     findings.extend(doctor::policies(&policies));
     let (binding, gate) = manifests::GATED_BINDING;
-    let there = read.path(&format!("{ADMISSION}/validatingadmissionpolicybindings/{binding}")).await.map(drop);
+    let there = read.cluster(ADMISSION, "validatingadmissionpolicybindings", binding).await.map(drop);
     findings.push(doctor::gated_binding(binding, gate, gates.enabled(gate), &there));
 
-    let nodes = read.list("/api/v1/nodes").await;
-    let pods_path = format!("/api/v1/namespaces/{system}/pods?labelSelector=");
+    let nodes = read.list(&path::of_cluster(path::CORE, "v1", "nodes")).await;
+    let pods_path = path::pods(system) + "?labelSelector=";
     let daemon_pods = read.list(&format!("{pods_path}control-plane%3Ddaemon")).await;
-    let daemon_set = read.system("/apis/apps/v1", "daemonsets/kruise-daemon").await;
+    let daemon_set = read.system("apps", "daemonsets", "kruise-daemon").await;
     findings.extend(doctor::daemons(&nodes, &daemon_pods, &daemon_set, &gates));
 
-    let pods = read.list(&format!("{pods_path}app.kubernetes.io/name%3Dkruise-rs")).await;
+    let pods = read.list(&format!("{pods_path}app.kubernetes.io%2Fname%3Dkruise-rs")).await;
     findings.push(doctor::versions(&pods, env!("CARGO_PKG_VERSION")));
     findings.push(gates_finding);
 
     // By now the leader has renewed it, or will within its own limits.
-    let mut last_lease = read.system("/apis/coordination.k8s.io/v1", LEASE).await;
+    let mut last_lease = lease().await;
     while let (Ok(first), Ok(last)) = (&first_lease, &last_lease)
         && first.pointer("/spec/renewTime") == last.pointer("/spec/renewTime")
         && watched.elapsed() < LEASE_LIMIT
     {
         tokio::time::sleep(LEASE_LOOK).await;
-        last_lease = read.system("/apis/coordination.k8s.io/v1", LEASE).await;
+        last_lease = lease().await;
     }
     findings.push(doctor::lease(&first_lease, &last_lease, watched.elapsed()));
 
@@ -219,20 +231,21 @@ async fn custom_resource(read: &Reader<'_>, crd: &Value) -> Crd {
     let served = served(read, crd.text("/spec/group"), crd.text("/spec/names/plural")).await;
     let stored = crd.list("/spec/versions").iter().find(|v| v["storage"] == true).map_or("", |v| v.text("/name"));
     let stored = stored.to_owned();
-    let object = read.path(&format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")).await;
+    let object = read.cluster("apiextensions.k8s.io", "customresourcedefinitions", &name).await;
     Crd { name, wanted, stored, served, object }
 }
 
 /// The versions in which discovery lists a resource. Everybody may read discovery.
 async fn served(read: &Reader<'_>, group: &str, plural: &str) -> Result<Vec<String>, Lack> {
-    let group = match read.path(&format!("/apis/{group}")).await {
+    let group = match read.path(&path::path(["apis", group])).await {
         Ok(group) => group,
         Err(Lack::NotFound) => return Ok(Vec::new()),
         Err(lack) => return Err(lack),
     };
     let mut served = Vec::new();
     for version in group.list("/versions") {
-        let resources = read.path(&format!("/apis/{}", version.text("/groupVersion"))).await?;
+        let (group, version_name) = group_and_version(version.text("/groupVersion"));
+        let resources = read.path(&path::version(group, version_name)).await?;
         if resources.list("/resources").iter().any(|resource| resource.text("/name") == plural) {
             served.push(version.text("/version").to_owned());
         }

@@ -4,12 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum_server::tls_rustls::RustlsConfig;
+use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    api::{DEFAULT_NAMESPACE, feature_gates::FeatureGates},
+    api::{
+        DEFAULT_NAMESPACE,
+        feature_gates::{FeatureGates, gate},
+    },
     runtime::{
         certificate_secret::CertificateSecret,
         certs, metrics,
@@ -18,7 +22,9 @@ use crate::{
     },
     webhook::{
         Context, HANDLERS, Namespaces, SECRET, SERVICE,
+        callers::Callers,
         configuration::Endpoint,
+        external_certificates::{External, Source},
         failure_policies::FailurePolicies,
         installation::Installation,
         metrics::Metrics,
@@ -53,6 +59,18 @@ pub struct WebhookArgs {
     /// with commas between them. An entry is one operation on one kind of object.
     #[arg(long, env = "KRUISE_FAILURE_POLICIES", default_value = "", hide_default_value = true, value_name = "LIST")]
     pub failure_policies: String,
+    /// Directory with tls.crt, tls.key and ca.crt that somebody else renews, instead of the Secret. Only with the feature
+    /// gate EnableExternalCerts.
+    #[arg(long, env = "WEBHOOK_CERT_DIR", default_value = "", hide_default_value = true, value_name = "DIR")]
+    pub webhook_cert_dir: String,
+    /// File with the CA, in PEM, that has to have signed the certificates of those who call. Needs
+    /// --webhook-client-name. It is read again every minute.
+    #[arg(long, env = "WEBHOOK_CLIENT_CA", default_value = "", hide_default_value = true, value_name = "FILE")]
+    pub webhook_client_ca: String,
+    /// Name that the certificates of those who call have to have, as common name or DNS name. Needs
+    /// --webhook-client-ca.
+    #[arg(long, env = "WEBHOOK_CLIENT_NAME", default_value = "", hide_default_value = true, value_name = "NAME")]
+    pub webhook_client_name: String,
     /// How long certificates and registration may take at start, for example 60s or 2m.
     #[arg(long, default_value = "60s", value_name = "DURATION")]
     pub webhook_initialize_timeout: SignedDuration,
@@ -80,7 +98,9 @@ pub async fn run(
         Endpoint::Url { host: args.webhook_host.clone(), port: args.webhook_port }
     };
     let policies = FailurePolicies::parse(&args.failure_policies).context("--failure-policies")?;
-    tracing::info!(%gates, ?endpoint, "webhook starts");
+    let callers = Callers::of(&args.webhook_client_ca, &args.webhook_client_name)?;
+    let source = external_source(&args, &gates)?;
+    tracing::info!(%gates, ?endpoint, client_certificates = callers.is_some(), "webhook starts");
     let all_metrics = Arc::new(metrics::Metrics::default());
     let metrics = Metrics::default();
     metrics.register(&all_metrics);
@@ -125,26 +145,37 @@ pub async fn run(
             Ok(())
         });
     }
-    let secret = CertificateSecret {
-        client: client.clone(),
-        namespace: args.namespace,
-        name: args.secret_name,
-        dns_name: endpoint.dns_name(),
-        renew_before: renew_before(&args.certs_renew_before),
-    };
-    let installation = Installation {
-        client: client.clone(),
-        secret,
-        endpoint,
-        gates: gates.clone(),
-        policies,
-        with_budgets,
-        metrics: metrics.clone(),
+    if let Some(callers) = callers.clone() {
+        tasks.spawn(async move {
+            callers.follow().await;
+            Ok(())
+        });
+    }
+    let (problem, last_problem) = watch::channel(String::new());
+    let (dns_name, metrics_too) = (endpoint.dns_name(), metrics.clone());
+    let keep: BoxFuture<'static, ()> = match source {
+        Some(source) => {
+            let external = External { client, source, dns_name, gates, callers, metrics: metrics_too, problem };
+            Box::pin(async move { external.run(&tls).await })
+        }
+        None => {
+            let secret = CertificateSecret {
+                client: client.clone(),
+                namespace: args.namespace,
+                name: args.secret_name,
+                dns_name,
+                renew_before: renew_before(&args.certs_renew_before),
+            };
+            let metrics = metrics_too;
+            let installation =
+                Installation { client, secret, endpoint, gates, policies, with_budgets, callers, metrics, problem };
+            Box::pin(async move { installation.run(&tls).await })
+        }
     };
     let leaving = shutdown.clone();
     tasks.spawn(async move {
         tokio::select! {
-            () = installation.run(&tls) => Ok(()),
+            () = keep => Ok(()),
             // A replica that is on its way out leaves the registration to those that stay; it only answers.
             () = shutdown::requested(leaving) => std::future::pending().await,
         }
@@ -154,7 +185,8 @@ pub async fn run(
     let tls = tokio::select! {
         first = tls_ready.wait_for(Option::is_some) => first.context("the installation ended")?.clone(),
         () = tokio::time::sleep(limit) => {
-            anyhow::bail!("certificates and registration did not come about within {} s; the warnings above say why", limit.as_secs())
+            let why = last_problem.borrow().clone();
+            anyhow::bail!("certificates and registration did not come about within {} s: {why}", limit.as_secs())
         }
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),
@@ -165,6 +197,30 @@ pub async fn run(
         served = server::serve(listener, tls, shared) => served.context("TLS server"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),
     }
+}
+
+/// Where certificates are that somebody else renews; None while they are ours to make.
+fn external_source(args: &WebhookArgs, gates: &FeatureGates) -> anyhow::Result<Option<Source>> {
+    let directory = &args.webhook_cert_dir;
+    if !gates.enabled(gate::EXTERNAL_CERTS) {
+        anyhow::ensure!(
+            directory.is_empty(),
+            "--webhook-cert-dir {directory:?}: it needs the feature gate {}, which is off",
+            gate::EXTERNAL_CERTS
+        );
+        return Ok(None);
+    }
+    anyhow::ensure!(
+        args.failure_policies.is_empty(),
+        "--failure-policies {:?}: with the feature gate {} the webhook does not write its registration; set failurePolicy \
+         in the overlay that ships it",
+        args.failure_policies,
+        gate::EXTERNAL_CERTS
+    );
+    Ok(Some(match directory.is_empty() {
+        true => Source::Secret { namespace: args.namespace.clone(), name: args.secret_name.clone() },
+        false => Source::Directory(directory.into()),
+    }))
 }
 
 /// A value that cannot be read falls back to the default, as it does in OpenKruise.
@@ -189,11 +245,32 @@ mod tests {
         assert_eq!(renew_before("soon"), Duration::from_secs(180 * 24 * 3600));
     }
 
-    #[test]
-    fn flags_have_the_known_defaults() {
+    fn args(flags: &[&str]) -> WebhookArgs {
         use clap::{Args as _, FromArgMatches as _};
         let command = WebhookArgs::augment_args(clap::Command::new("webhook"));
-        let args = WebhookArgs::from_arg_matches(&command.get_matches_from(["webhook"])).unwrap();
+        let flags = std::iter::once("webhook").chain(flags.iter().copied());
+        WebhookArgs::from_arg_matches(&command.get_matches_from(flags)).unwrap()
+    }
+
+    #[test]
+    fn settings_of_the_registration_and_of_certificates_go_with_their_gate() {
+        let on = FeatureGates::parse(&["EnableExternalCerts=true"], None).unwrap();
+        let off = FeatureGates::default();
+        let source = |flags: &[&str], gates| external_source(&args(flags), gates).map_err(|error| error.to_string());
+        assert_eq!(source(&[], &off), Ok(None));
+        let secret = Source::Secret { namespace: "kruise-system".into(), name: "kruise-webhook-certs".into() };
+        assert_eq!(source(&[], &on), Ok(Some(secret)));
+        let dir = ["--webhook-cert-dir", "/certs"];
+        assert_eq!(source(&dir, &on), Ok(Some(Source::Directory("/certs".into()))));
+        assert!(source(&dir, &off).unwrap_err().contains("needs the feature gate EnableExternalCerts"));
+        let policies = ["--failure-policies", "vnamespace.kb.io=Ignore"];
+        assert!(source(&policies, &on).unwrap_err().starts_with("--failure-policies \"vnamespace.kb.io=Ignore\""));
+        assert_eq!(source(&policies, &off), Ok(None));
+    }
+
+    #[test]
+    fn flags_have_the_known_defaults() {
+        let args = args(&[]);
         assert_eq!((args.webhook_port, args.namespace.as_str()), (9876, "kruise-system"));
         assert_eq!((args.metrics_addr.as_str(), args.health_probe_addr.as_str()), (":8080", ":8000"));
         assert_eq!(args.webhook_initialize_timeout, SignedDuration::from_secs(60));

@@ -18,12 +18,15 @@ use rustls::{
     RootCertStore, ServerConfig,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::CryptoProvider,
+    server::{NoServerSessionStorage, danger::ClientCertVerifier},
     sign::{CertifiedKey, SingleCertAndKey},
     version::{TLS12, TLS13},
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
 use crate::k8s::certificate;
+
+pub mod external;
 
 /// Secret key of the CA's private key.
 pub const CA_KEY: &str = "ca-key.pem";
@@ -262,10 +265,29 @@ pub fn provider() -> Arc<CryptoProvider> {
 /// # Errors
 /// The library refuses the versions; it does not.
 pub fn tls_config(certified: &Arc<CertifiedKey>) -> Result<ServerConfig, rustls::Error> {
-    let mut config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13, &TLS12])?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(CertifiedKey::clone(certified))));
+    tls_config_for(certified, None)
+}
+
+/// The same, for clients that have to show a certificate if there is somebody to judge it.
+///
+/// # Errors
+/// The library refuses the versions; it does not.
+pub fn tls_config_for(
+    certified: &Arc<CertifiedKey>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<ServerConfig, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13, &TLS12])?;
+    let judges = clients.is_some();
+    let builder = match clients {
+        Some(clients) => builder.with_client_cert_verifier(clients),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(CertifiedKey::clone(certified))));
+    if judges {
+        // A resumed session would not be judged again after its CA was taken away.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -18,7 +18,7 @@ use kube::{
 use tower::{BoxError, Layer, Service};
 
 use super::{clock, fence};
-use crate::k8s::time::Now;
+use crate::k8s::{path, time::Now};
 
 /// The oldest Kubernetes we run on: ValidatingAdmissionPolicy and matchConditions are needed.
 pub const MINIMUM_VERSION: (u32, u32) = (1, 30);
@@ -214,6 +214,10 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // Names were parsed before they became part of a URL; one that was not does no harm.
+        if let Err(error) = path::check(request.uri().path(), request.uri().query()) {
+            return Box::pin(async move { Err(error.into()) });
+        }
         let delay = self.throttle.delay(request.uri().path());
         let ticket = fence::Ticket::of(&request);
         // Nothing is sent before the first poll, which the delay holds back.
@@ -292,6 +296,17 @@ mod tests {
         let mut service = Throttle::new(0.0, 0).layer(silent);
         let error = service.call(Request::new(Body::empty())).await.unwrap_err();
         assert_eq!(error.to_string(), "no answer within 60 s");
+    }
+
+    #[tokio::test]
+    async fn a_url_that_is_no_api_path_is_not_sent() {
+        let served = tower::service_fn(async |_: Request<Body>| Ok::<_, BoxError>(()));
+        let mut service = Throttle::new(0.0, 0).layer(served);
+        let mut send = async |uri: &str| service.call(Request::get(uri).body(Body::empty()).unwrap()).await;
+        send("/api/v1/namespaces/default/podtemplates?dryRun=All&fieldValidation=Warn").await.unwrap();
+        let error = send("/api/v1/namespaces/default/podtemplates?x=/podtemplates?dryRun=All").await.unwrap_err();
+        assert!(error.to_string().ends_with("is not sent: it does not have the form of an API path"), "{error}");
+        send("/api/v1/namespaces/a/pods/../secrets/x").await.unwrap_err();
     }
 
     #[tokio::test(start_paused = true)]

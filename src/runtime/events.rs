@@ -18,7 +18,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 
 use super::clock;
-use crate::k8s::time::Now;
+use crate::k8s::{name::is_dns_label, time::Now};
 
 /// Events waiting to be sent.
 const QUEUE: usize = 512;
@@ -179,6 +179,10 @@ impl Limits {
 async fn send(client: Client, mut queue: mpsc::Receiver<Event>) {
     while let Some(event) = queue.recv().await {
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        if !is_dns_label(&namespace) {
+            tracing::warn!(namespace, reason = event.reason, "event not sent: there can be no such namespace");
+            continue;
+        }
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             // An event for a namespace that is going away, or an API server that is: nobody waits for this one.

@@ -5,7 +5,10 @@ use http_body_util::BodyExt;
 use kube::{Client, client::Body, core::Status};
 use serde_json::Value;
 
-use crate::k8s::pod_template::{Stored, Trial, missing_volumes};
+use crate::k8s::{
+    path,
+    pod_template::{Stored, Trial, missing_volumes},
+};
 
 /// What it answers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,7 +42,7 @@ pub enum Refused {
 pub async fn dry_run(client: &Client, namespace: &str, body: &Value) -> Result<Answer, Refused> {
     let unavailable = |error: &dyn std::fmt::Display| Refused::Unavailable(error.to_string());
     // With `Warn` it names the fields that it does not know, and drops them as with `Ignore`.
-    let uri = format!("/api/v1/namespaces/{namespace}/podtemplates?dryRun=All&fieldValidation=Warn");
+    let uri = path::in_namespace(path::CORE, "v1", namespace, "podtemplates") + "?dryRun=All&fieldValidation=Warn";
     let request = Request::post(uri)
         .header(CONTENT_TYPE, "application/json")
         .body(Body::from(body.to_string().into_bytes()))

@@ -212,6 +212,10 @@ impl ReplicaSetOwners {
         if let Some(owner) = lock(&self.0).get(uid) {
             return Ok(owner.clone());
         }
+        // Names in owner references are anybody's text: the API server only wants them not to be empty.
+        if !is_dns_subdomain(name) {
+            return Ok(None);
+        }
         let resource = ApiResource::erase::<k8s_openapi::api::apps::v1::ReplicaSet>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
         let Some(found) = api.get_metadata_opt(name).await? else { return Ok(None) };
@@ -226,5 +230,26 @@ impl ReplicaSetOwners {
         }
         known.insert(uid.to_owned(), owner.clone());
         Ok(owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Owner references are anybody's text. No API server can be reached here: whoever asks gets an error.
+    #[tokio::test]
+    async fn names_that_no_object_can_have_are_not_asked_for() {
+        let service = tower::service_fn(async |_: http::Request<kube::client::Body>| {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
+        });
+        let client = Client::new(service, "default");
+        for name in ["../../../secrets/x", "web?x=", "Web", "", "a#"] {
+            let owner = ReplicaSetOwners::default().of(&client, "a", name, "u").await;
+            assert!(matches!(owner, Ok(None)), "{name}: {owner:?}");
+            let read = read(&client, "a", ("apps/v1", "Deployment", name)).await;
+            assert!(matches!(&read, Ok(Workload::Unreadable("InvalidTarget", _))), "{name}: {read:?}");
+        }
+        assert!(ReplicaSetOwners::default().of(&client, "a", "web-1", "u").await.is_err());
     }
 }

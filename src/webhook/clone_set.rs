@@ -18,6 +18,7 @@ use crate::{
     api::feature_gates::{FeatureGates, gate},
     domain::{inplace, launch_priority},
     k8s::{
+        name::{Namespace, ObjectName},
         pod_template::{Stored, Trial, looks_defaulted},
         rbac::Rule,
     },
@@ -44,13 +45,13 @@ pub struct CloneSetAdmission {
     object: Value,
     /// What is stored now, on UPDATE.
     old: Option<Value>,
-    namespace: String,
+    namespace: Namespace,
     causes: Vec<Cause>,
     warnings: Vec<String>,
     defaults: bool,
     in_place: inplace::Allowed,
     /// Pods to read: those in `podsToDelete` that were not there before.
-    pub pods: Vec<String>,
+    pub pods: Vec<ObjectName>,
 }
 
 /// What the API server says.
@@ -101,11 +102,11 @@ async fn read(context: &Context, admission: &CloneSetAdmission) -> Answers {
     while let Some((result, name)) = reads.next().await {
         match result {
             Ok(pod) => {
-                answers.pods.insert(name, pod.map(|pod| pod.metadata));
+                answers.pods.insert(name.to_string(), pod.map(|pod| pod.metadata));
             }
             // The controller deletes nothing that is not its own, and drops the name.
             Err(error) => {
-                tracing::warn!(namespace, name, %error, "a Pod in podsToDelete cannot be read, it is not checked")
+                tracing::warn!(%namespace, %name, %error, "a Pod in podsToDelete cannot be read, it is not checked")
             }
         }
     }
@@ -136,12 +137,11 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission
     };
     let known = old.as_ref().map(names).unwrap_or_default();
     let mut pods = names(&object);
-    // A name that is refused already is not read; it could be any path.
-    pods.retain(|name| !is_new && !known.contains(name) && crate::k8s::name::is_dns_subdomain(name));
+    pods.retain(|name| !is_new && !name.is_empty() && !known.contains(name));
     pods.sort_unstable();
     pods.dedup();
-    let own_namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
-    let namespace = own_namespace.filter(|own| !own.is_empty()).map_or(namespace, str::to_owned);
+    // A name that is refused already is not read; it could be any path.
+    let pods = pods.iter().filter_map(|name| ObjectName::parse(name).ok()).collect();
     let defaults = !gates.enabled(gate::TEMPLATE_NO_DEFAULTS);
     let in_place = inplace::Allowed { resources: gates.enabled(gate::RESIZE_IN_PLACE), ..inplace::Allowed::default() };
     Ok(CloneSetAdmission { object, old, namespace, causes, warnings: found.warnings, defaults, in_place, pods })
@@ -239,7 +239,8 @@ pub fn admit(admission: &CloneSetAdmission, answers: &Answers) -> Decision {
         }
     }
     let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    causes.extend(admission.pods.iter().filter_map(|name| pod_to_delete(name, answers.pods.get(name)?.as_ref(), uid)));
+    causes
+        .extend(admission.pods.iter().filter_map(|name| pod_to_delete(name, answers.pods.get(&**name)?.as_ref(), uid)));
     if causes.is_empty() {
         Ok(Admitted { warnings, ..Admitted::changed(object, &wanted) })
     } else {

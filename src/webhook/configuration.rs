@@ -114,6 +114,22 @@ pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {
     entry
 }
 
+/// Everything that there can be of one phase, for an installation whose registration the running webhook does not keep:
+/// the entries of all gates, each under the widest condition, and those for budgets for all namespaces but the system's.
+/// Handlers whose gate is off let everything through.
+pub fn complete(phase: Phase, endpoint: &Endpoint, own_namespace: &str) -> Vec<Value> {
+    let gates = FeatureGates::all_on();
+    let with_budgets = scope::not_system(own_namespace);
+    let wanted = Wanted {
+        gates: &gates,
+        endpoint,
+        ca_bundle: None,
+        policies: &FailurePolicies::default(),
+        with_budgets: Some(&with_budgets),
+    };
+    HANDLERS.iter().filter(|handler| handler.phase == phase).map(|handler| render(handler, &wanted)).collect()
+}
+
 /// What an installation brings along of one phase. Entries for budgets come with the running webhook alone: it knows the
 /// namespaces, and until then they would be called for all of them.
 pub fn shipped(phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {

@@ -29,7 +29,11 @@ use crate::{
         labels,
     },
     domain::{recreate::spelling::Spellings, unavailable_budget::Operation},
-    k8s::{name::is_dns_subdomain, pod::PodView},
+    k8s::{
+        name::{Namespace, ObjectName},
+        path,
+        pod::PodView,
+    },
     runtime::clock,
     webhook::{
         Context, pod_budget,
@@ -47,9 +51,9 @@ const READ_BUDGET: Duration = Duration::from_secs(7);
 pub struct CrrAdmission {
     object: Map<String, Value>,
     /// Namespace of the request and of its Pod.
-    pub namespace: String,
+    pub namespace: Namespace,
     /// The Pod it names.
-    pub pod_name: String,
+    pub pod_name: ObjectName,
     containers: Vec<String>,
     force: bool,
     method: RecreateMethod,
@@ -204,7 +208,7 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: boo
     let read = |error: &dyn std::fmt::Display| {
         Denied::internal(format!("spec.podName: Pod {namespace}/{pod_name} could not be read: {error}"))
     };
-    let request = kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods"))
+    let request = kube::core::Request::new(path::pods(namespace))
         .get(pod_name, &GetParams::default())
         .map_err(|error| read(&error))?;
     let pod: PodFacts = match context.client.request(request).await {
@@ -284,11 +288,8 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CrrAdmission, Den
     if pod_name.is_empty() {
         return Err(Denied::bad_request("spec.podName must not be empty: name a Pod in the namespace of the request"));
     }
-    if !is_dns_subdomain(&pod_name) {
-        return Err(Denied::bad_request(format!(
-            "spec.podName: {pod_name:?} cannot be the name of a Pod; a name has up to 253 lower-case letters, digits, '-' and '.', and starts and ends with a letter or digit"
-        )));
-    }
+    let pod_name =
+        ObjectName::parse(&pod_name).map_err(|error| Denied::bad_request(format!("spec.podName: {error}")))?;
     let containers = listed_containers(spec)?;
     let deadline_seconds = integer(spec, "spec.", "activeDeadlineSeconds", i64::MAX)?;
     at_least("spec.activeDeadlineSeconds", deadline_seconds, 3)?;
@@ -326,8 +327,6 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CrrAdmission, Den
         }
     };
     let vary_image_tag = boolean(strategy, IN, "varyImageTag")?;
-    let own_namespace = object.get("metadata").and_then(|m| m.get("namespace")).and_then(Value::as_str);
-    let namespace = own_namespace.filter(|own| !own.is_empty()).map_or(namespace, str::to_owned);
     Ok(CrrAdmission {
         namespace,
         pod_name,

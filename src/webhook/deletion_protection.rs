@@ -15,6 +15,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{
     api::{
@@ -23,7 +24,10 @@ use crate::{
             AGGREGATE_TO_WEBHOOK, DELETE_PROTECTION as LABEL, DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING,
         },
     },
-    k8s::rbac::Rule,
+    k8s::{
+        name::{BadName, Namespace, WANT_LABEL, WANT_SUBDOMAIN, is_dns_label, is_dns_subdomain},
+        rbac::Rule,
+    },
     webhook::{
         Context, MatchCondition,
         review::{Admitted, Decision, Denied, Request},
@@ -125,8 +129,9 @@ pub fn handle_namespace(context: Arc<Context>, request: Request) -> BoxFuture<'s
             Asked::Always => return Err(Denied::forbidden(always())),
             Asked::Cascading => {}
         }
-        let namespace = request.name.as_str();
-        let of_kind = |kind| Api::<DynamicObject>::namespaced_with(context.client.clone(), namespace, &kind);
+        let namespace = Namespace::parse(&request.name);
+        let namespace = namespace.map_err(|error| Denied::bad_request(format!("request.name: {error}")))?;
+        let of_kind = |kind| Api::<DynamicObject>::namespaced_with(context.client.clone(), &namespace, &kind);
         let pods = of_kind(ApiResource::erase::<Pod>(&()));
         let active = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
         let claims = of_kind(ApiResource::erase::<PersistentVolumeClaim>(&()));
@@ -175,6 +180,21 @@ struct Version {
 }
 
 impl Definition {
+    /// Reads the spec of a CustomResourceDefinition. Group, versions and plural name become part of a URL.
+    fn read(spec: Value) -> Result<Self, Denied> {
+        let wrong = |what: String| Denied::bad_request(format!("request.oldObject.spec{what}"));
+        let definition: Self = serde_json::from_value(spec).map_err(|error| wrong(format!(": {error}")))?;
+        let Self { group, names, versions } = &definition;
+        let labels = versions.iter().map(|version| ("versions[].name", &version.name));
+        let labels = labels.chain([("names.plural", &names.plural)]);
+        let bad = labels.map(|(field, text)| (field, text, is_dns_label(text), WANT_LABEL));
+        let bad = bad.chain([("group", group, is_dns_subdomain(group), WANT_SUBDOMAIN)]).find(|(.., good, _)| !good);
+        match bad {
+            Some((field, text, _, want)) => Err(wrong(format!(".{field}: {}", BadName::new(text, want)))),
+            None => Ok(definition),
+        }
+    }
+
     /// In which version its objects are listed: as they are stored, if that version is served.
     fn version(&self) -> Option<&str> {
         let served = || self.versions.iter().filter(|version| version.served);
@@ -212,8 +232,7 @@ pub fn handle_definition(context: Arc<Context>, mut request: Request) -> BoxFutu
             Asked::Cascading => {}
         }
         let spec = request.old_object["spec"].take();
-        let definition: Definition = serde_json::from_value(spec)
-            .map_err(|error| Denied::bad_request(format!("spec of the CustomResourceDefinition: {error}")))?;
+        let definition = Definition::read(spec)?;
         let Definition { group, names, .. } = &definition;
         let Some(version) = definition.version() else {
             return Err(Denied::forbidden(format!(

@@ -19,12 +19,13 @@ use kube::{
     core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
 };
+use rustls::{ServerConfig, server::danger::ClientCertVerifier};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
     api::feature_gates::{FeatureGates, gate},
-    k8s::rbac::Rule,
+    k8s::{path, rbac::Rule},
     runtime::{
         certificate_secret::{CertificateSecret, SecretError},
         certs::{self, Material},
@@ -32,6 +33,7 @@ use crate::{
     },
     webhook::{
         CONFIGURATION, Phase, SECRET, VALIDATING_CONFIGURATION,
+        callers::Callers,
         configuration::{self, Endpoint, Wanted},
         deletion_protection::policy,
         failure_policies::FailurePolicies,
@@ -44,30 +46,35 @@ use crate::{
 const SETTLE: Duration = Duration::from_secs(5);
 /// Everything is looked at again this often, whatever the watches say; certificates age without an event.
 const RESYNC: Duration = Duration::from_secs(10 * 60);
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+pub(super) const FIRST_RETRY: Duration = Duration::from_secs(1);
+pub(super) const LAST_RETRY: Duration = Duration::from_secs(30);
 /// How often a lost race for a webhook configuration is run again within one pass.
 const PATCH_ATTEMPTS: u32 = 4;
 
 const GROUP: &[&str] = &["admissionregistration.k8s.io"];
 
+const MUTATING: Rule =
+    Rule::new(GROUP, &["mutatingwebhookconfigurations"], &["get", "list", "watch", "patch"]).named(&[CONFIGURATION]);
+const VALIDATING: Rule = Rule::new(GROUP, &["validatingwebhookconfigurations"], &["get", "list", "watch", "patch"])
+    .named(&[VALIDATING_CONFIGURATION]);
+const BINDING: Rule = Rule::new(GROUP, &["validatingadmissionpolicybindings"], &["get", "list", "watch", "delete"])
+    .named(&[policy::NAME]);
+// A right to create cannot be limited by name. A binding is nothing without the policy that it names.
+const NEW_BINDING: Rule = Rule::new(GROUP, &["validatingadmissionpolicybindings"], &["create"]);
+// Whether a daemon is ready on a node, for requests of method Auto.
+const DAEMONS: Rule = Rule::new(&[""], &["pods"], &["list"]);
+
 /// What keeping the registration needs, cluster-wide.
-pub const RBAC: &[Rule] = &[
-    Rule::new(GROUP, &["mutatingwebhookconfigurations"], &["get", "list", "watch", "patch"]).named(&[CONFIGURATION]),
-    Rule::new(GROUP, &["validatingwebhookconfigurations"], &["get", "list", "watch", "patch"])
-        .named(&[VALIDATING_CONFIGURATION]),
-    Rule::new(GROUP, &["validatingadmissionpolicybindings"], &["get", "list", "watch", "delete"])
-        .named(&[policy::NAME]),
-    // A right to create cannot be limited by name. A binding is nothing without the policy that it names.
-    Rule::new(GROUP, &["validatingadmissionpolicybindings"], &["create"]),
-];
+pub const RBAC: &[Rule] = &[MUTATING, VALIDATING, BINDING, NEW_BINDING];
+/// The same with certificates that somebody else renews: the registration is not ours to keep.
+pub const EXTERNAL_RBAC: &[Rule] = &[BINDING, NEW_BINDING];
 
 /// What keeping the certificates needs in our own namespace.
-pub const OWN_NAMESPACE_RBAC: &[Rule] = &[
-    Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]),
-    // Whether a daemon is ready on a node, for requests of method Auto.
-    Rule::new(&[""], &["pods"], &["list"]),
-];
+pub const OWN_NAMESPACE_RBAC: &[Rule] =
+    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]), DAEMONS];
+/// The same with certificates that somebody else renews.
+pub const EXTERNAL_OWN_NAMESPACE_RBAC: &[Rule] =
+    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch"]).named(&[SECRET]), DAEMONS];
 
 /// Why a pass did not succeed. All of them are tried again.
 #[derive(Debug, thiserror::Error)]
@@ -103,8 +110,12 @@ pub struct Installation {
     pub policies: FailurePolicies,
     /// The namespaces that have budgets; None until they are known.
     pub with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
+    /// Who may call.
+    pub callers: Option<Arc<Callers>>,
     /// Told when the certificate ends.
     pub metrics: Metrics,
+    /// The last error, for whoever waits for the first certificate.
+    pub problem: watch::Sender<String>,
 }
 
 impl Installation {
@@ -118,7 +129,7 @@ impl Installation {
         loop {
             let namespaces = with_budgets.borrow_and_update().clone();
             let synced = match self.sync(&mut serving, tls, namespaces.as_ref(), &mut lingering).await {
-                Ok(wait) => self.bind().await.map(|()| wait),
+                Ok(wait) => bind(&self.client, &self.gates).await.map(|()| wait),
                 error => error,
             };
             let wait = match synced {
@@ -128,6 +139,7 @@ impl Installation {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the webhook is not in step, trying again");
+                    self.problem.send_replace(error.to_string());
                     let wait = retry;
                     retry = (retry * 2).min(LAST_RETRY);
                     wait
@@ -187,17 +199,8 @@ impl Installation {
         if had_another_ca || serving.as_ref().is_some_and(|old| old.ca_cert != material.ca_cert) {
             tokio::time::sleep(SETTLE).await;
         }
-        let config = Arc::new(certs::tls_config(&material.certified)?);
-        tls.send_if_modified(|current| match current {
-            Some(current) => {
-                current.reload_from_config(config);
-                false
-            }
-            None => {
-                *current = Some(RustlsConfig::from_config(config));
-                true
-            }
-        });
+        let callers = self.callers.clone().map(|callers| callers as Arc<dyn ClientCertVerifier>);
+        serve(tls, certs::tls_config_for(&material.certified, callers)?);
         tracing::info!(not_after = %material.not_after, "serving a new certificate");
         self.metrics.certificate_expiry.set(material.not_after.as_second());
         *serving = Some(material);
@@ -217,7 +220,7 @@ impl Installation {
             Phase::Mutating => ("mutatingwebhookconfigurations", CONFIGURATION),
             Phase::Validating => ("validatingwebhookconfigurations", VALIDATING_CONFIGURATION),
         };
-        let base = kube::core::Request::new(format!("/apis/admissionregistration.k8s.io/v1/{plural}"));
+        let base = kube::core::Request::new(path::of_cluster(GROUP[0], "v1", plural));
         let failed = |error: kube::Error| match error {
             kube::Error::Api(status) if status.code == 404 => SyncError::NoConfiguration(name),
             error => SyncError::Configuration(name, error),
@@ -262,30 +265,45 @@ impl Installation {
         }
         Ok((false, None))
     }
+}
 
-    /// The policy that protects against deletion is in force while its gate is on.
-    async fn bind(&self) -> Result<(), SyncError> {
-        let api = Api::<ValidatingAdmissionPolicyBinding>::all(self.client.clone());
-        let is_there = api.get_metadata_opt(policy::NAME).await.map_err(SyncError::Binding)?.is_some();
-        let done = match (self.gates.enabled(gate::DELETION_PROTECTION), is_there) {
-            (true, false) => {
-                let binding = json!({ "metadata": { "name": policy::NAME, "labels": { "app.kubernetes.io/name": "kruise-rs" } },
-                    "spec": policy::binding_spec() });
-                let binding = serde_json::from_value(binding)
-                    .map_err(|error| SyncError::Binding(kube::Error::SerdeError(error)))?;
-                tracing::info!("deletion protection is on");
-                api.create(&PostParams::default(), &binding).await.map(drop)
-            }
-            (false, true) => {
-                tracing::info!("deletion protection is off");
-                api.delete(policy::NAME, &DeleteParams::default()).await.map(drop)
-            }
-            (true, true) | (false, false) => Ok(()),
-        };
-        match done {
-            // Another replica was faster.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            done => done.map_err(SyncError::Binding),
+/// Serves from now on with this configuration.
+pub(super) fn serve(tls: &watch::Sender<Option<RustlsConfig>>, config: ServerConfig) {
+    let config = Arc::new(config);
+    tls.send_if_modified(|current| match current {
+        Some(current) => {
+            current.reload_from_config(config);
+            false
         }
+        None => {
+            *current = Some(RustlsConfig::from_config(config));
+            true
+        }
+    });
+}
+
+/// The policy that protects against deletion is in force while its gate is on.
+pub(super) async fn bind(client: &Client, gates: &FeatureGates) -> Result<(), SyncError> {
+    let api = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone());
+    let is_there = api.get_metadata_opt(policy::NAME).await.map_err(SyncError::Binding)?.is_some();
+    let done = match (gates.enabled(gate::DELETION_PROTECTION), is_there) {
+        (true, false) => {
+            let binding = json!({ "metadata": { "name": policy::NAME, "labels": { "app.kubernetes.io/name": "kruise-rs" } },
+                "spec": policy::binding_spec() });
+            let binding =
+                serde_json::from_value(binding).map_err(|error| SyncError::Binding(kube::Error::SerdeError(error)))?;
+            tracing::info!("deletion protection is on");
+            api.create(&PostParams::default(), &binding).await.map(drop)
+        }
+        (false, true) => {
+            tracing::info!("deletion protection is off");
+            api.delete(policy::NAME, &DeleteParams::default()).await.map(drop)
+        }
+        (true, true) | (false, false) => Ok(()),
+    };
+    match done {
+        // Another replica was faster.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        done => done.map_err(SyncError::Binding),
     }
 }

@@ -6,10 +6,12 @@
 //!
 //! To add a handler: write its file and one line in [`HANDLERS`]. Routes, registration and RBAC follow from the table.
 
+pub mod callers;
 pub mod clone_set;
 pub mod configuration;
 pub mod container_recreate_request;
 pub mod deletion_protection;
+pub mod external_certificates;
 pub mod failure_policies;
 pub mod image_pull_job;
 pub mod installation;

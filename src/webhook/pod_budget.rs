@@ -1,7 +1,14 @@
 //! Pods that are to be taken out of service: deletion, eviction, update in place, resize. Their budgets decide.
 //!
 //! [`wish`] reads a request (pure); [`Budgets::take`](crate::budgets::Budgets::take) decides and writes the grant down
-//! before it is given. [`relate`] notes the budget of a new Pod in its annotation, which is a convenience: whoever decides
+//! before it is given.
+//!
+//! Whoever can dial the webhook can invent a Pod, so of the object in a request only name and UID count: the Pod is read
+//! from the API server, and its labels and owner decide. A Pod that is not there, or has another UID, needs no consent:
+//! the request is allowed and nothing is written. The API server deletes and updates the Pod that it has shown to us, or
+//! asks again.
+//!
+//! [`relate`] notes the budget of a new Pod in its annotation, which is a convenience: whoever decides
 //! looks at the budgets themselves.
 //!
 //! All entries fail open: with every webhook gone, Pods are deleted, evicted and updated as without us, and the manager
@@ -21,7 +28,11 @@ use crate::{
     },
     budgets::Refusal,
     domain::unavailable_budget::{self as rule, Operation, update},
-    k8s::{pod::PodView, rbac::Rule},
+    k8s::{
+        name::{Namespace, ObjectName},
+        pod::PodView,
+        rbac::Rule,
+    },
     runtime::{events, replicas, workload},
     webhook::{
         Context, MatchCondition,
@@ -41,6 +52,8 @@ pub const RBAC: &[Rule] = &[
     replicas::WATCH_KRUISE,
 ];
 
+/// How long the read of a Pod may take. With the decision, less than the API server waits.
+const READ_LIMIT: Duration = Duration::from_secs(4);
 /// What a new Pod may wait for the note of its budget.
 const RELATE_LIMIT: Duration = Duration::from_secs(1);
 /// Removes what is left in a namespace that is going. Nothing brings its Pods back, so no budget would ever let them go.
@@ -52,37 +65,46 @@ pub enum Wish {
     /// Nothing that a budget guards.
     Harmless,
     /// To take this Pod out of service.
-    Pod(Box<PodView>, Operation),
-    /// To evict the Pod of this name, which the request does not show.
-    Evict(String),
+    Pod(Named, Operation),
+}
+
+/// A Pod that a request names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its UID. None: the request does not show the Pod, as that of an eviction.
+    pub uid: Option<String>,
 }
 
 /// Reads a request.
 ///
 /// # Errors
-/// What should be a Pod is none.
+/// It names no Pod.
 pub fn wish(request: &Request) -> Result<Wish, Denied> {
-    let of = |object: &Value, operation| {
-        let mut pod = rule::pod_of(object).map_err(Denied::bad_request)?;
-        if pod.namespace().is_empty() {
-            pod.metadata.namespace = Some(request.namespace.clone());
+    let named = |object: &Value, uid: Option<String>| -> Result<Named, Denied> {
+        let own = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let name = ObjectName::parse(if request.name.is_empty() { own } else { &request.name });
+        let name = name.map_err(|error| Denied::bad_request(format!("metadata.name: {error}")))?;
+        match name.is_empty() {
+            true => Err(Denied::bad_request("request.name: it is empty; want the name of the Pod")),
+            false => Ok(Named { name, uid }),
         }
-        Ok(Wish::Pod(Box::new(pod), operation))
+    };
+    let of_old = |operation| {
+        let uid = request.old_object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        Ok(Wish::Pod(named(&request.old_object, Some(uid.to_owned()))?, operation))
     };
     match (request.operation.as_str(), request.sub_resource.as_str()) {
         ("DELETE", "") if request.user_info.username == NAMESPACE_CONTROLLER => Ok(Wish::Harmless),
         // An old API server may not show what it deletes.
         ("DELETE", "") if !request.old_object.is_object() => Ok(Wish::Harmless),
-        ("DELETE", "") => of(&request.old_object, Operation::Delete),
+        ("DELETE", "") => of_old(Operation::Delete),
         ("UPDATE", "" | "resize") => match update::operation_of(&request.old_object, &request.object) {
-            // As it was before: what the update itself says about its protection does not count.
-            Some(operation) => of(&request.old_object, operation),
+            Some(operation) => of_old(operation),
             None => Ok(Wish::Harmless),
         },
-        ("CREATE", "eviction") => {
-            let own = request.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            Ok(Wish::Evict(if request.name.is_empty() { own } else { &request.name }.to_owned()))
-        }
+        ("CREATE", "eviction") => Ok(Wish::Pod(named(&request.object, None)?, Operation::Evict)),
         _ => Ok(Wish::Harmless),
     }
 }
@@ -96,23 +118,38 @@ pub fn is_dry_run(request: &Request) -> bool {
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
     Box::pin(async move {
-        let dry_run = is_dry_run(&request);
-        let (pod, operation) = match wish(&request)? {
-            Wish::Harmless => return Ok(Admitted::unchanged()),
-            Wish::Pod(pod, operation) => (*pod, operation),
-            Wish::Evict(name) => {
-                let api: Api<PodView> = Api::namespaced(context.client.clone(), &request.namespace);
-                match api.get_opt(&name).await {
-                    Ok(Some(pod)) => (pod, Operation::Evict),
-                    Ok(None) => return Ok(Admitted::unchanged()),
-                    Err(error) => {
-                        return Err(Denied::too_many_requests(format!("Pod {name:?} could not be read: {error}")));
-                    }
-                }
+        let Wish::Pod(named, operation) = wish(&request)? else { return Ok(Admitted::unchanged()) };
+        let budgets = &context.budgets;
+        let nothing_guards = budgets.store.is_synced() && !budgets.guards(&request.namespace);
+        if nothing_guards || !operation.is_guarded(&context.gates) {
+            return Ok(Admitted::unchanged());
+        }
+        let pod = match tokio::time::timeout(READ_LIMIT, read(&context, &request.namespace, &named)).await {
+            Ok(Ok(Some(pod))) => pod,
+            Ok(Ok(None)) => return Ok(Admitted::unchanged()),
+            Ok(Err(error)) => return Err(unreadable(operation, &named, &error.to_string())),
+            Err(_) => {
+                return Err(unreadable(operation, &named, &format!("no answer within {} s", READ_LIMIT.as_secs())));
             }
         };
-        consent(&context, &pod, operation, dry_run).await
+        consent(&context, &pod, operation, is_dry_run(&request)).await
     })
+}
+
+/// The Pod as it is now, before the request. None: it is not there, or is another one.
+async fn read(context: &Context, namespace: &Namespace, named: &Named) -> kube::Result<Option<PodView>> {
+    let api: Api<PodView> = Api::namespaced(context.client.clone(), namespace);
+    let pod = api.get_opt(&named.name).await?;
+    Ok(pod.filter(|pod| named.uid.as_ref().is_none_or(|uid| uid == pod.uid())))
+}
+
+fn unreadable(operation: Operation, named: &Named, why: &str) -> Denied {
+    let message = format!("Pod {:?} could not be read: {why}", named.name);
+    match operation {
+        // As a PodDisruptionBudget answers: kubectl drain tries again.
+        Operation::Evict => Denied::too_many_requests(message),
+        _ => Denied::internal(message),
+    }
 }
 
 /// Asks the budgets of a Pod.
@@ -145,12 +182,12 @@ pub fn relate(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
             return Ok(Admitted::unchanged());
         }
         let Ok(mut pod) = rule::pod_of(&request.object) else { return Ok(Admitted::unchanged()) };
-        pod.metadata.namespace = Some(request.namespace.clone());
+        pod.metadata.namespace = Some(request.namespace.to_string());
         let covering = tokio::time::timeout(RELATE_LIMIT, context.budgets.covering(&pod)).await;
         let names: Vec<String> = match covering {
             Ok(Ok(budgets)) => budgets.iter().filter_map(|budget| budget.metadata.name.clone()).collect(),
             Ok(Err(error)) => {
-                tracing::warn!(namespace = request.namespace, %error, "the budget of a new Pod is not noted");
+                tracing::warn!(namespace = %request.namespace, %error, "the budget of a new Pod is not noted");
                 return Ok(Admitted::unchanged());
             }
             Err(_) => return Ok(Admitted::unchanged()),

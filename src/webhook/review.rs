@@ -2,13 +2,18 @@
 //!
 //! v1 and v1beta1 differ only in their name, so both are read into one [`Request`] and answered in kind. Objects stay
 //! raw JSON: what a handler does not know passes through, and an answer holds only the difference it means.
+//!
+//! Whoever can dial the port may send a body. Handlers build requests from the names in it, so names are parsed here,
+//! before any handler sees them: those of the request, and those in the metadata of its objects, which have to agree.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The call of the API server.
+use crate::k8s::name::{BadName, Namespace, ObjectName, WANT_LABEL, WANT_SUBDOMAIN, is_dns_label, is_dns_subdomain};
+
+/// The call of the API server. Its names are valid.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(try_from = "Wire")]
 pub struct Request {
     /// Repeated in the answer.
     pub uid: String,
@@ -20,10 +25,10 @@ pub struct Request {
     pub kind: Kind,
     /// For example `status`; empty for the object itself.
     pub sub_resource: String,
-    /// Namespace of the request; objects may lack their own.
-    pub namespace: String,
-    /// Name of the object, empty if it is still to be generated.
-    pub name: String,
+    /// Namespace of the request; objects may lack their own, and have no other. Empty for objects of the cluster.
+    pub namespace: Namespace,
+    /// Name of the object, empty if it is still to be generated or stands in the object alone.
+    pub name: ObjectName,
     /// Who asks.
     pub user_info: UserInfo,
     /// Whether nothing is to be stored in the end.
@@ -62,6 +67,126 @@ pub struct Resource {
     pub resource: String,
 }
 
+/// A [`Request`] as it arrives.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    uid: String,
+    operation: String,
+    resource: Resource,
+    kind: Kind,
+    sub_resource: String,
+    namespace: String,
+    name: String,
+    user_info: UserInfo,
+    dry_run: bool,
+    object: Value,
+    old_object: Value,
+}
+
+/// A name in a request that cannot be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It is not valid.
+    #[error("request.{field}: {error}")]
+    Bad {
+        /// The field.
+        field: String,
+        /// The value, and what is allowed.
+        error: BadName,
+    },
+    /// The object's metadata says something else than the request.
+    #[error("request.{field}: {shown:?} is not allowed; want request.{of}, {wanted:?}, or nothing")]
+    Other {
+        /// The field.
+        field: String,
+        /// Its value, cut.
+        shown: String,
+        /// The field of the request.
+        of: &'static str,
+        /// The value of that.
+        wanted: String,
+    },
+}
+
+const WANT_UID: &str = "1 to 253 letters, digits and '-'";
+const WANT_TEXT: &str = "text";
+const WANT_KIND: &str = "up to 253 letters and digits";
+
+fn is_uid(text: &str) -> bool {
+    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+/// The name in an object's metadata, and the namespace: valid, and those of the request if that has some.
+fn check_metadata(at: &str, object: &Value, name: &str, namespace: &str) -> Result<(), NameError> {
+    for (member, of_request, want) in [("name", name, WANT_SUBDOMAIN), ("namespace", namespace, WANT_LABEL)] {
+        let field = || format!("{at}.metadata.{member}");
+        let bad = |error| NameError::Bad { field: field(), error };
+        let own = match object.get("metadata").and_then(|metadata| metadata.get(member)) {
+            None | Some(Value::Null) => continue,
+            Some(Value::String(own)) if own.is_empty() => continue,
+            Some(Value::String(own)) => own,
+            Some(other) => return Err(bad(BadName::new(&other.to_string(), WANT_TEXT))),
+        };
+        let is_valid = if member == "name" { is_dns_subdomain(own) } else { is_dns_label(own) };
+        if !is_valid {
+            return Err(bad(BadName::new(own, want)));
+        }
+        // A new object may be named by its body alone, and then the API server repeats that name or none.
+        if own != of_request && !(member == "name" && of_request.is_empty()) {
+            let of = if member == "name" { "name" } else { "namespace" };
+            let shown = BadName::new(own, want).shown;
+            return Err(NameError::Other { field: field(), shown, of, wanted: of_request.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+impl TryFrom<Wire> for Request {
+    type Error = NameError;
+
+    fn try_from(wire: Wire) -> Result<Self, NameError> {
+        let bad = |field: &str| {
+            let field = field.to_owned();
+            |error| NameError::Bad { field, error }
+        };
+        let Wire { uid, operation, resource, kind, sub_resource, user_info, dry_run, object, old_object, .. } = wire;
+        let namespace = Namespace::parse(&wire.namespace).map_err(bad("namespace"))?;
+        let name = ObjectName::parse(&wire.name).map_err(bad("name"))?;
+        let parts: [(&str, &str, fn(&str) -> bool, &str); 5] = [
+            ("resource.group", &resource.group, is_dns_subdomain, WANT_SUBDOMAIN),
+            ("resource.version", &resource.version, is_dns_label, WANT_LABEL),
+            ("resource.resource", &resource.resource, is_dns_label, WANT_LABEL),
+            ("subResource", &sub_resource, is_dns_label, WANT_LABEL),
+            ("kind.kind", &kind.kind, is_kind, WANT_KIND),
+        ];
+        for (field, text, is_valid, want) in parts {
+            if !text.is_empty() && !is_valid(text) {
+                return Err(bad(field)(BadName::new(text, want)));
+            }
+        }
+        check_metadata("object", &object, &name, &namespace)?;
+        check_metadata("oldObject", &old_object, &name, &namespace)?;
+        Ok(Self {
+            uid,
+            operation,
+            resource,
+            kind,
+            sub_resource,
+            namespace,
+            name,
+            user_info,
+            dry_run,
+            object,
+            old_object,
+        })
+    }
+}
+
+fn is_kind(text: &str) -> bool {
+    text.len() <= MAX_NAME && text.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
 /// A review that was read: the request, and the version to answer in.
 #[derive(Clone, Debug)]
 pub struct Review {
@@ -89,13 +214,16 @@ pub enum ReviewError {
     /// A body that would grow out of proportion in memory.
     #[error("the body has more than {MAX_VALUES} values")]
     TooManyValues,
-    /// A name that is none. It would be repeated in answers and logs.
-    #[error("request.{field} has {length} bytes; want at most {MAX_NAME}")]
-    LongName {
-        /// The field.
-        field: &'static str,
-        /// Its length.
-        length: usize,
+    /// The review cannot be answered: its uid would be repeated in the answer and in logs.
+    #[error("request.uid: {0}")]
+    Uid(BadName),
+    /// A name that is none. The answer says so in the API server's words, so that a user sees it.
+    #[error("{error}")]
+    Name {
+        /// Which, and why.
+        error: NameError,
+        /// The answer.
+        answer: Value,
     },
     /// A review without a request.
     #[error("the AdmissionReview has no request")]
@@ -209,33 +337,39 @@ impl Review {
     /// Reads the body of a call.
     ///
     /// # Errors
-    /// The body is no AdmissionReview of a known version with a request.
+    /// The body is no AdmissionReview of a known version with a request, or a name in it is not valid.
     pub fn decode(body: &[u8]) -> Result<Self, ReviewError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Wire {
+        struct Envelope {
             #[serde(default)]
             api_version: String,
             #[serde(default)]
             kind: String,
             #[serde(default)]
-            request: Option<Request>,
+            request: Option<Wire>,
         }
         if body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() > MAX_VALUES {
             return Err(ReviewError::TooManyValues);
         }
-        let Wire { api_version, kind, request } = serde_json::from_slice(body)?;
+        let Envelope { api_version, kind, request } = serde_json::from_slice(body)?;
         let known = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"].contains(&api_version.as_str());
         if !known || kind != "AdmissionReview" {
             return Err(ReviewError::OtherKind { api_version, kind });
         }
         let request = request.ok_or(ReviewError::NoRequest)?;
-        for (field, text) in [("uid", &request.uid), ("name", &request.name), ("namespace", &request.namespace)] {
-            if text.len() > MAX_NAME {
-                return Err(ReviewError::LongName { field, length: text.len() });
+        if !is_uid(&request.uid) {
+            return Err(ReviewError::Uid(BadName::new(&request.uid, WANT_UID)));
+        }
+        let uid = request.uid.clone();
+        match Request::try_from(request) {
+            Ok(request) => Ok(Self { api_version, request }),
+            Err(error) => {
+                let nameless = Self { api_version, request: Request { uid, ..Request::default() } };
+                let answer = nameless.answer(&Err(Denied::bad_request(error.to_string())));
+                Err(ReviewError::Name { error, answer })
             }
         }
-        Ok(Self { api_version, request })
     }
 
     /// The answer, in the version of the question.
@@ -268,7 +402,7 @@ impl Review {
                 let mut status = json!({ "code": code, "message": message, "reason": reason(*code) });
                 if *code == 429 {
                     // Without retryAfterSeconds: clients would wait for it by themselves, and users see nothing.
-                    let name = &self.request.name;
+                    let name = &*self.request.name;
                     status["details"] =
                         json!({ "name": name, "causes": [{ "reason": "DisruptionBudget", "message": message }] });
                 }
@@ -277,7 +411,7 @@ impl Review {
                     let causes = causes.iter().map(
                         |Cause { field, message }| json!({ "reason": "FieldValueInvalid", "field": field, "message": message }),
                     );
-                    status["details"] = json!({ "group": resource.group, "kind": kind.kind, "name": name,
+                    status["details"] = json!({ "group": resource.group, "kind": kind.kind, "name": &**name,
                         "causes": causes.collect::<Vec<_>>() });
                 }
                 Response { uid, allowed: false, patch_type: None, patch: None, status: Some(status), warnings: &[] }
@@ -374,6 +508,67 @@ mod tests {
     fn a_refusal_that_repeats_a_long_text_is_cut() {
         let Denied { message, .. } = Denied::bad_request("é".repeat(MAX_MESSAGE));
         assert!(message.len() <= MAX_MESSAGE && message.ends_with("é (cut)"), "{message}");
+    }
+
+    fn decoded(changes: Value) -> Result<Review, ReviewError> {
+        let mut body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "operation": "CREATE", "name": "web", "namespace": "default",
+            "resource": {"group": "apps.kruise.io", "version": "v1alpha1", "resource": "clonesets"},
+            "object": {"metadata": {"name": "web", "namespace": "default"}}, "oldObject": null}});
+        json_patch::merge(&mut body["request"], &changes);
+        Review::decode(body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn names_are_parsed_before_a_handler_sees_them() {
+        for good in [
+            json!({}),
+            json!({"name": "", "object": {"metadata": {"name": null, "generateName": "web-"}}}),
+            // An eviction, and each of several that are deleted at once, may be named by its body alone.
+            json!({"name": ""}),
+            json!({"object": {"metadata": {"namespace": ""}}}),
+            json!({"object": {"metadata": 1}}),
+            json!({"object": null}),
+            json!({"namespace": "", "object": {"metadata": {"namespace": null}}}),
+            json!({"oldObject": {"metadata": {"name": "web"}}, "subResource": "status", "kind": {"kind": "CloneSet"}}),
+        ] {
+            assert!(decoded(good.clone()).is_ok(), "{good}");
+        }
+        for (bad, field) in [
+            (json!({"namespace": "default/podtemplates?x="}), "namespace: \"default/podtemplates?x=\""),
+            (json!({"namespace": ".."}), "namespace: "),
+            (json!({"namespace": "a.b"}), "namespace: "),
+            (json!({"name": "web/../x"}), "name: "),
+            (json!({"name": "Web"}), "name: "),
+            (json!({"name": "a".repeat(254)}), "name: "),
+            (json!({"resource": {"group": "a/b"}}), "resource.group: "),
+            (json!({"resource": {"version": "v1/x"}}), "resource.version: "),
+            (json!({"resource": {"resource": "pods?x"}}), "resource.resource: "),
+            (json!({"subResource": "a/b"}), "subResource: "),
+            (json!({"kind": {"kind": "a\n"}}), "kind.kind: "),
+            (json!({"object": {"metadata": {"namespace": "default/podtemplates?x="}}}), "object.metadata.namespace: "),
+            (
+                json!({"object": {"metadata": {"namespace": "kube-system"}}}),
+                "object.metadata.namespace: \"kube-system\"",
+            ),
+            (json!({"object": {"metadata": {"name": "../x"}}}), "object.metadata.name: "),
+            (json!({"object": {"metadata": {"name": "other"}}}), "object.metadata.name: \"other\""),
+            (json!({"object": {"metadata": {"name": 7}}}), "object.metadata.name: \"7\" is not allowed; want text"),
+            (json!({"name": "", "object": {"metadata": {"name": "a b"}}}), "object.metadata.name: "),
+            (json!({"namespace": ""}), "object.metadata.namespace: \"default\""),
+            (json!({"oldObject": {"metadata": {"namespace": "other"}}}), "oldObject.metadata.namespace: "),
+            (json!({"oldObject": {"metadata": {"name": "?"}}}), "oldObject.metadata.name: "),
+        ] {
+            let Err(ReviewError::Name { error, answer }) = decoded(bad.clone()) else { panic!("{bad} was taken") };
+            let status = &answer["response"]["status"];
+            assert_eq!((&answer["response"]["allowed"], &status["code"]), (&json!(false), &json!(400)), "{bad}");
+            assert!(status["message"].as_str().unwrap().starts_with(&format!("request.{field}")), "{status}");
+            assert!(error.to_string().len() < 1000);
+        }
+        for bad in ["", "a b", "ü", &"u".repeat(254)] {
+            let error = decoded(json!({"uid": bad})).unwrap_err();
+            assert!(matches!(error, ReviewError::Uid(_)) && error.to_string().starts_with("request.uid: "), "{error}");
+        }
     }
 
     #[test]

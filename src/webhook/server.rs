@@ -27,14 +27,15 @@ use hyper_util::rt::TokioTimer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::{
+    api::feature_gates::gate,
     runtime::{
         clock,
         connections::{self, Gate, Limits},
     },
     webhook::{
-        Context, HANDLERS, Handler,
+        Context, HANDLERS, Handler, Level,
         metrics::{Metrics, RequestLabels, WebhookLabels},
-        review::{Decision, Request as ReviewRequest, Review},
+        review::{Admitted, Decision, Denied, Request as ReviewRequest, Resource, Review, ReviewError},
     },
 };
 
@@ -75,10 +76,13 @@ impl Shared {
     }
 }
 
-/// The routes of the handlers whose gate is on.
+/// The routes of the handlers whose gate is on. Of all, where the registration is not ours to keep: it has entries of all
+/// gates, and an entry that fails closed must not refuse what nobody answers.
 pub fn router(shared: &Shared) -> Router {
     let mut router = Router::new().route("/healthz", get(async || "ok"));
-    for handler in HANDLERS.iter().filter(|handler| handler.is_active(&shared.context.gates)) {
+    let gates = &shared.context.gates;
+    let all = gates.enabled(gate::EXTERNAL_CERTS);
+    for handler in HANDLERS.iter().filter(|handler| all || handler.is_active(gates)) {
         for &path in handler.paths {
             let shared = shared.clone();
             router = router.route(
@@ -101,7 +105,11 @@ async fn respond(shared: &Shared, handler: &'static Handler, path: &'static str,
             let object = std::mem::take(&mut review.request.object);
             let old_object = std::mem::take(&mut review.request.old_object);
             let request = ReviewRequest { object, old_object, ..review.request.clone() };
-            let decision = (handler.handle)(shared.context.clone(), request).await;
+            let decision = match fits(handler, &request) {
+                Ok(()) if !handler.is_active(&shared.context.gates) => Ok(Admitted::unchanged()),
+                Ok(()) => (handler.handle)(shared.context.clone(), request).await,
+                Err(denied) => Err(denied),
+            };
             let took = clock::now().mono.saturating_sub(begun);
             count(&shared.metrics, path, &decision, took);
             if let Err(denied) = &decision {
@@ -118,6 +126,25 @@ async fn respond(shared: &Shared, handler: &'static Handler, path: &'static str,
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Whether a request is of the kind that a path is for.
+fn fits(handler: &Handler, request: &ReviewRequest) -> Result<(), Denied> {
+    let Resource { group, resource, .. } = &request.resource;
+    let wanted = &handler.target;
+    let (plural, _) = wanted.resource.split_once('/').unwrap_or((wanted.resource, ""));
+    if (group.as_str(), resource.as_str()) != (wanted.group, plural) {
+        let name = |group: &str, plural: &str| [plural, group].join(".").trim_end_matches('.').to_owned();
+        return Err(Denied::bad_request(format!(
+            "request.resource: {:?} is not allowed here; want {:?}",
+            name(group, resource),
+            name(wanted.group, plural)
+        )));
+    }
+    if wanted.level == Level::Namespaced && request.namespace.is_empty() {
+        return Err(Denied::bad_request("request.namespace: it is empty; want the namespace of the object"));
+    }
+    Ok(())
 }
 
 /// The review, and the place of a large body, to be kept until it is answered.
@@ -144,7 +171,16 @@ async fn read(shared: &Shared, request: Request) -> Result<(Review, Option<Owned
         .await
         .map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long").into_response())?
         .map_err(IntoResponse::into_response)?;
-    Ok((Review::decode(&body).map_err(|error| bad(error.to_string()))?, place))
+    match Review::decode(&body) {
+        Ok(review) => Ok((review, place)),
+        Err(error @ ReviewError::Name { .. }) => {
+            tracing::info!(error = error.to_string(), "a review with a bad name was refused");
+            let ReviewError::Name { answer, .. } = error else { return Err(bad(error.to_string())) };
+            Err(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer.to_string())
+                .into_response())
+        }
+        Err(error) => Err(bad(error.to_string())),
+    }
 }
 
 fn count(metrics: &Metrics, webhook: &'static str, decision: &Decision, took: Duration) {
@@ -211,7 +247,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::api::feature_gates::FeatureGates;
+    use crate::{api::feature_gates::FeatureGates, webhook::Target};
 
     /// No test here may reach an API server.
     fn shared(gates: FeatureGates) -> (Shared, watch::Sender<bool>) {
@@ -241,22 +277,32 @@ mod tests {
         (code, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    fn review(object: Value) -> String {
+    fn review(handler: &Handler, object: Value) -> String {
+        let Target { group, versions, resource, .. } = handler.target;
+        let (plural, sub_resource) = resource.split_once('/').unwrap_or((resource, ""));
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {"uid": "u", "operation": "CREATE", "namespace": "a", "object": object}})
+            "request": {"uid": "u", "operation": "CREATE", "namespace": "a", "name": "web-0", "subResource": sub_resource, "object": object,
+                "resource": {"group": group, "version": versions[0], "resource": plural}}})
         .to_string()
     }
 
     #[tokio::test]
     async fn every_active_path_answers_and_others_do_not() {
         let (on, _stop) = shared(FeatureGates::parse(&["AllAlpha=true,AllBeta=true"], None).unwrap());
-        for path in HANDLERS.iter().flat_map(|h| h.paths) {
-            let (code, body) = send(&on, call(path, "application/json", review(json!({"spec": {}})))).await;
+        for (handler, path) in HANDLERS.iter().flat_map(|h| h.paths.iter().map(move |path| (h, path))) {
+            let (code, body) = send(&on, call(path, "application/json", review(handler, json!({"spec": {}})))).await;
             assert_eq!(code, 200, "{path}");
-            assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["response"]["uid"], "u", "{path}");
+            let answer = serde_json::from_str::<Value>(&body).unwrap();
+            assert_eq!(answer["response"]["uid"], "u", "{path}");
+            assert!(!body.contains("request."), "the names are in order: {body}");
         }
         let (off, _stop) = shared(FeatureGates::parse(&["PodWebhook=false"], None).unwrap());
         assert_eq!(send(&off, call("/mutate-pod", "application/json", "{}")).await.0, 404);
+        let (external, _stop) =
+            shared(FeatureGates::parse(&["PodWebhook=false,EnableExternalCerts=true"], None).unwrap());
+        let (code, body) =
+            send(&external, call("/mutate-pod", "application/json", review(&HANDLERS[0], json!({})))).await;
+        assert!(code == 200 && body.contains(r#""allowed":true"#), "its registration has entries of all gates: {body}");
         assert_eq!(send(&on, Request::get("/healthz").body(Body::empty()).unwrap()).await, (200, "ok".into()));
     }
 
@@ -268,11 +314,37 @@ mod tests {
         assert_eq!(send(&shared, call("/mutate-pod", "application/json", vec![b' '; BODY_LIMIT + 1])).await.0, 413);
     }
 
+    /// No API server can be reached here: whoever tries is answered 500.
+    #[tokio::test]
+    async fn a_bad_name_is_answered_with_400_before_any_request_is_sent() {
+        let (shared, _stop) = shared(FeatureGates::parse(&["AllAlpha=true,AllBeta=true"], None).unwrap());
+        let refused = async |handler: &'static Handler, changes: Value| {
+            let mut body: Value = serde_json::from_str(&review(handler, json!({"spec": {}}))).unwrap();
+            json_patch::merge(&mut body["request"], &changes);
+            let (code, body) = send(&shared, call(handler.paths[0], "application/json", body.to_string())).await;
+            assert_eq!(code, 200, "{body}");
+            let answer: Value = serde_json::from_str(&body).unwrap();
+            let status = &answer["response"]["status"];
+            assert_eq!((&answer["response"]["allowed"], &status["code"]), (&json!(false), &json!(400)), "{body}");
+            status["message"].as_str().unwrap().to_owned()
+        };
+        for handler in HANDLERS {
+            let message = refused(handler, json!({"namespace": "default/podtemplates?x="})).await;
+            assert!(message.starts_with("request.namespace: \"default/podtemplates?x=\" is not allowed"), "{message}");
+            let message = refused(handler, json!({"resource": {"resource": "secrets"}})).await;
+            assert!(message.starts_with("request.resource: \"secrets"), "{message}");
+            if handler.target.level == Level::Namespaced {
+                let message = refused(handler, json!({"namespace": ""})).await;
+                assert!(message.starts_with("request.namespace: it is empty"), "{message}");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn an_unreachable_api_server_is_an_internal_error_not_a_consent() {
         let (shared, _stop) = shared(FeatureGates::default());
         let crr = json!({"spec": {"podName": "web-0", "containers": [{"name": "main"}]}});
-        let (_, body) = send(&shared, call(HANDLERS[1].paths[0], "application/json", review(crr))).await;
+        let (_, body) = send(&shared, call(HANDLERS[1].paths[0], "application/json", review(&HANDLERS[1], crr))).await;
         let body: Value = serde_json::from_str(&body).unwrap();
         assert_eq!((&body["response"]["allowed"], &body["response"]["status"]["code"]), (&json!(false), &json!(500)));
         let labels = RequestLabels { webhook: HANDLERS[1].paths[0], code: 500, outcome: "error" };
@@ -282,12 +354,16 @@ mod tests {
     #[tokio::test]
     async fn answers_close_connections_once_we_are_to_stop() {
         let (shared, stop) = shared(FeatureGates::default());
-        let response =
-            router(&shared).oneshot(call("/mutate-pod", "application/json", review(json!({})))).await.unwrap();
+        let response = router(&shared)
+            .oneshot(call("/mutate-pod", "application/json", review(&HANDLERS[0], json!({}))))
+            .await
+            .unwrap();
         assert!(!response.headers().contains_key("connection"));
         stop.send_replace(true);
-        let response =
-            router(&shared).oneshot(call("/mutate-pod", "application/json", review(json!({})))).await.unwrap();
+        let response = router(&shared)
+            .oneshot(call("/mutate-pod", "application/json", review(&HANDLERS[0], json!({}))))
+            .await
+            .unwrap();
         assert_eq!(response.headers()["connection"], "close");
     }
 }

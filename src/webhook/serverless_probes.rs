@@ -53,12 +53,12 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         let listed = match tokio::time::timeout(LIMIT, api.list(&ListParams::default())).await {
             Ok(Ok(listed)) => listed,
             Ok(Err(error)) => {
-                tracing::warn!(namespace = request.namespace, %error, "a new Pod gets no note of its probes");
+                tracing::warn!(namespace = %request.namespace, %error, "a new Pod gets no note of its probes");
                 return Ok(Admitted::unchanged());
             }
             Err(_) => {
                 tracing::warn!(
-                    namespace = request.namespace,
+                    namespace = %request.namespace,
                     "a new Pod gets no note of its probes: no answer in time"
                 );
                 return Ok(Admitted::unchanged());

@@ -44,6 +44,7 @@ use crate::{
     },
     k8s::{
         claim::ClaimView,
+        path,
         pod::PodView,
         revision,
         selector::Selector,
@@ -285,8 +286,8 @@ impl Controller {
             if claim["metadata"]["name"].as_str().is_some_and(|name| have.contains(name)) {
                 continue;
             }
-            let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims");
-            match self.post(&path, &claim).await {
+            let claims = path::in_namespace(path::CORE, "v1", namespace, "persistentvolumeclaims");
+            match self.post(&claims, &claim).await {
                 Ok(made) => {
                     self.claims.upsert(decoded(&made)?);
                 }
@@ -295,7 +296,7 @@ impl Controller {
                 Err(error) => return Err(error),
             }
         }
-        let made = self.post(&format!("/api/v1/namespaces/{namespace}/pods"), pod).await?;
+        let made = self.post(&path::pods(namespace), pod).await?;
         let made: PodView = decoded(&made)?;
         self.tell(clone_set, "SuccessfulCreate", &format!("succeed to create pod {}", made.name()));
         self.context.pods.upsert(made);
@@ -310,7 +311,7 @@ impl Controller {
 
     /// Patches a Pod and returns all of it, as text; what is stale or gone is made good in the store.
     async fn patch_pod(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<String> {
-        let requests = Request::new(format!("/api/v1/namespaces/{}/pods", pod.namespace()));
+        let requests = Request::new(path::pods(pod.namespace()));
         let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
         let request = match part {
             Part::Whole => requests.patch(pod.name(), &params, &patch),
@@ -563,7 +564,7 @@ impl Controller {
     }
 
     async fn read_whole(&self, view: &PodView) -> kube::Result<Option<Value>> {
-        let requests = Request::new(format!("/api/v1/namespaces/{}/pods", view.namespace()));
+        let requests = Request::new(path::pods(view.namespace()));
         let request = requests.get(view.name(), &kube::api::GetParams::default()).map_err(kube::Error::BuildRequest)?;
         let whole: kube::Result<Value> = self.context.client.request(request).await;
         match whole {

@@ -19,7 +19,11 @@ use crate::{
         readiness::{self, NotReadyKey},
         recreate::manager::{self, Action},
     },
-    k8s::time::{Now, rfc3339, whole_seconds},
+    k8s::{
+        name::is_dns_subdomain,
+        path,
+        time::{Now, rfc3339, whole_seconds},
+    },
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -185,9 +189,12 @@ impl Controller {
     /// another one than the request means, is left alone.
     async fn change_pod(&self, request: &ContainerRecreateRequest, change: Change) -> kube::Result<bool> {
         let pod_key = pod_key(request);
+        if !is_dns_subdomain(&pod_key.name) {
+            return Ok(false); // No Pod can have such a name, and it would make another path.
+        }
         let key = ObjectKey::of(request);
         let not_ready_key = NotReadyKey::of_request(&key.namespace, &key.name);
-        let pods = Request::new(format!("/api/v1/namespaces/{}/pods", pod_key.namespace));
+        let pods = Request::new(path::pods(&pod_key.namespace));
         let build = kube::Error::BuildRequest;
         let mut attempt = 0;
         loop {

@@ -8,7 +8,7 @@ use super::{Controller, pod_key};
 use crate::{
     api::crr::ContainerRecreateRequest,
     domain::recreate::manager::{self, PodKnowledge},
-    k8s::pod::PodView,
+    k8s::{name::is_dns_subdomain, pod::PodView},
     runtime::apply::code,
 };
 
@@ -44,6 +44,10 @@ impl Controller {
         if ended && !manager::has_finalizer(request) {
             // Nothing is left that depends on the Pod.
             return cached.map_or(PodRead::Gone, PodRead::Present);
+        }
+        // Stored while admission was away: no Pod can have such a name, and it would make another path.
+        if !is_dns_subdomain(&key.name) {
+            return PodRead::Gone;
         }
         let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
         match api.get(&key.name).await {

@@ -30,6 +30,7 @@ use crate::{
         recreate::manager::Sighting,
     },
     k8s::{
+        name::is_dns_subdomain,
         node::NodeView,
         node_image::NodeImageView,
         pod::{Labels, PodView},
@@ -153,7 +154,9 @@ impl Controller {
         let mut owners = object.metadata.owner_references.iter().flatten();
         let is_clone_set = |owner: &&OwnerReference| {
             let is_ours = group_of(&owner.api_version) == apps::GROUP;
-            owner.controller == Some(true) && owner.kind == "CloneSet" && is_ours
+            // The name is anybody's text, and becomes part of a URL.
+            let can_exist = is_dns_subdomain(&owner.name);
+            owner.controller == Some(true) && owner.kind == "CloneSet" && is_ours && can_exist
         };
         let strategy = match owners.find(is_clone_set) {
             None => None,

@@ -29,7 +29,7 @@ use crate::{
         marks::{self, Keys, Outcome},
         name_of, parts_of,
     },
-    k8s::{pod::PodView, selector::Selector},
+    k8s::{path, pod::PodView, selector::Selector},
     runtime::{apply, queue::Requeue, watches::ObjectKey},
 };
 
@@ -246,7 +246,7 @@ impl Controller {
     /// The Pod in full, at least as new as the view of it; from the API server's memory.
     async fn read(&self, pod: &PodView) -> kube::Result<Option<Value>> {
         let get = GetParams::at(pod.metadata.resource_version.as_deref().unwrap_or("0"));
-        let pods = Request::new(format!("/api/v1/namespaces/{}/pods", pod.namespace()));
+        let pods = Request::new(path::pods(pod.namespace()));
         let request = pods.get(pod.name(), &get).map_err(kube::Error::BuildRequest)?;
         match self.context.client.request::<Value>(request).await {
             Err(error) if apply::code(&error) == Some(404) => Ok(None),

@@ -33,6 +33,7 @@ use crate::{
     },
     k8s::{
         int_or_percent::{self, Round},
+        name::ObjectName,
         pod::PodView,
         time::{Now, whole_seconds},
     },
@@ -269,7 +270,11 @@ fn judge_readable(restart: &WorkloadRestart, seen: &[Seen], status: &mut Workloa
         Seen::Unknown | Seen::Missing | Seen::Present { .. } => None,
     });
     let forbidden: Vec<(&Trigger, &String)> = forbidden.collect();
-    if let Some((first, why)) = forbidden.first() {
+    let bad = restart.triggers().iter().enumerate().find_map(|(i, t)| Some((i, ObjectName::parse(&t.name).err()?)));
+    if let Some((i, error)) = bad {
+        let message = format!("spec.triggers[{i}].name: {error}");
+        condition(status, CONDITION_TRIGGERS_READABLE, "False", "InvalidName", message, now);
+    } else if let Some((first, why)) = forbidden.first() {
         let names: Vec<String> = forbidden.iter().map(|(t, _)| format!("{} {}", t.kind.as_str(), t.name)).collect();
         let resource = format!("{}s", first.kind.as_str().to_lowercase());
         let message = format!(

@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 use super::{Controller, hashed, lock, plan::Seen};
 use crate::{
     api::wr::{Trigger, TriggerKind, WorkloadRestart},
+    k8s::name::ObjectName,
     runtime::{
         apply::code,
         watches::{self, ObjectKey},
@@ -73,6 +74,13 @@ impl Controller {
 
     async fn follow(self: Arc<Self>, key: Key) {
         let (namespace, trigger) = &key;
+        // Stored while the schema was another: it would become part of a query. The plan tells.
+        if let Err(error) = ObjectName::parse(&trigger.name) {
+            if let Some(watch) = lock(&self.triggers.0).get_mut(&key) {
+                watch.seen = Seen::Forbidden(error.to_string());
+            }
+            return;
+        }
         let resource = match trigger.kind {
             TriggerKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
             TriggerKind::Secret => ApiResource::erase::<Secret>(&()),

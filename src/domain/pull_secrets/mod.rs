@@ -13,7 +13,10 @@ use crate::{
         apps::{self, image_pull_job::ImagePullJob, node_image::NodeImage},
         group_of,
     },
-    k8s::image::ImageRef,
+    k8s::{
+        image::ImageRef,
+        name::{is_dns_label, is_dns_subdomain},
+    },
 };
 
 /// The audience of the tokens with which daemons ask.
@@ -125,7 +128,7 @@ pub fn caller(review: &TokenReviewStatus, account: &str) -> Result<Caller, Strin
     }
     let extra = user.extra.unwrap_or_default();
     let one = |key: &str| match extra.get(key).map(Vec::as_slice) {
-        Some([value]) if !value.is_empty() => Some(value.clone()),
+        Some([value]) if !value.is_empty() && (key == POD_UID || is_dns_subdomain(value)) => Some(value.clone()),
         _ => None,
     };
     match (one(NODE_NAME), one(POD_NAME), one(POD_UID)) {
@@ -173,7 +176,12 @@ pub fn candidates(object: &NodeImage, question: &Question) -> Result<Vec<Candida
                     && owner.namespace.as_deref() == Some(&secret.namespace)
             })
             .filter_map(|owner| Some((owner.name.clone()?, owner.uid.clone()?)))
+            .filter(|(name, _)| is_dns_subdomain(name))
             .collect();
+        // Anybody's text, of which a path is made.
+        if !is_dns_label(&secret.namespace) || !is_dns_subdomain(&secret.name) {
+            continue;
+        }
         let is_new = !found.iter().any(|known| known.namespace == secret.namespace && known.name == secret.name);
         if !jobs.is_empty() && is_new {
             found.push(Candidate { namespace: secret.namespace.clone(), name: secret.name.clone(), jobs });

@@ -24,6 +24,7 @@ use crate::{
         labels,
     },
     k8s::{
+        name::ObjectName,
         pod::PodView,
         time::{Now, whole_seconds},
     },
@@ -187,6 +188,9 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
     let age = observed.memory.created.age(now);
     let node = node_of(observed);
 
+    if let Err(error) = ObjectName::parse(&request.spec.pod_name) {
+        return complete(request, format!("spec.podName: {error}"));
+    }
     let pod = match observed.pod {
         PodKnowledge::Unknown => None,
         PodKnowledge::Present(pod) if !pod.is_deleting() && is_meant(request, pod) => Some(pod),
@@ -476,6 +480,15 @@ mod tests {
             for knowledge in [PodKnowledge::Unknown, PodKnowledge::Gone, PodKnowledge::Present(&pod)] {
                 assert!(!want || plan_of(&request, knowledge, 100) == Plan::default(), "{name}: {knowledge:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_stored_request_whose_pod_name_cannot_be_one_says_so() {
+        let request = request(json!({"spec": {"podName": "web/../../secrets/x?y="}}));
+        for knowledge in [PodKnowledge::Gone, PodKnowledge::Unknown] {
+            let (message, _) = completion(plan_of(&request, knowledge, 1));
+            assert!(message.starts_with("spec.podName: \"web/../../secrets/x?y=\" is not allowed; want"), "{message}");
         }
     }
 

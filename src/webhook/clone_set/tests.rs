@@ -527,7 +527,7 @@ fn pods_to_delete(old: &[&str], new: &[&str], pods: &[(&str, Option<Value>)]) ->
         ((*name).to_owned(), pod)
     });
     let answers = Answers { pods: found.collect(), ..Answers::default() };
-    (admission.pods.clone(), admit(&admission, &answers))
+    (admission.pods.iter().map(|name| name.to_string()).collect(), admit(&admission, &answers))
 }
 
 fn owned(uid: &str) -> Value {

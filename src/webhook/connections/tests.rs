@@ -190,7 +190,8 @@ async fn answer(client: &mut Client) -> io::Result<(u16, String)> {
 
 fn review(object: &serde_json::Value) -> Vec<u8> {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {"uid": "u", "operation": "CREATE", "namespace": "a", "object": object}})
+        "request": {"uid": "u", "operation": "CREATE", "namespace": "a", "object": object,
+            "resource": {"group": "", "version": "v1", "resource": "pods"}}})
     .to_string()
     .into_bytes()
 }
@@ -261,7 +262,7 @@ async fn bodies_are_limited_in_length_depth_and_values() {
     let long =
         String::from_utf8(pod()).unwrap().replace("\"uid\":\"u\"", &format!("\"uid\":\"{}\"", "u".repeat(1 << 20)));
     let (code, body) = server.call(long.as_bytes()).await;
-    assert_eq!((code, body.as_str()), (400, "request.uid has 1048576 bytes; want at most 253"));
+    assert!(code == 400 && body.starts_with("request.uid: \"uuu") && body.len() < 200, "{code} {body}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -291,7 +291,7 @@ fn a_forged_acquisition_time_is_left_out() {
 #[test]
 fn the_namespace_of_the_review_fills_in() {
     let admission = check(&FeatureGates::default(), request(main_only())).unwrap();
-    assert_eq!(admission.namespace, "team-a");
+    assert_eq!(&*admission.namespace, "team-a");
 }
 
 #[test]
@@ -317,7 +317,7 @@ rejections! {
     spec_missing: Value::Null, pod() => "spec: null is not allowed; want an object";
     pod_name_empty: json!({"containers": [{"name": "main"}]}), pod() => "spec.podName must not be empty";
     pod_name_no_text: with("", "podName", json!(5)), pod() => "spec.podName: 5 is not allowed; want text";
-    pod_name_impossible: with("", "podName", json!("../nodes/x")), pod() => "spec.podName: \"../nodes/x\" cannot be the name of a Pod";
+    pod_name_impossible: with("", "podName", json!("../nodes/x")), pod() => "spec.podName: \"../nodes/x\" is not allowed; want an RFC 1123 subdomain";
     pod_name_too_long: with("", "podName", json!("a".repeat(254))), pod() => "spec.podName: \"aaaa";
     containers_empty: with("", "containers", json!([])), pod() => "spec.containers must not be empty";
     containers_missing: json!({"podName": "web-0"}), pod() => "spec.containers must not be empty";

@@ -1,9 +1,14 @@
+use std::sync::Mutex;
+
+use axum::http;
+use http_body_util::BodyExt;
+use kube::client::Body;
 use serde_json::json;
 
 use super::*;
 
 fn request(changes: Value) -> Request {
-    let pod = json!({"metadata": {"name": "p", "labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "a:1"}]}});
+    let pod = json!({"metadata": {"name": "p", "uid": "u", "labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "a:1"}]}});
     let mut request = json!({"operation": "DELETE", "namespace": "a", "name": "p", "oldObject": pod});
     json_patch::merge(&mut request, &changes);
     serde_json::from_value(request).unwrap()
@@ -12,13 +17,10 @@ fn request(changes: Value) -> Request {
 fn operation(changes: Value) -> Option<Operation> {
     match wish(&request(changes)).unwrap() {
         Wish::Harmless => None,
-        Wish::Pod(pod, operation) => {
-            assert_eq!(pod.namespace(), "a", "objects may lack their own");
+        Wish::Pod(Named { name, uid }, operation) => {
+            assert_eq!(&*name, "p");
+            assert_eq!(uid.as_deref(), (operation != Operation::Evict).then_some("u"), "an eviction shows no Pod");
             Some(operation)
-        }
-        Wish::Evict(name) => {
-            assert_eq!(name, "p");
-            Some(Operation::Evict)
         }
     }
 }
@@ -48,8 +50,6 @@ fn updates_and_resizes_are_told_apart_and_judged_as_the_pod_was() {
     let unprotected = json!({"name": "p", "annotations": {"pub.kruise.io/no-protect": "true"}});
     let image = with(json!({"name": "main", "image": "a:2"}), unprotected);
     assert_eq!(operation(image.clone()), Some(Operation::Update));
-    let Wish::Pod(pod, _) = wish(&request(image)).unwrap() else { panic!() };
-    assert!(!pod.no_protect, "an update cannot take itself out of the protection");
     let mut resize = request(json!({}));
     resize.operation = "UPDATE".into();
     resize.sub_resource = "resize".into();
@@ -68,9 +68,9 @@ fn b1_an_eviction_says_in_two_places_that_it_is_a_dry_run() {
 }
 
 #[test]
-fn what_is_no_pod_is_refused_and_nothing_panics() {
-    for bad in [json!({"metadata": 1}), json!({"metadata": {}, "spec": {"containers": 1}})] {
-        let mut request = request(json!({}));
+fn what_names_no_pod_is_refused_and_nothing_panics() {
+    for bad in [json!({"metadata": 1}), json!({"metadata": {}, "spec": {"containers": 1}}), json!({})] {
+        let mut request = request(json!({"name": ""}));
         request.old_object = bad.clone();
         assert_eq!(wish(&request).unwrap_err().code, 400, "{bad}");
     }
@@ -111,4 +111,136 @@ fn a_new_pod_gets_the_note_of_its_first_budget() {
     assert_ne!(patch(bare.clone(), Some("another"), &names), json!([]));
     assert_eq!(patch(bare, None, &[]), json!([]));
     assert_eq!(patch(json!({"metadata": 1}), None, &names), json!([]));
+}
+
+/// An API server with two Pods, of which budget `b` covers one and lets one go. It counts writes and reads of Pods.
+#[derive(Default)]
+struct Server {
+    writes: Mutex<Vec<(String, Value)>>,
+    reads: Mutex<Vec<String>>,
+    broken: bool,
+}
+
+impl Server {
+    fn context(self: &Arc<Self>) -> Arc<Context> {
+        let server = self.clone();
+        let service = tower::service_fn(move |http: http::Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (parts, body) = http.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let (code, object) = server.answer(&parts.method, parts.uri.path(), &body);
+                let response = http::Response::builder().status(code);
+                Ok::<_, std::convert::Infallible>(response.body(Body::from(object.to_string().into_bytes())).unwrap())
+            }
+        });
+        let gates = FeatureGates::parse(&["PodUnavailableBudgetUpdateGate=true"], None).unwrap();
+        let client = kube::Client::new(service, "default");
+        Arc::new(Context::new(gates, client, "kruise-system".into(), Default::default()).0)
+    }
+
+    fn answer(&self, method: &http::Method, path: &str, body: &[u8]) -> (u16, Value) {
+        let budgets = "/apis/policy.kruise.io/v1alpha1";
+        let budget = json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
+            "metadata": {"name": "b", "namespace": "a", "uid": "b", "generation": 1, "resourceVersion": "1"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1},
+            "status": {"observedGeneration": 1, "unavailableAllowed": 1, "desiredAvailable": 1, "currentAvailable": 2,
+                "totalReplicas": 2}});
+        let pod = |name: &str, app: &str| {
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a", "uid": name,
+                "labels": {"app": app}}, "spec": {"containers": []},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
+        };
+        if *method == http::Method::PATCH && path == format!("{budgets}/namespaces/a/podunavailablebudgets/b/status") {
+            let patch: Value = serde_json::from_slice(body).unwrap();
+            self.writes.lock().unwrap().push((path.to_owned(), patch.clone()));
+            let mut written = budget;
+            json_patch::merge(&mut written, &json!({"status": patch["status"]}));
+            return (200, written);
+        }
+        assert_eq!(*method, http::Method::GET, "{path}");
+        if path.starts_with("/api/v1/") {
+            self.reads.lock().unwrap().push(path.to_owned());
+        }
+        match path {
+            "/apis/policy.kruise.io/v1alpha1/podunavailablebudgets" => {
+                (200, json!({"metadata": {"resourceVersion": "9"}, "items": [budget]}))
+            }
+            "/api/v1/namespaces/a/pods/web-0" if !self.broken => (200, pod("web-0", "web")),
+            "/api/v1/namespaces/a/pods/db-0" if !self.broken => (200, pod("db-0", "db")),
+            _ if self.broken => (500, json!({"kind": "Status", "status": "Failure", "code": 500, "message": "no"})),
+            _ => (
+                404,
+                json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"}),
+            ),
+        }
+    }
+
+    fn consents(&self) -> Vec<String> {
+        let writes = self.writes.lock().unwrap();
+        let lists = writes
+            .iter()
+            .flat_map(|(_, patch)| ["disruptedPods", "unavailablePods"].map(|list| &patch["status"][list]));
+        lists.filter_map(Value::as_object).flatten().map(|(pod, _)| pod.clone()).collect()
+    }
+}
+
+/// A deletion as the API server asks about it, or somebody who plays one.
+fn deletion(name: &str, uid: &str, app: &str) -> Request {
+    let old = json!({"metadata": {"name": name, "namespace": "a", "uid": uid, "labels": {"app": app}}, "spec": {"containers": []},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    serde_json::from_value(json!({"uid": "r", "operation": "DELETE", "namespace": "a", "name": name, "oldObject": old}))
+        .unwrap()
+}
+
+#[tokio::test]
+async fn only_a_pod_that_the_api_server_knows_by_name_and_uid_gets_a_consent() {
+    for (request, wanted) in [
+        (deletion("web-0", "web-0", "web"), &["web-0"][..]),
+        // Invented: no such Pod, and the UID of another one.
+        (deletion("invented", "u", "web"), &[]),
+        (deletion("web-0", "invented", "web"), &[]),
+        (deletion("web-0", "", "web"), &[]),
+        // Its own labels decide, whatever the request says: it is covered, and it is not.
+        (deletion("web-0", "web-0", "db"), &["web-0"]),
+        (deletion("db-0", "db-0", "web"), &[]),
+    ] {
+        let server = Arc::new(Server::default());
+        let shown = format!("{request:?}");
+        assert_eq!(handle(server.context(), request).await, Ok(Admitted::unchanged()), "{shown}");
+        assert_eq!(server.consents(), wanted, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn an_update_is_judged_as_the_pod_was_and_an_eviction_by_the_pod_of_its_name() {
+    let server = Arc::new(Server::default());
+    let mut update = deletion("web-0", "web-0", "web");
+    update.operation = "UPDATE".into();
+    update.object = update.old_object.clone();
+    update.object["metadata"]["annotations"] = json!({"pub.kruise.io/no-protect": "true"});
+    update.object["spec"]["containers"] = json!([{"name": "main", "image": "a:2"}]);
+    assert_eq!(handle(server.context(), update).await, Ok(Admitted::unchanged()));
+    assert_eq!(server.consents(), ["web-0"], "an update cannot take itself out of the protection");
+
+    for (name, wanted) in [("web-0", &["web-0"][..]), ("invented", &[]), ("db-0", &[])] {
+        let server = Arc::new(Server::default());
+        let eviction = json!({"uid": "r", "operation": "CREATE", "subResource": "eviction", "namespace": "a", "name": name,
+            "object": {"metadata": {"name": name, "labels": {"app": "web"}}}});
+        let eviction: Request = serde_json::from_value(eviction).unwrap();
+        assert_eq!(handle(server.context(), eviction).await, Ok(Admitted::unchanged()));
+        assert_eq!(server.consents(), wanted, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_cannot_be_read_has_to_stay() {
+    let server = Arc::new(Server { broken: true, ..Server::default() });
+    let denied = handle(server.context(), deletion("web-0", "web-0", "web")).await.unwrap_err();
+    assert!(denied.code == 500 && denied.message.contains("\"web-0\" could not be read"), "{denied:?}");
+    let eviction =
+        json!({"uid": "r", "operation": "CREATE", "subResource": "eviction", "namespace": "a", "name": "web-0"});
+    let denied = handle(server.context(), serde_json::from_value(eviction).unwrap()).await.unwrap_err();
+    assert_eq!(denied.code, 429, "kubectl drain tries again");
+    assert_eq!(server.consents(), [""; 0]);
 }
