@@ -143,6 +143,10 @@ fn start_apiserver(paths: &Paths, node_ip: &str) -> Result<Process> {
         .arg("--enable-aggregator-routing=true")
         .args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=log/audit.log"])
         .args(["--audit-log-maxsize=200", "--audit-log-maxbackup=2"]);
+    // a cluster that was made before there was this file goes on without it
+    if paths.state.join(config::ADMISSION).exists() {
+        command.arg(format!("--admission-control-config-file={}", config::ADMISSION));
+    }
     process::start(paths, "apiserver", &mut command)
 }
 

@@ -34,6 +34,8 @@ pub fn write(paths: &Paths, node_ip: &str) -> Result<()> {
     put(paths, "private-registry.yaml", &private)?;
     put(paths, "htpasswd", &format!("{}:{PULLER_HASH}\n", PULLER.0))?;
     put(paths, "audit-policy.yaml", AUDIT_POLICY)?;
+    put(paths, ADMISSION, &admission(paths))?;
+    put(paths, "webhooks.kubeconfig", &webhooks(paths))?;
     put(paths, "kubelet.yaml", &kubelet(paths))?;
     put(paths, "proxy.yaml", &proxy(paths))
 }
@@ -68,12 +70,42 @@ fn certificates(pki: &Path, node_ip: &str) -> Result<()> {
     )?;
     certificate("admin", "/O=system:masters/CN=admin", "DNS:admin")?;
     certificate("load", "/O=system:masters/CN=load", "DNS:load")?;
+    certificate("webhooks", &format!("/CN={WEBHOOK_CALLER}"), "DNS:webhooks")?;
     certificate("controller-manager", "/CN=system:kube-controller-manager", "DNS:controller-manager")?;
     certificate("scheduler", "/CN=system:kube-scheduler", "DNS:scheduler")?;
     certificate(
         "kubelet",
         &format!("/O=system:nodes/CN=system:node:{NODE}"),
         &format!("DNS:{NODE},{local},IP:{node_ip}"),
+    )
+}
+
+/// The API server's settings for admission.
+pub const ADMISSION: &str = "admission.yaml";
+/// The name in the certificate that the API server shows to our webhook.
+pub const WEBHOOK_CALLER: &str = "kube-apiserver-webhooks";
+
+fn admission(paths: &Paths) -> String {
+    let plugin = |name: &str| {
+        format!(
+            "- name: {name}\n  configuration: {{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, \
+             kubeConfigFile: {}/webhooks.kubeconfig}}\n",
+            paths.state.display()
+        )
+    };
+    let plugins = ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"].map(plugin).concat();
+    format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n{plugins}")
+}
+
+/// Which certificate is shown to which webhook: to ours alone.
+fn webhooks(paths: &Paths) -> String {
+    let pki = paths.state.join("pki");
+    let pki = pki.display();
+    format!(
+        r#"apiVersion: v1
+kind: Config
+users: [{{name: kruise-webhook-service.kruise-system.svc, user: {{client-certificate: {pki}/webhooks.crt, client-key: {pki}/webhooks.key}}}}]
+"#
     )
 }
 

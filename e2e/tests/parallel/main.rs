@@ -15,6 +15,7 @@ mod container_meta;
 mod failure;
 mod guide;
 mod harness;
+mod hostile_callers;
 mod image_jobs;
 mod image_pull;
 mod launch_priority;
