@@ -325,7 +325,7 @@ mod tests {
         for (field, value) in
             [("failurePolicy", json!("Ignore")), ("timeoutSeconds", json!(5)), ("namespaceSelector", json!({"a": 1}))]
         {
-            config["webhooks"][1][field] = value;
+            config["webhooks"][2][field] = value;
         }
         config["webhooks"].as_array_mut().unwrap().push(json!({ "name": "other.example.com", "clientConfig": {
             "service": { "namespace": "other", "name": "webhook", "path": "/mutate-pod" } } }));
@@ -407,6 +407,20 @@ mod tests {
         let config = setting.patched(config, Phase::Validating);
         assert_eq!(of(&config, "vnamespace.kb.io"), "Ignore", "set");
         assert_eq!(of(&config, "vcustomresourcedefinition.kb.io"), "Ignore", "the installer's");
+    }
+
+    #[test]
+    fn requests_are_checked_whatever_the_stored_failure_policy_says() {
+        let setting = Setting::of(all_gates());
+        let mut config = setting.patched(json!({"metadata": {"resourceVersion": "1"}}), Phase::Mutating);
+        for entry in config["webhooks"].as_array_mut().unwrap() {
+            entry["failurePolicy"] = "Ignore".into();
+        }
+        let config = setting.patched(config, Phase::Mutating);
+        let fails: Vec<&Value> =
+            config["webhooks"].as_array().unwrap().iter().filter(|entry| entry["failurePolicy"] == "Fail").collect();
+        assert_eq!(fails.len(), 1);
+        assert_eq!(fails[0]["name"], "mcontainerrecreaterequest.kb.io");
     }
 
     #[test]

@@ -15,6 +15,20 @@ impl OnFailure {
     }
 }
 
+/// The entry that writes fields of a request which the daemon trusts: the instance to stop and its preStop hook. While it
+/// fails open, whoever creates a request supplies them.
+const TRUSTED: &str = "mcontainerrecreaterequest.kb.io";
+
+/// The failure policies that an entry may have.
+pub fn allowed(handler: &Handler) -> &'static [OnFailure] {
+    match handler.target.operation {
+        // Removing a finalizer has to pass while the webhook is down.
+        Operation::Update => &[OnFailure::Ignore],
+        _ if handler.name == TRUSTED => &[OnFailure::Fail],
+        _ => &[OnFailure::Fail, OnFailure::Ignore],
+    }
+}
+
 /// What was set, by the name of the entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailurePolicies(BTreeMap<&'static str, OnFailure>);
@@ -33,6 +47,12 @@ pub enum FailurePolicyError {
         "failure policy {0}=Fail is not allowed: it is called for updates, and they have to pass when the webhook is down; want Ignore"
     )]
     Update(&'static str),
+    /// Requests have to be checked, or whoever creates one says which instance is stopped and what runs before.
+    #[error(
+        "failure policy {0}=Ignore is not allowed: users could then write the instance ids and preStop hooks of requests \
+         themselves; remove it from the setting (key failure-policies of the ConfigMap kruise-feature-gates)"
+    )]
+    Trusted(&'static str),
 }
 
 impl FailurePolicies {
@@ -53,17 +73,23 @@ impl FailurePolicies {
             let name = name.trim();
             let handler = HANDLERS.iter().find(|h| h.name == name);
             let handler = handler.ok_or_else(|| FailurePolicyError::Unknown(name.to_owned()))?;
-            if policy == OnFailure::Fail && handler.target.operation == Operation::Update {
-                return Err(FailurePolicyError::Update(handler.name));
+            if !allowed(handler).contains(&policy) {
+                return Err(match handler.target.operation {
+                    Operation::Update => FailurePolicyError::Update(handler.name),
+                    _ => FailurePolicyError::Trusted(handler.name),
+                });
             }
             policies.insert(handler.name, policy);
         }
         Ok(Self(policies))
     }
 
-    /// What was set for a handler; None leaves what its entry says.
+    /// What was set for a handler, or the only policy that it may have; None leaves what its entry says.
     pub fn of(&self, handler: &Handler) -> Option<OnFailure> {
-        self.0.get(handler.name).copied()
+        match allowed(handler) {
+            [only] => Some(*only),
+            _ => self.0.get(handler.name).copied(),
+        }
     }
 }
 
@@ -85,12 +111,28 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_with_one_allowed_policy_always_has_it() {
+        let none = FailurePolicies::default();
+        assert_eq!(of(&none, TRUSTED), Some(OnFailure::Fail));
+        assert_eq!(of(&none, "mcloneset-update.kb.io"), Some(OnFailure::Ignore));
+        for handler in HANDLERS {
+            assert!(allowed(handler).contains(&handler.on_failure), "{}", handler.name);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_named() {
         for (text, message) in [
             ("vnamespace.kb.io", "failure policy \"vnamespace.kb.io\": want ENTRY=Fail or ENTRY=Ignore"),
             ("vnamespace.kb.io=fail", "failure policy \"vnamespace.kb.io=fail\": want ENTRY=Fail or ENTRY=Ignore"),
             ("nobody=Fail", "failure policy \"nobody\": no such entry; there are mpod.kb.io, "),
             ("mcloneset-update.kb.io=Fail", "failure policy mcloneset-update.kb.io=Fail is not allowed: "),
+            (
+                "mcontainerrecreaterequest.kb.io=Ignore",
+                "failure policy mcontainerrecreaterequest.kb.io=Ignore is not allowed: users could then write the instance \
+                 ids and preStop hooks of requests themselves; remove it from the setting (key failure-policies of the \
+                 ConfigMap kruise-feature-gates)",
+            ),
         ] {
             let error = FailurePolicies::parse(text).unwrap_err().to_string();
             assert!(error.starts_with(message), "{error}");
