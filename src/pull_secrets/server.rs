@@ -1,11 +1,17 @@
 //! The TLS server: one route.
 
-use std::{collections::BTreeMap, io, net::TcpListener, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State},
+    extract::{ConnectInfo, DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode, header},
     middleware,
     response::{IntoResponse, Response},
@@ -24,7 +30,6 @@ use k8s_openapi::{
     },
 };
 use kube::{Api, Client, api::PostParams};
-use tokio::sync::Semaphore;
 
 use super::{DAEMON_ACCOUNT, Metrics};
 use crate::{
@@ -36,14 +41,19 @@ use crate::{
     runtime::{
         apply::code,
         connections::{self, Gate, Limits},
+        places::Places,
         shutdown::{self, Shutdown},
     },
 };
 
 /// Bytes of a question.
 const BODY_LIMIT: usize = 16 << 10;
-/// Questions that are answered at the same time. Each costs a few reads.
+/// Questions of daemons that are answered at the same time, in all and of one node. Each costs a few reads.
 const AT_ONCE: usize = 32;
+const OF_ONE_NODE: usize = 8;
+/// Tokens that are reviewed at the same time, in all and of one address. Anybody can send one.
+const REVIEWS: usize = 64;
+const OF_ONE_PEER: usize = 8;
 /// How long requests that have begun may take to end.
 const FINISH: Duration = Duration::from_secs(5);
 
@@ -55,13 +65,17 @@ pub struct Context {
     pub namespace: String,
     /// Counts answers.
     pub metrics: Metrics,
-    places: Semaphore,
+    /// For callers that have shown their node.
+    answers: Places<String>,
+    /// For those that have not yet.
+    reviews: Places<IpAddr>,
 }
 
 impl Context {
     /// Puts the parts together.
     pub fn new(client: Client, namespace: String, metrics: Metrics) -> Arc<Self> {
-        Arc::new(Self { client, namespace, metrics, places: Semaphore::new(AT_ONCE) })
+        let (answers, reviews) = (Places::new(AT_ONCE, OF_ONE_NODE), Places::new(REVIEWS, OF_ONE_PEER));
+        Arc::new(Self { client, namespace, metrics, answers, reviews })
     }
 }
 
@@ -93,8 +107,17 @@ pub fn router(context: Arc<Context>) -> Router {
         .layer(middleware::from_fn(connections::note_answer))
 }
 
-async fn respond(State(context): State<Arc<Context>>, headers: HeaderMap, body: Bytes) -> Response {
-    let (result, response) = match answer(&context, &headers, &body).await {
+async fn respond(
+    State(context): State<Arc<Context>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let result = match authenticate(&context, peer.ip().to_canonical(), &headers).await {
+        Ok(node) => answer(&context, node, &body).await,
+        Err(refusal) => Err(refusal),
+    };
+    let (result, response) = match result {
         Ok(answer) => {
             let body = serde_json::to_vec(&answer).unwrap_or_default();
             let kind = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
@@ -115,11 +138,17 @@ async fn respond(State(context): State<Arc<Context>>, headers: HeaderMap, body: 
     response
 }
 
-async fn answer(context: &Context, headers: &HeaderMap, body: &[u8]) -> Result<Answer, Refusal> {
-    let _place = context.places.acquire().await;
+/// The node of the caller. It takes no place of those who have one: somebody without a good token holds up its own
+/// address at most.
+async fn authenticate(context: &Context, peer: IpAddr, headers: &HeaderMap) -> Result<String, Refusal> {
     let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let token = token.ok_or_else(|| Refusal::Unknown("there is no token".into()))?;
-    let node = node_of(context, token).await?;
+    let _place = context.reviews.take(peer).await;
+    node_of(context, token).await
+}
+
+async fn answer(context: &Context, node: String, body: &[u8]) -> Result<Answer, Refusal> {
+    let _place = context.answers.take(node.clone()).await;
     // The parser's words could quote what somebody sent by mistake.
     let question: Question =
         serde_json::from_slice(body).map_err(|_| Refusal::Malformed("want JSON with image, tag and version".into()))?;
@@ -223,7 +252,7 @@ pub async fn serve(
     let mut server = axum_server::from_tcp(listener)?.acceptor(gate).handle(handle).http1_only();
     server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.idle);
     tokio::select! {
-        result = server.serve(router(context).into_make_service()) => result,
+        result = server.serve(router(context).into_make_service_with_connect_info::<SocketAddr>()) => result,
         never = stop => never,
     }
 }
