@@ -11,10 +11,14 @@ use serde_json::{Map, Value, json};
 use crate::{
     api::labels::{CONDITION_INPLACE_UPDATE_READY, CONDITION_KRUISE_POD_READY},
     k8s::{
+        name::is_dns_subdomain,
         pod::PodView,
         time::{Now, rfc3339},
     },
 };
+
+/// The party of ContainerRecreateRequests, as OpenKruise names it.
+const OF_REQUESTS: &str = "ContainerRecreateRequest";
 
 /// Somebody's wish that a Pod be NotReady.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -34,7 +38,13 @@ impl NotReadyKey {
 
     /// The key of a ContainerRecreateRequest.
     pub fn of_request(namespace: &str, name: &str) -> Self {
-        Self { user_agent: "ContainerRecreateRequest".into(), key: format!("{namespace}/{name}") }
+        Self { user_agent: OF_REQUESTS.into(), key: format!("{namespace}/{name}") }
+    }
+
+    /// The name of the ContainerRecreateRequest in a Pod's namespace whose key it is; None if it is somebody else's.
+    pub fn request_in(&self, namespace: &str) -> Option<&str> {
+        let name = self.key.strip_prefix(namespace)?.strip_prefix('/')?;
+        (self.user_agent == OF_REQUESTS && is_dns_subdomain(name)).then_some(name)
     }
 }
 
@@ -236,6 +246,24 @@ mod tests {
             }
         }
         pod
+    }
+
+    #[test]
+    fn keys_of_requests_are_told_from_those_of_others() {
+        let key = |user_agent: &str, key: &str| NotReadyKey { user_agent: user_agent.into(), key: key.into() };
+        assert_eq!(NotReadyKey::of_request("ns", "web.r-1").request_in("ns"), Some("web.r-1"));
+        for other in [
+            key("Lifecycle", "ns/r"),
+            key("ContainerRecreateRequest", "r"),
+            key("ContainerRecreateRequest", "other/r"),
+            key("ContainerRecreateRequest", "ns/a/b"),
+            key("ContainerRecreateRequest", "ns/../x"),
+            key("ContainerRecreateRequest", "ns/r?dryRun=All"),
+            key("ContainerRecreateRequest", "ns/"),
+            key("", "ns/r"),
+        ] {
+            assert_eq!(other.request_in("ns"), None, "{other:?}");
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) enum Applied {
 }
 
 /// What a change of readiness makes of a Pod's raw JSON.
-type Change = fn(&Value, &NotReadyKey, Now) -> Option<Value>;
+pub(super) type Change = fn(&Value, &NotReadyKey, Now) -> Option<Value>;
 
 impl Controller {
     pub(super) async fn apply(&self, request: &ContainerRecreateRequest, actions: &[Action]) -> kube::Result<Applied> {
@@ -188,12 +188,22 @@ impl Controller {
     /// Applies a change to the readiness of the request's Pod; whether anything was written. A Pod that is gone, or is
     /// another one than the request means, is left alone.
     async fn change_pod(&self, request: &ContainerRecreateRequest, change: Change) -> kube::Result<bool> {
-        let pod_key = pod_key(request);
+        let key = NotReadyKey::of_request(&ObjectKey::of(request).namespace, &ObjectKey::of(request).name);
+        self.write_readiness(&pod_key(request), request.pod_uid(), &key, change).await
+    }
+
+    /// Applies a change to the readiness of a Pod, unless it is gone or its UID is another one; an empty UID stands for
+    /// any. Whether anything was written.
+    pub(super) async fn write_readiness(
+        &self,
+        pod_key: &ObjectKey,
+        uid: &str,
+        key: &NotReadyKey,
+        change: Change,
+    ) -> kube::Result<bool> {
         if !is_dns_subdomain(&pod_key.name) {
             return Ok(false); // No Pod can have such a name, and it would make another path.
         }
-        let key = ObjectKey::of(request);
-        let not_ready_key = NotReadyKey::of_request(&key.namespace, &key.name);
         let pods = Request::new(path::pods(&pod_key.namespace));
         let build = kube::Error::BuildRequest;
         let mut attempt = 0;
@@ -205,11 +215,10 @@ impl Controller {
                 Err(error) if code(&error) == Some(404) => return Ok(false),
                 other => other?,
             };
-            let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-            if !request.pod_uid().is_empty() && request.pod_uid() != uid {
+            if !uid.is_empty() && pod["metadata"]["uid"] != uid {
                 return Ok(false);
             }
-            let Some(patch) = change(&pod, &not_ready_key, clock::now()) else { return Ok(false) };
+            let Some(patch) = change(&pod, key, clock::now()) else { return Ok(false) };
             let patch = Patch::Strategic(patch);
             let write =
                 pods.patch_subresource("status", &pod_key.name, &PatchParams::default(), &patch).map_err(build)?;

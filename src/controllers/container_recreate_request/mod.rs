@@ -4,6 +4,7 @@
 //!   active label, the NotReady key on the Pod, the record of when the grace began, deletion after the TTL.
 //! - Watches: requests, Pods (of the requests, and the daemons').
 //! - Serves requests of method PodSpec ([`pod_spec`]): their status, and the spelling of images in their Pods.
+//! - Sweeps NotReady keys whose request does not exist ([`sweep`]).
 //! - Never: touches a container, or a container's state of other requests before they end by its hand. The decisions are
 //!   in [`crate::domain::recreate::manager`] and [`crate::domain::recreate::pod_spec`].
 //!
@@ -12,6 +13,7 @@
 mod apply;
 mod observe;
 mod pod_spec;
+mod sweep;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -22,7 +24,7 @@ use std::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{core::DeserializeGuard, runtime::watcher::Config};
 
-use self::{apply::Applied, observe::PodRead};
+use self::{apply::Applied, observe::PodRead, sweep::Held};
 use super::{Context, Registration, Started, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
@@ -70,7 +72,11 @@ struct Controller {
     progress: Mutex<HashMap<String, node::Memory>>,
     /// UIDs of the Pods that a worker is busy with: requests of one Pod are served one after the other.
     busy: Mutex<HashSet<String>>,
+    held: Mutex<Held>,
 }
+
+/// A key may be released, and the watch of Pods not have told of it yet.
+const SWEEP_AFTER: Duration = Duration::from_secs(5);
 
 /// What is known of the daemons' Pods, by node.
 #[derive(Default)]
@@ -89,6 +95,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         daemons: Mutex::default(),
         progress: Mutex::default(),
         busy: Mutex::default(),
+        held: Mutex::default(),
     });
     let on_pod = {
         let controller = controller.clone();
@@ -132,6 +139,7 @@ impl Controller {
                     // Once more, to forget it.
                     self.queue.add(ObjectKey::of(new.as_ref()));
                 }
+                self.sweep_later(&ObjectKey::of(new.as_ref()));
                 self.next_of_the_pod(new);
             }
             Change::Applied { new, initial, .. } => {
@@ -145,6 +153,7 @@ impl Controller {
             Change::Deleted(old) => {
                 lock(&self.memories).remove(&ObjectKey::of(old.as_ref()));
                 lock(&self.progress).remove(old.metadata.uid.as_deref().unwrap_or_default());
+                self.sweep_later(&ObjectKey::of(old.as_ref()));
                 self.next_of_the_pod(old);
             }
             Change::Undecodable { key, error } => {
@@ -158,6 +167,13 @@ impl Controller {
                 };
                 self.context.events.warning(&about, "Unreadable", &format!("left alone, it cannot be read: {error}"));
             }
+        }
+    }
+
+    /// A request is gone: it may have left its key on a Pod.
+    fn sweep_later(&self, request: &ObjectKey) {
+        if !lock(&self.held).by(request).is_empty() {
+            self.queue.add_after(request.clone(), SWEEP_AFTER);
         }
     }
 
@@ -214,10 +230,15 @@ impl Controller {
                 }
             }
         }
+        let key = ObjectKey::of(any.as_ref());
+        for request in lock(&self.held).update(&key, old.map(|p| &**p), new.map(|p| &**p)) {
+            // At start too: workers begin when everything is listed.
+            self.queue.add_after(request, SWEEP_AFTER);
+        }
         // Only what a plan reads: whether the Pod is there, which one it is, whether it is going.
         let facts = |pod: &Arc<PodView>| (pod.metadata.uid.clone(), pod.is_deleting());
         let replaced = old.map(facts) != new.map(facts);
-        for request in self.requests.by_index(&ObjectKey::of(any.as_ref()).to_string()) {
+        for request in self.requests.by_index(&key.to_string()) {
             let waits = !request.is_completed() && (replaced || request.is_served_by_manager());
             if waits || (replaced && manager::has_finalizer(&request)) {
                 self.queue.add(ObjectKey::of(request.as_ref()));
@@ -235,7 +256,7 @@ impl Controller {
     }
 
     async fn work_on(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(request) = self.requests.get(key) else { return Ok(Requeue::Await) };
+        let Some(request) = self.requests.get(key) else { return self.sweep(key).await };
         let now = clock::now();
         self.remember(&request, false, now);
         let daemon = self.daemon_of(&request, now);

@@ -126,6 +126,7 @@ fn fixture(request: Value, pod: Option<Value>) -> Fixture {
         daemons: Mutex::default(),
         progress: Mutex::default(),
         busy: Mutex::default(),
+        held: Mutex::default(),
     });
     lock(&controller.daemons).ready.insert("n1".into(), [ObjectKey::new("kruise-system", "d")].into());
     lock(&api).put(CRR, request);
@@ -317,6 +318,95 @@ async fn the_ttl_deletes_and_a_request_that_is_gone_waits_for_the_watch() {
     // The watch has not told yet: no loop, and no ghost of it either when the watch tells of its past.
     assert_eq!(fixture.reconcile().await, Requeue::Await);
     assert_eq!(fixture.controller.requests.len(), 1);
+}
+
+/// A Pod under the keys of requests `r` and `other`, of a request in another namespace, and of a hook.
+fn held_pod() -> Value {
+    let keys = r#"[{"userAgent":"ContainerRecreateRequest","key":"ns/other"},{"userAgent":"ContainerRecreateRequest","key":"ns/r"},{"userAgent":"ContainerRecreateRequest","key":"there/r"},{"userAgent":"Lifecycle","key":"ns/r"}]"#;
+    let mut pod = pod();
+    pod["status"]["conditions"][0] = json!({"type": "KruisePodReady", "status": "False", "message": keys});
+    pod
+}
+
+impl Fixture {
+    /// The watch of Pods tells of the Pod; requests that are to be looked at because of it.
+    fn see_pod(&self) -> Vec<ObjectKey> {
+        let pod: Arc<PodView> = Arc::new(serde_json::from_value(self.get(POD)).unwrap());
+        lock(&self.controller.held).update(&ObjectKey::new("ns", "p"), None, Some(&pod))
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let pod = self.get(POD);
+        let keys = crate::domain::readiness::keys(pod["status"]["conditions"][0]["message"].as_str().unwrap());
+        keys.into_iter().map(|key| format!("{} {}", key.user_agent, key.key)).collect()
+    }
+}
+
+const OTHERS: [&str; 3] = ["ContainerRecreateRequest ns/other", "ContainerRecreateRequest there/r", "Lifecycle ns/r"];
+
+#[tokio::test]
+async fn a_key_whose_request_does_not_exist_is_swept_and_those_of_others_stay() {
+    let fixture = fixture(request(json!({})), Some(held_pod()));
+    lock(&fixture.api).objects.remove(CRR);
+    fixture.controller.requests.remove(&ObjectKey::new("ns", "r"), None);
+    assert_eq!(fixture.see_pod(), [ObjectKey::new("ns", "other"), ObjectKey::new("ns", "r")]);
+    fixture.reconcile().await;
+    assert_eq!(fixture.keys(), OTHERS);
+    assert_eq!(fixture.writes(), [format!("PATCH {POD}/status")]);
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_key_is_not_swept_because_the_store_is_behind() {
+    let fixture = fixture(request(json!({})), Some(held_pod()));
+    fixture.controller.requests.remove(&ObjectKey::new("ns", "r"), None);
+    fixture.see_pod();
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new(), "the API server has the request");
+}
+
+#[tokio::test]
+async fn a_key_that_a_request_for_another_pod_or_a_finished_one_has_left_is_swept() {
+    let done = json!({"metadata": {"labels": {"crr.apps.kruise.io/active": null}}, "status": {"phase": "Completed"}});
+    for changes in [json!({"metadata": {"labels": {"crr.apps.kruise.io/pod-uid": "u2"}}}), done] {
+        let fixture = fixture(request(changes), Some(held_pod()));
+        fixture.controller.requests.remove(&ObjectKey::new("ns", "r"), None);
+        fixture.see_pod();
+        fixture.reconcile().await;
+        assert_eq!(fixture.keys(), OTHERS);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_of_the_same_name_is_another_pod_to_the_sweep() {
+    let fixture = fixture(request(json!({})), Some(held_pod()));
+    lock(&fixture.api).objects.remove(CRR);
+    fixture.controller.requests.remove(&ObjectKey::new("ns", "r"), None);
+    fixture.see_pod();
+    lock(&fixture.api).merge(POD, &json!({"metadata": {"uid": "u2"}}));
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new());
+}
+
+#[test]
+fn pods_are_known_by_the_requests_that_hold_them_and_a_flood_of_keys_is_bounded() {
+    let key = ObjectKey::new("ns", "p");
+    let view = |keys: Vec<Value>| -> PodView {
+        let mut pod = pod();
+        pod["status"]["conditions"][0]["message"] = Value::from(keys).to_string().into();
+        serde_json::from_value(pod).unwrap()
+    };
+    let of = |name: String| json!({"userAgent": "ContainerRecreateRequest", "key": format!("ns/{name}")});
+    let mut held = Held::default();
+    let (one, two) = (view(vec![of("a".into())]), view(vec![of("a".into()), of("b".into())]));
+    assert_eq!(held.update(&key, None, Some(&one)), [ObjectKey::new("ns", "a")]);
+    assert_eq!(held.update(&key, Some(&one), Some(&two)), [ObjectKey::new("ns", "b")]);
+    assert_eq!(held.by(&ObjectKey::new("ns", "b")), [(key.clone(), "u1".to_owned())]);
+    assert!(held.update(&key, Some(&two), None).is_empty());
+    assert!(held.by(&ObjectKey::new("ns", "a")).is_empty());
+    let flood = view((0..5000).map(|i| of(format!("r{i}"))).collect());
+    assert_eq!(held.update(&key, None, Some(&flood)).len(), 64);
 }
 
 #[test]

@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::ResourceExt;
 
 use super::{DEADLINE_EXCEEDED, NO_RESPONSE, POD_GONE, WAITING_FOR_DAEMON, fail_unfinished};
@@ -299,6 +299,15 @@ fn deadline_exceeded(request: &ContainerRecreateRequest) -> String {
 
 fn message_of(request: &ContainerRecreateRequest) -> &str {
     request.status.as_ref().map_or("", |status| status.message.as_str())
+}
+
+/// Whether a request, as its metadata says, may hold a NotReady key on the Pod of this UID. It takes one only under its
+/// finalizer, and releases it before it drops the finalizer and the label `active`.
+pub fn holds_key(request: &ObjectMeta, pod_uid: &str) -> bool {
+    let label = |key: &str| request.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
+    let is_open = label(labels::CRR_ACTIVE).is_some()
+        || request.finalizers.iter().flatten().any(|finalizer| finalizer == labels::CRR_UNREADY_FINALIZER);
+    is_open && label(labels::CRR_POD_UID).is_none_or(|uid| uid.is_empty() || uid == pod_uid)
 }
 
 /// Whether a request is nothing but a record: it has ended, all that was to be done for it has been done, and nothing is

@@ -1,4 +1,6 @@
-//! Labels and annotations of ContainerRecreateRequests that we rely on: nobody but the manager changes them.
+//! Labels and annotations of ContainerRecreateRequests that we rely on: nobody but the manager changes them, while the
+//! request is being deleted either: the manager finds by them the Pod that it has to make Ready again. Whoever takes a
+//! finalizer away and leaves them gets through.
 
 use serde_json::{Value, json};
 
@@ -11,8 +13,6 @@ pub(super) fn spec() -> Value {
         "matchConstraints": updates_of("containerrecreaterequests"),
         "matchConditions": [
             { "name": "by-others", "expression": format!("request.userInfo.username != '{}'", user("kruise-manager")) },
-            // Whoever takes a finalizer away must get through, whatever else the write says.
-            { "name": "not-being-deleted", "expression": "!has(oldObject.metadata.deletionTimestamp)" },
         ],
         "validations": [
             unchanged("labels", labels::CRR_POD_UID),
