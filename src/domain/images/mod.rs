@@ -2,12 +2,14 @@
 //! of a job says.
 //!
 //! [`job`] decides for one ImagePullJob which nodes begin next, [`node`] what stands in one NodeImage, [`list`] which
-//! ImagePullJobs an ImageListPullJob has. [`rules`] is what admission and controllers refuse.
+//! ImagePullJobs an ImageListPullJob has. [`rules`] is what admission and controllers refuse, [`share`] what one namespace
+//! may take of a node.
 
 pub mod job;
 pub mod list;
 pub mod node;
 pub mod rules;
+pub mod share;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 

@@ -11,11 +11,11 @@ use std::{
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use super::job::Job;
+use super::{job::Job, share};
 use crate::{
     api::apps::node_image::{
-        ImageSpec, ImageTagSpec, ImageTagStatus, MOST_IMAGES, NodeImageSpec, NodeImageStatus, PullPhase,
-        RESPONSE_SECONDS, SecretReference, TagPullPolicy,
+        ImageSpec, ImageTagSpec, ImageTagStatus, NodeImageSpec, NodeImageStatus, PullPhase, RESPONSE_SECONDS,
+        SecretReference, TagPullPolicy,
     },
     k8s::{
         hash,
@@ -242,8 +242,11 @@ fn begin(
     default_ttl: i32,
     now: Now,
 ) -> Result<(), String> {
-    if !images.contains_key(&job.image) && images.len() >= MOST_IMAGES {
-        return Err(format!("its NodeImage has {MOST_IMAGES} images, the most that there can be"));
+    let is_there = |tag: &ImageTagSpec| {
+        tag.tag == job.tag && tag.owner_references.iter().any(|owner| owner.uid.as_ref() == Some(&job.uid))
+    };
+    if !images.get(&job.image).is_some_and(|image| image.tags.iter().any(is_there)) {
+        share::admit(images, &job.namespace, &job.image)?;
     }
     let image = images.entry(job.image.clone()).or_default();
     image.sandbox_config.clone_from(&job.sandbox);
@@ -619,6 +622,19 @@ mod tests {
         assert_eq!(pass.refused.len(), 1);
         assert!(pass.refused[0].0 == "j1" && pass.refused[0].1.contains("256 images"));
         assert_eq!(pass.spec.unwrap().images["i7"].tags.len(), 2);
+    }
+
+    #[test]
+    fn jobs_of_one_namespace_hold_up_no_other_namespace() {
+        let mut case = of(node(json!({}), json!({})), &[]);
+        case.begin = (0..300)
+            .map(|i| job(&format!("j{i}"), "a", json!({"spec": {"image": format!("i{i}:v1")}})))
+            .chain([job("other", "b", json!({"spec": {"image": "theirs:v1"}}))])
+            .collect();
+        let pass = case.pass();
+        assert_eq!(pass.refused.len(), 300 - 192);
+        assert!(pass.refused.iter().all(|(uid, why)| uid != "other" && why.contains("192 of them for this namespace")));
+        assert!(pass.spec.unwrap().images.contains_key("theirs"));
     }
 
     #[test]
