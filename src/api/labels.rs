@@ -144,6 +144,8 @@ pub const PUB_PROTECT_OPERATIONS: &str = "kruise.io/pub-protect-operations";
 pub const PUB_PROTECT_TOTAL_REPLICAS: &str = "pub.kruise.io/protect-total-replicas";
 /// Beginning of labels that take a Pod out of service, whatever follows.
 pub const UNAVAILABLE_POD_PREFIX: &str = "unavailable-pod.kruise.io/";
+/// Condition of a PodProbeMarker: False while it names keys or conditions that no probe writes.
+pub const CONDITION_ACCEPTED: &str = "Accepted";
 /// Condition of a PodUnavailableBudget: whether its Pods and their number could be found.
 pub const CONDITION_RESOLVED: &str = "Resolved";
 /// Condition of a PodUnavailableBudget: whether it guards updates in place, resizes and container restarts.

@@ -11,7 +11,10 @@ use serde_json::{Map, Value};
 
 use crate::{
     api::feature_gates::{FeatureGates, gate},
-    domain::probes::{FAILED, NATIVE_CONDITIONS, SUCCEEDED},
+    domain::probes::{
+        FAILED, SUCCEEDED,
+        reserved::{self, NATIVE_CONDITIONS},
+    },
     k8s::name::{LONGEST_LABEL, is_label_value, is_qualified_name},
     webhook::{
         Context,
@@ -101,6 +104,8 @@ fn judge(object: &Value) -> Vec<Cause> {
             );
         } else if NATIVE_CONDITIONS.contains(&condition) {
             found.deny(field, native(condition));
+        } else if reserved::is_condition(condition) {
+            found.deny(field, reserved::condition_message(&show(condition)));
         } else if !condition.is_empty() && !is_qualified_name(condition) {
             found.deny(field, format!("{} is not allowed; want a type such as example.com/idle", show(condition)));
         } else if !condition.is_empty() && !conditions.insert(condition) {
@@ -264,13 +269,20 @@ impl Findings {
                 self.deny(&at, "it has neither labels nor annotations; want at least one");
             }
             for (key, value) in labels.into_iter().flatten() {
-                self.label(&format!("{at}.labels[{key}]"), key, value.as_str().unwrap_or_default());
+                let at = format!("{at}.labels[{key}]");
+                self.label(&at, key, value.as_str().unwrap_or_default());
+                if reserved::is_label(key) {
+                    self.deny(at, reserved::key_message(&show(key)));
+                }
             }
             let mut size = 0;
             for (key, value) in annotations.into_iter().flatten() {
                 size += key.len() + value.as_str().unwrap_or_default().len();
                 if !is_qualified_name(key) {
                     self.deny(format!("{at}.annotations[{key}]"), key_message("an annotation", key));
+                } else if reserved::is_annotation(key) {
+                    let message = reserved::key_message(&show(key));
+                    self.deny(format!("{at}.annotations[{key}]"), message);
                 }
             }
             if size > MOST_ANNOTATIONS {
@@ -350,6 +362,8 @@ mod tests {
             ("/spec/probes/0/probe", http),
             ("/spec/probes/0/markerPolicy", Value::Null),
             ("/spec/probes/0/podConditionType", Value::Null),
+            ("/spec/probes/0/podConditionType", json!("game.kruise.io/idle")),
+            ("/spec/probes/0/markerPolicy/0/annotations", json!({"controller.kubernetes.io/pod-deletion-cost": "10"})),
         ] {
             let admitted = admit(&FeatureGates::default(), &request(marker(at, value), None)).unwrap();
             assert_eq!(admitted, Admitted::unchanged());
@@ -382,6 +396,24 @@ mod tests {
                 json!("KruisePodReady"),
                 "spec.probes[0].podConditionType",
                 "Kruise write",
+            ),
+            (
+                "/spec/probes/0/podConditionType",
+                json!("apps.kruise.io/idle"),
+                "spec.probes[0].podConditionType",
+                "\"apps.kruise.io/idle\" is not allowed; want a type of your own",
+            ),
+            (
+                "/spec/probes/0/markerPolicy/0/labels",
+                json!({"pod-template-hash": "x"}),
+                "spec.probes[0].markerPolicy[0].labels[pod-template-hash]",
+                "\"pod-template-hash\" is not allowed; want a key of your own",
+            ),
+            (
+                "/spec/probes/0/markerPolicy/0/annotations",
+                json!({"kruise.rs/x": "x"}),
+                "spec.probes[0].markerPolicy[0].annotations[kruise.rs/x]",
+                "\"kruise.rs/x\" is not allowed; want a key of your own",
             ),
             ("/spec/probes/0/podConditionType", json!("a/b/c"), "spec.probes[0].podConditionType", "example.com/idle"),
             (probe, json!({}), "spec.probes[0].probe", "it has no handler"),

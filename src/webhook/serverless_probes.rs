@@ -17,7 +17,7 @@ use crate::{
         feature_gates::gate,
         labels::{SERVERLESS_PROBE_MARKERS, SERVERLESS_PROBES},
     },
-    domain::probes::{NATIVE_CONDITIONS, name_of},
+    domain::probes::{name_of, reserved},
     k8s::{pod::PodView, rbac::Rule, selector::Selector},
     webhook::{
         Context,
@@ -112,7 +112,7 @@ fn noted(pod: &PodView, markers: &[&PodProbeMarker]) -> Vec<Noted> {
     for probe in markers.iter().flat_map(|marker| &marker.spec.probes) {
         let type_ = probe.pod_condition_type.as_str();
         let name = (probe.container_name.as_str(), probe.name.as_str());
-        if type_.is_empty() || NATIVE_CONDITIONS.contains(&type_) || pod.container(name.0).is_none() {
+        if type_.is_empty() || reserved::is_condition(type_) || pod.container(name.0).is_none() {
             continue;
         }
         if names.contains(&name) || conditions.contains(type_) {

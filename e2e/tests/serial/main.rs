@@ -23,6 +23,7 @@ mod resize;
 mod restarts_go_on;
 mod serverless_probes;
 mod takeover;
+mod tenants;
 mod used_rights;
 
 use std::time::Duration;

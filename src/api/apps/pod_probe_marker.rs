@@ -5,11 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{api::core::v1::Probe, apimachinery::pkg::apis::meta::v1::LabelSelector};
+use k8s_openapi::{
+    api::core::v1::Probe,
+    apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector},
+};
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::api::conditions;
 
 /// Which Pods are probed, and how.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -60,10 +65,10 @@ pub struct MarkedProbe {
 pub struct MarkerPolicy {
     /// Succeeded or Failed. While it is Unknown, everything stays as it is.
     pub state: String,
-    /// Labels.
+    /// Labels. Those of Kubernetes and Kruise are refused, but for app.kubernetes.io.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations, for example controller.kubernetes.io/pod-deletion-cost.
+    /// Annotations, for example controller.kubernetes.io/pod-deletion-cost. Others of Kubernetes and Kruise are refused.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -78,6 +83,11 @@ pub struct PodProbeMarkerStatus {
     /// Pods that are probed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub matched_pods: i64,
+    /// Accepted: False while the object names labels, annotations or conditions of Kubernetes, Kruise or others. They are
+    /// not written; its message names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
 }
 
 fn is_zero(value: &i64) -> bool {

@@ -27,10 +27,10 @@ use crate::{
     domain::probes::{
         FAILED, SUCCEEDED, UNKNOWN, entries, full_name, is_eligible,
         marks::{self, Keys, Outcome},
-        name_of, parts_of,
+        name_of, parts_of, reserved,
     },
     k8s::{path, pod::PodView, selector::Selector},
-    runtime::{apply, queue::Requeue, watches::ObjectKey},
+    runtime::{apply, clock, queue::Requeue, watches::ObjectKey},
 };
 
 /// A Pod of a node and what it is to be brought to.
@@ -103,7 +103,10 @@ fn judge<'a>(
             }
         } else if has_entry(marker) || (selected && is_deleting(marker)) {
             judged.gone.add(&Keys::noted(marker));
-            judged.gone.add(&Keys::of(marker));
+            // Of one that is being deleted the spec can still be changed, by whoever may not write its keys on Pods.
+            if !is_deleting(marker) {
+                judged.gone.add(&Keys::of(marker));
+            }
         }
     }
     judged.gone = judged.gone.without(&wanted);
@@ -430,13 +433,17 @@ impl Controller {
         let status = PodProbeMarkerStatus {
             observed_generation: marker.metadata.generation.unwrap_or_default(),
             matched_pods: i64::try_from(lock(&self.index).count_of(key)).unwrap_or(i64::MAX),
+            conditions: reserved::conditions(marker, clock::now()),
         };
         if marker.status.is_some() && recorded == status {
             return Ok(Requeue::Await);
         }
         let api: Api<PodProbeMarker> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        let patch = json!({ "metadata": { "uid": marker.metadata.uid, "resourceVersion": marker.metadata.resource_version },
+        let mut patch = json!({ "metadata": { "uid": marker.metadata.uid, "resourceVersion": marker.metadata.resource_version },
             "status": { "observedGeneration": status.observed_generation, "matchedPods": status.matched_pods } });
+        if recorded.conditions != status.conditions {
+            patch["status"]["conditions"] = json!(status.conditions);
+        }
         match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(changed) => {
                 self.markers.upsert(changed);

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{FAILED, NATIVE_CONDITIONS, SUCCEEDED, UNKNOWN, name_of};
+use super::{FAILED, SUCCEEDED, UNKNOWN, name_of, reserved};
 use crate::{
     api::{
         apps::pod_probe_marker::{MarkedProbe, PodProbeMarker},
@@ -18,7 +18,7 @@ use crate::{
     k8s::time::rfc3339,
 };
 
-/// Everything that Pods may carry from a PodProbeMarker.
+/// Everything that Pods may carry from a PodProbeMarker. What no probe writes is not among it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Keys {
@@ -44,13 +44,20 @@ impl Keys {
                 keys.annotations.extend(policy.annotations.keys().cloned());
             }
         }
-        keys
+        keys.without_reserved()
     }
 
     /// Those that are noted on it: what its Pods may still carry from before it was changed.
     pub fn noted(marker: &PodProbeMarker) -> Self {
         let note = marker.metadata.annotations.as_ref().and_then(|all| all.get(labels::PROBE_MARKS));
-        note.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+        note.and_then(|text| serde_json::from_str::<Self>(text).ok()).unwrap_or_default().without_reserved()
+    }
+
+    fn without_reserved(mut self) -> Self {
+        self.labels.retain(|key| !reserved::is_label(key));
+        self.annotations.retain(|key| !reserved::is_annotation(key));
+        self.conditions.retain(|type_| !reserved::is_condition(type_));
+        self
     }
 
     /// The note.
@@ -100,10 +107,10 @@ pub struct Outcome<'a> {
     pub writes_condition: bool,
 }
 
-/// The condition that a probe writes. One that is Kubernetes' own is left alone, whatever a stored object says.
+/// The condition that a probe writes. One of somebody else is left alone, whatever a stored object says.
 fn own_condition(probe: &MarkedProbe) -> Option<&str> {
     let type_ = probe.pod_condition_type.as_str();
-    (!type_.is_empty() && !NATIVE_CONDITIONS.contains(&type_)).then_some(type_)
+    (!type_.is_empty() && !reserved::is_condition(type_)).then_some(type_)
 }
 
 /// A fingerprint of everything that [`patch`] goes by, besides the Pod.
@@ -129,8 +136,14 @@ struct Marks<'a> {
 }
 
 impl<'a> Marks<'a> {
-    fn note(&mut self, of: &'a BTreeMap<String, String>, state: &str, policy_state: &str) {
-        for (key, value) in of {
+    fn note(
+        &mut self,
+        of: &'a BTreeMap<String, String>,
+        is_reserved: fn(&str) -> bool,
+        state: &str,
+        policy_state: &str,
+    ) {
+        for (key, value) in of.iter().filter(|(key, _)| !is_reserved(key)) {
             if policy_state == state {
                 // The first probe wins, by the names of the objects and then in their order.
                 self.set.entry(key).or_insert(value);
@@ -168,8 +181,8 @@ pub fn patch(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> Option<Value
     let mut conditions: BTreeMap<&str, &Outcome<'_>> = BTreeMap::new();
     for outcome in outcomes {
         for policy in &outcome.probe.marker_policy {
-            of_labels.note(&policy.labels, outcome.state, &policy.state);
-            of_annotations.note(&policy.annotations, outcome.state, &policy.state);
+            of_labels.note(&policy.labels, reserved::is_label, outcome.state, &policy.state);
+            of_annotations.note(&policy.annotations, reserved::is_annotation, outcome.state, &policy.state);
         }
         if let Some(type_) = own_condition(outcome.probe) {
             conditions.entry(type_).or_insert(outcome);
@@ -184,7 +197,7 @@ pub fn patch(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> Option<Value
     }
     for type_ in gone.conditions.iter().filter(|type_| !conditions.contains_key(type_.as_str())) {
         // Without the condition of a readiness gate the Pod would be NotReady.
-        if condition_of(pod, type_).is_some() && !is_gate(pod, type_) && !NATIVE_CONDITIONS.contains(&type_.as_str()) {
+        if condition_of(pod, type_).is_some() && !is_gate(pod, type_) {
             changed.push(json!({ "type": type_, "$patch": "delete" }));
         }
     }

@@ -1,24 +1,12 @@
-//! PodProbeMarkers: what is probed on a node ([`entries`]), how the daemon counts results ([`node`]), and what Pods carry
-//! of them ([`marks`]).
+//! PodProbeMarkers: what is probed on a node ([`entries`]), how the daemon counts results ([`node`]), what Pods carry of
+//! them ([`marks`]), and what no probe writes ([`reserved`]).
 
 pub mod entries;
 pub mod marks;
 pub mod node;
+pub mod reserved;
 
-use crate::{
-    api::{apps::pod_probe_marker::PodProbeMarker, labels},
-    k8s::pod::PodView,
-};
-
-/// Condition types that Kubernetes or Kruise write: no probe may.
-pub const NATIVE_CONDITIONS: [&str; 6] = [
-    "PodScheduled",
-    "Initialized",
-    "Ready",
-    "ContainersReady",
-    labels::CONDITION_KRUISE_POD_READY,
-    labels::CONDITION_INPLACE_UPDATE_READY,
-];
+use crate::{api::apps::pod_probe_marker::PodProbeMarker, k8s::pod::PodView};
 
 /// The longest message of a result, in bytes.
 pub const MAX_MESSAGE: usize = 1024;

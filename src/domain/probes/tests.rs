@@ -256,6 +256,27 @@ fn f27_a_native_condition_of_a_stored_object_is_never_written() {
 }
 
 #[test]
+fn what_belongs_to_kubernetes_and_kruise_is_neither_written_nor_removed_for_a_stored_object() {
+    let keys = json!({"pod-template-hash": "x", "kubernetes.io/x": "y", "mine": "z"});
+    let annotations = json!({"kruise.rs/x": "y", "controller.kubernetes.io/pod-deletion-cost": "1"});
+    let mut stored = marker(
+        "m",
+        json!([{"name": "x", "containerName": "main", "podConditionType": "apps.kruise.io/x", "probe": {},
+            "markerPolicy": [{"state": "Succeeded", "labels": keys, "annotations": annotations}]}]),
+    );
+    let patch = marks::patch(&pod(json!({})), &[outcome(&stored, 0, SUCCEEDED, "")], &Keys::default()).unwrap();
+    assert_eq!(patch["metadata"]["labels"], json!({"mine": "z"}));
+    assert_eq!(patch["metadata"]["annotations"], json!({"controller.kubernetes.io/pod-deletion-cost": "1"}));
+    assert!(patch.get("status").is_none());
+    let own = Keys::of(&stored);
+    assert_eq!(own.labels, ["mine".to_owned()].into());
+    // Nor is it removed, although somebody has noted it.
+    let note = json!({"labels": ["pod-template-hash", "mine"], "conditions": ["Ready", "a.k8s.io/b"]}).to_string();
+    stored.metadata.annotations = Some([("kruise.rs/probe-marks".to_owned(), note)].into());
+    assert_eq!(Keys::noted(&stored), Keys { annotations: Default::default(), ..own });
+}
+
+#[test]
 fn e31_a_pod_without_labels_and_annotations_can_be_marked() {
     let mut bare = pod(json!({}));
     for field in ["labels", "annotations"] {

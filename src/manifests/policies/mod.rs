@@ -2,10 +2,12 @@
 //!
 //! One file per policy, named after what it protects, and one line in [`POLICIES`].
 
+mod daemon_events;
 mod daemon_pods;
 mod manager_pods;
 mod node_images;
 mod node_probes;
+mod probe_marker_authors;
 mod request_fields;
 mod request_status;
 
@@ -29,16 +31,19 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-daemon-node-images", spec: node_images::spec, is_bound: true },
     Policy { name: "kruise-daemon-own-probes", spec: node_probes::spec, is_bound: true },
     Policy { name: "kruise-daemon-pods", spec: daemon_pods::spec, is_bound: true },
+    Policy { name: "kruise-daemon-events", spec: daemon_events::spec, is_bound: true },
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true },
+    Policy { name: "kruise-podprobemarker-authors", spec: probe_marker_authors::spec, is_bound: true },
     // The webhook role binds it while the gate is on.
     Policy { name: protection::NAME, spec: protection::spec, is_bound: false },
     // An administrator binds it who wants it.
     Policy { name: protection::LABEL_GUARD, spec: protection::label_guard_spec, is_bound: false },
 ];
 
-/// The policies and their bindings.
+/// The policies and their bindings, and the role that one of them asks for.
 pub(super) fn objects() -> Vec<Value> {
-    POLICIES.iter().flat_map(|policy| object(policy.name, (policy.spec)(), policy.is_bound)).collect()
+    let objects = POLICIES.iter().flat_map(|policy| object(policy.name, (policy.spec)(), policy.is_bound));
+    objects.chain([probe_marker_authors::author_role()]).collect()
 }
 
 fn object(name: &str, spec: Value, is_bound: bool) -> Vec<Value> {
