@@ -241,7 +241,7 @@ impl Reader {
                     let line = first.span().start().line;
                     let mut parts = prefix.to_vec();
                     // `{self}` is the module itself
-                    if !(*first == "self" && !prefix.is_empty()) {
+                    if *first != "self" || prefix.is_empty() {
                         parts.push(first.to_string());
                     }
                     i += 1;
