@@ -153,15 +153,15 @@ impl TryFrom<Wire> for Request {
         let Wire { uid, operation, resource, kind, sub_resource, user_info, dry_run, object, old_object, .. } = wire;
         let namespace = Namespace::parse(&wire.namespace).map_err(bad("namespace"))?;
         let name = ObjectName::parse(&wire.name).map_err(bad("name"))?;
-        let parts: [(&str, &str, fn(&str) -> bool, &str); 5] = [
-            ("resource.group", &resource.group, is_dns_subdomain, WANT_SUBDOMAIN),
-            ("resource.version", &resource.version, is_dns_label, WANT_LABEL),
-            ("resource.resource", &resource.resource, is_dns_label, WANT_LABEL),
-            ("subResource", &sub_resource, is_dns_label, WANT_LABEL),
-            ("kind.kind", &kind.kind, is_kind, WANT_KIND),
-        ];
-        for (field, text, is_valid, want) in parts {
-            if !text.is_empty() && !is_valid(text) {
+        let Resource { group, version, resource: plural } = &resource;
+        for (field, text, is_valid, want) in [
+            ("resource.group", group, is_dns_subdomain(group), WANT_SUBDOMAIN),
+            ("resource.version", version, is_dns_label(version), WANT_LABEL),
+            ("resource.resource", plural, is_dns_label(plural), WANT_LABEL),
+            ("subResource", &sub_resource, is_dns_label(&sub_resource), WANT_LABEL),
+            ("kind.kind", &kind.kind, is_kind(&kind.kind), WANT_KIND),
+        ] {
+            if !text.is_empty() && !is_valid {
                 return Err(bad(field)(BadName::new(text, want)));
             }
         }

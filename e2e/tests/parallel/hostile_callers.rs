@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use e2e::cmd::{CommandExt, cmd, kubectl};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, pod};
+use e2e::cmd::{cmd, kubectl};
+use e2e::kit::{Look, PATIENCE, Test, app, in_namespace, pod};
 use serde_json::{Value, json};
 
 const BUDGET: &str = "PodUnavailableBudget";

@@ -4,9 +4,9 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use e2e::cmd::{CommandExt, cmd};
+use e2e::cmd::cmd;
 use e2e::config::WEBHOOK_CALLER;
-use e2e::kit::{Build, Look, PATIENCE, Test, crr, in_namespace, poll};
+use e2e::kit::{Look, PATIENCE, Test, crr, in_namespace, poll};
 use e2e::paths::SYSTEM;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
