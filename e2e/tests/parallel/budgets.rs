@@ -277,6 +277,38 @@ async fn stateful_sets_and_daemon_sets_are_guarded_too() -> Result<()> {
     .await
 }
 
+/// Issue 18, item 11. A quota leaves no room for further Pods: nothing happens to those that there are.
+#[tokio::test]
+async fn a_workload_that_is_scaled_is_judged_by_its_new_total_at_once() -> Result<()> {
+    in_namespace("pub-scaled", async |t| {
+        t.create(workload("Deployment", "web", 2, vec![app("main")])).await?;
+        t.wait_for("Deployment", "web", "to be ready", PATIENCE, |d| d.int("/status/readyReplicas") == 2).await?;
+        let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
+        let budget = guarded(
+            t,
+            json!({ "kind": BUDGET, "metadata": { "name": "web" }, "spec": { "targetRef": target, "maxUnavailable": "50%" } }),
+        )
+        .await?;
+        assert_eq!(budget.int("/status/totalReplicas"), 2, "{budget}");
+        let quota = json!({ "kind": "ResourceQuota", "metadata": { "name": "full" }, "spec": { "hard": { "pods": "2" } } });
+        t.create(quota).await?;
+        t.wait_for("ResourceQuota", "full", "to be in force", PATIENCE, |q| q.has("/status/hard/pods")).await?;
+        // Far sooner than every budget is counted anyway.
+        let soon = Duration::from_secs(10);
+        t.patch("Deployment", "web", json!({ "spec": { "replicas": 10 } })).await?;
+        let knows = t.wait_for(BUDGET, "web", "to know of 10", soon, |b| b.int("/status/totalReplicas") == 10).await?;
+        assert_eq!(knows.int("/status/unavailableAllowed"), 0, "{knows}");
+        let name = pods(t, "web").await?.first().context("no Pod")?.text("/metadata/name").to_owned();
+        let (code, message) = take(&t.client, t, &name, Way::Delete).await;
+        ensure!(code == 403 && message.contains("2 of 10 Pods are available, and 5 have to stay"), "{code} {message}");
+        t.patch("Deployment", "web", json!({ "spec": { "replicas": 2 } })).await?;
+        t.wait_for(BUDGET, "web", "to allow one of 2", soon, |b| b.int("/status/unavailableAllowed") == 1).await?;
+        assert_eq!(take(&t.client, t, &name, Way::Delete).await.0, 200);
+        Ok(())
+    })
+    .await
+}
+
 /// A kind with a scale subresource whose Pods are those of ReplicaSets, as Argo Rollouts are.
 fn rollouts() -> Value {
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
