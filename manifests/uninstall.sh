@@ -65,6 +65,8 @@ fi
 # First the registration: admission must not wait for a webhook that is going away.
 $kubectl delete mutatingwebhookconfiguration kruise-mutating-webhook-configuration --ignore-not-found
 $kubectl delete validatingwebhookconfiguration kruise-validating-webhook-configuration --ignore-not-found
+policies=$($kubectl get validatingadmissionpolicy --selector app.kubernetes.io/name=kruise-rs \
+  -o go-template='{{range .items}} {{.metadata.name}} {{end}}')
 echo "deleting what manifests/ installed"
 $kubectl delete -k "$here/base" --ignore-not-found --wait --timeout="$timeout" || left=true
 for file in "$here"/components/*/*.yaml; do
@@ -72,8 +74,17 @@ for file in "$here"/components/*/*.yaml; do
   $kubectl delete -f "$file" --ignore-not-found --wait --timeout="$timeout" || left=true
 done
 
-# From here on nobody of ours is there any more. The binding is the webhook's, which would have made it again.
-$kubectl delete validatingadmissionpolicybinding kruise-deletion-protection --ignore-not-found
+# From here on nobody of ours is there any more. Bindings of our policies that the webhook or an administrator has made go
+# with them, and policies that another release has brought.
+for policy in $policies; do
+  $kubectl delete validatingadmissionpolicy "$policy" --ignore-not-found
+done
+$kubectl get validatingadmissionpolicybinding \
+  -o go-template='{{range .items}}{{.metadata.name}} {{.spec.policyName}}{{"\n"}}{{end}}' | while read -r binding policy; do
+  case " $policies kruise-deletion-protection " in
+    *" $policy "*) $kubectl delete validatingadmissionpolicybinding "$binding" --ignore-not-found ;;
+  esac
+done
 if $kubectl get crd "$crd" >/dev/null 2>&1; then
   $kubectl delete "$crd" --all --all-namespaces --wait=false
   release "$crd" "$finalizer"

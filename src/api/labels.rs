@@ -174,3 +174,6 @@ pub const FAKE_NODE_IMAGE: &str = "apps.kruise.io/fake-nodeimage";
 pub const PULLING_IMAGE_BY: &str = "apps.kruise.io/pulling-image-by";
 /// Value of [`PULLING_IMAGE_BY`].
 pub const PULLING_IMAGE_BY_DAEMON: &str = "kruise-daemon";
+/// Annotation of our webhook configurations, by an administrator: where API servers reach the webhook without the Service,
+/// as `https://HOST:PORT`. The webhook registers no other URL.
+pub const WEBHOOK_URL: &str = "kruise.rs/webhook-url";

@@ -1,5 +1,6 @@
 //! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
 
+pub mod account;
 pub mod canonical_json;
 pub mod certificate;
 pub mod claim;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     NAMESPACE,
-    roles::{distinct, policy_rule},
+    roles::{distinct, own_policies, policy_rule},
 };
 use crate::{
     api::feature_gates::gate,
@@ -37,7 +37,7 @@ pub(super) fn patches() -> Value {
         ])
     };
     let handlers = HANDLERS.iter().flat_map(|handler| handler.rbac);
-    let cluster = distinct(handlers.chain(installation::EXTERNAL_RBAC));
+    let cluster = distinct(handlers.chain(installation::EXTERNAL_RBAC).chain(&own_policies(ACCOUNT)));
     let flag = format!("--feature-gates={}=true", gate::EXTERNAL_CERTS);
     let mut patches: Vec<Value> = [
         ("Deployment", "kruise-webhook", json!([add("/spec/template/spec/containers/0/args/-", flag.into())])),

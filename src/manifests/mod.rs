@@ -10,6 +10,7 @@ mod network_policy;
 mod policies;
 mod roles;
 mod workloads;
+pub mod writes;
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
@@ -45,6 +46,11 @@ fn base() -> [(&'static str, Vec<Value>); 5] {
         ("daemon.yaml", [access(&daemon), vec![daemon_set(&daemon)]].concat()),
         ("policies.yaml", policies::objects()),
     ]
+}
+
+/// The policies that an installation has in force over an account of ours, which its role looks for.
+pub fn policies_over(account: &str) -> Vec<&'static str> {
+    policies::over(account)
 }
 
 /// Every object of an installation.
@@ -112,6 +118,13 @@ pub fn write_to(dir: &Path) -> io::Result<()> {
             fs::create_dir_all(parent)?;
         }
         fs::write(path, text)?;
+    }
+    // In a checkout, the table of writes is in the page beside the directory.
+    let page = dir.join("../SECURITY.md");
+    if let Ok(text) = fs::read_to_string(&page)
+        && let Some(renewed) = writes::renew(&text)
+    {
+        fs::write(page, renewed)?;
     }
     Ok(())
 }

@@ -1,12 +1,17 @@
 //! The roles of the program: accounts and rights.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, metadata};
+use super::{NAMESPACE, metadata, policies};
 use crate::{
     controllers::{self, CONTROLLERS},
     daemon,
-    k8s::rbac::Rule,
+    k8s::{
+        account::{DAEMON, MANAGER, WEBHOOK},
+        rbac::Rule,
+    },
     pull_secrets,
     webhook::{HANDLERS, installation},
 };
@@ -29,30 +34,43 @@ pub(super) fn roles() -> [Role; 3] {
         Role {
             name: "manager",
             control_plane: "controller-manager",
-            account: "kruise-manager",
+            account: MANAGER,
             cluster_rules: distinct(
                 CONTROLLERS
                     .iter()
                     .flat_map(|controller| controller.rules)
                     .chain(controllers::BASE_RULES)
-                    .chain(pull_secrets::RBAC),
+                    .chain(pull_secrets::RBAC)
+                    .chain(&own_policies(MANAGER)),
             ),
             own_namespace_rules: [controllers::NAMESPACE_RULES, pull_secrets::OWN_NAMESPACE_RBAC].concat(),
         },
         Role {
             name: "webhook",
             control_plane: "webhook",
-            account: "kruise-webhook",
-            cluster_rules: distinct(handlers.chain(installation::RBAC)),
+            account: WEBHOOK,
+            cluster_rules: distinct(handlers.chain(installation::RBAC).chain(&own_policies(WEBHOOK))),
             own_namespace_rules: installation::OWN_NAMESPACE_RBAC.to_vec(),
         },
         Role {
             name: "daemon",
             control_plane: "daemon",
-            account: "kruise-daemon",
-            cluster_rules: daemon::RBAC.to_vec(),
+            account: DAEMON,
+            cluster_rules: [daemon::RBAC, &own_policies(DAEMON)].concat(),
             own_namespace_rules: daemon::OWN_NAMESPACE_RBAC.to_vec(),
         },
+    ]
+}
+
+/// Every role looks at its start whether the policies over its account are in force.
+pub(super) fn own_policies(account: &'static str) -> [Rule; 2] {
+    static OVER: LazyLock<[(&str, Vec<&str>); 3]> =
+        LazyLock::new(|| [MANAGER, WEBHOOK, DAEMON].map(|account| (account, policies::over(account))));
+    let names = OVER.iter().find(|(of, _)| *of == account).map_or(&[][..], |(_, names)| names.as_slice());
+    let resources = &["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
+    [
+        Rule::new(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
+        Rule::new(&["admissionregistration.k8s.io"], resources, &["get"]).named(names),
     ]
 }
 

@@ -22,7 +22,7 @@ use super::{
     requests::create,
     rules::{
         Look,
-        doctor::{self, Answer, Crd, Fact, Finding, Handshake, Lack, Right, Verdict},
+        doctor::{self, Answer, Crd, Fact, Finding, Handshake, Lack, Limits, Right, Verdict},
         exit::{Exit, Stop, with_sources},
         request::{Wish, for_pod},
     },
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     api::{DEFAULT_NAMESPACE, group_and_version},
-    k8s::{certificate, path},
+    k8s::{account, certificate, path},
     manifests,
     runtime::clock,
 };
@@ -129,6 +129,8 @@ fn painted(verdict: Verdict, word: &str) -> String {
     Style::new().fg(color).apply_to(word).to_string()
 }
 
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
 async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     let read = Reader { client: &connection.client, system };
     let server = doctor::server(&read.path("/version").await);
@@ -155,7 +157,6 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
         findings.push(doctor::deployment(name, check, &object));
     }
 
-    const ADMISSION: &str = "admissionregistration.k8s.io";
     let mut configs = Vec::new();
     for wanted in manifests::registrations(&gates) {
         let kind = wanted.text("/kind");
@@ -195,6 +196,7 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
         }
     }
     findings.extend(doctor::policies(&policies));
+    findings.extend(doctor::limits(&limits(&read).await));
     let (binding, gate) = manifests::GATED_BINDING;
     let there = read.cluster(ADMISSION, "validatingadmissionpolicybindings", binding).await.map(drop);
     findings.push(doctor::gated_binding(binding, gate, gates.enabled(gate), &there));
@@ -223,6 +225,27 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     let workloads = crds.iter().any(|crd| crd.name.starts_with("workloadrestarts."));
     findings.push(doctor::rights(&connection.namespace, &rights(connection, workloads).await));
     findings
+}
+
+/// The accounts of the installation, as its workloads name them, and the policies that are to limit each.
+async fn limits(read: &Reader<'_>) -> Vec<Limits> {
+    let mut found = Vec::new();
+    for (workload, account) in [
+        (("deployments", "kruise-controller-manager"), account::MANAGER),
+        (("deployments", "kruise-webhook"), account::WEBHOOK),
+        (("daemonsets", "kruise-daemon"), account::DAEMON),
+    ] {
+        // That one is missing is the finding of another check.
+        let Ok(object) = read.system("apps", workload.0, workload.1).await else { continue };
+        let runs_as = object.text("/spec/template/spec/serviceAccountName");
+        let username = format!("system:serviceaccount:{}:{runs_as}", read.system);
+        let mut policies = Vec::new();
+        for name in manifests::policies_over(account) {
+            policies.push((name, read.cluster(ADMISSION, "validatingadmissionpolicies", name).await));
+        }
+        found.push(Limits { username, policies });
+    }
+    found
 }
 
 async fn custom_resource(read: &Reader<'_>, crd: &Value) -> Crd {

@@ -183,7 +183,7 @@ async fn answer(context: &Context, node: String, body: &[u8]) -> Result<Answer, 
             }
             // An administrator has let the manager read the Secrets of some namespaces only.
             Err(error) if code(&error) == Some(403) => {
-                answer.problems.push(named("the manager may not read Secrets of this namespace"));
+                answer.problems.push(named(&rules::lacks_right(&candidate.namespace, &candidate.name)));
                 continue;
             }
             Err(error) => return Err(error.into()),

@@ -25,11 +25,13 @@ use crate::{
         runtimes::{self, Runtimes},
     },
     domain::pull_secrets,
-    k8s::pod::PodView,
+    k8s::{account, pod::PodView},
+    manifests,
     runtime::{
         client,
         events::Recorder,
         metrics::Metrics,
+        own_policies,
         queue::{Backoff, Queue},
         serve::{self, Checks},
         shutdown::{self, Shutdown},
@@ -145,6 +147,13 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     let (events, write_events) =
         Recorder::new(client.clone(), "kruise-daemon-crr", &args.node, metrics.events_dropped.clone());
     tasks.spawn(for_ever("events", write_events));
+    {
+        let (client, missing) = (client.clone(), metrics.policies_missing.clone());
+        tasks.spawn(async move {
+            own_policies::watch(client, manifests::policies_over(account::DAEMON), missing).await;
+            Ok(())
+        });
+    }
 
     let run_dir = args.run_dir.clone().unwrap_or_else(default_run_dir);
     let (changed, mut containers_changed) = mpsc::channel(256);

@@ -16,7 +16,10 @@ use crate::{
     budgets::Budgets,
     controllers::{self, Context, ImageSettings, Registration, Settings},
     domain::pull_secrets as rules,
+    k8s::account,
+    manifests,
     pull_secrets::{self, certificates, server},
+    runtime::own_policies,
     runtime::{
         certificate_secret::CertificateSecret,
         certs::LEAF_VALIDITY,
@@ -195,6 +198,13 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
         send_events.await;
         Ok(())
     });
+    {
+        let (client, missing) = (client.clone(), metrics.policies_missing.clone());
+        tasks.spawn(async move {
+            own_policies::watch(client, manifests::policies_over(account::MANAGER), missing).await;
+            Ok(())
+        });
+    }
 
     // Every replica serves: it writes nothing but its certificate, in a Secret that all of them share.
     if args.serve_pull_secrets_port != 0 && context.gates.enabled(gate::IMAGE_PULL_JOB) {

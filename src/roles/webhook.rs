@@ -14,9 +14,11 @@ use crate::{
         DEFAULT_NAMESPACE,
         feature_gates::{FeatureGates, gate},
     },
+    k8s::account,
+    manifests,
     runtime::{
         certificate_secret::CertificateSecret,
-        certs, metrics,
+        certs, metrics, own_policies,
         serve::{self, Checks},
         shutdown,
     },
@@ -137,6 +139,13 @@ pub async fn run(
         send_events.await;
         Ok(())
     });
+    {
+        let (client, missing) = (client.clone(), all_metrics.policies_missing.clone());
+        tasks.spawn(async move {
+            own_policies::watch(client, manifests::policies_over(account::WEBHOOK), missing).await;
+            Ok(())
+        });
+    }
     let with_budgets = context.budgets.namespaces();
     if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(&gates)) {
         let budgets = context.budgets.clone();

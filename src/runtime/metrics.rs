@@ -47,6 +47,8 @@ pub struct Metrics {
     pub requests_completed: Family<ResultLabels, Counter>,
     /// Events that were not sent, because there were too many.
     pub events_dropped: Counter,
+    /// Admission policies over this process's account that are not in force.
+    pub policies_missing: Gauge,
 }
 
 impl Default for Metrics {
@@ -59,11 +61,17 @@ impl Default for Metrics {
             reconciles: Family::default(),
             requests_completed: Family::default(),
             events_dropped: Counter::default(),
+            policies_missing: Gauge::default(),
         };
         metrics.register(
             "kruise_events_dropped",
             "Events not sent because there were too many",
             &metrics.events_dropped,
+        );
+        metrics.register(
+            "kruise_admission_policies_missing",
+            "Admission policies over this process's account that are not in force",
+            &metrics.policies_missing,
         );
         metrics
     }

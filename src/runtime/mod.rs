@@ -14,6 +14,7 @@ pub mod events;
 pub mod fence;
 pub mod leader;
 pub mod metrics;
+pub mod own_policies;
 pub mod places;
 mod pod_events;
 pub mod pod_template;

@@ -141,11 +141,13 @@ pub fn shipped(phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
         .collect()
 }
 
-fn path(handler: &Handler) -> &'static str {
+/// The path that an entry calls.
+pub fn path(handler: &Handler) -> &'static str {
     handler.paths.first().copied().unwrap_or_default()
 }
 
-fn rules(handler: &Handler) -> Value {
+/// What an entry is called for: one rule.
+pub fn rules(handler: &Handler) -> Value {
     let target = handler.target;
     let operation = match target.operation {
         Operation::Create => "CREATE",

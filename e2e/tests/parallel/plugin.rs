@@ -301,6 +301,7 @@ async fn doctor_finds_a_healthy_installation_healthy() -> Result<()> {
             "serving certificate",
             "admission",
             "admission policies",
+            "limits of accounts",
             "daemon",
             "runtime socket",
             "versions",

@@ -36,6 +36,23 @@ async fn updating(t: &Test) -> Result<Value> {
     Ok(pod)
 }
 
+/// Admission policies and bindings that have to do with us.
+async fn left_of_policies(t: &Test) -> Result<Vec<String>> {
+    let kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings";
+    let list: Value = serde_json::from_str(&t.kubectl(&["get", kinds, "-o", "json"]).await?)?;
+    let is_ours = |o: &&Value| {
+        o.text("/metadata/name").starts_with("kruise-")
+            || o.text("/spec/policyName").starts_with("kruise-")
+            || o.text("/metadata/labels/app.kubernetes.io~1name") == "kruise-rs"
+    };
+    Ok(list
+        .array("/items")
+        .iter()
+        .filter(is_ours)
+        .map(|o| format!("{} {}", o.text("/kind"), o.text("/metadata/name")))
+        .collect())
+}
+
 /// With a request in flight, and a CloneSet in the middle of an update.
 #[tokio::test]
 async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_it() -> Result<()> {
@@ -47,13 +64,20 @@ async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_
         let refused = refused.context("the definition of a CloneSet that is there is not removed")?;
         ensure!(refused.contains("--crds would delete these CloneSets"), "{refused}");
         t.node().daemon_ready().await?;
+        // one that an administrator has made
+        t.apply(&json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": { "name": "e2e-labels" },
+            "spec": { "policyName": "kruise-deletion-protection-labels", "validationActions": ["Audit"] } }))
+            .await?;
         let undeployed = t.node().undeploy(false).await;
+        let policies = left_of_policies(t).await;
         let after = t.ready("web").await;
         let of_set_after = t.ready(of_set).await;
         let left = t.find(CRR, "once").await;
         let definition = t.find("CustomResourceDefinition", DEFINITION).await;
         t.node().deploy().await?;
         undeployed?;
+        assert_eq!(policies?, Vec::<String>::new(), "policies and bindings are left");
         assert_eq!(after?.text("/metadata/uid"), before.text("/metadata/uid"), "no Pod is deleted");
         assert_eq!(of_set_after?.text("/metadata/uid"), updated.text("/metadata/uid"), "nor one of a CloneSet");
         if let Some(left) = left? {

@@ -24,6 +24,7 @@ mod restarts_go_on;
 mod serverless_probes;
 mod takeover;
 mod tenants;
+mod token_writes;
 mod used_rights;
 
 use std::time::Duration;

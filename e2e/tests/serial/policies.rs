@@ -16,7 +16,7 @@ const ACCOUNT: &str = "kruise-daemon";
 const OTHER_NODE: &str = "node-b";
 
 /// A client that has nothing but this token.
-async fn with_token(t: &Test, token: &str) -> Result<Client> {
+pub(crate) async fn with_token(t: &Test, token: &str) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(t.paths.kubeconfig())?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
@@ -28,7 +28,7 @@ async fn token(t: &Test, bound_to: Option<&str>) -> Result<String> {
     token_of(t, ACCOUNT, bound_to).await
 }
 
-async fn token_of(t: &Test, account: &str, bound_to: Option<&str>) -> Result<String> {
+pub(crate) async fn token_of(t: &Test, account: &str, bound_to: Option<&str>) -> Result<String> {
     let mut args = vec!["-n", SYSTEM, "create", "token", account];
     if let Some(pod) = bound_to {
         args.extend(["--bound-object-kind=Pod", "--bound-object-name", pod]);

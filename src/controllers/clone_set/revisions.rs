@@ -54,6 +54,25 @@ fn api(controller: &Controller, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(controller.context.client.clone(), namespace, &kind)
 }
 
+/// Takes over a revision that nobody controls, as one that was orphaned: only those of our own may be changed or deleted.
+async fn adopt(api: &Api<DynamicObject>, clone_set: &CloneSet, orphan: &DynamicObject) -> kube::Result<Option<Known>> {
+    let metadata = &orphan.metadata;
+    if metadata.deletion_timestamp.is_some() || clone_set.metadata.deletion_timestamp.is_some() {
+        return Ok(None);
+    }
+    let mut owners = vec![make::owner(clone_set)];
+    owners.extend(metadata.owner_references.iter().flatten().map(|owner| json!(owner)));
+    let patch = json!({"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version,
+        "ownerReferences": owners}});
+    let name = metadata.name.as_deref().unwrap_or_default();
+    match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(adopted) => Ok(Some(known_of(&adopted))),
+        // It has changed, or is gone: the next list tells.
+        Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn known_of(object: &DynamicObject) -> Known {
     Known {
         name: object.metadata.name.clone().unwrap_or_default(),
@@ -118,11 +137,15 @@ impl Controller {
         let api = api(self, clone_set.metadata.namespace.as_deref().unwrap_or_default());
         let selector = selector::text_of(&clone_set.spec.selector);
         let list = api.list(&ListParams::default().labels(&selector)).await?;
-        let is_ours = |object: &&DynamicObject| {
+        let mut known = Vec::new();
+        for object in &list.items {
             let mut owners = object.metadata.owner_references.iter().flatten().filter(|o| o.controller == Some(true));
-            owners.next().is_none_or(|owner| owner.uid == uid_of(clone_set))
-        };
-        let mut known: Vec<Known> = list.items.iter().filter(is_ours).map(known_of).collect();
+            match owners.next() {
+                Some(owner) if owner.uid == uid_of(clone_set) => known.push(known_of(object)),
+                Some(_) => {}
+                None => known.extend(adopt(&api, clone_set, object).await?),
+            }
+        }
         revisions::sort(&mut known);
         Ok(Arc::new(known))
     }

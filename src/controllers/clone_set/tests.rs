@@ -473,6 +473,27 @@ async fn a_roll_back_reuses_the_old_revision() {
 }
 
 #[tokio::test]
+async fn an_orphaned_revision_is_adopted_before_it_is_changed() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let first = world.status()["updateRevision"].as_str().unwrap().to_owned();
+    let template = |image: &str| json!({"template": {"spec": {"containers": [{"name": "main", "image": image, "newField": {"a": [1]}}]}}});
+    world.put_clone_set(template("i:2"));
+    world.go_on().await;
+    let path = format!("/apis/apps/v1/namespaces/ns/controllerrevisions/{first}");
+    lock(&world.server).objects.get_mut(&path).unwrap()["metadata"]["ownerReferences"] = json!([]);
+    world.writes();
+    world.put_clone_set(template("i:1"));
+    world.go_on().await;
+    let revision = lock(&world.server).objects[&path].clone();
+    assert_eq!(
+        (&revision["revision"], &revision["metadata"]["ownerReferences"][0]["kind"]),
+        (&json!(3), &json!("CloneSet"))
+    );
+}
+
+#[tokio::test]
 async fn the_history_is_cut() {
     let world = World::new();
     world.put_clone_set(json!({"revisionHistoryLimit": 1}));

@@ -360,7 +360,9 @@ impl Controller {
             });
             !names_another && !pod.is_deleting() && !pod.is_finished() && !pod.is_mirror
         };
-        let lacking: Vec<_> = pods.iter().filter(lacks).collect();
+        // A policy keeps the manager from the Pods of its own namespace.
+        let is_own = *key.namespace == *self.context.namespace;
+        let lacking: Vec<_> = pods.iter().filter(|pod| !is_own && lacks(pod)).collect();
         let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
         for some in lacking.chunks(AT_ONCE) {
             let written = join_all(some.iter().map(|pod| {

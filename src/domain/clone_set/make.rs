@@ -35,7 +35,8 @@ pub fn instance_ids(
     ids
 }
 
-pub(super) fn owner(clone_set: &CloneSet) -> Value {
+/// The reference by which a CloneSet controls an object.
+pub fn owner(clone_set: &CloneSet) -> Value {
     json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": clone_set.metadata.name,
         "uid": clone_set.metadata.uid, "controller": true, "blockOwnerDeletion": true})
 }

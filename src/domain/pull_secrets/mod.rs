@@ -190,6 +190,13 @@ pub fn candidates(object: &NodeImage, question: &Question) -> Result<Vec<Candida
     Ok(found)
 }
 
+/// What is missing when the manager may not read a Secret: an administrator has given it the right in some namespaces only.
+pub fn lacks_right(namespace: &str, name: &str) -> String {
+    format!(
+        "the manager lacks the right to get secrets (name {name}, namespace {namespace}): bind ClusterRole kruise-manager-pull-secrets there, or a Role with that rule"
+    )
+}
+
 /// Whether a job, as it is now, lets its Secret be used for the entry.
 pub fn allows(job: &ImagePullJob, uid: &str, secret: &str, entry: &Entry) -> bool {
     let names = job.spec.pull_secrets.iter().flatten().any(|name| name == secret);

@@ -1,44 +1,77 @@
-//! Pods against the manager. Method PodSpec needs a right that is wider than what it does: the manager may spell an image
-//! differently, and write annotations of its own.
+//! Pods against the manager: those of our workloads it makes, changes and deletes. Of others it changes how images are
+//! spelled (method PodSpec) and annotations of its own; its right to patch Pods is wider than that.
 
 use serde_json::{Value, json};
 
-use super::{others_annotations, same, user};
-use crate::api::{apps, labels};
+use super::cel::{self, by, equal, must, resource_rule, same_but, unless};
+use crate::{
+    api::labels,
+    k8s::account::{self, MANAGER},
+};
+
+/// Annotations that the manager writes on Pods of others.
+pub(super) const ANNOTATIONS: [&str; 2] = [labels::IMAGE_SPELLINGS, labels::RELATED_PUB];
+/// Labels that change when a Pod is adopted or released.
+pub(super) const IDENTITY: [&str; 3] =
+    [labels::INSTANCE_ID, labels::CONTROLLER_REVISION_HASH, labels::POD_TEMPLATE_HASH];
+/// Fields of the spec, besides images, that Kubernetes lets anybody change, with their empty values.
+const CHANGEABLE: [(&str, &str); 6] = [
+    ("spec.activeDeadlineSeconds", "-1"),
+    ("spec.terminationGracePeriodSeconds", "-1"),
+    ("spec.tolerations", "[]"),
+    ("spec.schedulingGates", "[]"),
+    ("spec.nodeSelector", "{}"),
+    ("spec.affinity", "{}"),
+];
+/// Whether a write is neither to a Pod of ours nor an adoption or release.
+const OTHER: &str = "request.operation == 'UPDATE' && !variables.wasOurs && !variables.isOurs";
 
 pub(super) fn spec() -> Value {
-    let by_manager = ": the manager does not change those of Pods";
-    let related = labels::RELATED_PUB;
-    let is_managers = format!("(k.startsWith('kruise.rs/') || k == '{related}')");
-    let only_managers = format!(
-        "metadata.annotations: the manager changes only {related} and those of Pods that begin with kruise.rs/"
-    );
+    let rules = [
+        resource_rule("", &["v1"], &["CREATE", "UPDATE", "DELETE"], &["pods"]),
+        resource_rule("", &["v1"], &["UPDATE"], &["pods/resize"]),
+    ];
+    let handover = [
+        equal("spec", "{}"),
+        same_but("annotations", "false"),
+        same_but("labels", &format!("k in {}", cel::list(&IDENTITY))),
+        equal("metadata.finalizers", "[]"),
+        cel::same_other_owners(),
+    ];
+    let others: Vec<String> = CHANGEABLE.iter().map(|(field, empty)| equal(field, empty)).collect();
+    let annotations = format!("k in {}", cel::list(&ANNOTATIONS));
     json!({
         "failurePolicy": "Fail",
-        "matchConstraints": { "resourceRules": [
-            { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods", "pods/resize"] }] },
-        "matchConditions": [
-            { "name": "by-the-manager", "expression": format!("request.userInfo.username == '{}'", user("kruise-manager")) },
-            // Those of our own workloads it makes, updates in place and lets go of.
-            { "name": "not-of-a-kruise-workload", "expression": format!(
-                "!oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.apiVersion.startsWith('{}/'))",
-                apps::GROUP
-            ) },
-        ],
+        "matchConstraints": { "resourceRules": rules },
+        "matchConditions": [by(&[MANAGER])],
+        "variables": cel::ownership(),
         "validations": [
-            {
-                "expression": "request.?subResource.orValue('') != 'resize'",
-                "message": "the manager resizes only Pods of Kruise workloads",
-                "reason": "Forbidden",
-            },
+            outside_own_namespace(),
+            must(
+                "variables.isFree || (request.operation == 'UPDATE' && request.?subResource.orValue('') != 'resize')",
+                "the manager creates, deletes and resizes only Pods that a CloneSet of apps.kruise.io controls",
+            ),
+            unless("variables.isHandover", &handover.join(" && "),
+                "the manager adopts and releases a Pod by its owner reference and identity labels, and changes nothing else of it with them"),
             images_of("containers"),
             images_of("initContainers"),
-            same("labels", "{}", by_manager),
-            same("finalizers", "[]", by_manager),
-            same("ownerReferences", "[]", by_manager),
-            others_annotations(&is_managers, &only_managers),
+            unless(OTHER, &others.join(" && "),
+                "spec: the manager changes nothing but images of Pods that no CloneSet controls"),
+            unless(OTHER, &same_but("labels", "false"), "metadata.labels: the manager does not change those of Pods"),
+            unless(OTHER, &equal("metadata.finalizers", "[]"), "metadata.finalizers: the manager does not change those of Pods"),
+            unless(OTHER, &equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change those of Pods"),
+            unless(OTHER, &same_but("annotations", &annotations),
+                &format!("metadata.annotations: the manager changes only {} of Pods", ANNOTATIONS.join(" and "))),
         ],
     })
+}
+
+/// A token that could write our own Pods could become the webhook.
+pub(super) fn outside_own_namespace() -> Value {
+    must(
+        &format!("request.namespace != {}", account::NAMESPACE),
+        "the manager writes no Pods of the namespace that Kruise is installed in",
+    )
 }
 
 fn images_of(list: &str) -> Value {
@@ -49,11 +82,13 @@ fn images_of(list: &str) -> Value {
         name("o.image")
     );
     let old = format!("oldObject.spec.?{list}.orValue([])");
-    json!({
-        "expression": format!(
+    unless(
+        OTHER,
+        &format!(
             "object.spec.?{list}.orValue([]).all(c, {old}.exists(o, o.name == c.name && (o.image == c.image || ({same_image}))))"
         ),
-        "message": format!("spec.{list}: the manager may change nothing but how an image is spelled: the name stays, a digest comes or stays"),
-        "reason": "Forbidden",
-    })
+        &format!(
+            "spec.{list}: the manager may change nothing but how an image is spelled: the name stays, a digest comes or stays"
+        ),
+    )
 }

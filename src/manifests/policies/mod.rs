@@ -2,19 +2,27 @@
 //!
 //! One file per policy, named after what it protects, and one line in [`POLICIES`].
 
+mod cel;
 mod daemon_events;
 mod daemon_pods;
+mod manager_claims;
+mod manager_config_maps;
+mod manager_pod_status;
 mod manager_pods;
+mod manager_revisions;
+mod manager_specs;
 mod node_images;
 mod node_probes;
+mod pod_templates;
 mod probe_marker_authors;
 mod request_fields;
 mod request_status;
+mod webhook_registration;
 
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, metadata};
-use crate::{api::apps, webhook::deletion_protection::policy as protection};
+use crate::{api::apps, k8s::account, webhook::deletion_protection::policy as protection};
 
 /// A policy that is part of every installation.
 struct Policy {
@@ -32,8 +40,15 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-daemon-own-probes", spec: node_probes::spec, is_bound: true },
     Policy { name: "kruise-daemon-pods", spec: daemon_pods::spec, is_bound: true },
     Policy { name: "kruise-daemon-events", spec: daemon_events::spec, is_bound: true },
+    Policy { name: "kruise-manager-claims", spec: manager_claims::spec, is_bound: true },
+    Policy { name: "kruise-manager-configmaps", spec: manager_config_maps::spec, is_bound: true },
+    Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true },
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true },
+    Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true },
+    Policy { name: "kruise-manager-specs", spec: manager_specs::spec, is_bound: true },
     Policy { name: "kruise-podprobemarker-authors", spec: probe_marker_authors::spec, is_bound: true },
+    Policy { name: "kruise-podtemplates", spec: pod_templates::spec, is_bound: true },
+    Policy { name: "kruise-webhook-registration", spec: webhook_registration::spec, is_bound: true },
     // The webhook role binds it while the gate is on.
     Policy { name: protection::NAME, spec: protection::spec, is_bound: false },
     // An administrator binds it who wants it.
@@ -57,9 +72,19 @@ fn object(name: &str, spec: Value, is_bound: bool) -> Vec<Value> {
     objects
 }
 
-/// The username of an account of ours.
-fn user(account: &str) -> String {
-    format!("system:serviceaccount:{NAMESPACE}:{account}")
+/// The policies that are in force over an account. Those that only make an exception for it are not among them.
+pub(super) fn over(account: &str) -> Vec<&'static str> {
+    let username = format!("system:serviceaccount:{NAMESPACE}:{account}");
+    let limits = |policy: &&Policy| {
+        let spec = (policy.spec)();
+        let mut conditions = spec["matchConditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| is_over(condition["expression"].as_str().unwrap_or_default(), &username))
+    };
+    POLICIES.iter().filter(|policy| policy.is_bound).filter(limits).map(|policy| policy.name).collect()
+}
+
+fn is_over(expression: &str, username: &str) -> bool {
+    !expression.starts_with('!') && account::names(expression, username)
 }
 
 /// Updates of a resource of ours.
@@ -95,7 +120,7 @@ fn reports_of_node(resource: &str, kind: &str, of_what: &str) -> Value {
 }
 
 fn by_a_daemon() -> Value {
-    json!({ "name": "by-a-daemon", "expression": format!("request.userInfo.username == '{}'", user("kruise-daemon")) })
+    json!({ "name": "by-a-daemon", "expression": account::is_one_of(&[account::DAEMON]) })
 }
 
 /// A field of the metadata stays as it is; `empty` is the CEL literal of its empty value.

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{updates_of, user};
+use super::{cel, updates_of};
 use crate::api::labels;
 
 pub(super) fn spec() -> Value {
@@ -12,7 +12,7 @@ pub(super) fn spec() -> Value {
         "failurePolicy": "Fail",
         "matchConstraints": updates_of("containerrecreaterequests"),
         "matchConditions": [
-            { "name": "by-others", "expression": format!("request.userInfo.username != '{}'", user("kruise-manager")) },
+            { "name": "by-others", "expression": format!("!({})", cel::is_the_manager()) },
         ],
         "validations": [
             unchanged("labels", labels::CRR_POD_UID),

@@ -16,7 +16,7 @@ use crate::{
         feature_gates::{FeatureGates, gate},
         labels,
     },
-    k8s::certificate,
+    k8s::{account, certificate},
     runtime::{client::check_version, stored_versions},
 };
 
@@ -567,6 +567,39 @@ pub fn policies(found: &[(String, Result<(), Lack>)]) -> Vec<Finding> {
     findings
 }
 
+/// A role's account and the policies that are to limit it.
+pub struct Limits {
+    /// As the API server knows it.
+    pub username: String,
+    /// Names of the policies, and what is there.
+    pub policies: Vec<(&'static str, Fact)>,
+}
+
+/// Whether the policies name the accounts that the roles run as. Policies that are missing are the finding of another
+/// check.
+pub fn limits(accounts: &[Limits]) -> Vec<Finding> {
+    const CHECK: &str = "limits of accounts";
+    let mut findings = Vec::new();
+    for Limits { username, policies } in accounts {
+        for (name, policy) in policies {
+            let Ok(policy) = policy else { continue };
+            let conditions = policy.list("/spec/matchConditions");
+            if !conditions.iter().any(|condition| account::names(condition.text("/expression"), username)) {
+                let text = format!(
+                    "ValidatingAdmissionPolicy {name} does not name {username}: a stolen token of it is not limited"
+                );
+                let advice = "apply the manifests of this release, and keep the names of their ServiceAccounts";
+                findings.push(finding(CHECK, Verdict::Fail, text, advice));
+            }
+        }
+    }
+    if findings.is_empty() && !accounts.is_empty() {
+        let names: Vec<&str> = accounts.iter().map(|account| account.username.as_str()).collect();
+        findings.push(ok(CHECK, names.join(", ")));
+    }
+    findings
+}
+
 /// A binding that the webhook role keeps: it is there while its feature gate is on.
 pub fn gated_binding(name: &str, gate: &str, is_on: bool, there: &Result<(), Lack>) -> Finding {
     const CHECK: &str = "deletion protection";
@@ -691,6 +724,27 @@ mod tests {
     }
     fn all_said(findings: &[Finding]) -> Vec<String> {
         findings.iter().map(said).collect()
+    }
+
+    #[test]
+    fn an_account_that_a_policy_does_not_name_is_a_failure() {
+        let policy =
+            |expression: String| Ok(json!({"spec": {"matchConditions": [{"name": "by", "expression": expression}]}}));
+        let of = |namespace: &str, policy: Fact| {
+            let username = format!("system:serviceaccount:{namespace}:kruise-manager");
+            all_said(&limits(&[Limits { username, policies: vec![("p", policy)] }]))
+        };
+        let ours = account::is_one_of(&[account::MANAGER]);
+        assert_eq!(of("elsewhere", policy(ours)), ["Ok system:serviceaccount:elsewhere:kruise-manager"]);
+        let exact = "request.userInfo.username == 'system:serviceaccount:kruise-system:kruise-manager'";
+        assert_eq!(
+            of("elsewhere", policy(exact.into())),
+            [
+                "Fail ValidatingAdmissionPolicy p does not name system:serviceaccount:elsewhere:kruise-manager: a stolen token of it is not limited"
+            ]
+        );
+        assert_eq!(of("a", Err(Lack::NotFound)), ["Ok system:serviceaccount:a:kruise-manager"]);
+        assert_eq!(limits(&[]), []);
     }
 
     #[test]

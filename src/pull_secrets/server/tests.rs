@@ -165,7 +165,7 @@ async fn f9_what_is_wrong_with_secrets_is_told() {
         [
             "Secret a/missing: it does not exist",
             "Secret a/opaque: its type is \"Opaque\": want kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg",
-            "Secret a/closed: the manager may not read Secrets of this namespace",
+            "Secret a/closed: the manager lacks the right to get secrets (name closed, namespace a): bind ClusterRole kruise-manager-pull-secrets there, or a Role with that rule",
         ]
     );
 }

@@ -1,0 +1,654 @@
+//! What a stolen token can write: each line of the table in SECURITY.md is tried with a token of its account, what it admits
+//! and what is next to it. Everything is a dry run, which passes through the same authorization and policies.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use e2e::images::remote;
+use e2e::kit::{Build, Look, PATIENCE, Test, app, crr, in_namespace, pod, workload};
+use e2e::paths::SYSTEM;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use crate::policies::{token_of, with_token};
+
+const MANAGER: &str = "kruise-manager";
+const WEBHOOK: &str = "kruise-webhook";
+const KRUISE: &str = "apps.kruise.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const PATCHES: [&str; 4] = ["merge", "json", "strategic", "apply"];
+/// Lists are merged by keys in the others.
+const WHOLE_LISTS: [&str; 2] = ["merge", "json"];
+
+/// A kind: group, version, resource, kind.
+type Kind = (&'static str, &'static str, &'static str, &'static str);
+const POD: Kind = ("", "v1", "pods", "Pod");
+const REVISION: Kind = ("apps", "v1", "controllerrevisions", "ControllerRevision");
+const CLAIM: Kind = ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
+const CONFIG_MAP: Kind = ("", "v1", "configmaps", "ConfigMap");
+const TEMPLATE: Kind = ("", "v1", "podtemplates", "PodTemplate");
+const CLONE_SET: Kind = (KRUISE, "v1alpha1", "clonesets", "CloneSet");
+const REQUEST: Kind = (KRUISE, "v1alpha1", "containerrecreaterequests", "ContainerRecreateRequest");
+const JOB: Kind = (KRUISE, "v1alpha1", "imagepulljobs", "ImagePullJob");
+const LIST_JOB: Kind = (KRUISE, "v1alpha1", "imagelistpulljobs", "ImageListPullJob");
+const MARKER: Kind = (KRUISE, "v1alpha1", "podprobemarkers", "PodProbeMarker");
+const MUTATING: Kind = (ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration");
+const VALIDATING: Kind = (ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration");
+
+enum Do {
+    /// The object; its namespace may be named in it.
+    Create(Value),
+    /// Stored, not in a dry run.
+    Store(Value),
+    /// Members of the object as they are to be, and the types of patch that say so.
+    Patch(&'static str, String, Value, &'static [&'static str]),
+    Delete(String),
+}
+
+struct Case {
+    account: &'static str,
+    kind: Kind,
+    what: &'static str,
+    admitted: bool,
+    action: Do,
+}
+
+impl Case {
+    /// The line of the table.
+    fn line(&self) -> (String, String, &'static str) {
+        let (verb, sub) = match &self.action {
+            Do::Create(_) | Do::Store(_) => ("create", ""),
+            Do::Patch(sub, ..) => ("patch", *sub),
+            Do::Delete(_) => ("delete", ""),
+        };
+        let group = if self.kind.0.is_empty() { String::new() } else { format!("{}/", self.kind.0) };
+        let slash = if sub.is_empty() { "" } else { "/" };
+        (self.account.to_owned(), format!("{group}{}{slash}{sub}", self.kind.2), verb)
+    }
+}
+
+fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
+    let (group, version, plural, name) = kind;
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural);
+    match group {
+        ADMISSION => Api::all_with(client.clone(), &resource),
+        _ => Api::namespaced_with(client.clone(), namespace, &resource),
+    }
+}
+
+/// One patch of a type that makes members of an object what `change` says. None: the type cannot say it.
+fn patch(type_: &str, kind: Kind, name: &str, live: &Value, change: &Value) -> Option<Patch<Value>> {
+    let is_custom = [KRUISE].contains(&kind.0);
+    let mut wanted = live.clone();
+    merge(&mut wanted, change);
+    Some(match type_ {
+        "merge" => Patch::Merge(change.clone()),
+        "json" => {
+            let mut operations = Vec::new();
+            for (key, change) in change.as_object().into_iter().flatten() {
+                // The other members of the metadata are not to be said.
+                let pointers = match change.as_object().filter(|_| key == "metadata") {
+                    Some(members) => members.keys().map(|member| format!("/metadata/{member}")).collect(),
+                    None => vec![format!("/{key}")],
+                };
+                for pointer in pointers {
+                    let value = wanted.pointer(&pointer).cloned();
+                    operations.push(json!({ "op": "add", "path": pointer, "value": value }));
+                }
+            }
+            Patch::Json(serde_json::from_value(operations.into()).ok()?)
+        }
+        "strategic" if is_custom => return None,
+        "strategic" => Patch::Strategic(change.clone()),
+        _ => {
+            let version = if kind.0.is_empty() { kind.1.to_owned() } else { format!("{}/{}", kind.0, kind.1) };
+            let object = change.clone().with("/apiVersion", version).with("/kind", kind.3);
+            Patch::Apply(object.with("/metadata/name", name))
+        }
+    })
+}
+
+/// RFC 7386.
+fn merge(object: &mut Value, change: &Value) {
+    let Some(change) = change.as_object() else {
+        *object = change.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (key, value) in change {
+        match value {
+            Value::Null => drop(object.as_object_mut().and_then(|members| members.remove(key))),
+            value => merge(&mut object[key], value),
+        }
+    }
+}
+
+/// Tries a case in every way it can be said: what was said, and the answer.
+async fn attempt(t: &Test, client: &Client, case: &Case) -> Result<Vec<(String, kube::Result<()>)>> {
+    let post = PostParams { dry_run: !matches!(case.action, Do::Store(_)), field_manager: None };
+    Ok(match &case.action {
+        Do::Create(object) | Do::Store(object) => {
+            let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or(&t.namespace);
+            let version = if case.kind.0.is_empty() { "v1".into() } else { format!("{}/{}", case.kind.0, case.kind.1) };
+            let object = object.clone().with("/apiVersion", version).with("/kind", case.kind.3);
+            let object = serde_json::from_value(object)?;
+            vec![("create".into(), api(client, namespace, case.kind).create(&post, &object).await.map(drop))]
+        }
+        Do::Delete(name) => {
+            let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+            let (namespace, name) = name.split_once('/').unwrap_or((&t.namespace, name));
+            vec![("delete".into(), api(client, namespace, case.kind).delete(name, &params).await.map(drop))]
+        }
+        Do::Patch(sub, name, change, types) => {
+            let (namespace, name) = name.split_once('/').unwrap_or((&t.namespace, name));
+            let live =
+                serde_json::to_value(api(&t.client, namespace, case.kind).get(name).await.context(name.to_owned())?)?;
+            let mut answers = Vec::new();
+            for type_ in *types {
+                let Some(patch) = patch(type_, case.kind, name, &live, change) else { continue };
+                let apply = *type_ == "apply";
+                let params = PatchParams {
+                    dry_run: true,
+                    force: apply,
+                    field_manager: Some("test".into()),
+                    ..PatchParams::default()
+                };
+                let api = api(client, namespace, case.kind);
+                let answer = match *sub {
+                    "" => api.patch(name, &params, &patch).await.map(drop),
+                    sub => api.patch_subresource(sub, name, &params, &patch).await.map(drop),
+                };
+                answers.push(((*type_).to_owned(), answer));
+            }
+            answers
+        }
+    })
+}
+
+fn owner(set: &Value) -> Value {
+    json!([{ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": set.text("/metadata/name"),
+        "uid": set.text("/metadata/uid"), "controller": true, "blockOwnerDeletion": true }])
+}
+
+/// The conditions of an object with one of them as it is to be.
+fn conditions(object: &Value, condition: Value) -> Value {
+    let others = object.array("/status/conditions").iter().filter(|c| c["type"] != condition["type"]);
+    json!({ "status": { "conditions": others.cloned().chain([condition.clone()]).collect::<Vec<_>>() } })
+}
+
+/// What is there for the manager to write to.
+struct World {
+    set: Value,
+    /// A Pod of it.
+    own: Value,
+    /// A Pod of nobody.
+    web: Value,
+    revision: Value,
+    /// A Pod of our own namespace.
+    system: String,
+    image: String,
+}
+
+async fn world(t: &Test) -> Result<World> {
+    t.create(workload("CloneSet", "set", 1, vec![app("main")])).await?;
+    let available = |o: &Value| o.int("/status/availableReplicas") == 1;
+    let set = t.wait_for("CloneSet", "set", "to be available", PATIENCE, available).await?;
+    let image = remote("pause");
+    let web = pod("web", vec![json!({ "name": "main", "image": image })]);
+    let web = t.start(web.with("/metadata/annotations", json!({ "theirs": "1" }))).await?;
+    let set_pod = t.list("Pod", "app=set").await?.remove(0);
+    let revision = serde_json::to_value(
+        api(&t.client, &t.namespace, REVISION)
+            .list(&ListParams::default())
+            .await?
+            .items
+            .first()
+            .context("a revision")?,
+    )?;
+    let claim = |name: &str| {
+        json!({ "metadata": { "name": name }, "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "none",
+            "resources": { "requests": { "storage": "1Gi" } } } })
+    };
+    let pod_owner = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": web.text("/metadata/uid") }]);
+    for (kind, object) in [
+        (CLAIM, claim("free")),
+        (CLAIM, claim("owned").with("/metadata/ownerReferences", owner(&set))),
+        (CONFIG_MAP, json!({ "metadata": { "name": "web-barrier", "ownerReferences": pod_owner } })),
+        (CONFIG_MAP, json!({ "metadata": { "name": "theirs-barrier" } })),
+        (REVISION, json!({ "metadata": { "name": "theirs" }, "revision": 1, "data": {} })),
+        (
+            JOB,
+            json!({ "metadata": { "name": "job" }, "spec": { "image": "example.com/none:1",
+            "selector": { "names": ["no-such-node"] }, "completionPolicy": { "type": "Always" } } }),
+        ),
+        (
+            LIST_JOB,
+            json!({ "metadata": { "name": "jobs" }, "spec": { "images": ["example.com/none:1"],
+            "selector": { "names": ["no-such-node"] }, "completionPolicy": { "type": "Always" } } }),
+        ),
+        (
+            MARKER,
+            json!({ "metadata": { "name": "marker" }, "spec": { "selector": { "matchLabels": { "app": "none" } },
+            "probes": [{ "name": "p", "containerName": "main", "podConditionType": "example.com/p",
+                "probe": { "tcpSocket": { "port": 1 } } }] } }),
+        ),
+    ] {
+        let version = if kind.0.is_empty() { kind.1.to_owned() } else { format!("{}/{}", kind.0, kind.1) };
+        let object = object.with("/apiVersion", version).with("/kind", kind.3);
+        let object: DynamicObject = serde_json::from_value(object)?;
+        api(&t.client, &t.namespace, kind).create(&PostParams::default(), &object).await.context(kind.3)?;
+    }
+    t.create(crr("once", "web", &["main"])).await?;
+    t.succeeded("once").await?;
+    let web = t.ready("web").await.unwrap_or(web);
+    let system = t.list_in(SYSTEM, "Pod", "control-plane=webhook").await?.remove(0).text("/metadata/name").to_owned();
+    let own = t.ready(set_pod.text("/metadata/name")).await?;
+    Ok(World { set, own, web, revision, system, image })
+}
+
+fn case(kind: Kind, what: &'static str, admitted: bool, action: Do) -> Case {
+    Case { account: MANAGER, kind, what, admitted, action }
+}
+
+fn of_pods(w: &World) -> Vec<Case> {
+    let own = w.own.text("/metadata/name").to_owned();
+    let web = || "web".to_owned();
+    let new = |name: &str| pod(name, vec![app("main")]);
+    let of_set = |name: &str| new(name).with("/metadata/ownerReferences", owner(&w.set));
+    let with_image = |image: String| {
+        let mut containers = w.web["spec"]["containers"].clone();
+        containers[0]["image"] = image.into();
+        json!({ "spec": { "containers": containers } })
+    };
+    let digest = format!("@sha256:{}", "0123456789abcdef".repeat(4));
+    let meta = |field: &str, key: &str, value: &str| json!({ "metadata": { field: { key: value } } });
+    let p = |what, admitted, name: String, change| case(POD, what, admitted, Do::Patch("", name, change, &PATCHES));
+    let lists =
+        |what, admitted, name: String, change| case(POD, what, admitted, Do::Patch("", name, change, &WHOLE_LISTS));
+    let foreign = of_set("foreign").with("/metadata/ownerReferences/0/apiVersion", "example.com/v1");
+    let adopted = json!({ "metadata": { "ownerReferences": owner(&w.set), "labels": { "apps.kruise.io/cloneset-instance-id": "x" } } });
+    vec![
+        case(POD, "of a CloneSet", true, Do::Create(of_set("new"))),
+        case(
+            POD,
+            "of any version",
+            true,
+            Do::Create(of_set("new").with("/metadata/ownerReferences/0/apiVersion", "apps.kruise.io/v9")),
+        ),
+        case(POD, "in kube-system", true, Do::Create(of_set("new").with("/metadata/namespace", "kube-system"))),
+        case(POD, "of nobody", false, Do::Create(new("new"))),
+        case(POD, "of another group", false, Do::Create(foreign)),
+        case(
+            POD,
+            "of another kind",
+            false,
+            Do::Create(of_set("new").with("/metadata/ownerReferences/0/kind", "ImagePullJob")),
+        ),
+        case(
+            POD,
+            "not its controller",
+            false,
+            Do::Create(of_set("new").with("/metadata/ownerReferences/0/controller", false)),
+        ),
+        case(POD, "in our namespace", false, Do::Create(of_set("new").with("/metadata/namespace", SYSTEM))),
+        case(POD, "of a CloneSet", true, Do::Delete(own.clone())),
+        case(POD, "of nobody", false, Do::Delete(web())),
+        case(POD, "in our namespace", false, Do::Delete(format!("{SYSTEM}/{}", w.system))),
+        p("its label", true, own.clone(), meta("labels", "any", "1")),
+        p("its annotation", true, own.clone(), meta("annotations", "any", "1")),
+        lists("release", true, own.clone(), json!({ "metadata": { "ownerReferences": [] } })),
+        lists(
+            "release and more",
+            false,
+            own.clone(),
+            json!({ "metadata": { "ownerReferences": [], "labels": { "x": "1" } } }),
+        ),
+        p("adoption", true, web(), adopted.clone()),
+        p("adoption and more", false, web(), adopted.with("/metadata/annotations", json!({ "x": "1" }))),
+        p("another spelling", true, web(), with_image(format!("{}{digest}", w.image))),
+        p("spellings", true, web(), meta("annotations", "kruise.rs/image-spellings", "{}")),
+        p("budget", true, web(), meta("annotations", "kruise.io/related-pub", "b")),
+        p("another image", false, web(), with_image(format!("evil.example/{}{digest}", w.image))),
+        p("another tag", false, web(), with_image(w.image.replace(":e2e", ":other"))),
+        p("a label", false, web(), meta("labels", "app", "other")),
+        p("an annotation", false, web(), meta("annotations", "theirs", "2")),
+        p("one of ours that is not listed", false, web(), meta("annotations", "kruise.rs/other", "2")),
+        p("a finalizer", false, web(), json!({ "metadata": { "finalizers": ["example.com/x"] } })),
+        p("a deadline", false, web(), json!({ "spec": { "activeDeadlineSeconds": 1 } })),
+        p(
+            "in our namespace",
+            false,
+            format!("{SYSTEM}/{}", w.system),
+            meta("annotations", "kruise.io/related-pub", "b"),
+        ),
+        case(POD, "of a CloneSet", true, Do::Patch("resize", own, resources(&w.own), &["strategic"])),
+        case(POD, "of nobody", false, Do::Patch("resize", web(), resources(&w.web), &["strategic"])),
+    ]
+}
+
+fn resources(pod: &Value) -> Value {
+    let name = pod.text("/spec/containers/0/name");
+    json!({ "spec": { "containers": [{ "name": name, "resources": {} }] } })
+}
+
+fn of_pod_status(w: &World) -> Vec<Case> {
+    let own = w.own.text("/metadata/name").to_owned();
+    let s = |what, admitted, name: &str, change| {
+        case(POD, what, admitted, Do::Patch("status", name.to_owned(), change, &PATCHES))
+    };
+    let condition = |type_: &str, status: &str| {
+        conditions(&w.web, json!({ "type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z" }))
+    };
+    let meta = |field: &str, key: &str, value: &str| json!({ "metadata": { field: { key: value } } });
+    let lists = |what, change| case(POD, what, false, Do::Patch("status", "web".into(), change, &WHOLE_LISTS));
+    let mut cases = vec![
+        s("our condition", true, "web", condition("KruisePodReady", "False")),
+        s("a probe's condition", true, "web", condition("example.com/idle", "True")),
+        s("Ready to False", true, "web", condition("Ready", "False")),
+        s("Ready to True, anew", false, "web", condition("Ready", "True")),
+        s("a probe's label", true, "web", meta("labels", "example.com/idle", "1")),
+        s("a cost", true, "web", meta("annotations", "controller.kubernetes.io/pod-deletion-cost", "1")),
+        s(
+            "launch priority",
+            true,
+            "web",
+            meta("annotations", "apps.kruise.io/container-launch-priority-completed", "true"),
+        ),
+        s("volumes", true, "web", meta("annotations", "kruise.rs/volumes-refresh", "1")),
+        s("lifecycle", true, &own, meta("labels", "lifecycle.apps.kruise.io/state", "Normal")),
+        s("a workload's label", false, "web", meta("labels", "pod-template-hash", "1")),
+        s("a label of Kubernetes", false, "web", meta("labels", "batch.kubernetes.io/job-name", "1")),
+        s("lifecycle of others", false, "web", meta("labels", "lifecycle.apps.kruise.io/state", "Normal")),
+        s("an annotation of Kubernetes", false, "web", meta("annotations", "kubernetes.io/other", "1")),
+        s("finalizers", false, "web", json!({ "metadata": { "finalizers": ["example.com/x"] } })),
+        s("phase", false, "web", json!({ "status": { "phase": "Failed" } })),
+        lists("podIP", json!({ "status": { "podIP": "192.0.2.1", "podIPs": [{ "ip": "192.0.2.1" }] } })),
+        lists("hostIP", json!({ "status": { "hostIP": "192.0.2.1", "hostIPs": [{ "ip": "192.0.2.1" }] } })),
+        s(
+            "container statuses",
+            false,
+            "web",
+            json!({ "status": { "containerStatuses": [{ "name": "main", "ready": true,
+            "restartCount": 9, "image": "i", "imageID": "i", "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } }] } }),
+        ),
+    ];
+    for type_ in ["PodScheduled", "ContainersReady", "Initialized", "DisruptionTarget"] {
+        for name in ["web", own.as_str()] {
+            let of = if name == "web" { &w.web } else { &w.own };
+            let condition = json!({ "type": type_, "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+            cases.push(s("a condition of others", false, name, conditions(of, condition)));
+        }
+    }
+    let own_namespace = format!("{SYSTEM}/{}", w.system);
+    cases.push(s("in our namespace", false, &own_namespace, meta("labels", "example.com/idle", "1")));
+    cases
+}
+
+fn of_other_kinds(w: &World) -> Vec<Case> {
+    let revision = w.revision.text("/metadata/name").to_owned();
+    let new_revision =
+        |owners: Value| json!({ "metadata": { "name": "new", "ownerReferences": owners }, "revision": 1, "data": {} });
+    let claim = |owners: Value| {
+        json!({ "metadata": { "name": "new", "ownerReferences": owners }, "spec": { "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "none", "resources": { "requests": { "storage": "1Gi" } } } })
+    };
+    let web = || json!([{ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": w.web.text("/metadata/uid") }]);
+    let set_of_apps =
+        json!([{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }]);
+    let map = |name: &str, namespace: Option<&str>, owners: Value| {
+        let map = json!({ "metadata": { "name": name, "ownerReferences": owners } });
+        namespace.map_or(map.clone(), |namespace| map.with("/metadata/namespace", namespace))
+    };
+    let template = || json!({ "metadata": { "name": "new" }, "template": { "metadata": {}, "spec": { "containers": [{ "name": "c", "image": "i" }] } } });
+    let label = || json!({ "metadata": { "labels": { "any": "1" } } });
+    let p = |kind, what, admitted, name: &str, change| {
+        case(kind, what, admitted, Do::Patch("", name.to_owned(), change, &PATCHES))
+    };
+    let mut cases = vec![
+        case(REVISION, "of a CloneSet", true, Do::Create(new_revision(owner(&w.set)))),
+        case(REVISION, "of nobody", false, Do::Create(new_revision(json!([])))),
+        case(REVISION, "of a StatefulSet", false, Do::Create(new_revision(set_of_apps.clone()))),
+        case(REVISION, "of a CloneSet", true, Do::Delete(revision.clone())),
+        case(REVISION, "of nobody", false, Do::Delete("theirs".into())),
+        p(REVISION, "of a CloneSet", true, &revision, label()),
+        p(REVISION, "of nobody", false, "theirs", label()),
+        p(REVISION, "adoption", true, "theirs", json!({ "metadata": { "ownerReferences": owner(&w.set) } })),
+        p(REVISION, "adoption and more", false, "theirs", label().with("/metadata/ownerReferences", owner(&w.set))),
+        case(CLAIM, "of a CloneSet", true, Do::Create(claim(owner(&w.set)))),
+        case(CLAIM, "of nobody", true, Do::Create(claim(json!([])))),
+        case(CLAIM, "of a StatefulSet", false, Do::Create(claim(set_of_apps))),
+        case(CLAIM, "of a CloneSet", true, Do::Delete("owned".into())),
+        case(CLAIM, "of nobody", false, Do::Delete("free".into())),
+        p(CLAIM, "an owner", true, "free", json!({ "metadata": { "ownerReferences": web() } })),
+        p(
+            CLAIM,
+            "our label",
+            true,
+            "free",
+            json!({ "metadata": { "labels": { "apps.kruise.io/cloneset-instance-id": "x" } } }),
+        ),
+        p(CLAIM, "a label", false, "free", label()),
+        p(CLAIM, "an annotation", false, "owned", json!({ "metadata": { "annotations": { "any": "1" } } })),
+        p(CLAIM, "a finalizer", false, "owned", json!({ "metadata": { "finalizers": ["example.com/x"] } })),
+        p(CLAIM, "its volume", false, "owned", json!({ "spec": { "volumeName": "other" } })),
+        case(CONFIG_MAP, "a barrier", true, Do::Create(map("web-barrier", Some("kube-system"), web()))),
+        case(CONFIG_MAP, "a barrier of nobody", false, Do::Create(map("x-barrier", None, json!([])))),
+        case(CONFIG_MAP, "a barrier of another Pod", false, Do::Create(map("x-barrier", None, web()))),
+        case(CONFIG_MAP, "another name", false, Do::Create(map("web", None, web()))),
+        case(CONFIG_MAP, "coredns", false, Do::Create(map("coredns", Some("kube-system"), json!([])))),
+        p(CONFIG_MAP, "a barrier", true, "web-barrier", json!({ "data": { "p_1": "true" } })),
+        p(CONFIG_MAP, "one that only has the name", false, "theirs-barrier", json!({ "data": { "p_1": "true" } })),
+        p(
+            CONFIG_MAP,
+            "the CAs",
+            true,
+            &format!("{SYSTEM}/kruise-pull-secrets-ca"),
+            json!({ "metadata": { "labels": { "any": "1" } } }),
+        ),
+        p(
+            CONFIG_MAP,
+            "another one of ours",
+            false,
+            &format!("{SYSTEM}/kruise-feature-gates"),
+            json!({ "data": { "feature-gates": "" } }),
+        ),
+        case(TEMPLATE, "in a dry run", true, Do::Create(template())),
+        case(TEMPLATE, "stored", false, Do::Store(template())),
+        p(
+            CLONE_SET,
+            "its template",
+            false,
+            "set",
+            json!({ "spec": { "template": { "metadata": { "labels": { "x": "1" } } } } }),
+        ),
+        p(CLONE_SET, "its replicas", false, "set", json!({ "spec": { "replicas": 5 } })),
+        p(CLONE_SET, "its annotation", true, "set", json!({ "metadata": { "annotations": { "any": "1" } } })),
+        p(
+            CLONE_SET,
+            "a Pod to delete",
+            false,
+            "set",
+            json!({ "spec": { "scaleStrategy": { "podsToDelete": ["x"] } } }),
+        ),
+    ];
+    for (kind, name, spec) in [
+        (REQUEST, "once", json!({ "ttlSecondsAfterFinished": 77 })),
+        (JOB, "job", json!({ "image": "example.com/other:1" })),
+        (LIST_JOB, "jobs", json!({ "images": ["example.com/other:1"] })),
+        (MARKER, "marker", json!({ "selector": { "matchLabels": { "app": "web" } } })),
+    ] {
+        cases.push(p(kind, "metadata", true, name, label()));
+        cases.push(p(kind, "spec", false, name, json!({ "spec": spec })));
+    }
+    cases
+}
+
+/// The webhook's own configurations.
+async fn of_registrations(t: &Test) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for (kind, name, fail_open) in [
+        (MUTATING, "kruise-mutating-webhook-configuration", "mcloneset-update.kb.io"),
+        (VALIDATING, "kruise-validating-webhook-configuration", ""),
+    ] {
+        let live = serde_json::to_value(api(&t.client, "", kind).get(name).await?)?;
+        let entries = live.array("/webhooks").to_vec();
+        let Some(first) = entries.first() else { continue };
+        let foreign = first.clone().with("/name", "evil.example.com");
+        let with = |i: usize, pointer: &str, value: Value| {
+            let mut entries = entries.clone();
+            entries[i] = entries[i].clone().with(pointer, value);
+            json!({ "webhooks": entries })
+        };
+        let mut add = |what, admitted, change: Value| {
+            let action = Do::Patch("", name.to_owned(), change, &WHOLE_LISTS);
+            cases.push(Case { account: WEBHOOK, kind, what, admitted, action });
+        };
+        add("CA", true, with(0, "/clientConfig/caBundle", first["clientConfig"]["caBundle"].clone()));
+        add("time-out", true, with(0, "/timeoutSeconds", json!(7)));
+        add("namespaces", true, with(0, "/namespaceSelector", json!({ "matchLabels": { "a": "b" } })));
+        add("condition", true, with(0, "/matchConditions", json!([{ "name": "a", "expression": "true" }])));
+        add("removal", true, json!({ "webhooks": &entries[1..] }));
+        add("rules", false, with(0, "/rules/0/operations", json!(["*"])));
+        add("resources", false, with(0, "/rules/0/resources", json!(["secrets"])));
+        add("path", false, with(0, "/clientConfig/service/path", json!("/other")));
+        add("service", false, with(0, "/clientConfig/service/name", json!("other")));
+        add("namespace", false, with(0, "/clientConfig/service/namespace", json!("default")));
+        let path = first.text("/clientConfig/service/path");
+        add("url", false, with(0, "/clientConfig", json!({ "url": format!("https://evil.example{path}") })));
+        add(
+            "url, with its own leave",
+            false,
+            with(0, "/clientConfig", json!({ "url": format!("https://evil.example{path}") }))
+                .with("/metadata/annotations/kruise.rs~1webhook-url", "https://evil.example"),
+        );
+        add(
+            "another entry",
+            false,
+            json!({ "webhooks": entries.iter().cloned().chain([foreign]).collect::<Vec<_>>() }),
+        );
+        if let Some(i) = entries.iter().position(|entry| entry["name"] == fail_open) {
+            add("an update that fails closed", false, with(i, "/failurePolicy", json!("Fail")));
+        }
+    }
+    let template = || json!({ "metadata": { "name": "new" }, "template": { "metadata": {}, "spec": { "containers": [{ "name": "c", "image": "i" }] } } });
+    cases.push(Case { account: WEBHOOK, ..case(TEMPLATE, "in a dry run", true, Do::Create(template())) });
+    cases.push(Case { account: WEBHOOK, ..case(TEMPLATE, "stored", false, Do::Store(template())) });
+    Ok(cases)
+}
+
+/// The lines with a policy in SECURITY.md: account, resource, verb. Daemons have tests of their own, bound to a node.
+fn lines(t: &Test) -> Result<BTreeSet<(String, String, String)>> {
+    let text = fs::read_to_string(t.paths.repo.join("SECURITY.md"))?;
+    let mut found = BTreeSet::new();
+    for line in text.lines().filter(|line| line.starts_with("| `kruise-")) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let [account, resource, verbs, _, policy] = cells.as_slice() else { continue };
+        if !policy.is_empty() && *account != "kruise-daemon" {
+            found.extend(verbs.split(", ").map(|v| ((*account).to_owned(), (*resource).to_owned(), v.to_owned())));
+        }
+    }
+    ensure!(!found.is_empty(), "no table of writes in SECURITY.md");
+    Ok(found)
+}
+
+#[tokio::test]
+async fn a_token_writes_what_its_line_admits_and_nothing_next_to_it() -> Result<()> {
+    in_namespace("token-writes", async |t| {
+        let w = world(t).await?;
+        let manager = with_token(t, &token_of(t, MANAGER, None).await?).await?;
+        let webhook = with_token(t, &token_of(t, WEBHOOK, None).await?).await?;
+        let cases = [of_pods(&w), of_pod_status(&w), of_other_kinds(&w), of_registrations(t).await?].concat_cases();
+        let mut wrong = Vec::new();
+        let (mut admitted, mut refused) = (BTreeSet::new(), BTreeSet::new());
+        for case in &cases {
+            let client = if case.account == MANAGER { &manager } else { &webhook };
+            let (account, resource, verb) = case.line();
+            for (how, answer) in attempt(t, client, case).await.with_context(|| format!("{resource}: {}", case.what))? {
+                let is_refused = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403);
+                if case.admitted != answer.is_ok() || case.admitted == is_refused {
+                    let answer = answer.err().map_or_else(|| "admitted".into(), |error| error.to_string());
+                    wrong.push(format!("{account} {verb} {resource}, {} ({how}): {answer}", case.what));
+                }
+            }
+            let set = if case.admitted { &mut admitted } else { &mut refused };
+            set.insert((account, resource, verb.to_owned()));
+        }
+        ensure!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+        for line in lines(t)? {
+            ensure!(refused.contains(&line), "nothing is refused: {line:?}");
+            // What a Pod of no CloneSet may not be resized to, one of a CloneSet need not be able to either.
+            ensure!(admitted.contains(&line), "nothing is admitted: {line:?}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+trait Concat {
+    fn concat_cases(self) -> Vec<Case>;
+}
+
+impl Concat for [Vec<Case>; 4] {
+    fn concat_cases(self) -> Vec<Case> {
+        self.into_iter().flatten().collect()
+    }
+}
+
+#[tokio::test]
+async fn no_token_replaces_pods_or_deletes_collections() -> Result<()> {
+    in_namespace("token-verbs", async |t| {
+        t.start(pod("web", vec![app("main")])).await?;
+        for account in [MANAGER, WEBHOOK, "kruise-daemon"] {
+            let client = with_token(t, &token_of(t, account, None).await?).await?;
+            let is_forbidden = |answer: kube::Result<()>| matches!(answer, Err(kube::Error::Api(s)) if s.code == 403);
+            for kind in [POD, REVISION, CLAIM, CONFIG_MAP, TEMPLATE, CLONE_SET, REQUEST, JOB, LIST_JOB, MARKER] {
+                let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
+                let api = api(&client, &t.namespace, kind);
+                let answer = api.delete_collection(&dry, &ListParams::default()).await.map(drop);
+                ensure!(is_forbidden(answer), "{account} deletes a collection of {}", kind.2);
+                let object = json!({ "apiVersion": kind.1, "kind": kind.3, "metadata": { "name": "web" } });
+                let params = PostParams { dry_run: true, ..PostParams::default() };
+                let answer = api.replace("web", &params, &serde_json::from_value(object)?).await.map(drop);
+                ensure!(is_forbidden(answer), "{account} replaces {}", kind.2);
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_account_of_an_installation_in_another_namespace_is_limited_too() -> Result<()> {
+    in_namespace("token-elsewhere", async |t| {
+        let binding = format!("e2e-{}", t.namespace);
+        t.kubectl(&["create", "serviceaccount", MANAGER]).await?;
+        let account = format!("--serviceaccount={}:{MANAGER}", t.namespace);
+        t.kubectl(&["create", "clusterrolebinding", &binding, "--clusterrole=kruise-manager", &account]).await?;
+        let result = async {
+            let token = t.kubectl(&["create", "token", MANAGER]).await?;
+            let client = with_token(t, token.trim()).await?;
+            let set = json!({ "metadata": { "name": "set", "uid": "u" } });
+            let of_set = pod("new", vec![app("main")]).with("/metadata/ownerReferences", owner(&set));
+            let dry = PostParams { dry_run: true, ..PostParams::default() };
+            for (what, namespace, object, words) in [
+                ("of nobody", "default", pod("new", vec![app("main")]), "only Pods that a CloneSet"),
+                ("in its own namespace", t.namespace.as_str(), of_set.clone(), "namespace that Kruise is installed in"),
+            ] {
+                let answer = api(&client, namespace, POD).create(&dry, &serde_json::from_value(object)?).await;
+                let Err(kube::Error::Api(status)) = answer else { anyhow::bail!("{what}: admitted") };
+                ensure!(status.code == 403 && status.message.contains(words), "{what}: {status:?}");
+            }
+            api(&client, "default", POD).create(&dry, &serde_json::from_value(of_set)?).await?;
+            anyhow::Ok(())
+        }
+        .await;
+        t.kubectl(&["delete", "clusterrolebinding", &binding]).await?;
+        result
+    })
+    .await
+}

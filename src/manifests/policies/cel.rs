@@ -1,0 +1,94 @@
+//! Expressions that several policies use.
+
+use serde_json::{Value, json};
+
+use crate::{api::apps, k8s::account};
+
+/// Kinds of ours that own Pods, ControllerRevisions and claims, of the group `apps.kruise.io` in any version.
+pub(super) const OWNERS: [&str; 1] = ["CloneSet"];
+
+/// Matches writes of our accounts only; everybody else pays for nothing more.
+pub(super) fn by(accounts: &[&str]) -> Value {
+    json!({ "name": "by-our-account", "expression": account::is_one_of(accounts) })
+}
+
+/// Whether the caller is the manager itself, for exceptions: the name alone is not enough, because everybody can make a
+/// ServiceAccount of that name in a namespace of theirs.
+pub(super) fn is_the_manager() -> String {
+    let requests =
+        format!("authorizer.group('{}').resource('containerrecreaterequests').subresource('status')", apps::GROUP);
+    format!("{} && {requests}.check('patch').allowed()", account::is_one_of(&[account::MANAGER]))
+}
+
+pub(super) fn resource_rule(group: &str, versions: &[&str], operations: &[&str], resources: &[&str]) -> Value {
+    json!({ "apiGroups": [group], "apiVersions": versions, "operations": operations, "resources": resources })
+}
+
+/// Whether an owner reference `o` is that of a controller of ours.
+pub(super) fn is_our_reference() -> String {
+    let kinds: Vec<String> = OWNERS.iter().map(|kind| format!("'{kind}'")).collect();
+    format!(
+        "o.?controller.orValue(false) && o.kind in [{}] && o.apiVersion.startsWith('{}/')",
+        kinds.join(", "),
+        apps::GROUP
+    )
+}
+
+/// Whether a workload of ours controls an object.
+pub(super) fn is_ours(object: &str) -> String {
+    format!("{object}.metadata.?ownerReferences.orValue([]).exists(o, {})", is_our_reference())
+}
+
+/// The variables `wasOurs`, `isOurs`, `isFree` and `isHandover` of an object that workloads of ours control.
+pub(super) fn ownership() -> [Value; 4] {
+    [
+        json!({ "name": "wasOurs", "expression":
+            format!("request.operation != 'CREATE' && {}", is_ours("oldObject")) }),
+        json!({ "name": "isOurs", "expression": format!("request.operation != 'DELETE' && {}", is_ours("object")) }),
+        json!({ "name": "isFree", "expression":
+            "(request.operation == 'CREATE' || variables.wasOurs) && (request.operation == 'DELETE' || variables.isOurs)" }),
+        // Adoption and release.
+        json!({ "name": "isHandover", "expression": "request.operation == 'UPDATE' && variables.wasOurs != variables.isOurs" }),
+    ]
+}
+
+/// An expression that holds unless `when` does.
+pub(super) fn unless(when: &str, expression: &str, message: &str) -> Value {
+    json!({ "expression": format!("!({when}) || ({expression})"), "message": message, "reason": "Forbidden" })
+}
+
+pub(super) fn must(expression: &str, message: &str) -> Value {
+    json!({ "expression": expression, "message": message, "reason": "Forbidden" })
+}
+
+/// A member of object and old object is the same; `empty` is the CEL literal of its empty value.
+pub(super) fn equal(member: &str, empty: &str) -> String {
+    let optional = |object: &str| {
+        let path: Vec<&str> = member.split('.').collect();
+        match path.as_slice() {
+            [first, rest @ ..] if !rest.is_empty() => format!("{object}.{first}.?{}", rest.join(".?")),
+            _ => format!("{object}.?{member}"),
+        }
+    };
+    format!("{}.orValue({empty}) == {}.orValue({empty})", optional("object"), optional("oldObject"))
+}
+
+/// Labels or annotations are the same, but for the keys `k` that the expression `is_free` names.
+pub(super) fn same_but(field: &str, is_free: &str) -> String {
+    let of = |object: &str| format!("{object}.metadata.?{field}.orValue({{}})");
+    let (new, old) = (of("object"), of("oldObject"));
+    format!("{new}.all(k, {is_free} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {is_free} || k in {new})")
+}
+
+/// Owner references are the same, but for those of our controllers.
+pub(super) fn same_other_owners() -> String {
+    let others =
+        |object: &str| format!("{object}.metadata.?ownerReferences.orValue([]).filter(o, !({}))", is_our_reference());
+    format!("{} == {}", others("object"), others("oldObject"))
+}
+
+/// A list of keys as CEL.
+pub(super) fn list(keys: &[&str]) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| format!("'{key}'")).collect();
+    format!("[{}]", keys.join(", "))
+}

@@ -1,0 +1,100 @@
+//! The status of Pods against the manager. Whoever may write it may write labels, annotations and finalizers with it.
+
+use serde_json::{Value, json};
+
+use super::{
+    cel::{self, by, equal, must, resource_rule, same_but, unless},
+    manager_pods::outside_own_namespace,
+};
+use crate::{api::labels, k8s::account::MANAGER};
+
+/// Conditions that the manager never writes: those of kubelet, the scheduler and the control plane.
+const CONDITIONS: [&str; 8] = [
+    "PodScheduled",
+    "Initialized",
+    "ContainersReady",
+    "PodReadyToStartContainers",
+    "DisruptionTarget",
+    "PodResizePending",
+    "PodResizeInProgress",
+    "AllContainersRestarting",
+];
+/// Conditions with these prefixes: readiness gates of Kubernetes and of load balancers.
+const CONDITION_DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|k8s[.]aws|cloud[.]google[.]com)/";
+/// Everything in the status but the conditions, with the empty values.
+const FIELDS: [(&str, &str); 17] = [
+    ("phase", "''"),
+    ("message", "''"),
+    ("reason", "''"),
+    ("nominatedNodeName", "''"),
+    ("hostIP", "''"),
+    ("hostIPs", "[]"),
+    ("podIP", "''"),
+    ("podIPs", "[]"),
+    ("startTime", "''"),
+    ("qosClass", "''"),
+    ("resize", "''"),
+    ("containerStatuses", "[]"),
+    ("initContainerStatuses", "[]"),
+    ("ephemeralContainerStatuses", "[]"),
+    ("resourceClaimStatuses", "[]"),
+    ("extendedResourceClaimStatus", "{}"),
+    ("allocatedResources", "{}"),
+];
+/// Keys of Kubernetes and Kruise: on Pods of others only those that are listed.
+const DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kruise[.]io|kruise[.]rs)/";
+/// Labels by which workloads know their Pods.
+const IDENTITY: [&str; 7] = [
+    labels::POD_TEMPLATE_HASH,
+    "pod-template-generation",
+    labels::CONTROLLER_REVISION_HASH,
+    "controller-uid",
+    "job-name",
+    "broadcastjob-name",
+    "broadcastjob-controller-uid",
+];
+/// Annotations of those domains that the manager writes, and that users have probes write.
+const ANNOTATIONS: [&str; 5] = [
+    labels::LAUNCH_PRIORITY_COMPLETED,
+    labels::LAUNCH_PRIORITY_OPENED,
+    labels::VOLUMES_REFRESH,
+    labels::POD_DELETION_COST,
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+];
+
+pub(super) fn spec() -> Value {
+    let fields: Vec<String> = FIELDS.iter().map(|(field, empty)| equal(&format!("status.{field}"), empty)).collect();
+    let is_refused = format!("c.type in {} || c.type.matches('{CONDITION_DOMAINS}')", cel::list(&CONDITIONS));
+    let conditions = |object: &str| format!("{object}.status.?conditions.orValue([])");
+    let (new, old) = (conditions("object"), conditions("oldObject"));
+    let is_label =
+        format!("k.startsWith('app.kubernetes.io/') || !(k in {} || k.matches('{DOMAINS}'))", cel::list(&IDENTITY));
+    let is_annotation = format!("k in {} || !k.matches('{DOMAINS}')", cel::list(&ANNOTATIONS));
+    const OTHER: &str = "!variables.isOurs";
+    json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": { "resourceRules": [resource_rule("", &["v1"], &["UPDATE"], &["pods/status"])] },
+        "matchConditions": [by(&[MANAGER])],
+        "variables": [{ "name": "isOurs", "expression": cel::is_ours("oldObject") }],
+        "validations": [
+            outside_own_namespace(),
+            must(&fields.join(" && "), "status: the manager changes nothing but conditions"),
+            must(
+                &format!("{new}.filter(c, {is_refused}) == {old}.filter(c, {is_refused})"),
+                &format!("status.conditions: {} and those of Kubernetes and load balancers are not the manager's", CONDITIONS.join(", ")),
+            ),
+            must(
+                &format!(
+                    "{new}.all(c, c.type != 'Ready' || c.status == 'False' || {old}.exists(o, o == c)) && {old}.all(o, o.type != 'Ready' || {new}.exists(c, c.type == 'Ready'))"
+                ),
+                "status.conditions: the manager sets Ready to False only; kubelet sets it to True",
+            ),
+            must(&equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change them with the status"),
+            unless(OTHER, &equal("metadata.finalizers", "[]"), "metadata.finalizers: the manager does not change those of Pods"),
+            unless(OTHER, &same_but("labels", &format!("({is_label})")),
+                "metadata.labels: the manager changes none of Kubernetes and Kruise of Pods that no CloneSet controls"),
+            unless(OTHER, &same_but("annotations", &format!("({is_annotation})")),
+                &format!("metadata.annotations: of those of Kubernetes and Kruise the manager changes only {} of Pods that no CloneSet controls", ANNOTATIONS.join(", "))),
+        ],
+    })
+}

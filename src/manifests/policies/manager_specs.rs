@@ -1,0 +1,39 @@
+//! The specs of objects that users write, against the manager: it never changes what they ask for, above all no template.
+
+use serde_json::{Value, json};
+
+use super::cel::{by, must, resource_rule};
+use crate::{api::apps, k8s::account::MANAGER};
+
+/// Kinds of which the manager changes metadata and status alone.
+const KINDS: [&str; 4] = ["imagepulljobs", "imagelistpulljobs", "podprobemarkers", "containerrecreaterequests"];
+
+pub(super) fn spec() -> Value {
+    let resources: Vec<&str> = KINDS.iter().copied().chain(["clonesets"]).collect();
+    // Names of `podsToDelete` go when their Pods are gone; everything else of a CloneSet stays.
+    let same = |new: &str, old: &str, free: &str| {
+        format!(
+            "{new}.all(k, k == '{free}' || (k in {old} && {new}[k] == {old}[k])) && {old}.all(k, k == '{free}' || k in {new})"
+        )
+    };
+    let strategy = |object: &str| format!("dyn({object}.spec.?scaleStrategy.orValue({{}}))");
+    let (new, old) = (strategy("object"), strategy("oldObject"));
+    let of_clone_sets = [
+        same("dyn(object.spec)", "dyn(oldObject.spec)", "scaleStrategy"),
+        same(&new, &old, "podsToDelete"),
+        format!("{new}.?podsToDelete.orValue([]).all(n, n in {old}.?podsToDelete.orValue([]))"),
+    ]
+    .join(" && ");
+    json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": { "resourceRules": [
+            resource_rule(apps::GROUP, &["v1alpha1", "v1beta1"], &["UPDATE"], &resources)] },
+        "matchConditions": [by(&[MANAGER])],
+        "validations": [
+            must("request.resource.resource == 'clonesets' || object.spec == oldObject.spec",
+                "spec: the manager changes nothing that users ask for"),
+            must(&format!("request.resource.resource != 'clonesets' || ({of_clone_sets})"),
+                "spec: of a CloneSet the manager only takes names off scaleStrategy.podsToDelete"),
+        ],
+    })
+}

@@ -1,0 +1,228 @@
+//! Every write that an account of ours may make: by RBAC the verb, by an admission policy the condition.
+//!
+//! RBAC is written beside the code that makes the calls; tests hold it and the policies to this table, in both directions,
+//! `SECURITY.md` is rendered from it, and end-to-end tests try each line with a token of the account.
+
+use crate::k8s::account::{DAEMON, MANAGER, WEBHOOK};
+
+/// One kind of object that an account writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Write {
+    /// The ServiceAccount.
+    pub account: &'static str,
+    /// API group; empty for core.
+    pub group: &'static str,
+    /// Resource, with its subresource as in `pods/status`.
+    pub resource: &'static str,
+    /// The verbs that RBAC grants. A `patch` is an UPDATE to policies, whatever its type.
+    pub verbs: &'static [&'static str],
+    /// The policy that holds the condition; empty where RBAC says all.
+    pub policy: &'static str,
+    /// What is admitted.
+    pub admitted: &'static str,
+}
+
+const fn write(
+    account: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    verbs: &'static [&'static str],
+) -> Write {
+    Write { account, group, resource, verbs, policy: "", admitted: "" }
+}
+
+impl Write {
+    const fn only(self, policy: &'static str, admitted: &'static str) -> Self {
+        Self { policy, admitted, ..self }
+    }
+    const fn all(self, admitted: &'static str) -> Self {
+        Self { admitted, ..self }
+    }
+}
+
+const KRUISE: &str = "apps.kruise.io";
+const PODS: &str = "kruise-manager-pods";
+const POD_STATUS: &str = "kruise-manager-pod-status";
+const REVISIONS: &str = "kruise-manager-revisions";
+const CLAIMS: &str = "kruise-manager-claims";
+const SPECS: &str = "kruise-manager-specs";
+const TEMPLATES: &str = "kruise-podtemplates";
+const NO_SPEC: &str = "metadata; the spec stays";
+
+/// The table.
+pub const WRITES: &[Write] = &[
+    write(MANAGER, "", "pods", &["create"]).only(PODS, "controlled by a CloneSet; not in our own namespace"),
+    write(MANAGER, "", "pods", &["delete"]).only(PODS, "controlled by a CloneSet; not in our own namespace"),
+    write(MANAGER, "", "pods", &["patch"]).only(
+        PODS,
+        "controlled by a CloneSet before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`; not in our own namespace",
+    ),
+    write(MANAGER, "", "pods/resize", &["patch"]).only(PODS, "controlled by a CloneSet; not in our own namespace"),
+    write(MANAGER, "", "pods/status", &["patch"]).only(
+        POD_STATUS,
+        "conditions, but none of kubelet, scheduler, control plane and load balancers, and `Ready` only to False; labels and annotations, on Pods of others none of Kubernetes and Kruise but those listed in the policy; finalizers of Pods that a CloneSet controls; not in our own namespace",
+    ),
+    write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a CloneSet"),
+    write(MANAGER, "apps", "controllerrevisions", &["patch"])
+        .only(REVISIONS, "controlled by a CloneSet before and after; adoption and release: that owner reference alone"),
+    write(MANAGER, "", "persistentvolumeclaims", &["create"]).only(CLAIMS, "controlled by a CloneSet, or owned by nobody"),
+    write(MANAGER, "", "persistentvolumeclaims", &["delete"]).only(CLAIMS, "controlled by a CloneSet"),
+    write(MANAGER, "", "persistentvolumeclaims", &["patch"])
+        .only(CLAIMS, "owner references, `spec.resources`, label `apps.kruise.io/cloneset-instance-id`"),
+    write(MANAGER, "", "configmaps", &["create", "patch"]).only(
+        "kruise-manager-configmaps",
+        "`POD-barrier` that is owned by the Pod POD, and `kruise-pull-secrets-ca` of our own namespace",
+    ),
+    write(MANAGER, "", "podtemplates", &["create"]).only(TEMPLATES, "in a dry run"),
+    write(MANAGER, KRUISE, "clonesets", &["patch"])
+        .only(SPECS, "metadata; names taken off `spec.scaleStrategy.podsToDelete`"),
+    write(MANAGER, KRUISE, "imagepulljobs", &["patch"]).only(SPECS, NO_SPEC),
+    write(MANAGER, KRUISE, "imagelistpulljobs", &["patch"]).only(SPECS, NO_SPEC),
+    write(MANAGER, KRUISE, "podprobemarkers", &["patch"]).only(SPECS, NO_SPEC),
+    write(MANAGER, KRUISE, "containerrecreaterequests", &["patch"]).only(SPECS, NO_SPEC),
+    write(MANAGER, KRUISE, "clonesets/finalizers", &["update"]).all("asked for, never called"),
+    write(MANAGER, KRUISE, "imagepulljobs", &["create", "delete"]).all("all"),
+    write(MANAGER, KRUISE, "imagelistpulljobs", &["delete"]).all("all"),
+    write(MANAGER, KRUISE, "containerrecreaterequests", &["create", "delete"]).all("all"),
+    write(MANAGER, KRUISE, "nodeimages", &["create", "patch", "delete"]).all("all"),
+    write(MANAGER, KRUISE, "nodepodprobes", &["create", "patch"]).all("all"),
+    write(MANAGER, "kruise.rs", "workloadrestarts", &["delete"]).all("all"),
+    write(MANAGER, KRUISE, "clonesets/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "containerrecreaterequests/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "imagepulljobs/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "imagelistpulljobs/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "nodeimages/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "podprobemarkers/status", &["patch"]).all("all"),
+    write(MANAGER, "kruise.rs", "workloadrestarts/status", &["patch"]).all("all"),
+    write(MANAGER, "policy.kruise.io", "podunavailablebudgets/status", &["patch"]).all("all"),
+    write(MANAGER, "", "events", &["create"]).all("all"),
+    write(MANAGER, "", "secrets", &["patch"]).all("`kruise-pull-secrets-certs`, by name"),
+    write(MANAGER, "coordination.k8s.io", "leases", &["update"]).all("`kruise-manager`, by name"),
+    write(MANAGER, "authentication.k8s.io", "tokenreviews", &["create"]).all("stores nothing"),
+    write(MANAGER, "authentication.k8s.io", "selfsubjectreviews", &["create"]).all("stores nothing"),
+    write(
+        WEBHOOK,
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        &["patch"],
+    )
+    .only("kruise-webhook-registration", "its own, by name: entries of its table, with their rules, target and an accepted failure policy"),
+    write(
+        WEBHOOK,
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        &["patch"],
+    )
+    .only("kruise-webhook-registration", "its own, by name: entries of its table, with their rules, target and an accepted failure policy"),
+    write(WEBHOOK, "", "podtemplates", &["create"]).only(TEMPLATES, "in a dry run"),
+    write(WEBHOOK, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", &["create", "delete"])
+        .all("create: any, which no policy can limit; delete: `kruise-deletion-protection`, by name"),
+    write(WEBHOOK, "policy.kruise.io", "podunavailablebudgets/status", &["patch"]).all("all"),
+    write(WEBHOOK, "", "events", &["create"]).all("all"),
+    write(WEBHOOK, "", "secrets", &["patch"]).all("`kruise-webhook-certs`, by name"),
+    write(WEBHOOK, "authentication.k8s.io", "selfsubjectreviews", &["create"]).all("stores nothing"),
+    write(DAEMON, "", "pods/status", &["patch"])
+        .only("kruise-daemon-pods", "annotation `apps.kruise.io/runtime-containers-meta` of Pods on its own node"),
+    write(DAEMON, KRUISE, "containerrecreaterequests/status", &["patch"])
+        .only("kruise-daemon-own-node", "of its own node"),
+    write(DAEMON, KRUISE, "nodeimages/status", &["patch"]).only("kruise-daemon-node-images", "of its own node"),
+    write(DAEMON, KRUISE, "nodepodprobes/status", &["patch"]).only("kruise-daemon-own-probes", "of its own node"),
+    write(DAEMON, "", "events", &["create"]).only("kruise-daemon-events", "that name its own node and the daemon"),
+    write(DAEMON, "authentication.k8s.io", "selfsubjectreviews", &["create"]).all("stores nothing"),
+];
+
+const BEGIN: &str = "<!-- Written by `kruise-rs manifests` from src/manifests/writes.rs. -->\n";
+const END: &str = "<!-- end of the table of writes -->\n";
+
+/// The table as Markdown.
+fn markdown() -> String {
+    let mut text = String::from("| account | resource | verbs | what is admitted | policy |\n|---|---|---|---|---|\n");
+    for Write { account, group, resource, verbs, policy, admitted } in WRITES {
+        let group = if group.is_empty() { String::new() } else { format!("{group}/") };
+        let policy = if policy.is_empty() { String::new() } else { format!("`{policy}`") };
+        text += &format!("| `{account}` | `{group}{resource}` | {} | {admitted} | {policy} |\n", verbs.join(", "));
+    }
+    text
+}
+
+/// A page with the table between its markers made new. None: it has no markers.
+pub fn renew(page: &str) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{}\n{END}{after}", markdown()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{
+        super::{policies, roles::roles},
+        *,
+    };
+
+    const READS: [&str; 3] = ["get", "list", "watch"];
+
+    type Right = (&'static str, &'static str, &'static str, &'static str);
+
+    #[test]
+    fn rbac_grants_the_writes_of_the_table_and_no_others() {
+        let mut granted: BTreeSet<Right> = BTreeSet::new();
+        for role in roles() {
+            for rule in role.cluster_rules.iter().chain(&role.own_namespace_rules) {
+                for (group, resource) in rule.groups.iter().flat_map(|g| rule.resources.iter().map(move |r| (*g, *r))) {
+                    let verbs = rule.verbs.iter().filter(|verb| !READS.contains(verb));
+                    granted.extend(verbs.map(|verb| (role.account, group, resource, *verb)));
+                }
+            }
+        }
+        let mut table: BTreeSet<Right> = BTreeSet::new();
+        for write in WRITES {
+            for verb in write.verbs {
+                assert!(table.insert((write.account, write.group, write.resource, verb)), "twice: {write:?} {verb}");
+            }
+        }
+        assert_eq!(granted.difference(&table).collect::<Vec<_>>(), Vec::<&Right>::new(), "granted, not in the table");
+        assert_eq!(table.difference(&granted).collect::<Vec<_>>(), Vec::<&Right>::new(), "in the table, not granted");
+    }
+
+    #[test]
+    fn no_account_may_delete_collections_or_replace_pods() {
+        for write in WRITES {
+            assert!(!write.verbs.contains(&"deletecollection") && !write.verbs.contains(&"*"), "{write:?}");
+            let replaces = write.resource.starts_with("pods") && write.verbs.contains(&"update");
+            assert!(!replaces, "{write:?}");
+        }
+    }
+
+    #[test]
+    fn every_condition_is_a_policy_over_its_account_that_matches_the_write() {
+        for write in WRITES.iter().filter(|write| !write.policy.is_empty()) {
+            assert!(policies::over(write.account).contains(&write.policy), "{write:?}");
+            let spec = policies::objects().into_iter().find(|o| o["metadata"]["name"] == write.policy).unwrap();
+            let rules = spec["spec"]["matchConstraints"]["resourceRules"].as_array().unwrap().clone();
+            for verb in write.verbs {
+                let operation = if *verb == "patch" { "UPDATE".to_owned() } else { verb.to_uppercase() };
+                let has = |value: &serde_json::Value, text: &str| value.as_array().unwrap().iter().any(|v| v == text);
+                let matched = rules.iter().any(|rule| {
+                    has(&rule["apiGroups"], write.group)
+                        && has(&rule["resources"], write.resource)
+                        && has(&rule["operations"], &operation)
+                });
+                assert!(matched, "{write:?} {verb}");
+            }
+        }
+        for account in [MANAGER, WEBHOOK, DAEMON] {
+            for policy in policies::over(account) {
+                let named = WRITES.iter().any(|write| write.account == account && write.policy == policy);
+                assert!(named || policy == TEMPLATES, "{policy} over {account} has no line");
+            }
+        }
+    }
+
+    #[test]
+    fn security_has_the_table_of_today() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/SECURITY.md")).unwrap();
+        assert!(renew(&page) == Some(page), "SECURITY.md is stale; mend with `make manifests`");
+    }
+}
