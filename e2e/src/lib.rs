@@ -30,6 +30,8 @@ pub mod deploy;
 pub mod history;
 pub mod images;
 pub mod kit;
+#[path = "../../src/liveness.rs"]
+pub mod liveness;
 pub mod load;
 pub mod node_images;
 pub mod paths;

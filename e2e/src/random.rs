@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::history::{HOOKS, History, Pod, Spec};
 use crate::kit::{Build, Look, PATIENCE, Test, poll};
+use crate::liveness::{self, Driver, Limits, Model, Random, Step};
 use crate::player::{Fault, Nodes, Options, Player, on_played_nodes};
 
 /// At the same time: they mostly wait.
@@ -67,33 +68,25 @@ pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
     bail!("{} sequences failed:\n{}", failed.len(), failed.join("\n"))
 }
 
-/// splitmix64.
-struct Random(u64);
+/// Numbers as this module wants them.
+trait Choose {
+    fn number(&mut self, bound: u64) -> u64;
+    /// Once in so many times.
+    fn once_in(&mut self, times: u64) -> bool;
+    fn milliseconds(&mut self, bound: u64) -> Duration;
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
+impl Choose for Random {
+    fn number(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// Once in so many times.
     fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
+        self.number(times) == 0
     }
 
     fn milliseconds(&mut self, bound: u64) -> Duration {
-        Duration::from_millis(self.below(bound))
-    }
-
-    fn one_of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
-        (!all.is_empty()).then(|| &all[self.below(all.len() as u64) as usize])
+        Duration::from_millis(self.number(bound))
     }
 }
 
@@ -126,7 +119,7 @@ impl Hooks {
             around_update: one(),
             before_normal: one(),
             not_ready: random.once_in(2),
-            milliseconds: random.below(800) + 1,
+            milliseconds: random.number(800) + 1,
         }
     }
 
@@ -243,7 +236,7 @@ impl Wanted {
     fn new(random: &mut Random, nodes: &str) -> Self {
         let seconds = [0, 0, 1, 2];
         let mut wanted = Self {
-            replicas: 2 + random.below(5),
+            replicas: 2 + random.number(5),
             image: 0,
             partition: json!(0),
             max_unavailable: json!(1),
@@ -254,7 +247,7 @@ impl Wanted {
             min_ready: random.one_of(&seconds).copied().unwrap_or_default(),
             hooks: if random.once_in(3) { Hooks::default() } else { Hooks::new(random) },
             with_hooks: true,
-            node: random.once_in(3).then(|| format!("{nodes}{:04}", random.below(3))),
+            node: random.once_in(3).then(|| format!("{nodes}{:04}", random.number(3))),
             reuses_claims: !random.once_in(3),
         };
         wanted.budget(random);
@@ -363,7 +356,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
         t.ready(name).await?;
     }
     let strangers_before = shapes(&t).await?;
-    let mut wanted = Wanted::new(&mut random, nodes);
+    let wanted = Wanted::new(&mut random, nodes);
     let hooks = Task(tokio::spawn(wanted.hooks.clone().play(t.api("Pod"), Random(seed))));
     let object = wanted.object(&mut random);
     let mut told = vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks)];
@@ -371,22 +364,16 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
     let recording = Recording::begin(&t).await?;
     t.create(object).await?;
 
-    let result = async {
-        for _ in 0..STEPS {
-            tokio::time::sleep(random.milliseconds(1500)).await;
-            let said = step(&t, &player, &recording, &mut random, &mut wanted).await?;
-            told.push(format!("{} {said}", Timestamp::now()));
-        }
-        // whatever it was, it can be done from here
-        wanted.paused = false;
-        if wanted.kind == "OnDelete" {
-            wanted.kind = "ReCreate";
-        }
-        t.patch("CloneSet", NAME, wanted.patch()).await?;
-        told.push(format!("{} goes on", Timestamp::now()));
-        converges(&t).await
-    }
-    .await;
+    let limits = Limits {
+        changes: STEPS,
+        steps_between: 6,
+        time_between: Duration::from_millis(1500),
+        patience: LONG,
+        stays: 3,
+        ..Limits::default()
+    };
+    let mut driver = Sequence { t: &t, player: &player, recording: &recording, wanted, told: &mut told };
+    let result = liveness::run(seed, &limits, &mut driver, &mut Converges).await.map_err(anyhow::Error::msg);
     player.check()?;
     let history = recording.end();
     let mut wrongs = history.wrongs();
@@ -418,13 +405,13 @@ async fn step(
 ) -> Result<String> {
     let mut pods: Vec<String> = owned(t).await?.iter().map(|p| p.text("/metadata/name").to_owned()).collect();
     pods.sort_unstable();
-    let said = match random.below(19) {
+    let said = match random.number(19) {
         0 | 1 => {
-            wanted.replicas = random.below(8);
+            wanted.replicas = random.number(8);
             format!("replicas {}", wanted.replicas)
         }
         2..=5 => {
-            wanted.image = random.below(4);
+            wanted.image = random.number(4);
             format!("image v{}", wanted.image)
         }
         6 => {
@@ -447,11 +434,11 @@ async fn step(
             format!("type {}", wanted.kind)
         }
         10 => {
-            wanted.grace = random.below(3);
+            wanted.grace = random.number(3);
             format!("gracePeriodSeconds {}", wanted.grace)
         }
         11 => {
-            wanted.min_ready = random.below(3);
+            wanted.min_ready = random.number(3);
             format!("minReadySeconds {}", wanted.min_ready)
         }
         12 => {
@@ -523,53 +510,121 @@ async fn owned(t: &Test) -> Result<Vec<Value>> {
     Ok(pods)
 }
 
-/// Waits until the Pods are what the spec wants, and the status says so.
-async fn converges(t: &Test) -> Result<()> {
-    poll("the Pods and the status to be what the spec wants", LONG, async || {
-        let clone_set = t.get("CloneSet", NAME).await?;
-        let spec = Spec::of(&clone_set);
-        let pods: Vec<Pod> = owned(t).await?.iter().map(Pod::of).collect();
-        let count = |fits: &dyn Fn(&Pod) -> bool| pods.iter().filter(|p| fits(p)).count() as i64;
-        let updated = |p: &Pod| p.image == spec.image;
-        let ready = |p: &Pod| p.ready.is_some() && p.gate;
-        let now = Timestamp::now();
-        let available = |p: &Pod| p.available(now, spec.min_ready);
-        ensure!(pods.len() as i64 == spec.replicas, "{} Pods, want {}", pods.len(), spec.replicas);
-        ensure!(pods.iter().all(|p| available(p) && !p.marked), "not all are available: {pods:?}");
-        ensure!(pods.iter().all(|p| p.grace.is_none()), "a grace period has not ended: {pods:?}");
-        let wanted = spec.replicas - spec.partition;
-        ensure!(count(&updated) >= wanted, "{} are updated, want {wanted}", count(&updated));
-        let model = [
-            ("observedGeneration", clone_set.int("/metadata/generation")),
-            ("replicas", spec.replicas),
-            ("readyReplicas", count(&ready)),
-            ("availableReplicas", count(&available)),
-            ("updatedReplicas", count(&updated)),
-            ("updatedReadyReplicas", count(&|p| updated(p) && ready(p))),
-            ("updatedAvailableReplicas", count(&|p| updated(p) && available(p))),
-            ("expectedUpdatedReplicas", wanted),
-        ];
-        for (field, value) in model {
-            let said = clone_set.int(&format!("/status/{field}"));
-            ensure!(said == value, "status.{field} is {said}, the Pods say {value}");
+/// The real manager on the real API server: it works by itself, so a step is a look, and time is real.
+struct Sequence<'a> {
+    t: &'a Test,
+    player: &'a Player,
+    recording: &'a Recording,
+    wanted: Wanted,
+    told: &'a mut Vec<String>,
+}
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(300);
+
+impl Driver for Sequence<'_> {
+    type Seen = Seen;
+
+    async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
+        let said = step(self.t, self.player, self.recording, random, &mut self.wanted).await;
+        let said = said.map_err(|error| format!("{error:#}"))?;
+        self.told.push(format!("{} {said}", Timestamp::now()));
+        Ok(said)
+    }
+
+    /// Whatever it was, it can be done from here.
+    async fn make_possible(&mut self) -> Result<String, String> {
+        self.wanted.paused = false;
+        if self.wanted.kind == "OnDelete" {
+            self.wanted.kind = "ReCreate";
         }
-        ensure!(clone_set.array("/spec/scaleStrategy/podsToDelete").is_empty(), "podsToDelete still names Pods");
-        if spec.has_claims {
-            let claims = t.list("PersistentVolumeClaim", "").await?;
-            let instances = |keep: &dyn Fn(&Value) -> bool| {
-                let kept = claims.iter().filter(|c| !c.has("/metadata/deletionTimestamp") && keep(c));
-                kept.map(|c| c.text("/metadata/labels/apps.kruise.io~1cloneset-instance-id").to_owned())
-                    .collect::<Vec<_>>()
-            };
-            let all = instances(&|_| true);
-            ensure!(pods.iter().all(|p| all.contains(&p.instance)), "a claim is missing: {all:?}, {pods:?}");
-            let ours = instances(&|c| c.text("/metadata/ownerReferences/0/kind") == "CloneSet");
-            let in_use = |instance: &String| pods.iter().any(|p| p.instance == *instance);
-            ensure!(spec.reuses_claims || ours.iter().all(in_use), "a claim that nobody may use is left: {ours:?}");
-        }
-        Ok(())
-    })
-    .await
+        let patched = self.t.patch("CloneSet", NAME, self.wanted.patch()).await;
+        patched.map_err(|error| format!("{error:#}"))?;
+        self.told.push(format!("{} goes on", Timestamp::now()));
+        Ok("goes on".into())
+    }
+
+    async fn step(&mut self, _: &mut Random) -> Result<Step, String> {
+        Ok(Step::Idle(Some(LOOK)))
+    }
+
+    async fn advance(&mut self, by: Duration) {
+        tokio::time::sleep(by).await;
+    }
+
+    async fn see(&mut self) -> Result<Seen, String> {
+        let look = async || -> Result<Seen> {
+            let clone_set = self.t.get("CloneSet", NAME).await?;
+            let pods = owned(self.t).await?.iter().map(Pod::of).collect();
+            let claims = self.t.list("PersistentVolumeClaim", "").await?;
+            Ok(Seen { at: Timestamp::now(), clone_set, pods, claims })
+        };
+        look().await.map_err(|error| format!("{error:#}"))
+    }
+}
+
+/// What there is.
+struct Seen {
+    at: Timestamp,
+    clone_set: Value,
+    pods: Vec<Pod>,
+    claims: Vec<Value>,
+}
+
+/// In the end the Pods are what the spec wants, and the status says so. What may never be is judged by [`History`], when
+/// all watches have told all of it.
+struct Converges;
+
+impl Model for Converges {
+    type Seen = Seen;
+
+    fn wrongs(&mut self, _: &Seen) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn missing(&self, seen: &Seen) -> Vec<String> {
+        converged(seen).err().map(|error| format!("{error:#}")).into_iter().collect()
+    }
+}
+
+fn converged(Seen { at, clone_set, pods, claims }: &Seen) -> Result<()> {
+    let spec = Spec::of(clone_set);
+    let count = |fits: &dyn Fn(&Pod) -> bool| pods.iter().filter(|p| fits(p)).count() as i64;
+    let updated = |p: &Pod| p.image == spec.image;
+    let ready = |p: &Pod| p.ready.is_some() && p.gate;
+    let available = |p: &Pod| p.available(*at, spec.min_ready);
+    ensure!(pods.len() as i64 == spec.replicas, "{} Pods, want {}", pods.len(), spec.replicas);
+    ensure!(pods.iter().all(|p| available(p) && !p.marked), "not all are available: {pods:?}");
+    ensure!(pods.iter().all(|p| p.grace.is_none()), "a grace period has not ended: {pods:?}");
+    let wanted = spec.replicas - spec.partition;
+    ensure!(count(&updated) >= wanted, "{} are updated, want {wanted}", count(&updated));
+    let model = [
+        ("observedGeneration", clone_set.int("/metadata/generation")),
+        ("replicas", spec.replicas),
+        ("readyReplicas", count(&ready)),
+        ("availableReplicas", count(&available)),
+        ("updatedReplicas", count(&updated)),
+        ("updatedReadyReplicas", count(&|p| updated(p) && ready(p))),
+        ("updatedAvailableReplicas", count(&|p| updated(p) && available(p))),
+        ("expectedUpdatedReplicas", wanted),
+    ];
+    for (field, value) in model {
+        let said = clone_set.int(&format!("/status/{field}"));
+        ensure!(said == value, "status.{field} is {said}, the Pods say {value}");
+    }
+    ensure!(clone_set.array("/spec/scaleStrategy/podsToDelete").is_empty(), "podsToDelete still names Pods");
+    if spec.has_claims {
+        let instances = |keep: &dyn Fn(&Value) -> bool| {
+            let kept = claims.iter().filter(|c| !c.has("/metadata/deletionTimestamp") && keep(c));
+            kept.map(|c| c.text("/metadata/labels/apps.kruise.io~1cloneset-instance-id").to_owned()).collect::<Vec<_>>()
+        };
+        let all = instances(&|_| true);
+        ensure!(pods.iter().all(|p| all.contains(&p.instance)), "a claim is missing: {all:?}, {pods:?}");
+        let ours = instances(&|c| c.text("/metadata/ownerReferences/0/kind") == "CloneSet");
+        let in_use = |instance: &String| pods.iter().any(|p| p.instance == *instance);
+        ensure!(spec.reuses_claims || ours.iter().all(in_use), "a claim that nobody may use is left: {ours:?}");
+    }
+    Ok(())
 }
 
 /// What a stranger is, without what its played kubelet writes.

@@ -87,6 +87,9 @@ pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 pub const REVISION_HASH: &str = "controller.kubernetes.io/hash";
 /// Label on a Pod, whatever its value: it is to be deleted.
 pub const SPECIFIED_DELETE: &str = "apps.kruise.io/specified-delete";
+/// Annotation on a Pod that we marked with [`SPECIFIED_DELETE`] so that another one takes its place: the revision that
+/// this one is to have. Marks without it are somebody else's.
+pub const SPECIFIED_DELETE_FOR: &str = "kruise.rs/specified-delete-for";
 /// Label on a CloneSet: `true` if Pods that wait for their preDelete hook do not count as replicas.
 pub const EXCLUDE_PREPARING_DELETE: &str = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete";
 /// Label on a Pod: its lifecycle state.

@@ -365,6 +365,28 @@ impl Budgets {
         decided.map(drop)
     }
 
+    /// Whether one of these budgets, which have just said no to another Pod for the same operation, covers this one too, and
+    /// has not let it go before: the answer is known.
+    pub fn have_said_no(
+        &self,
+        pod: &PodView,
+        operation: Operation,
+        refusing: &BTreeSet<(String, &'static str)>,
+    ) -> bool {
+        if refusing.is_empty() || rule::needs_no_budget(pod).is_some() {
+            return false;
+        }
+        let namespace = pod.namespace();
+        let was_let_go = |name: &str| {
+            let budget = self.store.get(&ObjectKey::new(namespace, name));
+            budget.as_ref().and_then(|budget| budget.current_status()).is_some_and(|status| {
+                status.disrupted_pods.contains_key(pod.name()) || status.unavailable_pods.contains_key(pod.name())
+            })
+        };
+        let said_no = |name: &str| refusing.iter().any(|(no, word)| no == name && *word == operation.word());
+        self.known_to_cover(pod).iter().any(|name| said_no(name) && !was_let_go(name))
+    }
+
     async fn decide(&self, pod: &PodView, operation: Operation, dry_run: bool) -> Result<Option<Answer>, Refusal> {
         let budgets = self.covering(pod).await.map_err(|error| Refusal::Undecided(error.to_string()))?;
         let mut all = None;

@@ -35,6 +35,8 @@ pub struct PodView {
     pub deletion_cost: i32,
     /// What an update in place that goes on needs; none while there is nothing to do about it.
     pub in_place: Option<Box<InPlaceNotes>>,
+    /// The revision for which our controller marked it to be deleted, if it did.
+    pub specified_delete_for: Option<Box<str>>,
     /// The annotation that remembers which spellings of images were used for restarts, if it is there.
     pub image_spellings: Option<Box<str>>,
     /// Whether the launch priorities of its containers have done their work.
@@ -438,6 +440,8 @@ mod tests {
             serde_json::from_value::<PodView>(pod).unwrap().launch_completed
         };
         assert!(marked("true") && !marked("false"));
+        let own = serde_json::json!({"metadata": {"annotations": {"kruise.rs/specified-delete-for": "web-2"}}});
+        assert_eq!(serde_json::from_value::<PodView>(own).unwrap().specified_delete_for.as_deref(), Some("web-2"));
     }
 
     #[test]

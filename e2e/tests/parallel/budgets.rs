@@ -12,7 +12,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::clone_set::{CLONE_SET, LONG, clone_set, names, pods, pulled, rolled_out, set_image, started};
+use crate::clone_set::{CLONE_SET, LONG, clone_set, image, names, pods, pulled, rolled_out, set_image, started};
 
 const BUDGET: &str = "PodUnavailableBudget";
 
@@ -121,6 +121,43 @@ async fn a_hundred_deletions_and_evictions_at_once_never_take_more_than_three() 
             b.int("/status/unavailableAllowed") == 3 && !b.has("/status/disruptedPods")
         })
         .await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Two Pods under a budget of one, replaced by an image that cannot be pulled: the first is down, and the budget rightly
+/// keeps the other. A corrected template has to reach the broken one, which no budget keeps, and then the other.
+#[tokio::test]
+async fn a_corrected_template_gets_past_a_pod_that_its_budget_keeps() -> Result<()> {
+    in_namespace("pub-corrected", async |t| {
+        let set = clone_set("web", 2, vec![pulled("main")]).with("/spec/updateStrategy/maxUnavailable", "100%");
+        started(t, set).await?;
+        guarded(t, for_clone_set("web", 1)).await?;
+        set_image(t, "web", "main", "registry.invalid/does/not:exist").await?;
+        poll("one Pod to wait for its image", LONG, async || {
+            let pods = pods(t, "web").await?;
+            let waits = |p: &&Value| {
+                let reason = p.text("/status/containerStatuses/0/state/waiting/reason");
+                ["ErrImagePull", "ImagePullBackOff"].contains(&reason)
+            };
+            ensure!(pods.len() == 2 && pods.iter().filter(waits).count() == 1, "{:?}", names(&pods));
+            Ok(())
+        })
+        .await?;
+        let marks = async || -> Result<usize> {
+            let marked = |p: &&Value| p.has("/metadata/labels/apps.kruise.io~1specified-delete");
+            Ok(pods(t, "web").await?.iter().filter(marked).count())
+        };
+        ensure!(marks().await? == 0, "a budget is asked before the mark");
+        // What an earlier release, or a user, has marked waits for the budget, and keeps nothing else waiting.
+        let kept = pods(t, "web").await?.into_iter().find(|p| image(p, "main") != "registry.invalid/does/not:exist");
+        let kept = kept.context("the Pod that the budget keeps")?;
+        let mark = json!({ "metadata": { "labels": { "apps.kruise.io/specified-delete": "true" } } });
+        t.patch("Pod", kept.text("/metadata/name"), mark).await?;
+        set_image(t, "web", "main", &remote_tag("pause", "v2")).await?;
+        rolled_out(t, "web").await?;
+        ensure!(pods(t, "web").await?.iter().all(|p| image(p, "main") == remote_tag("pause", "v2")));
         Ok(())
     })
     .await

@@ -12,9 +12,12 @@
 mod apply;
 mod observe;
 mod pre_download;
+mod refusals;
 mod revisions;
+mod scale;
 #[cfg(test)]
 mod tests;
+mod update;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,8 +30,9 @@ use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{
-    apply::Refreshed,
+    apply::{Refreshed, is_refusal},
     observe::{Found, Seen},
+    refusals::Refusals,
     revisions::Resolved,
 };
 use super::{Context, Registration, Started, lock};
@@ -339,16 +343,17 @@ impl Controller {
         if let Some(memory) = lock(&self.memories).get_mut(key) {
             memory.pods = seen.pods.len().max(usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0));
         }
-        let released = self.release(&clone_set, &seen).await?;
-        if released {
+        let mut pass = Pass::default();
+        pass.note(self.release(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
+        if pass.again {
             seen = self.see(&clone_set);
         }
-        let mut pass = Pass { outcome: Outcome::default(), look: None, again: released, error: None };
         pass.look_after(pre_download::run(self, &clone_set, &resolved).await);
         if clone_set.spec.scale_strategy.disable_pvc_reuse {
             pass.note(self.drop_claims(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
         }
-        if pass.error.is_none() {
+        // What was refused keeps nothing else from being done.
+        if pass.error.as_ref().is_none_or(is_refusal) {
             let scaled = self.scale(&clone_set, &resolved, &seen, &mut pass).await;
             if scaled {
                 seen = self.see(&clone_set);
@@ -359,6 +364,7 @@ impl Controller {
             if !scaled {
                 self.update(&clone_set, &resolved, &seen, &mut pass).await;
             }
+            self.tell_refusals(&clone_set, &mut pass);
             if pass.again {
                 seen = self.see(&clone_set);
             }
@@ -521,6 +527,7 @@ impl Drop for Held<'_> {
 }
 
 /// What comes of one pass.
+#[derive(Default)]
 struct Pass {
     outcome: Outcome,
     /// When something that is waited for will be due.
@@ -529,6 +536,8 @@ struct Pass {
     again: bool,
     /// The first failure: look again after a while, longer each time.
     error: Option<kube::Error>,
+    /// What budgets have said.
+    refusals: Refusals,
 }
 
 impl Pass {

@@ -6,13 +6,16 @@ use super::{Controller, lock, pause, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     domain::{
-        clone_set::plan::Pod,
+        clone_set::plan::{OwnMark, Pod},
         pod_order::{Candidate, Phase},
         refresh::state_of,
     },
     k8s::{claim::ClaimView, pod::PodView, time::Now},
     runtime::{clock, watches::ObjectKey},
 };
+
+/// Value of the label `specified-delete` where we write it.
+pub(super) const MARK: &str = "true";
 
 /// Pods and claims of a CloneSet.
 pub(super) struct Seen {
@@ -128,6 +131,11 @@ pub(super) fn facts(view: &PodView, clone_set: &CloneSet, now: Now) -> (Pod, Opt
         finalizers: view.finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
         is_specified: view.labels.get(labels::SPECIFIED_DELETE).is_some()
             || clone_set.spec.scale_strategy.pods_to_delete.iter().any(|name| name == view.name()),
+        // Whatever else the label says, somebody else wrote it.
+        own_mark: view.specified_delete_for.as_ref().map(|revision| OwnMark {
+            revision: revision.clone(),
+            has_label: view.labels.get(labels::SPECIFIED_DELETE) == Some(MARK),
+        }),
         is_ready: until.is_some(),
         is_ready_now: in_service && until.is_some(),
         is_in_grace: view.in_place.as_ref().is_some_and(|notes| notes.grace.is_some()),

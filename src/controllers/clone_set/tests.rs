@@ -10,6 +10,8 @@ use crate::{controllers::in_memory, runtime::slow_start::MOST};
 
 mod cases;
 mod pre_download;
+mod refusals;
+mod simulation;
 
 /// What OpenKruise 1.9 left behind.
 const RECORDED: &str = include_str!("testdata/recorded.json");
@@ -22,6 +24,10 @@ struct Server {
     version: u64,
     /// The namespace is being deleted.
     ends: bool,
+    /// Pods on nodes end only when their kubelets say so.
+    is_graceful: bool,
+    /// Pods that may be there.
+    quota: Option<usize>,
     /// Answers to come instead of the real one, by the beginning of the path.
     faults: Vec<(Method, String, u16)>,
 }
@@ -29,6 +35,13 @@ struct Server {
 const NAMESPACE: &str = "/api/v1/namespaces/ns/pods";
 
 impl Server {
+    fn is_over_quota(&self) -> bool {
+        let count = || {
+            self.objects.iter().filter(|(path, pod)| path.starts_with(NAMESPACE) && pod["status"]["phase"] != "Failed")
+        };
+        self.quota.is_some_and(|quota| count().count() >= quota)
+    }
+
     fn answer(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
         let path = request.uri.path().to_owned();
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -67,7 +80,8 @@ impl Server {
                     .take_while(|(p, _)| p.starts_with(&below))
                     .map(|(_, o)| o)
                     .collect();
-                (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}))
+                let metadata = json!({"resourceVersion": self.version.to_string()});
+                (200, json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}))
             }
             "POST" if self.ends && path == NAMESPACE => {
                 let cause = json!({"reason": "NamespaceTerminating", "message": "m", "field": "metadata.namespace"});
@@ -75,6 +89,7 @@ impl Server {
                 answer.1["details"] = json!({"causes": [cause]});
                 answer
             }
+            "POST" if path == NAMESPACE && self.is_over_quota() => refused(403),
             // What it would default is of no interest here, only that it is asked.
             "POST" if path.ends_with("/podtemplates") => (201, body),
             "POST" => {
@@ -111,6 +126,13 @@ impl Server {
                 object["metadata"]["resourceVersion"] = self.version.to_string().into();
                 (200, object.clone())
             }
+            "DELETE" if self.is_graceful && self.objects.get(&path).is_some_and(runs) => {
+                let version = self.version.to_string();
+                let Some(ending) = self.objects.get_mut(&path) else { return refused(404) };
+                ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                ending["metadata"]["resourceVersion"] = version.into();
+                (200, ending.clone())
+            }
             "DELETE" => match self.objects.remove(&path) {
                 Some(gone) => (200, gone),
                 None => refused(404),
@@ -118,6 +140,11 @@ impl Server {
             _ => refused(404),
         }
     }
+}
+
+/// Whether an object is a Pod that has to be ended by a kubelet.
+fn runs(object: &Value) -> bool {
+    object["kind"] == "Pod" && object["spec"]["nodeName"].is_string() && object["status"]["phase"] != "Failed"
 }
 
 /// A strategic merge, as far as these tests need one.

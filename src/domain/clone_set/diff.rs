@@ -36,7 +36,8 @@ pub struct Side {
 }
 
 impl Side {
-    fn active(self) -> i32 {
+    /// Those that are not waiting for their deletion.
+    pub fn active(self) -> i32 {
         self.total - self.preparing_delete
     }
 }
@@ -65,8 +66,8 @@ pub struct Diff {
     pub scale_down: i32,
     /// How many of them old ones.
     pub scale_down_old: i32,
-    /// Ready Pods that may be deleted now.
-    pub delete_ready_limit: i32,
+    /// Pods that may be out of service while Pods are deleted; negative when too many are missing.
+    pub delete_max_unavailable: i32,
     /// Pods beyond replicas that are in use.
     pub use_surge: i32,
     /// How many of them old ones.
@@ -112,6 +113,11 @@ pub fn diff(wanted: &Wanted, counted: &Counted) -> Diff {
     let mut diff = Diff::default();
 
     let (mut old_diff, mut new_diff) = (old.active() - partition, new.active() - (replicas - partition));
+    if old_diff > 0 && new_diff <= 0 {
+        // Those that are to be deleted complete nothing. Otherwise an old Pod that is down beyond the number would wait
+        // for them to go, and they for it to be up.
+        new_diff -= new.to_delete;
+    }
     let unavailable = old.preparing_delete + new.preparing_delete + old.unavailable + new.unavailable;
     let to_delete = old.to_delete + new.to_delete;
     if one_revision || !rolls_back {
@@ -134,12 +140,14 @@ pub fn diff(wanted: &Wanted, counted: &Counted) -> Diff {
         diff.scale_up_old = (expected_old - total_old).max(0);
         diff.scale_up_limit = diff.scale_up.min((scale_max_unavailable - unavailable).max(0));
     }
-    if total - to_delete > expected {
-        diff.scale_down = total - to_delete - expected;
-        diff.scale_down_old = (total_old - old.to_delete - expected_old).max(0);
+    // Pods that wait for their deletion are on their way out already: nobody else has to go in their place.
+    let staying = old.active() + new.active() - to_delete;
+    if staying > expected {
+        diff.scale_down = staying - expected;
+        diff.scale_down_old = (old.active() - old.to_delete - expected_old).max(0);
     }
     if to_delete > 0 || diff.scale_down > 0 {
-        diff.delete_ready_limit = (max_unavailable + all - replicas - unavailable).max(0);
+        diff.delete_max_unavailable = max_unavailable + all - replicas;
     }
 
     diff.update = if old_diff.abs() <= new_diff.abs() { old_diff } else { -new_diff };
@@ -255,7 +263,13 @@ mod tests {
                 "surge: 4 old, 1 new, 1 old marked",
                 ints(5, 0, 0, 1),
                 counted(side(5, 0, 1), side(1, 0, 0)),
-                Diff { use_surge: 1, delete_ready_limit: 1, update: 4, update_max_unavailable: 1, ..Diff::default() },
+                Diff {
+                    use_surge: 1,
+                    delete_max_unavailable: 1,
+                    update: 4,
+                    update_max_unavailable: 1,
+                    ..Diff::default()
+                },
             ),
             (
                 "20% and 20%",
@@ -314,25 +328,37 @@ mod tests {
                 "delete a marked one at once",
                 ints(4, 0, 2, 1),
                 counted(none, side(4, 1, 1)),
-                Diff { delete_ready_limit: 1, ..Diff::default() },
+                Diff { delete_max_unavailable: 2, ..Diff::default() },
             ),
             (
                 "create its replacement first",
                 ints(4, 0, 1, 1),
                 counted(none, side(4, 1, 1)),
-                Diff { use_surge: 1, scale_up: 1, scale_up_limit: 1, ..Diff::default() },
+                Diff { use_surge: 1, scale_up: 1, scale_up_limit: 1, delete_max_unavailable: 1, ..Diff::default() },
             ),
             (
                 "a marked broken one",
                 ints(4, 0, 1, 1),
                 counted(none, side(4, 0, 1)),
-                Diff { delete_ready_limit: 1, ..Diff::default() },
+                Diff { delete_max_unavailable: 1, ..Diff::default() },
+            ),
+            (
+                "a marked new one, and an old broken one beyond the number",
+                ints(3, 0, 0, 1),
+                counted(side(1, 1, 0), side(3, 0, 1)),
+                Diff {
+                    use_surge: 1,
+                    delete_max_unavailable: 1,
+                    update: 1,
+                    update_max_unavailable: 1,
+                    ..Diff::default()
+                },
             ),
             (
                 "6, 3: too many of both",
                 wanted(6, 3, percent(20.0), IntOrPercent::Int(0)),
                 counted(side(5, 0, 0), side(5, 0, 0)),
-                Diff { scale_down: 4, scale_down_old: 2, delete_ready_limit: 6, ..Diff::default() },
+                Diff { scale_down: 4, scale_down_old: 2, delete_max_unavailable: 6, ..Diff::default() },
             ),
             (
                 "scale up within its limit",
@@ -400,7 +426,7 @@ mod tests {
             prop_assert!(d.use_surge <= max_surge && d.use_surge_old <= d.use_surge);
             prop_assert!(d.scale_up == 0 || d.scale_down == 0);
             prop_assert!(0 <= d.scale_up_limit && d.scale_up_limit <= d.scale_up);
-            prop_assert!(d.delete_ready_limit >= 0 && d.scale_down >= 0);
+            prop_assert!(d.scale_down >= 0 && d.scale_down <= old.active() + new.active());
             let total = if excludes { old.active() + new.active() } else { old.total + new.total };
             prop_assert!(total + d.scale_up <= (replicas + max_surge).max(total));
             if one_revision || !rolls_back {

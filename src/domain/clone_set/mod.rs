@@ -6,4 +6,5 @@ pub mod make;
 pub mod one_update;
 pub mod plan;
 pub mod pre_download;
+pub mod room;
 pub mod status;

@@ -1,15 +1,24 @@
 //! One pass over a CloneSet: what to do now, from what was observed.
 //!
-//! First the number of Pods is brought in order ([`scale`]); only a pass in which nothing had to be done there looks at
-//! updates ([`update`]). Every step rests on Pods as they are, so a crash between any two of them is harmless.
+//! First the number of Pods is brought in order ([`scale`]); only a pass in which nothing was done there looks at updates
+//! ([`update`]). Every step rests on Pods as they are, so a crash between any two of them is harmless.
+//!
+//! What may be done is listed in order, with the [`Room`] that there is: a Pod that is refused (by a budget, a hook, the
+//! API server) leaves its room to the next one and ends nothing. What is down comes first.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::diff::{self, Counted, Diff, Side, Wanted};
+use super::{
+    diff::{self, Counted, Side, Wanted},
+    room::{Charge, Room},
+};
 use crate::{
-    api::apps::clone_set::{CloneSet, UpdateStrategy},
+    api::apps::{
+        clone_set::{CloneSet, UpdateStrategy},
+        lifecycle::Lifecycle,
+    },
     domain::{
         lifecycle::{Hooked, State},
         pod_order::{self, Candidate, Constraint},
@@ -35,12 +44,23 @@ pub struct Pod {
     pub finalizers: Vec<String>,
     /// The label that it is to be deleted, or its name in `podsToDelete`.
     pub is_specified: bool,
+    /// A note of ours that we marked it to be deleted.
+    pub own_mark: Option<OwnMark>,
     /// Ready, whatever the state of its lifecycle.
     pub is_ready: bool,
     /// It has been ready for any time at all, and is in service.
     pub is_ready_now: bool,
     /// A change is pending until its grace is over.
     pub is_in_grace: bool,
+}
+
+/// We marked a Pod to be deleted, so that another one on a certain revision takes its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnMark {
+    /// The revision that was wanted then.
+    pub revision: Box<str>,
+    /// The label is there, with the value that we write.
+    pub has_label: bool,
 }
 
 impl Hooked for Pod {
@@ -90,7 +110,7 @@ impl<'a> Observed<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid(pub String);
 
-/// One thing to do. Pods are named.
+/// One thing to do about the number of Pods. Pods are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Make Pods.
@@ -100,33 +120,35 @@ pub enum Action {
         /// On the update revision.
         update: usize,
     },
-    /// Delete a Pod, or announce it while its hook holds it.
-    Delete {
-        /// Its name.
-        pod: String,
-        /// Why: its hook does not hold it, so it goes at once; or it does.
-        held: bool,
-    },
     /// A deletion that was announced is not needed any more.
     KeepAfterAll(String),
-    /// Mark a Pod, so that it is deleted and replaced within the limits.
-    Replace(String),
-    /// Update a Pod in place, if the change can be made so.
-    UpdateInPlace {
-        /// Its name.
+    /// A mark of ours is for a revision that is not wanted any more.
+    TakeBackMark {
+        /// The Pod's name.
         pod: String,
-        /// Back to the current revision.
-        back: bool,
+        /// Whether the label is ours too, not only the note.
+        label: bool,
     },
-    /// An update for which the Pod waits is not wanted any more.
-    NotUpdatedAfterAll(String),
+}
+
+/// A Pod to delete, or to announce that it will be.
+#[derive(Clone, Copy, Debug)]
+pub struct Deletion<'a> {
+    /// It.
+    pub pod: &'a Pod,
+    /// Its hook holds it: it is announced.
+    pub held: bool,
 }
 
 /// What to do about the number of Pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScalePlan {
-    /// In order. Empty: go on to updates.
+#[derive(Clone, Debug, Default)]
+pub struct ScalePlan<'a> {
+    /// In order, and before any deletion.
     pub actions: Vec<Action>,
+    /// Pods to delete when none of the actions could be done, the cheapest first, as many as find room.
+    pub deletions: Vec<Deletion<'a>>,
+    /// The room for them.
+    pub room: Room,
     /// How many Pods could not be created for `scaleStrategy.maxUnavailable`.
     pub limited: i32,
 }
@@ -135,17 +157,18 @@ pub struct ScalePlan {
 ///
 /// # Errors
 /// A number in the spec that cannot be read: nothing is created or deleted on a guess.
-pub fn scale(observed: &Observed<'_>) -> Result<ScalePlan, Invalid> {
+pub fn scale<'a>(observed: &Observed<'a>) -> Result<ScalePlan<'a>, Invalid> {
     let mut plan = ScalePlan::default();
-    let spec = &observed.clone_set.spec;
-    let lifecycle = spec.lifecycle.clone().unwrap_or_default();
+    let none = Lifecycle::default();
+    let lifecycle = observed.clone_set.spec.lifecycle.as_ref().unwrap_or(&none);
     let wanted = wanted(observed)?;
 
-    if !lifecycle.deletion_is_final() {
+    plan.actions = marks_taken_back(observed);
+    if plan.actions.is_empty() && !lifecycle.deletion_is_final() {
         plan.actions = kept_after_all(observed, &wanted);
-        if !plan.actions.is_empty() {
-            return Ok(plan);
-        }
+    }
+    if !plan.actions.is_empty() {
+        return Ok(plan);
     }
 
     let diff = diff::diff(&wanted, &count(observed, Counting::to_scale(observed)));
@@ -154,129 +177,167 @@ pub fn scale(observed: &Observed<'_>) -> Result<ScalePlan, Invalid> {
         let current = diff.scale_up_old.min(diff.scale_up_limit);
         let size = |n: i32| usize::try_from(n).unwrap_or(0);
         plan.actions.push(Action::Create { current: size(current), update: size(diff.scale_up_limit - current) });
-        return Ok(plan);
     }
-    let delete = |pod: &Pod| Action::Delete { pod: pod.facts.name.clone(), held: lifecycle.holds_deletion(pod) };
 
     // Announced before: as soon as the hook lets go.
-    let announced = observed.pods().filter(|pod| pod.state == State::PreparingDelete);
-    plan.actions.extend(announced.map(delete).filter(|action| !matches!(action, Action::Delete { held: true, .. })));
-    if !plan.actions.is_empty() {
-        return Ok(plan);
-    }
-
-    // Pods that are to be deleted and are down already are down all the same: they leave less room for those that are up.
-    let is_down = |pod: &&Pod| pod.is_specified && pod.state != State::PreparingDelete && !pod.facts.available;
-    let down = i32::try_from(observed.pods().filter(is_down).count()).unwrap_or(i32::MAX);
-    let mut ready_left = diff.delete_ready_limit.saturating_sub(down);
-    let mut may_go = |pod: &&Pod| {
-        ready_left -= i32::from(pod.is_ready_now);
-        !pod.is_ready_now || ready_left >= 0
-    };
-    let specified = || observed.pods().filter(|pod| pod.is_specified && pod.state != State::PreparingDelete);
-    if specified().next().is_some() {
-        plan.actions.extend(specified().filter(&mut may_go).map(delete));
-        // Victims of a scale-down are chosen only when these are gone.
-        return Ok(plan);
-    }
-    let announced = observed.pods().any(|pod| pod.state == State::PreparingDelete && pod.is_specified);
-    if diff.scale_down > 0 && !announced {
-        plan.actions.extend(victims(observed, &diff).into_iter().filter(&mut may_go).map(delete));
+    let announced =
+        observed.pods().filter(|pod| pod.state == State::PreparingDelete && !lifecycle.holds_deletion(*pod));
+    plan.deletions.extend(announced.map(|pod| Deletion { pod, held: false }));
+    let specified = observed.pods().filter(|pod| pod.is_specified && pod.state != State::PreparingDelete);
+    let chosen = specified.chain(match diff.scale_down {
+        0 => Vec::new(),
+        number => {
+            let stays = |pod: &Pod| !pod.is_specified && pod.state != State::PreparingDelete;
+            victims(observed, stays, (number, diff.scale_down_old))
+        }
+    });
+    plan.deletions.extend(chosen.map(|pod| Deletion { pod, held: lifecycle.holds_deletion(pod) }));
+    if !plan.deletions.is_empty() {
+        plan.deletions.sort_by_key(|deletion| Charge::of(deletion.pod));
+        plan.room = Room::new(observed.pods(), diff.delete_max_unavailable, None);
     }
     Ok(plan)
 }
 
-/// Deletions that were announced and are not needed any more, because the CloneSet was scaled up again.
-fn kept_after_all(observed: &Observed<'_>, wanted: &Wanted) -> Vec<Action> {
-    let announced = || observed.pods().filter(|pod| pod.state == State::PreparingDelete && !pod.is_specified);
-    if announced().next().is_none() {
-        return Vec::new();
-    }
-    let goes = |pod: &&Pod| pod.is_specified || pod.state == State::PreparingDelete;
-    let going = i32::try_from(observed.pods().filter(goes).count()).unwrap_or(i32::MAX);
-    let active = i32::try_from(observed.pods.len()).unwrap_or(i32::MAX);
-    // With them in service: when they were announced there was no room for them, so nothing goes back and forth.
-    let counted = count(observed, Counting { announced_as_available: true, ..Counting::to_scale(observed) });
-    let wanted_now = wanted.replicas.saturating_add(diff::diff(wanted, &counted).use_surge);
-    let missing = wanted_now.saturating_sub(active).saturating_add(going);
-    announced()
-        .take(usize::try_from(missing).unwrap_or(0))
-        .map(|pod| Action::KeepAfterAll(pod.facts.name.clone()))
-        .collect()
+/// Marks of ours for revisions that are not wanted any more, and notes of marks that somebody has taken away. What users
+/// and OpenKruise have marked has no note of ours and stays marked.
+fn marks_taken_back(observed: &Observed<'_>) -> Vec<Action> {
+    let replaces = observed.clone_set.spec.update_strategy.type_ != "OnDelete";
+    let is_wanted = |to: &str| {
+        replaces
+            && (revision::is_same(to, observed.update_revision)
+                || (observed.gates.partition_rollback && revision::is_same(to, observed.current_revision)))
+    };
+    let stale = observed.pods().filter_map(|pod| {
+        let mark = pod.own_mark.as_ref()?;
+        (!mark.has_label || !is_wanted(&mark.revision))
+            .then(|| Action::TakeBackMark { pod: pod.facts.name.clone(), label: mark.has_label })
+    });
+    stale.collect()
 }
 
-/// Pods to delete for a scale-down: old ones first, as many as are too many there.
-fn victims<'a>(observed: &Observed<'a>, diff: &Diff) -> Vec<&'a Pod> {
+/// Deletions that were announced and are not needed any more, because the CloneSet was scaled up again: those that would
+/// be chosen last if all of them were in service.
+fn kept_after_all(observed: &Observed<'_>, wanted: &Wanted) -> Vec<Action> {
+    let is_announced = |pod: &Pod| pod.state == State::PreparingDelete && !pod.is_specified;
+    if !observed.pods().any(is_announced) {
+        return Vec::new();
+    }
+    // With them in service: when they were announced there was no room for them, so nothing goes back and forth.
+    let counted = count(observed, Counting { announced_as_available: true, ..Counting::to_scale(observed) });
+    let diff = diff::diff(wanted, &counted);
+    let go = victims(observed, is_announced, (diff.scale_down, diff.scale_down_old));
+    let goes = |pod: &Pod| go.iter().any(|other| other.facts.name == pod.facts.name);
+    let kept = observed.pods().filter(|pod| is_announced(pod) && !goes(pod));
+    kept.map(|pod| Action::KeepAfterAll(pod.facts.name.clone())).collect()
+}
+
+/// Pods to delete for a scale-down, among those that `may_go`: old ones first, as many as are too many there.
+fn victims<'a>(observed: &Observed<'a>, may_go: impl Fn(&Pod) -> bool, (number, old): (i32, i32)) -> Vec<&'a Pod> {
     let size = |n: i32| usize::try_from(n).unwrap_or(0);
-    let from_old = size(diff.scale_down_old.min(diff.scale_down));
-    let from_new = size(diff.scale_down) - from_old;
+    let counting = Counting::to_scale(observed);
+    let (new, old_ones): (Vec<&Pod>, Vec<&Pod>) =
+        observed.pods().filter(|pod| may_go(pod)).partition(|pod| counting.is_new(pod, observed));
+    // Where one side has too few, the other makes up for it.
+    let from_old = size(old.min(number)).max(size(number).saturating_sub(new.len())).min(old_ones.len());
+    let from_new = size(number) - from_old.min(size(number));
     let mut chosen = Vec::new();
-    for (is_new, number) in [(false, from_old), (true, from_new)] {
-        let group = || observed.pods().filter(|pod| is_new == is_on(pod, observed.update_revision));
-        let mut facts: Vec<Candidate> = group().map(|pod| pod.facts.clone()).collect();
-        if facts.len() > number {
-            pod_order::sort_for_deletion(&mut facts, observed.constraints);
+    for (group, number) in [(old_ones, from_old), (new, from_new)] {
+        if group.len() <= number {
+            chosen.extend(group);
+            continue;
         }
+        let mut facts: Vec<Candidate> = group.iter().map(|pod| pod.facts.clone()).collect();
+        pod_order::sort_for_deletion(&mut facts, observed.constraints);
         let names: BTreeSet<String> = facts.into_iter().take(number).map(|pod| pod.name).collect();
-        chosen.extend(group().filter(|pod| names.contains(&pod.facts.name)));
+        chosen.extend(group.into_iter().filter(|pod| names.contains(&pod.facts.name)));
     }
     chosen
 }
 
-/// What to do about updates. Looked at only when nothing had to be done about the number of Pods and every Pod's own
-/// state has been refreshed.
+/// What to do about updates.
+#[derive(Clone, Debug, Default)]
+pub struct UpdatePlan<'a> {
+    /// Pods that wait for their hook before an update that is not wanted any more.
+    pub let_go: Vec<&'a Pod>,
+    /// Pods to update, the first ones first, as many as find room.
+    pub candidates: Vec<&'a Pod>,
+    /// The room for them.
+    pub room: Room,
+    /// They go back to the current revision.
+    pub back: bool,
+    /// They are updated in place if the change can be made so, else replaced.
+    pub in_place: bool,
+}
+
+/// What to do about updates. Looked at only when nothing was done about the number of Pods and every Pod's own state has
+/// been refreshed.
 ///
 /// # Errors
 /// A number in the spec that cannot be read: updates are held, instead of updating everything.
-pub fn update(observed: &Observed<'_>) -> Result<Vec<Action>, Invalid> {
+pub fn update<'a>(observed: &Observed<'a>) -> Result<UpdatePlan<'a>, Invalid> {
     let strategy = &observed.clone_set.spec.update_strategy;
+    let mut plan = UpdatePlan::default();
     if strategy.paused {
-        return Ok(Vec::new());
+        return Ok(plan);
     }
     if strategy.type_ == "OnDelete" {
-        return Ok(not_updated_after_all(observed, &[]));
+        plan.let_go = not_updated_after_all(observed, &[]);
+        return Ok(plan);
     }
-    let diff = diff::diff(&wanted(observed)?, &count(observed, Counting::default()));
-    let back = diff.update < 0;
-    let target = if back { observed.current_revision } else { observed.update_revision };
-    let mut candidates: Vec<&Pod> = observed
+    let wanted = wanted(observed)?;
+    let counted = count(observed, Counting::default());
+    let diff = diff::diff(&wanted, &counted);
+    plan.back = diff.update < 0;
+    plan.in_place = matches!(strategy.type_.as_str(), "InPlaceIfPossible" | "InPlaceOnly");
+    let is_candidate = |pod: &&Pod| plan.back == is_on(pod, observed.update_revision);
+    // Those that are to be deleted get their successors on the right revision without an update.
+    let marked =
+        observed.pods().filter(is_candidate).filter(|pod| pod.is_specified && pod.state != State::PreparingDelete);
+    let marked = i32::try_from(marked.count()).unwrap_or(i32::MAX);
+    plan.candidates = observed
         .pods()
-        .filter(|pod| back == is_on(pod, observed.update_revision))
-        .filter(|pod| pod.state != State::PreparingDelete)
+        .filter(is_candidate)
+        .filter(|pod| pod.state != State::PreparingDelete && !pod.is_specified)
         .filter(|pod| pod.state == State::Updated || !pod.is_in_grace)
         .collect();
-    sort_for_update(&mut candidates, observed.pods, strategy)?;
-    candidates.truncate(usize::try_from(diff.update.unsigned_abs()).unwrap_or(usize::MAX));
-    let mut actions = not_updated_after_all(observed, &candidates);
+    sort_for_update(&mut plan.candidates, observed.pods, strategy)?;
+    let size = |n: i32| usize::try_from(n).unwrap_or(0);
+    // What the partition leaves to be updated, even if there are too many Pods to begin with it now.
+    let beyond = if plan.back { 0 } else { size(counted.old.active() - wanted.partition - marked) };
+    plan.let_go = not_updated_after_all(observed, &plan.candidates[..beyond.min(plan.candidates.len())]);
+    plan.candidates.truncate(size(diff.update.saturating_abs() - marked));
+    what_is_down_first(&mut plan.candidates, observed);
 
-    // Unavailable Pods, those of them that are on the target already, and those chosen now: a bad image cannot spread by
-    // going on to Pods that are broken anyway.
-    let size = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
-    let unavailable = || observed.pods().filter(|pod| !pod.facts.available);
-    let mut missing = size(unavailable().count());
-    let on_target = size(unavailable().filter(|pod| is_on(pod, target)).count());
-    for (chosen, pod) in candidates.into_iter().enumerate() {
-        let limit = diff.update_max_unavailable;
-        if on_target.saturating_add(size(chosen)) >= limit || (pod.facts.available && missing >= limit) {
-            break;
-        }
-        missing += i32::from(pod.facts.available);
-        let name = pod.facts.name.clone();
-        actions.push(match strategy.type_.as_str() {
-            "InPlaceIfPossible" | "InPlaceOnly" => Action::UpdateInPlace { pod: name, back },
-            _ => Action::Replace(name),
-        });
-    }
-    Ok(actions)
+    // Unavailable Pods that are on the target already count too: a bad image cannot spread by going on to Pods that are
+    // broken anyway.
+    let target = if plan.back { observed.current_revision } else { observed.update_revision };
+    let on_target = observed.pods().filter(|pod| !pod.facts.available && is_on(pod, target)).count();
+    let on_target = i32::try_from(on_target).unwrap_or(i32::MAX);
+    plan.room = Room::new(observed.pods(), diff.update_max_unavailable, Some(on_target));
+    Ok(plan)
+}
+
+/// The order in which the chosen Pods begin: those that come to an end, those that are down, those that wait for a hook,
+/// which may last, and then those that serve.
+fn what_is_down_first(candidates: &mut [&Pod], observed: &Observed<'_>) {
+    let lifecycle = observed.clone_set.spec.lifecycle.as_ref();
+    let rank = |pod: &&Pod| match (&pod.state, Charge::of(pod)) {
+        (State::PreparingUpdate, _) if lifecycle.is_some_and(|lifecycle| lifecycle.holds_update(*pod)) => 2,
+        (State::PreparingUpdate, _) => 0,
+        (_, Charge::Down) => 1,
+        (_, Charge::NotYetAvailable) => 3,
+        (_, Charge::Available) => 4,
+    };
+    candidates.sort_by_key(rank);
 }
 
 /// Pods that wait for their hook before an update, out of service, and that a partition or another type of update keeps as
 /// they are by now. Those that are on the update revision a refresh lets go.
-fn not_updated_after_all(observed: &Observed<'_>, to_be_updated: &[&Pod]) -> Vec<Action> {
-    let waits = |pod: &&Pod| pod.state == State::PreparingUpdate && !is_on(pod, observed.update_revision);
+fn not_updated_after_all<'a>(observed: &Observed<'a>, to_be_updated: &[&Pod]) -> Vec<&'a Pod> {
+    let waits = |pod: &&Pod| pod.state == State::PreparingUpdate && !pod.is_specified;
     let is_kept = |pod: &&Pod| !to_be_updated.iter().any(|other| other.facts.name == pod.facts.name);
-    let kept = observed.pods().filter(waits).filter(is_kept);
-    kept.map(|pod| Action::NotUpdatedAfterAll(pod.facts.name.clone())).collect()
+    observed.pods().filter(|pod| waits(pod) && !is_on(pod, observed.update_revision)).filter(is_kept).collect()
 }
 
 fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], strategy: &UpdateStrategy) -> Result<(), Invalid> {
@@ -389,6 +450,10 @@ struct Counting {
 }
 
 impl Counting {
+    fn is_new(self, pod: &Pod, observed: &Observed<'_>) -> bool {
+        is_on(pod, observed.update_revision) || (self.preparing_update_is_new && pod.state == State::PreparingUpdate)
+    }
+
     fn to_scale(observed: &Observed<'_>) -> Self {
         Self { preparing_update_is_new: observed.gates.preparing_update_as_update, announced_as_available: false }
     }
@@ -400,9 +465,7 @@ fn count(observed: &Observed<'_>, how: Counting) -> Counted {
         ..Counted::default()
     };
     for pod in observed.pods() {
-        let is_new = is_on(pod, observed.update_revision)
-            || (how.preparing_update_is_new && pod.state == State::PreparingUpdate);
-        let side: &mut Side = if is_new { &mut counted.new } else { &mut counted.old };
+        let side: &mut Side = if how.is_new(pod, observed) { &mut counted.new } else { &mut counted.old };
         side.total += 1;
         if pod.state == State::PreparingDelete {
             let is_kept = how.announced_as_available && !pod.is_specified;
@@ -459,6 +522,34 @@ mod tests {
         json_patch::merge(&mut object["spec"], &spec);
         serde_json::from_value(object).unwrap()
     }
+    /// What is planned, in words.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    enum Told {
+        Act(Action),
+        Delete { pod: String, held: bool },
+        Update { pod: String, back: bool },
+        LetGo(String),
+    }
+    fn told_scale(observed: &Observed<'_>) -> Result<(Vec<Told>, i32), Invalid> {
+        let mut plan = scale(observed)?;
+        let mut told: Vec<Told> = plan.actions.into_iter().map(Told::Act).collect();
+        for Deletion { pod, held } in plan.deletions {
+            if plan.room.enter(Charge::of(pod)) {
+                told.push(Told::Delete { pod: pod.facts.name.clone(), held });
+            }
+        }
+        Ok((told, plan.limited))
+    }
+    fn told_update(observed: &Observed<'_>) -> Result<Vec<Told>, Invalid> {
+        let mut plan = update(observed)?;
+        let mut told: Vec<Told> = plan.let_go.iter().map(|pod| Told::LetGo(pod.facts.name.clone())).collect();
+        for pod in plan.candidates {
+            if plan.room.enter(Charge::of(pod)) {
+                told.push(Told::Update { pod: pod.facts.name.clone(), back: plan.back });
+            }
+        }
+        Ok(told)
+    }
     fn with<T>(clone_set: &CloneSet, pods: &[Pod], rule: impl Fn(&Observed<'_>) -> T) -> T {
         let pods: Vec<Arc<Pod>> = pods.iter().cloned().map(Arc::new).collect();
         rule(&Observed {
@@ -471,28 +562,43 @@ mod tests {
             gates: Gates::default(),
         })
     }
-    fn scaled(spec: Value, pods: &[Pod]) -> Vec<Action> {
-        with(&clone_set(spec), pods, scale).unwrap().actions
+    fn scaled(spec: Value, pods: &[Pod]) -> Vec<Told> {
+        with(&clone_set(spec), pods, told_scale).unwrap().0
     }
     fn updated(spec: Value, pods: &[Pod]) -> Vec<String> {
-        let actions = with(&clone_set(spec), pods, update).unwrap();
+        let actions = with(&clone_set(spec), pods, told_update).unwrap();
         actions
             .into_iter()
             .map(|action| match action {
-                Action::UpdateInPlace { pod, back: false } | Action::Replace(pod) => pod,
+                Told::Update { pod, back: false } => pod,
                 other => panic!("{other:?}"),
             })
             .collect()
     }
-    fn deleted(name: &str) -> Action {
-        Action::Delete { pod: name.into(), held: false }
+    fn create(current: usize, update: usize) -> Told {
+        Told::Act(Action::Create { current, update })
+    }
+    fn deleted(name: &str) -> Told {
+        Told::Delete { pod: name.into(), held: false }
+    }
+    fn held(name: &str) -> Told {
+        Told::Delete { pod: name.into(), held: true }
+    }
+    fn kept(name: &str) -> Told {
+        Told::Act(Action::KeepAfterAll(name.into()))
+    }
+    fn taken_back(name: &str, label: bool) -> Told {
+        Told::Act(Action::TakeBackMark { pod: name.into(), label })
+    }
+    fn announced(name: &str, revision: &str) -> Pod {
+        Pod { state: State::PreparingDelete, ..labelled(broken(name, revision), json!({"hold": "true"})) }
     }
 
     #[test]
     fn missing_pods_are_created_on_both_sides_of_a_partition() {
-        assert_eq!(scaled(json!({}), &[]), [Action::Create { current: 0, update: 3 }]);
+        assert_eq!(scaled(json!({}), &[]), [create(0, 3)]);
         let partition = json!({"updateStrategy": {"partition": 2}});
-        assert_eq!(scaled(partition, &[]), [Action::Create { current: 2, update: 1 }]);
+        assert_eq!(scaled(partition, &[]), [create(2, 1)]);
         assert_eq!(scaled(json!({}), &[pod("a", NEW), pod("b", NEW), pod("c", NEW)]), []);
     }
 
@@ -502,8 +608,8 @@ mod tests {
         let waiting = [Pod { state: State::PreparingUpdate, ..pod("a", OLD) }];
         for (on, want) in [(false, (0, 1)), (true, (1, 0))] {
             let gates = Gates { preparing_update_as_update: on, ..Gates::default() };
-            let plan = with(&set, &waiting, |observed| scale(&Observed { gates, ..observed.clone() })).unwrap();
-            assert_eq!(plan.actions, [Action::Create { current: want.0, update: want.1 }], "{on}");
+            let told = with(&set, &waiting, |observed| told_scale(&Observed { gates, ..observed.clone() })).unwrap().0;
+            assert_eq!(told, [create(want.0, want.1)], "{on}");
         }
     }
 
@@ -513,10 +619,8 @@ mod tests {
         let mut marked = broken("b", NEW);
         marked.is_specified = true;
         let pods = [broken("a", OLD), marked, pod("c", OLD)];
-        let plan = with(&clone_set(spec.clone()), &pods, scale).unwrap();
-        assert_eq!((plan.actions, plan.limited), (vec![deleted("b")], 2));
-        let plan = with(&clone_set(spec), &pods[..1], scale).unwrap();
-        assert_eq!((plan.actions, plan.limited), (vec![], 4));
+        assert_eq!(with(&clone_set(spec.clone()), &pods, told_scale), Ok((vec![deleted("b")], 2)));
+        assert_eq!(with(&clone_set(spec), &pods[..1], told_scale), Ok((vec![], 4)));
     }
 
     #[test]
@@ -528,7 +632,7 @@ mod tests {
         let pods = [mark(pod("a", NEW)), mark(pod("b", NEW)), mark(broken("c", NEW))];
         assert_eq!(scaled(json!({}), &pods), [deleted("c")], "maxUnavailable 1, and one is down");
         let two = json!({"updateStrategy": {"maxUnavailable": 2}});
-        assert_eq!(scaled(two, &pods), [deleted("a"), deleted("c")]);
+        assert_eq!(scaled(two, &pods), [deleted("c"), deleted("a")], "what is down goes first");
         // Found by a random history: a surge Pod that is not up yet is no reason to take one down that is.
         let surge = json!({"replicas": 2, "updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}});
         assert_eq!(scaled(surge, &[mark(pod("a", OLD)), pod("b", OLD), mark(broken("c", NEW))]), [deleted("c")]);
@@ -538,9 +642,9 @@ mod tests {
     fn a_hook_holds_the_deletion() {
         let spec = json!({"replicas": 0, "updateStrategy": {"maxUnavailable": "100%"},
             "lifecycle": {"preDelete": {"labelsHandler": {"hold": "true"}}}});
-        let held = labelled(pod("a", NEW), json!({"hold": "true"}));
-        assert_eq!(scaled(spec.clone(), std::slice::from_ref(&held)), [Action::Delete { pod: "a".into(), held: true }]);
-        let announced = Pod { state: State::PreparingDelete, ..held };
+        let hooked = labelled(pod("a", NEW), json!({"hold": "true"}));
+        assert_eq!(scaled(spec.clone(), std::slice::from_ref(&hooked)), [held("a")]);
+        let announced = announced("a", NEW);
         assert_eq!(scaled(spec.clone(), std::slice::from_ref(&announced)), [], "nothing to say twice");
         assert_eq!(scaled(spec, &[labelled(announced, json!({}))]), [deleted("a")]);
     }
@@ -549,7 +653,7 @@ mod tests {
     fn decision_24_a_withdrawn_deletion_returns_the_pod_unless_it_was_made_not_ready() {
         let announced = Pod { state: State::PreparingDelete, ..labelled(pod("a", NEW), json!({"hold": "true"})) };
         let hook = |not_ready: bool| json!({"replicas": 1, "lifecycle": {"preDelete": {"labelsHandler": {"hold": "true"}, "markPodNotReady": not_ready}}});
-        assert_eq!(scaled(hook(false), std::slice::from_ref(&announced)), [Action::KeepAfterAll("a".into())]);
+        assert_eq!(scaled(hook(false), std::slice::from_ref(&announced)), [kept("a")]);
         assert_eq!(scaled(hook(true), std::slice::from_ref(&announced)), []);
         let specified = Pod { is_specified: true, ..announced };
         assert_eq!(scaled(hook(false), &[specified]), [], "it was asked for");
@@ -562,9 +666,8 @@ mod tests {
             |surge: i32| json!({"lifecycle": hook, "updateStrategy": {"maxUnavailable": 1, "maxSurge": surge}});
         let announced = Pod { state: State::PreparingDelete, ..labelled(pod("a", OLD), json!({"hold": "true"})) };
         let pods = [announced, pod("b", OLD), pod("c", OLD), pod("d", NEW)];
-        assert_eq!(scaled(strategy(1), &pods), [Action::KeepAfterAll("a".into())]);
-        let waits = [Action::Delete { pod: "a".into(), held: true }];
-        assert_eq!(scaled(strategy(0), &pods), waits, "there is no room for it");
+        assert_eq!(scaled(strategy(1), &pods), [kept("a")]);
+        assert_eq!(scaled(strategy(0), &pods), [], "there is no room for it, and nobody goes in its place");
     }
 
     #[test]
@@ -603,9 +706,10 @@ mod tests {
     fn case_03_a_pod_that_waits_for_an_update_that_is_not_wanted_any_more_is_let_go() {
         let waiting = |name: &str| Pod { state: State::PreparingUpdate, ..pod(name, OLD) };
         let pods = [waiting("a"), waiting("b"), pod("c", OLD)];
-        let planned = |strategy: Value| with(&clone_set(json!({"updateStrategy": strategy})), &pods, update).unwrap();
-        let let_go = |name: &str| Action::NotUpdatedAfterAll(name.into());
-        let in_place = |name: &str| Action::UpdateInPlace { pod: name.into(), back: false };
+        let planned =
+            |strategy: Value| with(&clone_set(json!({"updateStrategy": strategy})), &pods, told_update).unwrap();
+        let let_go = |name: &str| Told::LetGo(name.into());
+        let in_place = |name: &str| Told::Update { pod: name.into(), back: false };
         assert_eq!(planned(json!({"partition": 3})), [let_go("a"), let_go("b")]);
         assert_eq!(planned(json!({"partition": 2})), [let_go("b"), in_place("a")]);
         assert_eq!(planned(json!({"type": "OnDelete"})), [let_go("a"), let_go("b")]);
@@ -634,7 +738,143 @@ mod tests {
         odd.spec.update_strategy.partition = Some(IntOrString::String("half".into()));
         let pods = [pod("a", OLD)];
         let why = "spec.updateStrategy.partition: \"half\" is neither a whole number nor a percentage such as \"20%\"";
-        assert_eq!(with(&odd, &pods, update), Err(Invalid(why.into())));
-        assert_eq!(with(&odd, &pods, scale), Err(Invalid(why.into())));
+        assert_eq!(with(&odd, &pods, told_update), Err(Invalid(why.into())));
+        assert_eq!(with(&odd, &pods, told_scale), Err(Invalid(why.into())));
+    }
+
+    fn fresh(name: &str, revision: &str) -> Pod {
+        let mut pod = pod(name, revision);
+        pod.facts.available = false;
+        pod
+    }
+    fn marked(pod: Pod) -> Pod {
+        Pod { is_specified: true, ..pod }
+    }
+    fn marked_for(pod: Pod, revision: &str) -> Pod {
+        Pod { own_mark: Some(OwnMark { revision: revision.into(), has_label: true }), ..marked(pod) }
+    }
+
+    /// Two Pods, both marked for a bad image, one of them made anew with it and kept down by it, the other kept by its
+    /// budget; then the template is corrected.
+    #[test]
+    fn a_marked_pod_that_waits_for_its_budget_does_not_keep_a_broken_one_from_its_update() {
+        let spec = json!({"replicas": 2, "updateStrategy": {"type": "ReCreate", "maxUnavailable": "100%"}});
+        let pods = [marked(pod("a", OLD)), broken("b", "web-bad")];
+        assert_eq!(scaled(spec.clone(), &pods), [deleted("a")], "it is for the budget to say");
+        assert_eq!(updated(spec, &pods), ["b"], "and if it says no, the broken one is replaced all the same");
+    }
+
+    #[test]
+    fn what_is_down_is_updated_first_among_those_that_are_chosen() {
+        let weights = |partition: i32| {
+            json!({"updateStrategy": {"partition": partition, "priorityStrategy":
+                {"weightPriority": [{"weight": 5, "matchSelector": {"matchLabels": {"x": "1"}}}]}}})
+        };
+        let pods = [labelled(pod("a", OLD), json!({"x": "1"})), pod("b", OLD), broken("c", OLD)];
+        assert_eq!(updated(weights(0), &pods), ["c"]);
+        assert_eq!(updated(weights(2), &pods), Vec::<String>::new(), "the partition leaves a alone to be updated");
+        // A Pod that its hook holds takes no room from one that is down.
+        let hook = json!({"lifecycle": {"inPlaceUpdate": {"labelsHandler": {"hold": "true"}}}});
+        let waits = Pod { state: State::PreparingUpdate, ..labelled(broken("a", OLD), json!({"hold": "true"})) };
+        assert_eq!(updated(hook, &[waits, pod("b", OLD), broken("c", OLD)]), ["c"]);
+    }
+
+    #[test]
+    fn marks_of_ours_for_a_revision_that_is_not_wanted_any_more_are_taken_back() {
+        let recreate = json!({"updateStrategy": {"type": "ReCreate", "maxUnavailable": 3}});
+        let pods = [marked_for(pod("a", OLD), "web-bad"), marked_for(pod("b", OLD), NEW), pod("c", OLD)];
+        assert_eq!(scaled(recreate.clone(), &pods), [taken_back("a", true)]);
+        let on_delete = json!({"updateStrategy": {"type": "OnDelete"}});
+        assert_eq!(scaled(on_delete, &pods), [taken_back("a", true), taken_back("b", true)]);
+        let mut rest = pods.clone();
+        rest[0] = pod("a", OLD);
+        assert_eq!(scaled(recreate, &rest), [deleted("b")]);
+    }
+
+    #[test]
+    fn a_users_mark_stays_whatever_revision_is_wanted() {
+        let spec = json!({"updateStrategy": {"type": "ReCreate", "maxUnavailable": 3}});
+        assert_eq!(scaled(spec.clone(), &[marked(pod("a", OLD)), pod("b", NEW), pod("c", NEW)]), [deleted("a")]);
+        // The user has taken our mark away, or put another one over it: only our note goes.
+        let note = OwnMark { revision: "web-bad".into(), has_label: false };
+        let over = Pod { own_mark: Some(note), ..marked(pod("a", OLD)) };
+        assert_eq!(scaled(spec, &[over, pod("b", NEW), pod("c", NEW)]), [taken_back("a", false)]);
+    }
+
+    #[test]
+    fn a_pod_that_is_ready_but_not_yet_available_is_charged_once() {
+        let canary = [marked(fresh("a", NEW)), pod("b", OLD), pod("c", OLD)];
+        assert_eq!(scaled(json!({}), &canary), [deleted("a")], "a bad canary waits for no minReadySeconds");
+        let fresh_ones = [marked(fresh("a", NEW)), marked(fresh("b", NEW)), fresh("c", NEW)];
+        assert_eq!(scaled(json!({}), &fresh_ones), [deleted("a")], "but those that serve do not go all at once");
+        let up = [marked(pod("a", NEW)), fresh("b", NEW), pod("c", NEW)];
+        assert_eq!(scaled(json!({}), &up), [], "an available one waits for those that are not yet");
+        let back = [fresh("a", "web-bad"), pod("b", NEW), pod("c", NEW)];
+        assert_eq!(updated(json!({}), &back), ["a"], "nor does a roll-back");
+    }
+
+    #[test]
+    fn while_the_number_is_reached_nobody_is_chosen_besides_those_that_wait_for_their_deletion() {
+        let hook = json!({"preDelete": {"labelsHandler": {"hold": "true"}}});
+        let spec =
+            |replicas: i32| json!({"replicas": replicas, "lifecycle": hook, "updateStrategy": {"maxUnavailable": 3}});
+        let mut useless = broken("c", NEW);
+        useless.facts.node = String::new();
+        let pods = [announced("a", NEW), pod("b", NEW), useless];
+        assert_eq!(scaled(spec(2), &pods), [], "although another one would be chosen today");
+        assert_eq!(scaled(spec(1), &pods), [deleted("c")]);
+        assert_eq!(scaled(spec(3), &pods), [kept("a")]);
+    }
+
+    #[test]
+    fn the_pod_that_is_taken_back_is_the_one_that_would_be_deleted_last() {
+        let hook = json!({"preDelete": {"labelsHandler": {"hold": "true"}}});
+        let spec = |changes: Value| {
+            let mut spec = json!({"replicas": 2, "lifecycle": hook, "updateStrategy": {"maxUnavailable": 3}});
+            json_patch::merge(&mut spec, &changes);
+            spec
+        };
+        let cheap = |name: &str| {
+            let mut pod = announced(name, NEW);
+            pod.facts.deletion_cost = -5;
+            pod
+        };
+        assert_eq!(scaled(spec(json!({})), &[cheap("a"), announced("b", NEW), pod("c", NEW)]), [kept("b")]);
+        assert_eq!(scaled(spec(json!({})), &[announced("a", NEW), cheap("b"), pod("c", NEW)]), [kept("a")]);
+        // Old ones go first, so they come back last.
+        assert_eq!(scaled(spec(json!({})), &[announced("a", OLD), announced("b", NEW), pod("c", NEW)]), [kept("b")]);
+        let partition = spec(json!({"updateStrategy": {"partition": 1}}));
+        assert_eq!(scaled(partition, &[announced("a", OLD), announced("b", NEW), pod("c", NEW)]), [kept("a")]);
+    }
+
+    #[test]
+    fn gate_preparing_update_as_update_holds_for_victims_too() {
+        let set = clone_set(json!({"replicas": 2, "updateStrategy": {"partition": 1, "maxUnavailable": 3}}));
+        // With the gate a is new: one of the new ones is too many, and the old one stays.
+        let waiting = Pod { state: State::PreparingUpdate, ..broken("a", OLD) };
+        let pods = [waiting, pod("b", OLD), pod("c", NEW)];
+        for (on, want) in [(false, "a"), (true, "a")] {
+            let gates = Gates { preparing_update_as_update: on, ..Gates::default() };
+            let told = with(&set, &pods, |observed| told_scale(&Observed { gates, ..observed.clone() })).unwrap().0;
+            assert_eq!(told, [deleted(want)], "{on}");
+        }
+        let mut pods = pods;
+        pods[1] = broken("b", OLD);
+        pods[1].facts.node = String::new();
+        for (on, want) in [(false, "b"), (true, "a")] {
+            let gates = Gates { preparing_update_as_update: on, ..Gates::default() };
+            let told = with(&set, &pods, |observed| told_scale(&Observed { gates, ..observed.clone() })).unwrap().0;
+            assert_eq!(told, [deleted(want)], "{on}: b is the only old one then, and the partition keeps it");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_its_update_is_not_let_go_because_nothing_can_be_updated_for_one_pass() {
+        // One Pod too many for a moment: the new side is complete, so no update is due, but the partition wants it.
+        let waiting = Pod { state: State::PreparingUpdate, ..broken("a", OLD) };
+        let pods = [waiting, pod("b", NEW), pod("c", NEW), pod("d", NEW)];
+        let strategy = |partition: i32| json!({"updateStrategy": {"partition": partition}});
+        assert_eq!(with(&clone_set(strategy(0)), &pods, told_update), Ok(vec![]));
+        assert_eq!(with(&clone_set(strategy(1)), &pods, told_update), Ok(vec![Told::LetGo("a".into())]));
     }
 }

@@ -94,6 +94,7 @@ pub(super) struct WireAnnotations {
     in_place_grace: Option<Box<str>>,
     in_place_grace_legacy: Option<Box<str>>,
     runtime_meta: Option<Box<str>>,
+    specified_delete_for: Option<Box<str>>,
 }
 
 impl WireAnnotations {
@@ -113,6 +114,7 @@ impl WireAnnotations {
             "apps.kruise.io/inplace-update-grace" => &mut self.in_place_grace,
             "inplace-update-grace" => &mut self.in_place_grace_legacy,
             "apps.kruise.io/runtime-containers-meta" => &mut self.runtime_meta,
+            "kruise.rs/specified-delete-for" => &mut self.specified_delete_for,
             _ => return None,
         })
     }
@@ -325,6 +327,7 @@ impl From<WirePod> for PodView {
             finalizers: meta.finalizers.unwrap_or_default(),
             deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),
             in_place,
+            specified_delete_for: annotations.specified_delete_for,
             image_spellings: annotations.image_spellings,
             launch_completed: annotations.launch_completed.as_deref() == Some("true"),
             related_pub: annotations.related_pub.as_deref().filter(|name| !name.is_empty()).map(Text::from),

@@ -1,0 +1,454 @@
+//! Brings the number of Pods in order: makes and deletes Pods and their claims.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    convert::Infallible,
+    sync::Arc,
+};
+
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use ring::rand::SecureRandom;
+use serde_json::{Value, json};
+
+use super::{
+    Controller, Pass, Resolved, Seen,
+    apply::{Part, Tried, decoded, is_refusal},
+    lock,
+    refusals::{Refusals, Verdict},
+    uid_of,
+};
+use crate::{
+    api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
+    domain::{
+        clone_set::{
+            make,
+            plan::{self, Action, Deletion},
+            room::{Charge, Room},
+        },
+        lifecycle::State,
+        pod_order::Constraint,
+        unavailable_budget::Operation,
+    },
+    k8s::{claim::ClaimView, path, pod::PodView},
+    runtime::{
+        apply::{code, namespace_is_ending},
+        clock,
+        slow_start::{each, slow_start},
+        watches::ObjectKey,
+    },
+};
+
+/// Pods made in one pass.
+const MOST_PER_PASS: usize = 128;
+
+fn id_of(pod: &PodView) -> &str {
+    pod.labels.get(labels::INSTANCE_ID).unwrap_or_default()
+}
+
+impl Controller {
+    /// Brings the number of Pods in order. True: something was done, or may have been done: updates are for the next pass.
+    /// What is refused ends nothing.
+    pub(super) async fn scale(&self, clone_set: &CloneSet, resolved: &Resolved, seen: &Seen, pass: &mut Pass) -> bool {
+        let zones = match self.zones(clone_set, seen).await {
+            Ok(zones) => zones,
+            Err(error) => {
+                pass.note(Err(error), |outcome| &mut outcome.scale_error);
+                return true;
+            }
+        };
+        let constraints: Vec<Constraint<'_>> = zones.iter().map(|(key, values)| Constraint { key, values }).collect();
+        let (actions, deletions, room) = match plan::scale(&self.observed(clone_set, resolved, seen, &constraints)) {
+            Ok(plan) => {
+                self.tell_limit(clone_set, plan.limited);
+                let deletions = plan.deletions.iter().filter_map(|deletion| leaving(seen, deletion)).collect();
+                (plan.actions, deletions, plan.room)
+            }
+            Err(plan::Invalid(why)) => {
+                // It waits for another spec, not for time.
+                pass.outcome.scale_error = Some(why);
+                return true;
+            }
+        };
+        let mut changed = false;
+        for action in actions {
+            let (done, failure) = match action {
+                Action::Create { current, update } => self.create(clone_set, resolved, seen, (current, update)).await,
+                Action::KeepAfterAll(name) => one(self.keep_after_all(clone_set, seen, &name).await),
+                Action::TakeBackMark { pod, label } => one(self.take_back_mark(clone_set, seen, &pod, label).await),
+            };
+            changed |= done || failure.as_ref().is_some_and(|error| !is_refusal(error));
+            pass.note(failure.map_or(Ok(done), Err), |outcome| &mut outcome.scale_error);
+        }
+        changed || self.delete_some(clone_set, seen, deletions, room, pass).await
+    }
+
+    /// Deletes or announces Pods, the first ones first, as many as find room. True: as for [`Self::scale`].
+    async fn delete_some(
+        &self,
+        clone_set: &CloneSet,
+        seen: &Seen,
+        mut left: VecDeque<Leaving>,
+        mut room: Room,
+        pass: &mut Pass,
+    ) -> bool {
+        if !left.is_empty() {
+            pass.refusals.wants();
+        }
+        let refusals = &pass.refusals;
+        let try_one = |Leaving { charge, view, held }: Leaving| async move {
+            let tried = self.delete_or_announce(clone_set, seen, &view, held, refusals).await;
+            Ok::<_, Infallible>((charge, tried))
+        };
+        let (mut changed, mut unsure, mut failure) = (false, false, None);
+        loop {
+            let wave = admitted(&mut left, &mut room);
+            if wave.is_empty() {
+                break;
+            }
+            for (charge, tried) in each(wave, try_one).await.0 {
+                match tried {
+                    Ok(Tried::Done) => changed = true,
+                    Ok(Tried::Refused | Tried::Impossible(_)) => room.leave(charge),
+                    Ok(Tried::Nothing) => {}
+                    Err(error) => {
+                        match is_refusal(&error) {
+                            true => room.leave(charge),
+                            false => unsure = true,
+                        }
+                        failure = failure.or(Some(error));
+                    }
+                }
+            }
+        }
+        pass.note(failure.map_or(Ok(changed), Err), |outcome| &mut outcome.scale_error);
+        pass.again |= changed;
+        changed || unsure
+    }
+
+    async fn delete_or_announce(
+        &self,
+        clone_set: &CloneSet,
+        seen: &Seen,
+        view: &Arc<PodView>,
+        held: bool,
+        refusals: &Refusals,
+    ) -> kube::Result<Tried> {
+        let hook = clone_set.spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_delete.as_ref());
+        let takes_out = !held || hook.is_some_and(|hook| hook.mark_pod_not_ready);
+        if takes_out {
+            match self.may_take(view, (Operation::Delete, false), refusals).await {
+                Verdict::Yes => {}
+                Verdict::No => return Ok(Tried::Refused),
+                Verdict::Undecided => return Ok(Tried::Nothing),
+            }
+        }
+        let done = match held {
+            true => self.announce(clone_set, view, State::PreparingDelete, false).await?,
+            false => self.delete(clone_set, view, seen).await.map(|()| true)?,
+        };
+        Ok(if done { Tried::Done } else { Tried::Nothing })
+    }
+
+    /// Makes Pods: on the current revision, then on the update revision. Whether anything was done, and the first failure.
+    async fn create(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: &Seen,
+        (current, update): (usize, usize),
+    ) -> (bool, Option<kube::Error>) {
+        let known = match current {
+            0 => Ok(resolved.clone()),
+            _ => self.with_known(clone_set, resolved).await,
+        };
+        let resolved = match known {
+            Ok(resolved) => resolved,
+            Err(error) => return (false, Some(error)),
+        };
+        let claimed: BTreeSet<&str> = if clone_set.spec.scale_strategy.disable_pvc_reuse {
+            BTreeSet::new()
+        } else {
+            seen.claims.iter().map(|claim| claim.instance_id.as_str()).filter(|id| !id.is_empty()).collect()
+        };
+        let wanted = (current + update).min(MOST_PER_PASS);
+        // A Pod that has failed gives its id and its claims to its successor, which has its name too: it has to go first.
+        let has_claims = |pod: &&Arc<PodView>| claimed.contains(id_of(pod));
+        let (ending, failed): (Vec<_>, Vec<_>) =
+            seen.inactive.iter().filter(has_claims).partition(|pod| pod.is_deleting());
+        let (mut done, mut failure) = (false, None);
+        for pod in failed.iter().take(wanted) {
+            match self.delete_pod(clone_set, pod).await {
+                Ok(()) => done = true,
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        // A Pod that is on its way out still has its claims: its successor waits for them, and is woken when it is gone.
+        let ending = if make::has_claims(clone_set) { ending.len() } else { 0 };
+        let count = wanted.saturating_sub(ending + failed.len());
+        if count > 0 {
+            let pods = self.new_pods(clone_set, &resolved, seen, &claimed, (count, current));
+            let (made, error) = self.create_all(clone_set, seen, pods).await;
+            done |= made > 0;
+            failure = failure.or(error);
+        }
+        (done, failure)
+    }
+
+    /// Pods to be made, with their instance ids: the first `current` of them on the current revision.
+    fn new_pods(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: &Seen,
+        claimed: &BTreeSet<&str>,
+        (count, current): (usize, usize),
+    ) -> Vec<(String, Value)> {
+        let mut unusable: BTreeSet<&str> = seen.views.iter().chain(&seen.inactive).map(|pod| id_of(pod)).collect();
+        if clone_set.spec.scale_strategy.disable_pvc_reuse {
+            unusable.extend(seen.claims.iter().map(|claim| claim.instance_id.as_str()));
+        }
+        let random = ring::rand::SystemRandom::new();
+        let number = || {
+            let mut bytes = [0; 4];
+            // Without randomness ids would be equal, and creating them would say so.
+            let _ = random.fill(&mut bytes);
+            u32::from_ne_bytes(bytes)
+        };
+        let ids = make::instance_ids(count, claimed, &unusable, number);
+        let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
+        let now = clock::now();
+        let current_template = if current > 0 { resolved.template(&resolved.current) } else { None };
+        let pod = |(i, id): (usize, String)| {
+            let pod = match &current_template {
+                Some(template) if i < current => make::pod(clone_set, template, &resolved.current, &id, short, now),
+                _ => make::pod(clone_set, &clone_set.spec.template, &resolved.update, &id, short, now),
+            };
+            (id, pod)
+        };
+        ids.into_iter().enumerate().map(pod).collect()
+    }
+
+    async fn create_all(
+        &self,
+        clone_set: &CloneSet,
+        seen: &Seen,
+        pods: Vec<(String, Value)>,
+    ) -> (usize, Option<kube::Error>) {
+        let have: BTreeSet<&str> = seen.claims.iter().map(|claim| claim.name()).collect();
+        let key = ObjectKey::of(clone_set);
+        let mut window = lock(&self.memories).get(&key).map_or(1, |memory| memory.window);
+        let (done, failure) = slow_start(pods, &mut window, |(id, pod)| {
+            let have = &have;
+            async move { self.create_one(clone_set, &id, &pod, have).await }
+        })
+        .await;
+        if let Some(memory) = lock(&self.memories).get_mut(&key) {
+            memory.window = window;
+        }
+        let failure = failure.filter(|error| !namespace_is_ending(error));
+        if let Some(error) = &failure {
+            self.warn(clone_set, "FailedCreate", &format!("failed to create a Pod: {error}"));
+        }
+        (done, failure)
+    }
+
+    /// A mark of ours is for a revision that nobody wants any more. Only if the Pod is still the one we looked at: somebody
+    /// may be marking it just now.
+    async fn take_back_mark(&self, clone_set: &CloneSet, seen: &Seen, name: &str, label: bool) -> kube::Result<bool> {
+        let Some(pod) = seen.view(name) else { return Ok(false) };
+        let mut metadata = json!({"uid": pod.uid(), "resourceVersion": pod.metadata.resource_version,
+            "annotations": {labels::SPECIFIED_DELETE_FOR: null}});
+        if label {
+            metadata["labels"] = json!({labels::SPECIFIED_DELETE: null});
+        }
+        self.try_patch(pod, Part::Whole, &json!({ "metadata": metadata })).await?;
+        tracing::info!(clone_set = %ObjectKey::of(clone_set), pod = name, "is not to be replaced any more");
+        Ok(true)
+    }
+
+    /// Deletes a Pod, and the claims of its instance.
+    async fn delete(&self, clone_set: &CloneSet, pod: &Arc<PodView>, seen: &Seen) -> kube::Result<()> {
+        self.delete_pod(clone_set, pod).await?;
+        let id = id_of(pod);
+        for claim in seen.claims.iter().filter(|claim| !id.is_empty() && claim.instance_id == id) {
+            self.delete_claim(claim).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_pod(&self, clone_set: &CloneSet, pod: &PodView) -> kube::Result<()> {
+        let only_this = Preconditions { uid: Some(pod.uid().to_owned()), ..Preconditions::default() };
+        let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
+        let key = ObjectKey::of(pod);
+        match self.pods_api(pod.namespace()).delete(pod.name(), &params).await {
+            Ok(answer) => match answer.left().filter(PodView::is_deleting) {
+                Some(ending) => {
+                    self.context.pods.upsert(ending);
+                }
+                None => {
+                    self.context.pods.remove(&key, Some(pod.uid()));
+                }
+            },
+            // Gone, or another one of the same name by now.
+            Err(error) if matches!(code(&error), Some(404 | 409)) => {
+                self.context.pods.remove(&key, Some(pod.uid()));
+            }
+            Err(error) => {
+                self.warn(clone_set, "FailedDelete", &format!("failed to delete pod {}: {error}", pod.name()));
+                return Err(error);
+            }
+        }
+        self.tell(clone_set, "SuccessfulDelete", &format!("succeed to delete pod {}", pod.name()));
+        Ok(())
+    }
+
+    fn tell_limit(&self, clone_set: &CloneSet, limited: i32) {
+        let key = ObjectKey::of(clone_set);
+        let before = lock(&self.memories).get_mut(&key).map(|memory| std::mem::replace(&mut memory.limited, limited));
+        if limited > 0 && before != Some(limited) {
+            let message =
+                format!("{limited} Pods wait for others to become available: scaleStrategy.maxUnavailable is reached");
+            self.warn(clone_set, "ScaleUpLimited", &message);
+        }
+    }
+
+    /// The values of the template's topology keys on nodes, when Pods to delete have to be chosen by them.
+    async fn zones(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<Vec<(String, BTreeMap<String, String>)>> {
+        let constraints = clone_set.spec.template.pointer("/spec/topologySpreadConstraints").and_then(Value::as_array);
+        let keys: Vec<&str> = constraints.into_iter().flatten().filter_map(|c| c["topologyKey"].as_str()).collect();
+        let replicas = usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0);
+        let is_announced = || seen.pods.iter().any(|pod| pod.state == State::PreparingDelete);
+        if keys.is_empty() || (seen.pods.len() <= replicas && !is_announced()) {
+            return Ok(Vec::new());
+        }
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.context.client.clone());
+        let nodes = nodes.list_metadata(&kube::api::ListParams::default()).await?;
+        let values = |key: &str| {
+            let of_node = |node: &kube::core::PartialObjectMeta<_>| {
+                Some((node.metadata.name.clone()?, node.metadata.labels.as_ref()?.get(key)?.clone()))
+            };
+            nodes.items.iter().filter_map(of_node).collect()
+        };
+        Ok(keys.into_iter().map(|key| (key.to_owned(), values(key))).collect())
+    }
+
+    async fn create_one(&self, clone_set: &CloneSet, id: &str, pod: &Value, have: &BTreeSet<&str>) -> kube::Result<()> {
+        let namespace = clone_set.metadata.namespace.as_deref().unwrap_or_default();
+        for claim in make::claims(clone_set, id) {
+            if claim["metadata"]["name"].as_str().is_some_and(|name| have.contains(name)) {
+                continue;
+            }
+            let claims = path::in_namespace(path::CORE, "v1", namespace, "persistentvolumeclaims");
+            match self.post(&claims, &claim).await {
+                Ok(made) => {
+                    self.claims.upsert(decoded(&made)?);
+                }
+                // Left by an attempt of which the watch has not told yet.
+                Err(error) if code(&error) == Some(409) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let made = self.post(&path::pods(namespace), pod).await?;
+        let made: PodView = decoded(&made)?;
+        self.tell(clone_set, "SuccessfulCreate", &format!("succeed to create pod {}", made.name()));
+        self.context.pods.upsert(made);
+        Ok(())
+    }
+
+    async fn post(&self, path: &str, object: &Value) -> kube::Result<String> {
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let request = axum::http::Request::post(path).header("content-type", "application/json").body(body);
+        self.context.client.request_text(request.map_err(kube::Error::HttpError)?).await
+    }
+
+    async fn keep_after_all(&self, clone_set: &CloneSet, seen: &Seen, name: &str) -> kube::Result<bool> {
+        let Some(pod) = seen.view(name) else { return Ok(false) };
+        // It goes back to where it was: into its update, if one is under way.
+        let state = match pod.in_place {
+            Some(_) => State::Updating,
+            None => State::PreparingNormal,
+        };
+        self.announce(clone_set, pod, state, false).await
+    }
+
+    async fn delete_claim(&self, claim: &Arc<ClaimView>) -> kube::Result<()> {
+        let key = ObjectKey::of(claim.as_ref());
+        let api: Api<ClaimView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let only_this = Preconditions { uid: claim.metadata.uid.clone(), ..Preconditions::default() };
+        let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
+        match api.delete(&key.name, &params).await {
+            Ok(answer) => match answer.left().filter(ClaimView::is_deleting) {
+                Some(ending) => {
+                    self.claims.upsert(ending);
+                }
+                None => {
+                    self.claims.remove(&key, claim.metadata.uid.as_deref());
+                }
+            },
+            Err(error) if matches!(code(&error), Some(404 | 409)) => {
+                self.claims.remove(&key, claim.metadata.uid.as_deref());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// `disablePVCReuse`: claims of no active Pod go, or follow the Pod that still has them.
+    pub(super) async fn drop_claims(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<bool> {
+        let mut changed = false;
+        for claim in &seen.claims {
+            if claim.instance_id.is_empty() || seen.views.iter().any(|pod| id_of(pod) == claim.instance_id) {
+                continue;
+            }
+            changed = true;
+            match seen.inactive.iter().find(|pod| id_of(pod) == claim.instance_id) {
+                None => self.delete_claim(claim).await?,
+                Some(pod) => {
+                    let owners = json!([
+                        {"$patch": "delete", "uid": uid_of(clone_set)},
+                        {"apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": pod.uid(),
+                            "controller": true, "blockOwnerDeletion": true}]);
+                    let patch = json!({"metadata": {"uid": claim.metadata.uid, "ownerReferences": owners}});
+                    let key = ObjectKey::of(claim.as_ref());
+                    let api: Api<ClaimView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+                    match api.patch(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+                        Ok(newer) => {
+                            self.claims.upsert(newer);
+                        }
+                        Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(changed)
+    }
+}
+
+/// A Pod to be deleted or announced.
+struct Leaving {
+    charge: Charge,
+    view: Arc<PodView>,
+    held: bool,
+}
+
+fn leaving(seen: &Seen, Deletion { pod, held }: &Deletion<'_>) -> Option<Leaving> {
+    Some(Leaving { charge: Charge::of(pod), view: seen.view(&pod.facts.name)?.clone(), held: *held })
+}
+
+/// Those from the front that find room.
+fn admitted(left: &mut VecDeque<Leaving>, room: &mut Room) -> Vec<Leaving> {
+    let fits = left.iter().take_while(|leaving| room.enter(leaving.charge)).count();
+    left.drain(..fits).collect()
+}
+
+/// Of something that was done to one Pod.
+fn one(result: kube::Result<bool>) -> (bool, Option<kube::Error>) {
+    match result {
+        Ok(done) => (done, None),
+        Err(error) => (false, Some(error)),
+    }
+}
