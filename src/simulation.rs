@@ -1,11 +1,11 @@
 //! The whole machine under random faults: the real pure steps of daemon and manager, around a simulated API server,
 //! kubelet and runtime.
 //!
-//! Every effect is a step of its own, and between any two of them a process may crash, a watch may lag, repeat or
-//! expire, a write may be refused, throttled or lose its answer, clocks may be off or step, containers may crash, the
-//! sandbox and the Pod may be replaced, and a user may delete a request. Afterwards the faults stop and the machine has
-//! to come to rest. A seed decides everything: a failing one prints its trace and is run again by
-//! `KRUISE_SIM_SEED=<seed> cargo test simulation`. `KRUISE_SIM_SEEDS` is how many seeds are tried.
+//! Every effect is a step of its own, and between any two of them a process may crash or stay away, a watch may lag,
+//! repeat or expire, a write may be refused, throttled or lose its answer, clocks may be off or step, the runtime may
+//! fail, containers may crash, the sandbox and the Pod may be replaced, and a user may delete a request. Afterwards the
+//! faults stop, and every request has to end, release its key, and let later ones go on ([`crate::liveness`]). From then
+//! on daemon and manager look only when something changed, or when they said they would.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -17,13 +17,15 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        crr::{ContainerRecreateRequest as Crr, ContainerRecreateRequestStatus as Status, Phase},
+        crr::{
+            ContainerRecreateRequest as Crr, ContainerRecreateRequestStatus as Status, ContainerRecreateState, Phase,
+        },
         labels,
     },
     domain::{
         readiness::{self, NotReadyKey},
         recreate::{
-            fail_unfinished, is_terminal,
+            DAEMON_GONE, fail_unfinished, is_terminal,
             manager::{self, Action, Daemon, PodKnowledge, Sighting},
             node::{self, Instance, InstanceState, Kill},
             pod_spec::{self, Respelling},
@@ -31,17 +33,14 @@ use crate::{
         },
     },
     k8s::{pod::PodView, time::Now},
-    liveness::{self, Acts, Random},
+    liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };
 
 const CONTAINERS: [&str; 2] = ["a", "b"];
-const REQUESTS: [&str; 2] = ["r1", "r2"];
+const REQUESTS: [&str; 3] = ["r1", "r2", "r3"];
+/// Made when the faults have stopped: whatever came before must not hold it up.
+const LAST: &str = "last";
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-/// Steps with faults.
-const CHAOS: usize = 160;
-/// Steps without, in which everything has to come to rest.
-const CALM: usize = 4000;
-
 /// What a watch tells: the object as it then was, or that the one with this UID is gone.
 #[derive(Clone)]
 enum Told {
@@ -124,7 +123,12 @@ struct View {
     requests: BTreeMap<String, Crr>,
     pod: Option<Value>,
     synced: bool,
+    /// Grows with everything that is heard.
+    version: u64,
 }
+
+/// When something was last looked at: at which version of the view, and when it is to be looked at again.
+type Looked = BTreeMap<String, (u64, Option<u64>)>;
 
 impl View {
     fn relist(&mut self, api: &Api) {
@@ -134,10 +138,12 @@ impl View {
             requests: api.requests.clone(),
             pod: api.pod.clone(),
             synced: true,
+            version: self.version + 1,
         };
     }
 
     fn hear(&mut self, told: &Told) {
+        self.version += 1;
         match told {
             Told::Request(request) => self.upsert(request),
             // As the real stores: a successor of the same name stays.
@@ -160,6 +166,7 @@ impl View {
     /// As the real stores: an older version never replaces a newer one.
     fn upsert(&mut self, request: &Crr) {
         let version = |r: &Crr| r.metadata.resource_version.as_deref().unwrap().parse::<u64>().unwrap();
+        self.version += 1;
         let name = request.metadata.name.clone().unwrap();
         if self.requests.get(&name).is_none_or(|old| version(old) <= version(request)) {
             self.requests.insert(name, request.clone());
@@ -185,6 +192,14 @@ struct DaemonProcess {
     stopping: Option<Stopping>,
     wall_offset: i64,
     mono_base: u64,
+    /// By UID of the Pod.
+    looked: Looked,
+    /// It is not started.
+    away: bool,
+    /// Its Pod is not Ready, although it works.
+    unready: bool,
+    /// Since when it has not been Ready.
+    missing_since: Option<u64>,
 }
 
 #[derive(Default)]
@@ -199,6 +214,8 @@ struct ManagerProcess {
     progress: BTreeMap<String, node::Memory>,
     /// A change of the Pod that is still to be made: the request, the Pod's version and the change.
     respelling: Option<(Crr, String, Respelling)>,
+    /// By name of the request.
+    looked: Looked,
 }
 
 struct World {
@@ -218,6 +235,9 @@ struct World {
     images: BTreeMap<String, String>,
     /// Changes of an image, by request and container.
     respelled: BTreeMap<(String, String), u32>,
+    /// The runtime answers every stop with an error that may pass.
+    broken: bool,
+    acts: Acts,
     trace: Vec<String>,
 }
 
@@ -238,6 +258,8 @@ impl World {
             hooks: BTreeMap::new(),
             images: BTreeMap::new(),
             respelled: BTreeMap::new(),
+            broken: false,
+            acts: Acts::default(),
             trace: Vec::new(),
         };
         world.new_pod();
@@ -418,7 +440,7 @@ impl World {
     }
 
     fn delete_request(&mut self) {
-        let name = REQUESTS[self.random.below(2)];
+        let name = REQUESTS[self.random.below(3)];
         if let Some(mut request) = self.api.requests.get(name).cloned()
             && !request.is_deleting()
         {
@@ -466,7 +488,11 @@ impl World {
     // ---- the daemon, as `daemon::recreate` runs the steps
 
     fn daemon_step(&mut self) {
+        if self.daemon.away {
+            return;
+        }
         if !self.daemon.view.synced {
+            self.manager.view.version += 1; // its Pod is Ready
             self.daemon.view.relist(&self.api);
             self.log("daemon: started");
             return;
@@ -475,14 +501,11 @@ impl World {
             self.stop_step(stopping);
             return;
         }
-        let active = |r: &&Crr| {
-            let labelled = r.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE));
-            !r.is_completed() && (labelled || r.is_served_by_manager())
-        };
-        let requests: Vec<Crr> = self.daemon.view.requests.values().filter(active).cloned().collect();
-        let pods: BTreeSet<String> = requests.iter().map(|r| r.pod_uid().to_owned()).collect();
+        let requests = self.daemon_requests();
+        let pods = self.due_pods(&requests);
         // One Pod at a time; which one comes first does not matter.
         let Some(uid) = pods.iter().nth(self.random.below(pods.len().max(1))) else { return };
+        self.daemon.looked.insert(uid.clone(), (self.daemon.view.version, None));
         let pick = node::pick(requests.iter().filter(|r| r.pod_uid() == uid));
         let Some(current) = pick.current else { return };
         if let Some(waiting) = pick.tell_to_wait.iter().find(|r| !r.is_served_by_manager()) {
@@ -504,6 +527,8 @@ impl World {
         let observed =
             node::Observed { request: current, pod: pod.as_ref(), runtimes: &runtimes, instances: &instances };
         let plan = node::plan(&observed, memory, now);
+        let again = self.after(plan.requeue);
+        self.daemon.looked.get_mut(uid).unwrap().1 = again;
         let mut recorded = current.clone();
         if let Some(status) = plan.status {
             match self.write_status(true, current, "records", status) {
@@ -514,8 +539,34 @@ impl World {
         if let Some(kill) = plan.kill {
             let memory = self.daemon.memories.entry(current.metadata.uid.clone().unwrap()).or_default();
             memory.stop_begins(&kill);
+            let states = states_of(&recorded);
+            let on_record = |s: &ContainerRecreateState| s.name == kill.container && s.previous_container_id == kill.id;
+            assert!(states.iter().any(on_record), "no instance is stopped that was not recorded");
             self.daemon.stopping = Some(Stopping { request: recorded, kill, hook_done: false });
         }
+    }
+
+    fn daemon_requests(&self) -> Vec<Crr> {
+        let active = |r: &&Crr| {
+            let labelled = r.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE));
+            !r.is_completed() && (labelled || r.is_served_by_manager())
+        };
+        self.daemon.view.requests.values().filter(active).cloned().collect()
+    }
+
+    /// Pods that the daemon looks at now: with faults any, else those that changed, or whose time has come.
+    fn due_pods(&self, requests: &[Crr]) -> BTreeSet<String> {
+        let pods = requests.iter().map(|r| r.pod_uid().to_owned());
+        pods.filter(|uid| self.faults || self.is_due(&self.daemon.looked, uid, self.daemon.view.version)).collect()
+    }
+
+    fn is_due(&self, looked: &Looked, what: &str, version: u64) -> bool {
+        looked.get(what).is_none_or(|(at, again)| *at != version || again.is_some_and(|again| again <= self.clock_ms))
+    }
+
+    /// The clock after a delay.
+    fn after(&self, delay: Option<Duration>) -> Option<u64> {
+        delay.map(|delay| self.clock_ms.saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)) + 1)
     }
 
     /// A status that a process writes, and what it learns from the answer. A request that is gone stays in the manager's
@@ -558,20 +609,24 @@ impl World {
             self.daemon.stopping = Some(stopping);
             return;
         }
+        // What a stop brings is seen at once.
+        self.daemon.looked.clear();
         let open = self.daemon.view.requests.get(&name).is_some_and(|r| !r.is_completed() && !r.is_deleting());
         if stopping.hook_done && !open {
             self.log(format!("daemon: {name} has ended, its stop is not sent"));
             return;
         }
         let container = stopping.kill.container.clone();
+        let now = self.now(self.daemon.wall_offset, self.daemon.mono_base);
         let memory = self.daemon.memories.entry(by.0.clone()).or_default();
-        if self.faults && self.random.chance(8) {
-            memory.stop_not_delivered(&container, "away".into());
+        if self.broken || self.faults && self.random.chance(8) {
+            self.acts.note("repeated");
+            memory.stop_may_pass(&container, "away".into(), now);
             self.log("daemon: the runtime cannot be reached");
             return;
         }
         if self.faults && self.random.chance(3) {
-            memory.stop_failed(&container, "boom".into());
+            memory.stop_refused(&container, "boom".into());
             self.log("daemon: the runtime refuses the stop");
             return;
         }
@@ -595,8 +650,31 @@ impl World {
 
     fn daemon_crash(&mut self) {
         self.log("daemon: crashes");
-        let wall_offset = self.daemon.wall_offset;
-        self.daemon = DaemonProcess { wall_offset, mono_base: self.clock_ms, ..DaemonProcess::default() };
+        let DaemonProcess { wall_offset, away, unready, missing_since, .. } = self.daemon;
+        self.daemon = DaemonProcess {
+            wall_offset,
+            mono_base: self.clock_ms,
+            away,
+            unready,
+            missing_since: missing_since.or(Some(self.clock_ms)),
+            ..DaemonProcess::default()
+        };
+        self.manager.view.version += 1;
+    }
+
+    /// What the manager knows of the daemon: its own watch, and when that says that it is missing for too long, the API
+    /// server itself, which may not answer.
+    fn daemon_as_seen(&mut self) -> Daemon {
+        if self.daemon.view.synced && !self.daemon.unready {
+            self.daemon.missing_since = None;
+            return Daemon::Ready;
+        }
+        let since = (*self.daemon.missing_since.get_or_insert(self.clock_ms)).max(self.manager.mono_base);
+        let lasting = Duration::from_millis(self.clock_ms - since);
+        if lasting >= manager::DAEMON_GONE_AFTER && self.faults && self.random.chance(20) {
+            return Daemon::Unknown;
+        }
+        Daemon::Missing(lasting)
     }
 
     // ---- the manager, as `controllers::container_recreate_request` runs the steps
@@ -629,11 +707,13 @@ impl World {
             self.respell(&request, &version, &respelling);
             return;
         }
-        let names: Vec<String> = self.manager.view.requests.keys().cloned().collect();
+        let names = self.due_requests();
         if names.is_empty() {
             return;
         }
-        let request = self.manager.view.requests[&names[self.random.below(names.len())]].clone();
+        let name = names[self.random.below(names.len())].clone();
+        let request = self.manager.view.requests[&name].clone();
+        self.manager.looked.insert(name.clone(), (self.manager.view.version, None));
         let now = self.now(self.manager.wall_offset, self.manager.mono_base);
         let memory = *self.manager.memories.entry(request.metadata.uid.clone().unwrap()).or_insert(manager::Memory {
             created: Sighting::live(now),
@@ -645,12 +725,20 @@ impl World {
         let live = || self.api.pod.clone().map(|pod| serde_json::from_value::<PodView>(pod).unwrap());
         let pod = cached.or_else(live);
         let knowledge = pod.as_ref().map_or(PodKnowledge::Gone, PodKnowledge::Present);
-        let daemon = if self.daemon.view.synced { Daemon::Ready } else { Daemon::Missing(Duration::MAX) };
+        let daemon = self.daemon_as_seen();
         if daemon == Daemon::Ready {
             self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap()).unwrap().told_no_daemon = false;
         }
-        let observed = manager::Observed { request: &request, pod: knowledge, daemon, memory };
+        let observed = manager::Observed {
+            request: &request,
+            pod: knowledge,
+            daemon,
+            memory,
+            gone_after: manager::DAEMON_GONE_AFTER,
+        };
         let plan = manager::plan(&observed, now);
+        let again = self.after(plan.requeue);
+        self.manager.looked.get_mut(&name).unwrap().1 = again;
         if !plan.actions.is_empty() {
             self.manager.doing = Some((request, plan.actions));
         } else if let Some(pod) = pod
@@ -663,10 +751,17 @@ impl World {
         }
     }
 
+    /// Requests that the manager looks at now: with faults any, else those that may have changed, or whose time has come.
+    fn due_requests(&self) -> Vec<String> {
+        let view = &self.manager.view;
+        let due = |name: &&String| self.faults || self.is_due(&self.manager.looked, name, view.version);
+        view.requests.keys().filter(due).cloned().collect()
+    }
+
     /// As `controllers::container_recreate_request::pod_spec` runs the steps.
     fn serve(&mut self, request: &Crr, mut pod: PodView) {
         let all: Vec<Crr> = self.manager.view.requests.values().filter(|r| r.pod_uid() == pod.uid()).cloned().collect();
-        let pick = node::pick(&all);
+        let pick = node::pick_by_manager(&all);
         if let Some(first) = pick.current.filter(|first| first.metadata.uid != request.metadata.uid) {
             if *request.phase() == Phase::Empty {
                 self.write_status(false, request, "waits", node::waiting_status(first));
@@ -683,6 +778,9 @@ impl World {
         let now = self.now(self.manager.wall_offset, self.manager.mono_base);
         let memory = self.manager.progress.entry(request.metadata.uid.clone().unwrap()).or_default();
         let plan = pod_spec::plan(request, &pod, memory, now);
+        let again = self.after(plan.requeue);
+        let looked = self.manager.looked.get_mut(request.metadata.name.as_deref().unwrap()).unwrap();
+        looked.1 = [looked.1, again].into_iter().flatten().min();
         if plan.trial.is_some() && self.faults && self.random.chance(5) {
             self.log("manager: the trial is denied");
             // What was to be done is recorded at the same time.
@@ -712,6 +810,7 @@ impl World {
         let current = self.api.pod.clone().filter(|pod| pod["metadata"]["resourceVersion"] == version);
         let Some(mut pod) = current.filter(|_| !refused) else {
             self.log("manager: the Pod is not changed: throttled, or another version");
+            self.manager.view.version += 1;
             self.manager.view.pod = self.api.pod.clone();
             return;
         };
@@ -727,6 +826,7 @@ impl World {
         }
         pod["metadata"]["annotations"] = json!({labels::IMAGE_SPELLINGS: respelling.annotation});
         self.api.store_pod(Some(pod));
+        self.manager.view.version += 1;
         if self.faults && self.random.chance(4) {
             return; // the answer is lost
         }
@@ -766,13 +866,18 @@ impl World {
                     .get_or_insert_default()
                     .insert(labels::CRR_UNREADY_ACQUIRED.into(), at.to_string());
             }),
-            Action::Complete { message, .. } => self.write("manager", &what, request, |r| {
-                let states = fail_unfinished(r, message);
-                let status = r.status.get_or_insert_default();
-                status.phase = Phase::Completed;
-                status.message.clone_from(message);
-                status.container_recreate_states = states;
-            }),
+            Action::Complete { message, .. } => {
+                if message.contains(DAEMON_GONE) {
+                    self.acts.note("ended without a daemon");
+                }
+                self.write("manager", &what, request, |r| {
+                    let states = fail_unfinished(r, message);
+                    let status = r.status.get_or_insert_default();
+                    status.phase = Phase::Completed;
+                    status.message.clone_from(message);
+                    status.container_recreate_states = states;
+                })
+            }
             Action::Detach => self.write("manager", &what, request, |r| {
                 r.metadata.finalizers = None;
                 r.metadata.labels.get_or_insert_default().remove(labels::CRR_ACTIVE);
@@ -781,6 +886,14 @@ impl World {
                 let memory = self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap());
                 memory.unwrap().told_no_daemon = true;
                 self.write("manager", &what, request, |r| r.status.get_or_insert_default().message.clone_from(message))
+            }
+            Action::LeaveBehind { condition, message } => {
+                self.acts.note("left behind");
+                self.write("manager", &what, request, |r| {
+                    let conditions = manager::with_condition(r, condition.clone());
+                    let status = r.status.get_or_insert_default();
+                    (status.conditions, status.message) = (conditions, message.clone());
+                })
             }
             Action::Delete => return Some(request.clone()),
         };
@@ -837,79 +950,191 @@ impl World {
         }
     }
 
+    /// One step while anything may go wrong: who comes next, and when, is chance.
     fn chaos_step(&mut self) {
         let longest = if self.random.chance(5) { 30_000 } else { 1_500 };
         self.clock_ms += self.random.next() % longest;
-        match self.random.below(100) {
+        match self.random.below(88) {
             0..20 => self.deliver(true),
             20..35 => self.deliver(false),
             35..60 => self.daemon_step(),
             60..72 => self.manager_step(),
             72..80 => self.sync_pod(),
-            80..88 => self.report(),
-            88..90 => self.daemon_crash(),
-            90 => self.manager_crash(),
-            91 => self.crash_container(),
-            92 => self.recreate_sandbox(),
-            93 => {
+            _ => self.report(),
+        }
+    }
+
+    fn fault(&mut self) {
+        match self.random.below(15) {
+            0 | 1 => self.daemon_crash(),
+            2 => self.manager_crash(),
+            3 => self.crash_container(),
+            4 => self.recreate_sandbox(),
+            5 => {
                 let view = if self.random.chance(50) { &mut self.daemon.view } else { &mut self.manager.view };
                 if view.synced {
                     view.relist(&self.api); // the watch had expired
                 }
             }
-            94 => self.daemon.wall_offset = [0, 3600, -3600][self.random.below(3)],
-            95 => self.manager.wall_offset = [0, 3600, -3600][self.random.below(3)],
-            96 => self.delete_request(),
-            97 if self.random.chance(20) => self.replace_pod(),
-            _ => self.request("r2"),
-        }
-    }
-
-    fn calm_step(&mut self) {
-        self.clock_ms += 200;
-        self.deliver(true);
-        self.deliver(false);
-        self.sync_pod();
-        self.report();
-        self.daemon_step();
-        self.manager_step();
-    }
-
-    fn rests(&self) -> bool {
-        let heard = |view: &View| view.at == self.api.history.len() && view.late.is_empty();
-        let heard = heard(&self.daemon.view) && heard(&self.manager.view);
-        let quiet = self.daemon.stopping.is_none() && self.manager.doing.is_none() && self.manager.respelling.is_none();
-        let done = |r: &Crr| {
-            r.is_completed()
-                && !manager::has_finalizer(r)
-                && !r.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE))
-        };
-        heard && quiet && self.api.requests.values().all(done)
-    }
-
-    fn run(&mut self) {
-        for _ in 0..CHAOS {
-            self.chaos_step();
-        }
-        self.faults = false;
-        self.log("the faults stop");
-        for _ in 0..CALM {
-            self.calm_step();
-            if self.rests() {
-                break;
+            6 => self.daemon.wall_offset = [0, 3600, -3600][self.random.below(3)],
+            7 => self.manager.wall_offset = [0, 3600, -3600][self.random.below(3)],
+            8 => self.delete_request(),
+            9 if self.random.chance(20) => self.replace_pod(),
+            10 => {
+                self.daemon.away = !self.daemon.away;
+                self.log(format!("the daemon is away: {}", self.daemon.away));
+                if self.daemon.away {
+                    self.daemon_crash();
+                }
+            }
+            11 => self.daemon.unready = self.random.chance(30),
+            12 => self.broken = self.random.chance(40),
+            13 => {
+                let longest = if self.random.chance(50) { 1_000_000 } else { 60_000 };
+                self.clock_ms += self.random.next() % longest;
+                self.log("time has passed");
+            }
+            _ => {
+                let name = REQUESTS[self.random.below(3)];
+                self.request(name);
             }
         }
-        let open: Vec<&str> =
-            self.api.requests.iter().filter(|(_, r)| !r.is_completed()).map(|(n, _)| n.as_str()).collect();
-        assert!(open.is_empty(), "every request ends: {open:?} have not");
-        assert!(self.rests(), "finalizers and active labels go");
-        let waits = |r: &Crr| r.status.as_ref().is_some_and(|s| s.message.starts_with("waiting"));
-        assert!(!self.api.requests.values().any(waits), "what is over is no longer told");
-        let pod = self.api.pod.as_ref().unwrap();
-        let conditions = pod["status"]["conditions"].as_array().unwrap();
-        if let Some(ready) = conditions.iter().find(|c| c["type"] == labels::CONDITION_KRUISE_POD_READY) {
-            assert_eq!(ready["message"], "[]", "NotReady keys are always released");
+    }
+
+    /// One step without faults; false: there was nothing to do.
+    fn calm_step(&mut self) -> bool {
+        let heard = |view: &View, api: &Api| !view.synced || (view.at == api.history.len() && view.late.is_empty());
+        let first = self.random.below(5);
+        for turn in 0..5 {
+            match (first + turn) % 5 {
+                0 if !heard(&self.daemon.view, &self.api) => self.deliver(true),
+                1 if !heard(&self.manager.view, &self.api) => self.deliver(false),
+                2 if !self.daemon.view.synced
+                    || self.daemon.stopping.is_some()
+                    || !self.due_pods(&self.daemon_requests()).is_empty() =>
+                {
+                    self.daemon_step();
+                }
+                3 if !self.manager.view.synced
+                    || self.manager.doing.is_some()
+                    || self.manager.respelling.is_some()
+                    || !self.due_requests().is_empty() =>
+                {
+                    self.manager_step();
+                }
+                4 => {
+                    let before = (self.trace.len(), self.api.version);
+                    self.sync_pod();
+                    self.report();
+                    if before == (self.trace.len(), self.api.version) {
+                        continue;
+                    }
+                }
+                _ => continue,
+            }
+            return true;
         }
+        false
+    }
+
+    /// When daemon or manager look again by themselves.
+    fn next_look(&self) -> Option<Duration> {
+        let (requests, view) = (self.daemon_requests(), &self.manager.view.requests);
+        let of_daemon = self.daemon.looked.iter().filter(|(uid, _)| requests.iter().any(|r| r.pod_uid() == **uid));
+        let of_manager = self.manager.looked.iter().filter(|(name, _)| view.contains_key(*name));
+        let next = of_daemon.chain(of_manager).filter_map(|(_, (_, again))| *again).min()?;
+        Some(Duration::from_millis(next.saturating_sub(self.clock_ms)))
+    }
+}
+
+/// A request as its user sees it.
+struct SeenRequest {
+    name: String,
+    status: Status,
+    is_completed: bool,
+    is_detached: bool,
+}
+
+struct Seen {
+    requests: Vec<SeenRequest>,
+    /// NotReady keys on the Pod.
+    keys: String,
+    faults: bool,
+}
+
+impl Driver for World {
+    type Seen = Seen;
+
+    async fn disturb(&mut self, _: &mut Random) -> Result<String, String> {
+        self.fault();
+        Ok(String::new())
+    }
+
+    async fn make_possible(&mut self) -> Result<String, String> {
+        (self.faults, self.broken, self.daemon.away, self.daemon.unready) = (false, false, false, false);
+        self.daemon.looked.clear();
+        self.manager.looked.clear();
+        self.log("the faults stop");
+        self.request(LAST);
+        Ok("no faults any more, and one more request".into())
+    }
+
+    async fn step(&mut self, _: &mut Random) -> Result<Step, String> {
+        if self.faults {
+            self.chaos_step();
+        } else if !self.calm_step() {
+            return Ok(Step::Idle(self.next_look()));
+        }
+        Ok(Step::Worked(String::new()))
+    }
+
+    async fn advance(&mut self, by: Duration) {
+        self.clock_ms += u64::try_from(by.as_millis()).unwrap();
+    }
+
+    async fn see(&mut self) -> Result<Seen, String> {
+        let seen = |(name, request): (&String, &Crr)| SeenRequest {
+            name: name.clone(),
+            status: request.status.clone().unwrap_or_default(),
+            is_completed: request.is_completed(),
+            is_detached: !manager::has_finalizer(request)
+                && !request.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE)),
+        };
+        let conditions = self.api.pod.as_ref().and_then(|pod| pod["status"]["conditions"].as_array());
+        let gate = conditions.into_iter().flatten().find(|c| c["type"] == labels::CONDITION_KRUISE_POD_READY);
+        let keys = gate.and_then(|c| c["message"].as_str()).unwrap_or("[]").to_owned();
+        Ok(Seen { requests: self.api.requests.iter().map(seen).collect(), keys, faults: self.faults })
+    }
+}
+
+/// Every request ends, releases its key, and lets the next one go on.
+struct RequestsEnd;
+
+impl Model for RequestsEnd {
+    type Seen = Seen;
+
+    fn wrongs(&mut self, seen: &Seen) -> Vec<String> {
+        let unsaid = |r: &&SeenRequest| r.is_completed && r.status.message.starts_with("waiting");
+        let wrong = seen.requests.iter().filter(unsaid);
+        wrong.map(|r| format!("{} has ended and still waits: {}", r.name, r.status.message)).collect()
+    }
+
+    fn missing(&self, seen: &Seen) -> Vec<String> {
+        let mut missing = Vec::new();
+        for request in &seen.requests {
+            if !request.is_completed {
+                missing.push(format!("{} has not ended: {:?}", request.name, request.status));
+            } else if !request.is_detached {
+                missing.push(format!("{} keeps its finalizer or its label", request.name));
+            }
+        }
+        if !seen.faults && !seen.requests.iter().any(|r| r.name == LAST) {
+            missing.push("the last request is gone".into());
+        }
+        if seen.keys != "[]" {
+            missing.push(format!("the Pod is held NotReady: {}", seen.keys));
+        }
+        missing
     }
 }
 
@@ -935,12 +1160,14 @@ fn merge_conditions(pod: &mut Value, patch: &Value) {
     }
 }
 
-/// How many containers were stopped, and how many images spelled differently.
 fn run(seed: u64) -> Result<Acts, String> {
     let mut world = World::new(seed);
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
-    result.map_err(|panic| format!("{}\n{}", liveness::said(panic.as_ref()), world.trace.join("\n")))?;
-    let mut acts = Acts::default();
+    let limits = Limits { changes: 40, steps_between: 10, time_between: Duration::ZERO, ..Limits::default() };
+    let history =
+        std::panic::AssertUnwindSafe(|| liveness::at_once(liveness::run(seed, &limits, &mut world, &mut RequestsEnd)));
+    let result = std::panic::catch_unwind(history).unwrap_or_else(|panic| Err(liveness::said(panic.as_ref())));
+    result.map_err(|why| format!("{why}\n{}", world.trace.join("\n")))?;
+    let mut acts = world.acts;
     acts.add("stopped", world.stopped.len() as u64);
     acts.add("respelled", world.respelled.len() as u64);
     Ok(acts)
@@ -948,5 +1175,8 @@ fn run(seed: u64) -> Result<Acts, String> {
 
 #[test]
 fn simulation_under_faults() {
-    liveness::seeds(300, "simulation_under_faults", run).require(&[("stopped", 33), ("respelled", 33)]);
+    let acts = liveness::seeds(400, "simulation_under_faults", run);
+    let often =
+        [("stopped", 33), ("respelled", 33), ("repeated", 10), ("left behind", 2), ("ended without a daemon", 2)];
+    acts.require(&often);
 }

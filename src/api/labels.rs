@@ -26,6 +26,8 @@ pub const NODE_TYPE_VIRTUAL_KUBELET: &str = "virtual-kubelet";
 
 /// Condition of a request: the Pod was made NotReady, the grace before the stop runs.
 pub const CONDITION_PRE_RECREATE_GRACE: &str = "PreRecreateGrace";
+/// Condition of a request: its daemon was gone for too long after a stop had been recorded. The message says why.
+pub const CONDITION_DAEMON_GONE: &str = "DaemonGone";
 /// Readiness gate and Pod condition through which Kruise makes a Pod NotReady.
 pub const CONDITION_KRUISE_POD_READY: &str = "KruisePodReady";
 /// Readiness gate and Pod condition of in-place updates.
@@ -76,6 +78,8 @@ pub const CRI_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 pub const DAEMON_SELECTOR: &str = "control-plane=daemon";
 /// Label that every kruise-rs object of an installation carries.
 pub const CONTROL_PLANE: &str = "control-plane";
+/// Value of [`CONTROL_PLANE`] on the Pods of the daemon.
+pub const CONTROL_PLANE_DAEMON: &str = "daemon";
 
 /// Label on a Pod and on its claims: the id that they share.
 pub const INSTANCE_ID: &str = "apps.kruise.io/cloneset-instance-id";

@@ -11,6 +11,7 @@ use kube::Client;
 use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
     budgets::Budgets,
+    domain::recreate::manager::DAEMON_GONE_AFTER,
     k8s::{pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
@@ -106,6 +107,21 @@ pub struct Settings {
     pub exclude_preparing_delete: bool,
     /// For NodeImages.
     pub images: ImageSettings,
+    /// For ContainerRecreateRequests.
+    pub requests: RequestSettings,
+}
+
+/// Settings of ContainerRecreateRequests, from flags.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestSettings {
+    /// How long a node may lack a ready daemon before its requests end.
+    pub daemon_gone_after: Duration,
+}
+
+impl Default for RequestSettings {
+    fn default() -> Self {
+        Self { daemon_gone_after: DAEMON_GONE_AFTER }
+    }
 }
 
 /// Settings of NodeImages, from flags.

@@ -193,19 +193,40 @@ pub(super) async fn within<T>(
     }
 }
 
-/// A status that the runtime sent has no source; one that the transport made up carries the transport's error.
+/// In an error without a code: the same call may succeed later. containerd wraps the errors of its shims this way.
+const PASSING: [&str; 6] =
+    ["deadline exceeded", "failed to get task", "busy", "unavailable", "try again", "connection refused"];
+/// In an error without a code: the same call is refused each time.
+const REFUSED: [&str; 4] = ["permission denied", "operation not permitted", "invalid argument", "not implemented"];
+
+/// By code first. A status that the runtime sent has no source; one that the transport made up carries the transport's
+/// error.
 fn classify(call: &'static str, status: &Status) -> CriError {
     let message = status.message().to_owned();
-    match status.code() {
-        Code::NotFound => CriError::NotFound { call, message },
-        Code::Unavailable | Code::Cancelled => CriError::Unreachable { call, message },
-        _ if status.source().is_some() => CriError::Unreachable { call, message },
-        // A container without the program that was to be run: "executable file not found in $PATH".
-        Code::Unknown if message.contains("executable file not found") => CriError::Runtime { call, message },
-        // Older containerd reports an unknown container without the code for it.
-        Code::Unknown if message.contains("not found") => CriError::NotFound { call, message },
-        _ => CriError::Runtime { call, message },
-    }
+    let may_pass = match status.code() {
+        Code::NotFound => return CriError::NotFound { call, message },
+        Code::Unavailable | Code::Cancelled => return CriError::Unreachable { call, message },
+        _ if status.source().is_some() => return CriError::Unreachable { call, message },
+        Code::InvalidArgument
+        | Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::OutOfRange
+        | Code::Unimplemented => false,
+        Code::Unknown => {
+            let words = message.to_lowercase();
+            let says = |list: &[&str]| list.iter().any(|text| words.contains(text));
+            // A container without the program that was to be run: "executable file not found in $PATH".
+            let no_program = words.contains("executable file not found");
+            let passing = says(&PASSING);
+            if !passing && !no_program && words.contains("not found") {
+                // Older containerd reports an unknown container without the code for it.
+                return CriError::NotFound { call, message };
+            }
+            passing || !(no_program || says(&REFUSED))
+        }
+        _ => true,
+    };
+    CriError::Runtime { call, message, may_pass }
 }
 
 #[cfg(test)]
@@ -228,6 +249,30 @@ mod tests {
         assert!(matches!(classify("ExecSync", &Status::unknown(words)), CriError::Runtime { .. }));
         assert!(classify("StopContainer", &Status::unavailable("connection refused")).is_transient());
         assert!(!classify("StopContainer", &Status::internal("boom")).is_transient());
+    }
+
+    #[test]
+    fn only_refusals_and_unknown_containers_are_final() {
+        let text = |words: &str| Status::unknown(words);
+        for (status, may_pass) in [
+            (text("failed to get task for container c0: context deadline exceeded"), true),
+            (text("failed to stop: ttrpc: connection refused"), true),
+            (text("task is busy"), true),
+            (text("boom"), true),
+            (Status::new(Code::DeadlineExceeded, "context deadline exceeded"), true),
+            (Status::new(Code::Internal, "boom"), true),
+            (Status::new(Code::ResourceExhausted, "too many"), true),
+            (Status::unavailable("restarting"), true),
+            (Status::cancelled("restarting"), true),
+            (Status::invalid_argument("deadline exceeded"), false),
+            (Status::permission_denied("no"), false),
+            (Status::unimplemented("no"), false),
+            (Status::not_found("no such container"), false),
+            (text("an error: container \"x\": not found"), false),
+            (text("runc did not terminate: kill: Operation not permitted"), false),
+        ] {
+            assert_eq!(classify("StopContainer", &status).may_pass(), may_pass, "{status:?}");
+        }
     }
 
     #[tokio::test]

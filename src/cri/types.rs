@@ -68,13 +68,24 @@ pub enum CriError {
         call: &'static str,
         /// The runtime's words.
         message: String,
+        /// Whether the same call may succeed later.
+        may_pass: bool,
     },
 }
 
 impl CriError {
-    /// Whether the same call may well succeed later.
+    /// Whether the call did not reach the runtime, or had no answer.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Timeout { .. })
+    }
+
+    /// Whether the same call may succeed later: everything but an unknown container and a refusal.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Timeout { .. } => true,
+            Self::Runtime { may_pass, .. } => *may_pass,
+            Self::NotFound { .. } => false,
+        }
     }
 
     /// For a status: the same words as long as the same thing is wrong, where the transport's differ each time.

@@ -276,10 +276,10 @@ impl ContainerMeta {
         let begun = Instant::now();
         let mut grace = kill.grace;
         if let Some(hook) = kill.hook.as_ref().filter(|_| !turn.hook_run) {
-            let result = hooks::before_stop(hook, kill, &client, id, &pod.pod_ip).await;
+            let result = hooks::before_stop(hook, kill, &client, id, pod, &self.runtimes.hooks).await;
             turn.hook_run = true;
             grace = stop_grace(kill.grace, begun.elapsed());
-            if let Err(message) = result {
+            if let Err(hooks::Failure { message, .. }) = result {
                 tracing::warn!(pod = %ObjectKey::of(pod), message, "preStop hook failed");
                 self.events.warning(&about, "FailedPreStopHook", &message);
             }

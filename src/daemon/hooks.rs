@@ -20,26 +20,68 @@ use rustls::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
+    time::Instant,
 };
 
 use crate::{
-    cri::client::Client,
-    domain::recreate::node::{Hook, Kill},
+    cri::{client::Client, exec::Answer},
+    domain::recreate::node::{HOOK_LEFT_OUT, Hook, Kill},
+    k8s::pod::PodView,
+    runtime::fair_places::Places,
 };
 
-/// Longest part of a command's output that goes into an event.
-const OUTPUT_IN_EVENT: usize = 512;
+/// Longest part of each output of a command that is kept; it goes into an event.
+const OUTPUT_KEPT: usize = 256;
+/// Longest head of an answer to httpGet that is read.
+const HEAD_KEPT: usize = 64 << 10;
 
-/// Runs the hook that comes before a stop, for as long as its grace allows. Why it failed, for an event and the log; a
-/// failed hook never prevents the stop.
-pub async fn before_stop(hook: &Hook, kill: &Kill, cri: &Client, id: &str, pod_ip: &str) -> Result<(), String> {
-    let failure = match tokio::time::timeout(kill.grace, run(hook, cri, id, pod_ip, kill.grace)).await {
+/// A hook that failed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Why, for an event and the log.
+    pub message: String,
+    /// It was not begun, because other hooks took all places for the whole grace period.
+    pub left_out: bool,
+}
+
+/// Runs the hook that comes before a stop, for as long as its grace allows; waiting for a place counts. A failed hook
+/// never prevents the stop.
+///
+/// # Errors
+/// The hook failed, was not finished in time, or found no place.
+pub async fn before_stop(
+    hook: &Hook,
+    kill: &Kill,
+    cri: &Client,
+    id: &str,
+    pod: &PodView,
+    places: &Places,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut left_out = false;
+    let work = async {
+        // A hook that only sleeps takes nothing from anybody.
+        let _place = if hook.handler.exec.is_some() || hook.handler.http_get.is_some() {
+            left_out = true;
+            let place = places.take(pod.namespace()).await;
+            left_out = false;
+            Some(place)
+        } else {
+            None
+        };
+        // A limit of zero would be none.
+        let limit = kill.grace.saturating_sub(begun.elapsed()).max(Duration::from_secs(1));
+        run(hook, cri, id, &pod.pod_ip, limit).await
+    };
+    let failure = match tokio::time::timeout(kill.grace, work).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) => error,
+        Err(_) if left_out => HOOK_LEFT_OUT.to_owned(),
         Err(_) => format!("not finished after the grace period of {} s", kill.grace.as_secs()),
     };
     // The runtime's words may hold the id; events with equal texts aggregate.
-    Err(format!("preStop hook of container {}: {}", kill.container, failure.replace(id, &kill.container)))
+    let message = format!("preStop hook of container {}: {}", kill.container, failure.replace(id, &kill.container));
+    Err(Failure { message, left_out })
 }
 
 /// Runs a hook to its end; the caller bounds the time by dropping the future.
@@ -53,13 +95,15 @@ pub async fn run(hook: &Hook, cri: &Client, id: &str, pod_ip: &str, limit: Durat
     let handler = &hook.handler;
     if let Some(exec) = &handler.exec {
         let command = exec.command.clone().unwrap_or_default();
-        let answer = cri.exec_sync(id, &command, limit).await.map_err(|e| format!("exec {command:?}: {e}"))?;
-        if answer.exit_code != 0 {
-            let output = [answer.stdout, answer.stderr].concat();
-            let output = String::from_utf8_lossy(&output[..output.len().min(OUTPUT_IN_EVENT)]).into_owned();
-            return Err(format!("exec {command:?} exited with {}: {output}", answer.exit_code));
+        let answer = cri.exec_bounded(id, &command, limit, OUTPUT_KEPT).await;
+        match answer.map_err(|e| format!("exec {command:?}: {e}"))? {
+            Answer::Exited { code: 0, .. } => Ok(()),
+            Answer::Exited { code, stdout, stderr } => {
+                let output = [stdout, stderr].concat();
+                Err(format!("exec {command:?} exited with {code}: {}", String::from_utf8_lossy(&output)))
+            }
+            Answer::TimedOut => Err(format!("exec {command:?}: not finished after {} s", limit.as_secs())),
         }
-        Ok(())
     } else if let Some(get) = &handler.http_get {
         http_get(get, &hook.ports, pod_ip).await.map_err(|e| format!("httpGet: {e}"))
     } else if let Some(sleep) = &handler.sleep {
@@ -135,8 +179,8 @@ async fn send<S>(request: Request<Empty<Bytes>>, stream: S) -> Result<u16, Strin
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
+    let http = hyper::client::conn::http1::Builder::new().max_buf_size(HEAD_KEPT).clone();
+    let (mut sender, connection) = http.handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
     let answer = sender.send_request(request);
     tokio::pin!(answer, connection);
     loop {
@@ -273,6 +317,120 @@ mod tests {
         let client = Client::new("/nowhere".into());
         run(&hook(handler), &client, "c1", "", Duration::from_secs(9)).await.unwrap();
         assert_eq!(before.elapsed(), Duration::from_secs(7));
+    }
+
+    fn pod(namespace: &str) -> PodView {
+        serde_json::from_value(serde_json::json!({"metadata": {"name": "web", "namespace": namespace}})).unwrap()
+    }
+
+    fn exec(command: &str) -> Hook {
+        let exec = ExecAction { command: Some(vec![command.into()]) };
+        hook(LifecycleHandler { exec: Some(exec), ..Default::default() })
+    }
+
+    async fn before(id: &str, namespace: &str, cri: &Client, places: &Places) -> Result<(), Failure> {
+        let kill = Kill { container: "main".into(), id: id.into(), hook: None, grace: Duration::from_secs(30) };
+        before_stop(&exec("drain"), &kill, cri, id, &pod(namespace), places).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hooks_that_hang_leave_places_for_others_and_waiting_ends_with_the_grace_period() {
+        let (runtime, cri) = FakeRuntime::in_memory();
+        let places = Places::new(4);
+        for id in ["c1", "c2", "c3"] {
+            runtime.world().faults.insert(("ExecSync", id.into()), crate::cri::fake::Fault::Never);
+        }
+        let start = Instant::now();
+        let [first, second, third, other] =
+            [("c1", "a"), ("c2", "a"), ("c3", "a"), ("d1", "b")].map(|(id, namespace)| {
+                let (cri, places) = (cri.clone(), places.clone());
+                async move { (before(id, namespace, &cri, &places).await, start.elapsed()) }
+            });
+        let (first, second, third, other) = tokio::join!(first, second, third, other);
+        assert!(other.0.is_ok() && other.1 < Duration::from_secs(1), "{other:?}: the other namespace does not wait");
+        let left_out = |result: &Result<(), Failure>| result.as_ref().is_err_and(|failure| failure.left_out);
+        assert_eq!([&first, &second, &third].map(|result| left_out(&result.0)), [false, false, true]);
+        let failure = third.0.unwrap_err();
+        assert_eq!(failure.message, format!("preStop hook of container main: {HOOK_LEFT_OUT}"));
+        assert!(third.1 < Duration::from_secs(31), "{:?}", third.1);
+        let ran = runtime.world().calls.len();
+        assert_eq!(ran, 3, "the one that was left out was not begun");
+    }
+
+    /// A runtime whose commands all print 15 MB, of which it holds only one piece.
+    async fn printing_runtime(listener: tokio::net::UnixListener) {
+        use futures::stream;
+        use http_body_util::StreamBody;
+        use hyper::body::Frame;
+        const PRINTED: usize = 15 << 20;
+        const PIECE: usize = 64 << 10;
+        // Field 1 with its length, then the bytes: an ExecSyncResponse.
+        let mut head = vec![0x0a];
+        let mut length = PRINTED;
+        while length >= 0x80 {
+            head.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        head.push(length as u8);
+        let size = u32::try_from(head.len() + PRINTED).unwrap().to_be_bytes();
+        let head = Bytes::from([&[0][..], &size, &head].concat());
+        let piece = Bytes::from(vec![b'x'; PIECE]);
+        let answer = move || {
+            let (head, piece) = (head.clone(), piece.clone());
+            async move {
+                let pieces = stream::iter(std::iter::repeat_n(piece, PRINTED / PIECE));
+                let mut trailers = http::HeaderMap::new();
+                trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+                let frames = futures::StreamExt::chain(stream::iter([head]), pieces);
+                let frames = futures::StreamExt::map(frames, Frame::data);
+                let frames = futures::StreamExt::chain(frames, stream::iter([Frame::trailers(trailers)]));
+                let frames = futures::StreamExt::map(frames, Ok::<_, std::convert::Infallible>);
+                let body = axum::body::Body::new(StreamBody::new(frames));
+                http::Response::builder().header("content-type", "application/grpc").body(body).unwrap()
+            }
+        };
+        axum::serve(listener, axum::Router::new().fallback(answer)).await.unwrap();
+    }
+
+    /// Peak of this process' memory, in KiB.
+    fn peak() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// The daemon's limit is 128 MiB. Measured in a process of its own: other tests would count too.
+    #[test]
+    fn a_hundred_hooks_that_print_15_mb_each_stay_within_the_memory_of_the_daemon() {
+        const CHILD: &str = "KRUISE_TEST_HOOKS_CHILD";
+        if std::env::var_os(CHILD).is_none() {
+            let name =
+                "daemon::hooks::tests::a_hundred_hooks_that_print_15_mb_each_stay_within_the_memory_of_the_daemon";
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && text.contains("1 passed"),
+                "{text}{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("cri.sock");
+            let server = tokio::spawn(printing_runtime(tokio::net::UnixListener::bind(&socket).unwrap()));
+            let (cri, places) = (Client::new(socket), crate::daemon::runtimes::Runtimes::default().hooks);
+            let hooks = (0..100).map(|i| {
+                let (cri, places) = (cri.clone(), places.clone());
+                async move { before(&format!("c{i}"), &format!("n{}", i % 3), &cri, &places).await }
+            });
+            let results = futures::future::join_all(hooks).await;
+            assert!(results.iter().all(Result::is_ok), "{results:?}");
+            server.abort();
+        });
+        assert!(peak() < 64 << 10, "peak of {} KiB", peak());
     }
 
     #[test]

@@ -213,24 +213,27 @@ impl Recreator {
             return Ok(Next::Wait(plan.requeue.map_or(Requeue::Await, Requeue::After)));
         };
         memory.stop_begins(&kill);
-        let outcome = self.stop(request, &pod, &client, &kill, interrupt).await;
-        let result = match outcome {
-            Ok(()) => {
-                memory.stop_answered(&kill.container, clock::now());
-                Ok(Next::LookAgain)
-            }
-            Err(error) if error.is_transient() => {
-                memory.stop_not_delivered(&kill.container, format!("{runtime}: {}", error.told()));
-                Err(error.into())
-            }
+        let mut hook_left_out = false;
+        let outcome = self.stop(request, &pod, &client, &kill, interrupt, &mut hook_left_out).await;
+        if hook_left_out {
+            memory.hook_left_out(&kill.container);
+        }
+        match outcome {
+            Ok(()) => memory.stop_answered(&kill.container, clock::now()),
             Err(error) => {
                 tracing::warn!(request = %ObjectKey::of(request), container = kill.container, %error, "stop failed");
-                memory.stop_failed(&kill.container, format!("{runtime}: {error}"));
-                Ok(Next::LookAgain)
+                // Container ids differ each time; equal texts are one write and one event.
+                let words = error.told().replace(local_id(&kill.id), &kill.container);
+                let words = format!("{runtime}: {words}");
+                match error.may_pass() {
+                    true => memory.stop_may_pass(&kill.container, words, clock::now()),
+                    false => memory.stop_refused(&kill.container, words),
+                }
             }
-        };
+        }
         self.memories().insert(request_uid, memory);
-        result
+        // The state of the instance decides, whatever the runtime answered.
+        Ok(Next::LookAgain)
     }
 
     /// The runtime cannot be asked: the request says so, once it has lasted.
@@ -242,7 +245,10 @@ impl Recreator {
         };
         let Some(status) = status else { return };
         match self.write(request, &status).await {
-            Ok(true) => self.events.warning(&reference(request), "RuntimeNotAnswering", &status.message),
+            Ok(true) => {
+                self.tell(request, &status, self.pod_of(request).as_deref());
+                self.events.warning(&reference(request), "RuntimeNotAnswering", &status.message);
+            }
             Ok(false) => {}
             Err(error) => tracing::debug!(%error, "the request could not be told what it waits for"),
         }
@@ -257,6 +263,7 @@ impl Recreator {
         client: &CriClient,
         kill: &Kill,
         interrupt: &Interrupt,
+        hook_left_out: &mut bool,
     ) -> Result<(), CriError> {
         let key = ObjectKey::of(request);
         let mut turn = tokio::select! {
@@ -271,12 +278,13 @@ impl Recreator {
         }
         let message = format!("Stopping container {} by ContainerRecreateRequest {}", kill.container, key.name);
         self.events.normal(&container_ref(pod, &kill.container), "Killing", &message);
-        let id = kill.id.split_once("://").map_or(kill.id.as_str(), |(_, id)| id);
+        let id = local_id(&kill.id);
         let begun = Instant::now();
         if let Some(hook) = &kill.hook {
             tokio::select! {
-                result = hooks::before_stop(hook, kill, client, id, &pod.pod_ip) => {
-                    if let Err(message) = result {
+                result = hooks::before_stop(hook, kill, client, id, pod, &self.runtimes.hooks) => {
+                    if let Err(hooks::Failure { message, left_out }) = result {
+                        *hook_left_out = left_out;
                         tracing::warn!(request = %key, container = kill.container, message, "preStop hook failed");
                         self.events.warning(&container_ref(pod, &kill.container), "FailedPreStopHook", &message);
                     }
@@ -423,6 +431,11 @@ enum Next {
 fn runtime_of(request: &ContainerRecreateRequest) -> Option<&str> {
     let context = request.spec.containers.first()?.status_context.as_ref()?;
     context.container_id.split_once("://").map(|(runtime, _)| runtime)
+}
+
+/// A container's id inside its runtime.
+fn local_id(id: &str) -> &str {
+    id.split_once("://").map_or(id, |(_, id)| id)
 }
 
 /// What the runtime knows of the Pod's containers. Start times and exit codes are read only for instances that a

@@ -11,17 +11,22 @@ use std::{
 use tokio::sync::{mpsc, watch};
 
 use super::stops::Stops;
-use crate::cri::{
-    client::Client,
-    endpoint::events_are_shared,
-    proto::{ContainerEventType, VersionResponse},
-    types::CriError,
+use crate::{
+    cri::{
+        client::Client,
+        endpoint::events_are_shared,
+        proto::{ContainerEventType, VersionResponse},
+        types::CriError,
+    },
+    runtime::fair_places::Places,
 };
 
 /// How long to wait before a socket that did not answer is tried again.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 /// How long to wait before a broken event stream is opened again.
 const EVENTS_RETRY: Duration = Duration::from_secs(5);
+/// preStop hooks that are run at once: each is a process in a container, or a connection to one.
+const HOOKS: usize = 32;
 
 /// The runtimes that have answered, by the name that container ids carry.
 #[derive(Clone)]
@@ -30,11 +35,18 @@ pub struct Runtimes {
     count: Arc<watch::Sender<usize>>,
     /// What is stopped in them. It is here so that whoever can stop a container cannot miss what others stop.
     pub stops: Arc<Stops>,
+    /// For preStop hooks, whoever runs them.
+    pub hooks: Places,
 }
 
 impl Default for Runtimes {
     fn default() -> Self {
-        Self { known: Arc::default(), count: Arc::new(watch::Sender::new(0)), stops: Arc::default() }
+        Self {
+            known: Arc::default(),
+            count: Arc::new(watch::Sender::new(0)),
+            stops: Arc::default(),
+            hooks: Places::new(HOOKS),
+        }
     }
 }
 

@@ -200,16 +200,26 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
     let queue = Queue::new(Backoff::default());
     for now in moments() {
         for knowledge in [PodKnowledge::Unknown, PodKnowledge::Gone, PodKnowledge::Present(pod)] {
-            for daemon in
-                [Daemon::Unknown, Daemon::Ready, Daemon::Missing(Duration::ZERO), Daemon::Missing(Duration::MAX)]
-            {
+            for daemon in [
+                Daemon::Unknown,
+                Daemon::Ready,
+                Daemon::Missing(Duration::ZERO),
+                Daemon::Missing(Duration::MAX),
+                Daemon::NodeGone,
+            ] {
                 let [first, ..] = moments();
                 let memory = manager::Memory {
                     created: Sighting::found(first, Timestamp::UNIX_EPOCH),
                     completed: request.is_completed().then(|| Sighting::found(first, Timestamp::MIN)),
                     told_no_daemon: false,
                 };
-                let observed = manager::Observed { request, pod: knowledge, daemon, memory };
+                let observed = manager::Observed {
+                    request,
+                    pod: knowledge,
+                    daemon,
+                    memory,
+                    gone_after: manager::DAEMON_GONE_AFTER,
+                };
                 let plan = manager::plan(&observed, now);
                 if request.is_completed() {
                     let moves = plan.actions.iter().any(|action| matches!(action, Action::Complete { .. }));
@@ -249,7 +259,8 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
                 assert!(target.is_some(), "{kill:?} hits what the Pod does not have");
                 match target.filter(|_| step % 2 == 1) {
                     Some(target) => (target.state, target.exit_code) = (InstanceState::Exited, Some(i32::MIN)),
-                    None => memory.stop_failed(&kill.container, "no".into()),
+                    None if step == 4 => memory.stop_refused(&kill.container, "no".into()),
+                    None => memory.stop_may_pass(&kill.container, "no".into(), now),
                 }
             }
             if let Some(status) = plan.status {

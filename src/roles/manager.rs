@@ -14,7 +14,7 @@ use crate::{
         feature_gates::{FeatureGates, gate},
     },
     budgets::Budgets,
-    controllers::{self, Context, ImageSettings, Registration, Settings},
+    controllers::{self, Context, ImageSettings, Registration, RequestSettings, Settings},
     domain::pull_secrets as rules,
     k8s::account,
     manifests,
@@ -37,6 +37,8 @@ use crate::{
 
 /// How long reconciles that run at the stop may take to end. The Lease is released after that, not before.
 const DRAIN: Duration = Duration::from_secs(8);
+/// The least that `--daemon-gone-after` may be: an update of the daemon takes less.
+const DAEMON_GONE_AFTER_LEAST: Duration = Duration::from_secs(60);
 
 /// Flags of the manager.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,6 +61,10 @@ pub struct ManagerArgs {
     /// ContainerRecreateRequests of one namespace that are reconciled at the same time; of all together, twice as many.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub crr_workers: u32,
+    /// After this time without a ready kruise-daemon on its node, a ContainerRecreateRequest ends, or is left behind if a
+    /// stop is on record. At least 1m.
+    #[arg(long, default_value = "10m", value_name = "DURATION")]
+    pub daemon_gone_after: SignedDuration,
     /// CloneSets of one namespace that are reconciled at the same time; of all together, twice as many.
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub cloneset_workers: u32,
@@ -127,6 +133,15 @@ impl ManagerArgs {
         }
     }
 
+    fn requests(&self) -> anyhow::Result<RequestSettings> {
+        match Duration::try_from(self.daemon_gone_after) {
+            Ok(daemon_gone_after) if daemon_gone_after >= DAEMON_GONE_AFTER_LEAST => {
+                Ok(RequestSettings { daemon_gone_after })
+            }
+            _ => bail!("--daemon-gone-after: {:#}: want 1m or more", self.daemon_gone_after),
+        }
+    }
+
     fn workers(&self, controller: &Registration) -> usize {
         match controller.workers_flag {
             Some("cloneset-workers") => self.cloneset_workers.try_into().unwrap_or(controller.workers),
@@ -173,6 +188,7 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
         settings: Settings {
             exclude_preparing_delete: args.cloneset_scaling_exclude_preparing_delete,
             images: args.images(),
+            requests: args.requests()?,
         },
     };
     let (leading, is_leading) = watch::channel(!args.enable_leader_election);

@@ -11,6 +11,7 @@ pub mod client;
 pub mod clock;
 pub mod connections;
 pub mod events;
+pub mod fair_places;
 pub mod fence;
 pub mod leader;
 pub mod metrics;

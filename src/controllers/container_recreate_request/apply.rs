@@ -159,6 +159,14 @@ impl Controller {
                 api.delete(&ObjectKey::of(request).name, &parameters).await?;
                 Ok(None)
             }
+            Action::LeaveBehind { condition, message } => {
+                let mut status = request.status.clone().unwrap_or_default();
+                status.conditions = manager::with_condition(request, condition.clone());
+                status.message.clone_from(message);
+                let written = patch_status(api, request, &request.status.as_ref(), &Some(&status)).await?;
+                self.context.events.warning(&about(), "DaemonGone", message);
+                Ok(written)
+            }
             Action::TellNoDaemon(message) => {
                 let status = ContainerRecreateRequestStatus {
                     message: message.clone(),

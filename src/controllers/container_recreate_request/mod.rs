@@ -1,8 +1,9 @@
 //! The manager's part of ContainerRecreateRequests.
 //!
 //! - Owns: phase Completed for what ends a request from outside (Pod gone, no daemon, deadline), the finalizer, the
-//!   active label, the NotReady key on the Pod, the record of when the grace began, deletion after the TTL.
-//! - Watches: requests, Pods (of the requests, and the daemons').
+//!   active label, the NotReady key on the Pod, the record of when the grace began, the condition of one that was left
+//!   behind, deletion after the TTL.
+//! - Watches: requests, Pods (of the requests, and the daemons'). Reads: the node whose daemon is missing.
 //! - Serves requests of method PodSpec ([`pod_spec`]): their status, and the spelling of images in their Pods.
 //! - Sweeps NotReady keys whose request does not exist ([`sweep`]).
 //! - Never: touches a container, or a container's state of other requests before they end by its hand. The decisions are
@@ -29,6 +30,7 @@ use super::{Context, Registration, Started, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
     domain::recreate::{
+        is_left_behind,
         manager::{self, Daemon, Memory, Observed, Sighting},
         node,
     },
@@ -52,6 +54,8 @@ pub const REGISTRATION: Registration = Registration {
         // patch: the spelling of images, for method PodSpec.
         Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch"]),
         Rule::new(&[""], &["pods/status"], &["patch"]),
+        // get: whether the node of a missing daemon has been deleted.
+        Rule::new(&[""], &["nodes"], &["get"]),
     ],
     workers_flag: Some("crr-workers"),
     workers: 3,
@@ -84,6 +88,10 @@ struct Daemons {
     ready: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// When the last Ready one went; nothing is kept for longer than it matters.
     lost: BTreeMap<Text, Duration>,
+    /// How long it matters.
+    keep: Duration,
+    /// Since when the daemons are known: a manager that has just started has seen none missing.
+    since: Option<Duration>,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -92,7 +100,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         requests: Store::of_work(Some(|request| Some(pod_key(request).to_string())), manager::is_record),
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
-        daemons: Mutex::default(),
+        daemons: Mutex::new(Daemons::new(context.settings.requests.daemon_gone_after)),
         progress: Mutex::default(),
         busy: Mutex::default(),
         held: Mutex::default(),
@@ -120,6 +128,7 @@ impl Controller {
         let synced = async {
             self.requests.wait_synced().await;
             self.context.pods.wait_synced().await;
+            lock(&self.daemons).since = Some(clock::now().mono);
         };
         let reconcile = |key: ObjectKey| {
             let this = self.clone();
@@ -146,7 +155,7 @@ impl Controller {
                 // What the first list brings was there before us; all else we saw as it happened.
                 self.remember(new, *initial && !self.requests.is_synced(), clock::now());
                 self.queue.add(ObjectKey::of(new.as_ref()));
-                if new.is_completed() || new.is_deleting() {
+                if new.is_completed() || new.is_deleting() || is_left_behind(new) {
                     self.next_of_the_pod(new);
                 }
             }
@@ -259,7 +268,7 @@ impl Controller {
         let Some(request) = self.requests.get(key) else { return self.sweep(key).await };
         let now = clock::now();
         self.remember(&request, false, now);
-        let daemon = self.daemon_of(&request, now);
+        let (daemon, unread) = self.daemon_of(&request, now).await;
         let memory = match lock(&self.memories).get_mut(key) {
             Some((_, memory)) => {
                 // The next time that it is missing is another matter.
@@ -269,7 +278,8 @@ impl Controller {
             None => return Ok(Requeue::Await),
         };
         let pod = self.read_pod(&request).await;
-        let observed = Observed { request: &request, pod: pod.knowledge(), daemon, memory };
+        let gone_after = self.context.settings.requests.daemon_gone_after;
+        let observed = Observed { request: &request, pod: pod.knowledge(), daemon, memory, gone_after };
         let plan = manager::plan(&observed, clock::now());
         match self.apply(&request, &plan.actions).await? {
             Applied::All => {}
@@ -285,23 +295,25 @@ impl Controller {
             Some(pod) if request.is_served_by_manager() && !pod.is_deleting() => self.serve(key, &pod).await?,
             _ => None,
         };
+        if let Some(error) = unread {
+            return Err(error);
+        }
         let requeue = [plan.requeue, served].into_iter().flatten().min();
         Ok(requeue.map_or(Requeue::Await, Requeue::After))
     }
+}
 
-    fn daemon_of(&self, request: &ContainerRecreateRequest, now: Now) -> Daemon {
-        let node = request.metadata.labels.as_ref().and_then(|l| l.get(labels::CRR_NODE_NAME));
-        match node {
-            // Limited to another namespace we do not see the daemons.
-            Some(node) if self.context.only_namespace.is_none() => lock(&self.daemons).on(node, now),
-            _ => Daemon::Unknown,
-        }
-    }
+fn is_ready(daemon: &PodView) -> bool {
+    daemon.condition_is_true("Ready") && !daemon.is_deleting()
 }
 
 impl Daemons {
+    fn new(gone_after: Duration) -> Self {
+        Self { keep: gone_after.max(manager::NO_DAEMON_GRACE), ..Self::default() }
+    }
+
     fn update(&mut self, key: &ObjectKey, old: Option<&PodView>, new: Option<&PodView>, now: Now) {
-        self.lost.retain(|_, at| now.mono.saturating_sub(*at) < manager::NO_DAEMON_GRACE);
+        self.lost.retain(|_, at| now.mono.saturating_sub(*at) < self.keep);
         if let Some(old) = old
             && let Some(pods) = self.ready.get_mut(&old.node_name)
         {
@@ -312,8 +324,7 @@ impl Daemons {
             }
         }
         if let Some(new) = new
-            && new.condition_is_true("Ready")
-            && !new.is_deleting()
+            && is_ready(new)
         {
             self.lost.remove(&new.node_name);
             self.ready.entry(new.node_name.clone()).or_default().insert(key.clone());
@@ -324,7 +335,7 @@ impl Daemons {
         match (self.ready.contains_key(node), self.lost.get(node)) {
             (true, _) => Daemon::Ready,
             (false, Some(at)) => Daemon::Missing(now.mono.saturating_sub(*at)),
-            (false, None) => Daemon::Missing(Duration::MAX),
+            (false, None) => Daemon::Missing(self.since.map_or(Duration::ZERO, |at| now.mono.saturating_sub(at))),
         }
     }
 }

@@ -1,14 +1,18 @@
-//! I/O: what is known of a request's Pod. No decision.
+//! I/O: what is known of a request's Pod, and of the daemon on its node. No decision.
 
 use std::sync::Arc;
 
-use kube::Api;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, api::ListParams};
 
-use super::{Controller, pod_key};
+use super::{Controller, is_ready, lock, pod_key};
 use crate::{
-    api::crr::ContainerRecreateRequest,
-    domain::recreate::manager::{self, PodKnowledge},
-    k8s::{name::is_dns_subdomain, pod::PodView},
+    api::{crr::ContainerRecreateRequest, labels},
+    domain::recreate::{
+        is_left_behind,
+        manager::{self, Daemon, PodKnowledge},
+    },
+    k8s::{name::is_dns_subdomain, pod::PodView, time::Now},
     runtime::apply::code,
 };
 
@@ -55,5 +59,57 @@ impl Controller {
             Err(error) if code(&error) == Some(404) => PodRead::Gone,
             Err(error) => PodRead::Failed(error),
         }
+    }
+
+    /// What the watch says of the daemon on the request's node. That it has been missing for too long, or that the node
+    /// is gone, is believed only when the API server says so itself: a watch that has stopped would say the same.
+    pub(super) async fn daemon_of(
+        &self,
+        request: &ContainerRecreateRequest,
+        now: Now,
+    ) -> (Daemon, Option<kube::Error>) {
+        let own_labels = request.metadata.labels.as_ref();
+        let label = |key: &str| own_labels.and_then(|l| l.get(key)).map(String::as_str);
+        let is_virtual = label(labels::NODE_TYPE) == Some(labels::NODE_TYPE_VIRTUAL_KUBELET);
+        let node = match label(labels::CRR_NODE_NAME) {
+            // Limited to another namespace we do not see the daemons; a virtual node has none.
+            Some(node) if self.context.only_namespace.is_none() && !is_virtual && is_dns_subdomain(node) => node,
+            _ => return (Daemon::Unknown, None),
+        };
+        let known = lock(&self.daemons).on(node, now);
+        let Daemon::Missing(lasting) = known else { return (known, None) };
+        let needless = request.is_served_by_manager() || request.is_completed() || request.is_deleting();
+        if needless || is_left_behind(request) || lasting < manager::NO_DAEMON_GRACE {
+            return (known, None);
+        }
+        let read = async {
+            if self.node_is_gone(node).await? {
+                return Ok(Daemon::NodeGone);
+            }
+            if lasting >= self.context.settings.requests.daemon_gone_after && self.has_ready_daemon(node).await? {
+                return Ok(Daemon::Ready);
+            }
+            Ok(known)
+        };
+        match read.await {
+            Ok(daemon) => (daemon, None),
+            Err(error) => (Daemon::Unknown, Some(error)),
+        }
+    }
+
+    async fn node_is_gone(&self, node: &str) -> kube::Result<bool> {
+        let nodes: Api<Node> = Api::all(self.context.client.clone());
+        match nodes.get_metadata(node).await {
+            Ok(_) => Ok(false),
+            Err(error) if code(&error) == Some(404) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn has_ready_daemon(&self, node: &str) -> kube::Result<bool> {
+        let daemons: Api<PodView> = Api::namespaced(self.context.client.clone(), &self.context.namespace);
+        let selector = format!("{}={}", labels::CONTROL_PLANE, labels::CONTROL_PLANE_DAEMON);
+        let list = ListParams::default().labels(&selector).fields(&format!("spec.nodeName={node}"));
+        Ok(daemons.list(&list).await?.items.iter().any(|pod| pod.node_name == *node && is_ready(pod)))
     }
 }

@@ -63,7 +63,7 @@ impl Controller {
             }
             // Requests of all methods count, also those of the daemon.
             let all = self.requests.by_index(&pod_key(&request).to_string());
-            let pick = node::pick(all.iter().map(AsRef::as_ref).filter(|r| r.pod_uid() == pod.uid()));
+            let pick = node::pick_by_manager(all.iter().map(AsRef::as_ref).filter(|r| r.pod_uid() == pod.uid()));
             if let Some(first) = pick.current.filter(|first| first.metadata.uid != request.metadata.uid) {
                 if *request.phase() == Phase::Empty {
                     self.record(&request, &node::waiting_status(first)).await?;

@@ -10,6 +10,8 @@ use crate::controllers::in_memory;
 
 const CRR: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/containerrecreaterequests/r";
 const POD: &str = "/api/v1/namespaces/ns/pods/p";
+const NODE: &str = "/api/v1/nodes/n1";
+const DAEMONS: &str = "/api/v1/namespaces/kruise-system/pods";
 
 #[derive(Default)]
 struct Api {
@@ -123,7 +125,7 @@ fn fixture(request: Value, pod: Option<Value>) -> Fixture {
         requests: Store::new(Some(|request| Some(pod_key(request).to_string()))),
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
-        daemons: Mutex::default(),
+        daemons: Mutex::new(Daemons { since: Some(Duration::ZERO), ..Daemons::new(manager::DAEMON_GONE_AFTER) }),
         progress: Mutex::default(),
         busy: Mutex::default(),
         held: Mutex::default(),
@@ -284,9 +286,11 @@ async fn case_13_a_deleted_request_goes_even_if_its_pod_is_another_one() {
     assert_eq!(fixture.get(CRR)["metadata"].get("finalizers"), None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
     let fixture = fixture(request(json!({})), Some(pod()));
+    lock(&fixture.api).put(NODE, json!({"metadata": {"name": "n1"}}));
+    tokio::time::advance(Duration::from_secs(20)).await;
     let daemon = lock(&fixture.controller.daemons).ready.remove("n1").unwrap();
     fixture.reconcile().await;
     assert_eq!(fixture.writes(), Vec::<String>::new(), "a daemon may be there all the same");
@@ -307,6 +311,96 @@ async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
     lock(&fixture.controller.daemons).ready.clear();
     fixture.reconcile().await;
     assert_eq!(fixture.get(CRR)["status"]["message"], told["message"]);
+}
+
+/// A request whose daemon is missing, after so many seconds of it.
+async fn without_daemon(changes: Value, seconds: u64) -> Fixture {
+    let fixture = fixture(request(changes), Some(pod()));
+    lock(&fixture.controller.daemons).ready.clear();
+    lock(&fixture.api).put(NODE, json!({"metadata": {"name": "n1"}}));
+    fixture.controller.remember(&fixture.controller.requests.list()[0], false, clock::now());
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    fixture
+}
+
+fn daemons(ready: &[&str]) -> Value {
+    let daemon = |ready: &&str| {
+        json!({"metadata": {"name": "d", "namespace": "kruise-system", "labels": {"control-plane": "daemon"}},
+            "spec": {"nodeName": "n1"}, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    };
+    json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": ready.iter().map(daemon).collect::<Vec<_>>()})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_never_returns_ends_the_request_once_the_api_server_says_so_too() {
+    let fixture = without_daemon(running_with_grace(), 590).await;
+    fixture.reconcile().await;
+    assert_ne!(fixture.get(CRR)["status"]["phase"], "Completed");
+    tokio::time::advance(Duration::from_secs(20)).await;
+    fixture.sync();
+    let acquired = fixture.writes();
+    assert!(acquired.contains(&format!("PATCH {POD}/status")), "it holds its Pod NotReady: {acquired:?}");
+    let key = ObjectKey::new("ns", "r");
+    // The daemons cannot be listed: nothing is known, and nothing is done.
+    fixture.controller.reconcile(&key).await.unwrap_err();
+    // The watch has stopped; the daemon is there.
+    lock(&fixture.api).put(DAEMONS, daemons(&["False", "True"]));
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new());
+    assert_ne!(fixture.get(CRR)["status"]["phase"], "Completed");
+    for list in [daemons(&["False"]), daemons(&[])] {
+        lock(&fixture.api).put(DAEMONS, list);
+    }
+    fixture.reconcile().await;
+    fixture.sync();
+    let status = fixture.get(CRR)["status"].clone();
+    let reason = "node n1 has had no ready kruise-daemon for 600 s";
+    assert_eq!((&status["phase"], &status["message"]), (&json!("Completed"), &json!(reason)));
+    assert_eq!(status["containerRecreateStates"][0]["phase"], "Failed");
+    fixture.reconcile().await;
+    assert_eq!(fixture.get(CRR)["metadata"]["finalizers"], json!(["other"]));
+    let conditions = fixture.get(POD)["status"]["conditions"].clone();
+    let ready = conditions.as_array().unwrap().iter().find(|c| c["type"] == "KruisePodReady").unwrap();
+    assert_eq!((&ready["status"], &ready["message"]), (&json!("True"), &json!("[]")), "the key is released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_node_was_deleted_ends_at_once() {
+    let fixture = without_daemon(json!({"status": {"phase": "Recreating"}}), 12).await;
+    lock(&fixture.api).objects.remove(NODE);
+    fixture.reconcile().await;
+    assert_eq!(fixture.get(CRR)["status"]["message"], "node n1 has been deleted");
+    // On a virtual node there is no daemon, and none is missed.
+    let on_virtual = json!({"metadata": {"labels": {"type": "virtual-kubelet"}}, "status": {"phase": "Recreating"}});
+    let fixture = without_daemon(on_virtual, 10_000).await;
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_stop_on_record_the_key_is_released_and_the_request_is_left_to_its_daemon() {
+    let fixture = without_daemon(running_with_grace(), 1).await;
+    fixture.reconcile().await;
+    fixture.sync();
+    let states = json!([{"name": "main", "phase": "Recreating", "previousContainerID": "containerd://c0",
+        "killStartedAt": "2026-01-01T00:00:00Z"}]);
+    lock(&fixture.api).merge(CRR, &json!({"status": {"containerRecreateStates": states}}));
+    lock(&fixture.api).put(DAEMONS, daemons(&[]));
+    fixture.sync();
+    tokio::time::advance(Duration::from_secs(700)).await;
+    fixture.writes();
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), [format!("PATCH {POD}/status"), format!("PATCH {CRR}/status")]);
+    let status = fixture.get(CRR)["status"].clone();
+    assert_eq!((&status["phase"], &status["containerRecreateStates"]), (&json!("Recreating"), &states));
+    let gone = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "DaemonGone").unwrap();
+    assert_eq!(gone["message"], "node n1 has had no ready kruise-daemon for 600 s");
+    let conditions = fixture.get(POD)["status"]["conditions"].clone();
+    let ready = conditions.as_array().unwrap().iter().find(|c| c["type"] == "KruisePodReady").unwrap();
+    assert_eq!(ready["message"], "[]", "the Pod is not held any more");
+    fixture.sync();
+    fixture.reconcile().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new(), "that is all");
 }
 
 #[tokio::test]
@@ -418,18 +512,20 @@ fn daemons_are_known_by_node() {
         )
         .unwrap()
     };
-    let (key, mut daemons) = (ObjectKey::new("kruise-system", "d"), Daemons::default());
     let seconds = Duration::from_secs;
+    let key = ObjectKey::new("kruise-system", "d");
+    let mut daemons = Daemons { since: Some(seconds(1)), ..Daemons::new(seconds(30)) };
     let at = |s| Now { wall: jiff::Timestamp::UNIX_EPOCH, mono: seconds(s) };
     daemons.update(&key, None, Some(&daemon("True")), at(1));
-    assert_eq!((daemons.on("n1", at(1)), daemons.on("n2", at(1))), (Daemon::Ready, Daemon::Missing(Duration::MAX)));
+    assert_eq!((daemons.on("n1", at(1)), daemons.on("n2", at(1))), (Daemon::Ready, Daemon::Missing(seconds(0))));
     daemons.update(&key, Some(&daemon("True")), Some(&daemon("False")), at(5));
     assert_eq!(daemons.on("n1", at(7)), Daemon::Missing(seconds(2)));
     daemons.update(&key, Some(&daemon("False")), Some(&daemon("True")), at(8));
     daemons.update(&key, Some(&daemon("True")), None, at(9));
     assert_eq!(daemons.on("n1", at(9)), Daemon::Missing(seconds(0)));
     daemons.update(&ObjectKey::new("kruise-system", "other"), None, None, at(60));
-    assert_eq!((daemons.on("n1", at(60)), daemons.lost.len()), (Daemon::Missing(Duration::MAX), 0));
+    assert_eq!((daemons.on("n1", at(60)), daemons.lost.len()), (Daemon::Missing(seconds(59)), 0));
+    assert_eq!(Daemons::new(seconds(30)).on("n1", at(60)), Daemon::Missing(seconds(0)), "it has not looked yet");
 }
 
 const D: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";

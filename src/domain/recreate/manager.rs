@@ -10,6 +10,10 @@
 //!      └─Recreating with an unready grace: finalizer → key → time                                             ▼
 //!        (the daemon waits for the time, acts, and ends the request ──────┘)                               deleted
 //! ```
+//!
+//! A request whose node has had no ready daemon for `--daemon-gone-after`, or has been deleted, ends as well; with a stop
+//! on record it is left behind instead: it releases its key, later requests of the Pod may go first, and a daemon that
+//! returns ends it.
 
 use std::time::Duration;
 
@@ -17,7 +21,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::ResourceExt;
 
-use super::{DEADLINE_EXCEEDED, NO_RESPONSE, POD_GONE, WAITING_FOR_DAEMON, fail_unfinished};
+use super::{
+    DAEMON_GONE, DEADLINE_EXCEEDED, NO_RESPONSE, NODE_GONE, POD_GONE, WAITING_FOR_DAEMON, fail_unfinished,
+    has_stop_on_record, is_left_behind,
+};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, ContainerRecreateState, Phase},
@@ -34,6 +41,10 @@ use crate::{
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a node may lack a ready daemon before its requests say so: restarts and updates of the daemon pass.
 pub const NO_DAEMON_GRACE: Duration = Duration::from_secs(10);
+/// How long a node may lack a ready daemon before its requests end; `--daemon-gone-after` says otherwise.
+pub const DAEMON_GONE_AFTER: Duration = Duration::from_secs(600);
+/// While a daemon is missing, its node is looked for this often.
+const LOOK_FOR_NODE: Duration = Duration::from_secs(60);
 /// A daemon that works although its Pod is not Ready has taken a request up by then; an ordinary one may even be over.
 const TAKE_UP: Duration = Duration::from_secs(2);
 
@@ -91,8 +102,10 @@ pub enum Daemon {
     Unknown,
     /// Its Pod is Ready.
     Ready,
-    /// No Pod of it has been Ready there for this time; MAX where none is known to ever have been.
+    /// This process has seen no Pod of it Ready there for this time.
     Missing(Duration),
+    /// There is no such node any more.
+    NodeGone,
 }
 
 /// Everything a plan is made from.
@@ -106,6 +119,8 @@ pub struct Observed<'a> {
     pub daemon: Daemon,
     /// What is remembered of it.
     pub memory: Memory,
+    /// How long a daemon may be missing.
+    pub gone_after: Duration,
 }
 
 /// One thing to do, in the order of the plan; each rests on the ones before it having been done.
@@ -134,6 +149,13 @@ pub enum Action {
     Delete,
     /// Tell, by this `status.message` and an event, that the request waits for a daemon.
     TellNoDaemon(String),
+    /// Record that the request was left behind.
+    LeaveBehind {
+        /// The condition.
+        condition: Condition,
+        /// The new `status.message`.
+        message: String,
+    },
 }
 
 /// What to do now, and when to look again if nothing happens before.
@@ -199,6 +221,14 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
 
     let mut plan = Plan::default();
     let by_daemon = !request.is_served_by_manager();
+    let gone = daemon_gone(observed, age).filter(|_| by_daemon && !is_left_behind(request));
+    if let Some(reason) = gone {
+        return if has_stop_on_record(request) {
+            leave_behind(request, pod, reason, now)
+        } else {
+            complete(request, reason)
+        };
+    }
     if by_daemon && *request.phase() == Phase::Empty {
         match RESPONSE_TIMEOUT.checked_sub(age) {
             Some(left) if !left.is_zero() => plan.look_after(left),
@@ -214,23 +244,63 @@ fn plan_unfinished(observed: &Observed<'_>, now: Now) -> Plan {
 
     if by_daemon
         && let Daemon::Missing(lasting) = observed.daemon
-        && !observed.memory.told_no_daemon
+        && !is_left_behind(request)
         && !node.is_empty()
     {
         let message = format!("{WAITING_FOR_DAEMON}{node}");
         let wait = NO_DAEMON_GRACE.saturating_sub(lasting).max(TAKE_UP.saturating_sub(age));
         if !wait.is_zero() {
             plan.look_after(wait);
-        } else if message_of(request) != message {
+        } else if !observed.memory.told_no_daemon && message_of(request) != message {
             plan.actions.push(Action::TellNoDaemon(message));
         }
+        plan.look_after(LOOK_FOR_NODE.min(observed.gone_after.saturating_sub(lasting.min(age)).max(TAKE_UP)));
     }
     if *request.phase() == Phase::Recreating
         && request.strategy().unready_grace_period_seconds.is_some()
+        && !is_left_behind(request)
         && let Some(pod) = pod
     {
         acquire(request, pod, now, &mut plan.actions);
     }
+    plan
+}
+
+/// Why nobody will work on the request any more, if nobody will. One that no daemon has taken up ends after
+/// [`RESPONSE_TIMEOUT`] anyway.
+fn daemon_gone(observed: &Observed<'_>, age: Duration) -> Option<String> {
+    let node = node_of(observed);
+    match observed.daemon {
+        Daemon::NodeGone => Some(format!("node {node} {NODE_GONE}")),
+        Daemon::Missing(lasting)
+            if lasting.min(age) >= observed.gone_after && *observed.request.phase() != Phase::Empty =>
+        {
+            Some(format!("node {node} {DAEMON_GONE} for {} s", observed.gone_after.as_secs()))
+        }
+        _ => None,
+    }
+}
+
+/// With a stop on record the request cannot be ended from outside: the daemon may be in the middle of it.
+fn leave_behind(request: &ContainerRecreateRequest, pod: Option<&PodView>, reason: String, now: Now) -> Plan {
+    let mut plan = Plan::default();
+    if has_finalizer(request) {
+        match pod {
+            Some(pod) if may_hold_key(pod) => plan.actions.push(Action::ReleaseKey),
+            Some(_) => {}
+            None => return plan, // the key has to be released first
+        }
+    }
+    let message = format!("{reason}; a recorded stop may still happen, and later requests of the Pod go first");
+    let condition = Condition {
+        type_: labels::CONDITION_DAEMON_GONE.into(),
+        status: "True".into(),
+        reason: labels::CONDITION_DAEMON_GONE.into(),
+        message: reason,
+        last_transition_time: Time(whole_seconds(now.wall)),
+        observed_generation: None,
+    };
+    plan.actions.push(Action::LeaveBehind { condition, message });
     plan
 }
 
@@ -275,7 +345,7 @@ fn no_response(request: &ContainerRecreateRequest, daemon: Daemon, node: &str) -
     }
     match daemon {
         Daemon::Missing(_) => format!("{NO_RESPONSE}: no ready kruise-daemon on node {node}"),
-        Daemon::Ready | Daemon::Unknown => NO_RESPONSE.to_owned(),
+        Daemon::Ready | Daemon::Unknown | Daemon::NodeGone => NO_RESPONSE.to_owned(),
     }
 }
 
@@ -345,19 +415,25 @@ pub fn outcome(status: &ContainerRecreateRequestStatus) -> (bool, String) {
     (false, parts.join("; "))
 }
 
+/// The conditions of the status with this one added, or in the place of its type's.
+pub fn with_condition(request: &ContainerRecreateRequest, condition: Condition) -> Vec<Condition> {
+    let mut conditions = request.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    conditions.retain(|old| old.type_ != condition.type_);
+    conditions.push(condition);
+    conditions
+}
+
 /// The conditions of the status with PreRecreateGrace added.
 pub fn with_grace_condition(request: &ContainerRecreateRequest, since: Timestamp) -> Vec<Condition> {
-    let mut conditions = request.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    conditions.retain(|condition| condition.type_ != labels::CONDITION_PRE_RECREATE_GRACE);
-    conditions.push(Condition {
+    let grace = Condition {
         type_: labels::CONDITION_PRE_RECREATE_GRACE.into(),
         status: "True".into(),
         reason: labels::CONDITION_PRE_RECREATE_GRACE.into(),
         message: "unreadyGracePeriodSeconds runs from this time; then the containers are stopped".into(),
         last_transition_time: Time(since),
         observed_generation: None,
-    });
-    conditions
+    };
+    with_condition(request, grace)
 }
 
 /// The finalizers of the request without ours.
@@ -452,7 +528,8 @@ mod tests {
     }
 
     fn plan_of(request: &ContainerRecreateRequest, pod: PodKnowledge<'_>, at: u64) -> Plan {
-        plan(&Observed { request, pod, daemon: Daemon::Ready, memory: memory() }, now(at))
+        let (daemon, memory) = (Daemon::Ready, memory());
+        plan(&Observed { request, pod, daemon, memory, gone_after: DAEMON_GONE_AFTER }, now(at))
     }
 
     #[track_caller]
@@ -521,6 +598,7 @@ mod tests {
             pod: PodKnowledge::Present(&pod),
             daemon: Daemon::Missing(Duration::MAX),
             memory: Memory { told_no_daemon: true, ..memory() },
+            gone_after: DAEMON_GONE_AFTER,
         };
         assert_eq!(
             completion(plan(&observed, now(60))).0,
@@ -712,10 +790,8 @@ mod tests {
             "metadata": {"labels": {"crr.apps.kruise.io/active": null}}}));
         let at = |second| {
             let memory = Memory { completed: Some(Sighting::live(now(10))), ..memory() };
-            plan(
-                &Observed { request: &ended, pod: PodKnowledge::Unknown, daemon: Daemon::Unknown, memory },
-                now(second),
-            )
+            let (pod, daemon) = (PodKnowledge::Unknown, Daemon::Unknown);
+            plan(&Observed { request: &ended, pod, daemon, memory, gone_after: DAEMON_GONE_AFTER }, now(second))
         };
         assert_eq!(at(12), Plan { actions: vec![], requeue: Some(Duration::from_secs(3)) });
         assert_eq!(at(15).actions, [Action::Delete]);
@@ -727,10 +803,11 @@ mod tests {
         let plan_at = |second, request: &ContainerRecreateRequest, lasting, told_no_daemon| {
             let memory = Memory { told_no_daemon, ..memory() };
             let (pod, daemon) = (PodKnowledge::Present(&pod), Daemon::Missing(lasting));
-            plan(&Observed { request, pod, daemon, memory }, now(second))
+            plan(&Observed { request, pod, daemon, memory, gone_after: Duration::from_secs(900) }, now(second))
         };
         let plan_after = |request: &ContainerRecreateRequest, lasting, told| plan_at(500, request, lasting, told);
         let seconds = Duration::from_secs;
+        let waits = Plan { actions: vec![], requeue: Some(LOOK_FOR_NODE) };
         let text = "waiting for a ready kruise-daemon on node n1";
         assert_eq!(
             plan_after(&request, seconds(4), false),
@@ -745,10 +822,97 @@ mod tests {
             Plan { actions: vec![], requeue: Some(seconds(1)) },
             "a daemon that is there after all answers within that time"
         );
-        assert_eq!(plan_after(&request, seconds(10), true), Plan::default());
+        assert_eq!(plan_after(&request, seconds(10), true), waits);
         let mut told = request.clone();
         told.status.as_mut().unwrap().message = text.into();
-        assert_eq!(plan_after(&told, Duration::MAX, false), Plan::default(), "the manager before has told it");
+        assert_eq!(plan_after(&told, Duration::MAX, false), waits, "the manager before has told it");
+    }
+
+    /// What becomes of a request after its daemon has been missing for some time: the plan of the manager.
+    fn plan_without_daemon(request: &ContainerRecreateRequest, daemon: Daemon, age: u64) -> Plan {
+        let view = pod(json!({}));
+        let (pod, memory) = (PodKnowledge::Present(&view), memory());
+        plan(&Observed { request, pod, daemon, memory, gone_after: DAEMON_GONE_AFTER }, now(age))
+    }
+
+    #[test]
+    fn a_request_whose_daemon_never_returns_ends_when_no_stop_is_on_record() {
+        let seconds = Duration::from_secs;
+        let held = json!({"metadata": {"finalizers": [labels::CRR_UNREADY_FINALIZER]}});
+        for (phase, daemon, age, want) in [
+            ("Recreating", Daemon::Missing(seconds(599)), 10_000, None),
+            (
+                "Recreating",
+                Daemon::Missing(seconds(600)),
+                10_000,
+                Some("node n1 has had no ready kruise-daemon for 600 s"),
+            ),
+            (
+                "Pending",
+                Daemon::Missing(seconds(600)),
+                10_000,
+                Some("node n1 has had no ready kruise-daemon for 600 s"),
+            ),
+            // A daemon that works although it is not Ready: the request gets its time.
+            ("Recreating", Daemon::Missing(seconds(9000)), 599, None),
+            ("Recreating", Daemon::Unknown, 10_000, None),
+            ("Recreating", Daemon::Ready, 10_000, None),
+            ("Recreating", Daemon::NodeGone, 1, Some("node n1 has been deleted")),
+            ("", Daemon::NodeGone, 1, Some("node n1 has been deleted")),
+            ("", Daemon::Missing(seconds(9000)), 59, None),
+        ] {
+            let mut changes = held.clone();
+            changes["status"] = json!({"phase": phase});
+            let plan = plan_without_daemon(&request(changes), daemon, age);
+            match want {
+                None => assert!(!plan.actions.iter().any(|a| matches!(a, Action::Complete { .. })), "{plan:?}"),
+                Some(reason) => {
+                    let (message, states) = completion(plan);
+                    assert_eq!(message, reason);
+                    assert_eq!(states, vec![("Failed".to_owned(), reason.to_owned()); 2]);
+                }
+            }
+        }
+        let waits = request(
+            json!({"status": {"phase": "Recreating", "message": "waiting for a ready kruise-daemon on node n1"}}),
+        );
+        let plan = plan_without_daemon(&waits, Daemon::Missing(seconds(570)), 10_000);
+        assert_eq!(plan.requeue, Some(seconds(30)), "it is looked at when the time is over");
+        let by_manager = request(
+            json!({"metadata": {"labels": {"crr.kruise.rs/method": "PodSpec"}}, "status": {"phase": "Recreating"}}),
+        );
+        assert_eq!(plan_without_daemon(&by_manager, Daemon::Missing(Duration::MAX), 10_000), Plan::default());
+    }
+
+    #[test]
+    fn a_request_with_a_stop_on_record_is_left_behind_and_releases_its_key() {
+        let mut stopping = request(json!({
+            "metadata": {"finalizers": [labels::CRR_UNREADY_FINALIZER]},
+            "spec": {"strategy": {"unreadyGracePeriodSeconds": 1}},
+            "status": {"phase": "Recreating", "containerRecreateStates": [
+                {"name": "main", "phase": "Recreating", "previousContainerID": "x://1", "killStartedAt": CREATED}]},
+        }));
+        let gone = Daemon::Missing(DAEMON_GONE_AFTER);
+        let plan = plan_without_daemon(&stopping, gone, 10_000);
+        let [Action::ReleaseKey, Action::LeaveBehind { condition, message }] = plan.actions.as_slice() else {
+            panic!("{plan:?}")
+        };
+        assert_eq!(condition.message, "node n1 has had no ready kruise-daemon for 600 s");
+        assert!(message.starts_with(&condition.message), "{message}");
+        carry_out(&mut stopping, &plan.actions);
+        assert!(super::super::is_left_behind(&stopping) && !stopping.is_completed());
+        for daemon in [gone, Daemon::NodeGone, Daemon::Ready] {
+            assert_eq!(
+                plan_without_daemon(&stopping, daemon, 20_000),
+                Plan::default(),
+                "{daemon:?}: no key comes back"
+            );
+        }
+        // What has ended is on record, and stops nothing any more.
+        let done = request(json!({"status": {"phase": "Recreating", "containerRecreateStates": [
+            {"name": "main", "phase": "Succeeded", "previousContainerID": "x://1", "killStartedAt": CREATED}]}}));
+        let (message, states) = completion(plan_without_daemon(&done, gone, 10_000));
+        assert_eq!((states[0].0.as_str(), states[1].1.as_str()), ("Succeeded", message.as_str()));
     }
 
     #[test]
@@ -803,6 +967,11 @@ mod tests {
                     request.labels_mut().remove(labels::CRR_ACTIVE);
                 }
                 Action::TellNoDaemon(message) => request.status.get_or_insert_default().message.clone_from(message),
+                Action::LeaveBehind { condition, message } => {
+                    let conditions = with_condition(request, condition.clone());
+                    let status = request.status.get_or_insert_default();
+                    (status.conditions, status.message) = (conditions, message.clone());
+                }
                 Action::AcquireKey | Action::ReleaseKey | Action::Delete => {}
             }
         }
@@ -851,7 +1020,7 @@ mod tests {
                 let was_completed = request.is_completed();
                 let knowledge = match pod_kind { 0 => PodKnowledge::Gone, 1 => PodKnowledge::Unknown, _ => PodKnowledge::Present(&view) };
                 let memory = Memory { completed: was_completed.then(|| Sighting::live(now(0))), ..memory() };
-                let decided = plan(&Observed { request: &request, pod: knowledge, daemon: Daemon::Missing(Duration::MAX), memory }, now(at));
+                let decided = plan(&Observed { request: &request, pod: knowledge, daemon: Daemon::Missing(Duration::MAX), memory, gone_after: DAEMON_GONE_AFTER }, now(at));
                 if was_completed || request.is_deleting() {
                     prop_assert!(decided.actions.iter().all(|a| matches!(a, Action::ReleaseKey | Action::Detach | Action::Delete)), "{decided:?}");
                 }
@@ -867,7 +1036,7 @@ mod tests {
                     prop_assert!(!has_finalizer(&request));
                 }
                 // Without a new time a second look finds nothing left to do, but for a deletion that is repeated.
-                let again = plan(&Observed { request: &request, pod: knowledge, daemon: Daemon::Ready, memory }, now(at));
+                let again = plan(&Observed { request: &request, pod: knowledge, daemon: Daemon::Ready, memory, gone_after: DAEMON_GONE_AFTER }, now(at));
                 if !decided.actions.iter().any(|a| matches!(a, Action::Complete { .. })) {
                     prop_assert!(again.actions.iter().all(|a| matches!(a, Action::Delete)), "{again:?} after {decided:?}");
                 }

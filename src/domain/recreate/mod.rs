@@ -20,16 +20,23 @@
 //! - [`node`] decides for the daemon: whose turn it is, what to stop, when a container has been recreated.
 //! - [`pod_spec`] decides for the manager where no daemon is used: the same machine, but the image is spelled differently
 //!   ([`spelling`]) and kubelet does the rest.
-//! - [`manager`] decides for the manager: NotReady keys, what ends a request from outside, cleaning up.
+//! - [`manager`] decides for the manager: NotReady keys, what ends a request from outside, cleaning up, what becomes of
+//!   a request whose daemon does not come back.
 //!
 //! Invariants, each with a test: a finished request never moves; a container that ended never moves; a stop is
 //! recorded before it is done and hits only the instance that was recorded; a hook is started at most once; an
 //! ordered request has one container in flight; Ignore ends all containers; every plan makes progress or waits for
 //! something that is named.
 
-use crate::api::crr::{ContainerRecreateRequest, ContainerRecreateState, Phase};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::api::{
+    crr::{ContainerRecreateRequest, ContainerRecreateState, Phase},
+    labels,
+};
 
 pub mod manager;
+mod memory;
 pub mod node;
 pub mod pod_spec;
 pub mod spelling;
@@ -44,6 +51,31 @@ pub const DEADLINE_EXCEEDED: &str = "recreating has exceeded the activeDeadlineS
 pub const WAITING_FOR_DAEMON: &str = "waiting for a ready kruise-daemon on node ";
 /// How `status.message` begins while the container runtime cannot be asked.
 pub const WAITING_FOR_RUNTIME: &str = "waiting for runtime ";
+
+/// Part of `status.message` of a request that ends because the container runtime could not be asked any more.
+pub const RUNTIME_GONE: &str = "could not be asked";
+/// Part of `status.message` of a request whose daemon did not come back, after the name of its node.
+pub const DAEMON_GONE: &str = "has had no ready kruise-daemon";
+/// Part of `status.message` of a request whose node does not exist any more, after its name.
+pub const NODE_GONE: &str = "has been deleted";
+
+/// Whether a stop of the request is on record that is not known to have come to its end: it may happen at any time.
+pub fn has_stop_on_record(request: &ContainerRecreateRequest) -> bool {
+    states_of(request).iter().any(|state| !is_terminal(state) && state.kill_started_at.is_some())
+}
+
+/// Whether the request was left behind: its daemon was gone for too long after a stop had been recorded. It holds up
+/// neither its Pod nor later requests, and only what was recorded is still carried out.
+pub fn is_left_behind(request: &ContainerRecreateRequest) -> bool {
+    left_behind_reason(request).is_some()
+}
+
+/// Why the request was left behind, if it was.
+pub fn left_behind_reason(request: &ContainerRecreateRequest) -> Option<&str> {
+    let conditions = &request.status.as_ref()?.conditions;
+    let is_it = |c: &&Condition| c.type_ == labels::CONDITION_DAEMON_GONE && c.status == "True";
+    conditions.iter().find(is_it).map(|c| c.message.as_str())
+}
 
 /// Whether a container of a request has ended, well or badly. It never moves again.
 pub fn is_terminal(state: &ContainerRecreateState) -> bool {

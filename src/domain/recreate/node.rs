@@ -4,12 +4,17 @@
 //! says what to record, what to stop and when to look again. The daemon carries that out: first the record, then the
 //! stop, then the next look.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerPort, LifecycleHandler};
 
-use super::{WAITING_FOR_DAEMON, WAITING_FOR_RUNTIME, is_terminal, spelling, states_of};
+pub use super::memory::{Memory, in_trouble};
+use super::{
+    WAITING_FOR_DAEMON, WAITING_FOR_RUNTIME, is_left_behind, is_terminal, left_behind_reason,
+    memory::{self, ContainerMemory},
+    spelling, states_of,
+};
 use crate::{
     api::{
         crr::{
@@ -25,7 +30,7 @@ use crate::{
 };
 
 /// Grace when neither the request nor admission gave one, as kubelet's default for Pods.
-const DEFAULT_GRACE: i64 = 30;
+pub(super) const DEFAULT_GRACE: i64 = 30;
 /// What is left for the stop signal when the hook has used up the whole grace, as kubelet leaves it.
 const GRACE_AFTER_HOOK: Duration = Duration::from_secs(2);
 /// So many exits of instances that came after the stop make a container Failed.
@@ -41,7 +46,7 @@ const STUCK_REASONS: [&str; 6] = [
     "InvalidImageName",
     "ErrImageNeverPull",
 ];
-/// So many stop calls that failed, or left the container running, make it Failed.
+/// So many stop calls that were answered and left the container running make it Failed.
 const MAX_STOP_ATTEMPTS: u32 = 3;
 /// A runtime that has answered a stop may show the instance running for a moment longer: only then is it asked again.
 const STOP_SETTLES: Duration = Duration::from_secs(2);
@@ -52,11 +57,13 @@ const TELL_STARTED_AFTER: Duration = Duration::from_secs(5);
 
 /// An open request is looked at this often even when nothing was heard.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
-/// A runtime that cannot be asked gets a line in the status after this time; a restart of it takes less.
-const TELL_TROUBLE_AFTER: Duration = Duration::from_secs(5);
 
 /// Part of a container's message after a daemon restart that came between the start of its hook and its stop.
 pub const HOOK_NOT_REPEATED: &str = "preStop was started before a restart of the daemon and is not run again";
+
+/// Part of a container's message when its hook could not be run.
+pub const HOOK_LEFT_OUT: &str =
+    "preStop was not run: other hooks of this node took all places for the whole grace period";
 
 /// Part of a container's message when kubelet is expected to hold back its start.
 pub const BACK_OFF_EXPECTED: &str = "it has restarted under this image within the last 10 minutes (back-off)";
@@ -108,60 +115,6 @@ pub struct Observed<'a> {
     pub runtimes: &'a [String],
     /// All containers that the runtime labels with the Pod's UID.
     pub instances: &'a [Instance],
-}
-
-/// What this process remembers of a request between two looks. Losing it costs time, never a second stop or hook.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Memory {
-    /// When this process first saw that the Pod had been made NotReady.
-    unready_seen: Option<Duration>,
-    /// Since when the runtime could not be asked.
-    trouble_since: Option<Duration>,
-    /// Per container.
-    containers: BTreeMap<String, ContainerMemory>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ContainerMemory {
-    /// This process recorded the intent and has not begun the hook.
-    hook_not_begun: bool,
-    /// This process has begun the hook. It then never does so again, however old a version of the request it is shown.
-    hook_begun: bool,
-    stop_attempts: u32,
-    last_stop_error: String,
-    /// When the runtime last answered that it has stopped the instance.
-    stop_answered: Option<Duration>,
-    /// Since when kubelet has been stuck, and in its words on what.
-    stuck: Option<(Duration, String)>,
-    /// Newest instance, and when this process first saw it running.
-    running_since: Option<(String, Duration)>,
-}
-
-impl Memory {
-    /// Call when a stop is about to be carried out.
-    pub fn stop_begins(&mut self, kill: &Kill) {
-        let memory = self.containers.entry(kill.container.clone()).or_default();
-        memory.hook_not_begun = false;
-        memory.hook_begun |= kill.hook.is_some();
-        memory.stop_attempts += 1;
-    }
-
-    /// Call when the runtime answered that it has stopped the instance, or does not know it.
-    pub fn stop_answered(&mut self, container: &str, now: Now) {
-        self.containers.entry(container.to_owned()).or_default().stop_answered = Some(now.mono);
-    }
-
-    /// Call when a stop call came back with an error.
-    pub fn stop_failed(&mut self, container: &str, error: String) {
-        self.containers.entry(container.to_owned()).or_default().last_stop_error = error;
-    }
-
-    /// Call when a stop call did not reach the runtime, or had no answer: that says nothing about the container.
-    pub fn stop_not_delivered(&mut self, container: &str, error: String) {
-        let memory = self.containers.entry(container.to_owned()).or_default();
-        memory.stop_attempts = memory.stop_attempts.saturating_sub(1);
-        memory.last_stop_error = error;
-    }
 }
 
 /// Stop one instance. Its intent has been recorded, or is recorded in the same plan.
@@ -226,9 +179,16 @@ fn waits_untold(request: &ContainerRecreateRequest) -> bool {
     }
 }
 
-fn order(request: &ContainerRecreateRequest) -> (bool, Option<Timestamp>, &str, &str) {
+/// The same for the requests that the manager serves: one that was left behind holds up no other.
+pub fn pick_by_manager<'a>(requests: impl IntoIterator<Item = &'a ContainerRecreateRequest>) -> Pick<'a> {
+    pick(requests.into_iter().filter(|request| !is_left_behind(request)))
+}
+
+fn order(request: &ContainerRecreateRequest) -> (bool, bool, Option<Timestamp>, &str, &str) {
     let meta = &request.metadata;
     (
+        // The daemon that has come back ends it first.
+        !is_left_behind(request),
         *request.phase() != Phase::Recreating,
         meta.creation_timestamp.as_ref().map(|t| t.0),
         meta.name.as_deref().unwrap_or_default(),
@@ -244,29 +204,6 @@ pub fn waiting_status(current: &ContainerRecreateRequest) -> ContainerRecreateRe
         message: format!("waiting for request {first} of the same Pod"),
         ..ContainerRecreateRequestStatus::default()
     }
-}
-
-/// The status of a request whose turn it is while the runtime cannot be asked: what it waits for. None: it has not
-/// lasted long, or is recorded already. `begun` is when the failed call was made.
-pub fn in_trouble(
-    request: &ContainerRecreateRequest,
-    memory: &mut Memory,
-    runtime: &str,
-    error: &str,
-    begun: Now,
-    now: Now,
-) -> Option<ContainerRecreateRequestStatus> {
-    let since = *memory.trouble_since.get_or_insert(begun.mono);
-    if now.mono.saturating_sub(since) < TELL_TROUBLE_AFTER || request.is_completed() || request.is_deleting() {
-        return None;
-    }
-    let mut next = request.status.clone().unwrap_or_default();
-    if next.phase == Phase::Empty {
-        // Else the manager would take the silence for an absent daemon.
-        next.phase = Phase::Pending;
-    }
-    next.message = format!("{WAITING_FOR_RUNTIME}{runtime}: {error}");
-    (request.status.as_ref() != Some(&next)).then_some(next)
 }
 
 /// What a method does, in one pass, about a container whose old instance is not known to be gone.
@@ -316,12 +253,14 @@ pub(super) fn plan_with(observed: &Observed<'_>, memory: &mut Memory, now: Now, 
     next.phase = Phase::Recreating;
     // Whatever it waited for, a daemon or the runtime too, is there now.
     next.message = String::new();
-    memory.trouble_since = None;
+    memory.runtime_answers(now);
     let mut plan = Plan::default();
     let outcome = step(observed, memory, now, &mut next, &mut plan, act);
     if let Outcome::Completed(message) = outcome {
         complete(&mut next, observed, now, message);
         plan.requeue = None;
+    } else if let Some(error) = memory.repeats() {
+        next.message = format!("{WAITING_FOR_RUNTIME}{error}; asked again until the grace period is over");
     }
     if next != recorded {
         plan.status = Some(next);
@@ -360,10 +299,15 @@ fn step(
         }
     }
 
+    let left_behind = is_left_behind(request);
     let mut ended = 0;
     let mut failed = None;
     for (index, container) in request.spec.containers.iter().enumerate() {
         let state = &mut next.container_recreate_states[index];
+        if left_behind && state.previous_container_id.is_empty() && !is_terminal(state) {
+            ended += 1; // it is not begun any more, and fails with the end of the others
+            continue;
+        }
         let remembered = memory.containers.entry(container.name.clone()).or_default();
         let look = Look { observed, pod, container, now };
         // Stops are issued one after the other: while one is due, the containers behind it are only watched.
@@ -394,7 +338,13 @@ fn step(
         return Outcome::Completed(message);
     }
     if ended == request.spec.containers.len() {
-        return Outcome::Completed(String::new());
+        let Some(reason) = left_behind_reason(request) else { return Outcome::Completed(String::new()) };
+        let mut reasons = String::new();
+        for state in next.container_recreate_states.iter_mut().filter(|state| !is_terminal(state)) {
+            fail(state, reason.to_owned());
+            reason.clone_into(&mut reasons);
+        }
+        return Outcome::Completed(reasons);
     }
     // Events bring us back; this is the net under them.
     sooner(plan, LOOK_AGAIN);
@@ -557,6 +507,7 @@ impl Look<'_> {
             state.message = format!("{}; {}", state.message, wait_expected(wait));
         }
         memory.hook_not_begun = hook.is_some();
+        memory.grace_ends = Some(self.now.mono.saturating_add(self.grace()));
         plan.kill = Some(self.kill(instance, hook, self.grace()));
     }
 
@@ -578,12 +529,16 @@ impl Look<'_> {
     ) {
         let target = self.mine().find(|i| i.id == state.previous_container_id);
         let Some(target) = target.filter(|i| i.state != InstanceState::Exited) else {
+            memory.failing = None;
             state.phase = Phase::Recreating;
             state.is_killed = true;
             state.killed_at = Some(whole_seconds(self.now.wall));
             let told = state.message.clone();
             let expected = told.split("; ").find(|part| part.ends_with(BACK_OFF_EXPECTED));
             let expected = expected.unwrap_or("waiting for kubelet to start it");
+            if memory.hook_left_out {
+                state.message = HOOK_LEFT_OUT.to_owned();
+            }
             say(state, &format!("stopped; {expected}"));
             return;
         };
@@ -592,13 +547,9 @@ impl Look<'_> {
             sooner(plan, STOP_LOOK);
             return;
         }
-        if memory.stop_attempts >= MAX_STOP_ATTEMPTS {
-            state.phase = Phase::Failed;
-            state.message = if memory.last_stop_error.is_empty() {
-                format!("kill container error: still running after {MAX_STOP_ATTEMPTS} stop calls")
-            } else {
-                format!("kill container error: {}", memory.last_stop_error)
-            };
+        if let Some(why) = stop_is_hopeless(memory, self.grace()) {
+            memory.failing = None;
+            fail(state, format!("kill container error: {why}"));
             return;
         }
         if !may_stop {
@@ -612,14 +563,20 @@ impl Look<'_> {
             "" => "stopping".to_owned(),
             error => format!("stopping again: {error}"),
         };
-        if state.hook_started_at.is_some() {
+        if state.hook_started_at.is_some() && !memory.hook_begun {
             state.message = format!("{again}; {HOOK_NOT_REPEATED}");
         } else if !memory.last_stop_error.is_empty() {
             state.message = again;
         }
         let grace = self.grace();
         let used = state.kill_started_at.map_or(Duration::ZERO, |at| self.now.since(at));
-        plan.kill = Some(self.kill(target, None, stop_grace(grace, used)));
+        memory.grace_ends.get_or_insert(self.now.mono.saturating_add(grace.saturating_sub(used)));
+        let pause = memory.failing.map_or(Duration::ZERO, |f| f.again_at.saturating_sub(self.now.mono));
+        if pause.is_zero() {
+            plan.kill = Some(self.kill(target, None, stop_grace(grace, used)));
+        } else {
+            sooner(plan, pause);
+        }
     }
 
     /// The old instance is gone: has kubelet brought a new one that counts?
@@ -743,7 +700,7 @@ impl Look<'_> {
     }
 
     fn grace(&self) -> Duration {
-        seconds(self.observed.request.strategy().termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE))
+        memory::grace(self.observed.request)
     }
 
     /// The hook to run; with a grace of 0 there is no time for one.
@@ -754,6 +711,22 @@ impl Look<'_> {
 
     fn kill(&self, instance: &Instance, hook: Option<Hook>, grace: Duration) -> Kill {
         Kill { container: self.container.name.clone(), id: instance.id.clone(), hook, grace }
+    }
+}
+
+/// Why the instance, which runs, is not asked to stop once more.
+fn stop_is_hopeless(memory: &ContainerMemory, grace: Duration) -> Option<String> {
+    let error = &memory.last_stop_error;
+    match memory.failing {
+        _ if memory.refused => Some(error.clone()),
+        Some(failing) if failing.is_over => {
+            let times = failing.times;
+            Some(format!("{error}; asked {times} times, and the grace period of {} s is over", grace.as_secs()))
+        }
+        _ if memory.stop_attempts >= MAX_STOP_ATTEMPTS => {
+            Some(format!("still running after {MAX_STOP_ATTEMPTS} stop calls"))
+        }
+        _ => None,
     }
 }
 
@@ -788,10 +761,11 @@ pub fn wait_expected(wait: Duration) -> String {
 
 /// Sets a container's message; what was said about its hook stays.
 pub(super) fn say(state: &mut ContainerRecreateState, message: &str) {
-    state.message = match (state.message.contains(HOOK_NOT_REPEATED), message) {
-        (false, _) => message.to_owned(),
-        (true, "") => HOOK_NOT_REPEATED.to_owned(),
-        (true, _) => format!("{message}; {HOOK_NOT_REPEATED}"),
+    let kept = [HOOK_NOT_REPEATED, HOOK_LEFT_OUT].into_iter().find(|kept| state.message.contains(kept));
+    state.message = match (kept, message) {
+        (None, _) => message.to_owned(),
+        (Some(kept), "") => kept.to_owned(),
+        (Some(kept), _) => format!("{message}; {kept}"),
     };
 }
 

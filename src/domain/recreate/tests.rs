@@ -9,7 +9,10 @@ use serde_json::json;
 
 use super::{
     fail_unfinished,
-    node::{Instance, InstanceState, Memory, Observed, Plan, in_trouble, pick, plan, stop_grace, waiting_status},
+    node::{
+        Instance, InstanceState, Memory, Observed, Plan, in_trouble, pick, pick_by_manager, plan, stop_grace,
+        waiting_status,
+    },
     states_of,
 };
 use crate::{
@@ -420,6 +423,14 @@ fn acquire(request: &mut ContainerRecreateRequest, when: Timestamp) {
     .unwrap();
 }
 
+/// The Pod was made NotReady, and the grace is over.
+fn acquire_and_drain(world: &mut World, request: &mut ContainerRecreateRequest) {
+    world.run(request);
+    acquire(request, now(world.clock).wall);
+    world.run(request);
+    world.clock += 100;
+}
+
 #[test]
 fn unready_grace_waits_for_the_manager_then_for_the_grace() {
     let mut world = World::new(&["main"]);
@@ -808,17 +819,210 @@ fn decision_8_a_static_pod_is_known_to_the_runtime_by_its_config_hash() {
 }
 
 #[test]
-fn a_stop_that_keeps_failing_fails_the_container() {
+fn a_refused_stop_fails_the_container_unless_it_is_gone() {
+    for gone in [false, true] {
+        let mut world = World::new(&["main"]);
+        let mut request = request(&["main"], strategy());
+        let first = world.plan(&request);
+        request.status = first.status;
+        world.memory.stop_begins(&first.kill.unwrap());
+        world.memory.stop_refused("main", "denied".into());
+        if gone {
+            world.exit("main", 0, 143);
+        }
+        world.run(&mut request);
+        let want = match gone {
+            false => ("Failed", "kill container error: denied"),
+            true => ("Recreating", "stopped; waiting for kubelet to start it"),
+        };
+        assert_eq!((phases(&request)[0], message(&request, 0)), want);
+        assert!(world.killed().is_empty(), "it is not asked again");
+    }
+}
+
+/// Carries out stops that all fail in a way that may pass, until the request ends or `seconds` are over. When they were
+/// tried, in seconds.
+fn fail_stops(world: &mut World, request: &mut ContainerRecreateRequest, seconds: u64) -> Vec<u64> {
+    let (end, mut tried) = (world.clock + seconds, Vec::new());
+    while world.clock < end && !request.is_completed() {
+        let plan = world.plan(request);
+        if let Some(status) = plan.status {
+            request.status = Some(status);
+        }
+        if let Some(kill) = plan.kill {
+            tried.push(world.clock);
+            world.memory.stop_begins(&kill);
+            world.memory.stop_may_pass("main", "containerd: StopContainer: busy".into(), now(world.clock));
+        }
+        world.clock += 1;
+    }
+    tried
+}
+
+#[test]
+fn a_stop_that_may_pass_is_asked_again_within_the_grace_period_and_says_so() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], strategy());
-    request.status = world.plan(&request).status;
-    for _ in 0..3 {
-        let kill = world.plan(&request).kill.unwrap();
-        world.memory.stop_begins(&kill);
-        world.memory.stop_failed("main", "boom".into());
-    }
+    let tried = fail_stops(&mut world, &mut request, 20);
+    assert_eq!(tried, [0, 1, 2, 4, 8, 16], "with growing pauses");
+    assert_eq!(
+        request.status.as_ref().unwrap().message,
+        "waiting for runtime containerd: StopContainer: busy; asked again until the grace period is over"
+    );
+    assert_eq!(world.plan(&request).status, None, "which is written once");
+    // It works again: the rest is as ever, and nothing is left of the message.
+    world.clock = 24;
     world.run(&mut request);
-    assert_eq!((phases(&request), message(&request, 0)), (vec!["Failed"], "kill container error: boom"));
+    assert_eq!(
+        world.kills,
+        [("containerd://main-0".to_owned(), Duration::from_secs(6), false)],
+        "the rest of the grace"
+    );
+    world.restart("main", 1);
+    world.run(&mut request);
+    assert_eq!((phases(&request)[0], message(&request, 0)), ("Succeeded", ""));
+    assert_eq!(request.status.unwrap().message, "");
+}
+
+#[test]
+fn a_stop_that_never_works_ends_with_the_grace_period_and_a_true_message() {
+    for (grace, ends) in [(30, 30), (0, 10), (3, 10)] {
+        let mut world = World::new(&["main"]);
+        let grace_period = RecreateStrategy { termination_grace_period_seconds: Some(grace), ..strategy() };
+        let mut request = request(&["main"], grace_period);
+        let tried = fail_stops(&mut world, &mut request, 500);
+        assert_eq!(tried.last(), Some(&ends), "the last one at the end: {tried:?}");
+        let times = tried.len();
+        let want = format!(
+            "kill container error: containerd: StopContainer: busy; asked {times} times, and the grace period of {grace} s is over"
+        );
+        assert_eq!((phases(&request)[0], message(&request, 0)), ("Failed", &*want));
+        assert!(request.is_completed());
+    }
+}
+
+#[test]
+fn time_in_which_the_runtime_cannot_be_asked_is_not_time_in_which_it_was_asked() {
+    let mut world = World::new(&["main"]);
+    let mut request = request(&["main"], RecreateStrategy { termination_grace_period_seconds: Some(5), ..strategy() });
+    let tried = fail_stops(&mut world, &mut request, 2);
+    assert_eq!(tried, [0, 1]);
+    for away in 0..30 {
+        let begun = now(2 + away);
+        in_trouble(&request, &mut world.memory, "containerd", "it cannot be reached", begun, begun);
+    }
+    world.clock = 32;
+    let again = world.plan(&request);
+    request.status = again.status.or(request.status);
+    world.memory.stop_begins(&again.kill.expect("it is asked when it is back"));
+    world.memory.stop_may_pass("main", "containerd: StopContainer: busy".into(), now(32));
+    assert!(!fail_stops(&mut world, &mut request, 5).is_empty() && !request.is_completed());
+    fail_stops(&mut world, &mut request, 10);
+    assert!(request.is_completed());
+}
+
+#[test]
+fn a_runtime_that_stays_away_ends_the_request() {
+    let mut recorded = request(&["main"], strategy());
+    recorded.status = World::new(&["main"]).plan(&recorded).status;
+    let unknown = "; whether the recorded stop was carried out is not known";
+    for (request, limit, more) in [(request(&["main"], strategy()), 600, ""), (recorded, 60, unknown)] {
+        let mut memory = Memory::default();
+        let mut ask =
+            |second| in_trouble(&request, &mut memory, "containerd", "Version: no answer", now(0), now(second));
+        assert_eq!(ask(0), None);
+        assert_eq!(ask(limit - 1).unwrap().message, "waiting for runtime containerd: Version: no answer");
+        let ended = ask(limit).unwrap();
+        let want = format!("runtime containerd could not be asked for {limit} s: Version: no answer{more}");
+        assert_eq!(
+            (ended.phase, ended.message, ended.completion_time),
+            (Phase::Completed, want.clone(), Some(at(limit.cast_signed())))
+        );
+        assert_eq!(
+            (ended.container_recreate_states[0].phase.as_str(), &*ended.container_recreate_states[0].message),
+            ("Failed", &*want)
+        );
+    }
+}
+
+/// The manager has recorded that the daemon was gone for too long.
+fn leave_behind(request: &mut ContainerRecreateRequest) {
+    let condition = serde_json::from_value(json!({"type": "DaemonGone", "status": "True", "reason": "DaemonGone",
+        "message": "node n1 has had no ready kruise-daemon for 600 s", "lastTransitionTime": at(600)}));
+    request.status.as_mut().unwrap().conditions.push(condition.unwrap());
+}
+
+#[test]
+fn a_daemon_that_returns_ends_what_was_left_behind_and_touches_only_what_it_recorded() {
+    for ordered_recreate in [false, true] {
+        let mut world = World::new(&["a", "b"]);
+        let mut request = request(&["a", "b"], RecreateStrategy { ordered_recreate, ..unready(5) });
+        acquire_and_drain(&mut world, &mut request);
+        let plan = world.plan(&request);
+        assert_eq!(plan.kill.as_ref().unwrap().container, "a");
+        request.status = plan.status;
+        leave_behind(&mut request);
+        // The daemon is back after an hour, and remembers nothing.
+        world.memory = Memory::default();
+        world.clock += 3600;
+        world.run(&mut request);
+        assert_eq!(world.killed(), ["containerd://a-0"], "what it recorded, whose stop may be half done");
+        assert!(!request.is_completed());
+        world.restart("a", 1);
+        world.run(&mut request);
+        assert!(request.is_completed());
+        assert_eq!((world.killed(), phases(&request)), (vec!["containerd://a-0"], vec!["Succeeded", "Failed"]));
+        assert_eq!(message(&request, 1), "node n1 has had no ready kruise-daemon for 600 s");
+        assert_eq!(request.status.unwrap().message, "node n1 has had no ready kruise-daemon for 600 s");
+    }
+}
+
+#[test]
+fn a_daemon_that_returns_stops_no_instance_that_came_after_the_one_it_recorded() {
+    let mut world = World::new(&["main"]);
+    let force = RecreateStrategy { force_recreate: true, ..strategy() };
+    let mut request = request(&["main"], force);
+    request.status = world.plan(&request).status;
+    leave_behind(&mut request);
+    world.memory = Memory::default();
+    // A later request has replaced the instance meanwhile.
+    world.exit("main", 0, 0);
+    world.restart("main", 1);
+    world.run(&mut request);
+    assert!(world.killed().is_empty());
+    assert_eq!((phases(&request)[0], request.status.as_ref().unwrap().message.as_str()), ("Succeeded", ""));
+}
+
+#[test]
+fn what_was_left_behind_holds_up_no_later_request_of_the_manager_and_is_ended_first_by_the_daemon() {
+    let mut old = request(&["main"], strategy());
+    old.status = World::new(&["main"]).plan(&old).status;
+    let mut later = request(&["main"], strategy());
+    (later.metadata.name, later.metadata.uid) = (Some("r2".into()), Some("r2".into()));
+    // However old: what the daemon has to end comes first.
+    later.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(-100)));
+    later.status = Some(ContainerRecreateRequestStatus { phase: Phase::Recreating, ..Default::default() });
+    assert_eq!(pick([&old, &later]).current.unwrap().metadata.name, later.metadata.name);
+    leave_behind(&mut old);
+    assert_eq!(pick([&old, &later]).current.unwrap().metadata.name, old.metadata.name);
+    assert_eq!(pick_by_manager([&old, &later]).current.unwrap().metadata.name, later.metadata.name);
+}
+
+#[test]
+fn a_hook_that_found_no_place_is_told_to_the_end() {
+    let mut world = World::new(&["main"]);
+    let mut request = with_hook(request(&["main"], strategy()));
+    let first = world.plan(&request);
+    request.status = first.status;
+    world.memory.stop_begins(&first.kill.unwrap());
+    world.memory.hook_left_out("main");
+    world.exit("main", 0, 143);
+    world.run(&mut request);
+    let told = "preStop was not run: other hooks of this node took all places for the whole grace period";
+    assert_eq!(message(&request, 0), format!("stopped; waiting for kubelet to start it; {told}"));
+    world.restart("main", 1);
+    world.run(&mut request);
+    assert_eq!((phases(&request)[0], message(&request, 0)), ("Succeeded", told));
 }
 
 #[test]
@@ -839,23 +1043,6 @@ fn a_runtime_whose_view_lags_behind_its_own_stop_is_not_asked_again_at_once() {
     world.exit("main", 0, 143);
     world.run(&mut request);
     assert!(request.status.unwrap().container_recreate_states[0].is_killed);
-}
-
-#[test]
-fn a_stop_that_never_reached_the_runtime_is_not_counted() {
-    let mut world = World::new(&["main"]);
-    let mut request = request(&["main"], strategy());
-    request.status = world.plan(&request).status;
-    for _ in 0..10 {
-        let kill = world.plan(&request).kill.unwrap();
-        world.memory.stop_begins(&kill);
-        world.memory.stop_not_delivered("main", "away".into());
-    }
-    let again = world.plan(&request);
-    assert!(again.kill.is_some());
-    request.status = again.status;
-    assert_eq!(message(&request, 0), "stopping again: away");
-    assert_eq!(world.plan(&request).status, None, "which is written once");
 }
 
 #[test]

@@ -335,7 +335,7 @@ impl From<WirePod> for PodView {
             kubelet_is_behind: matches!(generations, (Some(asked), Some(seen)) if seen < asked),
             is_mirror: annotations.config_mirror.is_some(),
             has_sidecar_set: annotations.sidecar_set_hash.is_some(),
-            is_daemon: labels.get(keys::CONTROL_PLANE) == Some("daemon"),
+            is_daemon: labels.get(keys::CONTROL_PLANE) == Some(keys::CONTROL_PLANE_DAEMON),
             labels,
             node_name: spec.node_name.unwrap_or_default(),
             restart_policy: spec.restart_policy.unwrap_or_default(),
