@@ -49,6 +49,8 @@ pub const AGGREGATE_TO_MANAGER: &str = "kruise.rs/aggregate-to-manager";
 pub const AGGREGATE_TO_WEBHOOK: &str = "kruise.rs/aggregate-to-webhook";
 /// Condition of a WorkloadRestart: what it does or waits for.
 pub const CONDITION_PROGRESSING: &str = "Progressing";
+/// Condition of PodProbeMarkers: False while something of the spec is not carried out as it is written.
+pub const CONDITION_AS_SPECIFIED: &str = "AsSpecified";
 /// Condition of a WorkloadRestart: the round ended well.
 pub const CONDITION_COMPLETE: &str = "Complete";
 /// Condition of a WorkloadRestart: the round was given up.

@@ -28,6 +28,8 @@ pub enum Call {
     Stop(String, i64),
     /// ExecSync with its command line.
     Exec(String, Vec<String>),
+    /// The client left before the command in this container had ended.
+    ExecCancelled(String),
     /// PullImage with its reference, the name of the user, and labels of the sandbox.
     Pull(String, String, Vec<(String, String)>),
     /// The client left before the pull of this reference had ended.
@@ -257,7 +259,10 @@ impl server::RuntimeService for Service {
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Result<Response<ExecSyncResponse>, Status> {
         let ExecSyncRequest { container_id, cmd, .. } = request.into_inner();
         self.world.lock().unwrap().calls.push(Call::Exec(container_id.clone(), cmd));
-        self.fault("ExecSync", &container_id).await?;
+        let mut running = Executing { world: self.world.clone(), container: container_id.clone(), ended: false };
+        let faulty = self.fault("ExecSync", &container_id).await;
+        running.ended = true;
+        faulty?;
         match self.world.lock().unwrap().environments.get(&container_id) {
             Some(Environment::Printed(text)) => {
                 let stdout = text.clone().into_bytes();
@@ -272,6 +277,21 @@ impl server::RuntimeService for Service {
         _: Request<GetEventsRequest>,
     ) -> Result<Response<Self::GetContainerEventsStream>, Status> {
         Ok(Response::new(tokio_stream::empty()))
+    }
+}
+
+/// Tells that a command was given up, unless it is forgotten before.
+struct Executing {
+    world: Arc<Mutex<World>>,
+    container: String,
+    ended: bool,
+}
+
+impl Drop for Executing {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.world.lock().unwrap().calls.push(Call::ExecCancelled(self.container.clone()));
+        }
     }
 }
 

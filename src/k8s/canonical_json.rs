@@ -13,6 +13,13 @@ pub fn encode(value: &Value) -> String {
     out
 }
 
+/// Bytes of a text that is encoded, with its quotes.
+pub fn length_of_text(text: &str) -> usize {
+    let mut out = String::new();
+    write_string(text, &mut out);
+    out.len()
+}
+
 fn write(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),

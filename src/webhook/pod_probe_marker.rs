@@ -12,10 +12,13 @@ use serde_json::{Map, Value};
 use crate::{
     api::feature_gates::{FeatureGates, gate},
     domain::probes::{
-        FAILED, SUCCEEDED,
+        FAILED, LONGEST_TIMEOUT, SUCCEEDED, budget,
         reserved::{self, NATIVE_CONDITIONS},
     },
-    k8s::name::{LONGEST_LABEL, is_label_value, is_qualified_name},
+    k8s::{
+        canonical_json,
+        name::{LONGEST_LABEL, is_label_value, is_qualified_name},
+    },
     webhook::{
         Context,
         review::{Admitted, Cause, Decision, Denied, Request},
@@ -59,10 +62,25 @@ pub fn admit(gates: &FeatureGates, request: &Request) -> Decision {
         causes.push(Cause { field: "spec.selector".into(), message: message.into() });
     }
     if causes.is_empty() {
-        return Ok(Admitted::unchanged());
+        return Ok(Admitted { warnings: too_large(&request.object), ..Admitted::default() });
     }
     // As OpenKruise answers.
     Err(Denied { code: 400, ..Denied::invalid(causes) })
+}
+
+/// Warnings of probes that fit into no Pod's part of a NodePodProbe.
+fn too_large(object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (i, probe) in object.pointer("/spec/probes").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let bytes = canonical_json::encode(&probe["probe"]).len();
+        if bytes > budget::POD {
+            let most = budget::POD;
+            warnings.push(format!(
+                "spec.probes[{i}].probe: it takes {bytes} bytes, and all probes of a Pod may have {most}; it is left out"
+            ));
+        }
+    }
+    warnings
 }
 
 /// What is wrong with an object.
@@ -201,6 +219,10 @@ impl Findings {
                 self.deny(format!("{at}.{key}"), format!("{number} is not allowed; want 0 or more"));
             }
         }
+        let most = LONGEST_TIMEOUT.as_secs();
+        if let Some(seconds) = probe["timeoutSeconds"].as_u64().filter(|seconds| *seconds > most) {
+            self.deny(format!("{at}.timeoutSeconds"), format!("{seconds} is not allowed; want at most {most}"));
+        }
     }
 
     fn http(&mut self, at: &str, get: &Value) {
@@ -219,12 +241,7 @@ impl Findings {
         }
         for (i, header) in get["httpHeaders"].as_array().into_iter().flatten().enumerate() {
             let (name, at) = (text(header, "name"), format!("{at}.httpHeaders[{i}]"));
-            if name.trim().eq_ignore_ascii_case("host") {
-                self.deny(
-                    format!("{at}.name"),
-                    format!("{} is not allowed; leave it out: it is always the Pod's own address", show(name)),
-                );
-            } else if name.parse::<HeaderName>().is_err() {
+            if name.parse::<HeaderName>().is_err() {
                 self.deny(format!("{at}.name"), format!("{} is not allowed; want the name of a header", show(name)));
             }
             let value = text(header, "value");
@@ -448,9 +465,9 @@ mod tests {
             ),
             (
                 probe,
-                json!({"httpGet": {"port": 1, "path": "/", "httpHeaders": [{"name": "hOst", "value": "x"}]}}),
-                "spec.probes[0].probe.httpGet.httpHeaders[0].name",
-                "leave it out",
+                json!({"httpGet": {"port": 1, "path": "/", "httpHeaders": [{"name": "Host", "value": "a\nb"}]}}),
+                "spec.probes[0].probe.httpGet.httpHeaders[0].value",
+                "value of a header",
             ),
             (
                 probe,
@@ -463,6 +480,12 @@ mod tests {
                 json!({"exec": {"command": ["a"]}, "timeoutSeconds": -1}),
                 "spec.probes[0].probe.timeoutSeconds",
                 "-1 is not allowed",
+            ),
+            (
+                probe,
+                json!({"exec": {"command": ["a"]}, "timeoutSeconds": 61}),
+                "spec.probes[0].probe.timeoutSeconds",
+                "61 is not allowed; want at most 60",
             ),
             (
                 "/spec/probes/0/markerPolicy",
@@ -499,6 +522,15 @@ mod tests {
         assert_eq!(denied(marker("/spec/probes", json!([twice, twice]))).causes.len(), 2);
         let states = json!([{"state": "Failed", "labels": {"a": "1"}}, {"state": "Failed", "labels": {"a": "2"}}]);
         assert!(denied(marker("/spec/probes/0/markerPolicy", states)).message.contains("is there twice"));
+    }
+
+    #[test]
+    fn a_probe_that_fits_nowhere_is_stored_with_a_warning() {
+        let command = json!({"exec": {"command": ["sh", "-c", "x".repeat(200 << 10)]}});
+        let marker = marker("/spec/probes/0/probe", command);
+        let admitted = admit(&FeatureGates::default(), &request(marker, None)).unwrap();
+        assert!(admitted.warnings[0].contains("it takes 204835 bytes"), "{:?}", admitted.warnings[0]);
+        assert_eq!(admitted.warnings.len(), 1);
     }
 
     #[test]

@@ -230,13 +230,14 @@ async fn commands_that_are_missing_slow_or_print_anything_harm_nobody() -> Resul
 
         let both = command("true").with("/tcpSocket/port", 1);
         let host = json!({ "httpGet": { "path": "/", "port": 1, "host": "10.96.0.1" } });
-        let header =
-            json!({ "httpGet": { "path": "/", "port": 1, "httpHeaders": [{ "name": "Host", "value": "x" }] } });
+        let header = json!({ "httpGet": { "path": "/", "port": 1, "httpHeaders": [{ "name": "a b", "value": "x" }] } });
+        let long = command("true").with("/timeoutSeconds", 61);
         for (bad, want) in [
             (both, "spec.probes[0].probe: it has exec and tcpSocket; want one of exec, httpGet and tcpSocket"),
             (json!({}), "spec.probes[0].probe: it has no handler; want exec, httpGet or tcpSocket"),
             (host, "spec.probes[0].probe.httpGet.host: \"10.96.0.1\" is not allowed"),
-            (header, "spec.probes[0].probe.httpGet.httpHeaders[0].name: \"Host\" is not allowed"),
+            (header, "spec.probes[0].probe.httpGet.httpHeaders[0].name: \"a b\" is not allowed"),
+            (long, "spec.probes[0].probe.timeoutSeconds: 61 is not allowed; want at most 60"),
         ] {
             let answer = t
                 .apply(&marker("bad", json!([probe("bad", bad)])).with("/apiVersion", "apps.kruise.io/v1alpha1"))
@@ -247,6 +248,65 @@ async fn commands_that_are_missing_slow_or_print_anything_harm_nobody() -> Resul
         let refused = t.patch(MARKER, "odd", selector).await.err().context("the selector was changed")?;
         ensure!(format!("{refused:#}").contains("spec.selector"), "{refused:#}");
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_host_header_reaches_the_pod_itself() -> Result<()> {
+    in_namespace("probe-vhost", async |t| {
+        let page = "#!/bin/sh\\nprintf \"Content-Type: text/plain\\\\n\\\\n$HTTP_HOST\"\\n";
+        let script = format!(
+            "mkdir -p /www/cgi-bin; printf '{page}' > /www/cgi-bin/host; chmod +x /www/cgi-bin/host; httpd -p 8080 -h /www"
+        );
+        t.start(pod("web", vec![shell("main", &script)])).await?;
+        let headers = json!([{ "name": "Host", "value": "shop.example" }]);
+        let get = json!({ "httpGet": { "path": "/cgi-bin/host", "port": 8080, "httpHeaders": headers } });
+        t.create(marker("vhost", json!([probe("vhost", get)]))).await?;
+        let shown = shows(t, "web", "vhost", "True").await?;
+        assert_eq!(message(&shown, "vhost"), "shop.example");
+        Ok(())
+    })
+    .await
+}
+
+/// The NodePodProbe holds the probes of all namespaces, and etcd limits its size.
+#[tokio::test]
+async fn a_probe_of_200_kb_on_eight_pods_does_not_keep_another_namespace_from_going() -> Result<()> {
+    in_namespace("probe-large", async |t| {
+        let names: Vec<String> = (0..8).map(|i| format!("web-{i}")).collect();
+        for name in &names {
+            t.create(pod(name, vec![shell("main", "")])).await?;
+        }
+        let tenant = Test::new("probe-tenant").await?;
+        tenant.start(pod("web", vec![shell("main", "")])).await?;
+        tenant.create(marker("theirs", json!([probe("theirs", command("true"))]))).await?;
+        shows(&tenant, "web", "theirs", "True").await?;
+        for name in &names {
+            t.ready(name).await?;
+        }
+        let large = command(&format!("true # {}", "x".repeat(200 << 10)));
+        t.create(marker("large", json!([probe("large", large), probe("small", command("true"))]))).await?;
+        let told = t
+            .wait_for(MARKER, "large", "to say what is left out", PATIENCE, |o| {
+                condition(o, "AsSpecified") == "False" && o.text("/status/conditions/0/message").contains("in 8 Pods")
+            })
+            .await?;
+        let message = told.text("/status/conditions/0/message");
+        ensure!(message.starts_with("probe \"large\" is left out in 8 Pods (web-0, web-1, web-2, ...)"), "{message}");
+        t.wait_events(MARKER, "large", |e| e.iter().any(|e| e.starts_with("NotAsSpecified: probe \"large\""))).await?;
+        for name in &names {
+            shows(t, name, "small", "True").await?;
+            let pod = t.get("Pod", name).await?;
+            assert_eq!(entries(t, &pod).await?, ["large#small"]);
+        }
+        // The other namespace goes as a whole, its PodProbeMarker with its finalizer too.
+        tenant.remove("Namespace", &tenant.namespace).await?;
+        tenant.gone("Namespace", &tenant.namespace).await?;
+        t.patch(MARKER, "large", json!({ "spec": { "probes": [probe("small", command("true"))] } })).await?;
+        t.wait_for(MARKER, "large", "to be as specified", PATIENCE, |o| condition(o, "AsSpecified") == "True").await?;
+        t.remove(MARKER, "large").await?;
+        t.gone(MARKER, "large").await
     })
     .await
 }

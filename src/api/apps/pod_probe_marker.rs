@@ -48,7 +48,8 @@ pub struct MarkedProbe {
     pub container_name: String,
     /// How: exec, httpGet or tcpSocket, always in the container or at the Pod's own address. Not those of kubelet are the
     /// defaults: periodSeconds 1, timeoutSeconds 1, successThreshold 1, failureThreshold 1, initialDelaySeconds 1 (from the
-    /// start of the container). The output of a command, or the body of an answer, becomes the message (up to 1,024 bytes).
+    /// start of the container). timeoutSeconds is at most 60. The output of a command, or the body of an answer, becomes the
+    /// message (up to 1,024 bytes).
     #[schemars(schema_with = "probe")]
     pub probe: Value,
     /// Labels and annotations that the Pod gets while the probe is in a state. Those of the other state are removed.
@@ -84,7 +85,8 @@ pub struct PodProbeMarkerStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub matched_pods: i64,
     /// Accepted: False while the object names labels, annotations or conditions of Kubernetes, Kruise or others. They are
-    /// not written; its message names them.
+    /// not written; its message names them. AsSpecified: False while probes are left out because they do not fit into the
+    /// object of a node, or timeouts are shortened; its message names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,

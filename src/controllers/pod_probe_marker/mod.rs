@@ -7,12 +7,16 @@
 //! - A node is one piece of work: its Pods are brought to their results first, then its NodePodProbe to what has to be
 //!   probed. An entry goes after what it left on its Pod has been removed, so nothing is forgotten when the manager stops
 //!   in between. A PodProbeMarker that is deleted goes when no entry of it is left.
+//! - What would make a NodePodProbe too large is left out and told in a condition of its PodProbeMarker
+//!   (`domain/probes/budget.rs`). What goes is written first, so that it never waits for room.
 //! - A NodePodProbe is made when something is to be probed on its node, and belongs to the Node: the garbage collector
 //!   removes it.
 //! - Never: writes the status of a NodePodProbe, or anything of a Pod that has ended.
 
 mod apply;
 mod index;
+mod marker;
+mod spec;
 mod view;
 
 use std::{
@@ -28,6 +32,7 @@ use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 
 use self::{
     index::{Index, Selected},
+    spec::LeftOut,
     view::NodeProbes,
 };
 use super::{Context, Registration, Started, lock};
@@ -75,6 +80,12 @@ struct NodeFacts {
     is_virtual: bool,
 }
 
+/// UID and generation of a PodProbeMarker, and whether it is being deleted.
+type Version = (Option<String>, Option<i64>, bool);
+
+/// The version that is wanted, and the nodes that have not been brought to it.
+type Outdated = (Version, HashSet<Arc<str>>);
+
 struct Controller {
     context: Context,
     markers: Arc<Store<PodProbeMarker>>,
@@ -87,8 +98,10 @@ struct Controller {
     applied: Mutex<HashMap<Box<str>, u64>>,
     /// Named ports of Pods with probes that name one, by UID.
     ports: Mutex<HashMap<Box<str>, Arc<Ports>>>,
-    /// Nodes whose Pods may still carry what a changed PodProbeMarker does not want any more.
-    outdated: Mutex<HashMap<ObjectKey, HashSet<Arc<str>>>>,
+    /// Nodes whose Pods may still carry what a changed or deleted PodProbeMarker does not want any more.
+    outdated: Mutex<HashMap<ObjectKey, Outdated>>,
+    /// What does not fit into the NodePodProbe of each node that has been looked at.
+    left_out: Mutex<HashMap<Arc<str>, Arc<LeftOut>>>,
     /// Everything has been listed.
     is_ready: AtomicBool,
     /// EnablePodProbeMarkerOnServerless.
@@ -121,6 +134,7 @@ impl Controller {
             applied: Mutex::default(),
             ports: Mutex::default(),
             outdated: Mutex::default(),
+            left_out: Mutex::default(),
             is_ready: AtomicBool::new(false),
             serverless: context.gates.enabled(gate::SERVERLESS_PROBES),
         }
@@ -285,7 +299,7 @@ impl Controller {
         let is_of = |probe: &str| parts_of(probe).is_some_and(|(name, _)| name == &*marker.name);
         let with = self.probes.select(|probes| {
             let mut entries = probes.entries.iter().filter(|entry| entry.namespace == *marker.namespace);
-            entries.any(|entry| entry.probes.iter().any(|probe| is_of(probe)))
+            entries.any(|entry| entry.probes.iter().any(|probe| is_of(&probe.name)))
         });
         with.iter().map(|probes| probes.name().into()).collect()
     }

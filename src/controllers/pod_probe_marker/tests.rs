@@ -1,12 +1,14 @@
 //! Against an API server in memory that keeps one node, its NodePodProbe, Pods and PodProbeMarkers.
 
+mod simulation;
+
 use std::collections::BTreeMap;
 
 use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{api::labels, controllers::in_memory, runtime::queue::Requeue};
+use crate::{api::labels, controllers::in_memory, k8s::canonical_json, runtime::queue::Requeue};
 
 #[derive(Default)]
 struct Server {
@@ -17,6 +19,8 @@ struct Server {
     reads: Vec<String>,
     refuse: Option<(String, u16)>,
     version: u64,
+    /// Bytes of the largest object that is taken; 0 for any.
+    most: usize,
 }
 
 type Shared = Arc<Mutex<Server>>;
@@ -50,6 +54,9 @@ fn answer(server: &Shared, parts: &Parts, body: &[u8]) -> (u16, Value) {
         let mut made = patch;
         made["metadata"]["uid"] = path.as_str().into();
         made["metadata"]["resourceVersion"] = version.into();
+        if is_too_large(server.most, &path, &made) {
+            return failed(413);
+        }
         server.objects.insert(path, made.clone());
         return (201, made);
     }
@@ -75,9 +82,19 @@ fn answer(server: &Shared, parts: &Parts, body: &[u8]) -> (u16, Value) {
         }
         plain["status"]["conditions"] = all.into();
     }
-    json_patch::merge(object, &plain);
-    object["metadata"]["resourceVersion"] = version.into();
-    (200, object.clone())
+    let mut changed = object.clone();
+    json_patch::merge(&mut changed, &plain);
+    changed["metadata"]["resourceVersion"] = version.into();
+    if is_too_large(server.most, path, &changed) {
+        return failed(413);
+    }
+    *object = changed.clone();
+    (200, changed)
+}
+
+/// As etcd judges, of NodePodProbes.
+fn is_too_large(most: usize, path: &str, object: &Value) -> bool {
+    most > 0 && path.contains("/nodepodprobes/") && canonical_json::encode(object).len() > most
 }
 
 struct Fixture {
@@ -485,4 +502,216 @@ async fn with_one_namespace_the_entries_of_others_stay() {
     );
     fixture.settle().await;
     assert_eq!(fixture.entries(), ["x#y", "m#a"]);
+}
+
+// ---- room ----
+
+/// What etcd takes by default.
+const ETCD: usize = 1536 << 10;
+const OTHER: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/b/podprobemarkers/m";
+
+fn large(name: &str, bytes: usize) -> Value {
+    let mut probe = probe(name);
+    probe["probe"]["exec"]["command"] = json!(["sh", "-c", "x".repeat(bytes)]);
+    probe
+}
+
+impl Fixture {
+    /// Another Pod of the node.
+    fn add_pod(&self, namespace: &str, name: &str) {
+        let mut another = pod();
+        another["metadata"]["namespace"] = namespace.into();
+        another["metadata"]["name"] = name.into();
+        another["metadata"]["uid"] = format!("uid-{namespace}-{name}").into();
+        self.put(&format!("/api/v1/namespaces/{namespace}/pods/{name}"), another);
+    }
+
+    /// The namespace b, with one Pod and one PodProbeMarker.
+    fn add_tenant(&self) {
+        self.add_pod("b", "p");
+        let mut theirs = marker("m", json!([probe("a")]));
+        theirs["metadata"]["namespace"] = "b".into();
+        theirs["metadata"]["uid"] = "theirs".into();
+        self.put(OTHER, theirs);
+    }
+
+    fn entries_of(&self, namespace: &str) -> Vec<String> {
+        let all = self.get(NODE)["spec"]["podProbes"].as_array().cloned().unwrap_or_default();
+        let of = all.iter().filter(|pod| pod["namespace"] == namespace);
+        of.flat_map(|pod| pod["probes"].as_array().unwrap()).map(|p| p["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn delete(&self, path: &str) {
+        self.change(path, |object| object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    }
+
+    fn said(&self, path: &str) -> Value {
+        let condition = self.get(path)["status"]["conditions"][0].clone();
+        json!([condition["type"], condition["status"], condition["reason"], condition["message"]])
+    }
+
+    /// As [`Self::settle`], whatever goes wrong.
+    async fn go_on(&self) {
+        for _ in 0..8 {
+            for marker in self.controller.markers.list() {
+                let _ = self.controller.reconcile_marker(&ObjectKey::of(marker.as_ref())).await;
+            }
+            let _ = self.node().await;
+            self.sync();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_probe_of_200_kb_on_eight_pods_keeps_nobody_elses_entries_from_going() {
+    let fixture = Fixture::new();
+    lock(&fixture.server).most = ETCD;
+    fixture.add_tenant();
+    (0..7).for_each(|i| fixture.add_pod("a", &format!("p{i}")));
+    fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([large("big", 200 << 10), probe("a")]));
+    fixture.settle().await;
+    assert_eq!((fixture.entries_of("a"), fixture.entries_of("b")), (vec!["m#a".to_owned(); 8], vec!["m#a".to_owned()]));
+    let said = fixture.said(MARKER);
+    assert_eq!(said.as_array().unwrap()[..3], [json!("AsSpecified"), json!("False"), json!("TooLarge")]);
+    let message = said[3].as_str().unwrap();
+    assert!(message.starts_with("probe \"big\" is left out in 8 Pods (p, p0, p1, ...): it takes 204"), "{message}");
+    assert_eq!(fixture.get(OTHER)["status"].get("conditions"), None);
+
+    // The namespace b is deleted.
+    lock(&fixture.server).objects.remove("/api/v1/namespaces/b/pods/p");
+    fixture.delete(OTHER);
+    fixture.settle().await;
+    assert_eq!((fixture.entries_of("b"), &fixture.get(OTHER)["metadata"]["finalizers"]), (vec![], &json!([])));
+
+    fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([large("big", 1000), probe("a")]));
+    fixture.settle().await;
+    assert_eq!(fixture.entries_of("a").len(), 16);
+    assert_eq!(fixture.said(MARKER)[1], "True");
+}
+
+#[tokio::test]
+async fn an_object_that_was_full_before_is_brought_within_its_limits() {
+    let fixture = Fixture::new();
+    lock(&fixture.server).most = ETCD;
+    let entry = |uid: String| {
+        json!({"name": uid, "namespace": "a", "uid": uid, "probes": [
+            {"name": "m#big", "containerName": "main", "probe": large("big", 180 << 10)["probe"]}]})
+    };
+    let entries: Vec<Value> = (0..8).map(|i| entry(format!("uid-a-p{i}"))).collect();
+    (0..8).for_each(|i| fixture.add_pod("a", &format!("p{i}")));
+    fixture.put(
+        NODE,
+        json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe",
+        "metadata": {"name": "n1", "uid": "o", "resourceVersion": "1"}, "spec": {"podProbes": entries}}),
+    );
+    fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([large("big", 180 << 10)]));
+    fixture.add_tenant();
+    fixture.settle().await;
+    assert_eq!((fixture.entries_of("a"), fixture.entries_of("b")), (vec![], vec!["m#a".to_owned()]));
+}
+
+#[tokio::test]
+async fn what_goes_is_written_first_and_a_finalizer_is_released_without_room() {
+    let fixture = Fixture::new();
+    fixture.add_tenant();
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a", "m#a"]);
+    // Nothing can be added any more.
+    lock(&fixture.server).most = canonical_json::encode(&fixture.get(NODE)).len();
+    fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([probe("a"), large("b", 5000)]));
+    fixture.go_on().await;
+    assert!(fixture.node().await.is_err(), "it is refused");
+    fixture.delete(OTHER);
+    fixture.go_on().await;
+    assert_eq!((fixture.entries_of("b"), fixture.entries_of("a")), (vec![], vec!["m#a".to_owned()]));
+    assert_eq!(fixture.get(OTHER)["metadata"]["finalizers"], json!([]));
+    lock(&fixture.server).most = 0;
+    fixture.settle().await;
+    assert_eq!(fixture.entries_of("a"), ["m#a", "m#b"]);
+}
+
+#[tokio::test]
+async fn a_pod_keeps_no_marks_of_a_probe_that_is_left_out() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.settle().await;
+    assert_eq!(fixture.labels(), json!({"app": "web", "a": "yes"}));
+    fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([large("a", 200 << 10)]));
+    fixture.settle().await;
+    assert_eq!((fixture.entries(), fixture.labels()), (vec![], json!({"app": "web"})));
+    fixture.delete(MARKER);
+    fixture.settle().await;
+    assert_eq!(fixture.get(MARKER)["metadata"]["finalizers"], json!([]));
+}
+
+#[tokio::test]
+async fn a_stored_timeout_that_is_too_long_is_reported() {
+    let fixture = Fixture::new();
+    fixture.change(MARKER, |marker| marker["spec"]["probes"][0]["probe"]["timeoutSeconds"] = 3600.into());
+    fixture.settle().await;
+    assert_eq!(
+        fixture.said(MARKER),
+        json!([
+            "AsSpecified",
+            "False",
+            "TimeoutTooLong",
+            "spec.probes[0].probe.timeoutSeconds is 3600, but probes are ended after 60 s"
+        ])
+    );
+    fixture.writes();
+    fixture.settle().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_condition_is_not_taken_back_before_all_nodes_have_been_looked_at() {
+    let fixture = Fixture::new();
+    fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([large("big", 200 << 10)]));
+    fixture.settle().await;
+    fixture.writes();
+    let next =
+        Fixture { controller: Arc::new(Controller::new(&fixture.controller.context)), server: fixture.server.clone() };
+    next.controller.is_ready.store(true, Ordering::SeqCst);
+    next.sync();
+    for pod in next.controller.context.pods.list() {
+        next.controller.refresh_pod(&ObjectKey::of(pod.as_ref()));
+    }
+    next.marker().await;
+    assert_eq!((next.said(MARKER)[1].as_str(), next.writes()), (Some("False"), vec![]));
+    // It was mended while nobody looked.
+    next.change(MARKER, |marker| marker["spec"]["probes"] = json!([probe("big")]));
+    next.settle().await;
+    assert_eq!(next.said(MARKER)[1], "True");
+}
+
+#[tokio::test]
+async fn a_marker_that_cannot_be_noted_does_not_hold_another_one() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.settle().await;
+    lock(&fixture.server).refuse = Some(("/podprobemarkers/other".into(), 422));
+    let path = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/other";
+    fixture.put(path, marker("other", json!([probe("b")])));
+    fixture.delete(MARKER);
+    fixture.go_on().await;
+    assert_eq!((fixture.entries(), fixture.labels()), (vec![], json!({"app": "web"})));
+    assert_eq!(fixture.get(MARKER)["metadata"]["finalizers"], json!([]));
+}
+
+#[tokio::test]
+async fn a_changed_marker_forgets_its_old_keys_on_virtual_nodes_too() {
+    let fixture = Fixture::new();
+    fixture.change("/api/v1/nodes/n1", |node| node["metadata"]["labels"] = json!({"type": "virtual-kubelet"}));
+    fixture.settle().await;
+    fixture.change(MARKER, |marker| {
+        marker["spec"]["probes"] = json!([probe("b")]);
+        marker["metadata"]["generation"] = 2.into();
+    });
+    fixture.settle().await;
+    assert_eq!(
+        fixture.get(MARKER)["metadata"]["annotations"][labels::PROBE_MARKS],
+        r#"{"conditions":["e/b"],"labels":["b"]}"#
+    );
 }

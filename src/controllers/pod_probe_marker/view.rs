@@ -6,7 +6,11 @@ use jiff::Timestamp;
 use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
-use crate::{api::apps::node_pod_probe::NodePodProbe, domain::probes::entries::fingerprint, k8s::shared::Text};
+use crate::{
+    api::apps::node_pod_probe::{ContainerProbe, ContainerProbeState, NodePodProbe, PodProbe, PodProbeStatus},
+    domain::probes::{budget, entries},
+    k8s::shared::Text,
+};
 
 /// The compact form.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,10 +28,32 @@ pub(super) struct Entry {
     pub(super) namespace: Text,
     pub(super) name: Box<str>,
     pub(super) uid: Box<str>,
-    /// Names of the probes, PODPROBEMARKER#PROBE.
-    pub(super) probes: Box<[Text]>,
-    /// Of all that it says.
+    /// Of all that it says besides its probes.
     pub(super) fingerprint: u64,
+    /// Bytes besides its probes.
+    pub(super) head: u32,
+    pub(super) probes: Box<[Probe]>,
+}
+
+/// One probe of an entry.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Probe {
+    /// PODPROBEMARKER#PROBE.
+    pub(super) name: Text,
+    pub(super) fingerprint: u64,
+    /// What it takes, with its result.
+    pub(super) bytes: u32,
+}
+
+impl Entry {
+    /// What it takes.
+    pub(super) fn bytes(&self) -> usize {
+        (self.head as usize) + self.probes.iter().map(|probe| probe.bytes as usize).sum::<usize>()
+    }
+
+    pub(super) fn probe(&self, name: &str) -> Option<&Probe> {
+        self.probes.iter().find(|probe| probe.name == *name)
+    }
 }
 
 /// What was found in a Pod.
@@ -64,21 +90,28 @@ impl NodeProbes {
 
 impl From<NodePodProbe> for NodeProbes {
     fn from(object: NodePodProbe) -> Self {
-        let entry = |pod: crate::api::apps::node_pod_probe::PodProbe| Entry {
-            fingerprint: fingerprint(&pod),
+        let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let probe = |probe: &ContainerProbe| Probe {
+            name: probe.name.as_str().into(),
+            fingerprint: entries::fingerprint(probe),
+            bytes: bytes(budget::size_of_probe(probe)),
+        };
+        let entry = |pod: PodProbe| Entry {
+            fingerprint: entries::fingerprint_of_head(&pod),
+            head: bytes(budget::size_of_head(&pod)),
+            probes: pod.probes.iter().map(probe).collect(),
             namespace: pod.namespace.as_str().into(),
             name: pod.name.into(),
             uid: pod.uid.into(),
-            probes: pod.probes.iter().map(|probe| probe.name.as_str().into()).collect(),
         };
-        let state = |state: crate::api::apps::node_pod_probe::ContainerProbeState| State {
+        let state = |state: ContainerProbeState| State {
             name: state.name.as_str().into(),
             state: state.state.as_str().into(),
             message: state.message.as_str().into(),
             probed: state.last_probe_time,
             transition: state.last_transition_time,
         };
-        let results = |status: crate::api::apps::node_pod_probe::PodProbeStatus| Results {
+        let results = |status: PodProbeStatus| Results {
             uid: status.uid.into(),
             states: status.probe_states.into_iter().map(state).collect(),
         };

@@ -1,8 +1,11 @@
 //! The probes themselves: a command in the container, a GET or a connection to the Pod's own address.
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
+    pin::Pin,
     sync::{Arc, OnceLock},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -12,7 +15,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 
@@ -26,6 +29,8 @@ use crate::{
 const KEEP: usize = 10 << 10;
 /// The most that the head of an answer may take.
 const HEAD: usize = 32 << 10;
+/// The most that is read of a connection: a server could answer for ever before it comes to a body.
+const MOST: usize = 256 << 10;
 /// Redirects that are followed, to the Pod itself only.
 const REDIRECTS: usize = 10;
 
@@ -98,7 +103,9 @@ async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, Strin
     let mut path = path.to_owned();
     for _ in 0..=REDIRECTS {
         let request = request(to, &path, headers)?;
+        let host = request.headers().get(header::HOST).cloned();
         let stream = TcpStream::connect(to).await.map_err(|error| error.to_string())?;
+        let stream = Bounded { stream, left: MOST };
         let got = match https {
             true => {
                 let tls = tokio_rustls::TlsConnector::from(tls()?);
@@ -107,7 +114,7 @@ async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, Strin
             }
             false => get(request, stream).await?,
         };
-        match got.redirect.as_deref().and_then(|location| own_path(location, to, https)) {
+        match got.redirect.as_deref().and_then(|location| own_path(location, to, host.as_ref(), https)) {
             Some(next) => path = next,
             None => {
                 // A redirect to somebody else is not followed, and the Pod has answered.
@@ -124,16 +131,20 @@ async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, Strin
     Err(format!("more than {REDIRECTS} redirects"))
 }
 
-/// Where a redirect leads, if that is the Pod itself, by the same scheme.
-fn own_path(location: &str, to: SocketAddr, https: bool) -> Option<String> {
+/// Where a redirect leads, if that is the Pod itself, by its address or the name that the request gave it, by the same
+/// scheme.
+fn own_path(location: &str, to: SocketAddr, name: Option<&HeaderValue>, https: bool) -> Option<String> {
     let uri: Uri = location.parse().ok()?;
     let scheme = if https { "https" } else { "http" };
     let default = if https { 443 } else { 80 };
     let is_own = match (uri.scheme_str(), uri.host()) {
         (None, None) => true,
         (Some(of), Some(host)) => {
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            of == scheme && host.parse() == Ok(to.ip()) && uri.port_u16().unwrap_or(default) == to.port()
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            let is_address = bare.parse() == Ok(to.ip()) && uri.port_u16().unwrap_or(default) == to.port();
+            let authority = uri.authority().map_or(host, |authority| authority.as_str());
+            of == scheme
+                && (is_address || name.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(authority.as_bytes())))
         }
         _ => false,
     };
@@ -162,10 +173,45 @@ fn request(to: SocketAddr, path: &str, headers: &[(String, String)]) -> Result<R
         Some(false) => {}
     }
     fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    // Always the address that is dialled: another name could reach what the Pod does not offer.
-    let host = to.to_string().parse().map_err(|_| format!("{to} is no value of a header"))?;
+    // One of them, the first; whatever it says, the Pod's own address is dialled.
+    let host = match fields.get(header::HOST).filter(|host| !host.is_empty()) {
+        Some(host) => host.clone(),
+        None => to.to_string().parse().map_err(|_| format!("{to} is no value of a header"))?,
+    };
     fields.insert(header::HOST, host);
     Ok(request)
+}
+
+/// A connection of which only so much is read.
+struct Bounded {
+    stream: TcpStream,
+    left: usize,
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            return Poll::Ready(Err(io::Error::other(format!("more than {MOST} bytes"))));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.left = self.left.saturating_sub(buffer.filled().len() - before);
+        polled
+    }
+}
+
+impl AsyncWrite for Bounded {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 struct Got {
@@ -270,6 +316,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_host_of_the_probe_is_sent_to_the_pod_itself() {
+        let there = answer("302 F\r\nlocation: http://shop.example/next", b"");
+        let (to, served) = server(vec![there, answer("200 OK", b"shop")]).await;
+        let found = probe(to, &[("Host", "shop.example"), ("host", "other.example")], LIMIT).await;
+        assert!(matches!(&found, Found::Good(body) if body == b"shop"), "{found:?}");
+        let requests = served.await.unwrap();
+        for head in requests.iter().map(|head| head.to_lowercase()) {
+            assert!(head.contains("host: shop.example\r\n") && !head.contains("other.example"), "{head}");
+        }
+        assert!(requests[1].starts_with("GET /next "), "{requests:?}");
+    }
+
+    #[tokio::test]
     async fn codes_and_redirects_count_as_for_kubelet() {
         for (head, good) in [
             ("204 No", true),
@@ -303,6 +362,15 @@ mod tests {
     async fn a_huge_body_is_read_no_further_than_the_limit() {
         let (to, _served) = server(vec![answer("200 OK", &vec![b'x'; 4 << 20])]).await;
         assert!(matches!(probe(to, &[], LIMIT).await, Found::Good(body) if body.len() == KEEP));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_never_comes_to_its_answer_is_read_no_further_than_the_limit() {
+        let (to, served) = server(vec!["HTTP/1.1 100 Continue\r\n\r\n".repeat(400_000).into_bytes()]).await;
+        let found = probe(to, &[], Duration::from_secs(60)).await;
+        assert!(matches!(&found, Found::Bad(_)), "{found:?}");
+        assert!(!format!("{found:?}").contains("no answer within"), "{found:?}");
+        served.await.unwrap();
     }
 
     #[tokio::test]

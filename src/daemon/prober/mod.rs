@@ -5,56 +5,57 @@
 //! has not changed.
 //!
 //! One task keeps the time of all probes: a heap of moments, rounded so that many are due at once. Only a probe that runs
-//! has a task of its own. Commands are limited in number, and wait when the runtime is slow to answer.
+//! has a task of its own. What runs at a time is limited, and each namespace has a share of it
+//! (`domain/probes/slots.rs`). Commands of a namespace wait when the runtime is slow to answer them. A probe that is
+//! changed or removed while it runs is aborted.
 
 mod handlers;
+mod results;
+mod runs;
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap, HashSet, VecDeque},
+    collections::{BinaryHeap, HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use kube::{
-    Api, Client as KubeClient,
-    api::{Patch, PatchParams},
-    core::DeserializeGuard,
-};
+use kube::{Api, Client as KubeClient, core::DeserializeGuard};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{
     sync::{mpsc, watch},
-    task::{Id, JoinError, JoinSet},
+    task::{AbortHandle, Id, JoinSet},
     time::Instant,
 };
 
 use self::handlers::Found;
 use super::runtimes::Runtimes;
 use crate::{
-    api::apps::node_pod_probe::{ContainerProbe, ContainerProbeState, NodePodProbe},
+    api::apps::node_pod_probe::{ContainerProbe, ContainerProbeState, NodePodProbe, PodProbe},
     domain::probes::{
-        FAILED, SUCCEEDED, UNKNOWN,
-        node::{self, Changed, Handler, Look, Settings, Tally},
+        node::{Changed, Handler, Settings, Tally},
+        slots::Slots,
     },
     k8s::pod::PodView,
     runtime::{
-        apply::code,
         clock,
-        events::{Recorder, reference},
+        events::Recorder,
         metrics::Metrics,
-        watches::{self, ObjectKey, Store, jitter},
+        watches::{self, ObjectKey, Store},
     },
 };
 
 /// Moments are rounded up to a multiple of this: fewer of them wake the processor.
 const GRID: Duration = Duration::from_millis(100);
-/// Commands that run at the same time, for all containers.
+/// Commands that run at the same time, for all containers; namespaces share them.
 const EXECS: usize = 32;
+/// Probes over the network at the same time; namespaces share them. Each may hold some 50 KiB.
+const NETWORK: usize = 128;
 /// From a change of a state to its telling: what changes together is told together.
 const GATHER: Duration = Duration::from_millis(100);
 /// Between two writes of the status.
@@ -148,7 +149,7 @@ struct Probe {
     /// When it is due, and which of its moments in the heap counts.
     next: Instant,
     turn: u64,
-    is_running: bool,
+    running: Option<AbortHandle>,
     is_waiting: bool,
     /// Since when nothing is known of the instance.
     unknown: Option<Instant>,
@@ -163,6 +164,7 @@ struct Slow {
 /// What a task of a probe is about.
 struct Run {
     probe: u64,
+    namespace: Arc<str>,
     /// The instance, and the handler, that it was begun for.
     instance: String,
     handler: Handler,
@@ -186,10 +188,10 @@ pub struct Prober {
     heap: BinaryHeap<Reverse<(Instant, u64, u64)>>,
     runs: JoinSet<Found>,
     running: HashMap<Id, Run>,
-    execs: usize,
-    /// Probes that wait for another command to end.
-    waiting: VecDeque<u64>,
-    slow: HashMap<String, Slow>,
+    execs: Slots,
+    network: Slots,
+    /// By runtime and namespace.
+    slow: HashMap<(String, Arc<str>), Slow>,
     /// When the status has to be looked at, and when it was written last.
     due: Option<Instant>,
     written: Option<Instant>,
@@ -227,8 +229,8 @@ impl Prober {
             heap: BinaryHeap::new(),
             runs: JoinSet::new(),
             running: HashMap::new(),
-            execs: 0,
-            waiting: VecDeque::new(),
+            execs: Slots::new(EXECS),
+            network: Slots::new(NETWORK),
             slow: HashMap::new(),
             due: None,
             written: None,
@@ -285,6 +287,7 @@ impl Prober {
         let mut known: HashMap<(Box<str>, Box<str>), u64> =
             self.probes.iter().map(|(id, probe)| ((probe.uid.clone(), probe.name.clone()), *id)).collect();
         let spec = self.object.as_ref().map(|object| object.spec.pod_probes.clone()).unwrap_or_default();
+        self.share_slots(&spec);
         for pod in &spec {
             let key = ObjectKey::new(&pod.namespace, &pod.name);
             for wanted in &pod.probes {
@@ -298,9 +301,24 @@ impl Prober {
             self.remove(id);
         }
         self.is_first = false;
+        self.begin_waiting();
         self.metrics.probes.set(i64::try_from(self.probes.len()).unwrap_or(i64::MAX));
         // Somebody may have changed what was told.
         self.write_at(now + GATHER);
+    }
+
+    /// Gives each namespace its share of what may run at a time.
+    fn share_slots(&mut self, spec: &[PodProbe]) {
+        let (mut execs, mut network): (HashSet<&str>, HashSet<&str>) = Default::default();
+        for pod in spec {
+            for probe in &pod.probes {
+                let is_exec = probe.probe.get("exec").is_some_and(|exec| !exec.is_null());
+                let namespaces = if is_exec { &mut execs } else { &mut network };
+                namespaces.insert(&pod.namespace);
+            }
+        }
+        self.execs.set_namespaces(execs.len());
+        self.network.set_namespaces(network.len());
     }
 
     fn add(&mut self, key: &ObjectKey, uid: &str, wanted: &ContainerProbe, now: Instant) {
@@ -327,7 +345,7 @@ impl Prober {
             told,
             next: first,
             turn: 0,
-            is_running: false,
+            running: None,
             is_waiting: false,
             unknown: None,
         };
@@ -355,11 +373,13 @@ impl Prober {
         probe.raw = wanted.probe.clone();
         probe.settings = settings;
         probe.next = now;
+        self.abort(id);
         self.note(changed);
         self.look(id);
     }
 
     fn remove(&mut self, id: u64) {
+        self.abort(id);
         let Some(probe) = self.probes.remove(&id) else { return };
         if let Some(ids) = self.by_pod.get_mut(&probe.uid) {
             ids.retain(|other| *other != id);
@@ -386,236 +406,10 @@ impl Prober {
             self.write();
         }
     }
-
-    /// Looks at the container of a probe, and probes it if it is due.
-    fn look(&mut self, id: u64) {
-        let Some(probe) = self.probes.get_mut(&id) else { return };
-        // Until the Pod is there, its news is what there is to wait for.
-        let Some(pod) = self.pods.get(&probe.pod).filter(|pod| pod.uid() == &*probe.uid) else { return };
-        let now = clock::now();
-        if let Some(adopted) = probe.told.take().and_then(|told| Tally::adopt(&told, &pod, &probe.container)) {
-            probe.tally = adopted;
-        }
-        let (look, instance) = node::look(&pod, &probe.container, &probe.settings, now);
-        let changed = match look {
-            Look::NotStarted => Changed::Nothing,
-            Look::NotRunning => probe.tally.not_running(&probe.container, now),
-            Look::TooEarly(_) | Look::Due => probe.tally.begin(instance, now),
-        };
-        if changed == Changed::Message && probe.tally.state == UNKNOWN {
-            probe.unknown = Some(Instant::now());
-        }
-        if changed == Changed::State {
-            tell_event(&self.events, &pod, &probe.tally);
-        }
-        let at = match look {
-            Look::NotStarted | Look::NotRunning | Look::TooEarly(None) => None,
-            Look::TooEarly(Some(left)) => Some(Instant::now() + left),
-            Look::Due => Some(probe.next),
-        };
-        let is_free = !probe.is_running && !probe.is_waiting;
-        self.note(changed);
-        match at {
-            Some(at) if is_free && at <= Instant::now() => self.begin(id, &pod, instance.to_owned()),
-            Some(at) if is_free => self.schedule(id, at),
-            // A probe that runs is looked at again when it ends, one without a time when the Pod changes.
-            _ => {}
-        }
-    }
-
-    fn schedule(&mut self, id: u64, at: Instant) {
-        let Some(probe) = self.probes.get_mut(&id) else { return };
-        probe.turn += 1;
-        let since = at.saturating_duration_since(self.begin).as_millis();
-        let steps = u32::try_from(since.div_ceil(GRID.as_millis())).unwrap_or(u32::MAX);
-        self.heap.push(Reverse((self.begin + GRID * steps, id, probe.turn)));
-    }
-
-    /// Begins a probe that is due, unless the runtime has too much to do.
-    fn begin(&mut self, id: u64, pod: &PodView, instance: String) {
-        let Some(probe) = self.probes.get_mut(&id) else { return };
-        let (handler, limit) = (probe.settings.handler.clone(), probe.settings.timeout);
-        let now = Instant::now();
-        let task = match &handler {
-            Handler::Exec(command) => {
-                let Some((runtime, in_runtime)) = instance.split_once("://") else { return };
-                if let Some(slow) = self.slow.get(runtime).filter(|slow| slow.until > now) {
-                    let at = slow.until + jitter(GATHER * 10);
-                    return self.schedule(id, at);
-                }
-                let Some(client) = self.runtimes.get(runtime) else { return self.schedule(id, now + STATE_PAUSE) };
-                if self.execs >= EXECS {
-                    probe.is_waiting = true;
-                    return self.waiting.push_back(id);
-                }
-                self.execs += 1;
-                let (command, in_runtime) = (command.clone(), in_runtime.to_owned());
-                self.runs.spawn(async move { handlers::exec(&client, &in_runtime, &command, limit).await })
-            }
-            other => {
-                let (other, ip) = (other.clone(), node::address(&pod.pod_ip));
-                self.runs.spawn(async move { handlers::network(&other, ip, limit).await })
-            }
-        };
-        probe.is_running = true;
-        // The rhythm is kept; what was missed is not made up for.
-        probe.next = (probe.next + probe.settings.period).max(now + probe.settings.period / 2);
-        self.running.insert(task.id(), Run { probe: id, instance, handler });
-    }
-
-    fn finish(&mut self, ended: Result<(Id, Found), JoinError>) {
-        let (task, found) = match ended {
-            Ok((task, found)) => (task, Some(found)),
-            Err(error) => (error.id(), None),
-        };
-        let Some(run) = self.running.remove(&task) else { return };
-        let is_exec = matches!(run.handler, Handler::Exec(_));
-        if is_exec {
-            self.execs = self.execs.saturating_sub(1);
-            self.judge_runtime(&run, found.as_ref());
-        }
-        let result = match &found {
-            Some(Found::Good(_)) => "succeeded",
-            Some(Found::Bad(_)) => "failed",
-            _ => "error",
-        };
-        let handler = match &run.handler {
-            Handler::Exec(_) => "exec",
-            Handler::Http { .. } => "http",
-            Handler::Tcp { .. } => "tcp",
-            Handler::Impossible(_) => "none",
-        };
-        self.metrics.runs.get_or_create(&RunLabels { handler, result }).inc();
-        if let Some(probe) = self.probes.get_mut(&run.probe) {
-            probe.is_running = false;
-            let is_meant = probe.tally.instance == run.instance && probe.settings.handler == run.handler;
-            let now = clock::now();
-            let changed = match found {
-                Some(Found::Good(output)) if is_meant => probe.tally.note(true, &output, &probe.settings, now),
-                Some(Found::Bad(output)) if is_meant => probe.tally.note(false, &output, &probe.settings, now),
-                Some(Found::Nothing(error)) => {
-                    tracing::debug!(pod = %probe.pod, probe = %probe.name, %error, "not probed");
-                    Changed::Nothing
-                }
-                _ => Changed::Nothing,
-            };
-            if changed == Changed::State
-                && let Some(pod) = self.pods.get(&probe.pod)
-            {
-                tell_event(&self.events, &pod, &probe.tally);
-            }
-            self.note(changed);
-            self.look(run.probe);
-        }
-        while self.execs < EXECS
-            && let Some(id) = self.waiting.pop_front()
-        {
-            if let Some(probe) = self.probes.get_mut(&id) {
-                probe.is_waiting = false;
-                self.look(id);
-            }
-        }
-    }
-
-    /// A runtime that does not answer gets no more commands for a while, longer each time.
-    fn judge_runtime(&mut self, run: &Run, found: Option<&Found>) {
-        let Some((runtime, _)) = run.instance.split_once("://") else { return };
-        match found {
-            Some(Found::Nothing(error)) if error.is_transient() => {
-                let now = Instant::now();
-                let slow = self.slow.entry(runtime.to_owned()).or_insert(Slow { failures: 0, until: now });
-                // Those that were begun together fail together: that is one failure.
-                if slow.until <= now {
-                    let delay = backoff(slow.failures);
-                    slow.failures += 1;
-                    slow.until = now + delay;
-                    self.metrics.backoffs.inc();
-                    tracing::warn!(runtime, %error, retry_in = ?delay, "the runtime runs no commands; probes wait");
-                }
-            }
-            Some(Found::Good(_) | Found::Bad(_)) if self.slow.remove(runtime).is_some() => {
-                tracing::info!(runtime, "the runtime runs commands again");
-            }
-            _ => {}
-        }
-    }
-
-    /// The status has to be written, sooner or later.
-    fn note(&mut self, changed: Changed) {
-        let now = Instant::now();
-        let after = |pause: Duration| self.written.map_or(now, |written| written + pause).max(now + GATHER);
-        match changed {
-            Changed::Nothing => {}
-            Changed::State => self.write_at(after(STATE_PAUSE)),
-            Changed::Message => self.write_at(after(MESSAGE_PAUSE).max(now + STATE_PAUSE)),
-        }
-    }
-
-    fn write_at(&mut self, at: Instant) {
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
-    }
-
-    fn write(&mut self) {
-        self.due = None;
-        let Some(object) = &self.object else { return };
-        let now = Instant::now();
-        let (mut ids, mut later): (HashMap<(&str, &str), &Tally>, Option<Instant>) = Default::default();
-        for probe in self.probes.values() {
-            // Mostly something is known within moments: until then, what was told stays.
-            match probe
-                .unknown
-                .map(|since| since + MESSAGE_PAUSE)
-                .filter(|at| probe.tally.state == UNKNOWN && *at > now)
-            {
-                Some(at) => later = Some(later.map_or(at, |other| other.min(at))),
-                None => drop(ids.insert((&probe.uid, &probe.name), &probe.tally)),
-            }
-        }
-        self.due = later;
-        let statuses = node::statuses(object, |uid, name| ids.get(&(uid, name)).copied());
-        let told = object.status.as_ref().map(|status| &*status.pod_probe_statuses).unwrap_or_default();
-        if told == statuses {
-            return;
-        }
-        let meta = &object.metadata;
-        let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
-            "status": { "podProbeStatuses": statuses } });
-        let (api, name) = (Api::<NodePodProbe>::all(self.kube.clone()), meta.name.clone().unwrap_or_default());
-        self.written = Some(now);
-        self.metrics.writes.inc();
-        self.writes.spawn(async move { api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await });
-    }
-
-    fn wrote(&mut self, ended: Result<kube::Result<NodePodProbe>, JoinError>) {
-        let now = Instant::now();
-        match ended {
-            Ok(Ok(object)) => {
-                self.write_failures = 0;
-                self.take_object(Some(Box::new(object)));
-            }
-            // Its newer version is on the way.
-            Ok(Err(error)) if matches!(code(&error), Some(404 | 409)) => self.write_at(now + GATHER * 2),
-            failed => {
-                let delay = backoff(self.write_failures);
-                self.write_failures += 1;
-                let error = failed.map(Result::err);
-                tracing::warn!(?error, retry_in = ?delay, "the results of probes are not written");
-                self.write_at(now + delay);
-            }
-        }
-    }
 }
 
 fn backoff(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.min(6)).min(LONGEST_BACKOFF)
-}
-
-fn tell_event(events: &Recorder, pod: &PodView, tally: &Tally) {
-    match tally.state {
-        SUCCEEDED => events.normal(&reference(pod), "KruiseProbeSucceeded", &tally.message),
-        FAILED => events.warning(&reference(pod), "KruiseProbeFailed", &tally.message),
-        _ => {}
-    }
 }
 
 #[cfg(test)]

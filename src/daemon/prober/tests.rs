@@ -4,10 +4,14 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use prometheus_client::metrics::counter::Counter;
+use serde_json::json;
 use tower::service_fn;
 
 use super::*;
-use crate::cri::fake::{Call, FakeRuntime, Fault, World};
+use crate::{
+    cri::fake::{Call, FakeRuntime, Fault, World},
+    domain::probes::{FAILED, SUCCEEDED, UNKNOWN},
+};
 
 #[derive(Clone, Default)]
 struct FakeApi {
@@ -261,14 +265,112 @@ async fn e25_a_runtime_that_does_not_answer_changes_nothing_and_is_asked_less_an
     assert_eq!(fixture.writes().len(), 1);
 }
 
+/// A second Pod, of the namespace b, whose container has the instance m2, and its entry.
+fn other_pod(fixture: &Fixture) -> Value {
+    fixture.runtime.run("m2", "b", "u2", "main", 0);
+    let mut other = pod("m2", running());
+    other.metadata.namespace = Some("b".into());
+    other.metadata.uid = Some("u2".into());
+    fixture.pods.upsert(other);
+    json!({"name": "web", "namespace": "b", "uid": "u2", "IP": "10.0.0.2", "probes": [
+        {"name": "m#a", "containerName": "main", "probe": exec(1)}]})
+}
+
+fn many(count: usize, probe: &Value) -> Value {
+    let one = |i: usize| json!({"name": format!("m#{i}"), "containerName": "main", "probe": probe});
+    (0..count).map(one).collect::<Vec<Value>>().into()
+}
+
 #[tokio::test(start_paused = true)]
 async fn commands_that_never_end_hold_up_a_bounded_number_and_no_time_is_lost_for_others() {
-    let stuck = |i: usize| json!({"name": format!("m#{i}"), "containerName": "main", "probe": exec(1)});
-    let many: Vec<Value> = (0..EXECS * 3).map(stuck).collect();
-    let fixture = Fixture::new(json!(many), Value::Null);
+    let sleeping = json!({"exec": {"command": ["sleep"]}, "timeoutSeconds": 3600});
+    let fixture = Fixture::new(many(EXECS * 3, &sleeping), Value::Null);
     fixture.world().faults.insert(("ExecSync", "m1".into()), Fault::Never);
     pass(10).await;
-    assert!(fixture.execs() <= EXECS, "{}", fixture.execs());
+    assert_eq!(fixture.execs(), EXECS / 2, "alone, a namespace has half of the slots");
+    let entry = other_pod(&fixture);
+    fixture.change(|object| object["spec"]["podProbes"].as_array_mut().unwrap().push(entry));
+    let of_other =
+        || fixture.world().calls.iter().filter(|call| matches!(call, Call::Exec(id, _) if id == "m2")).count();
+    pass(1).await;
+    assert_eq!(of_other(), 1, "it begins at once");
+    // Longer than any timeout: the runtime gives no answer even then.
+    for minute in 1..=3 {
+        pass(60).await;
+        assert!((58 * minute..=62 * minute).contains(&of_other()), "{} after {minute} minutes", of_other());
+    }
+    let states = fixture.api.object.lock().unwrap()["status"]["podProbeStatuses"].clone();
+    let other = states.as_array().unwrap().iter().find(|status| status["uid"] == "u2").unwrap();
+    assert_eq!(other["probeStates"][0]["state"], SUCCEEDED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_comes_late_gets_its_slots_of_those_that_have_more_than_their_share() {
+    let sleeping = json!({"exec": {"command": ["sleep"]}, "timeoutSeconds": 60});
+    let fixture = Fixture::new(many(EXECS, &sleeping), Value::Null);
+    fixture.world().faults.insert(("ExecSync", "m1".into()), Fault::Never);
+    pass(10).await;
+    // So many that together they fill what is free.
+    let entries: Vec<Value> = (0..EXECS - 2)
+        .map(|i| {
+            let (name, uid) = (format!("n{i}"), format!("v{i}"));
+            fixture.runtime.run(&uid, &name, &uid, "main", 0);
+            fixture.world().faults.insert(("ExecSync", uid.clone()), Fault::Never);
+            let mut other = pod(&uid, running());
+            (other.metadata.namespace, other.metadata.uid) = (Some(name.clone()), Some(uid.clone()));
+            fixture.pods.upsert(other);
+            json!({"name": "web", "namespace": name, "uid": uid, "IP": "10.0.0.2", "probes": many(1, &sleeping)})
+        })
+        .collect();
+    fixture.change(|object| object["spec"]["podProbes"].as_array_mut().unwrap().extend(entries));
+    pass(1).await;
+    let begun = |id: &str| fixture.world().calls.iter().any(|call| matches!(call, Call::Exec(of, _) if of == id));
+    let late: Vec<usize> = (0..EXECS - 2).filter(|i| !begun(&format!("v{i}"))).collect();
+    assert_eq!(late, Vec::<usize>::new());
+    let cancelled = fixture.world().calls.iter().filter(|call| **call == Call::ExecCancelled("m1".into())).count();
+    assert_eq!(cancelled, EXECS / 2 - 2, "no more than the others need");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_removed_or_changed_is_aborted_at_once() {
+    let sleeping = json!({"exec": {"command": ["sleep"]}, "timeoutSeconds": 60, "periodSeconds": 1000});
+    let fixture = Fixture::new(many(2, &sleeping), Value::Null);
+    fixture.world().faults.insert(("ExecSync", "m1".into()), Fault::Never);
+    let cancelled = || fixture.world().calls.iter().filter(|call| matches!(call, Call::ExecCancelled(_))).count();
+    pass(20).await;
+    assert_eq!((fixture.execs(), cancelled()), (2, 0));
+    fixture.change(|object| object["spec"]["podProbes"][0]["probes"][0]["probe"]["exec"]["command"] = json!(["other"]));
+    pass(1).await;
+    assert_eq!((fixture.execs(), cancelled()), (3, 1), "the changed one begins anew");
+    assert!(matches!(fixture.world().calls.last(), Some(Call::Exec(_, command)) if command == &["other"]));
+    fixture.change(|object| object["spec"]["podProbes"] = json!([]));
+    pass(1).await;
+    assert_eq!((fixture.execs(), cancelled()), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_whose_commands_hang_in_the_runtime_does_not_hold_up_other_namespaces() {
+    let fixture = Fixture::one(1);
+    let entry = other_pod(&fixture);
+    fixture.change(|object| object["spec"]["podProbes"].as_array_mut().unwrap().push(entry));
+    fixture.answer("m1", None);
+    pass(120).await;
+    let of =
+        |id: &str| fixture.world().calls.iter().filter(|call| matches!(call, Call::Exec(of, _) if of == id)).count();
+    assert!(of("m1") < 15 && of("m2") > 115, "{} {}", of("m1"), of("m2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_all_probes_together_are_bounded() {
+    use crate::{cri::fake::Environment, domain::probes::budget::MESSAGES, k8s::canonical_json};
+    let fixture = Fixture::new(many(500, &exec(1)), Value::Null);
+    fixture.world().environments.insert("m1".into(), Environment::Printed("<".repeat(4000)));
+    pass(60).await;
+    let status = fixture.api.object.lock().unwrap()["status"].clone();
+    assert_eq!(status["podProbeStatuses"][0]["probeStates"].as_array().unwrap().len(), 500);
+    let bytes = canonical_json::encode(&status).len();
+    assert!((MESSAGES..MESSAGES + 150_000).contains(&bytes), "{bytes}");
+    assert!(fixture.writes().len() < 30, "{}", fixture.writes().len());
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{full_name, name_of};
+use super::{budget, full_name, name_of};
 use crate::{
     api::apps::{
         node_pod_probe::{ContainerProbe, PodProbe},
@@ -50,13 +50,29 @@ pub fn needs_ports(markers: &[&PodProbeMarker]) -> bool {
     probes.any(|probe| named_port(&probe.probe).is_some_and(|(_, name)| name.parse::<u16>().is_err()))
 }
 
-/// What is probed in a Pod for these PodProbeMarkers, which select it. None: nothing.
-pub fn entry(pod: &PodView, markers: &[&PodProbeMarker], ports: &Ports) -> Option<PodProbe> {
-    let mut probes: Vec<ContainerProbe> = Vec::new();
+/// Probes of a Pod that are looked at. More have no room, however small they are.
+const MOST: usize = 256;
+/// Bytes of the probes of a Pod that are looked at; [`budget::share`] chooses among them.
+const MOST_BYTES: usize = 4 * budget::POD;
+
+/// What is probed in a Pod for these PodProbeMarkers, which select it; perhaps nothing. And the names and bytes of probes
+/// that cannot have room in any case: they are not even copied. Of those that are too many, one of each PodProbeMarker.
+pub fn entry(pod: &PodView, markers: &[&PodProbeMarker], ports: &Ports) -> (PodProbe, Vec<(String, usize)>) {
+    let (mut probes, mut left_out): (Vec<ContainerProbe>, Vec<(String, usize)>) = Default::default();
+    let mut copied = 0;
     for marker in markers {
         for wanted in &marker.spec.probes {
             let name = full_name(name_of(marker), &wanted.name);
             if pod.container(&wanted.container_name).is_none() || probes.iter().any(|probe| probe.name == name) {
+                continue;
+            }
+            let bytes = budget::at_least(&wanted.probe) + name.len() + wanted.container_name.len();
+            if probes.len() >= MOST {
+                left_out.push((name, bytes));
+                break;
+            }
+            if bytes > budget::POD || copied + bytes > MOST_BYTES {
+                left_out.push((name, bytes));
                 continue;
             }
             let mut probe = wanted.probe.clone();
@@ -67,26 +83,32 @@ pub fn entry(pod: &PodView, markers: &[&PodProbeMarker], ports: &Ports) -> Optio
                 let Some(number) = number else { continue };
                 probe[handler]["port"] = number.into();
             }
+            copied += bytes;
             probes.push(ContainerProbe { name, container_name: wanted.container_name.clone(), probe });
         }
     }
-    (!probes.is_empty()).then(|| PodProbe {
+    let entry = PodProbe {
         name: pod.name().to_owned(),
         namespace: pod.namespace().to_owned(),
         uid: pod.uid().to_owned(),
         ip: pod.pod_ip.clone(),
         probes,
-    })
+    };
+    (entry, left_out)
 }
 
-/// A fingerprint of an entry: equal entries have the same, whatever the order of the members of their objects.
-pub fn fingerprint(entry: &PodProbe) -> u64 {
+/// A fingerprint of an entry without its probes.
+pub fn fingerprint_of_head(entry: &PodProbe) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&entry.name, &entry.namespace, &entry.uid, &entry.ip).hash(&mut hasher);
-    for probe in &entry.probes {
-        (&probe.name, &probe.container_name).hash(&mut hasher);
-        hash_value(&probe.probe, &mut hasher);
-    }
+    hasher.finish()
+}
+
+/// A fingerprint of a probe: equal ones have the same, whatever the order of the members of their objects.
+pub fn fingerprint(probe: &ContainerProbe) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&probe.name, &probe.container_name).hash(&mut hasher);
+    hash_value(&probe.probe, &mut hasher);
     hasher.finish()
 }
 

@@ -36,8 +36,13 @@ pub struct Keys {
 impl Keys {
     /// Those of its spec.
     pub fn of(marker: &PodProbeMarker) -> Self {
+        Self::of_some(marker, |_| true)
+    }
+
+    /// Those of some of its probes, by name.
+    pub fn of_some(marker: &PodProbeMarker, is_meant: impl Fn(&str) -> bool) -> Self {
         let mut keys = Self::default();
-        for probe in &marker.spec.probes {
+        for probe in marker.spec.probes.iter().filter(|probe| is_meant(&probe.name)) {
             keys.conditions.extend(own_condition(probe).map(str::to_owned));
             for policy in &probe.marker_policy {
                 keys.labels.extend(policy.labels.keys().cloned());

@@ -1,15 +1,24 @@
-//! PodProbeMarkers: what is probed on a node ([`entries`]), how the daemon counts results ([`node`]), what Pods carry of
-//! them ([`marks`]), and what no probe writes ([`reserved`]).
+//! PodProbeMarkers: what is probed on a node ([`entries`]) and how much of it ([`budget`]), which probes may run at a time
+//! ([`slots`]), how the daemon counts results ([`node`]), what Pods carry of them ([`marks`]), what no probe writes
+//! ([`reserved`]), and what a PodProbeMarker says of itself ([`report`]).
 
+pub mod budget;
 pub mod entries;
 pub mod marks;
 pub mod node;
+pub mod report;
 pub mod reserved;
+pub mod slots;
+
+use std::time::Duration;
 
 use crate::{api::apps::pod_probe_marker::PodProbeMarker, k8s::pod::PodView};
 
 /// The longest message of a result, in bytes.
 pub const MAX_MESSAGE: usize = 1024;
+
+/// The longest timeout of a probe. One of a stored object that is longer counts as this.
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// State of a probe that succeeds.
 pub const SUCCEEDED: &str = "Succeeded";

@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use serde_json::Value;
 
-use super::{FAILED, SUCCEEDED, UNKNOWN, readable};
+use super::{FAILED, LONGEST_TIMEOUT, SUCCEEDED, UNKNOWN, budget, readable};
 use crate::{
     api::apps::node_pod_probe::{ContainerProbeState, NodePodProbe, PodProbeStatus},
     k8s::{
@@ -31,7 +31,7 @@ pub enum Handler {
         path: String,
         /// HTTPS; the certificate is not verified.
         https: bool,
-        /// Header fields, never Host.
+        /// Header fields; Host changes what the request says, not where it goes.
         headers: Vec<(String, String)>,
     },
     /// A connection to the Pod's address.
@@ -52,7 +52,7 @@ pub struct Settings {
     pub initial_delay: Duration,
     /// Between two probes.
     pub period: Duration,
-    /// For one of them.
+    /// For one of them, at most [`super::LONGEST_TIMEOUT`].
     pub timeout: Duration,
     /// Results in a row that make it Succeeded.
     pub success_threshold: u32,
@@ -77,7 +77,7 @@ impl Settings {
             handler: wrong.map_or_else(|| handler(&probe), Handler::Impossible),
             initial_delay: seconds(probe.initial_delay_seconds),
             period: seconds(probe.period_seconds),
-            timeout: seconds(probe.timeout_seconds),
+            timeout: seconds(probe.timeout_seconds).min(LONGEST_TIMEOUT),
             success_threshold: threshold(probe.success_threshold),
             failure_threshold: threshold(probe.failure_threshold),
         }
@@ -105,8 +105,7 @@ fn http(get: &HTTPGetAction) -> Result<Handler, String> {
         scheme if scheme.eq_ignore_ascii_case("https") => true,
         scheme => return Err(format!("httpGet.scheme {scheme:?}: want HTTP or HTTPS")),
     };
-    // Requests go to the Pod's own address and to the name that it has there, whatever a stored object says.
-    let headers = get.http_headers.iter().flatten().filter(|header| !header.name.trim().eq_ignore_ascii_case("host"));
+    let headers = get.http_headers.iter().flatten();
     Ok(Handler::Http {
         port: port(&get.port)?,
         path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
@@ -278,7 +277,8 @@ impl Tally {
 }
 
 /// The results that belong in a NodePodProbe: of every probe in its spec what `tally` knows, else what was there; nothing
-/// else. The same results give the same value, so that it is written only when something has changed.
+/// else. Messages are cut when they are too many. The same results give the same value, so that it is written only when
+/// something has changed.
 pub fn statuses<'t>(object: &NodePodProbe, tally: impl Fn(&str, &str) -> Option<&'t Tally>) -> Vec<PodProbeStatus> {
     let told = |uid: &str, name: &str| {
         let status = object.status.as_ref()?.pod_probe_statuses.iter().find(|status| status.uid == uid)?;
@@ -300,5 +300,6 @@ pub fn statuses<'t>(object: &NodePodProbe, tally: impl Fn(&str, &str) -> Option<
             });
         }
     }
+    budget::cut_messages(&mut statuses);
     statuses
 }

@@ -63,9 +63,10 @@ fn entries_are_those_that_openkruise_made() {
     assert!(!object.spec.pod_probes.is_empty());
     for entry in &object.spec.pod_probes {
         let pod = pods.iter().find(|pod| pod["metadata"]["uid"] == entry.uid).unwrap();
-        let made = entries::entry(&view(pod), &[&marker], &entries::ports_of(pod)).unwrap();
+        let made = entries::entry(&view(pod), &[&marker], &entries::ports_of(pod)).0;
         assert_eq!(&made, entry);
-        assert_eq!(entries::fingerprint(&made), entries::fingerprint(entry));
+        assert_eq!(entries::fingerprint_of_head(&made), entries::fingerprint_of_head(entry));
+        assert_eq!(entries::fingerprint(&made.probes[0]), entries::fingerprint(&entry.probes[0]));
     }
 }
 
@@ -88,14 +89,29 @@ fn names_of_ports_become_numbers_and_what_nobody_can_probe_is_left_out() {
     );
     let pod = pod(json!({}));
     assert!(entries::needs_ports(&[&all]));
-    let entry = entries::entry(&view(&pod), &[&all], &entries::ports_of(&pod)).unwrap();
+    let entry = entries::entry(&view(&pod), &[&all], &entries::ports_of(&pod)).0;
     let port = |probe: &Value| probe.pointer("/tcpSocket/port").or(probe.pointer("/httpGet/port")).cloned();
     let found: Vec<(&str, Option<Value>)> = entry.probes.iter().map(|p| (p.name.as_str(), port(&p.probe))).collect();
     assert_eq!(found, [("m#named", Some(json!(8080))), ("m#digits", Some(json!(81))), ("m#number", Some(json!(82)))]);
     assert_eq!((entry.ip.as_str(), entry.uid.as_str()), ("10.0.0.1", "u1"));
     let none = marker("m", json!([probe("no container", "gone", json!({"exec": {"command": ["a"]}}))]));
     assert!(!entries::needs_ports(&[&none]));
-    assert_eq!(entries::entry(&view(&pod), &[&none], &Default::default()), None);
+    assert_eq!(entries::entry(&view(&pod), &[&none], &Default::default()).0.probes, []);
+}
+
+#[test]
+fn what_has_no_room_in_any_case_is_not_even_copied() {
+    let probes = |count: usize, bytes: usize| {
+        let one = |i: usize| json!({"name": format!("{i}"), "containerName": "main", "probe": {"exec": {"command": ["x".repeat(bytes)]}}});
+        json!((0..count).map(one).collect::<Vec<Value>>())
+    };
+    let made = |markers: &[&PodProbeMarker]| entries::entry(&view(&pod(json!({}))), markers, &Default::default());
+    let (many, two) = (marker("m", probes(5000, 1)), marker("n", probes(2, 1)));
+    let (entry, left_out) = made(&[&many, &two]);
+    assert_eq!((entry.probes.len(), left_out.len()), (256, 2), "one of each PodProbeMarker");
+    assert_eq!((left_out[0].0.as_str(), left_out[1].0.as_str()), ("m#256", "n#0"));
+    let (entry, left_out) = made(&[&marker("m", probes(3, 70_000)), &marker("n", probes(20, 60_000))]);
+    assert_eq!((entry.probes.len(), left_out.len()), (4, 3 + 16));
 }
 
 #[test]
@@ -103,7 +119,7 @@ fn e24_the_address_of_a_pod_is_part_of_its_entry() {
     let all = marker("m", json!([{"name": "a", "containerName": "main", "probe": {"tcpSocket": {"port": 1}}}]));
     let of = |ip: Value| {
         let pod = pod(json!({"status": {"podIP": ip}}));
-        entries::fingerprint(&entries::entry(&view(&pod), &[&all], &Default::default()).unwrap())
+        entries::fingerprint_of_head(&entries::entry(&view(&pod), &[&all], &Default::default()).0)
     };
     assert_ne!(of(Value::Null), of(json!("10.0.0.1")));
 }
@@ -343,9 +359,10 @@ fn f32_defaults_are_openkruises_and_odd_probes_say_what_is_wrong() {
     assert_eq!((plain.success_threshold, plain.failure_threshold), (1, 1));
     assert_eq!(plain.handler, Handler::Exec(vec!["a".into()]));
     assert_eq!(of(json!({"exec": {"command": ["a"]}, "periodSeconds": i32::MAX})).period, Duration::from_secs(86_400));
+    assert_eq!(of(json!({"exec": {"command": ["a"]}, "timeoutSeconds": 3600})).timeout, LONGEST_TIMEOUT);
     let http = json!({"httpGet": {"port": 80, "path": "x", "host": "10.1.1.1",
-        "httpHeaders": [{"name": "HOST ", "value": "a"}, {"name": "X", "value": "b"}]}});
-    let headers = vec![("X".to_owned(), "b".to_owned())];
+        "httpHeaders": [{"name": "HOST", "value": "a"}, {"name": "X", "value": "b"}]}});
+    let headers = vec![("HOST".to_owned(), "a".to_owned()), ("X".to_owned(), "b".to_owned())];
     assert_eq!(of(http).handler, Handler::Http { port: 80, path: "/x".into(), https: false, headers });
     for (odd, message) in [
         (json!({}), "none of exec"),

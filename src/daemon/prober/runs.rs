@@ -1,0 +1,240 @@
+//! When a container is probed, and what becomes of its results.
+
+use std::cmp::Reverse;
+
+use tokio::{
+    task::{Id, JoinError},
+    time::Instant,
+};
+
+use super::{GATHER, GRID, Prober, Run, RunLabels, STATE_PAUSE, Slow, backoff, handlers, handlers::Found};
+use crate::{
+    domain::probes::{
+        FAILED, SUCCEEDED, UNKNOWN,
+        node::{self, Changed, Handler, Look, Tally},
+        slots::Turn,
+    },
+    k8s::pod::PodView,
+    runtime::{
+        clock,
+        events::{Recorder, reference},
+        watches::jitter,
+    },
+};
+
+impl Prober {
+    /// Looks at the container of a probe, and probes it if it is due.
+    pub(super) fn look(&mut self, id: u64) {
+        let Some(probe) = self.probes.get_mut(&id) else { return };
+        // Until the Pod is there, its news is what there is to wait for.
+        let Some(pod) = self.pods.get(&probe.pod).filter(|pod| pod.uid() == &*probe.uid) else { return };
+        let now = clock::now();
+        if let Some(adopted) = probe.told.take().and_then(|told| Tally::adopt(&told, &pod, &probe.container)) {
+            probe.tally = adopted;
+        }
+        let (look, instance) = node::look(&pod, &probe.container, &probe.settings, now);
+        let changed = match look {
+            Look::NotStarted => Changed::Nothing,
+            Look::NotRunning => probe.tally.not_running(&probe.container, now),
+            Look::TooEarly(_) | Look::Due => probe.tally.begin(instance, now),
+        };
+        if changed == Changed::Message && probe.tally.state == UNKNOWN {
+            probe.unknown = Some(Instant::now());
+        }
+        if changed == Changed::State {
+            tell_event(&self.events, &pod, &probe.tally);
+        }
+        let at = match look {
+            Look::NotStarted | Look::NotRunning | Look::TooEarly(None) => None,
+            Look::TooEarly(Some(left)) => Some(Instant::now() + left),
+            Look::Due => Some(probe.next),
+        };
+        let is_free = probe.running.is_none() && !probe.is_waiting;
+        self.note(changed);
+        match at {
+            Some(at) if is_free && at <= Instant::now() => self.begin(id, &pod, instance.to_owned()),
+            Some(at) if is_free => self.schedule(id, at),
+            // A probe that runs is looked at again when it ends, one without a time when the Pod changes.
+            _ => {}
+        }
+    }
+
+    fn schedule(&mut self, id: u64, at: Instant) {
+        let Some(probe) = self.probes.get_mut(&id) else { return };
+        probe.turn += 1;
+        let since = at.saturating_duration_since(self.begin).as_millis();
+        let steps = u32::try_from(since.div_ceil(GRID.as_millis())).unwrap_or(u32::MAX);
+        self.heap.push(Reverse((self.begin + GRID * steps, id, probe.turn)));
+    }
+
+    /// Begins a probe that is due, unless the runtime has too much to do, or its namespace its share of what runs.
+    fn begin(&mut self, id: u64, pod: &PodView, instance: String) {
+        let Some(probe) = self.probes.get(&id) else { return };
+        let (handler, limit) = (probe.settings.handler.clone(), probe.settings.timeout);
+        let namespace = probe.pod.namespace.clone();
+        let now = Instant::now();
+        let task = match &handler {
+            Handler::Exec(command) => {
+                let Some((runtime, in_runtime)) = instance.split_once("://") else { return };
+                let key = (runtime.to_owned(), namespace.clone());
+                if let Some(slow) = self.slow.get(&key).filter(|slow| slow.until > now) {
+                    let at = slow.until + jitter(GATHER * 10);
+                    return self.schedule(id, at);
+                }
+                let Some(client) = self.runtimes.get(runtime) else { return self.schedule(id, now + STATE_PAUSE) };
+                if !self.has_turn(id, &namespace, true) {
+                    return;
+                }
+                let (command, in_runtime) = (command.clone(), in_runtime.to_owned());
+                self.runs.spawn(async move { handlers::exec(&client, &in_runtime, &command, limit).await })
+            }
+            other => {
+                if !self.has_turn(id, &namespace, false) {
+                    return;
+                }
+                let (other, ip) = (other.clone(), node::address(&pod.pod_ip));
+                self.runs.spawn(async move { handlers::network(&other, ip, limit).await })
+            }
+        };
+        self.running.insert(task.id(), Run { probe: id, namespace, instance, handler });
+        if let Some(probe) = self.probes.get_mut(&id) {
+            // The rhythm is kept; what was missed is not made up for.
+            probe.next = (probe.next + probe.settings.period).max(now + probe.settings.period / 2);
+            probe.running = Some(task);
+        }
+    }
+
+    /// Whether it has a slot; otherwise it waits for one.
+    fn has_turn(&mut self, id: u64, namespace: &str, is_exec: bool) -> bool {
+        let slots = if is_exec { &mut self.execs } else { &mut self.network };
+        match slots.ask(namespace, id) {
+            Turn::Begin => {}
+            Turn::Instead(other) => {
+                if let Some(running) = self.probes.get(&other).and_then(|other| other.running.as_ref()) {
+                    running.abort();
+                }
+            }
+            Turn::Wait => {
+                if let Some(probe) = self.probes.get_mut(&id) {
+                    probe.is_waiting = true;
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Ends a run of a probe, and its waiting for one. Its task comes to [`Self::finish`] yet.
+    pub(super) fn abort(&mut self, id: u64) {
+        let Some(probe) = self.probes.get_mut(&id) else { return };
+        if let Some(running) = &probe.running {
+            running.abort();
+        }
+        if std::mem::take(&mut probe.is_waiting) {
+            let namespace = probe.pod.namespace.clone();
+            self.execs.forget(&namespace, id);
+            self.network.forget(&namespace, id);
+        }
+    }
+
+    /// Looks at probes that wait, as long as there are slots for them.
+    pub(super) fn begin_waiting(&mut self) {
+        while let Some(id) = self.execs.next_waiting().or_else(|| self.network.next_waiting()) {
+            if let Some(probe) = self.probes.get_mut(&id) {
+                probe.is_waiting = false;
+                self.look(id);
+            }
+        }
+    }
+
+    pub(super) fn finish(&mut self, ended: Result<(Id, Found), JoinError>) {
+        let (task, found, is_aborted) = match ended {
+            Ok((task, found)) => (task, Some(found), false),
+            Err(error) => (error.id(), None, error.is_cancelled()),
+        };
+        let Some(run) = self.running.remove(&task) else { return };
+        let is_exec = matches!(run.handler, Handler::Exec(_));
+        let slots = if is_exec { &mut self.execs } else { &mut self.network };
+        slots.end(&run.namespace, run.probe);
+        if is_exec {
+            self.judge_runtime(&run, found.as_ref());
+        }
+        if !is_aborted {
+            self.count(&run, found.as_ref());
+        }
+        self.take_result(&run, found);
+        self.begin_waiting();
+    }
+
+    fn count(&self, run: &Run, found: Option<&Found>) {
+        let result = match found {
+            Some(Found::Good(_)) => "succeeded",
+            Some(Found::Bad(_)) => "failed",
+            _ => "error",
+        };
+        let handler = match &run.handler {
+            Handler::Exec(_) => "exec",
+            Handler::Http { .. } => "http",
+            Handler::Tcp { .. } => "tcp",
+            Handler::Impossible(_) => "none",
+        };
+        self.metrics.runs.get_or_create(&RunLabels { handler, result }).inc();
+    }
+
+    fn take_result(&mut self, run: &Run, found: Option<Found>) {
+        let Some(probe) = self.probes.get_mut(&run.probe) else { return };
+        probe.running = None;
+        let is_meant = probe.tally.instance == run.instance && probe.settings.handler == run.handler;
+        let now = clock::now();
+        let changed = match found {
+            Some(Found::Good(output)) if is_meant => probe.tally.note(true, &output, &probe.settings, now),
+            Some(Found::Bad(output)) if is_meant => probe.tally.note(false, &output, &probe.settings, now),
+            Some(Found::Nothing(error)) => {
+                tracing::debug!(pod = %probe.pod, probe = %probe.name, %error, "not probed");
+                Changed::Nothing
+            }
+            _ => Changed::Nothing,
+        };
+        if changed == Changed::State
+            && let Some(pod) = self.pods.get(&probe.pod)
+        {
+            tell_event(&self.events, &pod, &probe.tally);
+        }
+        self.note(changed);
+        self.look(run.probe);
+    }
+
+    /// A runtime that does not answer gets no more commands of a namespace for a while, longer each time. Of one namespace:
+    /// a single container can make the runtime's calls hang, and the others' still go well.
+    fn judge_runtime(&mut self, run: &Run, found: Option<&Found>) {
+        let Some((runtime, _)) = run.instance.split_once("://") else { return };
+        let key = (runtime.to_owned(), run.namespace.clone());
+        match found {
+            Some(Found::Nothing(error)) if error.is_transient() => {
+                let now = Instant::now();
+                let slow = self.slow.entry(key).or_insert(Slow { failures: 0, until: now });
+                // Those that were begun together fail together: that is one failure.
+                if slow.until <= now {
+                    let delay = backoff(slow.failures);
+                    slow.failures += 1;
+                    slow.until = now + delay;
+                    self.metrics.backoffs.inc();
+                    let namespace = &*run.namespace;
+                    tracing::warn!(runtime, namespace, %error, retry_in = ?delay, "the runtime runs no commands; probes wait");
+                }
+            }
+            Some(Found::Good(_) | Found::Bad(_)) if self.slow.remove(&key).is_some() => {
+                tracing::info!(runtime, namespace = &*run.namespace, "the runtime runs commands again");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn tell_event(events: &Recorder, pod: &PodView, tally: &Tally) {
+    match tally.state {
+        SUCCEEDED => events.normal(&reference(pod), "KruiseProbeSucceeded", &tally.message),
+        FAILED => events.warning(&reference(pod), "KruiseProbeFailed", &tally.message),
+        _ => {}
+    }
+}
