@@ -31,7 +31,8 @@ pub mod history;
 pub mod images;
 pub mod kit;
 #[path = "../../src/liveness.rs"]
-pub mod liveness;
+#[allow(dead_code, unreachable_pub, reason = "the unit tests of the product include this file as well")]
+mod liveness;
 pub mod load;
 pub mod node_images;
 pub mod paths;
