@@ -19,6 +19,7 @@ use crate::{
         metrics::{Metrics, ReconcileLabels},
         queue::{Queue, Requeue},
         shutdown::{self, Shutdown},
+        standstill::Work,
         watches::{Change, ObjectKey, Store},
     },
 };
@@ -90,6 +91,8 @@ pub struct Context {
     pub events: Recorder,
     /// For metrics.
     pub metrics: Arc<Metrics>,
+    /// The reconciles that run, to see whether they get on.
+    pub work: Work,
     /// Our own namespace.
     pub namespace: Arc<str>,
     /// The only namespace to look at, or none for all.
@@ -165,6 +168,18 @@ impl Context {
         }
     }
 
+    /// Runs a reconcile, counts it, and sees whether it gets on.
+    async fn reconcile<E>(
+        &self,
+        controller: &'static str,
+        key: &ObjectKey,
+        reconcile: impl Future<Output = Result<Requeue, E>>,
+    ) -> Result<Requeue, E> {
+        let result = self.work.run(format!("{controller} {key}"), reconcile).await;
+        self.count(controller, &result);
+        result
+    }
+
     /// Counts a reconcile.
     fn count<E>(&self, controller: &'static str, result: &Result<Requeue, E>) {
         let result = match result {
@@ -227,12 +242,8 @@ async fn work<F>(
     }
     tracing::info!(controller = name, "running");
     let counted = |key: ObjectKey, _| {
-        let (context, reconcile) = (context.clone(), reconcile(key));
-        async move {
-            let result = reconcile.await;
-            context.count(name, &result);
-            result
-        }
+        let (context, reconcile) = (context.clone(), reconcile(key.clone()));
+        async move { context.reconcile(name, &key, reconcile).await }
     };
     queue.run(workers, shutdown, counted).await;
 }
@@ -279,6 +290,7 @@ mod in_memory {
             pods: Store::new(Some(controller_uid)),
             events,
             metrics,
+            work: Work::default(),
             namespace: "kruise-system".into(),
             only_namespace: None,
             gates,

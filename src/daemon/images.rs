@@ -304,26 +304,37 @@ impl Puller {
 
     /// Carries out one order.
     async fn work(self: Arc<Self>, worker: Worker) {
-        let Some(order) = self.order(&worker) else { return };
+        self.to_an_end(&worker, self.take_steps(&worker)).await;
+    }
+
+    /// Takes steps; the order has failed if they panic.
+    async fn to_an_end(&self, worker: &Worker, steps: impl Future<Output = ()>) {
+        let Some(order) = self.order(worker) else { return };
+        let _end = EndOfPanic { puller: self, worker, order: &order };
+        steps.await;
+    }
+
+    async fn take_steps(&self, worker: &Worker) {
+        let Some(order) = self.order(worker) else { return };
         let image = match worker.entry.reference() {
             Ok(image) => image,
-            Err(message) => return self.finish(&worker, &order, None, Err(message)),
+            Err(message) => return self.finish(worker, &order, None, Err(message)),
         };
         // Nothing to wait for, where others pull.
         if order.if_not_present
             && let Ok(Some(id)) = self.present(&worker.entry, &image).await
         {
-            return self.finish(&worker, &order, None, Ok(id));
+            return self.finish(worker, &order, None, Ok(id));
         }
         let mut place = self.places.acquire().await.ok();
         let (started, begun) = (clock::now().wall, Instant::now());
-        self.set(&worker, State::Pulling { started, percent: 0, message: String::new() });
+        self.set(worker, State::Pulling { started, percent: 0, message: String::new() });
         self.changed.notify_one();
         tracing::info!(image, version = order.version, "pulling");
 
         let (mut failed, mut last_error) = (0, None::<String>);
         let (order, result) = loop {
-            let Some(order) = self.order(&worker) else { return };
+            let Some(order) = self.order(worker) else { return };
             let Some(limit) = order.next_attempt(failed, begun.elapsed()) else {
                 let mut message = last_error.unwrap_or_else(|| "there was no time for an attempt".into());
                 if order.is_overdue(begun.elapsed()) {
@@ -332,15 +343,8 @@ impl Puller {
                 break (order, Err(message));
             };
             let (until, last_error_was) = (Instant::now() + limit, last_error.as_deref());
-            let attempt = Attempt {
-                worker: &worker,
-                order: &order,
-                image: &image,
-                started,
-                begun,
-                until,
-                last_error: last_error_was,
-            };
+            let attempt =
+                Attempt { worker, order: &order, image: &image, started, begun, until, last_error: last_error_was };
             self.metrics.running.inc();
             let running = Running(&self.metrics.running);
             let outcome = tokio::time::timeout(limit, self.attempt(&attempt)).await;
@@ -361,7 +365,7 @@ impl Puller {
             }
         };
         drop(place);
-        self.finish(&worker, &order, Some((started, begun)), result);
+        self.finish(worker, &order, Some((started, begun)), result);
     }
 
     fn finish(
@@ -530,6 +534,22 @@ struct Running<'a>(&'a Gauge);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+/// Without it an order whose worker has panicked would be called under way for ever.
+struct EndOfPanic<'a> {
+    puller: &'a Puller,
+    worker: &'a Worker,
+    order: &'a Order,
+}
+
+impl Drop for EndOfPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = "the daemon met an error of its own (a panic); its log says where".to_owned();
+            self.puller.finish(self.worker, self.order, None, Err(error));
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     budgets::Budgets,
     controllers::{self, Context, ImageSettings, Registration, RequestSettings, Settings},
     domain::pull_secrets as rules,
-    k8s::account,
+    k8s::{account, pod::PodView},
     manifests,
     pull_secrets::{self, certificates, server},
     runtime::own_policies,
@@ -30,6 +30,7 @@ use crate::{
         metrics::Metrics,
         serve::{self, Checks},
         shutdown::{self, Shutdown},
+        standstill::{self, Health, Work},
         stored_versions,
         watches::{self, Change, Store},
     },
@@ -39,6 +40,8 @@ use crate::{
 const DRAIN: Duration = Duration::from_secs(8);
 /// The least that `--daemon-gone-after` may be: an update of the daemon takes less.
 const DAEMON_GONE_AFTER_LEAST: Duration = Duration::from_secs(60);
+/// After the API server could not say what it serves.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// Flags of the manager.
 #[derive(Clone, Debug, clap::Args)]
@@ -103,7 +106,7 @@ pub struct ManagerArgs {
     /// After this time without a change others take the Lease.
     #[arg(long, default_value = "15s", value_name = "DURATION")]
     pub leader_election_lease_duration: SignedDuration,
-    /// After this time without a renewal the holder ends itself.
+    /// After this time without a renewal the holder stands by.
     #[arg(long, default_value = "10s", value_name = "DURATION")]
     pub leader_election_renew_deadline: SignedDuration,
     /// Time between two attempts.
@@ -142,6 +145,14 @@ impl ManagerArgs {
         }
     }
 
+    fn settings(&self) -> anyhow::Result<Settings> {
+        Ok(Settings {
+            exclude_preparing_delete: self.cloneset_scaling_exclude_preparing_delete,
+            images: self.images(),
+            requests: self.requests()?,
+        })
+    }
+
     fn workers(&self, controller: &Registration) -> usize {
         match controller.workers_flag {
             Some("cloneset-workers") => self.cloneset_workers.try_into().unwrap_or(controller.workers),
@@ -153,114 +164,76 @@ impl ManagerArgs {
     }
 }
 
-/// Runs until `shutdown` turns true, then lets reconciles end and hands the Lease over.
+/// Runs until `shutdown` turns true, then lets reconciles end and hands the Lease over. An outage of the API server ends
+/// nothing: who cannot renew the Lease stands by.
 ///
 /// # Errors
-/// A flag makes no sense, an address is taken, leadership is lost: end the process with an error.
+/// A flag makes no sense, an address is taken, work stands still: end the process with an error.
 pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdown: Shutdown) -> anyhow::Result<()> {
     let timing = args.timing();
     timing.validate()?;
     let chosen = controllers::select(&args.controllers).map_err(anyhow::Error::msg)?;
     tracing::info!(%gates, namespace = args.own_namespace, "manager starts");
     let needed = CRDS.iter().filter(|crd| chosen.iter().any(|controller| controller.needs_crd == Some(crd.name)));
-    stored_versions::check(&client, needed).await?;
+    tokio::select! {
+        checked = stored_versions::check(&client, needed) => checked?,
+        () = shutdown::requested(shutdown.clone()) => return Ok(()),
+    }
 
     let metrics = Arc::new(Metrics::default());
     metrics.for_manager();
     let fence = Fence::default();
+    let (term, is_leading) = watch::channel(None);
     if !args.enable_leader_election {
         fence.open_until(Duration::MAX);
+        term.send_replace(Some(fence.term()));
     }
-    let fenced = fence.around(&client);
-    let (events, send_events) = Recorder::new(fenced.clone(), "kruise-manager", "", metrics.events_dropped.clone());
-    let gates = Arc::new(gates);
-    let budgets = Budgets::new(fenced.clone(), gates.clone());
-    budgets.register(&metrics);
-    let context = Context {
-        client: fenced,
-        budgets,
-        pods: Store::new(Some(controllers::controller_uid)),
+    let (events, send_events) =
+        Recorder::new(fence.around(&client), "kruise-manager", "", metrics.events_dropped.clone());
+    let leader = Leader {
+        args: &args,
+        chosen,
+        client: client.clone(),
+        gates: Arc::new(gates),
         events,
         metrics: metrics.clone(),
-        namespace: args.own_namespace.as_str().into(),
-        only_namespace: (!args.namespace.is_empty()).then(|| args.namespace.as_str().into()),
-        gates,
-        settings: Settings {
-            exclude_preparing_delete: args.cloneset_scaling_exclude_preparing_delete,
-            images: args.images(),
-            requests: args.requests()?,
-        },
+        settings: args.settings()?,
+        work: Work::default(),
+        pods: watch::Sender::new(None),
     };
-    let (leading, is_leading) = watch::channel(!args.enable_leader_election);
+    let health = Health::default();
+    let checks = (leader.health(&health), leader.ready(&is_leading));
 
-    let ready = Checks::default();
-    {
-        let (pods, is_leading) = (context.pods.clone(), is_leading.clone());
-        ready.add("pods-synced", move || match *is_leading.borrow() && !pods.is_synced() {
-            true => Err("leading, but the Pods have not all been read yet".into()),
-            false => Ok(()),
-        });
-    }
     // Probes and metrics end with the process, not with the signal: the last seconds are worth seeing too.
     let (_serving, never) = watch::channel(false);
-    let mut tasks = JoinSet::new();
-    if let Some(listener) = serve::listen(&args.health_probe_addr).await.context("--health-probe-addr")? {
-        tasks.spawn(serve::serve(listener, serve::probes(Checks::default(), ready), never.clone()));
-    }
-    if let Some(listener) = serve::listen(&args.metrics_addr).await.context("--metrics-addr")? {
-        tasks.spawn(serve::serve(listener, serve::metrics(metrics.clone()), never));
-    }
-    tasks.spawn(async move {
-        send_events.await;
-        Ok(())
-    });
-    {
-        let (client, missing) = (client.clone(), metrics.policies_missing.clone());
-        tasks.spawn(async move {
-            own_policies::watch(client, manifests::policies_over(account::MANAGER), missing).await;
-            Ok(())
-        });
-    }
-
-    // Every replica serves: it writes nothing but its certificate, in a Secret that all of them share.
-    if args.serve_pull_secrets_port != 0 && context.gates.enabled(gate::IMAGE_PULL_JOB) {
-        let address = format!(":{}", args.serve_pull_secrets_port);
-        if let Some(listener) = serve::listen(&address).await.context("--serve-pull-secrets-port")? {
-            tasks.spawn(serve_pull_secrets(
-                listener.into_std()?,
-                client.clone(),
-                &args.own_namespace,
-                &metrics,
-                shutdown.clone(),
-            ));
-        }
-    }
+    let mut tasks = leader.background(checks, send_events, never, shutdown.clone()).await?;
 
     let (stop_election, election_stopped) = watch::channel(false);
     let election = async {
         if !args.enable_leader_election {
-            shutdown::requested(election_stopped).await;
-            return Ok(());
+            return shutdown::requested(election_stopped).await;
         }
         let namespace = args.leader_election_namespace.as_deref().unwrap_or(&args.own_namespace);
-        let elector = Elector::new(client, namespace, &args.leader_election_id, leader::identity(), timing, fence);
-        elector.run(leading, election_stopped).await
+        let id = &args.leader_election_id;
+        Elector::new(client.clone(), namespace, id, leader::identity(), timing, fence).run(term, election_stopped).await
     };
     let mut election = pin!(election);
-    let work = lead(&args, &chosen, &context, is_leading, shutdown.clone());
+    let mut stuck = None;
     tokio::select! {
-        ended = &mut election => {
-            ended?;
-            bail!("the election ended");
-        }
-        ended = work => ended?,
+        () = &mut election => bail!("the election ended"),
+        ended = leader.lead(is_leading, shutdown.clone()) => ended?,
         () = drained(shutdown) => tracing::warn!("reconciles are still running, leaving them"),
+        why = standstill::stands_still(&leader.work, &client) => {
+            health.fail(why.clone());
+            stuck = Some(why);
+        }
         Some(ended) = tasks.join_next() => bail!("a task of the manager ended: {ended:?}"),
     }
+    // Another manager does not have to wait for the Lease to run out, also if this one is stuck.
     metrics.is_leader.set(0);
     stop_election.send_replace(true);
-    election.await?;
-    Ok(())
+    election.await;
+    stuck.map_or(Ok(()), |why| Err(anyhow::Error::msg(why)))
 }
 
 /// Serves registry credentials to daemons, for ever.
@@ -304,61 +277,179 @@ async fn drained(shutdown: Shutdown) {
     tokio::time::sleep(DRAIN).await;
 }
 
-/// Waits for the Lease, then runs the controllers until the shutdown.
-async fn lead(
-    args: &ManagerArgs,
-    chosen: &[&'static Registration],
-    context: &Context,
-    mut is_leading: watch::Receiver<bool>,
-    shutdown: Shutdown,
-) -> anyhow::Result<()> {
-    tokio::select! {
-        leads = is_leading.wait_for(|leads| *leads) => { leads?; }
-        () = shutdown::requested(shutdown.clone()) => return Ok(()),
-    }
-    context.metrics.is_leader.set(1);
+/// What leads while the Lease is ours.
+struct Leader<'a> {
+    args: &'a ManagerArgs,
+    chosen: Vec<&'static Registration>,
+    client: Client,
+    gates: Arc<FeatureGates>,
+    events: Recorder,
+    metrics: Arc<Metrics>,
+    settings: Settings,
+    work: Work,
+    /// The Pods of the term that runs.
+    pods: watch::Sender<Option<Arc<Store<PodView>>>>,
+}
 
-    let mut handlers = Vec::new();
-    let mut running = JoinSet::new();
-    for controller in chosen {
-        let name = controller.name;
-        if let Some(gate) = controller.gate.filter(|gate| !context.gates.enabled(gate)) {
-            tracing::info!(controller = name, gate, "not started: its feature gate is off");
-            continue;
-        }
-        if let Some(crd) = controller.needs_crd
-            && !client::serves(&context.client, crd).await.with_context(|| format!("looking for {crd}"))?
-        {
-            tracing::warn!(
-                controller = name,
-                crd,
-                "not started: its custom resource is not installed; install it and restart"
-            );
-            continue;
-        }
-        let started = (controller.start)(context, args.workers(controller), shutdown.clone());
-        handlers.push(started.on_pod);
-        running.spawn(started.run);
+impl Leader<'_> {
+    fn health(&self, health: &Health) -> Checks {
+        let (checks, health) = (Checks::default(), health.clone());
+        checks.add("work", move || health.check());
+        checks
     }
-    let on_change = move |change: Change<'_, _>| {
-        for handler in &mut handlers {
-            handler(&change);
+
+    fn ready(&self, is_leading: &watch::Receiver<Option<Fence>>) -> Checks {
+        let (checks, pods, is_leading) = (Checks::default(), self.pods.subscribe(), is_leading.clone());
+        checks.add("pods-synced", move || {
+            let is_synced = pods.borrow().as_ref().is_some_and(|pods| pods.is_synced());
+            match is_leading.borrow().is_some() && !is_synced {
+                true => Err("leading, but the Pods have not all been read yet".into()),
+                false => Ok(()),
+            }
+        });
+        checks
+    }
+
+    /// What runs whoever leads: probes, metrics, events, the look at our own policies, and registry credentials.
+    async fn background(
+        &self,
+        checks: (Checks, Checks),
+        send_events: impl Future<Output = ()> + Send + 'static,
+        never: Shutdown,
+        shutdown: Shutdown,
+    ) -> anyhow::Result<JoinSet<io::Result<()>>> {
+        let mut tasks = JoinSet::new();
+        if let Some(listener) = serve::listen(&self.args.health_probe_addr).await.context("--health-probe-addr")? {
+            tasks.spawn(serve::serve(listener, serve::probes(checks.0, checks.1), never.clone()));
         }
-    };
-    let pods = watches::watch_pods(context.api(), None, context.pods.clone(), on_change);
-    let ended = async {
-        while let Some(ended) = running.join_next().await {
-            ended.context("a controller failed")?;
-            if !*shutdown.borrow() {
-                bail!("a controller ended");
+        if let Some(listener) = serve::listen(&self.args.metrics_addr).await.context("--metrics-addr")? {
+            tasks.spawn(serve::serve(listener, serve::metrics(self.metrics.clone()), never));
+        }
+        tasks.spawn(async move {
+            send_events.await;
+            Ok(())
+        });
+        let (asks, missing) = (self.client.clone(), self.metrics.policies_missing.clone());
+        tasks.spawn(async move {
+            own_policies::watch(asks, manifests::policies_over(account::MANAGER), missing).await;
+            Ok(())
+        });
+
+        // Every replica serves: it writes nothing but its certificate, in a Secret that all of them share.
+        if self.args.serve_pull_secrets_port != 0 && self.gates.enabled(gate::IMAGE_PULL_JOB) {
+            let address = format!(":{}", self.args.serve_pull_secrets_port);
+            if let Some(listener) = serve::listen(&address).await.context("--serve-pull-secrets-port")? {
+                tasks.spawn(serve_pull_secrets(
+                    listener.into_std()?,
+                    self.client.clone(),
+                    &self.args.own_namespace,
+                    &self.metrics,
+                    shutdown,
+                ));
             }
         }
-        // Without a controller the manager still answers probes.
-        shutdown::requested(shutdown.clone()).await;
-        Ok(())
-    };
-    tokio::select! {
-        () = pods => bail!("the watch of Pods ended"),
-        ended = ended => ended,
+        Ok(tasks)
+    }
+
+    /// Leads in each term until it is over, until the shutdown. A later term begins with nothing of an earlier one:
+    /// another manager may have acted meanwhile.
+    async fn lead(&self, mut is_leading: watch::Receiver<Option<Fence>>, shutdown: Shutdown) -> anyhow::Result<()> {
+        loop {
+            let fence = tokio::select! {
+                fence = is_leading.wait_for(Option::is_some) => fence?.clone().context("no fence")?,
+                () = shutdown::requested(shutdown.clone()) => return Ok(()),
+            };
+            self.metrics.is_leader.set(1);
+            let is_over = |now: &Option<Fence>| now.as_ref().is_none_or(|now| !now.is(&fence));
+            tokio::select! {
+                ended = self.term(&fence, shutdown.clone()) => return ended,
+                over = is_leading.wait_for(is_over) => drop(over?),
+            }
+            self.metrics.is_leader.set(0);
+            self.pods.send_replace(None);
+            tracing::info!("controllers stopped, standing by");
+        }
+    }
+
+    /// What the controllers of one term share.
+    fn context(&self, fence: &Fence) -> Context {
+        let fenced = fence.around(&self.client);
+        let budgets = Budgets::new(fenced.clone(), self.gates.clone());
+        budgets.register(&self.metrics);
+        let args = self.args;
+        Context {
+            client: fenced,
+            budgets,
+            pods: Store::new(Some(controllers::controller_uid)),
+            events: self.events.clone(),
+            metrics: self.metrics.clone(),
+            work: self.work.clone(),
+            namespace: args.own_namespace.as_str().into(),
+            only_namespace: (!args.namespace.is_empty()).then(|| args.namespace.as_str().into()),
+            gates: self.gates.clone(),
+            settings: self.settings,
+        }
+    }
+
+    /// Runs the controllers until the shutdown.
+    async fn term(&self, fence: &Fence, shutdown: Shutdown) -> anyhow::Result<()> {
+        let context = self.context(fence);
+        self.pods.send_replace(Some(context.pods.clone()));
+        let mut handlers = Vec::new();
+        let mut running = JoinSet::new();
+        for controller in &self.chosen {
+            if !self.is_wanted(controller).await {
+                continue;
+            }
+            let started = (controller.start)(&context, self.args.workers(controller), shutdown.clone());
+            handlers.push(started.on_pod);
+            running.spawn(started.run);
+        }
+        let on_change = move |change: Change<'_, _>| {
+            for handler in &mut handlers {
+                handler(&change);
+            }
+        };
+        let pods = watches::watch_pods(context.api(), None, context.pods.clone(), on_change);
+        let ended = async {
+            while let Some(ended) = running.join_next().await {
+                ended.context("a controller failed")?;
+                if !*shutdown.borrow() {
+                    bail!("a controller ended");
+                }
+            }
+            // Without a controller the manager still answers probes.
+            shutdown::requested(shutdown.clone()).await;
+            Ok(())
+        };
+        tokio::select! {
+            () = pods => bail!("the watch of Pods ended"),
+            ended = ended => ended,
+        }
+    }
+
+    /// Whether its feature gate is on and its custom resource is there. An API server that cannot be asked is asked again.
+    async fn is_wanted(&self, controller: &Registration) -> bool {
+        let name = controller.name;
+        if let Some(gate) = controller.gate.filter(|gate| !self.gates.enabled(gate)) {
+            tracing::info!(controller = name, gate, "not started: its feature gate is off");
+            return false;
+        }
+        let Some(crd) = controller.needs_crd else { return true };
+        loop {
+            match client::serves(&self.client, crd).await {
+                Ok(true) => return true,
+                Ok(false) => {
+                    tracing::warn!(
+                        controller = name,
+                        crd,
+                        "not started: its custom resource is not installed; install it and restart"
+                    );
+                    return false;
+                }
+                Err(error) => tracing::warn!(controller = name, crd, %error, "looking for the custom resource, again"),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use axum::http::{HeaderValue, Request, header::USER_AGENT};
+use axum::http::{HeaderValue, Request, Response, header::USER_AGENT};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::{
     Client, Config,
@@ -17,14 +17,18 @@ use kube::{
 };
 use tower::{BoxError, Layer, Service};
 
-use super::{clock, fence};
+use super::{
+    clock, fence,
+    silence::{Limited, Limits},
+    standstill,
+};
 use crate::k8s::{path, time::Now};
 
 /// The oldest Kubernetes we run on: ValidatingAdmissionPolicy and matchConditions are needed.
 pub const MINIMUM_VERSION: (u32, u32) = (1, 30);
 /// How long an answer may take to begin.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// A watch is ended by the server after 300 s at most; a connection that is silent for longer is dead.
+/// A connection on which nothing comes for so long is dead, whoever uses it; `silence` is stricter with answers.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(330);
 
 /// How to reach the API server.
@@ -126,11 +130,20 @@ pub async fn check_server(client: &Client, on_retry: impl Fn(&kube::Error)) -> R
     loop {
         match client.apiserver_version().await {
             Ok(info) => return check_version(&info),
-            Err(error @ kube::Error::Api(_)) => return Err(ClientError::Version(error)),
-            Err(error) => on_retry(&error),
+            Err(error) if can_pass(&error) => on_retry(&error),
+            Err(error) => return Err(ClientError::Version(error)),
         }
         tokio::time::sleep(delay).await;
         delay = (delay * 2).min(Duration::from_secs(8));
+    }
+}
+
+/// Whether an error may be gone with the next attempt: no answer, or one that says that the API server or what stands
+/// before it has trouble.
+pub fn can_pass(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        _ => true,
     }
 }
 
@@ -167,12 +180,12 @@ pub async fn serves(client: &Client, name: &str) -> kube::Result<bool> {
     Ok(false)
 }
 
-/// Delays requests beyond a rate, and gives up on an answer that does not begin.
+/// Delays requests beyond a rate, and gives up on an answer that does not begin, or that stops.
 #[derive(Clone)]
-struct Throttle(Option<Arc<Mutex<Bucket>>>);
+pub(super) struct Throttle(Option<Arc<Mutex<Bucket>>>);
 
 impl Throttle {
-    fn new(qps: f32, burst: u32) -> Self {
+    pub(super) fn new(qps: f32, burst: u32) -> Self {
         let bucket = || Bucket::new(qps.into(), burst.max(1).into(), clock::now());
         Self((qps > 0.0).then(|| Arc::new(Mutex::new(bucket()))))
     }
@@ -194,20 +207,20 @@ impl<S> Layer<S> for Throttle {
     }
 }
 
-struct Throttled<S> {
+pub(super) struct Throttled<S> {
     inner: S,
     throttle: Throttle,
 }
 
-impl<S> Service<Request<Body>> for Throttled<S>
+impl<S, B> Service<Request<Body>> for Throttled<S>
 where
-    S: Service<Request<Body>>,
+    S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,
     S::Error: Into<BoxError>,
 {
-    type Response = S::Response;
+    type Response = Response<Limited<B>>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context).map_err(Into::into)
@@ -220,6 +233,7 @@ where
         }
         let delay = self.throttle.delay(request.uri().path());
         let ticket = fence::Ticket::of(&request);
+        let limits = Limits::of(request.uri());
         // Nothing is sent before the first poll, which the delay holds back.
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -229,8 +243,11 @@ where
             if !ticket.is_good() {
                 return Err("not sent: the Lease is not ours any longer".into());
             }
-            match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
-                Ok(answer) => answer.map_err(Into::into),
+            let answer = tokio::time::timeout(ANSWER_TIMEOUT, answer).await;
+            // This runs in the task of whoever asks.
+            standstill::moved();
+            match answer {
+                Ok(answer) => answer.map(|answer| answer.map(|body| Limited::new(body, limits))).map_err(Into::into),
                 Err(_) => Err(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()).into()),
             }
         })
@@ -279,6 +296,14 @@ mod tests {
     }
 
     #[test]
+    fn trouble_of_the_api_server_passes_and_a_refusal_does_not() {
+        let answer = |code| kube::Error::Api(kube::core::Status::failure("no", "No").with_code(code).boxed());
+        assert!([429, 500, 503].into_iter().all(|code| can_pass(&answer(code))));
+        assert!(![401, 403, 404].into_iter().any(|code| can_pass(&answer(code))));
+        assert!(can_pass(&kube::Error::Service("connection refused".into())));
+    }
+
+    #[test]
     fn a_burst_passes_and_the_rest_queues() {
         let at = |millis| Now { wall: jiff::Timestamp::UNIX_EPOCH, mono: Duration::from_millis(millis) };
         let mut bucket = Bucket::new(10.0, 2.0, at(1000));
@@ -292,15 +317,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_does_not_begin_is_given_up() {
-        let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<(), BoxError>>());
+        let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
         let mut service = Throttle::new(0.0, 0).layer(silent);
-        let error = service.call(Request::new(Body::empty())).await.unwrap_err();
+        let error = service.call(Request::new(Body::empty())).await.err().unwrap();
         assert_eq!(error.to_string(), "no answer within 60 s");
     }
 
     #[tokio::test]
     async fn a_url_that_is_no_api_path_is_not_sent() {
-        let served = tower::service_fn(async |_: Request<Body>| Ok::<_, BoxError>(()));
+        let served = tower::service_fn(async |_: Request<Body>| Ok::<_, BoxError>(Response::new(Body::empty())));
         let mut service = Throttle::new(0.0, 0).layer(served);
         let mut send = async |uri: &str| service.call(Request::get(uri).body(Body::empty()).unwrap()).await;
         send("/api/v1/namespaces/default/podtemplates?dryRun=All&fieldValidation=Warn").await.unwrap();

@@ -7,7 +7,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -23,6 +23,8 @@ use crate::k8s::time::Now;
 pub struct Fence {
     /// On our monotonic clock, in milliseconds.
     until: Arc<AtomicU64>,
+    /// Whether the term that it is for is over, for good.
+    over: Arc<AtomicBool>,
 }
 
 impl Fence {
@@ -31,8 +33,24 @@ impl Fence {
         self.until.store(mono.as_millis().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    fn is_open(&self, now: Now) -> bool {
-        now.mono < Duration::from_millis(self.until.load(Ordering::Relaxed))
+    /// A fence that is open while this one is, until its own term is over: what was begun in one term is not sent in the
+    /// next.
+    pub fn term(&self) -> Self {
+        Self { until: self.until.clone(), over: Arc::default() }
+    }
+
+    /// Closes this fence for good, and no other.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether both are of the same term.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.over, &other.over)
+    }
+
+    pub(super) fn is_open(&self, now: Now) -> bool {
+        !self.over.load(Ordering::Relaxed) && now.mono < Duration::from_millis(self.until.load(Ordering::Relaxed))
     }
 
     /// The same client, but what it writes is held to this fence.
@@ -75,5 +93,18 @@ mod tests {
         assert!(fence.is_open(at(9)) && !fence.is_open(at(10)));
         fence.open_until(Duration::MAX);
         assert!(fence.is_open(at(1 << 30)));
+    }
+
+    #[test]
+    fn what_was_begun_in_one_term_is_not_sent_in_the_next() {
+        let now = Now { wall: jiff::Timestamp::UNIX_EPOCH, mono: Duration::from_secs(1) };
+        let fence = Fence::default();
+        let first = fence.term();
+        assert!(!first.is_open(now), "nobody leads yet");
+        fence.open_until(Duration::MAX);
+        assert!(first.is_open(now) && first.clone().is(&first));
+        first.clone().end();
+        let second = fence.term();
+        assert!(!first.is_open(now) && second.is_open(now) && fence.is_open(now) && !second.is(&first));
     }
 }

@@ -1,8 +1,9 @@
 //! Leader election on a Lease: at most one process acts.
 //!
 //! Times in a Lease are other machines' clocks, so they are never compared with ours: a Lease is stale when *we* have
-//! not seen it change for its duration. The holder gives up before that (`renew_deadline` < `lease_duration`) and ends
-//! its process, so that nothing half-done goes on without the Lease.
+//! not seen it change for its duration. The holder gives up before that (`renew_deadline` < `lease_duration`) and is a
+//! candidate again: nothing that was begun in one term of leadership is written in the next (`fence`). Its process goes
+//! on: were it to end, an outage of the API server would restart every manager.
 
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ impl Timing {
     }
 }
 
-/// Why a process must not act, or not any longer.
+/// Why there is no election, or why a term of leadership is over.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LeaderError {
     /// The durations make no sense.
@@ -156,6 +157,9 @@ pub struct Elector {
     fence: Fence,
 }
 
+/// Tells who acts: the fence of our term, while the Lease is ours.
+pub type Term = watch::Sender<Option<Fence>>;
+
 impl Elector {
     /// A candidate called `me`, which has to differ from every other's name. `fence` is open while it leads.
     pub fn new(client: Client, namespace: &str, name: &str, me: String, timing: Timing, fence: Fence) -> Self {
@@ -164,13 +168,11 @@ impl Elector {
         Self { api, name, me, timing, clock: clock::now, lease: None, observed: None, renewed: None, fence }
     }
 
-    /// Takes part until `stop`; `leading` turns true when the Lease is ours. Releases it at the end.
+    /// Takes part until `stop`; `term` holds a fence while the Lease is ours, a new one for each term. Releases the Lease
+    /// at the end.
     ///
     /// Let everything that acts as the leader end before `stop`.
-    ///
-    /// # Errors
-    /// If the Lease was ours and is not any longer: end the process, at once.
-    pub async fn run(mut self, leading: watch::Sender<bool>, stop: Shutdown) -> Result<(), LeaderError> {
+    pub async fn run(mut self, term: Term, stop: Shutdown) {
         let stopped = shutdown::requested(stop);
         tokio::pin!(stopped);
         loop {
@@ -182,7 +184,7 @@ impl Elector {
             };
             match attempt {
                 Ok(Ok(())) => {}
-                Ok(Err(Failed::Lost(error))) => return Err(error),
+                Ok(Err(Failed::Lost(error))) => self.lose(&term, &error),
                 Ok(Err(Failed::Api(error))) => {
                     tracing::warn!(lease = self.name, error = %error, "election: the Lease cannot be read or written");
                     self.lease = None;
@@ -192,9 +194,9 @@ impl Elector {
                     self.lease = None;
                 }
             }
-            if self.renewed.is_some() && !*leading.borrow() {
+            if self.renewed.is_some() && term.borrow().is_none() {
                 tracing::info!(lease = self.name, identity = self.me, "leading");
-                leading.send_replace(true);
+                term.send_replace(Some(self.fence.term()));
             }
             let pause = match self.renewed {
                 Some(_) => self.timing.retry_period.min(self.time_left()),
@@ -207,11 +209,20 @@ impl Elector {
             if let Some(renewed) = self.renewed
                 && (self.clock)().mono.saturating_sub(renewed) >= self.timing.renew_deadline
             {
-                return Err(LeaderError::NotRenewed(self.timing.renew_deadline));
+                self.lose(&term, &LeaderError::NotRenewed(self.timing.renew_deadline));
             }
         }
         self.release().await;
-        Ok(())
+    }
+
+    /// The term is over: a candidate again, at the earliest with the next attempt.
+    fn lose(&mut self, term: &Term, why: &LeaderError) {
+        tracing::warn!(lease = self.name, error = %why, "not leading any longer, standing by");
+        self.fence.open_until(Duration::ZERO);
+        if let Some(fence) = term.send_replace(None) {
+            fence.end();
+        }
+        (self.renewed, self.lease) = (None, None);
     }
 
     /// How long the next attempt may take.
@@ -409,7 +420,7 @@ mod tests {
     struct Server {
         lease: Value,
         version: u64,
-        /// Requests from this user are refused.
+        /// Requests from this user are refused, or `everybody`'s.
         broken_for: &'static str,
     }
 
@@ -427,7 +438,7 @@ mod tests {
                         json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason}),
                     )
                 };
-                let (code, answer) = if server.broken_for == user {
+                let (code, answer) = if [user, "everybody"].contains(&server.broken_for) {
                     error(500, "InternalError")
                 } else if parts.method == Method::GET && server.lease.is_null() {
                     error(404, "NotFound")
@@ -461,18 +472,32 @@ mod tests {
     }
 
     struct Candidate {
-        leading: watch::Receiver<bool>,
+        term: watch::Receiver<Option<Fence>>,
         stop: watch::Sender<bool>,
-        end: tokio::task::JoinHandle<Result<(), LeaderError>>,
+        end: tokio::task::JoinHandle<()>,
+    }
+
+    impl Candidate {
+        async fn leads(&mut self) -> Fence {
+            self.term.wait_for(Option::is_some).await.unwrap().clone().unwrap()
+        }
+        fn is_leading(&self) -> bool {
+            self.term.borrow().is_some()
+        }
+    }
+
+    /// Whether a write would be sent now.
+    fn may_write(fence: &Fence) -> bool {
+        fence.is_open(tokio_clock())
     }
 
     fn candidate(server: &Arc<Mutex<Server>>, name: &'static str) -> Candidate {
         let (client, timing) = (client(server, name), Timing::default());
         let mut elector = Elector::new(client, "ns", "kruise-manager", name.into(), timing, Fence::default());
         elector.clock = tokio_clock;
-        let (leading_sender, leading) = watch::channel(false);
+        let (sender, term) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
-        Candidate { leading, stop, end: tokio::spawn(elector.run(leading_sender, stopped)) }
+        Candidate { term, stop, end: tokio::spawn(elector.run(sender, stopped)) }
     }
 
     #[tokio::test(start_paused = true)]
@@ -480,41 +505,64 @@ mod tests {
         tokio_clock();
         let server = Arc::new(Mutex::new(Server::default()));
         let mut first = candidate(&server, "a");
-        first.leading.wait_for(|l| *l).await.unwrap();
+        let fence = first.leads().await;
         let mut second = candidate(&server, "b");
         tokio::time::sleep(60 * SECOND).await;
-        assert!(*first.leading.borrow() && !*second.leading.borrow(), "the first renews");
+        assert!(first.is_leading() && may_write(&fence) && !second.is_leading(), "the first renews");
         first.stop.send_replace(true);
-        assert_eq!(first.end.await.unwrap(), Ok(()));
+        first.end.await.unwrap();
+        assert!(!may_write(&fence));
         let handed_over = tokio::time::Instant::now();
-        second.leading.wait_for(|l| *l).await.unwrap();
+        second.leads().await;
         assert!(handed_over.elapsed() < 3 * SECOND, "{:?}", handed_over.elapsed());
         assert_eq!(server.lock().unwrap().lease["spec"]["leaseTransitions"], 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_cannot_renew_ends_before_another_begins() {
+    async fn a_leader_that_cannot_renew_stands_by_before_another_begins() {
         tokio_clock();
         let server = Arc::new(Mutex::new(Server::default()));
         let mut first = candidate(&server, "a");
-        first.leading.wait_for(|l| *l).await.unwrap();
+        let fence = first.leads().await;
         let mut second = candidate(&server, "b");
         tokio::time::sleep(5 * SECOND).await;
         server.lock().unwrap().broken_for = "a";
         let broken = tokio::time::Instant::now();
-        assert_eq!(first.end.await.unwrap(), Err(LeaderError::NotRenewed(10 * SECOND)));
+        first.term.wait_for(Option::is_none).await.unwrap();
         assert!(broken.elapsed() <= 10 * SECOND, "{:?}", broken.elapsed());
-        assert!(!*second.leading.borrow());
-        second.leading.wait_for(|l| *l).await.unwrap();
+        assert!(!may_write(&fence) && !second.is_leading());
+        second.leads().await;
         assert!(broken.elapsed() > 10 * SECOND);
+        server.lock().unwrap().broken_for = "";
+        tokio::time::sleep(60 * SECOND).await;
+        assert!(!first.is_leading() && !first.end.is_finished() && second.is_leading(), "it waits for its turn");
+        second.stop.send_replace(true);
+        let next = first.leads().await;
+        assert!(may_write(&next) && !may_write(&fence), "what was begun in its first term stays unsent");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_whose_lease_was_taken_ends() {
+    async fn an_outage_of_the_api_server_ends_no_candidate_and_one_leads_after_it() {
         tokio_clock();
         let server = Arc::new(Mutex::new(Server::default()));
         let mut first = candidate(&server, "a");
-        first.leading.wait_for(|l| *l).await.unwrap();
+        let fence = first.leads().await;
+        let all = [first, candidate(&server, "b")];
+        server.lock().unwrap().broken_for = "everybody";
+        tokio::time::sleep(3600 * SECOND).await;
+        assert!(all.iter().all(|c| !c.end.is_finished() && !c.is_leading()), "nobody leads and nobody has ended");
+        server.lock().unwrap().broken_for = "";
+        tokio::time::sleep(30 * SECOND).await;
+        assert_eq!(all.iter().filter(|c| c.is_leading()).count(), 1);
+        assert!(!may_write(&fence));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_whose_lease_was_taken_stands_by() {
+        tokio_clock();
+        let server = Arc::new(Mutex::new(Server::default()));
+        let mut first = candidate(&server, "a");
+        let fence = first.leads().await;
         {
             let mut server = server.lock().unwrap();
             server.version += 1;
@@ -522,6 +570,8 @@ mod tests {
             server.lease["metadata"]["resourceVersion"] = version.into();
             server.lease["spec"]["holderIdentity"] = "intruder".into();
         }
-        assert_eq!(first.end.await.unwrap(), Err(LeaderError::Taken("intruder".into())));
+        first.term.wait_for(Option::is_none).await.unwrap();
+        assert!(!may_write(&fence) && !first.end.is_finished());
+        assert_eq!(server.lock().unwrap().lease["spec"]["holderIdentity"], "intruder", "it is not taken back");
     }
 }

@@ -1,9 +1,6 @@
 //! Metrics in the OpenMetrics text form. Labels are bounded: never names of objects.
 
-use std::{
-    fmt,
-    sync::{PoisonError, RwLock},
-};
+use std::{fmt, sync::Mutex};
 
 use prometheus_client::{
     collector::Collector,
@@ -16,6 +13,8 @@ use prometheus_client::{
     },
     registry::{Metric, Registry, Unit},
 };
+
+use super::lock;
 
 /// The content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -38,7 +37,8 @@ pub struct ResultLabels {
 
 /// The metrics of this process. Those that several parties touch are fields; others are registered by who keeps them.
 pub struct Metrics {
-    registry: RwLock<Registry>,
+    /// By name. What a manager registers in a later term of leadership takes the place of what it had.
+    registered: Mutex<Vec<(String, Registry)>>,
     /// 1 while this process is the leader.
     pub is_leader: Gauge,
     /// Reconciles by controller and result.
@@ -53,10 +53,10 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Process));
+        let mut process = Registry::default();
+        process.register_collector(Box::new(Process));
         let metrics = Self {
-            registry: RwLock::new(registry),
+            registered: Mutex::new(vec![("process".into(), process)]),
             is_leader: Gauge::default(),
             reconciles: Family::default(),
             requests_completed: Family::default(),
@@ -89,15 +89,26 @@ impl Metrics {
         );
     }
 
-    /// Adds a metric. A counter's name gets the suffix `_total` by itself.
+    /// Adds a metric, in the place of one of the same name. A counter's name gets the suffix `_total` by itself.
     pub fn register(&self, name: &str, help: &str, metric: &(impl Metric + Clone)) {
-        self.registry.write().unwrap_or_else(PoisonError::into_inner).register(name, help, metric.clone());
+        let mut registry = Registry::default();
+        registry.register(name, help, metric.clone());
+        self.put(name, registry);
     }
 
     /// Adds a histogram of seconds; its name gets the suffix `_seconds`.
     pub fn register_seconds(&self, name: &str, help: &str, histogram: &Histogram) {
-        let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = Registry::default();
         registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+        self.put(name, registry);
+    }
+
+    fn put(&self, name: &str, registry: Registry) {
+        let mut registered = lock(&self.registered);
+        match registered.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = registry,
+            None => registered.push((name.to_owned(), registry)),
+        }
     }
 
     /// The text that a scrape gets.
@@ -106,7 +117,10 @@ impl Metrics {
     /// If a metric cannot be written as text.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut out = String::new();
-        text::encode(&mut out, &self.registry.read().unwrap_or_else(PoisonError::into_inner))?;
+        for (_, registry) in lock(&self.registered).iter() {
+            text::encode_registry(&mut out, registry)?;
+        }
+        text::encode_eof(&mut out)?;
         Ok(out)
     }
 }
@@ -186,6 +200,20 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_name_that_is_registered_again_is_told_once_with_the_newer_value() {
+        let metrics = Metrics::default();
+        for value in [7, 1] {
+            let counter: Counter = Counter::default();
+            metrics.register("kruise_rounds", "Rounds", &counter);
+            counter.inc_by(value);
+        }
+        let text = metrics.render().unwrap();
+        let told: Vec<&str> = text.lines().filter(|line| line.contains("kruise_rounds")).collect();
+        assert_eq!(told, ["# HELP kruise_rounds Rounds.", "# TYPE kruise_rounds counter", "kruise_rounds_total 1"]);
+        assert_eq!(text.matches("# EOF").count(), 1);
     }
 
     #[test]

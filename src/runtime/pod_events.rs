@@ -5,7 +5,7 @@
 //! knows JSON alone, follows everything else; this one does the same by the same rules: a paged list, a watch from there
 //! on, bookmarks, and a new list when the version is too old.
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{collections::VecDeque, io};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -32,11 +32,9 @@ use crate::k8s::{
 /// What we want, and what we take notice of if we do not get it.
 const ACCEPT: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
 
-/// A watch ends after so many seconds, and another follows.
+/// A watch ends after so many seconds, and another follows. Where the API server does not end it, the client does
+/// (`silence`).
 const WATCH_SECONDS: u32 = 290;
-
-/// So much later than its end nothing comes any more: the connection is dead.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// More than any object: etcd takes 1.5 MiB, and the API server 3 MiB of a request.
 const LARGEST_EVENT: usize = 16 << 20;
@@ -176,14 +174,13 @@ impl Source {
     }
 
     async fn next(&self, version: String, mut frames: Frames) -> Step {
-        let patience = Duration::from_secs(WATCH_SECONDS.into()) + GRACE;
-        let frame = match tokio::time::timeout(patience, frames.next()).await {
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(error))) if error.kind() != io::ErrorKind::UnexpectedEof => {
+        let frame = match frames.next().await {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
                 return Step::told(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
             }
             // Its time is over, or the connection broke in the middle of an event.
-            Ok(_) | Err(_) => return Step::silent(State::Listed { version }),
+            Some(Err(_)) | None => return Step::silent(State::Listed { version }),
         };
         let Seen { event, version } = match read_event(frame) {
             Ok(seen) => seen,
@@ -282,7 +279,10 @@ fn malformed(error: Malformed) -> kube::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::{
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
 
     use hyper::body::Frame;
 

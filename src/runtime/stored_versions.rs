@@ -3,19 +3,32 @@
 //! The API server converts nothing for us (conversion is None): what another release has stored as another version would be
 //! read as if it were ours. `status.storedVersions` of a definition says which versions were ever stored.
 
+use std::time::Duration;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
 
+use super::client::can_pass;
 use crate::api::Crd;
 
-/// Looks at the definitions of these custom resources.
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Looks at the definitions of these custom resources. An API server that does not answer is asked again, for ever: a
+/// manager that is started during an outage is not started again and again.
 ///
 /// # Errors
-/// A version was stored that we do not hold in that shape, with the steps to take; or the API server cannot be asked.
+/// A version was stored that we do not hold in that shape, with the steps to take; or the API server refuses to say.
 pub async fn check(client: &Client, definitions: impl Iterator<Item = &Crd>) -> anyhow::Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for ours in definitions {
-        match api.get_opt(ours.name).await {
+        let mut answer = api.get_opt(ours.name).await;
+        while let Some(error) = answer.as_ref().err().filter(|error| can_pass(error)) {
+            tracing::warn!(definition = ours.name, %error, "its stored versions could not be read, trying again");
+            tokio::time::sleep(AGAIN).await;
+            answer = api.get_opt(ours.name).await;
+        }
+        match answer {
             Ok(installed) => {
                 let ever = installed.and_then(|crd| crd.status).and_then(|status| status.stored_versions);
                 if let Some(reason) = of(ours, &ever.unwrap_or_default()) {

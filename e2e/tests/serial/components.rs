@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, stubborn};
+use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, stubborn};
 use e2e::paths::SYSTEM;
 use serde_json::json;
 
+use crate::leaders::{holder, restarts};
 use crate::{CRR, Frozen, LONG, MANAGER, WEBHOOK};
 
 /// A request whose stop takes 4 s, with something done in the middle of it: it ends well all the same.
@@ -33,12 +34,17 @@ async fn the_api_server_restarted_during_a_request() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_api_server_away_for_longer_than_the_lease_during_a_request() -> Result<()> {
+async fn the_api_server_away_for_longer_than_the_lease_during_a_request_restarts_no_manager() -> Result<()> {
     let away = async |t: &Test| {
+        let before = restarts(t).await?;
         let frozen = Frozen::new(t.node().program("apiserver")?);
-        // The leader gives the Lease up after 10 s, and anybody may take it after 15.
-        tokio::time::sleep(Duration::from_secs(17)).await;
+        // The leader gives the Lease up after 10 s, anybody may take it after 15.
+        tokio::time::sleep(Duration::from_secs(25)).await;
         drop(frozen);
+        poll("a manager to lead", LONG, async || holder(t).await.map(drop)).await?;
+        // The one that led before may learn of it last.
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        assert_eq!(restarts(t).await?, before, "an outage of the API server restarts no manager");
         Ok(())
     };
     disturbed("api-away", away).await

@@ -55,6 +55,7 @@ use crate::{
         apply::{code, patch_status},
         clock,
         events::reference,
+        held::Held,
         pod_template::{self, Refused},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
@@ -107,7 +108,7 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     /// Pods of large CloneSets: what one Pod needs for itself does not wait for a pass over all of them.
     pod_queue: Arc<Queue<ObjectKey>>,
-    /// UIDs of the Pods that are being written.
+    /// UIDs of the Pods that are being written: two patches that are right each by itself can be wrong together.
     held: Mutex<HashSet<String>>,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
     /// Whether the API server can resize Pods, once it has been asked.
@@ -199,7 +200,8 @@ impl Controller {
         };
         let refresh = |key: ObjectKey, _| {
             let this = self.clone();
-            async move { this.refresh_pod(&key).await }
+            let what = format!("{NAME} Pod {key}");
+            async move { this.context.work.run(what, this.refresh_pod(&key)).await }
         };
         let passes_and_pods = async {
             tokio::join!(
@@ -321,10 +323,7 @@ impl Controller {
 
     /// The right to write to a Pod, until it is dropped. None: somebody else is writing it, or it has changed.
     fn hold(&self, pod: &PodView) -> Option<Held<'_>> {
-        if !lock(&self.held).insert(pod.uid().to_owned()) {
-            return None;
-        }
-        let held = Held { all: &self.held, uid: pod.uid().to_owned() };
+        let held = Held::take(&self.held, pod.uid())?;
         let version = |pod: &PodView| (pod.metadata.uid.clone(), pod.metadata.resource_version.clone());
         let current = self.context.pods.get(&ObjectKey::of(pod));
         current.is_some_and(|current| version(&current) == version(pod)).then_some(held)
@@ -512,18 +511,6 @@ impl Controller {
 fn pause(pods: usize) -> Duration {
     let pods = u64::try_from(pods).unwrap_or(u64::MAX);
     if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(100)).min(LONGEST_PAUSE) }
-}
-
-/// One Pod is written by one task at a time: two patches that are right each by itself can be wrong together.
-struct Held<'a> {
-    all: &'a Mutex<HashSet<String>>,
-    uid: String,
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        lock(self.all).remove(&self.uid);
-    }
 }
 
 /// What comes of one pass.

@@ -106,11 +106,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let run = async move {
         let reconcile = move |key: ObjectKey, _| {
             let controller = controller.clone();
-            async move {
-                let result = controller.reconcile(&key).await;
-                controller.context.count(NAME, &result);
-                result
-            }
+            async move { controller.context.reconcile(NAME, &key, controller.reconcile(&key)).await }
         };
         queue.run(workers, shutdown, reconcile).await;
     };

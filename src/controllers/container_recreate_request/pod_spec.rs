@@ -23,6 +23,7 @@ use crate::{
         apply::{code, patch_status},
         clock,
         events::reference,
+        held::Held,
         watches::ObjectKey,
     },
 };
@@ -43,12 +44,17 @@ enum Changed {
 impl Controller {
     /// Takes the request as far as it goes now; says when to look again at the latest.
     pub(super) async fn serve(&self, key: &ObjectKey, pod: &Arc<PodView>) -> kube::Result<Option<Duration>> {
-        if !lock(&self.busy).insert(pod.uid().to_owned()) {
-            return Ok(Some(AFTER_CONFLICT));
-        }
-        let served = self.take_steps(key, pod).await;
-        lock(&self.busy).remove(pod.uid());
-        served
+        self.alone(pod.uid(), self.take_steps(key, pod)).await
+    }
+
+    /// Takes steps for a Pod unless another worker does. However they end, the next worker may.
+    pub(super) async fn alone(
+        &self,
+        pod_uid: &str,
+        steps: impl Future<Output = kube::Result<Option<Duration>>>,
+    ) -> kube::Result<Option<Duration>> {
+        let Some(_held) = Held::take(&self.busy, pod_uid) else { return Ok(Some(AFTER_CONFLICT)) };
+        steps.await
     }
 
     async fn take_steps(&self, key: &ObjectKey, pod: &Arc<PodView>) -> kube::Result<Option<Duration>> {

@@ -645,6 +645,18 @@ async fn an_older_request_of_either_method_comes_first() {
 }
 
 #[tokio::test]
+async fn after_a_step_that_panicked_the_next_worker_may_serve_the_pod() {
+    let fixture = fixture(by_manager(json!({})), Some(running(0)));
+    let controller = fixture.controller.clone();
+    let steps = async { panic!("as a rule that meets what nobody thought of") };
+    assert!(tokio::spawn(async move { controller.alone("u1", steps).await }).await.unwrap_err().is_panic());
+    fixture.reconcile().await;
+    assert!(fixture.writes().contains(&format!("PATCH {POD}")));
+    let meanwhile = fixture.controller.alone("u1", async { fixture.controller.alone("u1", async { Ok(None) }).await });
+    assert_eq!(meanwhile.await.unwrap(), Some(AFTER_CONFLICT), "one at a time");
+}
+
+#[tokio::test]
 async fn a_missing_daemon_does_not_hold_up_pod_spec_and_ends_nothing() {
     let fixture = fixture(by_manager(json!({"status": {"phase": "Recreating"}})), Some(running(0)));
     lock(&fixture.controller.daemons).ready.clear();

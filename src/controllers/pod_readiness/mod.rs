@@ -66,11 +66,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         let context = &context;
         let reconcile = move |key: ObjectKey, _| {
             let context = context.clone();
-            async move {
-                let result = reconcile(&context, &key).await;
-                context.count(NAME, &result);
-                result
-            }
+            async move { context.reconcile(NAME, &key, reconcile(&context, &key)).await }
         };
         queue.run(workers, shutdown, reconcile).await;
     };

@@ -175,6 +175,7 @@ impl Controller {
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let _end = triggers::EndWatches(&self.triggers);
         let watch_restarts = {
             let this = self.clone();
             let api: kube::Api<DeserializeGuard<WorkloadRestart>> = self.context.api();

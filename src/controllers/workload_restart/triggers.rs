@@ -43,6 +43,15 @@ impl Drop for Watch {
     }
 }
 
+/// Ends all watches when it is dropped: each holds its controller, and would go on for ever.
+pub(super) struct EndWatches<'a>(pub(super) &'a Watches);
+
+impl Drop for EndWatches<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.0).clear();
+    }
+}
+
 impl Watches {
     /// What is known of the triggers of an object, in its order.
     pub(super) fn seen(&self, restart: &WorkloadRestart) -> Vec<Seen> {
@@ -63,7 +72,8 @@ impl Controller {
             wanted.extend(restart.triggers().iter().map(|trigger| (namespace.clone(), trigger.clone())));
         }
         let mut watches = lock(&self.triggers.0);
-        watches.retain(|key, _| wanted.contains(key));
+        // One that has panicked is begun again.
+        watches.retain(|key, watch| wanted.contains(key) && !watch.task.is_finished());
         for key in wanted {
             watches.entry(key).or_insert_with_key(|key| {
                 let task = tokio::spawn(self.clone().follow(key.clone())).abort_handle();

@@ -370,6 +370,28 @@ async fn a_pull_that_fills_the_disk_is_ended() {
     assert_eq!((calls.len(), calls.last()), (2, Some(&Call::PullCancelled(IMAGE.into()))));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_order_whose_worker_panicked_has_failed() {
+    let bench = Bench::new(|_| {});
+    bench.fault(IMAGE, Some(Fault::Never));
+    bench.want(one(json!({"tag": "v1", "pullPolicy": {"backoffLimit": 0}})));
+    bench.until("pulling", |status| status["pulling"] == 1).await;
+    let puller = bench.puller.clone();
+    let worker = {
+        let shared = puller.shared();
+        let (entry, job) = shared.jobs.first_key_value().unwrap();
+        job.worker.abort();
+        Worker { entry: entry.clone(), generation: job.generation }
+    };
+    let steps = async { panic!("as a rule that met a surprise") };
+    assert!(tokio::spawn(async move { puller.to_an_end(&worker, steps).await }).await.unwrap_err().is_panic());
+    let status = bench.ended(1).await;
+    let tag = &status["imageStatuses"]["r.example/app"]["tags"][0];
+    assert_eq!(tag["phase"], "Failed", "{tag}");
+    assert!(tag["message"].as_str().unwrap().contains("an error of its own"), "{tag}");
+    assert_eq!(bench.puller.metrics.running.get(), 0, "of the worker that was aborted");
+}
+
 /// Without a token there are no credentials, and nobody tries without them.
 #[tokio::test(start_paused = true)]
 async fn without_an_answer_of_the_manager_the_reason_is_told() {
