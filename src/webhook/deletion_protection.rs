@@ -131,6 +131,9 @@ pub fn handle_namespace(context: Arc<Context>, request: Request) -> BoxFuture<'s
         }
         let namespace = Namespace::parse(&request.name);
         let namespace = namespace.map_err(|error| Denied::bad_request(format!("request.name: {error}")))?;
+        if namespace.is_empty() {
+            return Err(Denied::bad_request("request.name: it is empty; want the name of the namespace"));
+        }
         let of_kind = |kind| Api::<DynamicObject>::namespaced_with(context.client.clone(), &namespace, &kind);
         let pods = of_kind(ApiResource::erase::<Pod>(&()));
         let active = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
