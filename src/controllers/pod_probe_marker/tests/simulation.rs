@@ -396,7 +396,7 @@ impl Driver for World {
         let manager = self.manager.as_mut().ok_or("no manager")?;
         let objects = lock(&self.cluster).server.objects.clone();
         let behind = manager.behind(&objects);
-        if let Some(path) = random.one_of(&behind).filter(|_| random.0 % 4 > 0) {
+        if let Some(path) = random.one_of(&behind).filter(|_| !random.0.is_multiple_of(4)) {
             manager.bring(path, &objects);
             return Ok(Step::Worked(format!("the watch brought {path}")));
         }
