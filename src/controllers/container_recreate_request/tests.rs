@@ -316,7 +316,12 @@ async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
 /// A request whose daemon is missing, after so many seconds of it.
 async fn without_daemon(changes: Value, seconds: u64) -> Fixture {
     let fixture = fixture(request(changes), Some(pod()));
-    lock(&fixture.controller.daemons).ready.clear();
+    {
+        let mut daemons = lock(&fixture.controller.daemons);
+        daemons.ready.clear();
+        // Not since this process began: other tests may have run for minutes.
+        daemons.since = Some(clock::now().mono);
+    }
     lock(&fixture.api).put(NODE, json!({"metadata": {"name": "n1"}}));
     fixture.controller.remember(&fixture.controller.requests.list()[0], false, clock::now());
     tokio::time::advance(Duration::from_secs(seconds)).await;
