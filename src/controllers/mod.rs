@@ -249,6 +249,9 @@ async fn work<F>(
 }
 
 #[cfg(test)]
+mod fake;
+
+#[cfg(test)]
 mod in_memory {
     use axum::http::{Request, Response, StatusCode, request::Parts};
     use http_body_util::BodyExt;

@@ -135,7 +135,8 @@ impl Controller {
         let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
         match api.delete(&key.name, &parameters).await {
-            Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
+            Err(error) if code(&error) == Some(409) => self.read_again(&key).await,
+            Err(error) if code(&error) != Some(404) => Err(error),
             _ => Ok(Requeue::Await),
         }
     }

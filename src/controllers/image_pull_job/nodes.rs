@@ -94,7 +94,13 @@ impl Controller {
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
         let api: Api<NodeImage> = Api::all(self.context.client.clone());
         match api.delete(image.name(), &parameters).await {
-            Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
+            Err(error) if code(&error) == Some(409) => {
+                if let Some(newer) = self.api().get_opt(image.name()).await? {
+                    self.take(newer);
+                }
+                Ok(Requeue::After(AFTER_CONFLICT))
+            }
+            Err(error) if code(&error) != Some(404) => Err(error),
             _ => Ok(Requeue::Await),
         }
     }

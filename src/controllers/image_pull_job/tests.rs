@@ -11,6 +11,8 @@ use crate::{
     runtime::{clock, queue::Requeue},
 };
 
+mod simulation;
+
 const JOBS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/imagepulljobs";
 const NODE_IMAGES: &str = "/apis/apps.kruise.io/v1beta1/nodeimages";
 

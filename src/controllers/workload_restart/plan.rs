@@ -360,6 +360,11 @@ pub(super) fn advance(observed: &Observed<'_>, now: Now) -> Plan {
     let order = spec.order.unwrap_or(if ordinals { Order::Ordinal } else { Order::OldestFirst });
     sort(&mut pods, order);
     count(&mut plan.status, &pods);
+    // Also after the end: nothing else tells that a Pod has been ready for long enough.
+    let waits = pods.iter().filter(|(_, s)| *s == Stand::Settling).filter_map(|(facts, _)| facts.ready_for);
+    if let Some(longest) = waits.max() {
+        plan.look_after(min_ready(spec).saturating_sub(longest).max(Duration::from_millis(50)));
+    }
     if has_ended {
         return plan;
     }
@@ -406,10 +411,6 @@ pub(super) fn advance(observed: &Observed<'_>, now: Now) -> Plan {
         return plan;
     }
     plan.look_after(TARGET_AGE);
-    let waits = pods.iter().filter(|(_, s)| *s == Stand::Settling).filter_map(|(facts, _)| facts.ready_for);
-    if let Some(longest) = waits.max() {
-        plan.look_after(min_ready(spec).saturating_sub(longest).max(Duration::from_millis(50)));
-    }
     if spec.paused {
         let message = format!("spec.paused: {} Pods are left", old.len());
         progress(&mut plan.status, "False", "Paused", message, now);

@@ -422,6 +422,22 @@ fn the_deadline_ends_the_round_and_what_was_begun_is_counted_to_its_end() {
 }
 
 #[test]
+fn after_the_end_of_a_round_a_pod_that_was_restarted_is_looked_at_until_it_counts() {
+    let mut case = with(pod("web-0", json!({})), succeeded());
+    case.ready_for = Duration::from_secs(4);
+    let mut world = world(json!({"activeDeadlineSeconds": 60, "minReadySeconds": 10}), vec![case]);
+    world.age = 60;
+    let plan = world.plan();
+    assert_eq!((state(&plan).0.as_str(), plan.status.restarting), ("DeadlineExceeded", 1));
+    assert_eq!(plan.requeue, Some(Duration::from_secs(6)));
+    world.restart.status = Some(plan.status);
+    assert_eq!(world.plan().requeue, Some(Duration::from_secs(6)));
+    world.cases[0].ready_for = Duration::from_secs(10);
+    let plan = world.plan();
+    assert_eq!((plan.status.restarted, plan.status.restarting, plan.requeue), (1, 0, None));
+}
+
+#[test]
 fn a_partition_that_is_reached_meets_the_deadline_too() {
     let mut cases = old(2);
     cases[1].request = Some(succeeded());
@@ -641,3 +657,4 @@ mod bounds {
 }
 
 mod api;
+mod simulation;

@@ -1,0 +1,181 @@
+//! An API server in memory for random histories: watches that are late, writes that are refused, answers that are lost.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use axum::http::{Method, request::Parts};
+use serde_json::{Value, json};
+
+use crate::{
+    k8s::time::rfc3339,
+    liveness::{Acts, Random},
+    runtime::clock,
+};
+
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    /// It is not carried out.
+    Error(u16),
+    /// It is carried out, and the answer is lost.
+    Lost,
+}
+
+/// The objects, by path.
+pub(super) struct Server {
+    pub(super) objects: BTreeMap<String, Arc<Value>>,
+    version: u64,
+    /// Paths of which watches have not told yet.
+    pub(super) news: VecDeque<String>,
+    /// What becomes of the next writes.
+    pub(super) faults: VecDeque<Fault>,
+    pub(super) acts: Acts,
+    /// Admission of new objects: changes one, or refuses it with a code.
+    admit: fn(&mut Server, &mut Value) -> Result<(), u16>,
+}
+
+fn error(code: u16) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": format!("code {code}")}))
+}
+
+/// The resource, and the name unless it is a list: `/apis/GROUP/VERSION[/namespaces/NAMESPACE]/RESOURCE[/NAME]`.
+fn resource_and_name(path: &str) -> (&str, Option<&str>) {
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let rest = &parts[if parts[0] == "api" { 2 } else { 3 }..];
+    let rest = if rest[0] == "namespaces" && rest.len() > 2 { &rest[2..] } else { rest };
+    (rest[0], rest.get(1).copied())
+}
+
+impl Server {
+    pub(super) fn new(admit: fn(&mut Self, &mut Value) -> Result<(), u16>) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            version: 0,
+            news: VecDeque::new(),
+            faults: VecDeque::new(),
+            acts: Acts::default(),
+            admit,
+        }
+    }
+
+    pub(super) fn put(&mut self, path: &str, mut object: Value) -> Value {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = format!("uid-{}", self.version).into();
+        }
+        if object["metadata"]["creationTimestamp"].is_null() {
+            object["metadata"]["creationTimestamp"] = rfc3339(clock::now().wall).into();
+        }
+        self.objects.insert(path.to_owned(), Arc::new(object.clone()));
+        self.news.push_back(path.to_owned());
+        object
+    }
+
+    /// Merges changes over what is there.
+    pub(super) fn change(&mut self, path: &str, changes: &Value) {
+        let Some(object) = self.objects.get(path) else { return };
+        let mut object = Value::clone(object);
+        json_patch::merge(&mut object, changes);
+        self.put(path, object);
+    }
+
+    pub(super) fn remove(&mut self, path: &str) {
+        if self.objects.remove(path).is_some() {
+            self.news.push_back(path.to_owned());
+        }
+    }
+
+    /// Those whose paths begin so.
+    pub(super) fn of(&self, prefix: &str) -> Vec<(String, Arc<Value>)> {
+        let found = self.objects.range(prefix.to_owned()..).take_while(|(path, _)| path.starts_with(prefix));
+        found.map(|(path, object)| (path.clone(), object.clone())).collect()
+    }
+
+    /// Some of the next writes fail.
+    pub(super) fn fail(&mut self, random: &mut Random) -> String {
+        let fault = match random.below(5) {
+            0 => Fault::Lost,
+            1 => Fault::Error(500),
+            2 => Fault::Error(403),
+            _ => Fault::Error(409),
+        };
+        let times = 1 + random.below(4);
+        self.faults.extend(std::iter::repeat_n(fault, times));
+        format!("{times} times {fault:?}")
+    }
+
+    /// What the API server answers.
+    pub(super) fn answer(&mut self, parts: &Parts, body: &[u8]) -> (u16, Value) {
+        if parts.method == Method::GET {
+            return self.read(parts.uri.path());
+        }
+        match self.faults.pop_front() {
+            // What is made conflicts only with what is there.
+            Some(Fault::Error(409)) if parts.method == Method::POST => self.write(parts, body),
+            Some(Fault::Error(code)) => {
+                self.acts.note("refused writes");
+                error(code)
+            }
+            Some(Fault::Lost) => {
+                self.acts.note("lost answers");
+                self.write(parts, body);
+                error(504)
+            }
+            None => self.write(parts, body),
+        }
+    }
+
+    fn read(&self, path: &str) -> (u16, Value) {
+        let (resource, name) = resource_and_name(path);
+        if name.is_some() {
+            return self.objects.get(path).map_or_else(|| error(404), |object| (200, Value::clone(object)));
+        }
+        // There is one group and one namespace for every resource that is listed.
+        let listed = self.objects.iter().filter(|(path, _)| resource_and_name(path).0 == resource);
+        let items: Vec<Value> = listed.map(|(_, object)| Value::clone(object)).collect();
+        (200, json!({"kind": "List", "metadata": {"resourceVersion": self.version.to_string()}, "items": items}))
+    }
+
+    fn write(&mut self, parts: &Parts, body: &[u8]) -> (u16, Value) {
+        let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let path = parts.uri.path();
+        if parts.method == Method::POST {
+            let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
+            if self.objects.contains_key(&path) {
+                return error(409);
+            }
+            return match (self.admit)(self, &mut body) {
+                Ok(()) => (201, self.put(&path, body)),
+                Err(code) => error(code),
+            };
+        }
+        let (path, of_status) = path.strip_suffix("/status").map_or((path, false), |path| (path, true));
+        let Some(before) = self.objects.get(path).cloned() else { return error(404) };
+        let precondition = if parts.method == Method::DELETE { &body["preconditions"] } else { &body["metadata"] };
+        for field in ["uid", "resourceVersion"] {
+            if !precondition[field].is_null() && precondition[field] != before["metadata"][field] {
+                return error(409);
+            }
+        }
+        if parts.method == Method::DELETE {
+            self.remove(path);
+            return (200, Value::clone(&before));
+        }
+        let mut after = Value::clone(&before);
+        if of_status {
+            json_patch::merge(&mut after, &json!({"status": body["status"]}));
+        } else {
+            body.as_object_mut().unwrap().remove("status");
+            json_patch::merge(&mut after, &body);
+        }
+        let is_held = after["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+        if !after["metadata"]["deletionTimestamp"].is_null() && !is_held {
+            self.remove(path);
+            return (200, after);
+        }
+        (200, self.put(path, after))
+    }
+}
