@@ -5,10 +5,13 @@
 //! goes only while enough others are Ready.
 
 use super::plan::Pod;
+use crate::domain::lifecycle::State;
 
 /// What it costs to take a Pod out of service. The cheapest go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Charge {
+    /// It waits for its update, out of service, and was charged when that was announced.
+    Announced,
     /// It is down already.
     Down,
     /// It is Ready, and does not count as available yet.
@@ -21,6 +24,7 @@ impl Charge {
     /// Of a Pod.
     pub fn of(pod: &Pod) -> Self {
         match (pod.facts.available, pod.is_ready_now) {
+            _ if pod.state == State::PreparingUpdate => Self::Announced,
             (true, _) => Self::Available,
             (false, true) => Self::NotYetAvailable,
             (false, false) => Self::Down,
@@ -52,12 +56,13 @@ impl Room {
 
     /// Takes a Pod out of service, if there is room.
     pub fn enter(&mut self, charge: Charge) -> bool {
-        let fits = self.begun.is_none_or(|begun| begun < self.limit)
-            && match charge {
-                Charge::Down => true,
-                Charge::NotYetAvailable => self.not_ready < self.limit,
-                Charge::Available => self.unavailable < self.limit,
-            };
+        let may_begin = self.begun.is_none_or(|begun| begun < self.limit);
+        let fits = match charge {
+            Charge::Announced => true,
+            Charge::Down => may_begin,
+            Charge::NotYetAvailable => may_begin && self.not_ready < self.limit,
+            Charge::Available => may_begin && self.unavailable < self.limit,
+        };
         if fits {
             self.add(charge, 1);
         }
@@ -112,6 +117,16 @@ mod tests {
         let down = [pod(false, false), pod(false, false), pod(false, false)];
         assert_eq!(entering(&down, 2, Some(0), &[Down, Down, Down]), [true, true, false]);
         assert_eq!(entering(&down, 2, Some(2), &[Down]), [false]);
+    }
+
+    #[test]
+    fn an_update_that_was_announced_comes_to_its_end_without_room() {
+        let waiting = Pod { state: State::PreparingUpdate, ..pod(false, false) };
+        assert_eq!(Charge::of(&waiting), Announced);
+        assert_eq!(
+            entering(&[waiting.clone(), waiting], 0, Some(0), &[Announced, Announced, Down]),
+            [true, true, false]
+        );
     }
 
     #[test]
