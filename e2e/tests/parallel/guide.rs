@@ -11,7 +11,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Kinds whose definitions this cluster does not have, and what only kubectl itself reads.
-const OF_OTHERS: &[&str] = &["Application", "Kustomization", "PodMonitor", "PrometheusRule"];
+const OF_OTHERS: &[&str] = &[
+    "AdmissionConfiguration",
+    "Application",
+    "Certificate",
+    "Config",
+    "Issuer",
+    "Kustomization",
+    "PodMonitor",
+    "PrometheusRule",
+];
 
 fn pages(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{cmd, kubectl};
-use e2e::kit::{Look, PATIENCE, Test, app, in_namespace, pod};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, pod};
 use serde_json::{Value, json};
 
 const BUDGET: &str = "PodUnavailableBudget";
@@ -54,12 +54,17 @@ async fn a_namespace_with_a_query_in_it_makes_no_pod_templates() -> Result<()> {
 #[tokio::test]
 async fn nobody_spends_a_budget_with_an_invented_pod() -> Result<()> {
     in_namespace("hostile-budgets", async |t| {
+        // Two: of a budget that can never refuse nothing is written down.
         t.create(pod("web", vec![app("main")])).await?;
+        t.create(pod("other", vec![app("main")]).with("/metadata/labels", json!({ "app": "web" }))).await?;
+        t.ready("other").await?;
         let uid = t.ready("web").await?.text("/metadata/uid").to_owned();
         t.create(json!({ "kind": BUDGET, "metadata": { "name": "b" }, "spec": {
             "selector": { "matchLabels": { "app": "web" } }, "maxUnavailable": 1 } }))
             .await?;
-        t.wait_for(BUDGET, "b", "to allow one", PATIENCE, |b| b.int("/status/unavailableAllowed") == 1).await?;
+        t.wait_for(BUDGET, "b", "to allow one of two", PATIENCE, |b| {
+            b.int("/status/totalReplicas") == 2 && b.int("/status/unavailableAllowed") == 1
+        }).await?;
         let ready = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
         let delete = async |name: &str, uid: &str| {
             let old = json!({ "metadata": { "name": name, "namespace": t.namespace, "uid": uid, "labels": { "app": "web" } },

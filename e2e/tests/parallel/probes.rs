@@ -276,7 +276,7 @@ async fn a_probe_of_200_kb_on_eight_pods_does_not_keep_another_namespace_from_go
     in_namespace("probe-large", async |t| {
         let names: Vec<String> = (0..8).map(|i| format!("web-{i}")).collect();
         for name in &names {
-            t.create(pod(name, vec![shell("main", "")])).await?;
+            t.create(pod(name, vec![shell("main", "")]).with("/metadata/labels", json!({ "app": "web" }))).await?;
         }
         let tenant = Test::new("probe-tenant").await?;
         tenant.start(pod("web", vec![shell("main", "")])).await?;
