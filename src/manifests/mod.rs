@@ -59,6 +59,13 @@ pub fn objects() -> Vec<Value> {
     crds.chain(base().into_iter().flat_map(|(_, objects)| objects)).collect()
 }
 
+/// The ClusterRoleBindings and RoleBindings of an installation with all components.
+pub fn bindings() -> Vec<Value> {
+    let components = COMPONENTS.iter().flat_map(|component| (component.objects)());
+    let is_binding = |object: &Value| object["kind"] == "ClusterRoleBinding" || object["kind"] == "RoleBinding";
+    objects().into_iter().chain(components).filter(is_binding).collect()
+}
+
 /// Every rendered file: path below `manifests/` and content.
 ///
 /// # Errors

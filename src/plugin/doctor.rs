@@ -197,6 +197,11 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     }
     findings.extend(doctor::policies(&policies));
     findings.extend(doctor::limits(&limits(&read).await));
+    let mut bindings = Vec::new();
+    for (kind, plural) in [("ClusterRoleBinding", "clusterrolebindings"), ("RoleBinding", "rolebindings")] {
+        bindings.push((kind, read.list(&path::of_cluster("rbac.authorization.k8s.io", "v1", plural)).await));
+    }
+    findings.extend(doctor::foreign_bindings(system, &manifests::bindings(), &bindings));
     let (binding, gate) = manifests::GATED_BINDING;
     let there = read.cluster(ADMISSION, "validatingadmissionpolicybindings", binding).await.map(drop);
     findings.push(doctor::gated_binding(binding, gate, gates.enabled(gate), &there));

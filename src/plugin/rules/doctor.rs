@@ -600,6 +600,66 @@ pub fn limits(accounts: &[Limits]) -> Vec<Finding> {
     findings
 }
 
+/// Bindings that give our accounts rights beyond those of the manifests, for example OpenKruise's, whose accounts have the
+/// same names. `lists` holds ClusterRoleBindings and RoleBindings; `wanted` are the bindings of the manifests and of their
+/// components, `system` the namespace of the installation.
+pub fn foreign_bindings(system: &str, wanted: &[Value], lists: &[(&'static str, Fact)]) -> Vec<Finding> {
+    const CHECK: &str = "rights of accounts";
+    const ACCOUNTS: [&str; 3] = [account::MANAGER, account::WEBHOOK, account::DAEMON];
+    let is_ours = |kind: &str, name: &str, role: &str| {
+        // The guides have users bind this role's name in single namespaces.
+        role == "kruise-manager-pull-secrets"
+            || wanted.iter().any(|object| {
+                object.text("/kind") == kind
+                    && object.text("/metadata/name") == name
+                    && object.text("/roleRef/name") == role
+            })
+    };
+    let account_of = |subject: &Value| match subject.text("/kind") {
+        "ServiceAccount" if subject.text("/namespace") == system => {
+            ACCOUNTS.into_iter().find(|account| subject.text("/name") == *account)
+        }
+        "User" => {
+            let name = subject.text("/name").strip_prefix("system:serviceaccount:")?.strip_prefix(system)?;
+            ACCOUNTS.into_iter().find(|account| name.strip_prefix(':') == Some(account))
+        }
+        _ => None,
+    };
+    let mut findings = Vec::new();
+    for (kind, list) in lists {
+        let list = match list {
+            Ok(list) => list,
+            Err(lack) => return vec![unknown(CHECK, "ClusterRoleBindings and RoleBindings", lack)],
+        };
+        for binding in list.list("/items") {
+            let (name, namespace) = (binding.text("/metadata/name"), binding.text("/metadata/namespace"));
+            let role = (binding.text("/roleRef/kind"), binding.text("/roleRef/name"));
+            let mut accounts: Vec<&str> = binding.list("/subjects").iter().filter_map(account_of).collect();
+            accounts.dedup();
+            if accounts.is_empty() || is_ours(kind, name, role.1) {
+                continue;
+            }
+            let (place, option) = match namespace {
+                "" => (String::new(), String::new()),
+                namespace => (format!("{namespace}/"), format!("-n {namespace} ")),
+            };
+            let text = format!(
+                "{kind} {place}{name} gives {} the rights of {} {}: it is not one of the manifests",
+                accounts.join(", "),
+                role.0,
+                role.1
+            );
+            let advice =
+                format!("if it was OpenKruise's, delete it: kubectl {option}delete {} {name}", kind.to_lowercase());
+            findings.push(finding(CHECK, Verdict::Warn, text, advice));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(ok(CHECK, "no binding but those of the manifests"));
+    }
+    findings
+}
+
 /// A binding that the webhook role keeps: it is there while its feature gate is on.
 pub fn gated_binding(name: &str, gate: &str, is_on: bool, there: &Result<(), Lack>) -> Finding {
     const CHECK: &str = "deletion protection";
@@ -745,6 +805,51 @@ mod tests {
         );
         assert_eq!(of("a", Err(Lack::NotFound)), ["Ok system:serviceaccount:a:kruise-manager"]);
         assert_eq!(limits(&[]), []);
+    }
+
+    #[test]
+    fn bindings_of_our_accounts_that_the_manifests_do_not_have_are_named() {
+        let binding = |name: &str, role: &str, subject: Value| {
+            json!({ "metadata": { "name": name }, "subjects": [subject],
+                "roleRef": { "kind": "ClusterRole", "name": role } })
+        };
+        let account =
+            |namespace: &str, name: &str| json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name });
+        let user = |name: &str| json!({ "kind": "User", "name": name });
+        let mut in_namespace = binding("a", "edit", account("kruise-system", "kruise-webhook"));
+        in_namespace["metadata"]["namespace"] = json!("team");
+        let secrets = binding("any", "kruise-manager-pull-secrets", account("kruise-system", "kruise-manager"));
+        let wanted = crate::manifests::bindings();
+        let ours: Vec<Value> = wanted.iter().filter(|o| o.text("/kind") == "ClusterRoleBinding").cloned().collect();
+        assert!(ours.len() >= 5, "{ours:?}");
+        let others = vec![
+            binding("kruise-manager-rolebinding", "kruise-manager-role", account("kruise-system", "kruise-manager")),
+            binding("u", "view", user("system:serviceaccount:kruise-system:kruise-daemon")),
+            binding("v", "view", user("system:serviceaccount:kruise-systems:kruise-daemon")),
+            binding("w", "view", account("elsewhere", "kruise-manager")),
+            binding("x", "view", account("kruise-system", "default")),
+        ];
+        let found = |cluster: Vec<Value>, namespaced: Vec<Value>| {
+            let lists = [
+                ("ClusterRoleBinding", Ok(json!({ "items": cluster }))),
+                ("RoleBinding", Ok(json!({ "items": namespaced }))),
+            ];
+            foreign_bindings("kruise-system", &wanted, &lists)
+        };
+        let findings = found([ours.clone(), others].concat(), vec![in_namespace, secrets]);
+        assert_eq!(
+            all_said(&findings),
+            [
+                "Warn ClusterRoleBinding kruise-manager-rolebinding gives kruise-manager the rights of ClusterRole kruise-manager-role: it is not one of the manifests",
+                "Warn ClusterRoleBinding u gives kruise-daemon the rights of ClusterRole view: it is not one of the manifests",
+                "Warn RoleBinding team/a gives kruise-webhook the rights of ClusterRole edit: it is not one of the manifests",
+            ]
+        );
+        assert!(findings[0].advice.ends_with("kubectl delete clusterrolebinding kruise-manager-rolebinding"));
+        assert!(findings[2].advice.ends_with("kubectl -n team delete rolebinding a"));
+        assert_eq!(all_said(&found(ours, vec![])), ["Ok no binding but those of the manifests"]);
+        let unreadable = foreign_bindings("kruise-system", &wanted, &[("RoleBinding", Err(Lack::NotPermitted))]);
+        assert_eq!(unreadable[0].verdict, Verdict::Unknown);
     }
 
     #[test]
