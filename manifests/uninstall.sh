@@ -2,12 +2,14 @@
 # Removes kruise-rs with nothing but kubectl: requests (and restarts, which make them) and their finalizers first, then what manifests/ installed.
 # Never deletes a workload or a Pod, and keeps the CustomResourceDefinitions unless told otherwise.
 #
-#   manifests/uninstall.sh [--crds]    environment: KUBECTL (default kubectl), TIMEOUT (default 60s)
+#   manifests/uninstall.sh [--crds]    environment: KUBECTL (default kubectl), TIMEOUT (default 60s),
+#                                                   NAMESPACE of the installation (default kruise-system)
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 kubectl=${KUBECTL:-kubectl}
 timeout=${TIMEOUT:-60s}
+system=${NAMESPACE:-kruise-system}
 crd=containerrecreaterequests.apps.kruise.io
 restarts=workloadrestarts.kruise.rs
 workloads=clonesets.apps.kruise.io
@@ -19,6 +21,35 @@ case "${1:-}" in
   --crds) crds=true ;;
   *) echo "usage: $0 [--crds]" >&2; exit 2 ;;
 esac
+
+case "$system" in
+  '' | *[!a-z0-9-]*) echo "NAMESPACE is \"$system\"; want the name of a namespace" >&2; exit 2 ;;
+esac
+
+# Everything below is of the whole cluster: with the wrong namespace it would leave an installation without its policies,
+# or take away what another program of the same names works with. Where nothing is installed there is nothing to spare, so
+# this can be run again.
+deployments=$($kubectl get deployments --all-namespaces \
+  -o go-template='{{range .items}}{{if or (eq .metadata.name "kruise-controller-manager") (eq .metadata.name "kruise-webhook")}}{{.metadata.namespace}} {{.metadata.name}} {{with .metadata.labels}}{{index . "app.kubernetes.io/name"}}{{end}}{{"\n"}}{{end}}{{end}}')
+echo "$deployments" | while read -r namespace name program; do
+  [ -n "$name" ] || continue
+  if [ "$program" = kruise-rs ] && [ "$namespace" != "$system" ]; then
+    echo "kruise-rs is installed in namespace $namespace (Deployment $name), not in $system; run this with NAMESPACE=$namespace" >&2
+    exit 1
+  fi
+  if [ "$program" = kruise-rs ]; then
+    continue
+  fi
+  if [ "$name" = kruise-controller-manager ] || [ "$namespace" = "$system" ]; then
+    echo "Deployment $name in namespace $namespace is not of kruise-rs (label app.kubernetes.io/name); nothing was changed" >&2
+    exit 1
+  fi
+done
+
+# The manifests, for the namespace of the installation.
+in_system() {
+  sed -E 's/^( *(name|namespace): )kruise-system$/\1'"$system"'/'
+}
 
 # "namespace name index" of every object of a kind that holds a finalizer of ours. Finalizers of others are left alone.
 held() {
@@ -68,10 +99,11 @@ $kubectl delete validatingwebhookconfiguration kruise-validating-webhook-configu
 policies=$($kubectl get validatingadmissionpolicy --selector app.kubernetes.io/name=kruise-rs \
   -o go-template='{{range .items}} {{.metadata.name}} {{end}}')
 echo "deleting what manifests/ installed"
-$kubectl delete -k "$here/base" --ignore-not-found --wait --timeout="$timeout" || left=true
+$kubectl kustomize "$here/base" | in_system |
+  $kubectl delete -f - --ignore-not-found --wait --timeout="$timeout" || left=true
 for file in "$here"/components/*/*.yaml; do
   case "$file" in */kustomization.yaml) continue ;; esac
-  $kubectl delete -f "$file" --ignore-not-found --wait --timeout="$timeout" || left=true
+  in_system <"$file" | $kubectl delete -f - --ignore-not-found --wait --timeout="$timeout" || left=true
 done
 
 # From here on nobody of ours is there any more. Bindings of our policies that the webhook or an administrator has made go

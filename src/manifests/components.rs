@@ -34,3 +34,73 @@ fn none() -> Value {
 pub(super) fn defaults() -> Vec<String> {
     COMPONENTS.iter().filter(|c| c.is_default).map(|c| format!("../../components/{}", c.name)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+    /// Lists Deployments as it is told, and notes every other call.
+    const KUBECTL: &str = r#"#!/bin/sh
+case "$*" in
+  "get deployments"*) printf '%b' "$DEPLOYMENTS" ;;
+  *) echo "$*" >>"$CALLS"; if [ "$1" = kustomize ]; then echo "  namespace: kruise-system"; fi ;;
+esac
+if [ "$*" = "delete -f - --ignore-not-found --wait --timeout=60s" ]; then cat >>"$CALLS"; fi
+"#;
+
+    #[test]
+    fn uninstalling_spares_installations_in_other_namespaces_and_of_others() {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/uninstall.sh");
+        let dir = tempfile::tempdir().unwrap();
+        let kubectl = dir.path().join("kubectl");
+        fs::write(&kubectl, KUBECTL).unwrap();
+        fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+        let run = |namespace: &str, deployments: &str| {
+            let calls = dir.path().join("calls");
+            fs::write(&calls, "").unwrap();
+            let mut command = Command::new("sh");
+            command.arg(&script).env("KUBECTL", &kubectl).env("CALLS", &calls).env("DEPLOYMENTS", deployments);
+            command.env_remove("TIMEOUT").env_remove("NAMESPACE");
+            if !namespace.is_empty() {
+                command.env("NAMESPACE", namespace);
+            }
+            let output = command.output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            (output.status.code().unwrap(), said, fs::read_to_string(calls).unwrap())
+        };
+        const OURS: &str =
+            r"kruise-system kruise-controller-manager kruise-rs\nkruise-system kruise-webhook kruise-rs\n";
+        const MOVED: &str = r"elsewhere kruise-controller-manager kruise-rs\n";
+        for (namespace, deployments, want) in [
+            (
+                "",
+                MOVED,
+                "kruise-rs is installed in namespace elsewhere (Deployment kruise-controller-manager), not in kruise-system; run this with NAMESPACE=elsewhere",
+            ),
+            ("elsewhere", OURS, "kruise-rs is installed in namespace kruise-system"),
+            (
+                "",
+                r"kruise-system kruise-controller-manager <no value>\n",
+                "Deployment kruise-controller-manager in namespace kruise-system is not of kruise-rs",
+            ),
+            (
+                "",
+                r"openkruise kruise-controller-manager \n",
+                "Deployment kruise-controller-manager in namespace openkruise is not of kruise-rs",
+            ),
+        ] {
+            let (code, said, calls) = run(namespace, deployments);
+            assert_eq!((code, calls.as_str()), (1, ""), "{deployments}: nothing is done");
+            assert!(said.starts_with(want), "{deployments}: {said}");
+        }
+        assert_eq!(run("a/b", OURS).0, 2);
+        // A second run finds nothing, which is no error.
+        for (namespace, deployments, want) in
+            [("", OURS, "kruise-system"), ("elsewhere", MOVED, "elsewhere"), ("", "", "kruise-system")]
+        {
+            let (code, said, calls) = run(namespace, deployments);
+            assert_eq!(code, 0, "{deployments}: {said}");
+            assert!(calls.contains(&format!("\n  namespace: {want}\n")), "{deployments}: {calls}");
+        }
+    }
+}

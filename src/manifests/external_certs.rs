@@ -88,6 +88,25 @@ mod tests {
         objects
     }
 
+    /// kustomize's `namespace` changes neither annotations nor selectors; the guide has the replacements.
+    #[test]
+    fn the_guide_replaces_every_mention_of_the_namespace() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let guide = std::fs::read_to_string(root.join("docs/how-to/certificates.md")).unwrap();
+        let mut count = 0;
+        for object in patched().iter().filter(|object| object["metadata"]["annotations"].is_object()) {
+            for entry in object["webhooks"].as_array().into_iter().flatten() {
+                let namespaces = &entry["namespaceSelector"]["matchExpressions"][0]["values"];
+                let name = entry["name"].as_str().unwrap();
+                let path = format!("- webhooks.[name={name}].namespaceSelector.matchExpressions.0.values.1\n");
+                let names_ours = namespaces[1] == NAMESPACE;
+                assert_eq!(guide.contains(&path), names_ours, "{name}");
+                count += usize::from(names_ours);
+            }
+        }
+        assert!(count > 0);
+    }
+
     #[test]
     fn the_webhook_may_neither_write_its_secret_nor_touch_its_registration() {
         let objects = patched();

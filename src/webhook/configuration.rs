@@ -86,10 +86,7 @@ pub struct Wanted<'a> {
 
 /// The entry of one handler.
 pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {
-    let own_namespace: &str = match wanted.endpoint {
-        Endpoint::Service { namespace, name: _ } => namespace,
-        Endpoint::Url { .. } => crate::api::DEFAULT_NAMESPACE,
-    };
+    let own_namespace = own_namespace(wanted.endpoint);
     let namespaces = match handler.namespaces {
         Namespaces::All => json!({}),
         Namespaces::NotSystem => scope::not_system(own_namespace),
@@ -139,6 +136,13 @@ pub fn shipped(phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
         .filter(|handler| handler.is_active(wanted.gates))
         .map(|handler| render(handler, wanted))
         .collect()
+}
+
+fn own_namespace(endpoint: &Endpoint) -> &str {
+    match endpoint {
+        Endpoint::Service { namespace, name: _ } => namespace,
+        Endpoint::Url { .. } => crate::api::DEFAULT_NAMESPACE,
+    }
 }
 
 /// The path that an entry calls.
@@ -197,6 +201,11 @@ pub fn plan(current: &Value, phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
         ];
         if let (Namespaces::WithBudgets, Some(selector)) = (handler.namespaces, wanted.with_budgets) {
             fields.push(("namespaceSelector", &entry["namespaceSelector"], selector.clone()));
+        }
+        let shipped = scope::not_system(crate::api::DEFAULT_NAMESPACE);
+        if handler.namespaces == Namespaces::NotSystem && entry["namespaceSelector"] == shipped {
+            // kustomize's `namespace` does not change selectors. One that the installer has written stays.
+            fields.push(("namespaceSelector", &shipped, scope::not_system(own_namespace(wanted.endpoint))));
         }
         if let Some(policy) = wanted.policies.of(handler) {
             fields.push(("failurePolicy", &entry["failurePolicy"], policy.text().into()));
@@ -332,6 +341,24 @@ mod tests {
         config["webhooks"].as_array_mut().unwrap().push(json!({ "name": "other.example.com", "clientConfig": {
             "service": { "namespace": "other", "name": "webhook", "path": "/mutate-pod" } } }));
         assert_eq!(setting.plan(&config, Phase::Mutating), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn in_another_namespace_than_the_shipped_one_selectors_name_it() {
+        let shipped = Setting::of(FeatureGates::default());
+        let mut elsewhere = Setting::of(FeatureGates::default());
+        elsewhere.endpoint = Endpoint::Service { namespace: "elsewhere".into(), name: "kruise-webhook-service".into() };
+        let selector = |config: &Value| {
+            let entries = config["webhooks"].as_array().unwrap();
+            entries.iter().find(|entry| entry["name"] == "mpod.kb.io").unwrap()["namespaceSelector"].clone()
+        };
+        let mut config = elsewhere.patched(shipped.installed(Phase::Mutating), Phase::Mutating);
+        assert_eq!(selector(&config), scope::not_system("elsewhere"));
+        assert_eq!(elsewhere.plan(&config, Phase::Mutating), Vec::<Value>::new());
+        // one that the installer has written
+        let index = entries(&config).iter().position(|name| *name == "mpod.kb.io").unwrap();
+        config["webhooks"][index]["namespaceSelector"] = json!({ "matchLabels": { "a": "b" } });
+        assert_eq!(elsewhere.plan(&config, Phase::Mutating), Vec::<Value>::new());
     }
 
     #[test]
