@@ -459,6 +459,9 @@ pub fn admit(admission: &CrrAdmission, pod: &PodFacts, situation: Situation) -> 
     };
     if situation.node_is_virtual {
         own_labels.insert(labels::NODE_TYPE.into(), json!(labels::NODE_TYPE_VIRTUAL_KUBELET));
+    } else if own_labels.get(labels::NODE_TYPE).is_some_and(|value| value == labels::NODE_TYPE_VIRTUAL_KUBELET) {
+        // It says that no daemon is to be expected; other values of so common a key mean nothing to us.
+        own_labels.remove(labels::NODE_TYPE);
     }
     metadata.insert("labels".into(), own_labels.into());
 

@@ -244,6 +244,7 @@ async fn fields_that_we_rely_on_cannot_be_changed_by_users() -> Result<()> {
             ("crr.apps.kruise.io/pod-uid", json!({ "labels": { "crr.apps.kruise.io/pod-uid": "x" } })),
             ("crr.apps.kruise.io/node-name", json!({ "labels": { "crr.apps.kruise.io/node-name": null } })),
             ("crr.apps.kruise.io/active", json!({ "labels": { "crr.apps.kruise.io/active": "true" } })),
+            ("type=virtual-kubelet", json!({ "labels": { "type": "virtual-kubelet" } })),
             (
                 "crr.apps.kruise.io/unready-acquired",
                 json!({ "annotations": { "crr.apps.kruise.io/unready-acquired": "2026-01-01T00:00:00Z" } }),

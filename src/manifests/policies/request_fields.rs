@@ -20,6 +20,7 @@ pub(super) fn spec() -> Value {
             unchanged("labels", labels::CRR_ACTIVE),
             unchanged("labels", labels::CRR_METHOD),
             unchanged("annotations", labels::CRR_UNREADY_ACQUIRED),
+            virtual_as_before(),
         ],
     })
 }
@@ -34,4 +35,31 @@ fn unchanged(member: &str, key: &str) -> Value {
             value("oldObject"), value("object")),
         "reason": "Forbidden",
     })
+}
+
+/// The key is a common one, so only the value that says that no daemon is to be expected is guarded.
+fn virtual_as_before() -> Value {
+    let (key, value) = (labels::NODE_TYPE, labels::NODE_TYPE_VIRTUAL_KUBELET);
+    let is_virtual = |object: &str| format!("({object}.metadata.?labels[?'{key}'].orValue('') == '{value}')");
+    json!({
+        "expression": format!("{} == {}", is_virtual("object"), is_virtual("oldObject")),
+        "message": format!("metadata.labels: {key}={value} is written by Kruise and can be neither set nor removed"),
+        "reason": "Forbidden",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_label_of_a_virtual_node_is_neither_set_nor_removed() {
+        let spec = spec();
+        let rules = spec["validations"].as_array().unwrap();
+        let found = rules.iter().any(|rule| {
+            rule["expression"]
+                == "(object.metadata.?labels[?'type'].orValue('') == 'virtual-kubelet') == (oldObject.metadata.?labels[?'type'].orValue('') == 'virtual-kubelet')"
+        });
+        assert!(found, "{spec}");
+    }
 }

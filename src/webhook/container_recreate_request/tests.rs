@@ -275,6 +275,23 @@ fn requests_for_virtual_nodes_are_labelled() {
 }
 
 #[test]
+fn a_forged_label_of_a_virtual_node_is_left_out() {
+    for (value, virtual_node, want) in [
+        ("virtual-kubelet", false, Value::Null),
+        ("virtual-kubelet", true, json!("virtual-kubelet")),
+        ("batch", false, json!("batch")),
+    ] {
+        let mut request = request(main_only());
+        request.object["metadata"]["labels"]["type"] = json!(value);
+        let mut object = request.object.clone();
+        let admission = check(&FeatureGates::default(), request).unwrap();
+        let admitted = admit(&admission, &serde_json::from_value(pod()).unwrap(), situation(virtual_node)).unwrap();
+        json_patch::patch(&mut object, &admitted.patch).unwrap();
+        assert_eq!(object["metadata"]["labels"]["type"], want, "{value} {virtual_node}");
+    }
+}
+
+#[test]
 fn a_forged_acquisition_time_is_left_out() {
     let mut request = request(main_only());
     request.object["metadata"]["annotations"] =
