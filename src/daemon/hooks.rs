@@ -35,6 +35,10 @@ const OUTPUT_KEPT: usize = 256;
 /// Longest head of an answer to httpGet that is read.
 const HEAD_KEPT: usize = 64 << 10;
 
+/// Longest time that a hook holds its place, however long its grace period: one that hangs must not keep others waiting
+/// for days.
+const PLACE_HELD: Duration = Duration::from_secs(10 * 60);
+
 /// A hook that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -44,8 +48,8 @@ pub struct Failure {
     pub left_out: bool,
 }
 
-/// Runs the hook that comes before a stop, for as long as its grace allows; waiting for a place counts. A failed hook
-/// never prevents the stop.
+/// Runs the hook that comes before a stop, for as long as its grace allows; waiting for a place counts. A hook that needs
+/// a place is cancelled after [`PLACE_HELD`]. A failed hook never prevents the stop.
 ///
 /// # Errors
 /// The hook failed, was not finished in time, or found no place.
@@ -61,7 +65,7 @@ pub async fn before_stop(
     let mut left_out = false;
     let work = async {
         // A hook that only sleeps takes nothing from anybody.
-        let _place = if hook.handler.exec.is_some() || hook.handler.http_get.is_some() {
+        let place = if hook.handler.exec.is_some() || hook.handler.http_get.is_some() {
             left_out = true;
             let place = places.take(pod.namespace()).await;
             left_out = false;
@@ -71,7 +75,16 @@ pub async fn before_stop(
         };
         // A limit of zero would be none.
         let limit = kill.grace.saturating_sub(begun.elapsed()).max(Duration::from_secs(1));
-        run(hook, cri, id, &pod.pod_ip, limit).await
+        if place.is_none() || limit <= PLACE_HELD {
+            return run(hook, cri, id, &pod.pod_ip, limit).await;
+        }
+        let taken = Instant::now();
+        let result = tokio::time::timeout(PLACE_HELD, run(hook, cri, id, &pod.pod_ip, PLACE_HELD)).await;
+        match result {
+            // The runtime and we have the same limit; whoever is first, the reason is the same.
+            Ok(result) if result.is_ok() || taken.elapsed() < PLACE_HELD => result,
+            _ => Err(format!("cancelled: not finished after {} s, the longest time for a hook", PLACE_HELD.as_secs())),
+        }
     };
     let failure = match tokio::time::timeout(kill.grace, work).await {
         Ok(Ok(())) => return Ok(()),
@@ -355,6 +368,35 @@ mod tests {
         assert!(third.1 < Duration::from_secs(31), "{:?}", third.1);
         let ran = runtime.world().calls.len();
         assert_eq!(ran, 3, "the one that was left out was not begun");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hook_that_hangs_holds_its_place_for_ten_minutes_whatever_its_grace_period() {
+        let (runtime, cri) = FakeRuntime::in_memory();
+        runtime.world().faults.insert(("ExecSync", "c1".into()), crate::cri::fake::Fault::Never);
+        // Two places: a namespace gets one.
+        let places = Places::new(2);
+        let start = Instant::now();
+        let of = |id: &'static str| {
+            let (cri, places) = (cri.clone(), places.clone());
+            async move {
+                let grace = Duration::from_secs(1_000_000);
+                let kill = Kill { container: "main".into(), id: id.into(), hook: None, grace };
+                let result = before_stop(&exec("drain"), &kill, &cri, id, &pod("a"), &places).await;
+                (result.map_err(|failure| (failure.message, failure.left_out)), start.elapsed())
+            }
+        };
+        let (hanging, next) = tokio::join!(of("c1"), of("c2"));
+        let message =
+            "preStop hook of container main: cancelled: not finished after 600 s, the longest time for a hook";
+        assert_eq!(hanging.0, Err((message.to_owned(), false)));
+        assert_eq!(next.0, Ok(()));
+        let ten_minutes = Duration::from_secs(600)..Duration::from_secs(602);
+        assert!(ten_minutes.contains(&hanging.1) && ten_minutes.contains(&next.1), "{:?} {:?}", hanging.1, next.1);
+        let sleep = LifecycleHandler { sleep: Some(SleepAction { seconds: 700 }), ..Default::default() };
+        let kill = Kill { container: "main".into(), id: "c3".into(), hook: None, grace: Duration::from_secs(1000) };
+        let slept = before_stop(&hook(sleep), &kill, &cri, "c3", &pod("a"), &places).await;
+        assert_eq!(slept, Ok(()), "a hook that only sleeps holds no place");
     }
 
     /// A runtime whose commands all print 15 MB, of which it holds only one piece.
