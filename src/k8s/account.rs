@@ -31,6 +31,12 @@ pub fn names(expression: &str, username: &str) -> bool {
     expression.contains(&format!("{USERNAME}.endsWith(':{account}')"))
 }
 
+/// Whether a user name is that of one of our accounts, in the namespace of the installation.
+pub fn is(username: &str, namespace: &str, account: &str) -> bool {
+    let mut parts = username.strip_prefix("system:serviceaccount:").into_iter().flat_map(|rest| rest.splitn(2, ':'));
+    parts.next() == Some(namespace) && parts.next() == Some(account)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +55,20 @@ mod tests {
             (both, "system:serviceaccount:a:kruise-webhook", false),
         ] {
             assert_eq!(names(&expression, username), want, "{expression} {username}");
+        }
+    }
+
+    #[test]
+    fn an_account_is_ours_in_the_namespace_of_the_installation_alone() {
+        for (username, want) in [
+            ("system:serviceaccount:kruise-system:kruise-manager", true),
+            ("system:serviceaccount:elsewhere:kruise-manager", false),
+            ("system:serviceaccount:kruise-system:kruise-manager-2", false),
+            ("system:serviceaccount:kruise-system:a:kruise-manager", false),
+            ("kruise-system:kruise-manager", false),
+            ("", false),
+        ] {
+            assert_eq!(is(username, "kruise-system", MANAGER), want, "{username}");
         }
     }
 }

@@ -626,3 +626,19 @@ async fn without_the_api_server_an_update_goes_on_with_a_warning() {
     new["spec"]["replicas"] = (-1).into();
     assert_eq!(handle(context(), update(old, new)).await.unwrap_err().code, 422);
 }
+
+#[tokio::test]
+async fn a_write_of_the_manager_is_left_unchanged_and_those_of_its_namesakes_are_not() {
+    let listed = clone_set(json!({"scaleStrategy": {"podsToDelete": ["gone"]}}));
+    let by = |username: &str| {
+        let mut request = update(listed.clone(), clone_set(json!({})));
+        request.user_info.username = username.into();
+        handle(context(), request)
+    };
+    assert_eq!(by("system:serviceaccount:kruise-system:kruise-manager").await, Ok(Admitted::unchanged()));
+    for other in
+        ["system:serviceaccount:shop:kruise-manager", "system:serviceaccount:kruise-system:kruise-daemon", "ci"]
+    {
+        assert_ne!(by(other).await.unwrap().patch.0, Vec::new(), "{other}: gets defaults");
+    }
+}
