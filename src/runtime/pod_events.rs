@@ -5,7 +5,7 @@
 //! knows JSON alone, follows everything else; this one does the same by the same rules: a paged list, a watch from there
 //! on, bookmarks, and a new list when the version is too old.
 
-use std::{collections::VecDeque, io};
+use std::{collections::VecDeque, io, time::Duration};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -19,6 +19,7 @@ use kube::{
     runtime::watcher::{self, Error, Event},
 };
 use prost::Message;
+use tokio::time::Instant;
 use tokio_util::{
     codec::{FramedRead, LengthDelimitedCodec},
     io::StreamReader,
@@ -35,6 +36,10 @@ const ACCEPT: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes
 /// A watch ends after so many seconds, and another follows. Where the API server does not end it, the client does
 /// (`silence`).
 const WATCH_SECONDS: u32 = 290;
+
+/// A watch that ends earlier and has brought nothing has failed, whatever was answered: a proxy that closes every one of
+/// them at once would be asked without a pause.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
 /// More than any object: etcd takes 1.5 MiB, and the API server 3 MiB of a request.
 const LARGEST_EVENT: usize = 16 << 20;
@@ -83,6 +88,8 @@ enum State {
     Watching {
         version: String,
         frames: Frames,
+        /// When it began, as long as it has brought nothing.
+        empty_since: Option<Instant>,
     },
 }
 
@@ -125,7 +132,7 @@ impl Source {
                 (None, _, _) => self.list(next).await,
             },
             State::Listed { version } => self.watch(version).await,
-            State::Watching { version, frames } => self.next(version, frames).await,
+            State::Watching { version, frames, empty_since } => self.next(version, frames, empty_since).await,
         }
     }
 
@@ -162,7 +169,7 @@ impl Source {
         match self.ask(kube::core::Request::new(&self.path).watch(&params, &version)).await {
             Ok(Some(answer)) => {
                 let frames = frames(answer);
-                Step::silent(State::Watching { version, frames })
+                Step::silent(State::Watching { version, frames, empty_since: Some(Instant::now()) })
             }
             Ok(None) => Step::not_protobuf(),
             Err(error) => {
@@ -173,10 +180,14 @@ impl Source {
         }
     }
 
-    async fn next(&self, version: String, mut frames: Frames) -> Step {
+    async fn next(&self, version: String, mut frames: Frames, empty_since: Option<Instant>) -> Step {
         let frame = match frames.next().await {
             Some(Ok(frame)) => frame,
             Some(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                return Step::told(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
+            }
+            Some(Err(_)) | None if empty_since.is_some_and(|since| since.elapsed() < SHORTEST_WATCH) => {
+                let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the watch ended at once");
                 return Step::told(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
             }
             // Its time is over, or the connection broke in the middle of an event.
@@ -185,18 +196,22 @@ impl Source {
         let Seen { event, version } = match read_event(frame) {
             Ok(seen) => seen,
             Err(Trouble::Malformed(error)) => {
-                let state = State::Watching { version, frames };
+                let state = State::Watching { version, frames, empty_since: None };
                 return Step::told(Err(Error::WatchFailed(malformed(error))), state);
             }
             Err(Trouble::Server(status)) => {
-                let state = if status.code == 410 { State::Empty } else { State::Watching { version, frames } };
+                let state = if status.code == 410 {
+                    State::Empty
+                } else {
+                    State::Watching { version, frames, empty_since: None }
+                };
                 return Step::told(Err(Error::WatchError(status)), state);
             }
         };
         if version.is_empty() {
             return Step::told(Err(Error::NoResourceVersion), State::Empty);
         }
-        Step { told: event.map(Ok), next: Some(State::Watching { version, frames }) }
+        Step { told: event.map(Ok), next: Some(State::Watching { version, frames, empty_since: None }) }
     }
 
     /// The answer to a request. None: it is not in protobuf.
@@ -402,6 +417,20 @@ mod tests {
             )
         };
         assert_eq!(asked, [list.clone(), format!("{list}&continue=more"), from("7"), from("10"), from("21")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_ends_at_once_without_an_event_has_failed() {
+        let later = watch(vec![event("ADDED", "b", "8")]);
+        let (told, asked) = told(vec![page(&["a"], "7", ""), watch(Vec::new()), watch(Vec::new()), later]).await;
+        let failed = "watch stream failed: Error reading events stream: the watch ended at once";
+        assert_eq!(
+            told,
+            ["begin", "listed a", "done", failed, failed, "applied b"],
+            "each is followed by the back-off"
+        );
+        assert_eq!(asked.len(), 5, "and by a watch from the same version");
+        assert!(asked[1..4].iter().all(|watch| watch.ends_with("resourceVersion=7")), "{asked:?}");
     }
 
     #[tokio::test(start_paused = true)]
