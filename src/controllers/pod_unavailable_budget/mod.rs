@@ -364,6 +364,7 @@ impl Controller {
         let is_own = *key.namespace == *self.context.namespace;
         let lacking: Vec<_> = pods.iter().filter(|pod| !is_own && lacks(pod)).collect();
         let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let mut refused = (0_usize, None);
         for some in lacking.chunks(AT_ONCE) {
             let written = join_all(some.iter().map(|pod| {
                 let annotations = json!({ labels::RELATED_PUB: &*key.name });
@@ -376,12 +377,19 @@ impl Controller {
                     Ok(pod) => drop(self.context.pods.upsert(pod)),
                     // It is gone or replaced: the watch will tell.
                     Err(error) if matches!(code(&error), Some(404 | 409 | 422)) => {}
+                    // Somebody's admission has refused it: the others may be noted all the same.
+                    Err(error) if matches!(code(&error), Some(400..=499)) => {
+                        refused = (refused.0 + 1, refused.1.or(Some(error)));
+                    }
                     Err(error) => {
                         tracing::warn!(budget = %key, %error, "the budget could not be noted in a Pod");
                         return;
                     }
                 }
             }
+        }
+        if let (pods, Some(error)) = refused {
+            tracing::warn!(budget = %key, pods, %error, "the budget could not be noted in some Pods");
         }
     }
 

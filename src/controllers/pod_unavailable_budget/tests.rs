@@ -56,6 +56,9 @@ impl World {
                     return (200, json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": [set]}));
                 }
                 let patch: Value = serde_json::from_slice(body).unwrap_or_default();
+                if path.contains("/pods/locked") {
+                    return status(403);
+                }
                 if path.contains("/pods/") {
                     related.fetch_add(1, Ordering::SeqCst);
                     let name = path.rsplit('/').next().unwrap();
@@ -194,6 +197,15 @@ async fn pods_from_before_the_budget_get_its_name_and_those_of_a_budget_that_has
     world.pass().await;
     world.pass().await;
     assert_eq!(world.related.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn pods_whose_note_is_refused_keep_none_of_the_others_from_theirs() {
+    let bare = |name: String| pod(&name, json!({"metadata": {"annotations": {"kruise.io/related-pub": null}}}));
+    let names = (0..20).flat_map(|i| [format!("locked{i}"), format!("p{i}")]);
+    let world = World::new(&budget(json!({})), names.map(bare).collect());
+    world.pass().await;
+    assert_eq!(world.related.load(Ordering::SeqCst), 20);
 }
 
 #[tokio::test]
