@@ -298,7 +298,8 @@ impl Controller {
         if let Some(error) = unread {
             return Err(error);
         }
-        let requeue = [plan.requeue, served].into_iter().flatten().min();
+        let swept = self.sweep_what_is_left(&request, now).await?;
+        let requeue = [plan.requeue, served, swept].into_iter().flatten().min();
         Ok(requeue.map_or(Requeue::Await, Requeue::After))
     }
 }

@@ -4,19 +4,22 @@
 //! A key is judged under the name of its request, in the same queue, so a new request of that name never acquires the key
 //! while it is swept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
 
-use super::{Controller, lock};
+use super::{Controller, SWEEP_AFTER, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
     domain::{
         readiness::{self, NotReadyKey},
         recreate::manager,
     },
-    k8s::pod::PodView,
+    k8s::{pod::PodView, time::Now},
     runtime::{apply::code, queue::Requeue, watches::ObjectKey},
 };
 
@@ -62,6 +65,28 @@ fn requests_of(pod: &PodView) -> Vec<ObjectKey> {
 }
 
 impl Controller {
+    /// Sweeps the keys of a request that has ended and holds none any more, for example because its finalizer was removed
+    /// by somebody else: it may stay for as long as its TTL. When to look again, because it has ended just now and the
+    /// watch of Pods may not have told yet that the key was released.
+    pub(super) async fn sweep_what_is_left(
+        &self,
+        request: &ContainerRecreateRequest,
+        now: Now,
+    ) -> kube::Result<Option<Duration>> {
+        let key = ObjectKey::of(request);
+        let holds = |(_, uid): &(ObjectKey, String)| manager::holds_key(&request.metadata, uid);
+        if !request.is_completed() || lock(&self.held).by(&key).iter().all(holds) {
+            return Ok(None);
+        }
+        let ended = request.status.as_ref().and_then(|status| status.completion_time);
+        let wait = ended.map_or(Duration::ZERO, |ended| SWEEP_AFTER.saturating_sub(now.since(ended)));
+        if !wait.is_zero() {
+            return Ok(Some(wait));
+        }
+        self.sweep(&key).await?;
+        Ok(None)
+    }
+
     /// Takes the key of a request off Pods that it does not hold, if the API server says so itself: the store may be
     /// older than the request.
     pub(super) async fn sweep(&self, request: &ObjectKey) -> kube::Result<Requeue> {

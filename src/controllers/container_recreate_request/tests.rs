@@ -478,6 +478,24 @@ async fn a_key_that_a_request_for_another_pod_or_a_finished_one_has_left_is_swep
 }
 
 #[tokio::test]
+async fn a_key_is_swept_at_once_when_the_finalizer_was_removed_although_the_request_stays_for_its_ttl() {
+    let ended = |time: &str, finalizers: Value| {
+        request(json!({"metadata": {"labels": {"crr.apps.kruise.io/active": null}, "finalizers": finalizers},
+            "spec": {"ttlSecondsAfterFinished": i32::MAX}, "status": {"phase": "Completed", "completionTime": time}}))
+    };
+    let removed = fixture(ended("2026-01-01T00:00:10Z", json!([])), Some(held_pod()));
+    removed.see_pod();
+    assert!(matches!(removed.reconcile().await, Requeue::After(after) if after > SWEEP_AFTER));
+    assert_eq!(removed.keys(), OTHERS);
+    // The watch of Pods may be behind.
+    let now = clock::now().wall.to_string();
+    let fresh = fixture(ended(&now, json!([])), Some(held_pod()));
+    fresh.see_pod();
+    assert!(matches!(fresh.reconcile().await, Requeue::After(after) if after <= SWEEP_AFTER));
+    assert_eq!(fresh.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_pod_of_the_same_name_is_another_pod_to_the_sweep() {
     let fixture = fixture(request(json!({})), Some(held_pod()));
     lock(&fixture.api).objects.remove(CRR);
