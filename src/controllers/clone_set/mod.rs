@@ -90,7 +90,7 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "cloneset-controller";
 /// After a write that was refused because the object had changed and has been read again.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
-/// After a budget has kept a Pod in service.
+/// After a budget has kept a Pod in service, and at the earliest after the API server has refused something.
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// After the API server could not say what defaults a template has.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
@@ -369,13 +369,17 @@ impl Controller {
             }
         }
         let requeue = self.record(&clone_set, &resolved, &seen, &pass).await?;
-        self.forget_names(&clone_set, &seen).await?;
-        self.tidy(&clone_set, &resolved, &seen).await?;
-        if let Some(error) = pass.error {
-            return Err(error);
-        }
+        let names = self.forget_names(&clone_set, &seen).await.err();
+        let tidied = self.tidy(&clone_set, &resolved, &seen).await.err();
         let soon = pass.again.then_some(Duration::ZERO);
         let next = [soon, pass.look, requeue, seen.next_look].into_iter().flatten().min();
+        if let Some(error) = pass.error.or(names).or(tidied) {
+            // What else is waited for does not wait for the back-off.
+            if let Some(next) = next.filter(|_| is_refusal(&error)) {
+                self.queue.add_after(key.clone(), next.max(AFTER_REFUSAL));
+            }
+            return Err(error);
+        }
         if next.is_none()
             && let Some(memory) = lock(&self.memories).get_mut(key)
         {

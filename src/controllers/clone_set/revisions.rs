@@ -165,34 +165,58 @@ impl Controller {
                 self.tell(clone_set, "RolledBack", &format!("back on revision {name}, which is number {number} now"));
                 name
             }
-            Choice::Make { number } => loop {
-                let hash = revision::hash_of(&data, collisions);
-                let wanted = make::controller_revision(clone_set, &data, &hash, number);
-                let made = match api.create(&PostParams::default(), &from_json(&wanted)?).await {
-                    Err(error) if code(&error) == Some(409) => {
-                        let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
-                        match api.get_opt(name).await? {
-                            Some(there) if revisions::is_same_data(&known_of(&there).data, &data) => there,
-                            Some(_) => {
-                                collisions += 1;
-                                continue;
-                            }
-                            // Gone meanwhile.
-                            None => continue,
-                        }
-                    }
-                    made => made?,
-                };
-                tracing::info!(clone_set = %ObjectKey::of(clone_set), revision = made.metadata.name, number, "new revision");
-                let made = known_of(&made);
+            Choice::Make { number } => {
+                let (made, after) = self.make_revision(clone_set, &data, number, collisions).await?;
+                collisions = after;
                 let name = made.name.clone();
                 known.retain(|known| known.name != name);
                 known.push(made);
-                break name;
-            },
+                name
+            }
         };
         revisions::sort(&mut known);
         Ok(Resolved { update, current: String::new(), collisions, known: Some(Arc::new(known)) })
+    }
+
+    /// Makes a revision, under another name as long as somebody else has the one that was to be. How often names were
+    /// taken by then.
+    pub(super) async fn make_revision(
+        &self,
+        clone_set: &CloneSet,
+        data: &Value,
+        number: i64,
+        mut collisions: i32,
+    ) -> kube::Result<(Known, i32)> {
+        let api = api(self, clone_set.metadata.namespace.as_deref().unwrap_or_default());
+        loop {
+            let hash = revision::hash_of(data, collisions);
+            let wanted = make::controller_revision(clone_set, data, &hash, number);
+            let taken = match api.create(&PostParams::default(), &from_json(&wanted)?).await {
+                Ok(made) => {
+                    tracing::info!(clone_set = %ObjectKey::of(clone_set), revision = made.metadata.name, number, "new revision");
+                    return Ok((known_of(&made), collisions));
+                }
+                Err(error) if code(&error) == Some(409) => error,
+                Err(error) => return Err(error),
+            };
+            let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+            // None: gone meanwhile.
+            let Some(there) = api.get_opt(name).await? else { continue };
+            let mut owners = there.metadata.owner_references.iter().flatten().filter(|o| o.controller == Some(true));
+            let owner = owners.next();
+            let is_ours = owner.is_some_and(|owner| owner.uid == uid_of(clone_set));
+            if !revisions::is_same_data(&known_of(&there).data, data) || (owner.is_some() && !is_ours) {
+                // That of a namesake that was deleted goes with it, whatever its data.
+                collisions += 1;
+            } else if there.metadata.deletion_timestamp.is_some() {
+                // The name will be free again.
+                return Err(taken);
+            } else if is_ours {
+                return Ok((known_of(&there), collisions));
+            } else if let Some(adopted) = adopt(&api, clone_set, &there).await? {
+                return Ok((adopted, collisions));
+            }
+        }
     }
 
     /// When every Pod is where it is to be: deletes revisions beyond the history limit, and forgets the others.

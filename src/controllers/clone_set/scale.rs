@@ -60,29 +60,58 @@ impl Controller {
             }
         };
         let constraints: Vec<Constraint<'_>> = zones.iter().map(|(key, values)| Constraint { key, values }).collect();
-        let (actions, deletions, room) = match plan::scale(&self.observed(clone_set, resolved, seen, &constraints)) {
-            Ok(plan) => {
-                self.tell_limit(clone_set, plan.limited);
-                let deletions = plan.deletions.iter().filter_map(|deletion| leaving(seen, deletion)).collect();
-                (plan.actions, deletions, plan.room)
-            }
-            Err(plan::Invalid(why)) => {
-                // It waits for another spec, not for time.
-                pass.outcome.scale_error = Some(why);
+        let mut pods = seen.pods.clone();
+        loop {
+            let observed = plan::Observed { pods: &pods, ..self.observed(clone_set, resolved, seen, &constraints) };
+            let (actions, deletions, room) = match plan::scale(&observed) {
+                Ok(plan) => {
+                    self.tell_limit(clone_set, plan.limited);
+                    let deletions = plan.deletions.iter().filter_map(|deletion| leaving(seen, deletion)).collect();
+                    (plan.actions, deletions, plan.room)
+                }
+                Err(plan::Invalid(why)) => {
+                    // It waits for another spec, not for time.
+                    pass.outcome.scale_error = Some(why);
+                    return true;
+                }
+            };
+            let (changed, refused) = self.act(clone_set, resolved, seen, actions, pass).await;
+            if changed {
                 return true;
             }
-        };
-        let mut changed = false;
-        for action in actions {
-            let (done, failure) = match action {
-                Action::Create { current, update } => self.create(clone_set, resolved, seen, (current, update)).await,
-                Action::KeepAfterAll(name) => one(self.keep_after_all(clone_set, seen, &name).await),
-                Action::TakeBackMark { pod, label } => one(self.take_back_mark(clone_set, seen, &pod, label).await),
-            };
-            changed |= done || failure.as_ref().is_some_and(|error| !is_refusal(error));
-            pass.note(failure.map_or(Ok(done), Err), |outcome| &mut outcome.scale_error);
+            if refused.is_empty() {
+                return self.delete_some(clone_set, seen, deletions, room, pass).await;
+            }
+            // Each round there are fewer that can be refused.
+            pods = plan::as_if_done(clone_set, &pods, &refused);
         }
-        changed || self.delete_some(clone_set, seen, deletions, room, pass).await
+    }
+
+    /// What is to be done before any deletion. Whether something was done, or may have been done, and what was refused of
+    /// single Pods.
+    async fn act(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: &Seen,
+        actions: Vec<Action>,
+        pass: &mut Pass,
+    ) -> (bool, Vec<Action>) {
+        let (mut changed, mut refused) = (false, Vec::new());
+        for action in actions {
+            let (done, failure) = match &action {
+                Action::Create { current, update } => self.create(clone_set, resolved, seen, (*current, *update)).await,
+                Action::KeepAfterAll(name) => one(self.keep_after_all(clone_set, seen, name).await),
+                Action::TakeBackMark { pod, label } => one(self.take_back_mark(clone_set, seen, pod, *label).await),
+            };
+            let is_refused = failure.as_ref().is_some_and(is_refusal);
+            changed |= done || (failure.is_some() && !is_refused);
+            pass.note(failure.map_or(Ok(done), Err), |outcome| &mut outcome.scale_error);
+            if is_refused && !matches!(action, Action::Create { .. }) {
+                refused.push(action);
+            }
+        }
+        (changed, refused)
     }
 
     /// Deletes or announces Pods, the first ones first, as many as find room. True: as for [`Self::scale`].
@@ -374,8 +403,9 @@ impl Controller {
         self.announce(clone_set, pod, state, false).await
     }
 
-    async fn delete_claim(&self, claim: &Arc<ClaimView>) -> kube::Result<()> {
-        let key = ObjectKey::of(claim.as_ref());
+    /// False: it is gone already, or another one has its name by now.
+    async fn delete_claim(&self, claim: &ClaimView) -> kube::Result<bool> {
+        let key = ObjectKey::of(claim);
         let api: Api<ClaimView> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let only_this = Preconditions { uid: claim.metadata.uid.clone(), ..Preconditions::default() };
         let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
@@ -390,41 +420,54 @@ impl Controller {
             },
             Err(error) if matches!(code(&error), Some(404 | 409)) => {
                 self.claims.remove(&key, claim.metadata.uid.as_deref());
+                return Ok(false);
             }
             Err(error) => return Err(error),
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// `disablePVCReuse`: claims of no active Pod go, or follow the Pod that still has them.
+    /// `disablePVCReuse`: claims of no active Pod go, or follow the Pod that still has them. One that is refused keeps
+    /// none of the others.
     pub(super) async fn drop_claims(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<bool> {
-        let mut changed = false;
+        let (mut changed, mut failure) = (false, None);
         for claim in &seen.claims {
             if claim.instance_id.is_empty() || seen.views.iter().any(|pod| id_of(pod) == claim.instance_id) {
                 continue;
             }
-            changed = true;
-            match seen.inactive.iter().find(|pod| id_of(pod) == claim.instance_id) {
-                None => self.delete_claim(claim).await?,
-                Some(pod) => {
-                    let owners = json!([
-                        {"$patch": "delete", "uid": uid_of(clone_set)},
-                        {"apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": pod.uid(),
-                            "controller": true, "blockOwnerDeletion": true}]);
-                    let patch = json!({"metadata": {"uid": claim.metadata.uid, "ownerReferences": owners}});
-                    let key = ObjectKey::of(claim.as_ref());
-                    let api: Api<ClaimView> = Api::namespaced(self.context.client.clone(), &key.namespace);
-                    match api.patch(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-                        Ok(newer) => {
-                            self.claims.upsert(newer);
-                        }
-                        Err(error) if matches!(code(&error), Some(404 | 409)) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
+            let dropped = match seen.inactive.iter().find(|pod| id_of(pod) == claim.instance_id) {
+                None => self.delete_claim(claim).await,
+                Some(pod) => self.hand_over(clone_set, claim, pod).await,
+            };
+            match dropped {
+                Ok(dropped) => changed |= dropped,
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
-        Ok(changed)
+        failure.map_or(Ok(changed), Err)
+    }
+
+    /// Makes a claim the Pod's, so that it goes with it. False: it is gone, or has changed, which the watch tells.
+    async fn hand_over(&self, clone_set: &CloneSet, claim: &ClaimView, pod: &PodView) -> kube::Result<bool> {
+        let owners = json!([
+            {"$patch": "delete", "uid": uid_of(clone_set)},
+            {"apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": pod.uid(),
+                "controller": true, "blockOwnerDeletion": true}]);
+        let patch = json!({"metadata": {"uid": claim.metadata.uid, "ownerReferences": owners}});
+        let key = ObjectKey::of(claim);
+        let api: Api<ClaimView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        match api.patch(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            Ok(newer) => {
+                self.claims.upsert(newer);
+                Ok(true)
+            }
+            Err(error) if code(&error) == Some(404) => {
+                self.claims.remove(&key, claim.metadata.uid.as_deref());
+                Ok(false)
+            }
+            Err(error) if code(&error) == Some(409) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -28,7 +28,7 @@ struct Server {
     is_graceful: bool,
     /// Pods that may be there.
     quota: Option<usize>,
-    /// Answers to come instead of the real one, by the beginning of the path.
+    /// Answers to come instead of the real one, by the beginning of the path, or the whole path with `$` at its end.
     faults: Vec<(Method, String, u16)>,
 }
 
@@ -52,7 +52,10 @@ impl Server {
         if request.method != Method::GET && !path.ends_with("/podtemplates") {
             self.writes.push((request.method.clone(), path.clone(), body.clone()));
         }
-        let fault = self.faults.iter().position(|(method, at, _)| request.method == *method && path.starts_with(at));
+        let fault = self.faults.iter().position(|(method, at, _)| {
+            request.method == *method
+                && at.strip_suffix('$').map_or_else(|| path.starts_with(at), |whole| path == whole)
+        });
         if let Some(fault) = fault {
             return refused(self.faults.remove(fault).2);
         }
@@ -834,6 +837,51 @@ async fn a_name_that_is_taken_by_other_data_counts_a_collision() {
     other.settle().await.unwrap();
     assert_eq!(other.status()["collisionCount"], 1);
     assert_ne!(other.status()["updateRevision"], name.as_str());
+}
+
+#[tokio::test]
+async fn a_revision_whose_name_is_taken_is_used_only_if_it_is_ours_or_nobodys() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.settle().await.unwrap();
+    let key = ObjectKey::new("ns", "web");
+    let set = world.controller.clone_sets.get(&key).unwrap();
+    let name = world.status()["updateRevision"].as_str().unwrap().to_owned();
+    let path = format!("/apis/apps/v1/namespaces/ns/controllerrevisions/{name}");
+    let made = lock(&world.server).objects[&path].clone();
+    let data = made["data"].clone();
+    let namesake = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "before", "controller": true}]);
+    let ending = "2026-01-01T00:00:00Z";
+    for (case, metadata, want) in [
+        ("ours", json!({}), Some((true, 0))),
+        ("a namesake's", json!({"ownerReferences": namesake}), Some((false, 1))),
+        (
+            "a namesake's that is going",
+            json!({"ownerReferences": namesake, "deletionTimestamp": ending}),
+            Some((false, 1)),
+        ),
+        ("nobody's", json!({"ownerReferences": null}), Some((true, 0))),
+        ("ours that is going", json!({"deletionTimestamp": ending}), None),
+        ("nobody's that is going", json!({"ownerReferences": null, "deletionTimestamp": ending}), None),
+    ] {
+        let mut there = made.clone();
+        json_patch::merge(&mut there["metadata"], &metadata);
+        {
+            let mut server = lock(&world.server);
+            server.objects.retain(|path, _| !path.contains("controllerrevisions"));
+            server.objects.insert(path.clone(), there);
+        }
+        let found = world.controller.make_revision(&set, &data, 1, 0).await;
+        let found = found.map(|(known, collisions)| (known.name == name, collisions));
+        assert_eq!(found.as_ref().ok(), want.as_ref(), "{case}: {found:?}");
+        if want.is_none() {
+            assert_eq!(found.as_ref().err().and_then(code), Some(409), "{case}");
+        }
+        if want == Some((true, 0)) {
+            let owner = lock(&world.server).objects[&path]["metadata"]["ownerReferences"][0]["uid"].clone();
+            assert_eq!(owner, uid_of(&set), "{case}");
+        }
+    }
 }
 
 /// A large CloneSet whose Pods have got nodes, before a pass has looked at them.

@@ -199,6 +199,27 @@ pub fn scale<'a>(observed: &Observed<'a>) -> Result<ScalePlan<'a>, Invalid> {
     Ok(plan)
 }
 
+/// The Pods as they would be if these actions had been done. The API server has refused them, maybe for good: nothing
+/// else waits for that, and no Pod is deleted that is to stay.
+pub fn as_if_done(clone_set: &CloneSet, pods: &[Arc<Pod>], refused: &[Action]) -> Vec<Arc<Pod>> {
+    let is_listed = |pod: &Pod| clone_set.spec.scale_strategy.pods_to_delete.contains(&pod.facts.name);
+    let done = |pod: &Arc<Pod>| {
+        let action = refused.iter().find(|action| match action {
+            Action::KeepAfterAll(name) | Action::TakeBackMark { pod: name, .. } => *name == pod.facts.name,
+            Action::Create { .. } => false,
+        });
+        match action {
+            Some(Action::KeepAfterAll(_)) => Arc::new(Pod { state: State::Normal, ..Pod::clone(pod) }),
+            Some(Action::TakeBackMark { label, .. }) => {
+                let is_specified = if *label { is_listed(pod) } else { pod.is_specified };
+                Arc::new(Pod { own_mark: None, is_specified, ..Pod::clone(pod) })
+            }
+            Some(Action::Create { .. }) | None => pod.clone(),
+        }
+    };
+    pods.iter().map(done).collect()
+}
+
 /// Marks of ours for revisions that are not wanted any more, and notes of marks that somebody has taken away. What users
 /// and OpenKruise have marked has no note of ours and stays marked.
 fn marks_taken_back(observed: &Observed<'_>) -> Vec<Action> {
@@ -789,6 +810,44 @@ mod tests {
         let mut rest = pods.clone();
         rest[0] = pod("a", OLD);
         assert_eq!(scaled(recreate, &rest), [deleted("b")]);
+    }
+
+    #[test]
+    fn what_could_not_be_taken_back_stops_nothing_else_and_its_pod_stays() {
+        let hook = json!({"labelsHandler": {"hold": "true"}});
+        let set = |names: &[&str]| {
+            clone_set(json!({"replicas": 4, "lifecycle": {"preDelete": hook}, "scaleStrategy": {"podsToDelete": names},
+                "updateStrategy": {"type": "ReCreate", "maxUnavailable": 3}}))
+        };
+        let note = OwnMark { revision: "web-bad".into(), has_label: false };
+        let pods = [
+            marked_for(pod("a", OLD), "web-bad"),
+            marked_for(pod("b", OLD), NEW),
+            Pod { own_mark: Some(note), ..marked(pod("c", OLD)) },
+        ];
+        let refused = [
+            Action::TakeBackMark { pod: "a".into(), label: true },
+            Action::TakeBackMark { pod: "c".into(), label: false },
+        ];
+        let after = |set: &CloneSet, pods: &[Pod], refused: &[Action]| {
+            let pods: Vec<Arc<Pod>> = pods.iter().cloned().map(Arc::new).collect();
+            let pods: Vec<Pod> = as_if_done(set, &pods, refused).iter().map(|pod| Pod::clone(pod)).collect();
+            with(set, &pods, told_scale).unwrap().0
+        };
+        let first = with(&set(&[]), &pods, told_scale).unwrap().0;
+        assert_eq!(first, refused.clone().map(Told::Act));
+        assert_eq!(after(&set(&[]), &pods, &refused), [create(0, 1), deleted("b"), deleted("c")]);
+        assert_eq!(
+            after(&set(&["a"]), &pods, &refused),
+            [create(0, 1), deleted("a"), deleted("b")],
+            "its user asks for it too"
+        );
+        // Its hook has let go already, and it is still needed.
+        let released = Pod { state: State::PreparingDelete, ..broken("d", NEW) };
+        let pods = [released, marked_for(pod("b", OLD), NEW), pod("e", NEW)];
+        assert_eq!(with(&set(&[]), &pods, told_scale).unwrap().0, [kept("d")]);
+        let refused = [Action::KeepAfterAll("d".into())];
+        assert_eq!(after(&set(&[]), &pods, &refused), [create(0, 1), deleted("b")]);
     }
 
     #[test]

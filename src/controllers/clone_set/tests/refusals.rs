@@ -155,3 +155,124 @@ async fn a_failed_pod_gives_its_instance_id_and_its_claims_to_its_successor() {
     let claims = world.writes().iter().filter(|w| w.1.contains("persistentvolumeclaims")).count();
     assert_eq!(claims, 0, "the claim is the one that there was");
 }
+
+/// Passes, whether they fail or not.
+async fn go_on_anyway(world: &World) {
+    for _ in 0..20 {
+        let _ = world.settle().await;
+        play(world);
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_cannot_be_taken_back_stops_no_scaling_and_its_pod_stays() {
+    let world = World::new();
+    world.put_clone_set(json!({"updateStrategy": {"type": "ReCreate", "maxUnavailable": "100%"}}));
+    go_on(&world).await;
+    let ours = json!({"labels": {labels::SPECIFIED_DELETE: "true"}, "annotations": {labels::SPECIFIED_DELETE_FOR: "web-gone"}});
+    put_mark(&world, &ours);
+    let name = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    for _ in 0..200 {
+        lock(&world.server).faults.push((Method::PATCH, format!("{NAMESPACE}/{name}"), 403));
+    }
+    world.put_clone_set(json!({"replicas": 4}));
+    go_on_anyway(&world).await;
+    assert_eq!(world.pods().len(), 4);
+    assert_eq!(marks(&world).len(), 1, "it cannot be taken back");
+    assert_eq!(world.pods().iter().filter(|pod| pod["metadata"]["name"] == name.as_str()).count(), 1);
+    assert!(world.settle().await.is_err(), "and is tried again after the back-off");
+    world.put_clone_set(json!({"replicas": 1}));
+    go_on_anyway(&world).await;
+    assert_eq!(world.pods().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_cannot_be_dropped_keep_revisions_from_nothing() {
+    let world = World::new();
+    world.put_clone_set(json!({"revisionHistoryLimit": 0}));
+    go_on(&world).await;
+    let path = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web$";
+    for _ in 0..200 {
+        lock(&world.server).faults.push((Method::PATCH, path.into(), 403));
+    }
+    world.put_clone_set(json!({"scaleStrategy": {"podsToDelete": ["gone"]}, "template": image("i:2")["template"]}));
+    go_on_anyway(&world).await;
+    assert_eq!(images(&world.pods()), ["i:2", "i:2"]);
+    let is_revision = |path: &&String| path.contains("/controllerrevisions/");
+    assert_eq!(lock(&world.server).objects.keys().filter(is_revision).count(), 1, "the old one is beyond the limit");
+    assert!(world.settle().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_refusal_what_else_is_waited_for_does_not_wait_for_the_back_off() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    go_on(&world).await;
+    // A Pod that has just become ready.
+    let mut pod = world.pods().remove(0);
+    let since = json!({"conditions": [{"type": "Ready", "lastTransitionTime": clock::now().wall.to_string()}]});
+    strategic(&mut pod["status"], &since);
+    pod["metadata"]["resourceVersion"] = "9000".into();
+    world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    lock(&world.server).faults.push((Method::POST, NAMESPACE.into(), 403));
+    world.put_clone_set(json!({"replicas": 4, "minReadySeconds": 30}));
+    let refused = world.settle().await;
+    assert_eq!(refused.as_ref().err().and_then(code), Some(403), "{refused:?}");
+    let begin = tokio::time::Instant::now();
+    let (told, mut due) = tokio::sync::mpsc::unbounded_channel();
+    let (_stop, shutdown) = tokio::sync::watch::channel(false);
+    let run = world.controller.queue.run(1, shutdown, |key, _| {
+        let told = told.clone();
+        async move {
+            let _ = told.send(key);
+            Ok::<_, kube::Error>(Requeue::Await)
+        }
+    });
+    let key = tokio::select! {
+        () = run => None,
+        key = due.recv() => key,
+        () = tokio::time::sleep(Duration::from_secs(60)) => None,
+    };
+    assert_eq!(key, Some(ObjectKey::new("ns", "web")));
+    let waited = begin.elapsed();
+    assert!(waited >= AFTER_REFUSAL && waited <= Duration::from_secs(31), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_cannot_be_dropped_keeps_no_other_and_one_that_is_gone_is_no_change() {
+    let world = World::new();
+    world.put_clone_set(json!({"scaleStrategy": {"disablePVCReuse": true}}));
+    let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
+    let base = "/api/v1/namespaces/ns/persistentvolumeclaims";
+    let put = |name: &str, is_there: bool| {
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "ns",
+            "uid": name, "resourceVersion": "1", "labels": {labels::INSTANCE_ID: name},
+            "ownerReferences": [{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web",
+                "uid": uid_of(&set), "controller": true}]}});
+        if is_there {
+            lock(&world.server).objects.insert(format!("{base}/{name}"), claim.clone());
+        }
+        world.controller.claims.upsert(serde_json::from_value(claim).unwrap());
+    };
+    // Of a Pod that is on its way out.
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []},
+        "metadata": {"name": "p", "namespace": "ns", "uid": "p", "resourceVersion": "1", "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "web", labels::INSTANCE_ID: "ending"}}});
+    pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+        "name": "web", "uid": uid_of(&set), "controller": true}]);
+    world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    let drop = || async { world.controller.drop_claims(&set, &world.controller.see(&set)).await };
+    for gone in ["gone", "ending"] {
+        put(gone, false);
+        assert!(!drop().await.unwrap(), "{gone}: nothing was changed");
+        assert!(world.controller.see(&set).claims.is_empty(), "{gone}: it is not tried again and again");
+    }
+    put("a", true);
+    put("b", true);
+    lock(&world.server).faults.push((Method::DELETE, format!("{base}/a"), 403));
+    assert_eq!(drop().await.as_ref().err().and_then(code), Some(403));
+    let left: Vec<String> = lock(&world.server).objects.keys().filter(|path| path.starts_with(base)).cloned().collect();
+    assert_eq!(left, [format!("{base}/a")]);
+    assert!(drop().await.unwrap(), "and it follows when it may");
+}
