@@ -375,9 +375,8 @@ impl Controller {
             for result in written.await {
                 match result {
                     Ok(pod) => drop(self.context.pods.upsert(pod)),
-                    // It is gone or replaced: the watch will tell.
+                    // It is gone or replaced, and the watch will tell; or admission has refused this one alone.
                     Err(error) if matches!(code(&error), Some(404 | 409 | 422)) => {}
-                    // Somebody's admission has refused it: the others may be noted all the same.
                     Err(error) if matches!(code(&error), Some(400..=499)) => {
                         refused = (refused.0 + 1, refused.1.or(Some(error)));
                     }
