@@ -302,6 +302,7 @@ async fn doctor_finds_a_healthy_installation_healthy() -> Result<()> {
             "admission",
             "admission policies",
             "limits of accounts",
+            "rights of accounts",
             "daemon",
             "runtime socket",
             "versions",

@@ -602,18 +602,16 @@ pub fn limits(accounts: &[Limits]) -> Vec<Finding> {
 
 /// Bindings that give our accounts rights beyond those of the manifests, for example OpenKruise's, whose accounts have the
 /// same names. `lists` holds ClusterRoleBindings and RoleBindings; `wanted` are the bindings of the manifests and of their
-/// components, `system` the namespace of the installation.
+/// components, `system` the namespace of the installation. Roles that users bind in their own namespaces are not named.
 pub fn foreign_bindings(system: &str, wanted: &[Value], lists: &[(&'static str, Fact)]) -> Vec<Finding> {
     const CHECK: &str = "rights of accounts";
     const ACCOUNTS: [&str; 3] = [account::MANAGER, account::WEBHOOK, account::DAEMON];
     let is_ours = |kind: &str, name: &str, role: &str| {
-        // The guides have users bind this role's name in single namespaces.
-        role == "kruise-manager-pull-secrets"
-            || wanted.iter().any(|object| {
-                object.text("/kind") == kind
-                    && object.text("/metadata/name") == name
-                    && object.text("/roleRef/name") == role
-            })
+        wanted.iter().any(|object| {
+            object.text("/kind") == kind
+                && object.text("/metadata/name") == name
+                && object.text("/roleRef/name") == role
+        })
     };
     let account_of = |subject: &Value| match subject.text("/kind") {
         "ServiceAccount" if subject.text("/namespace") == system => {
@@ -636,7 +634,9 @@ pub fn foreign_bindings(system: &str, wanted: &[Value], lists: &[(&'static str, 
             let role = (binding.text("/roleRef/kind"), binding.text("/roleRef/name"));
             let mut accounts: Vec<&str> = binding.list("/subjects").iter().filter_map(account_of).collect();
             accounts.dedup();
-            if accounts.is_empty() || is_ours(kind, name, role.1) {
+            // A Role of a namespace of users is how the guides have them let the manager read their Secrets.
+            let is_grant = *kind == "RoleBinding" && role.0 == "Role" && namespace != system;
+            if accounts.is_empty() || is_grant || is_ours(kind, name, role.1) {
                 continue;
             }
             let (place, option) = match namespace {
@@ -818,7 +818,13 @@ mod tests {
         let user = |name: &str| json!({ "kind": "User", "name": name });
         let mut in_namespace = binding("a", "edit", account("kruise-system", "kruise-webhook"));
         in_namespace["metadata"]["namespace"] = json!("team");
-        let secrets = binding("any", "kruise-manager-pull-secrets", account("kruise-system", "kruise-manager"));
+        let role_in = |namespace: &str, name: &str| {
+            let mut binding = binding(name, name, account("kruise-system", "kruise-manager"));
+            binding["metadata"]["namespace"] = json!(namespace);
+            binding["roleRef"]["kind"] = json!("Role");
+            binding
+        };
+        let (grant, election) = (role_in("team", "kruise-triggers"), role_in("kruise-system", "election"));
         let wanted = crate::manifests::bindings();
         let ours: Vec<Value> = wanted.iter().filter(|o| o.text("/kind") == "ClusterRoleBinding").cloned().collect();
         assert!(ours.len() >= 5, "{ours:?}");
@@ -836,13 +842,14 @@ mod tests {
             ];
             foreign_bindings("kruise-system", &wanted, &lists)
         };
-        let findings = found([ours.clone(), others].concat(), vec![in_namespace, secrets]);
+        let findings = found([ours.clone(), others].concat(), vec![in_namespace, grant, election]);
         assert_eq!(
             all_said(&findings),
             [
                 "Warn ClusterRoleBinding kruise-manager-rolebinding gives kruise-manager the rights of ClusterRole kruise-manager-role: it is not one of the manifests",
                 "Warn ClusterRoleBinding u gives kruise-daemon the rights of ClusterRole view: it is not one of the manifests",
                 "Warn RoleBinding team/a gives kruise-webhook the rights of ClusterRole edit: it is not one of the manifests",
+                "Warn RoleBinding kruise-system/election gives kruise-manager the rights of Role election: it is not one of the manifests",
             ]
         );
         assert!(findings[0].advice.ends_with("kubectl delete clusterrolebinding kruise-manager-rolebinding"));
