@@ -447,7 +447,7 @@ async fn served() -> BTreeMap<String, String> {
     });
     let client = kube::Client::new(nobody, "default");
     let (events, _) = Recorder::new(client.clone(), "test", "", all.events_dropped.clone());
-    let _ = Prober::new(client.clone(), Store::new(None), Runtimes::default(), &events, &all);
+    let _ = Prober::new(client.clone(), Store::new(None), Runtimes::default(), "kruise-system", &events, &all);
     let queue = Queue::new(Backoff::default());
     images::Metrics::new(&all);
     let _ = Recreator::new(client, Store::new(None), Store::new(None), Runtimes::default(), queue, events, &all);

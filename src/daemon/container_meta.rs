@@ -37,7 +37,7 @@ use crate::{
         container_meta::{self as rules, Found, Report, RuntimeMeta},
         recreate::node::{Kill, stop_grace},
     },
-    k8s::{path, pod::PodView},
+    k8s::{account, path, pod::PodView},
     runtime::{
         apply::code,
         clock,
@@ -87,7 +87,7 @@ impl ContainerMeta {
         events: &Recorder,
         gates: Gates,
     ) -> Arc<Self> {
-        let events = events.named("kruise-daemon-containermeta");
+        let events = events.named(account::EVENTS_OF_CONTAINERS);
         let (queue, reads) = (Queue::new(Backoff::default()), Semaphore::new(READS));
         Arc::new(Self { kube, pods, runtimes, events, gates, queue, reads, settled: Mutex::default() })
     }

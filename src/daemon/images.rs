@@ -43,6 +43,7 @@ use crate::{
         pull_secrets::{Answer, Credential, Question},
         puller::{self as rules, Entry, Order, State},
     },
+    k8s::account,
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -154,7 +155,7 @@ impl Puller {
         Arc::new(Self {
             kube,
             runtimes,
-            events: events.named("kruise-daemon-imagepuller"),
+            events: events.named(account::EVENTS_OF_IMAGES),
             secrets,
             disk: Disk::new(settings.image_fs_path.clone(), settings.image_fs_limit_percent, settings.space),
             metrics: Metrics::new(metrics),

@@ -10,6 +10,17 @@ pub const WEBHOOK: &str = "kruise-webhook";
 /// ServiceAccount of the daemon.
 pub const DAEMON: &str = "kruise-daemon";
 
+/// The components that the daemon's events name, one per controller: a policy admits these and no others.
+pub const DAEMON_COMPONENTS: [&str; 4] = [EVENTS_OF_REQUESTS, EVENTS_OF_IMAGES, EVENTS_OF_PROBES, EVENTS_OF_CONTAINERS];
+/// Component of events about restarts.
+pub const EVENTS_OF_REQUESTS: &str = "kruise-daemon-crr";
+/// Component of events about images.
+pub const EVENTS_OF_IMAGES: &str = "kruise-daemon-imagepuller";
+/// Component of events about probes.
+pub const EVENTS_OF_PROBES: &str = "kruise-daemon-podprobe";
+/// Component of events about what containers run.
+pub const EVENTS_OF_CONTAINERS: &str = "kruise-daemon-containermeta";
+
 const USERNAME: &str = "request.userInfo.username";
 
 /// The namespace of a caller that is a ServiceAccount.

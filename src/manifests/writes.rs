@@ -47,7 +47,8 @@ const REVISIONS: &str = "kruise-manager-revisions";
 const CLAIMS: &str = "kruise-manager-claims";
 const SPECS: &str = "kruise-manager-specs";
 const TEMPLATES: &str = "kruise-podtemplates";
-const NO_SPEC: &str = "metadata; the spec stays";
+const REGISTRATION: &str = "its own, by name: entries of its table, with their rules, target and an accepted failure policy; `mcontainerrecreaterequest.kb.io` stays, for all requests; no owner references";
+const NO_SPEC: &str = "metadata, but no owner references, and of finalizers only ours; the spec stays";
 
 /// The table.
 pub const WRITES: &[Write] = &[
@@ -66,16 +67,16 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, "apps", "controllerrevisions", &["patch"])
         .only(REVISIONS, "controlled by a CloneSet before and after; adoption and release: that owner reference alone"),
     write(MANAGER, "", "persistentvolumeclaims", &["create"]).only(CLAIMS, "controlled by a CloneSet, or owned by nobody"),
-    write(MANAGER, "", "persistentvolumeclaims", &["delete"]).only(CLAIMS, "controlled by a CloneSet"),
+    write(MANAGER, "", "persistentvolumeclaims", &["delete"]).only(CLAIMS, "controlled by a CloneSet, with the label `apps.kruise.io/cloneset-instance-id`"),
     write(MANAGER, "", "persistentvolumeclaims", &["patch"])
-        .only(CLAIMS, "owner references, `spec.resources`, label `apps.kruise.io/cloneset-instance-id`"),
+        .only(CLAIMS, "that have the label `apps.kruise.io/cloneset-instance-id`: that label, owner references to CloneSets and Pods, `spec.resources`"),
     write(MANAGER, "", "configmaps", &["create", "patch"]).only(
         "kruise-manager-configmaps",
         "`POD-barrier` that is owned by the Pod POD, and `kruise-pull-secrets-ca` of our own namespace",
     ),
     write(MANAGER, "", "podtemplates", &["create"]).only(TEMPLATES, "in a dry run"),
     write(MANAGER, KRUISE, "clonesets", &["patch"])
-        .only(SPECS, "metadata; names taken off `spec.scaleStrategy.podsToDelete`"),
+        .only(SPECS, "metadata, but no owner references, and of finalizers only ours; names taken off `spec.scaleStrategy.podsToDelete`"),
     write(MANAGER, KRUISE, "imagepulljobs", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "imagelistpulljobs", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "podprobemarkers", &["patch"]).only(SPECS, NO_SPEC),
@@ -85,7 +86,8 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "imagelistpulljobs", &["delete"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests", &["create", "delete"]).all("all"),
     write(MANAGER, KRUISE, "nodeimages", &["create", "patch", "delete"]).all("all"),
-    write(MANAGER, KRUISE, "nodepodprobes", &["create", "patch"]).all("all"),
+    write(MANAGER, KRUISE, "nodepodprobes", &["create", "patch"])
+        .only("kruise-manager-node-probes", "no probes of Pods in our own namespace"),
     write(MANAGER, "kruise.rs", "workloadrestarts", &["delete"]).all("all"),
     write(MANAGER, KRUISE, "clonesets/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests/status", &["patch"]).all("all"),
@@ -106,14 +108,14 @@ pub const WRITES: &[Write] = &[
         "mutatingwebhookconfigurations",
         &["patch"],
     )
-    .only("kruise-webhook-registration", "its own, by name: entries of its table, with their rules, target and an accepted failure policy"),
+    .only("kruise-webhook-registration", REGISTRATION),
     write(
         WEBHOOK,
         "admissionregistration.k8s.io",
         "validatingwebhookconfigurations",
         &["patch"],
     )
-    .only("kruise-webhook-registration", "its own, by name: entries of its table, with their rules, target and an accepted failure policy"),
+    .only("kruise-webhook-registration", REGISTRATION),
     write(WEBHOOK, "", "podtemplates", &["create"]).only(TEMPLATES, "in a dry run"),
     write(WEBHOOK, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", &["create", "delete"])
         .all("create: any, which no policy can limit; delete: `kruise-deletion-protection`, by name"),
@@ -127,7 +129,7 @@ pub const WRITES: &[Write] = &[
         .only("kruise-daemon-own-node", "of its own node"),
     write(DAEMON, KRUISE, "nodeimages/status", &["patch"]).only("kruise-daemon-node-images", "of its own node"),
     write(DAEMON, KRUISE, "nodepodprobes/status", &["patch"]).only("kruise-daemon-own-probes", "of its own node"),
-    write(DAEMON, "", "events", &["create"]).only("kruise-daemon-events", "that name its own node and the daemon"),
+    write(DAEMON, "", "events", &["create"]).only("kruise-daemon-events", "that name its own node and a component of the daemon"),
     write(DAEMON, "authentication.k8s.io", "selfsubjectreviews", &["create"]).all("stores nothing"),
 ];
 

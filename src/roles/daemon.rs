@@ -71,7 +71,7 @@ pub struct DaemonArgs {
     /// else /, which in a container lies on it.
     #[arg(long, value_name = "PATH")]
     pub image_fs_path: Option<PathBuf>,
-    /// Namespace of the managers that serve registry credentials.
+    /// Namespace that kruise-rs is installed in: its managers serve registry credentials, and its Pods are not probed.
     #[arg(long, env = "POD_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
     pub pull_secrets_namespace: String,
     /// Address of their Service. Default: its name is looked up.
@@ -145,7 +145,7 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     }
 
     let (events, write_events) =
-        Recorder::new(client.clone(), "kruise-daemon-crr", &args.node, metrics.events_dropped.clone());
+        Recorder::new(client.clone(), account::EVENTS_OF_REQUESTS, &args.node, metrics.events_dropped.clone());
     tasks.spawn(for_ever("events", write_events));
     {
         let (client, missing) = (client.clone(), metrics.policies_missing.clone());
@@ -188,7 +188,8 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
         let secrets = PullSecrets::new(client.clone(), address);
         Puller::new(client.clone(), found.clone(), &events, settings, secrets, &metrics)
     });
-    let (prober_handle, prober) = Prober::new(client.clone(), pods.clone(), found.clone(), &events, &metrics);
+    let (prober_handle, prober) =
+        Prober::new(client.clone(), pods.clone(), found.clone(), &args.pull_secrets_namespace, &events, &metrics);
     let recreator =
         Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, &metrics);
     let kube = client.clone();

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder},
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use tower::{BoxError, Layer, Service};
 
@@ -57,7 +57,7 @@ pub enum ClientError {
         /// Which file.
         path: PathBuf,
         /// What is wrong with it.
-        error: kube::config::KubeconfigError,
+        error: String,
     },
     /// The context is not there, or does not say how to reach a cluster.
     #[error("context {context:?}: {error}")]
@@ -65,11 +65,11 @@ pub enum ClientError {
         /// Which one.
         context: String,
         /// What is wrong with it.
-        error: kube::config::KubeconfigError,
+        error: String,
     },
     /// Neither a file nor a service account.
     #[error("no way to the API server is configured (--kubeconfig, KUBECONFIG, or run inside a cluster): {0}")]
-    NoConfig(kube::config::InferConfigError),
+    NoConfig(String),
     /// The configuration cannot be made a client.
     #[error("client of the API server: {0}")]
     Client(kube::Error),
@@ -99,13 +99,13 @@ pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
     install_crypto();
     let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
     let mut config = match (&options.kubeconfig, &options.context) {
-        (None, None) => Config::infer().await.map_err(ClientError::NoConfig)?,
+        (None, None) => Config::infer().await.map_err(|error| no_config(&error))?,
         (None, Some(context)) => {
-            let bad = |error| ClientError::Context { context: context.clone(), error };
+            let bad = |error| ClientError::Context { context: context.clone(), error: without_content(&error) };
             Config::from_kubeconfig(&chosen).await.map_err(bad)?
         }
         (Some(path), _) => {
-            let bad = |error| ClientError::Kubeconfig { path: path.clone(), error };
+            let bad = |error| ClientError::Kubeconfig { path: path.clone(), error: without_content(&error) };
             let file = Kubeconfig::read_from(path).map_err(bad)?;
             Config::from_custom_kubeconfig(file, &chosen).await.map_err(bad)?
         }
@@ -118,6 +118,28 @@ pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
     config.headers.push((USER_AGENT, HeaderValue::from_static(options.user_agent)));
     let builder = ClientBuilder::try_from(config).map_err(ClientError::Client)?;
     Ok(builder.with_layer(&Throttle::new(options.qps, options.burst)).build())
+}
+
+/// What is wrong with a kubeconfig. Parsers quote the file, which may be any file and holds keys.
+fn without_content(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(error) => {
+            let at = error.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
+            format!("no kubeconfig in YAML{}", at.unwrap_or_default())
+        }
+        KubeconfigError::ParseCertificates(_) => "a certificate in it is not PEM".into(),
+        other => other.to_string(),
+    }
+}
+
+fn no_config(error: &InferConfigError) -> ClientError {
+    let kubeconfig = std::error::Error::source(error).and_then(|source| source.downcast_ref::<KubeconfigError>());
+    ClientError::NoConfig(match kubeconfig {
+        Some(quoting @ (KubeconfigError::Parse(_) | KubeconfigError::ParseCertificates(_))) => {
+            format!("kubeconfig: {}", without_content(quoting))
+        }
+        _ => error.to_string(),
+    })
 }
 
 /// Waits for an answer of the API server and checks that it is new enough. An API server that cannot be reached is
@@ -293,6 +315,29 @@ mod tests {
             "API server is Kubernetes 1.29; kruise-rs needs 1.30 or newer"
         );
         assert!(check("", "").unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[tokio::test]
+    async fn an_error_of_a_kubeconfig_quotes_nothing_of_the_file() {
+        let path = std::env::temp_dir().join(format!("kruise-kubeconfig-{}", std::process::id()));
+        for content in
+            ["users: hunter2-secret", "hunter2-secret", "users: [\n  - hunter2-secret: {", "a: b\n\thunter2-secret: 1"]
+        {
+            std::fs::write(&path, content).unwrap();
+            let options = ClientOptions {
+                kubeconfig: Some(path.clone()),
+                context: None,
+                act_as: None,
+                user_agent: "test",
+                qps: 0.0,
+                burst: 1,
+            };
+            let error = connect(&options).await.err().expect("no kubeconfig");
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("hunter2"), "{shown}");
+            assert!(shown.contains("no kubeconfig in YAML"), "{shown}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -35,6 +35,7 @@ const REQUEST: Kind = (KRUISE, "v1alpha1", "containerrecreaterequests", "Contain
 const JOB: Kind = (KRUISE, "v1alpha1", "imagepulljobs", "ImagePullJob");
 const LIST_JOB: Kind = (KRUISE, "v1alpha1", "imagelistpulljobs", "ImageListPullJob");
 const MARKER: Kind = (KRUISE, "v1alpha1", "podprobemarkers", "PodProbeMarker");
+const NODE_PROBES: Kind = (KRUISE, "v1alpha1", "nodepodprobes", "NodePodProbe");
 const MUTATING: Kind = (ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration");
 const VALIDATING: Kind = (ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration");
 
@@ -73,8 +74,8 @@ impl Case {
 fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
     let (group, version, plural, name) = kind;
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural);
-    match group {
-        ADMISSION => Api::all_with(client.clone(), &resource),
+    match (group, plural) {
+        (ADMISSION, _) | (_, "nodepodprobes") => Api::all_with(client.clone(), &resource),
         _ => Api::namespaced_with(client.clone(), namespace, &resource),
     }
 }
@@ -192,6 +193,7 @@ struct World {
     /// A Pod of our own namespace.
     system: String,
     image: String,
+    node_probes: String,
 }
 
 async fn world(t: &Test) -> Result<World> {
@@ -211,16 +213,24 @@ async fn world(t: &Test) -> Result<World> {
             .context("a revision")?,
     )?;
     let claim = |name: &str| {
-        json!({ "metadata": { "name": name }, "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "none",
+        json!({ "metadata": { "name": name, "labels": { "apps.kruise.io/cloneset-instance-id": "x" } }, "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "none",
             "resources": { "requests": { "storage": "1Gi" } } } })
     };
+    let namespace = t.kubectl(&["get", "namespace", &t.namespace, "-o", "jsonpath={.metadata.uid}"]).await?;
     let pod_owner = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": web.text("/metadata/uid") }]);
     for (kind, object) in [
         (CLAIM, claim("free")),
+        (CLAIM, claim("theirs").with("/metadata/labels", json!({})).with("/metadata/ownerReferences", owner(&set))),
         (CLAIM, claim("owned").with("/metadata/ownerReferences", owner(&set))),
         (CONFIG_MAP, json!({ "metadata": { "name": "web-barrier", "ownerReferences": pod_owner } })),
         (CONFIG_MAP, json!({ "metadata": { "name": "theirs-barrier" } })),
         (REVISION, json!({ "metadata": { "name": "theirs" }, "revision": 1, "data": {} })),
+        // Of no node; it goes with the namespace.
+        (
+            NODE_PROBES,
+            json!({ "metadata": { "name": t.namespace, "ownerReferences": [{ "apiVersion": "v1", "kind": "Namespace",
+                "name": t.namespace, "uid": namespace.trim() }] }, "spec": { "podProbes": [] } }),
+        ),
         (
             JOB,
             json!({ "metadata": { "name": "job" }, "spec": { "image": "example.com/none:1",
@@ -248,7 +258,7 @@ async fn world(t: &Test) -> Result<World> {
     let web = t.ready("web").await.unwrap_or(web);
     let system = t.list_in(SYSTEM, "Pod", "control-plane=webhook").await?.remove(0).text("/metadata/name").to_owned();
     let own = t.ready(set_pod.text("/metadata/name")).await?;
-    Ok(World { set, own, web, revision, system, image })
+    Ok(World { set, own, web, revision, system, image, node_probes: t.namespace.clone() })
 }
 
 fn case(kind: Kind, what: &'static str, admitted: bool, action: Do) -> Case {
@@ -313,6 +323,7 @@ fn of_pods(w: &World) -> Vec<Case> {
         p("another spelling", true, web(), with_image(format!("{}{digest}", w.image))),
         p("spellings", true, web(), meta("annotations", "kruise.rs/image-spellings", "{}")),
         p("budget", true, web(), meta("annotations", "kruise.io/related-pub", "b")),
+        p("two digests", false, web(), with_image(format!("{}@evil.example/x{digest}", w.image))),
         p("another image", false, web(), with_image(format!("evil.example/{}{digest}", w.image))),
         p("another tag", false, web(), with_image(w.image.replace(":e2e", ":other"))),
         p("a label", false, web(), meta("labels", "app", "other")),
@@ -421,16 +432,20 @@ fn of_other_kinds(w: &World) -> Vec<Case> {
         p(REVISION, "adoption and more", false, "theirs", label().with("/metadata/ownerReferences", owner(&w.set))),
         case(CLAIM, "of a CloneSet", true, Do::Create(claim(owner(&w.set)))),
         case(CLAIM, "of nobody", true, Do::Create(claim(json!([])))),
-        case(CLAIM, "of a StatefulSet", false, Do::Create(claim(set_of_apps))),
+        case(CLAIM, "of a StatefulSet", false, Do::Create(claim(set_of_apps.clone()))),
         case(CLAIM, "of a CloneSet", true, Do::Delete("owned".into())),
         case(CLAIM, "of nobody", false, Do::Delete("free".into())),
-        p(CLAIM, "an owner", true, "free", json!({ "metadata": { "ownerReferences": web() } })),
+        case(CLAIM, "without our label", false, Do::Delete("theirs".into())),
+        p(CLAIM, "a Pod as owner", true, "free", json!({ "metadata": { "ownerReferences": web() } })),
+        p(CLAIM, "a CloneSet as owner", true, "free", json!({ "metadata": { "ownerReferences": owner(&w.set) } })),
+        p(CLAIM, "another owner", false, "free", json!({ "metadata": { "ownerReferences": set_of_apps } })),
+        p(CLAIM, "an owner, without our label", false, "theirs", json!({ "metadata": { "ownerReferences": web() } })),
         p(
             CLAIM,
             "our label",
             true,
             "free",
-            json!({ "metadata": { "labels": { "apps.kruise.io/cloneset-instance-id": "x" } } }),
+            json!({ "metadata": { "labels": { "apps.kruise.io/cloneset-instance-id": "y" } } }),
         ),
         p(CLAIM, "a label", false, "free", label()),
         p(CLAIM, "an annotation", false, "owned", json!({ "metadata": { "annotations": { "any": "1" } } })),
@@ -473,18 +488,46 @@ fn of_other_kinds(w: &World) -> Vec<Case> {
             "a Pod to delete",
             false,
             "set",
-            json!({ "spec": { "scaleStrategy": { "podsToDelete": ["x"] } } }),
+            // The webhook refuses names of no Pod before the policy is asked.
+            json!({ "spec": { "scaleStrategy": { "podsToDelete": [w.own.text("/metadata/name")] } } }),
         ),
     ];
-    for (kind, name, spec) in [
-        (REQUEST, "once", json!({ "ttlSecondsAfterFinished": 77 })),
-        (JOB, "job", json!({ "image": "example.com/other:1" })),
-        (LIST_JOB, "jobs", json!({ "images": ["example.com/other:1"] })),
-        (MARKER, "marker", json!({ "selector": { "matchLabels": { "app": "web" } } })),
+    let gone = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "gone" }]);
+    // What the schema lets through; of a request it lets nothing through.
+    for (kind, name, finalizer, spec) in [
+        (CLONE_SET, "set", "", json!({ "minReadySeconds": 1 })),
+        (REQUEST, "once", "crr.apps.kruise.io/unready-acquired", Value::Null),
+        (JOB, "job", "apps.kruise.io/deletion-protection", json!({ "parallelism": 7 })),
+        (LIST_JOB, "jobs", "", json!({ "parallelism": 7 })),
+        (
+            MARKER,
+            "marker",
+            "kruise.io/node-pod-probe-cleanup",
+            json!({ "probes": [{ "name": "q", "containerName": "main",
+            "podConditionType": "example.com/p", "probe": { "tcpSocket": { "port": 2 } } }] }),
+        ),
     ] {
+        let lists =
+            |what, admitted, change| case(kind, what, admitted, Do::Patch("", name.to_owned(), change, &WHOLE_LISTS));
         cases.push(p(kind, "metadata", true, name, label()));
-        cases.push(p(kind, "spec", false, name, json!({ "spec": spec })));
+        cases.push(p(kind, "an owner", false, name, json!({ "metadata": { "ownerReferences": gone } })));
+        cases.push(p(kind, "a finalizer", false, name, json!({ "metadata": { "finalizers": ["example.com/x"] } })));
+        if !finalizer.is_empty() {
+            cases.push(lists("our finalizer", true, json!({ "metadata": { "finalizers": [finalizer] } })));
+        }
+        if !spec.is_null() {
+            cases.push(p(kind, "spec", false, name, json!({ "spec": spec })));
+        }
     }
+    let probes = |namespace: &str| {
+        json!({ "spec": { "podProbes": [{ "name": "web", "namespace": namespace, "uid": "u", "IP": "192.0.2.1",
+            "probes": [{ "name": "m#p", "containerName": "main", "probe": { "exec": { "command": ["true"] } } }] }] } })
+    };
+    let new_probes = |namespace: &str| probes(namespace).with("/metadata/name", "no-such-node");
+    cases.push(case(NODE_PROBES, "of others", true, Do::Create(new_probes("default"))));
+    cases.push(case(NODE_PROBES, "in our namespace", false, Do::Create(new_probes(SYSTEM))));
+    cases.push(p(NODE_PROBES, "of others", true, &w.node_probes, probes("default")));
+    cases.push(p(NODE_PROBES, "in our namespace", false, &w.node_probes, probes(SYSTEM)));
     cases
 }
 
@@ -531,6 +574,18 @@ async fn of_registrations(t: &Test) -> Result<Vec<Case>> {
             false,
             json!({ "webhooks": entries.iter().cloned().chain([foreign]).collect::<Vec<_>>() }),
         );
+        let gone = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone" }]);
+        add("an owner", false, json!({ "metadata": { "ownerReferences": gone } }));
+        if let Some(i) = entries.iter().position(|entry| entry["name"] == "mcontainerrecreaterequest.kb.io") {
+            let nobody = || json!({ "matchLabels": { "a": "b" } });
+            add("requests of some namespaces", false, with(i, "/namespaceSelector", nobody()));
+            add("some requests", false, with(i, "/objectSelector", nobody()));
+            add("no request", false, with(i, "/matchConditions", json!([{ "name": "a", "expression": "false" }])));
+            add("two versions as one", false, with(i, "/rules/0/apiVersions", json!(["v1alpha1,v1beta1"])));
+            let mut others = entries.clone();
+            others.remove(i);
+            add("requests never", false, json!({ "webhooks": others }));
+        }
         if let Some(i) = entries.iter().position(|entry| entry["name"] == fail_open) {
             add("an update that fails closed", false, with(i, "/failurePolicy", json!("Fail")));
         }

@@ -155,8 +155,9 @@ impl Controller {
         let (mut wanted, mut left_alone): (Vec<Wanted>, HashSet<String>) = Default::default();
         let mut unclean: HashSet<Arc<str>> = HashSet::new();
         let mut failure = None;
-        // On virtual nodes somebody else probes.
-        for key in keys.iter().filter(|_| !facts.is_virtual || self.serverless) {
+        // On virtual nodes somebody else probes. In the namespace of the installation nobody does: a policy refuses it.
+        let is_ours = |key: &&ObjectKey| key.namespace == self.context.namespace;
+        for key in keys.iter().filter(|key| (!facts.is_virtual || self.serverless) && !is_ours(key)) {
             let Some(pod) = self.context.pods.get(key).filter(|pod| &*pod.node_name == node && is_eligible(pod)) else {
                 continue;
             };

@@ -237,6 +237,23 @@ impl Fixture {
 }
 
 #[tokio::test]
+async fn pods_of_the_namespace_of_the_installation_are_not_probed() {
+    let fixture = Fixture::new();
+    let ours = |mut object: Value, uid: &str| {
+        object["metadata"]["namespace"] = "kruise-system".into();
+        object["metadata"]["uid"] = uid.into();
+        object
+    };
+    fixture.put("/api/v1/namespaces/kruise-system/pods/p", ours(pod(), "u2"));
+    let path = MARKER.replace("/a/", "/kruise-system/");
+    fixture.put(&path, ours(marker("m", json!([probe("b")])), "m2"));
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a"]);
+    let writes = fixture.writes();
+    assert!(!writes.iter().any(|write| write.contains("/kruise-system/pods/")), "{writes:?}");
+}
+
+#[tokio::test]
 async fn a_marker_is_held_and_noted_before_its_pods_are_probed() {
     let fixture = Fixture::new();
     fixture.node().await.unwrap();

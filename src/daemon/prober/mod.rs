@@ -41,7 +41,7 @@ use crate::{
         node::{Changed, Handler, Settings, Tally},
         slots::Slots,
     },
-    k8s::pod::PodView,
+    k8s::{account, pod::PodView},
     runtime::{
         clock,
         events::Recorder,
@@ -175,6 +175,8 @@ pub struct Prober {
     kube: KubeClient,
     pods: Arc<Store<PodView>>,
     runtimes: Runtimes,
+    /// Its Pods are never probed.
+    own_namespace: Box<str>,
     events: Recorder,
     metrics: OwnMetrics,
     inputs: mpsc::UnboundedReceiver<Input>,
@@ -200,11 +202,12 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Puts the parts together.
+    /// Puts the parts together. Pods of `own_namespace`, ours, are never probed.
     pub fn new(
         kube: KubeClient,
         pods: Arc<Store<PodView>>,
         runtimes: Runtimes,
+        own_namespace: &str,
         events: &Recorder,
         metrics: &Metrics,
     ) -> (Handle, Self) {
@@ -216,7 +219,8 @@ impl Prober {
             kube,
             pods,
             runtimes,
-            events: events.named("kruise-daemon-podprobe"),
+            own_namespace: own_namespace.into(),
+            events: events.named(account::EVENTS_OF_PROBES),
             metrics: own,
             inputs,
             probed: probed.clone(),
@@ -286,7 +290,9 @@ impl Prober {
         let now = Instant::now();
         let mut known: HashMap<(Box<str>, Box<str>), u64> =
             self.probes.iter().map(|(id, probe)| ((probe.uid.clone(), probe.name.clone()), *id)).collect();
-        let spec = self.object.as_ref().map(|object| object.spec.pod_probes.clone()).unwrap_or_default();
+        let mut spec = self.object.as_ref().map(|object| object.spec.pod_probes.clone()).unwrap_or_default();
+        // Whoever can write the object could otherwise run commands in the manager and the webhook.
+        spec.retain(|pod| *pod.namespace != *self.own_namespace);
         self.share_slots(&spec);
         for pod in &spec {
             let key = ObjectKey::new(&pod.namespace, &pod.name);

@@ -100,6 +100,10 @@ fn exec(period: i64) -> Value {
 
 impl Fixture {
     fn new(probes: Value, status: Value) -> Self {
+        Self::in_installation("kruise-system", probes, status)
+    }
+
+    fn in_installation(own_namespace: &str, probes: Value, status: Value) -> Self {
         let (runtime, client) = FakeRuntime::in_memory();
         let object = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe",
             "metadata": {"name": "n1", "uid": "o", "resourceVersion": "1"},
@@ -111,7 +115,7 @@ impl Fixture {
         let (events, sending) = Recorder::new(api.client(), "test", "n1", Counter::default());
         tokio::spawn(sending);
         let (pods, metrics) = (Store::new(None), Arc::new(Metrics::default()));
-        let (handle, prober) = Prober::new(api.client(), pods.clone(), runtimes, &events, &metrics);
+        let (handle, prober) = Prober::new(api.client(), pods.clone(), runtimes, own_namespace, &events, &metrics);
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(prober.run(stopped));
         let fixture = Self { api, runtime, pods, handle, metrics, task, _stop: stop };
@@ -187,6 +191,15 @@ impl Fixture {
 
 async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_the_namespace_of_the_installation_are_not_probed() {
+    let probes = json!([{"name": "m#a", "containerName": "main", "probe": exec(1)}]);
+    let fixture = Fixture::in_installation("a", probes, Value::Null);
+    pass(60).await;
+    assert_eq!((fixture.execs(), fixture.writes().len()), (0, 0));
+    assert!(fixture.metrics.render().unwrap().contains("kruise_probes 0\n"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{by_a_daemon, token_node};
+use super::{by_a_daemon, cel, token_node};
+use crate::k8s::account::DAEMON_COMPONENTS;
 
 pub(super) fn spec() -> Value {
     json!({
@@ -28,8 +29,8 @@ pub(super) fn spec() -> Value {
                 "reason": "Forbidden",
             },
             {
-                "expression": "variables.components.all(component, component.startsWith('kruise-daemon'))",
-                "message": "source.component, reportingComponent: the events of a daemon begin with kruise-daemon",
+                "expression": format!("variables.components.all(component, component in {})", cel::list(&DAEMON_COMPONENTS)),
+                "message": format!("source.component, reportingComponent: want one of {}", DAEMON_COMPONENTS.join(", ")),
                 "reason": "Forbidden",
             },
         ],

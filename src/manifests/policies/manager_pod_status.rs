@@ -22,7 +22,8 @@ const CONDITIONS: [&str; 8] = [
 /// Conditions with these prefixes: readiness gates of Kubernetes and of load balancers.
 const CONDITION_DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|k8s[.]aws|cloud[.]google[.]com)/";
 /// Everything in the status but the conditions, with the empty values.
-const FIELDS: [(&str, &str); 17] = [
+const FIELDS: [(&str, &str); 19] = [
+    ("observedGeneration", "-1"),
     ("phase", "''"),
     ("message", "''"),
     ("reason", "''"),
@@ -40,6 +41,7 @@ const FIELDS: [(&str, &str); 17] = [
     ("resourceClaimStatuses", "[]"),
     ("extendedResourceClaimStatus", "{}"),
     ("allocatedResources", "{}"),
+    ("resources", "{}"),
 ];
 /// Keys of Kubernetes and Kruise: on Pods of others only those that are listed.
 const DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kruise[.]io|kruise[.]rs)/";

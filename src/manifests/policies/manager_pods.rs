@@ -23,6 +23,8 @@ const CHANGEABLE: [(&str, &str); 6] = [
     ("spec.nodeSelector", "{}"),
     ("spec.affinity", "{}"),
 ];
+/// What `k8s::image` accepts as a reference with a digest, and so with one `@`.
+const SPELLING: &str = "^([A-Za-z0-9.:\\[\\]-]+/)?[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?@[A-Za-z0-9+._-]+:[A-Fa-f0-9]{32,}$";
 /// Whether a write is neither to a Pod of ours nor an adoption or release.
 const OTHER: &str = "request.operation == 'UPDATE' && !variables.wasOurs && !variables.isOurs";
 
@@ -77,7 +79,7 @@ pub(super) fn outside_own_namespace() -> Value {
 fn images_of(list: &str) -> Value {
     let name = |image: &str| format!("{image}.split('@')[0].find('^(.*/)?[^:]*')");
     let same_image = format!(
-        "c.image.matches('@sha256:[0-9a-f]{{64}}$') && {} == {} && (!o.image.contains('@') || o.image.split('@')[1] == c.image.split('@')[1])",
+        "c.image.matches(r'{SPELLING}') && {} == {} && (!o.image.contains('@') || o.image.split('@')[1] == c.image.split('@')[1])",
         name("c.image"),
         name("o.image")
     );

@@ -2,13 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::cel::{by, must, resource_rule};
-use crate::{api::apps, k8s::account::MANAGER};
+use super::cel::{self, by, equal, must, resource_rule};
+use crate::{
+    api::{apps, labels},
+    k8s::account::MANAGER,
+};
 
 /// Kinds of which the manager changes metadata and status alone.
 const KINDS: [&str; 4] = ["imagepulljobs", "imagelistpulljobs", "podprobemarkers", "containerrecreaterequests"];
 
+/// Finalizers that the manager adds and removes.
+const FINALIZERS: [&str; 3] =
+    [labels::CRR_UNREADY_FINALIZER, labels::PROBE_CLEANUP_FINALIZER, labels::IMAGE_PULL_JOB_FINALIZER];
+
 pub(super) fn spec() -> Value {
+    let others_finalizers = |object: &str| {
+        format!("{object}.metadata.?finalizers.orValue([]).filter(f, !(f in {}))", cel::list(&FINALIZERS))
+    };
     let resources: Vec<&str> = KINDS.iter().copied().chain(["clonesets"]).collect();
     // Names of `podsToDelete` go when their Pods are gone; everything else of a CloneSet stays.
     let same = |new: &str, old: &str, free: &str| {
@@ -34,6 +44,10 @@ pub(super) fn spec() -> Value {
                 "spec: the manager changes nothing that users ask for"),
             must(&format!("request.resource.resource != 'clonesets' || ({of_clone_sets})"),
                 "spec: of a CloneSet the manager only takes names off scaleStrategy.podsToDelete"),
+            // With an owner that does not exist, the garbage collector deletes the object.
+            must(&equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change them"),
+            must(&format!("{} == {}", others_finalizers("object"), others_finalizers("oldObject")),
+                &format!("metadata.finalizers: the manager changes only {}", FINALIZERS.join(", "))),
         ],
     })
 }

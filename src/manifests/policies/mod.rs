@@ -7,6 +7,7 @@ mod daemon_events;
 mod daemon_pods;
 mod manager_claims;
 mod manager_config_maps;
+mod manager_node_probes;
 mod manager_pod_status;
 mod manager_pods;
 mod manager_revisions;
@@ -42,6 +43,7 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-daemon-events", spec: daemon_events::spec, is_bound: true },
     Policy { name: "kruise-manager-claims", spec: manager_claims::spec, is_bound: true },
     Policy { name: "kruise-manager-configmaps", spec: manager_config_maps::spec, is_bound: true },
+    Policy { name: "kruise-manager-node-probes", spec: manager_node_probes::spec, is_bound: true },
     Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true },
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true },
     Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true },
@@ -143,4 +145,39 @@ fn others_annotations(is_own: &str, message: &str) -> Value {
         "message": message,
         "reason": "Forbidden",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether some validation of a policy has all these words.
+    fn requires(policy: &str, words: &[&str]) -> bool {
+        let spec = (POLICIES.iter().find(|known| known.name == policy).unwrap().spec)();
+        let validations = spec["validations"].as_array().unwrap();
+        validations.iter().any(|v| words.iter().all(|word| v["expression"].as_str().unwrap().contains(word)))
+    }
+
+    #[test]
+    fn what_only_lets_an_object_be_stolen_or_collected_stays() {
+        let owners = "object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])";
+        for (policy, words) in [
+            ("kruise-manager-specs", [owners, ""]),
+            ("kruise-webhook-registration", [owners, ""]),
+            ("kruise-manager-specs", ["metadata.?finalizers", "'kruise.io/node-pod-probe-cleanup'"]),
+            (
+                "kruise-manager-claims",
+                ["request.operation != 'CREATE'", "?'apps.kruise.io/cloneset-instance-id'].hasValue()"],
+            ),
+            (
+                "kruise-manager-claims",
+                ["oldObject.metadata.?ownerReferences.orValue([]).filter(o, !(", "o.kind == 'Pod'"],
+            ),
+            ("kruise-manager-node-probes", ["podProbes", "!= request.userInfo.username.split(':')[2]"]),
+            ("kruise-manager-pod-status", ["status.?observedGeneration", "status.?resources"]),
+            ("kruise-daemon-events", ["component in ['kruise-daemon-crr', ", "'kruise-daemon-podprobe'"]),
+        ] {
+            assert!(requires(policy, &words), "{policy}: {words:?}");
+        }
+    }
 }

@@ -1,14 +1,18 @@
 //! The webhook configurations against the webhook: it registers what [`HANDLERS`] says, and nothing else.
 //!
-//! CA, selectors, match conditions and time-outs are free. Entries that are there may stay or go as they are.
+//! CA, selectors, match conditions and time-outs are free. Entries that are there may stay or go as they are. An entry that
+//! has to fail closed stays, for everything that it is made for.
 
 use serde_json::{Value, json};
 
-use super::cel::{by, must, resource_rule, same_but};
+use super::cel::{self, by, equal, must, resource_rule, same_but};
 use crate::{
-    api::labels,
+    api::{feature_gates::FeatureGates, labels},
     k8s::account::{self, WEBHOOK},
-    webhook::{self, HANDLERS, Handler, Phase, configuration, failure_policies::FailurePolicies},
+    webhook::{
+        self, HANDLERS, Handler, OnFailure, Phase, configuration,
+        failure_policies::{self, FailurePolicies},
+    },
 };
 
 fn key(handler: &Handler) -> String {
@@ -25,15 +29,37 @@ fn table(value: impl Fn(&Handler) -> String) -> String {
     format!("{{{}}}", lines.join(", "))
 }
 
-/// The one rule of an entry, as text.
+/// The one rule of an entry: groups, versions, operations, resources and scope, each a list.
 fn rule(handler: &Handler) -> String {
     let rules = configuration::rules(handler);
     let list = |field: &str| {
         let items = rules[0][field].as_array().into_iter().flatten().filter_map(Value::as_str);
-        items.collect::<Vec<_>>().join(",")
+        cel::list(&items.collect::<Vec<_>>())
     };
-    let scope = rules[0]["scope"].as_str().unwrap_or_default();
-    format!("'{}|{}|{}|{}|{scope}'", list("apiGroups"), list("apiVersions"), list("operations"), list("resources"))
+    let scope = cel::list(&[rules[0]["scope"].as_str().unwrap_or_default()]);
+    let lists = RULE.map(list).join(", ");
+    format!("[{lists}, {scope}]")
+}
+
+/// The lists of a rule.
+const RULE: [&str; 4] = ["apiGroups", "apiVersions", "operations", "resources"];
+
+/// Whether the rule `r` of the entry `e` is that of the table.
+fn is_rule() -> String {
+    let wanted = |i: usize| format!("variables.rules[variables.prefix + e.name][{i}]");
+    let lists = RULE.iter().enumerate().map(|(i, field)| format!("r.{field} == {}", wanted(i)));
+    let scope = format!("r.?scope.orValue('*') == {}[0]", wanted(RULE.len()));
+    lists.chain([scope]).collect::<Vec<_>>().join(" && ")
+}
+
+/// Entries that have to fail closed and have no match conditions. Others may fail, or not be asked.
+fn always_asked() -> String {
+    let keys = HANDLERS.iter().filter(|handler| {
+        matches!(failure_policies::allowed(handler), [OnFailure::Fail])
+            && (handler.match_conditions)(&FeatureGates::all_on()).is_empty()
+    });
+    let keys: Vec<String> = keys.map(key).collect();
+    cel::list(&keys.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// What `--failure-policies` accepts.
@@ -52,13 +78,26 @@ pub(super) fn spec() -> Value {
         account::NAMESPACE,
         webhook::SERVICE
     );
-    let is_rule = "size(e.rules) == 1 && e.rules.all(r, r.apiGroups.join(',') + '|' + r.apiVersions.join(',') + '|' + r.operations.join(',') + '|' + r.resources.join(',') + '|' + r.?scope.orValue('*') == variables.rules[variables.prefix + e.name])";
+    let is_rule = format!("size(e.rules) == 1 && e.rules.all(r, {})", is_rule());
+    let is_empty = |selector: &str| {
+        format!(
+            "size(e.?{selector}.?matchLabels.orValue({{}})) == 0 && size(e.?{selector}.?matchExpressions.orValue([])) == 0"
+        )
+    };
+    let asks_all = |selector: &str| {
+        format!(
+            "({} || variables.old.exists(o, o.name == e.name && o.?{selector} == e.?{selector}))",
+            is_empty(selector)
+        )
+    };
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [resource_rule("admissionregistration.k8s.io", &["v1"], &["UPDATE"],
             &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"])] },
         "matchConditions": [by(&[WEBHOOK])],
         "variables": [
+            { "name": "new", "expression": "object.?webhooks.orValue([])" },
+            { "name": "old", "expression": "oldObject.?webhooks.orValue([])" },
             { "name": "prefix", "expression": "request.resource.resource + '/'" },
             { "name": "paths", "expression": table(|handler| format!("'{}'", configuration::path(handler))) },
             { "name": "rules", "expression": table(rule) },
@@ -66,7 +105,8 @@ pub(super) fn spec() -> Value {
             // Where API servers call a process directly; an administrator writes it.
             { "name": "url", "expression": format!("oldObject.metadata.?annotations[?'{url}'].orValue('')") },
             { "name": "changed", "expression":
-                "object.?webhooks.orValue([]).filter(e, !oldObject.?webhooks.orValue([]).exists(o, o == e))" },
+                "variables.new.filter(e, !variables.old.exists(o, o == e))" },
+            { "name": "alwaysAsked", "expression": always_asked() },
         ],
         "validations": [
             must("variables.changed.all(e, variables.prefix + e.name in variables.paths)",
@@ -75,10 +115,42 @@ pub(super) fn spec() -> Value {
                 &format!("webhooks[].clientConfig: the webhook registers its own Service (or the URL in the annotation {url}), with the path of the entry")),
             must(&format!("variables.changed.all(e, !(variables.prefix + e.name in variables.rules) || ({is_rule}))"),
                 "webhooks[].rules: the webhook registers an entry for what it is made for"),
-            must("variables.changed.all(e, !(variables.prefix + e.name in variables.failurePolicies) || e.failurePolicy in variables.failurePolicies[variables.prefix + e.name] || oldObject.?webhooks.orValue([]).exists(o, o.name == e.name && o.failurePolicy == e.failurePolicy))",
+            must("variables.changed.all(e, !(variables.prefix + e.name in variables.failurePolicies) || e.failurePolicy in variables.failurePolicies[variables.prefix + e.name] || variables.old.exists(o, o.name == e.name && o.failurePolicy == e.failurePolicy))",
                 "webhooks[].failurePolicy: want one that --failure-policies accepts for the entry"),
+            must("variables.old.all(o, !(variables.prefix + o.name in variables.alwaysAsked) || variables.new.exists(e, e.name == o.name))",
+                "webhooks: an entry that has to fail closed stays"),
+            must(&format!(
+                    "variables.changed.all(e, !(variables.prefix + e.name in variables.alwaysAsked) || ({} && {} && size(e.?matchConditions.orValue([])) == 0 && (e.?matchPolicy.orValue('Equivalent') == 'Equivalent' || variables.old.exists(o, o.name == e.name && o.?matchPolicy == e.?matchPolicy))))",
+                    asks_all("namespaceSelector"), asks_all("objectSelector")),
+                "webhooks[]: an entry that has to fail closed is asked about everything: it gets no selectors, no matchConditions and no matchPolicy but Equivalent"),
+            must(&equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the webhook does not change them"),
             must(&same_but("annotations", &format!("k != '{url}'")),
                 &format!("metadata.annotations: {url} is the administrator's")),
         ],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_entry_of_requests_is_always_asked_and_no_other() {
+        assert_eq!(always_asked(), "['mutatingwebhookconfigurations/mcontainerrecreaterequest.kb.io']");
+    }
+
+    #[test]
+    fn rules_are_compared_as_lists() {
+        let of_requests = HANDLERS.iter().find(|handler| handler.name == "mcontainerrecreaterequest.kb.io").unwrap();
+        let wanted =
+            "[['apps.kruise.io'], ['v1alpha1', 'v1beta1'], ['CREATE'], ['containerrecreaterequests'], ['Namespaced']]";
+        assert_eq!(rule(of_requests), wanted);
+        let compared = is_rule();
+        for (i, field) in RULE.iter().enumerate() {
+            assert!(
+                compared.contains(&format!("r.{field} == variables.rules[variables.prefix + e.name][{i}]")),
+                "{compared}"
+            );
+        }
+    }
 }
