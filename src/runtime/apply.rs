@@ -40,6 +40,14 @@ pub fn namespace_is_ending(error: &kube::Error) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
 }
 
+/// Whether an object was refused because of its size: by the API server (413), or by etcd, whose answers come as 500.
+pub fn is_too_large(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let says = |text: &str| status.message.contains(text);
+    status.code == 413
+        || status.code >= 500 && (says("too large") || says("larger than max") || says("ResourceExhausted"))
+}
+
 /// The HTTP status code of an error answer of the API server.
 pub fn code(error: &kube::Error) -> Option<u16> {
     match error {

@@ -131,6 +131,9 @@ struct JobMemory {
 #[derive(Default)]
 struct NodeMemory {
     ready: Option<Sighting>,
+    /// How many jobs begin in the next write. None: all of them. After a write that was too large: first none, so that
+    /// what goes makes room, then one at a time, so that the job that does not fit is found.
+    batch: Option<usize>,
     /// When entries that have not ended were written, by image, tag and version.
     entries: HashMap<(Text, Text, i64), Sighting>,
 }

@@ -26,7 +26,13 @@ use crate::{
         pod::Labels,
         time::Now,
     },
-    runtime::{apply::code, clock, events::reference, queue::Requeue, watches::ObjectKey},
+    runtime::{
+        apply::{code, is_too_large},
+        clock,
+        events::reference,
+        queue::Requeue,
+        watches::ObjectKey,
+    },
 };
 
 impl Controller {
@@ -118,7 +124,8 @@ impl Controller {
         let new_labels = node.and_then(|node| label_changes(&image.labels, &node.labels));
         if pass.spec.is_none() && new_labels.is_none() {
             self.settle(image, &pass, &begin);
-            return self.give_up(image, &pass).await;
+            let requeue = self.give_up(image, &pass).await?;
+            return Ok(if self.has_told(image) { Requeue::After(AFTER_CONFLICT) } else { requeue });
         }
         let mut patch = json!({"metadata": {"uid": image.uid(), "resourceVersion": image.metadata.resource_version}});
         if let Some(changes) = new_labels {
@@ -148,7 +155,8 @@ impl Controller {
                 lock(&self.state).told.remove(image.name());
                 Ok(Requeue::Await)
             }
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 413 | 422) => {
+            Err(error) if is_too_large(&error) => self.too_large(image, &begin, error),
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
                 // What the API server does not take it will not take the next time either.
                 let why = format!("its NodeImage could not be written: {}", status.message);
                 let refused = begin.iter().map(|job| (job.uid.clone(), why.clone())).collect();
@@ -159,11 +167,36 @@ impl Controller {
         }
     }
 
+    /// After a write that was too large. It would be refused for ever: what goes is written alone, then one job at a time,
+    /// and a job that does not fit alone is refused.
+    fn too_large(&self, image: &NodeImageView, begin: &[Arc<Job>], error: kube::Error) -> kube::Result<Requeue> {
+        if let [job] = begin {
+            let why = format!("its NodeImage would be too large: {error}");
+            let refused = vec![(job.uid.clone(), why)];
+            self.settle(image, &Pass { refused, ..Pass::default() }, begin);
+        }
+        lock(&self.state).nodes.entry(image.name().into()).or_default().batch =
+            Some(if begin.is_empty() { 1 } else { 0 });
+        if begin.is_empty() && !self.has_told(image) {
+            return Err(error);
+        }
+        tracing::warn!(node = image.name(), jobs = begin.len(), %error, "its NodeImage would be too large");
+        Ok(Requeue::After(AFTER_CONFLICT))
+    }
+
+    /// Whether jobs are to begin on the node.
+    fn has_told(&self, image: &NodeImageView) -> bool {
+        lock(&self.state).told.contains_key(image.name())
+    }
+
     fn pass(&self, image: &NodeImageView, now: Now) -> (Pass, Vec<Arc<Job>>) {
         let mut state = lock(&self.state);
-        let begin: Vec<Arc<Job>> =
-            state.told.get(image.name()).into_iter().flat_map(BTreeMap::values).cloned().collect();
         let mut memory = state.nodes.remove(image.name()).unwrap_or_default();
+        let told = state.told.get(image.name());
+        let batch = memory.batch.filter(|_| told.is_some());
+        let begin: Vec<Arc<Job>> =
+            told.into_iter().flat_map(BTreeMap::values).take(batch.unwrap_or(usize::MAX)).cloned().collect();
+        memory.batch = batch.map(|_| 1);
         // Only what has not ended is waited for.
         let open = |tag: &&TagView| tag.current().is_none_or(|status| !status.phase.has_ended());
         let mut entries = std::mem::take(&mut memory.entries);

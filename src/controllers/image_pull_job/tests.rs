@@ -24,6 +24,10 @@ struct Server {
     version: u64,
     /// What somebody else writes just before the next patch of this path arrives.
     meanwhile: Vec<(String, Value)>,
+    /// Bytes that etcd takes of a NodeImage, if it has a limit.
+    largest: Option<usize>,
+    /// What it says of larger ones.
+    too_large: &'static str,
 }
 
 impl Server {
@@ -63,6 +67,7 @@ impl Server {
             }
             "PATCH" => {
                 let Some(object) = self.objects.get_mut(&path) else { return refused(404) };
+                let before = object.clone();
                 for field in ["uid", "resourceVersion"] {
                     let wanted = &body["metadata"][field];
                     if !wanted.is_null() && *wanted != object["metadata"][field] {
@@ -77,6 +82,14 @@ impl Server {
                     object["status"] = status;
                 }
                 object["metadata"]["resourceVersion"] = version.into();
+                let is_node_image = path.starts_with(NODE_IMAGES);
+                if is_node_image && self.largest.is_some_and(|largest| object.to_string().len() > largest) {
+                    *object = before;
+                    return (
+                        500,
+                        json!({"kind": "Status", "status": "Failure", "code": 500, "message": self.too_large}),
+                    );
+                }
                 (200, object.clone())
             }
             "DELETE" => self.objects.remove(&path).map_or_else(|| refused(404), |gone| (200, gone)),
@@ -119,12 +132,16 @@ impl World {
 
     /// What a user writes; `changes` are merged over a job for `app:v1`.
     fn put_job(&self, name: &str, changes: Value) {
-        let path = format!("{JOBS}/{name}");
+        self.put_job_of("ns", name, changes);
+    }
+
+    fn put_job_of(&self, namespace: &str, name: &str, changes: Value) {
+        let path = format!("{}/{name}", JOBS.replace("/ns/", &format!("/{namespace}/")));
         let mut server = lock(&self.server);
         server.version += 1;
         let mut job = server.objects.get(&path).cloned().unwrap_or_else(|| {
             json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob",
-                "metadata": {"name": name, "namespace": "ns", "uid": format!("job-{name}")}, "spec": {"image": "app:v1"}})
+                "metadata": {"name": name, "namespace": namespace, "uid": format!("job-{name}")}, "spec": {"image": "app:v1"}})
         });
         json_patch::merge(&mut job, &changes);
         job["metadata"]["resourceVersion"] = server.version.to_string().into();
@@ -165,7 +182,11 @@ impl World {
     }
 
     async fn run_job(&self, name: &str) -> Requeue {
-        let key = ObjectKey::new("ns", name);
+        self.run_job_of("ns", name).await
+    }
+
+    async fn run_job_of(&self, namespace: &str, name: &str) -> Requeue {
+        let key = ObjectKey::new(namespace, name);
         lock(&self.controller.state).jobs.entry(key.clone()).or_default().written = Duration::ZERO;
         for _ in 0..10 {
             let requeue = self.controller.reconcile_job(&key).await.unwrap();
@@ -444,6 +465,76 @@ async fn what_several_jobs_want_of_a_node_goes_out_in_one_write() {
     world.settle(&names).await;
     assert_eq!(world.writes_to(&format!("{NODE_IMAGES}/n0001")), 1);
     assert_eq!(world.node_image("n0001")["spec"]["images"].as_object().unwrap().len(), 20);
+}
+
+#[tokio::test]
+async fn a_job_with_a_large_sandbox_config_holds_up_no_other_namespace() {
+    let world = World::with_nodes(1).await;
+    lock(&world.server).largest = Some(1 << 20);
+    lock(&world.server).too_large = "etcdserver: request is too large";
+    // Written while admission was away.
+    let huge = json!({"annotations": {"a": "x".repeat(900_000)}});
+    world.put_job("huge", json!({"spec": {"image": "huge:v1", "sandboxConfig": huge}}));
+    world.settle(&["huge"]).await;
+    let message = world.job("huge")["status"]["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with("spec.sandboxConfig: it has 9000") && message.ends_with("at most 4096"), "{message}");
+
+    // As much as admission allows, and more of it than fits into one object.
+    let secrets: Vec<String> = (0..16).map(|i| format!("{i:0>253}")).collect();
+    let sandbox = json!({"annotations": {"a": "x".repeat(4000)}});
+    for i in 0..150 {
+        let spec = json!({"image": format!("greedy{i}:v1"), "sandboxConfig": sandbox, "pullSecrets": secrets});
+        world.put_job_of("greedy", &format!("a{i}"), json!({"spec": spec}));
+        world.run_job_of("greedy", &format!("a{i}")).await;
+    }
+    let names: Vec<String> = (0..10).map(|i| format!("j{i}")).collect();
+    for name in &names {
+        world.put_job(name, json!({"spec": {"image": format!("{name}:v1"), "sandboxConfig": sandbox}}));
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    world.settle(&names).await;
+    let images = world.node_image("n0000")["spec"]["images"].clone();
+    let of = |prefix: &str| images.as_object().unwrap().keys().filter(|name| name.starts_with(prefix)).count();
+    assert_eq!((of("j"), of("huge")), (10, 0));
+    assert!((50..150).contains(&of("greedy")), "{}", of("greedy"));
+    // One write for the jobs of the one, one for those of the others: none was refused.
+    assert!(world.writes_to(&format!("{NODE_IMAGES}/n0000")) <= 2);
+    let late = &world.controller;
+    assert!(lock(&late.state).jobs.values().any(|memory| !memory.refused.is_empty()), "the greedy are told why");
+}
+
+#[tokio::test]
+async fn one_job_that_does_not_fit_holds_up_no_other_job_and_no_removal() {
+    for answer in [
+        "etcdserver: request is too large",
+        "rpc error: code = ResourceExhausted",
+        "trying to send message larger than max",
+    ] {
+        let world = World::with_nodes(1).await;
+        lock(&world.server).too_large = answer;
+        world.put_job("old", json!({"spec": {"image": "old:v1"}}));
+        world.settle(&["old"]).await;
+        lock(&world.server).largest = Some(4000);
+        world.delete_job("old");
+        // In the order of their UIDs the one that does not fit is neither first nor last.
+        let sandbox = json!({"annotations": {"a": "x".repeat(4000)}});
+        world.put_job("a", json!({"spec": {"image": "a:v1"}}));
+        world.put_job("big", json!({"spec": {"image": "big:v1", "sandboxConfig": sandbox}}));
+        world.put_job("c", json!({"spec": {"image": "c:v1"}}));
+        world.settle(&["a", "big", "c"]).await;
+        let images = world.node_image("n0000")["spec"]["images"].clone();
+        assert_eq!(images.as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "c"]);
+        let conditions = world.job("big")["status"]["conditions"].clone();
+        assert_eq!(conditions[0]["reason"], "NodeRefuses");
+        let why = conditions[0]["message"].as_str().unwrap();
+        assert!(why.contains("its NodeImage would be too large") && why.contains(answer), "{why}");
+        // The object was made and given `old`; then all together, what goes, `a`, `big`, `c`.
+        assert_eq!(world.writes_to(NODE_IMAGES), 7);
+        world.put_job("d", json!({"spec": {"image": "d:v1"}}));
+        world.settle(&["a", "big", "c", "d"]).await;
+        assert!(world.node_image("n0000")["spec"]["images"]["d"].is_object());
+        assert_eq!(world.writes_to(NODE_IMAGES), 8, "the refused write is not tried again and again");
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{
     api::apps::node_pod_probe::{ContainerProbe, ContainerProbeState, NodePodProbe, PodProbe, PodProbeStatus},
-    domain::probes::{budget, entries},
+    domain::probes::{MAX_MESSAGE, budget, entries},
     k8s::shared::Text,
 };
 
@@ -88,6 +88,11 @@ impl NodeProbes {
     }
 }
 
+/// The first [`MAX_MESSAGE`] characters.
+fn capped(message: &str) -> &str {
+    message.char_indices().nth(MAX_MESSAGE).map_or(message, |(end, _)| &message[..end])
+}
+
 impl From<NodePodProbe> for NodeProbes {
     fn from(object: NodePodProbe) -> Self {
         let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -107,7 +112,8 @@ impl From<NodePodProbe> for NodeProbes {
         let state = |state: ContainerProbeState| State {
             name: state.name.as_str().into(),
             state: state.state.as_str().into(),
-            message: state.message.as_str().into(),
+            // A daemon that is not ours may say more than a condition of a Pod is to have.
+            message: capped(&state.message).into(),
             probed: state.last_probe_time,
             transition: state.last_transition_time,
         };
@@ -155,5 +161,26 @@ impl kube::Resource for NodeProbes {
     }
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_message_of_a_daemon_is_cut() {
+        for (message, length) in
+            [("fine".to_owned(), 4), ("ü".repeat(MAX_MESSAGE), 2 * MAX_MESSAGE), ("ü".repeat(5000), 2 * MAX_MESSAGE)]
+        {
+            let state = json!({"name": "m#p", "state": "Failed", "message": message});
+            let status =
+                json!({"podProbeStatuses": [{"name": "p", "namespace": "a", "uid": "u", "probeStates": [state]}]});
+            let view: NodeProbes =
+                serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {}, "status": status})).unwrap();
+            assert_eq!(view.state("u", "m#p").unwrap().message.len(), length);
+        }
     }
 }

@@ -11,7 +11,10 @@ use std::{
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use super::{job::Job, share};
+use super::{
+    job::Job,
+    share::{self, Ask},
+};
 use crate::{
     api::apps::node_image::{
         ImageSpec, ImageTagSpec, ImageTagStatus, NodeImageSpec, NodeImageStatus, PullPhase, RESPONSE_SECONDS,
@@ -245,11 +248,17 @@ fn begin(
     let is_there = |tag: &ImageTagSpec| {
         tag.tag == job.tag && tag.owner_references.iter().any(|owner| owner.uid.as_ref() == Some(&job.uid))
     };
-    if !images.get(&job.image).is_some_and(|image| image.tags.iter().any(is_there)) {
-        share::admit(images, &job.namespace, &job.image)?;
+    if images.get(&job.image).is_some_and(|image| image.tags.iter().any(is_there)) {
+        return Ok(());
     }
+    let owner = reference(job);
+    let (namespace, image, tag) = (&job.namespace, &job.image, &job.tag);
+    let sandbox = job.sandbox.as_ref();
+    share::admit(images, &Ask { namespace, image, tag, owner: &owner, secrets: &job.secrets, sandbox })?;
     let image = images.entry(job.image.clone()).or_default();
     image.sandbox_config.clone_from(&job.sandbox);
+    // At once, so that the next job is measured against them too.
+    add_secrets(image, job.secrets.iter().map(|secret| (job.namespace.clone(), secret.clone())).collect());
     let status = node.status_version(&job.image, &job.tag).unwrap_or(-1);
     let ttl = ttl_of(job, node.name(), default_ttl);
     let created_at = Some(time::whole_seconds(now.wall));
@@ -258,7 +267,7 @@ fn begin(
             tag: job.tag.clone(),
             created_at,
             pull_policy: Some(policy_of(std::slice::from_ref(job), Some(ttl))),
-            owner_references: vec![reference(job)],
+            owner_references: vec![owner],
             version: status + 1,
             image_pull_policy: job.image_pull_policy.clone(),
             unknown: BTreeMap::new(),
@@ -266,11 +275,8 @@ fn begin(
         image.tags.sort_by(|a, b| a.tag.cmp(&b.tag));
         return Ok(());
     };
-    if tag.owner_references.iter().any(|owner| owner.uid.as_ref() == Some(&job.uid)) {
-        return Ok(());
-    }
     tag.version = tag.version.max(status) + 1;
-    tag.owner_references.push(reference(job));
+    tag.owner_references.push(owner);
     tag.created_at = created_at;
     tag.image_pull_policy.clone_from(&job.image_pull_policy);
     let own = policy_of(std::slice::from_ref(job), Some(ttl));
@@ -303,15 +309,24 @@ fn secrets(observed: &Observed<'_>, image: &mut ImageSpec) {
             }
         }
     }
-    let key = |secret: &SecretReference| (secret.namespace.clone(), secret.name.clone());
-    image.pull_secrets.retain(|secret| !is_ours_alone || wanted.contains(&key(secret)));
-    let there: BTreeSet<(String, String)> = image.pull_secrets.iter().map(key).collect();
+    image.pull_secrets.retain(|secret| !is_ours_alone || wanted.contains(&key_of(secret)));
+    add_secrets(image, wanted);
+}
+
+/// Namespace and name.
+fn key_of(secret: &SecretReference) -> (String, String) {
+    (secret.namespace.clone(), secret.name.clone())
+}
+
+fn add_secrets(image: &mut ImageSpec, wanted: BTreeSet<(String, String)>) {
+    let there: BTreeSet<(String, String)> = image.pull_secrets.iter().map(key_of).collect();
     let missing = wanted.difference(&there);
-    image.pull_secrets.extend(missing.map(|(namespace, name)| SecretReference {
+    let missing = missing.map(|(namespace, name)| SecretReference {
         namespace: namespace.clone(),
         name: name.clone(),
         mode: String::new(),
-    }));
+    });
+    image.pull_secrets.extend(missing);
 }
 
 /// The status of a node after giving up on some entries. The daemon's own words about other entries stay.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
 
+use super::share;
 use crate::{
     api::apps::{
         image_list_pull_job::{ImageListPullJobSpec, MOST_IMAGES},
@@ -19,6 +20,11 @@ use crate::{
         selector::Selector,
     },
 };
+
+/// The most bytes of `sandboxConfig` as JSON. A copy of it stands in every NodeImage of the job.
+pub const LARGEST_SANDBOX: usize = 4 << 10;
+/// The most bytes of the names of `pullSecrets` together, for the same reason.
+pub const LARGEST_SECRETS: usize = 4 << 10;
 
 /// A field, and what is wrong with its value and what is allowed.
 pub type Problem = (String, String);
@@ -74,6 +80,16 @@ pub fn of_job(spec: &ImagePullJobSpec) -> Vec<Problem> {
         }
     }
     let mut problem = |field: &str, why: String| problems.push((field.to_owned(), why));
+    let secrets: usize = spec.pull_secrets.iter().flatten().map(String::len).sum();
+    if secrets > LARGEST_SECRETS {
+        let why = format!("the names have {secrets} bytes together; want at most {LARGEST_SECRETS}");
+        problem("spec.pullSecrets", why);
+    }
+    let sandbox = share::sandbox(spec.sandbox_config.as_ref());
+    if sandbox > LARGEST_SANDBOX {
+        let why = format!("it has {sandbox} bytes as JSON; want at most {LARGEST_SANDBOX}");
+        problem("spec.sandboxConfig", why);
+    }
     if let Err(why) = parallelism(spec.parallelism.as_ref()) {
         problem("spec.parallelism", why);
     }
@@ -279,6 +295,41 @@ mod tests {
             assert_eq!(found.len(), 1, "{spec}: {found:?}");
             assert_eq!(found[0].0, field, "{spec}");
             assert!(found[0].1.contains(says), "{spec}: {}", found[0].1);
+        }
+    }
+
+    #[test]
+    fn what_would_fill_node_images_is_refused_with_its_size_and_the_limit() {
+        let sandbox = |bytes: usize| json!({"annotations": {"a": "x".repeat(bytes)}});
+        let around = sandbox(0).to_string().len();
+        let secrets = |count: usize| (0..count).map(|i| format!("{i:0>253}")).collect::<Vec<_>>();
+        assert_eq!(problems(json!({"image": "a", "sandboxConfig": sandbox(LARGEST_SANDBOX - around)})), []);
+        assert_eq!(problems(json!({"image": "a", "pullSecrets": secrets(16)})), []);
+        for (spec, field, says) in [
+            (
+                json!({"sandboxConfig": sandbox(LARGEST_SANDBOX - around + 1)}),
+                "spec.sandboxConfig",
+                "it has 4097 bytes as JSON; want at most 4096",
+            ),
+            (
+                json!({"sandboxConfig": {"labels": {"a": "<".repeat(1000)}}}),
+                "spec.sandboxConfig",
+                "it has 6019 bytes as JSON; want at most 4096",
+            ),
+            (
+                json!({"pullSecrets": secrets(17)}),
+                "spec.pullSecrets",
+                "the names have 4301 bytes together; want at most 4096",
+            ),
+        ] {
+            let with = |field: &str, value: Value| {
+                let mut spec = spec.clone();
+                spec[field] = value;
+                spec
+            };
+            let expected = [(field.to_owned(), says.to_owned())];
+            assert_eq!(problems(with("image", "a".into())), expected);
+            assert_eq!(of_list(&serde_json::from_value(with("images", json!(["a"]))).unwrap()), expected);
         }
     }
 

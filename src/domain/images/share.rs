@@ -1,13 +1,20 @@
 //! How much of one NodeImage the jobs of one namespace may take, so that those of others find room.
 //!
 //! The last places are kept for namespaces that have less than their share: whoever has its share gets more only while
-//! there is more room than that.
+//! there is more room than that. Bytes are counted because etcd refuses objects of more than 1.5 MiB: a NodeImage that is
+//! larger could not be written for anybody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde::Serialize;
 
 use crate::{
-    api::apps::node_image::{ImageSpec, MOST_IMAGES},
-    k8s::node_image::Owner,
+    api::apps::{
+        image_pull_job::SandboxConfig,
+        node_image::{ImageSpec, ImageTagSpec, MOST_IMAGES, SecretReference},
+    },
+    k8s::{canonical_json, node_image::Owner},
 };
 
 /// Places of one kind.
@@ -25,30 +32,147 @@ struct Places {
 const IMAGES: Places = Places { what: "images", most: MOST_IMAGES, share: 32, kept: 64 };
 /// Jobs that want an image: each is a reference in an entry. They bound tags and owners, of which names say nothing.
 const JOBS: Places = Places { what: "entries of jobs", most: 1024, share: 128, kept: 256 };
+/// Bytes of the spec, of the status without messages, and of the names in `managedFields`. The rest of 1.5 MiB is for
+/// labels and messages.
+const BYTES: Places = Places { what: "bytes", most: 1 << 20, share: 128 << 10, kept: 384 << 10 };
+
+/// Bytes of an image besides its name, tags, Secrets and sandboxConfig.
+const AROUND_IMAGE: usize = 256;
+/// The name of an image stands in spec and status, and for both of them in `managedFields`.
+const TIMES_OF_NAME: usize = 4;
+/// Bytes of a tag and of its status, besides the tag itself and the owners.
+const AROUND_TAG: usize = 512;
+/// Bytes of a reference to an owner, besides its values.
+const AROUND_OWNER: usize = 96;
+/// Bytes of a reference to a Secret, besides its values.
+const AROUND_SECRET: usize = 40;
 
 impl Places {
-    /// Whether a namespace that has `own` of `all` that are taken may take another one.
-    fn admit(self, own: usize, all: usize) -> Result<(), String> {
+    /// Whether a namespace that has `own` of `all` that are taken may take `more`.
+    fn admit(self, own: usize, all: usize, more: usize) -> Result<(), String> {
         let Self { what, most, share, kept } = self;
-        if all >= most {
-            return Err(format!("its NodeImage has {all} {what}, the most that there can be"));
+        if all + more > most {
+            return Err(format!("its NodeImage has {all} {what}, and the job takes {more} more; there can be {most}"));
         }
-        if own >= share && all >= most - kept {
+        if own + more > share && all + more > most - kept {
             return Err(format!(
-                "its NodeImage has {all} {what}, {own} of them for this namespace; the last {kept} of {most} are for \
-                 namespaces with fewer than {share}"
+                "its NodeImage has {all} {what}, {own} of them for this namespace, and the job takes {more} more; the \
+                 last {kept} of {most} are for namespaces with at most {share}"
             ));
         }
         Ok(())
     }
 }
 
+/// What a job asks of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// The image's name in NodeImages.
+    pub image: &'a str,
+    /// Its tag or digest there.
+    pub tag: &'a str,
+    /// The reference to the job.
+    pub owner: &'a ObjectReference,
+    /// Names of Secrets.
+    pub secrets: &'a [String],
+    /// For the runtime.
+    pub sandbox: Option<&'a SandboxConfig>,
+}
+
+impl Ask<'_> {
+    /// Bytes that the NodeImage grows by.
+    fn bytes(&self, images: &BTreeMap<String, ImageSpec>) -> usize {
+        let image = images.get(self.image);
+        let has_tag = image.is_some_and(|image| image.tags.iter().any(|tag| tag.tag == self.tag));
+        let has_secret = |name: &String| {
+            let is_it = |secret: &SecretReference| secret.namespace == self.namespace && secret.name == *name;
+            image.is_some_and(|image| image.pull_secrets.iter().any(is_it))
+        };
+        let secrets = self.secrets.iter().filter(|name| !has_secret(name));
+        let sandbox_now = image.map_or(0, |image| sandbox(image.sandbox_config.as_ref()));
+        (if image.is_none() { around_image(self.image) } else { 0 })
+            + (if has_tag { 0 } else { around_tag(self.tag) })
+            + bytes_of_owner(self.owner)
+            + secrets.map(|name| AROUND_SECRET + self.namespace.len() + name.len()).sum::<usize>()
+            + sandbox(self.sandbox).saturating_sub(sandbox_now)
+    }
+}
+
+/// Bytes of a value as the API server stores it.
+fn encoded(value: &impl Serialize) -> usize {
+    serde_json::to_value(value).map_or(0, |value| canonical_json::encode(&value).len())
+}
+
+/// Bytes of a sandboxConfig as the API server stores it.
+pub fn sandbox(config: Option<&SandboxConfig>) -> usize {
+    config.map_or(0, encoded)
+}
+
+fn around_image(name: &str) -> usize {
+    AROUND_IMAGE + TIMES_OF_NAME * name.len()
+}
+
+fn around_tag(tag: &str) -> usize {
+    AROUND_TAG + 2 * tag.len()
+}
+
+fn bytes_of_owner(owner: &ObjectReference) -> usize {
+    let ObjectReference { api_version, field_path, kind, name, namespace, resource_version, uid } = owner;
+    let fields = [api_version, field_path, kind, name, namespace, resource_version, uid];
+    AROUND_OWNER + fields.into_iter().flatten().map(String::len).sum::<usize>()
+}
+
+fn bytes_of_tag(tag: &ImageTagSpec) -> usize {
+    let unknown = if tag.unknown.is_empty() { 0 } else { encoded(&tag.unknown) };
+    let of_policy = tag.pull_policy.as_ref().filter(|policy| !policy.unknown.is_empty());
+    around_tag(&tag.tag) + unknown + of_policy.map_or(0, |policy| encoded(&policy.unknown))
+}
+
+/// What is taken of a NodeImage.
+#[derive(Debug, Default)]
+struct Taken {
+    /// By the namespace.
+    own: usize,
+    /// By everybody.
+    all: usize,
+}
+
+/// Bytes of an image. What belongs to nobody alone is split between the namespaces whose jobs want the image.
+fn bytes_of(name: &str, image: &ImageSpec, namespace: &str) -> Taken {
+    let mut taken = Taken::default();
+    let mut namespaces = BTreeSet::new();
+    let mut shared = around_image(name) + sandbox(image.sandbox_config.as_ref());
+    if !image.unknown.is_empty() {
+        shared += encoded(&image.unknown);
+    }
+    for tag in &image.tags {
+        shared += bytes_of_tag(tag);
+        for owner in &tag.owner_references {
+            let bytes = bytes_of_owner(owner);
+            let of = owner.namespace.as_deref().unwrap_or_default();
+            taken.all += bytes;
+            taken.own += if of == namespace { bytes } else { 0 };
+            namespaces.insert(of);
+        }
+    }
+    for secret in &image.pull_secrets {
+        let bytes = AROUND_SECRET + secret.namespace.len() + secret.name.len() + secret.mode.len();
+        taken.all += bytes;
+        taken.own += if secret.namespace == namespace { bytes } else { 0 };
+    }
+    taken.all += shared;
+    taken.own += if namespaces.contains(namespace) { shared.div_ceil(namespaces.len()) } else { 0 };
+    taken
+}
+
 /// Whether a job of a namespace may begin with an image on a node that has these.
 ///
 /// # Errors
 /// What there is too much of, and what is allowed.
-pub fn admit(images: &BTreeMap<String, ImageSpec>, namespace: &str, image: &str) -> Result<(), String> {
-    let is_own = |owner: &Owner| owner.is_job() && owner.namespace == namespace;
+pub fn admit(images: &BTreeMap<String, ImageSpec>, ask: &Ask<'_>) -> Result<(), String> {
+    let is_own = |owner: &Owner| owner.is_job() && owner.namespace == ask.namespace;
     let jobs_of = |spec: &ImageSpec| {
         let owners = spec.tags.iter().flat_map(|tag| &tag.owner_references);
         owners.fold((0, 0), |(own, all), owner| (own + usize::from(is_own(&Owner::from(owner))), all + 1))
@@ -59,14 +183,21 @@ pub fn admit(images: &BTreeMap<String, ImageSpec>, namespace: &str, image: &str)
         own_images += usize::from(own > 0);
         own_jobs += own;
         all_jobs += all;
-        has_image |= own > 0 && name == image;
+        has_image |= own > 0 && name == ask.image;
     }
     if !has_image {
         // A repository that others have takes no new name, but it is the namespace's own when the others have gone.
-        let all = images.len() - usize::from(images.contains_key(image));
-        IMAGES.admit(own_images, all)?;
+        let all = images.len() - usize::from(images.contains_key(ask.image));
+        IMAGES.admit(own_images, all, 1)?;
     }
-    JOBS.admit(own_jobs, all_jobs)
+    JOBS.admit(own_jobs, all_jobs, 1)?;
+    let mut bytes = Taken::default();
+    for (name, spec) in images {
+        let of = bytes_of(name, spec, ask.namespace);
+        bytes.own += of.own;
+        bytes.all += of.all;
+    }
+    BYTES.admit(bytes.own, bytes.all, ask.bytes(images))
 }
 
 #[cfg(test)]
@@ -74,6 +205,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn owner(namespace: &str) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("apps.kruise.io/v1beta1".into()),
+            kind: Some("ImagePullJob".into()),
+            namespace: Some(namespace.into()),
+            name: Some("j".into()),
+            uid: Some("0123".into()),
+            ..ObjectReference::default()
+        }
+    }
+
+    fn admit(images: &BTreeMap<String, ImageSpec>, namespace: &str, image: &str) -> Result<(), String> {
+        let owner = owner(namespace);
+        super::admit(images, &Ask { namespace, image, tag: "v1", owner: &owner, secrets: &[], sandbox: None })
+    }
 
     /// Repositories with entries for jobs: names are `PREFIX0`, `PREFIX1`, ...
     fn images(of: &[(&str, usize, usize)]) -> BTreeMap<String, ImageSpec> {
@@ -130,12 +277,74 @@ mod tests {
     fn refusals_say_how_much_is_allowed() {
         assert_eq!(
             admit(&images(&[("a", 200, 1)]), "a", "new").unwrap_err(),
-            "its NodeImage has 200 images, 200 of them for this namespace; the last 64 of 256 are for namespaces with \
-             fewer than 32"
+            "its NodeImage has 200 images, 200 of them for this namespace, and the job takes 1 more; the last 64 of 256 \
+             are for namespaces with at most 32"
         );
         assert_eq!(
             admit(&images(&[("a", 1, 1024)]), "b", "new").unwrap_err(),
-            "its NodeImage has 1024 entries of jobs, the most that there can be"
+            "its NodeImage has 1024 entries of jobs, and the job takes 1 more; there can be 1024"
         );
+    }
+
+    #[test]
+    fn a_namespace_with_its_share_of_bytes_leaves_the_last_ones_to_others() {
+        let large =
+            SandboxConfig { labels: None, annotations: Some(BTreeMap::from([("a".to_owned(), "x".repeat(4000))])) };
+        let secrets: Vec<String> = (0..16).map(|i| format!("{i:0>253}")).collect();
+        for (sandbox, secrets) in [(Some(&large), &[][..]), (None, &secrets[..]), (Some(&large), &secrets[..])] {
+            let mut images: BTreeMap<String, ImageSpec> = BTreeMap::new();
+            let mut begin = |namespace: &str, image: &str| {
+                let owner = owner(namespace);
+                let ask = Ask { namespace, image, tag: "v1", owner: &owner, secrets, sandbox };
+                super::admit(&images, &ask)?;
+                let secrets: Vec<_> =
+                    secrets.iter().map(|name| json!({"namespace": namespace, "name": name})).collect();
+                let spec = json!({"pullSecrets": secrets, "sandboxConfig": sandbox, "tags": [{"tag": "v1", "ownerReferences": [owner]}]});
+                images.insert(image.into(), serde_json::from_value(spec).unwrap());
+                Ok::<_, String>(())
+            };
+            let greedy = (0..192).take_while(|i| begin("greedy", &format!("g{i}")).is_ok()).count();
+            assert!((50..160).contains(&greedy), "{greedy}");
+            for namespace in ["b", "c"] {
+                for i in 0..10 {
+                    assert_eq!(begin(namespace, &format!("{namespace}{i}")), Ok(()));
+                }
+            }
+            let why = begin("greedy", "g-new").unwrap_err();
+            assert!(why.contains(" bytes, ") && why.contains("for namespaces with at most 131072"), "{why}");
+            assert!(encoded(&images) <= BYTES.most);
+        }
+    }
+
+    #[test]
+    fn nobody_is_charged_for_all_of_what_others_wrote_into_a_shared_image() {
+        let sandbox = json!({"annotations": {"a": "x".repeat(4000)}});
+        let spec =
+            json!({"sandboxConfig": sandbox, "tags": [{"tag": "v1", "ownerReferences": [owner("a"), owner("b")]}]});
+        let image: ImageSpec = serde_json::from_value(spec).unwrap();
+        let (a, b, c) = (bytes_of("app", &image, "a"), bytes_of("app", &image, "b"), bytes_of("app", &image, "c"));
+        assert_eq!((a.own, c.own), (b.own, 0));
+        assert!((a.all..=a.all + 1).contains(&(a.own + b.own)), "{a:?} {b:?}");
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_stored_object() {
+        let long = "r".repeat(1000);
+        for (name, text) in [("app", "x"), (long.as_str(), "<"), ("reg.example/a", "\u{2028}ü")] {
+            let spec = json!({
+                "pullSecrets": [{"namespace": "a", "name": "s"}, {"namespace": "b", "name": "t".repeat(253)}],
+                "sandboxConfig": {"annotations": {"a": text.repeat(300)}},
+                "newer": text.repeat(100),
+                "tags": [{"tag": "v1", "createdAt": "2026-01-01T00:00:00Z", "imagePullPolicy": "IfNotPresent", "version": 12,
+                    "ownerReferences": [owner("a"), owner("b")],
+                    "pullPolicy": {"timeoutSeconds": i32::MAX, "backoffLimit": i32::MAX, "ttlSecondsAfterFinished": i32::MAX, "activeDeadlineSeconds": i64::MAX}}],
+            });
+            let image: ImageSpec = serde_json::from_value(spec.clone()).unwrap();
+            let status = json!({"tags": [{"tag": "v1", "phase": "Succeeded", "progress": 100, "version": 12, "imageID": "i".repeat(71),
+                "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:00Z"}]});
+            let stored = encoded(&json!({"spec": {name: spec}, "status": {name: status}}));
+            let counted = bytes_of(name, &image, "a").all;
+            assert!((stored..stored + 2 * name.len() + 400).contains(&counted), "{name}: {counted}, stored {stored}");
+        }
     }
 }
