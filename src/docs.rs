@@ -163,6 +163,31 @@ fn every_page_is_in_the_index() {
     assert_none(&missing, "Add a line to docs/README.md.");
 }
 
+/// Names of tests in a page: in code, in lower case, of at least four words.
+fn named_tests(page: &str) -> BTreeSet<&str> {
+    let code = page.split('`').skip(1).step_by(2);
+    let is_name = |text: &&str| {
+        text.split('_').count() > 3 && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    code.filter(is_name).collect()
+}
+
+#[test]
+fn tests_that_the_page_on_security_names_exist() {
+    let page = read(&root().join("SECURITY.md"));
+    let sources: Vec<String> =
+        ["src", "e2e/tests"].iter().flat_map(|folder| files_below(folder, "rs")).map(|path| read(&path)).collect();
+    let named: BTreeSet<&str> =
+        named_tests(&page).into_iter().filter(|name| *name != "kruise_admission_policies_missing").collect();
+    assert!(named.len() > 30, "{named:?}");
+    let missing: Vec<String> = named
+        .into_iter()
+        .filter(|name| !sources.iter().any(|source| source.contains(&format!("fn {name}("))))
+        .map(str::to_owned)
+        .collect();
+    assert_none(&missing, "SECURITY.md names these tests, and there is no function of that name.");
+}
+
 // ---- examples ----
 
 /// What a structural schema says about a value: unknown fields, wrong types, missing fields, values that are not allowed.
