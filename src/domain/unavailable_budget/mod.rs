@@ -172,10 +172,12 @@ pub fn take(status: &mut Status, ask: &Ask, now: Timestamp) -> Answer {
     if status.desired_available <= 0 {
         return Answer::Free;
     }
-    let entry = status.disrupted_pods.get(&ask.pod).or_else(|| status.unavailable_pods.get(&ask.pod));
-    if let Some(since) = entry
-        && ask.created.is_none_or(|created| created < *since)
-    {
+    let created = ask.created;
+    let was_let_go = status.disrupted_pods.get(&ask.pod).is_some_and(|since| created.is_none_or(|c| c < *since));
+    // Entries are in whole seconds. A Pod that is updated stays, so it may have been let go in the second of its creation:
+    // the API server asks twice for one patch when the Pod changes meanwhile. A deleted one may have a successor by then.
+    let is_updated = status.unavailable_pods.get(&ask.pod).is_some_and(|since| created.is_none_or(|c| c <= *since));
+    if was_let_go || is_updated {
         return Answer::AlreadyTaken;
     }
     if status.unavailable_allowed <= 0 {

@@ -167,6 +167,18 @@ fn lists_do_not_grow_for_ever() {
 }
 
 #[test]
+fn a_pod_that_is_let_go_in_the_second_of_its_creation_may_be_asked_for_again() {
+    let mut status = Status { desired_available: 1, unavailable_allowed: 1, total_replicas: 2, ..Status::default() };
+    let ask = |created: &str| Ask { created: Some(at(created)), ..ask("p0", Operation::Update) };
+    assert_eq!(take(&mut status, &ask(NOW), at(NOW)), Answer::Taken);
+    assert_eq!(take(&mut status, &ask(NOW), at(NOW)), Answer::AlreadyTaken);
+    assert!(
+        matches!(take(&mut status, &ask("2030-01-01T00:00:00Z"), at("2030-01-01T00:00:00Z")), Answer::Refused(_)),
+        "a successor of the same name"
+    );
+}
+
+#[test]
 fn an_entry_holds_a_pod_unavailable_until_it_is_seen_to_go() {
     let listed =
         |list: &str| budget(json!({"status": {list: {"p0": "2026-01-01T00:00:50Z"}, "unavailableAllowed": 0}}));
