@@ -30,9 +30,12 @@ use crate::{
         watches::Store,
     },
     webhook::{
-        self, container_recreate_request,
-        metrics::{RequestLabels, WebhookLabels},
-        review,
+        self,
+        kinds::container_recreate_request,
+        server::{
+            metrics::{RequestLabels, WebhookLabels},
+            review,
+        },
     },
 };
 
@@ -463,7 +466,7 @@ async fn served() -> BTreeMap<String, String> {
     all.for_manager();
     let _ = all.reconciles.get_or_create(&ReconcileLabels { controller: "c", result: "success" });
     let _ = all.requests_completed.get_or_create(&ResultLabels { result: "succeeded" });
-    let of_webhook = webhook::metrics::Metrics::default();
+    let of_webhook = webhook::server::metrics::Metrics::default();
     of_webhook.register(&all);
     let _ = of_webhook.requests.get_or_create(&RequestLabels { webhook: "/", code: 200, outcome: "allowed" });
     let _ = of_webhook.latency.get_or_create(&WebhookLabels { webhook: "/" });

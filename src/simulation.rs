@@ -23,14 +23,14 @@ use crate::{
         labels,
     },
     domain::{
-        readiness::{self, NotReadyKey},
-        recreate::{
+        node::recreate::{
             DAEMON_GONE, fail_unfinished, is_terminal,
             manager::{self, Action, Daemon, PodKnowledge, Sighting},
             node::{self, Instance, InstanceState, Kill},
             pod_spec::{self, Respelling},
             states_of,
         },
+        pod::readiness::{self, NotReadyKey},
     },
     k8s::{pod::PodView, time::Now},
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},

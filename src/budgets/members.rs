@@ -12,7 +12,7 @@ use kube::{Client, ResourceExt};
 use super::{Budgets, is_replica_set, lock, scope_of, totals::Asked};
 use crate::{
     api::{group_of, policy::pod_unavailable_budget::PodUnavailableBudget},
-    domain::unavailable_budget::{Total, index::Cover},
+    domain::budgets::unavailable::{Total, index::Cover},
     k8s::{
         pod::{Labels, PodView},
         selector::{self, Selector},

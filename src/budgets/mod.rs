@@ -6,7 +6,7 @@
 //!   about its spec, seems to be used up or is for a workload that was scaled, its workload and Pods.
 //! - Never: takes a Pod off a list; that is the manager's controller's.
 //!
-//! The rule is [`crate::domain::unavailable_budget`]. Requests for one budget that come together in one process are
+//! The rule is [`crate::domain::budgets::unavailable`]. Requests for one budget that come together in one process are
 //! decided together and written once; processes that write at the same time see each other by the version of the
 //! object, and who is late decides again from what the other has written.
 
@@ -30,7 +30,7 @@ use crate::{
         group_of,
         policy::pod_unavailable_budget::{PodUnavailableBudget, PodUnavailableBudgetStatus},
     },
-    domain::unavailable_budget::{
+    domain::budgets::unavailable::{
         self as rule, Answer, Ask, Counting, Operation, Total,
         index::{Cover, Index},
     },

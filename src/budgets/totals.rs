@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::{Budgets, lock};
 use crate::{
     api::policy::pod_unavailable_budget::{PodUnavailableBudget, PodUnavailableBudgetStatus},
-    domain::unavailable_budget::{self as rule, index::Cover},
+    domain::budgets::unavailable::{self as rule, index::Cover},
     runtime::{replicas::Kind, watches::ObjectKey},
 };
 

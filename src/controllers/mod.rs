@@ -11,7 +11,7 @@ use kube::Client;
 use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
     budgets::Budgets,
-    domain::recreate::manager::DAEMON_GONE_AFTER,
+    domain::node::recreate::manager::DAEMON_GONE_AFTER,
     k8s::{pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,

@@ -34,8 +34,9 @@ use crate::{
     api::labels,
     cri::{client::Client as CriClient, proto::Container, types::CriError},
     domain::{
-        container_meta::{self as rules, Found, Report, RuntimeMeta},
-        recreate::node::{Kill, stop_grace},
+        node::container_meta::{self as rules, Found, Report},
+        node::recreate::node::{Kill, stop_grace},
+        pod::runtime_meta::RuntimeMeta,
     },
     k8s::{account, path, pod::PodView},
     runtime::{

@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     cri::{client::Client, exec::Answer},
-    domain::recreate::node::{HOOK_LEFT_OUT, Hook, Kill},
+    domain::node::recreate::node::{HOOK_LEFT_OUT, Hook, Kill},
     k8s::pod::PodView,
     runtime::fair_places::Places,
 };

@@ -39,7 +39,7 @@ use crate::{
         proto::{AuthConfig, PodSandboxConfig},
         types::CriError,
     },
-    domain::{
+    domain::node::{
         pull_secrets::{Answer, Credential, Question},
         puller::{self as rules, Entry, Order, State},
     },

@@ -8,7 +8,7 @@
 //! - [`hooks`]: preStop hooks, run as kubelet runs them.
 //! - [`runtimes`]: which runtimes are there, found again when they come and go.
 
-use crate::{domain::pull_secrets, k8s::rbac::Rule};
+use crate::{domain::node::pull_secrets, k8s::rbac::Rule};
 
 pub mod container_meta;
 pub mod hooks;

@@ -31,7 +31,7 @@ use crate::{
         proto::{Container, ContainerState, ContainerStatus},
         types::CriError,
     },
-    domain::recreate::{
+    domain::node::recreate::{
         News, news,
         node::{self, Instance, InstanceState, Kill, Memory, Observed, stop_grace},
         states_of,

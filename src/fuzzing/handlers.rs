@@ -18,10 +18,8 @@ use crate::{
     runtime::lock,
     webhook::{
         Context, HANDLERS, Handler, Level,
-        metrics::Metrics,
-        pod_budget,
-        review::Review,
-        server::{Shared, router},
+        kinds::pod_budget,
+        server::{Shared, metrics::Metrics, review::Review, router},
     },
 };
 

@@ -17,15 +17,18 @@ use crate::{
     },
     daemon::recreate as daemon,
     domain::{
-        container_meta,
-        readiness::{self, NotReadyKey},
-        recreate::{
+        node::container_meta,
+        node::recreate::{
             fail_unfinished, is_terminal,
             manager::{self, Action, Daemon, PodKnowledge, Sighting},
             node::{self, Instance, InstanceState},
             pod_spec,
             spelling::{self, Spellings},
             states_of,
+        },
+        pod::{
+            readiness::{self, NotReadyKey},
+            runtime_meta,
         },
     },
     k8s::{image::ImageRef, pod::PodView, pod_template, time::Now},
@@ -35,8 +38,8 @@ use crate::{
         watches::ObjectKey,
     },
     webhook::{
-        clone_set, container_recreate_request as crr, pod,
-        review::{Decision, Denied, MAX_MESSAGE, Request, Review},
+        kinds::{clone_set, container_recreate_request as crr, pod},
+        server::review::{Decision, Denied, MAX_MESSAGE, Request, Review},
     },
 };
 
@@ -477,7 +480,7 @@ pub fn container_meta(data: &[u8]) {
         },
         plain_hash: container_meta::parse_plain_hash(Some(&text.to_string())),
     };
-    let reported = container_meta::RuntimeMeta::of(&pod);
+    let reported = runtime_meta::RuntimeMeta::of(&pod);
     let found = [found];
     for environment in [told, Some(printed)].into_iter().flatten() {
         let mut report = container_meta::report(&pod, reported.as_ref(), &found, true);
@@ -488,12 +491,12 @@ pub fn container_meta(data: &[u8]) {
         let written = serde_json::to_string(&report.meta).unwrap_or_default();
         let mut after = pod.clone();
         after["metadata"]["annotations"][labels::RUNTIME_CONTAINERS_META] = written.into();
-        let again = container_meta::RuntimeMeta::of(&after).unwrap_or_default();
+        let again = runtime_meta::RuntimeMeta::of(&after).unwrap_or_default();
         // Not fields of the future: a number with many digits need not come back to the last one.
-        let known = |meta: &container_meta::RuntimeMeta| -> Vec<_> {
+        let known = |meta: &runtime_meta::RuntimeMeta| -> Vec<_> {
             let entries = meta.containers.iter();
             let hashes =
-                |c: &container_meta::RuntimeContainer| (c.hashes.plain_hash, c.hashes.extracted_env_from_metadata_hash);
+                |c: &runtime_meta::RuntimeContainer| (c.hashes.plain_hash, c.hashes.extracted_env_from_metadata_hash);
             entries.map(|c| (c.name.clone(), c.container_id.clone(), c.restart_count, hashes(c))).collect()
         };
         assert_eq!(known(&again), known(&report.meta), "what was written reads as what was meant");

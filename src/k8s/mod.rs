@@ -7,6 +7,7 @@ pub mod claim;
 pub mod hash;
 pub mod image;
 pub mod int_or_percent;
+pub mod limits;
 pub mod merge_patch;
 pub mod name;
 pub mod node;

@@ -14,8 +14,10 @@ use crate::{
     k8s::rbac::Rule,
     webhook::{
         self, HANDLERS, Phase,
-        configuration::{Endpoint, complete},
-        installation,
+        server::{
+            configuration::{Endpoint, complete},
+            installation,
+        },
     },
 };
 
@@ -138,7 +140,7 @@ mod tests {
             assert_eq!(entries.iter().map(|entry| entry["name"].as_str().unwrap()).collect::<Vec<_>>(), wanted);
             assert!(entries.iter().all(|entry| entry["clientConfig"]["caBundle"].is_null()));
             // None is for nobody: the running webhook does not add namespaces.
-            let nobody = webhook::scope::nobody();
+            let nobody = webhook::server::scope::nobody();
             assert!(entries.iter().all(|entry| entry["namespaceSelector"] != nobody));
             let annotation = &found["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
             assert_eq!(*annotation, "kruise-system/kruise-webhook-certs");

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{CRDS, DEFAULT_NAMESPACE, labels},
-    webhook::deletion_protection::policy as protection,
+    domain::deletion_protection as protection,
 };
 use components::COMPONENTS;
 use roles::{access, added_access, roles};

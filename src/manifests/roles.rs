@@ -13,7 +13,7 @@ use crate::{
         rbac::Rule,
     },
     pull_secrets,
-    webhook::{HANDLERS, installation},
+    webhook::{HANDLERS, server::installation},
 };
 
 /// A role of the program and the objects that run it.

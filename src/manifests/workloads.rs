@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 use super::{NAMESPACE, metadata, roles::Role};
 use crate::{
     api::{feature_gates::FeatureGates, labels},
-    domain::pull_secrets as rules,
+    domain::node::pull_secrets as rules,
     pull_secrets,
     webhook::{
         self, Phase,
-        configuration::{self, Endpoint, Wanted},
-        failure_policies::FailurePolicies,
+        server::{
+            configuration::{self, Endpoint, Wanted},
+            failure_policies::FailurePolicies,
+        },
     },
 };
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
-    domain::pull_secrets::{CA, CONFIG_MAP},
+    domain::node::pull_secrets::{CA, CONFIG_MAP},
     runtime::{
         certificate_secret::{CertificateSecret, SecretError},
         certs::{self, Material},

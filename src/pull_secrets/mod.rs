@@ -14,7 +14,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 
-use crate::{domain::pull_secrets::CONFIG_MAP, k8s::rbac::Rule, runtime::metrics::Metrics as AllMetrics};
+use crate::{domain::node::pull_secrets::CONFIG_MAP, k8s::rbac::Rule, runtime::metrics::Metrics as AllMetrics};
 
 /// The Secret with the certificates.
 pub const SECRET: &str = "kruise-pull-secrets-certs";

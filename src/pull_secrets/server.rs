@@ -34,7 +34,7 @@ use kube::{Api, Client, api::PostParams};
 use super::{DAEMON_ACCOUNT, Metrics};
 use crate::{
     api::apps::{image_pull_job::ImagePullJob, node_image::NodeImage},
-    domain::{
+    domain::node::{
         pull_secrets::{self as rules, AUDIENCE, Answer, Caller, PATH, Question},
         puller::Entry,
     },

@@ -24,7 +24,7 @@ use crate::{
         recreate::{Recreator, is_work},
         runtimes::{self, Runtimes},
     },
-    domain::pull_secrets,
+    domain::node::pull_secrets,
     k8s::{account, pod::PodView},
     manifests,
     runtime::{

@@ -24,13 +24,15 @@ use crate::{
     },
     webhook::{
         Context, HANDLERS, Namespaces, SECRET, SERVICE,
-        callers::Callers,
-        configuration::Endpoint,
-        external_certificates::{External, Source},
-        failure_policies::FailurePolicies,
-        installation::Installation,
-        metrics::Metrics,
-        server::{self, Shared},
+        server::{
+            self, Shared,
+            callers::Callers,
+            configuration::Endpoint,
+            external_certificates::{External, Source},
+            failure_policies::FailurePolicies,
+            installation::Installation,
+            metrics::Metrics,
+        },
     },
 };
 

@@ -6,35 +6,21 @@
 //!
 //! To add a handler: write its file and one line in [`HANDLERS`]. Routes, registration and RBAC follow from the table.
 
-pub mod callers;
-pub mod clone_set;
-pub mod configuration;
-pub mod container_recreate_request;
-pub mod deletion_protection;
-pub mod external_certificates;
-pub mod failure_policies;
-pub mod image_pull_job;
-pub mod installation;
-pub mod metrics;
-pub mod pod;
-pub mod pod_budget;
-pub mod pod_probe_marker;
-pub mod pod_unavailable_budget;
-pub mod review;
-pub mod scope;
+pub mod kinds;
 pub mod server;
-pub mod serverless_probes;
-
-#[cfg(test)]
-mod connections {
-    mod tests;
-}
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use prometheus_client::metrics::counter::Counter;
 
+use self::{
+    kinds::{
+        clone_set, container_recreate_request, deletion_protection, image_pull_job, pod, pod_budget, pod_probe_marker,
+        pod_unavailable_budget, serverless_probes,
+    },
+    server::review::{Decision, Request},
+};
 use crate::{
     api::{
         apps,
@@ -44,7 +30,6 @@ use crate::{
     budgets::Budgets,
     k8s::rbac::Rule,
     runtime::events::Recorder,
-    webhook::review::{Decision, Request},
 };
 
 /// The MutatingWebhookConfiguration that manifests install and the webhook role keeps up to date.

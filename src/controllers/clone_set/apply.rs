@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{AFTER_CONFLICT, Controller, Pass, Resolved, Seen, lock, pause, revisions::from_json, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
-    domain::{
+    domain::pod::{
         inplace::{self, Annotations, UpdateSpec, resize},
         lifecycle::State,
         refresh::{self, Refresh},

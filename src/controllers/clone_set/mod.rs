@@ -6,7 +6,7 @@
 //! - Never: adopts Pods or claims, touches what another owner controls, evicts.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, how many Pods, each Pod's own state, which Pods to update,
-//! what to say in status. The rules are in [`domain::clone_set`](crate::domain::clone_set) and its neighbours. Answers to
+//! what to say in status. The rules are in [`domain::clone_set`](crate::domain::kinds::clone_set) and its neighbours. Answers to
 //! own writes are in the stores at once, so that the next pass rests on them and no expectations are needed.
 
 mod apply;
@@ -38,17 +38,19 @@ use self::{
 use super::{Context, Registration, Started, lock};
 use crate::{
     api::{
-        apps,
-        apps::clone_set::{CloneSet, CloneSetStatus},
+        apps::{
+            self,
+            clone_set::{CloneSet, CloneSetStatus},
+        },
         feature_gates::gate,
         labels,
     },
     domain::{
-        clone_set::{
+        kinds::clone_set::{
             plan::{self, Gates},
             status::{self, Outcome},
         },
-        refresh::{self, Refresh},
+        pod::refresh::{self, Refresh},
     },
     k8s::{claim::ClaimView, pod::PodView, pod_template::looks_defaulted, rbac::Rule, selector},
     runtime::{
@@ -440,7 +442,7 @@ impl Controller {
         clone_set: &'a CloneSet,
         resolved: &'a Resolved,
         seen: &'a Seen,
-        constraints: &'a [crate::domain::pod_order::Constraint<'a>],
+        constraints: &'a [crate::domain::pod::order::Constraint<'a>],
     ) -> plan::Observed<'a> {
         plan::Observed {
             clone_set,

@@ -6,9 +6,11 @@ use super::{Controller, lock, pause, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     domain::{
-        clone_set::plan::{OwnMark, Pod},
-        pod_order::{Candidate, Phase},
-        refresh::state_of,
+        kinds::clone_set::plan::{OwnMark, Pod},
+        pod::{
+            order::{Candidate, Phase},
+            refresh::state_of,
+        },
     },
     k8s::{claim::ClaimView, pod::PodView, time::Now},
     runtime::{clock, watches::ObjectKey},

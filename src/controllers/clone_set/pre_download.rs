@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{Controller, Resolved, lock, revisions::from_json, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
-    domain::clone_set::pre_download::{self as rules, Decision, Observed},
+    domain::kinds::clone_set::pre_download::{self as rules, Decision, Observed},
     k8s::revision,
     runtime::{apply::code, clock, watches::ObjectKey},
 };

@@ -10,7 +10,7 @@ use std::{
 
 use super::{AFTER_REFUSAL, Controller, Pass, lock};
 use crate::{
-    api::apps::clone_set::CloneSet, budgets::Refusal, domain::unavailable_budget::Operation, k8s::pod::PodView,
+    api::apps::clone_set::CloneSet, budgets::Refusal, domain::budgets::unavailable::Operation, k8s::pod::PodView,
     runtime::watches::ObjectKey,
 };
 

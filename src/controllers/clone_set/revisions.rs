@@ -13,8 +13,8 @@ use super::{Controller, Seen, lock, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     domain::{
-        clone_set::make,
-        revisions::{self, Choice, Known},
+        kinds::clone_set::make,
+        workload::revisions::{self, Choice, Known},
     },
     k8s::{revision, selector},
     runtime::{apply::code, watches::ObjectKey},

@@ -23,14 +23,13 @@ use super::{
 use crate::{
     api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
     domain::{
-        clone_set::{
+        budgets::unavailable::Operation,
+        kinds::clone_set::{
             make,
             plan::{self, Action, Deletion},
             room::{Charge, Room},
         },
-        lifecycle::State,
-        pod_order::Constraint,
-        unavailable_budget::Operation,
+        pod::{lifecycle::State, order::Constraint},
     },
     k8s::{claim::ClaimView, path, pod::PodView},
     runtime::{

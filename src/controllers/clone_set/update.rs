@@ -19,16 +19,18 @@ use crate::{
         labels,
     },
     domain::{
-        clone_set::{
+        budgets::unavailable::Operation,
+        kinds::clone_set::{
             make,
             one_update::{self, How},
             plan::{self, Pod},
             room::{Charge, Room},
         },
-        inplace::{self, Allowed, Annotations, UpdateSpec, resize},
-        lifecycle::{self, State},
-        readiness, refresh,
-        unavailable_budget::Operation,
+        pod::{
+            inplace::{self, Allowed, Annotations, UpdateSpec, resize},
+            lifecycle::{self, State},
+            readiness, refresh,
+        },
     },
     k8s::{pod::PodView, revision, time::rfc3339},
     runtime::{

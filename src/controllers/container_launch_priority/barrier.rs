@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    domain::launch_priority::{barrier_of, key_of},
+    domain::pod::launch_priority::{barrier_of, key_of},
     k8s::pod::PodView,
     runtime::apply,
 };

@@ -3,7 +3,7 @@
 //!
 //! - Watches: Pods. Writes: the ConfigMap `<pod>-barrier` (`barrier.rs`), and two annotations of the Pod, through
 //!   `pods/status`: the mark, and one whose change makes kubelet look again at once instead of after some ten seconds.
-//! - What is due is decided by [`crate::domain::launch_priority`].
+//! - What is due is decided by [`crate::domain::pod::launch_priority`].
 //! - Never touches a ConfigMap that is not the barrier of the Pod, or of a Pod before it of the same name; says so instead.
 //! - Never touches a Pod after the mark.
 
@@ -23,7 +23,7 @@ use serde_json::json;
 use super::{Context, Registration, Started, lock};
 use crate::{
     api::labels,
-    domain::launch_priority::{self, Next},
+    domain::pod::launch_priority::{self, Next},
     k8s::{pod::PodView, rbac::Rule},
     runtime::{
         apply, clock,

@@ -16,8 +16,8 @@ use crate::{
         labels,
     },
     domain::{
-        readiness::{self, NotReadyKey},
-        recreate::manager::{self, Action},
+        node::recreate::manager::{self, Action},
+        pod::readiness::{self, NotReadyKey},
     },
     k8s::{
         name::is_dns_subdomain,

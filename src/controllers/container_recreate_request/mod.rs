@@ -7,7 +7,7 @@
 //! - Serves requests of method PodSpec ([`pod_spec`]): their status, and the spelling of images in their Pods.
 //! - Sweeps NotReady keys whose request does not exist ([`sweep`]).
 //! - Never: touches a container, or a container's state of other requests before they end by its hand. The decisions are
-//!   in [`crate::domain::recreate::manager`] and [`crate::domain::recreate::pod_spec`].
+//!   in [`crate::domain::node::recreate::manager`] and [`crate::domain::node::recreate::pod_spec`].
 //!
 //! It runs whatever the feature gate KruiseDaemon says: finalizers of requests from before have to be released.
 
@@ -29,7 +29,7 @@ use self::{apply::Applied, observe::PodRead, sweep::Held};
 use super::{Context, Registration, Started, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
-    domain::recreate::{
+    domain::node::recreate::{
         is_left_behind,
         manager::{self, Daemon, Memory, Observed, Sighting},
         node,

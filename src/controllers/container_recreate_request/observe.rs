@@ -8,7 +8,7 @@ use kube::{Api, api::ListParams};
 use super::{Controller, is_ready, lock, pod_key};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
-    domain::recreate::{
+    domain::node::recreate::{
         is_left_behind,
         manager::{self, Daemon, PodKnowledge},
     },

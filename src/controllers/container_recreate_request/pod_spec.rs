@@ -1,4 +1,4 @@
-//! I/O: serves requests of method PodSpec. What to do is decided by [`crate::domain::recreate::pod_spec`].
+//! I/O: serves requests of method PodSpec. What to do is decided by [`crate::domain::node::recreate::pod_spec`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase},
         labels,
     },
-    domain::recreate::{
+    domain::node::recreate::{
         News, news, node,
         pod_spec::{self, Respelling},
     },

@@ -16,8 +16,8 @@ use super::{Controller, SWEEP_AFTER, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
     domain::{
-        readiness::{self, NotReadyKey},
-        recreate::manager,
+        node::recreate::manager,
+        pod::readiness::{self, NotReadyKey},
     },
     k8s::{pod::PodView, time::Now},
     runtime::{apply::code, queue::Requeue, watches::ObjectKey},

@@ -436,7 +436,7 @@ impl Fixture {
 
     fn keys(&self) -> Vec<String> {
         let pod = self.get(POD);
-        let keys = crate::domain::readiness::keys(pod["status"]["conditions"][0]["message"].as_str().unwrap());
+        let keys = crate::domain::pod::readiness::keys(pod["status"]["conditions"][0]["message"].as_str().unwrap());
         keys.into_iter().map(|key| format!("{} {}", key.user_agent, key.key)).collect()
     }
 }

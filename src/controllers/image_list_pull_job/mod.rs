@@ -2,7 +2,7 @@
 //!
 //! - Owns: the ImagePullJobs that it makes, the status of lists, their hash label, their deletion after the TTL.
 //! - Watches: ImageListPullJobs, and the ImagePullJobs with a hash label, which those of lists have.
-//! - What is due is decided by [`crate::domain::images::list`].
+//! - What is due is decided by [`crate::domain::kinds::image_jobs::list`].
 
 use std::{
     collections::HashMap,
@@ -30,11 +30,11 @@ use crate::{
         labels,
     },
     domain::{
-        images::{
+        kinds::image_jobs::{
             list::{self, Plan},
             rules,
         },
-        recreate::manager::Sighting,
+        node::recreate::manager::Sighting,
     },
     k8s::{rbac::Rule, time::Now},
     runtime::{

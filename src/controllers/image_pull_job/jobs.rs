@@ -16,18 +16,20 @@ use serde_json::json;
 use super::{AFTER_CONFLICT, Controller, is_active, lock};
 use crate::{
     api::{
-        apps,
         apps::{
+            self,
             clone_set::{CloneSet, UpdateStrategy},
             image_pull_job::{ImagePullJob, ImagePullJobStatus},
         },
         group_of, labels,
     },
     domain::{
-        clone_set::plan,
-        images::job::{self, Class, Job, Node, Nodes, Observed},
-        pod_order::{self, Candidate, Phase},
-        recreate::manager::Sighting,
+        kinds::{
+            clone_set::plan,
+            image_jobs::job::{self, Class, Job, Node, Nodes, Observed},
+        },
+        node::recreate::manager::Sighting,
+        pod::order::{self, Candidate, Phase},
     },
     k8s::{
         name::is_dns_subdomain,
@@ -196,7 +198,7 @@ impl Controller {
             Nodes::Pods(selector) => {
                 let mut pods: Vec<Candidate> = self.pods_of(job, selector).iter().map(|pod| candidate(pod)).collect();
                 // The nodes whose Pods are updated first.
-                pods.sort_by(|a, b| pod_order::base(a, b).then_with(|| a.name.cmp(&b.name)));
+                pods.sort_by(|a, b| order::base(a, b).then_with(|| a.name.cmp(&b.name)));
                 if let Some(strategy) = strategy {
                     let labels: Vec<Labels> = pods.iter().map(|pod| pod.labels.clone()).collect();
                     if let Err(plan::Invalid(why)) =

@@ -5,9 +5,9 @@
 //! - Watches: ImagePullJobs, NodeImages, Nodes, Pods.
 //! - Writes the status of a NodeImage only for a daemon that has said nothing for long.
 //!
-//! A job decides which nodes begin (`jobs.rs`, [`crate::domain::images::job`]) and leaves that in `told`; a node writes what
+//! A job decides which nodes begin (`jobs.rs`, [`crate::domain::kinds::image_jobs::job`]) and leaves that in `told`; a node writes what
 //! all jobs have left there in one patch, and takes away what nobody wants any more (`nodes.rs`,
-//! [`crate::domain::images::node`]). A node that has been told counts as pulling before the patch is sent, so that no job has
+//! [`crate::domain::kinds::image_jobs::node`]). A node that has been told counts as pulling before the patch is sent, so that no job has
 //! more nodes at it than it may.
 
 mod jobs;
@@ -29,11 +29,11 @@ use crate::{
         feature_gates::gate,
     },
     domain::{
-        images::{
+        kinds::image_jobs::{
             job::{Job, Nodes},
             node::Wants,
         },
-        recreate::manager::Sighting,
+        node::recreate::manager::Sighting,
     },
     k8s::{
         node::NodeView,

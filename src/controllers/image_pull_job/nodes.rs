@@ -13,11 +13,11 @@ use super::{AFTER_CONFLICT, Controller, lock};
 use crate::{
     api::{apps::node_image::NodeImage, labels},
     domain::{
-        images::{
+        kinds::image_jobs::{
             job::Job,
             node::{self, GivenUp, Observed, Pass},
         },
-        recreate::manager::Sighting,
+        node::recreate::manager::Sighting,
     },
     k8s::{
         merge_patch,

@@ -21,7 +21,7 @@ use crate::{
         apps::pod_probe_marker::{MarkedProbe, PodProbeMarker},
         labels,
     },
-    domain::probes::{
+    domain::node::probes::{
         FAILED, SUCCEEDED, UNKNOWN, entries, full_name, is_eligible,
         marks::{self, Keys, Outcome},
         name_of, parts_of,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    domain::probes::is_eligible,
+    domain::node::probes::is_eligible,
     k8s::{pod::PodView, selector::Selector},
     runtime::watches::ObjectKey,
 };

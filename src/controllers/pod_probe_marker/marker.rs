@@ -12,7 +12,7 @@ use crate::{
         apps::pod_probe_marker::{PodProbeMarker, PodProbeMarkerStatus},
         labels,
     },
-    domain::probes::{marks::Keys, report, reserved},
+    domain::node::probes::{marks::Keys, report, reserved},
     runtime::{apply, clock, events::reference, queue::Requeue, watches::ObjectKey},
 };
 

@@ -8,7 +8,7 @@
 //!   probed. An entry goes after what it left on its Pod has been removed, so nothing is forgotten when the manager stops
 //!   in between. A PodProbeMarker that is deleted goes when no entry of it is left.
 //! - What would make a NodePodProbe too large is left out and told in a condition of its PodProbeMarker
-//!   (`domain/probes/budget.rs`). What goes is written first, so that it never waits for room.
+//!   (`domain/node/probes/budget.rs`). What goes is written first, so that it never waits for room.
 //! - A NodePodProbe is made when something is to be probed on its node, and belongs to the Node: the garbage collector
 //!   removes it.
 //! - Never: writes the status of a NodePodProbe, or anything of a Pod that has ended.
@@ -38,7 +38,7 @@ use self::{
 use super::{Context, Registration, Started, lock};
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
-    domain::probes::{entries::Ports, parts_of},
+    domain::node::probes::{entries::Ports, parts_of},
     k8s::{pod::PodView, rbac::Rule, selector::Selector},
     runtime::{
         queue::{Backoff, Queue},

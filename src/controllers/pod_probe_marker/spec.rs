@@ -27,7 +27,7 @@ use crate::{
         },
         labels,
     },
-    domain::probes::{
+    domain::node::probes::{
         budget::{self, Ask, Limit},
         entries, parts_of,
         report::Unfit,

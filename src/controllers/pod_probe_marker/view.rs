@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{
     api::apps::node_pod_probe::{ContainerProbe, ContainerProbeState, NodePodProbe, PodProbe, PodProbeStatus},
-    domain::probes::{MAX_MESSAGE, budget, entries},
+    domain::node::probes::{MAX_MESSAGE, budget, entries},
     k8s::shared::Text,
 };
 

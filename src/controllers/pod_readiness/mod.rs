@@ -18,7 +18,7 @@ use crate::{
         feature_gates::{FeatureGates, gate},
         labels,
     },
-    domain::{readiness, refresh},
+    domain::pod::{readiness, refresh},
     k8s::{pod::PodView, rbac::Rule, time::Now},
     runtime::{
         apply, clock,

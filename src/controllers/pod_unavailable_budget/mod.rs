@@ -38,7 +38,7 @@ use crate::{
         },
     },
     budgets::{Members, recorded},
-    domain::unavailable_budget::{
+    domain::budgets::unavailable::{
         self as rule, Counted, Counting, Operation,
         index::{Cover, Index},
     },

@@ -11,17 +11,15 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{
-    Controller, STATUS_PAUSE, hashed, lock,
-    plan::{self, Plan, Start},
-};
+use super::{Controller, STATUS_PAUSE, hashed, lock};
+use crate::domain::kinds::workload_restart::{self, Plan, Start};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestSpec, RecreateContainer},
         labels,
         wr::{WorkloadRestart, WorkloadRestartStatus},
     },
-    domain::unavailable_budget::Operation,
+    domain::budgets::unavailable::Operation,
     k8s::pod::PodView,
     runtime::{
         apply::{code, patch_status},
@@ -82,7 +80,8 @@ impl Controller {
         }
         if !begun.is_empty() {
             tracing::info!(restart = %key, pods = begun.join(","), round = plan.status.round, "restarting Pods");
-            let message = format!("Restarting {} ({} Pods done)", plan::listed(&begun, ", "), plan.status.progress);
+            let message =
+                format!("Restarting {} ({} Pods done)", workload_restart::listed(&begun, ", "), plan.status.progress);
             self.context.events.normal(&reference(restart), "Restarting", &message);
         }
         failed.map_or(Ok(()), Err)

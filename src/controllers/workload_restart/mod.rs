@@ -12,7 +12,6 @@
 
 mod apply;
 mod observe;
-mod plan;
 mod triggers;
 
 use std::{
@@ -25,14 +24,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
 use prometheus_client::metrics::{counter::Counter, family::Family};
 
-use self::{
-    observe::Workload,
-    plan::{Observed, PodFacts},
-};
+use self::observe::Workload;
 use super::{Context, Registration, Started, lock};
+use crate::domain::kinds::workload_restart::{self, Observed, PodFacts};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels, wr::WorkloadRestart},
-    domain::recreate::manager::Sighting,
+    domain::node::recreate::manager::Sighting,
     k8s::{pod::PodView, rbac::Rule, time::Now},
     runtime::{
         clock,
@@ -265,7 +262,7 @@ impl Controller {
 
     /// Everything in a namespace that goes on looks again: what one gives back, another may take.
     fn wake(&self, namespace: &str) {
-        for restart in self.restarts.by_index(namespace).iter().filter(|restart| plan::is_active(restart)) {
+        for restart in self.restarts.by_index(namespace).iter().filter(|restart| workload_restart::is_active(restart)) {
             self.queue.add(ObjectKey::of(restart.as_ref()));
         }
     }
@@ -275,7 +272,7 @@ impl Controller {
         let now = clock::now();
         let ended = self.remember(&restart, now);
         let seen = self.triggers.seen(&restart);
-        if let Some(plan) = plan::begin(&restart, &seen, ended, now) {
+        if let Some(plan) = workload_restart::begin(&restart, &seen, ended, now) {
             return self.record(&restart, plan).await;
         }
         let turn = self.deciding.of(&key.namespace);
@@ -320,7 +317,7 @@ impl Controller {
         memory.end.map(|end| end.age(now))
     }
 
-    async fn look_and_plan(&self, key: &ObjectKey, restart: &WorkloadRestart) -> kube::Result<plan::Plan> {
+    async fn look_and_plan(&self, key: &ObjectKey, restart: &WorkloadRestart) -> kube::Result<workload_restart::Plan> {
         let round = restart.status.as_ref().map_or(0, |status| status.round);
         let remembered = lock(&self.memories).get(key).and_then(|memory| memory.workload.clone());
         let (read, workload) = self.workload(restart, remembered, clock::now()).await?;
@@ -351,7 +348,7 @@ impl Controller {
             budgets,
             age: memory.begin.map_or(Duration::ZERO, |begin| begin.age(now)),
         };
-        Ok(plan::advance(&observed, now))
+        Ok(workload_restart::advance(&observed, now))
     }
 }
 

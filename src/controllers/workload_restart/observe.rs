@@ -9,10 +9,8 @@ use std::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, ResourceExt, api::ListParams};
 
-use super::{
-    Controller, Memory,
-    plan::{self, Target},
-};
+use super::{Controller, Memory};
+use crate::domain::kinds::workload_restart::{self, Target};
 use crate::{
     api::{
         crr::ContainerRecreateRequest,
@@ -20,8 +18,8 @@ use crate::{
         wr::{TargetRef, WorkloadRestart},
     },
     domain::{
-        budget::Budget,
-        recreate::manager::{self, Sighting},
+        budgets::disruption::Budget,
+        node::recreate::manager::{self, Sighting},
     },
     k8s::{pod::PodView, selector::Selector, time::Now},
     runtime::{
@@ -97,7 +95,9 @@ impl Controller {
         now: Now,
     ) -> kube::Result<(Duration, Workload)> {
         match remembered {
-            Some((read, workload)) if now.mono.saturating_sub(read) < plan::TARGET_AGE && workload.scope.is_some() => {
+            Some((read, workload))
+                if now.mono.saturating_sub(read) < workload_restart::TARGET_AGE && workload.scope.is_some() =>
+            {
                 Ok((read, workload))
             }
             _ => Ok((now.mono, self.read_workload(restart).await?)),

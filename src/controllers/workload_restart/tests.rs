@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{
-    plan::{Observed, Plan, PodFacts, Seen, Target, advance, begin, is_active},
-    *,
-};
-use crate::domain::budget::Budget;
+use super::*;
+use crate::domain::budgets::disruption::Budget;
+use crate::domain::kinds::workload_restart::{Observed, Plan, PodFacts, Seen, Target, advance, begin, is_active};
 
 const CREATED: &str = "2026-01-01T00:00:00Z";
 
@@ -473,7 +471,7 @@ fn a_target_that_is_not_there_ends_a_single_restart_and_is_waited_for_with_trigg
     assert_eq!(state(&gone.plan()), ("TargetNotFound".into(), false, false));
     gone.target = Target::Unreadable { reason: "Forbidden", message: "no".into() };
     let plan = gone.plan();
-    assert_eq!((state(&plan).0.as_str(), plan.requeue), ("Forbidden", Some(plan::TARGET_AGE)));
+    assert_eq!((state(&plan).0.as_str(), plan.requeue), ("Forbidden", Some(workload_restart::TARGET_AGE)));
 }
 
 #[test]
@@ -604,11 +602,11 @@ fn before_a_triggered_restart_the_volumes_are_refreshed_ahead_of_the_waves() {
         (started(&plan), touched, state(&plan).0.as_str()),
         (vec![], vec!["web-5", "web-4", "web-3"], "RefreshingVolumes")
     );
-    assert_eq!(plan.requeue, Some(plan::REFRESH));
+    assert_eq!(plan.requeue, Some(workload_restart::REFRESH));
     world.cases[5].refreshed = Some(Duration::from_secs(2));
-    world.cases[4].refreshed = Some(plan::REFRESH);
+    world.cases[4].refreshed = Some(workload_restart::REFRESH);
     assert_eq!(started(&world.plan()), Vec::<&str>::new(), "the second does not overtake the first");
-    world.cases[5].refreshed = Some(plan::REFRESH);
+    world.cases[5].refreshed = Some(workload_restart::REFRESH);
     assert_eq!(started(&world.plan()), ["web-5"]);
     world.cases[5].busy = true;
     assert_eq!(started(&world.plan()), Vec::<&str>::new(), "its restart of an earlier round has to end first");

@@ -15,7 +15,8 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use super::{Controller, hashed, lock, plan::Seen};
+use super::{Controller, hashed, lock};
+use crate::domain::kinds::workload_restart::Seen;
 use crate::{
     api::wr::{Trigger, TriggerKind, WorkloadRestart},
     k8s::name::ObjectName,

@@ -14,7 +14,10 @@ use crate::{
         fake::{Call, Environment, FakeRuntime, Fault},
         proto::ContainerState,
     },
-    domain::container_meta::{actual_env_hash, expected_env_hash, plain_hashes},
+    domain::{
+        node::container_meta::actual_env_hash,
+        pod::runtime_meta::{expected_env_hash, plain_hashes},
+    },
 };
 
 #[derive(Clone, Default)]
@@ -158,7 +161,7 @@ impl Fixture {
         RuntimeMeta::of(&self.api.pod.lock().unwrap()).unwrap()
     }
 
-    fn reported_of(&self, container: &str) -> rules::RuntimeContainer {
+    fn reported_of(&self, container: &str) -> crate::domain::pod::runtime_meta::RuntimeContainer {
         self.reported().containers.into_iter().find(|c| c.name == container).unwrap()
     }
 

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    domain::pull_secrets::{Answer, CA, CONFIG_MAP, PATH, Question, dns_name},
+    domain::node::pull_secrets::{Answer, CA, CONFIG_MAP, PATH, Question, dns_name},
     runtime::certs,
 };
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::OnceCell;
 
-use crate::{cri::client::Client, domain::puller::Space};
+use crate::{cri::client::Client, domain::node::puller::Space};
 
 /// Looks at the file system.
 pub struct Disk {

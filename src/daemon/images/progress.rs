@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::{
     cri::{client::Client, content::Content, types::CriError},
-    domain::puller::{self as rules, Arrived},
+    domain::node::puller::{self as rules, Arrived},
     k8s::image::ImageRef,
 };
 

@@ -22,7 +22,7 @@ use tokio::{
 use crate::{
     cri::{client::Client, exec::Answer, types::CriError},
     daemon::hooks,
-    domain::probes::node::Handler,
+    domain::node::probes::node::Handler,
 };
 
 /// Bytes of an output that are read. A message holds fewer.
@@ -271,7 +271,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::domain::probes::node::address;
+    use crate::domain::node::probes::node::address;
 
     /// A server on loopback that gives each connection the next answer, and the requests that it got.
     async fn server(answers: Vec<Vec<u8>>) -> (SocketAddr, tokio::task::JoinHandle<Vec<String>>) {

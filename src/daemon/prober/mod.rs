@@ -6,7 +6,7 @@
 //!
 //! One task keeps the time of all probes: a heap of moments, rounded so that many are due at once. Only a probe that runs
 //! has a task of its own. What runs at a time is limited, and each namespace has a share of it
-//! (`domain/probes/slots.rs`). Commands of a namespace wait when the runtime is slow to answer them. A probe that is
+//! (`domain/node/probes/slots.rs`). Commands of a namespace wait when the runtime is slow to answer them. A probe that is
 //! changed or removed while it runs is aborted.
 
 mod handlers;
@@ -37,7 +37,7 @@ use self::handlers::Found;
 use super::runtimes::Runtimes;
 use crate::{
     api::apps::node_pod_probe::{ContainerProbe, ContainerProbeState, NodePodProbe, PodProbe},
-    domain::probes::{
+    domain::node::probes::{
         node::{Changed, Handler, Settings, Tally},
         slots::Slots,
     },

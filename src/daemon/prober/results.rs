@@ -12,7 +12,7 @@ use tokio::{task::JoinError, time::Instant};
 use super::{GATHER, MESSAGE_PAUSE, Prober, STATE_PAUSE, backoff};
 use crate::{
     api::apps::node_pod_probe::NodePodProbe,
-    domain::probes::{
+    domain::node::probes::{
         UNKNOWN,
         node::{self, Changed, Tally},
     },

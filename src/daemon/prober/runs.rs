@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{GATHER, GRID, Prober, Run, RunLabels, STATE_PAUSE, Slow, backoff, handlers, handlers::Found};
 use crate::{
-    domain::probes::{
+    domain::node::probes::{
         FAILED, SUCCEEDED, UNKNOWN,
         node::{self, Changed, Handler, Look, Tally},
         slots::Turn,

@@ -10,7 +10,7 @@ use tower::service_fn;
 use super::*;
 use crate::{
     cri::fake::{Call, FakeRuntime, Fault, World},
-    domain::probes::{FAILED, SUCCEEDED, UNKNOWN},
+    domain::node::probes::{FAILED, SUCCEEDED, UNKNOWN},
 };
 
 #[derive(Clone, Default)]
@@ -375,7 +375,7 @@ async fn a_container_whose_commands_hang_in_the_runtime_does_not_hold_up_other_n
 
 #[tokio::test(start_paused = true)]
 async fn messages_of_all_probes_together_are_bounded() {
-    use crate::{cri::fake::Environment, domain::probes::budget::MESSAGES, k8s::canonical_json};
+    use crate::{cri::fake::Environment, domain::node::probes::budget::MESSAGES, k8s::canonical_json};
     let fixture = Fixture::new(many(500, &exec(1)), Value::Null);
     fixture.world().environments.insert("m1".into(), Environment::Printed("<".repeat(4000)));
     pass(60).await;

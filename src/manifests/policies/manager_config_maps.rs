@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::cel::{by, must, resource_rule};
 use crate::{
-    domain::{launch_priority::barrier_of, pull_secrets::CONFIG_MAP},
+    domain::{node::pull_secrets::CONFIG_MAP, pod::launch_priority::barrier_of},
     k8s::account::{self, MANAGER},
 };
 

@@ -23,7 +23,7 @@ mod webhook_registration;
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, metadata};
-use crate::{api::apps, k8s::account, webhook::deletion_protection::policy as protection};
+use crate::{api::apps, domain::deletion_protection as protection, k8s::account};
 
 /// A policy that is part of every installation.
 struct Policy {

@@ -10,8 +10,11 @@ use crate::{
     api::{feature_gates::FeatureGates, labels},
     k8s::account::{self, WEBHOOK},
     webhook::{
-        self, HANDLERS, Handler, OnFailure, Phase, configuration,
-        failure_policies::{self, FailurePolicies},
+        self, HANDLERS, Handler, OnFailure, Phase,
+        server::{
+            configuration,
+            failure_policies::{self, FailurePolicies},
+        },
     },
 };
 

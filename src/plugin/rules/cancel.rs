@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     api::crr::{ContainerRecreateRequest, ContainerRecreateState, Phase},
-    domain::recreate::states_of,
+    domain::node::recreate::states_of,
 };
 
 /// Whether there is something to cancel.

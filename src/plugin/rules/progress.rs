@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::crr::{ContainerRecreateRequest, ContainerRecreateState, Phase},
-    domain::recreate::states_of,
+    domain::node::recreate::states_of,
     k8s::time::Now,
 };
 

@@ -15,7 +15,7 @@ use crate::{
         crr::{ContainerRecreateRequest, ContainerRecreateState},
         labels,
     },
-    domain::recreate::states_of,
+    domain::node::recreate::states_of,
     k8s::time::{Now, rfc3339},
 };
 

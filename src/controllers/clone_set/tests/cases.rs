@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    domain::{lifecycle::State, refresh},
+    domain::pod::{lifecycle::State, refresh},
     k8s::time::Now,
 };
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::*;
 use crate::{
     api::policy::pod_unavailable_budget::PodUnavailableBudget,
-    domain::unavailable_budget::{self as budget, Counting, Total},
+    domain::budgets::unavailable::{self as budget, Counting, Total},
     k8s::revision,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };

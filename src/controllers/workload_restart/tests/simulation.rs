@@ -11,7 +11,7 @@ use crate::{
     api::feature_gates::FeatureGates,
     budgets::Budgets,
     controllers::{fake::Server, in_memory},
-    domain::recreate::POD_GONE,
+    domain::node::recreate::POD_GONE,
     k8s::time::rfc3339,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };

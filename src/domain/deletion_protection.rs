@@ -1,0 +1,141 @@
+//! The policy that the API server evaluates by itself, whether a process of ours runs or not, and its binding.
+//!
+//! The policy is installed with the manifests and does nothing without the binding, which the webhook role makes while the
+//! gate ResourcesDeletionProtection is on, and takes away while it is off. A second one, over who may take labels off, is
+//! bound by nobody but an administrator who wants it.
+
+use serde_json::{Value, json};
+
+use crate::api::{
+    apps,
+    labels::{DELETE_PROTECTION as LABEL, DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING},
+};
+
+/// What every refusal begins with, as OpenKruise says it.
+pub const PREFIX: &str = "forbidden by ResourcesProtectionDeletion for";
+
+/// The refusal of the level Always.
+pub fn refusal_always() -> String {
+    format!("{PREFIX} {LABEL}={DELETE_PROTECTION_ALWAYS}")
+}
+
+/// The refusal of the level Cascading for a workload with replicas. `count` may be an expression in CEL between quotes.
+pub fn refusal_cascading(count: &str) -> String {
+    format!("{PREFIX} {LABEL}={DELETE_PROTECTION_CASCADING} and replicas {count}>0")
+}
+
+/// The name of the policy and of its binding.
+pub const NAME: &str = "kruise-deletion-protection";
+
+/// The name of the policy over labels.
+pub const LABEL_GUARD: &str = "kruise-deletion-protection-labels";
+/// The verb that RBAC has to allow for an object whose label is to go.
+pub const UNPROTECT: &str = "unprotect";
+
+/// Kinds whose replicas are in their spec.
+const WORKLOADS: [&str; 5] = ["deployments", "replicasets", "statefulsets", "clonesets", "uniteddeployments"];
+
+/// Binds the policy. An administrator may narrow it by `matchResources`.
+pub fn binding_spec() -> Value {
+    // Audit: what is refused is in the audit log of the API server.
+    json!({ "policyName": NAME, "validationActions": ["Deny", "Audit"] })
+}
+
+/// The objects that have the label, of each kind that it protects; `parts` are the kind itself (empty) and subresources.
+fn labelled(operations: &[&str], parts: &[&str]) -> Value {
+    let rule = |group: &str, versions: &[&str], kinds: &[&str]| {
+        let of_part = |part: &&str| kinds.iter().map(|kind| format!("{kind}{part}")).collect::<Vec<_>>();
+        let resources: Vec<String> = parts.iter().flat_map(of_part).collect();
+        json!({ "apiGroups": [group], "apiVersions": versions, "operations": operations, "resources": resources })
+    };
+    json!({
+        "objectSelector": { "matchExpressions": [{ "key": LABEL, "operator": "Exists" }] },
+        "resourceRules": [
+            rule("", &["v1"], &["namespaces", "services"]),
+            rule("apiextensions.k8s.io", &["v1"], &["customresourcedefinitions"]),
+            rule("apps", &["v1"], &["deployments", "replicasets", "statefulsets"]),
+            rule("networking.k8s.io", &["v1"], &["ingresses"]),
+            rule(apps::GROUP, &["v1alpha1", "v1beta1"], &["clonesets", "statefulsets", "uniteddeployments"]),
+        ],
+    })
+}
+
+fn label_of(object: &str) -> String {
+    format!("{object}.metadata.?labels[?'{LABEL}']")
+}
+
+/// What the policy over labels says: to take one off, or to loosen it, needs a right of its own.
+pub fn label_guard_spec() -> Value {
+    let (always, cascading) = (DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING);
+    let (old, new) = (label_of("oldObject"), label_of("object"));
+    json!({
+        "failurePolicy": "Fail",
+        // The status of some built-in kinds is written with the labels.
+        "matchConstraints": labelled(&["UPDATE"], &["", "/status"]),
+        "matchConditions": [
+            { "name": "not-being-deleted", "expression": "!has(oldObject.metadata.deletionTimestamp)" },
+            { "name": "loosens", "expression": format!(
+                "{old}.orValue('') in ['{always}', '{cascading}'] && !({new}.orValue('') in ['{always}', {old}.orValue('')])") },
+        ],
+        "validations": [{
+            "expression": format!("authorizer.requestResource.check('{UNPROTECT}').allowed()"),
+            "message": format!(
+                "metadata.labels: {LABEL} may only be removed or loosened by whoever has the verb {UNPROTECT} on the object"),
+            "messageExpression": format!(
+                "'metadata.labels: {LABEL}=' + {old}.orValue('') + ' may only be removed or loosened by whoever has the verb {UNPROTECT} on ' + request.resource.resource"),
+            "reason": "Forbidden",
+        }],
+    })
+}
+
+/// What the policy says.
+pub fn spec() -> Value {
+    let (always, cascading) = (DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING);
+    let workloads = WORKLOADS.map(|resource| format!("'{resource}'")).join(", ");
+    // A UnitedDeployment may leave its replicas to its subsets; other workloads without the field have one.
+    let subsets = "oldObject.spec.?topology.?subsets.orValue([]).map(s, type(s.?replicas.orValue(0)) == int ? int(s.?replicas.orValue(0)) : 0).sum()";
+    let of_united = format!("[{subsets}, int(oldObject.?status.?replicas.orValue(0))].max()");
+    let replicas = format!(
+        "!(request.resource.resource in [{workloads}]) ? 0 : oldObject.spec.?replicas.hasValue() ? int(oldObject.spec.replicas) : request.resource.resource == 'uniteddeployments' ? {of_united} : 1"
+    );
+    json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": labelled(&["CREATE", "UPDATE", "DELETE"], &[""]),
+        "matchConditions": [
+            // Whoever takes a finalizer away must get through, and what is going may be deleted again.
+            { "name": "not-being-deleted",
+                "expression": "request.operation == 'CREATE' || !has(oldObject.metadata.deletionTimestamp)" },
+            { "name": "deletion-or-new-label", "expression": format!(
+                "request.operation != 'UPDATE' || {}.orValue('') != {}.orValue('')", label_of("object"), label_of("oldObject")) },
+        ],
+        "variables": [
+            // With its namespace everything in it goes.
+            { "name": "isAsked", "expression":
+                "request.operation == 'DELETE' && !(namespaceObject != null && has(namespaceObject.metadata.deletionTimestamp))" },
+            { "name": "level", "expression": format!("variables.isAsked ? {}.orValue('') : ''", label_of("oldObject")) },
+            { "name": "replicas", "expression": format!("variables.level == '{cascading}' ? ({replicas}) : 0") },
+            { "name": "newLabel", "expression":
+                format!("request.operation == 'DELETE' ? '{always}' : {}.orValue('{always}')", label_of("object")) },
+        ],
+        "validations": [
+            {
+                "expression": format!("variables.level != '{always}'"),
+                "message": refusal_always(),
+                "reason": "Forbidden",
+            },
+            {
+                "expression": "variables.replicas <= 0",
+                "message": refusal_cascading("N"),
+                "messageExpression": format!("'{}'", refusal_cascading("' + string(variables.replicas) + '")),
+                "reason": "Forbidden",
+            },
+            {
+                "expression": format!("variables.newLabel in ['{always}', '{cascading}']"),
+                "message": format!("metadata.labels: {LABEL} is not allowed as it is; want {always} or {cascading}"),
+                "messageExpression": format!(
+                    "'metadata.labels: {LABEL}: \"' + variables.newLabel + '\" is not allowed; want {always} or {cascading}'"),
+                "reason": "Invalid",
+            },
+        ],
+    })
+}

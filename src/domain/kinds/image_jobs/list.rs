@@ -1,0 +1,346 @@
+//! One ImageListPullJob: which ImagePullJobs it has, and what its status says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::Arc,
+};
+
+use k8s_openapi::apimachinery::pkg::{apis::meta::v1::OwnerReference, util::intstr::IntOrString};
+use kube::api::ObjectMeta;
+use serde_json::Value;
+
+use super::{Says, set_condition};
+use crate::{
+    api::{
+        apps::{
+            image_list_pull_job::{FailedImageStatus, ImageListPullJob, ImageListPullJobSpec, ImageListPullJobStatus},
+            image_pull_job::{
+                CompletionPolicyType, DEFAULT_BACKOFF_LIMIT, DEFAULT_TIMEOUT_SECONDS, ImagePullJob, ImagePullJobSpec,
+                PULL_IF_NOT_PRESENT,
+            },
+        },
+        labels,
+    },
+    k8s::{
+        hash,
+        time::{self, Now},
+    },
+};
+
+/// The longest name of an object.
+const LONGEST_NAME: usize = 253;
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Jobs to make.
+    pub create: Vec<ImagePullJob>,
+    /// Jobs to delete.
+    pub delete: Vec<Arc<ImagePullJob>>,
+    /// The status as it should be.
+    pub status: ImageListPullJobStatus,
+}
+
+/// Decides for a list that is neither over nor being deleted. `children` are its jobs.
+pub fn plan(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], now: Now) -> Plan {
+    let mut by_image: BTreeMap<&str, Vec<&Arc<ImagePullJob>>> = BTreeMap::new();
+    for child in children {
+        by_image.entry(&child.spec.image).or_default().push(child);
+    }
+    let mut plan = Plan { status: list.status.clone().unwrap_or_default(), ..Plan::default() };
+    let mut current = Vec::new();
+    let mut seen = BTreeSet::new();
+    for image in list.spec.images.iter().filter(|image| seen.insert(image.as_str())) {
+        let wanted = normal(list.spec.of_image(image));
+        let mut of_image = by_image.remove(image.as_str()).unwrap_or_default();
+        // Of two the older one stays.
+        of_image.sort_by_key(|child| (child.metadata.creation_timestamp.clone(), child.metadata.name.clone()));
+        let mut fits = None;
+        let mut goes = false;
+        for child in of_image {
+            if child.is_deleting() {
+                goes = true;
+            } else if fits.is_none() && normal(child.spec.clone()) == wanted {
+                fits = Some(child);
+            } else {
+                goes = true;
+                plan.delete.push(child.clone());
+            }
+        }
+        match fits {
+            Some(child) => current.push(child.clone()),
+            // One after the other: two jobs for one image would both pull.
+            None if goes => {}
+            None => plan.create.push(child(list, image)),
+        }
+    }
+    let left_over = by_image.into_values().flatten().filter(|child| !child.is_deleting());
+    plan.delete.extend(left_over.cloned());
+    status(list, &current, &mut plan.status, now);
+    plan
+}
+
+fn status(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], status: &mut ImageListPullJobStatus, now: Now) {
+    let begun: Vec<_> = children
+        .iter()
+        .filter_map(|child| Some((child, child.status.as_ref()?)))
+        .filter(|(_, status)| status.start_time.is_some())
+        .collect();
+    let count = |is: &dyn Fn(&crate::api::apps::image_pull_job::ImagePullJobStatus) -> bool| {
+        i32::try_from(begun.iter().filter(|(_, status)| is(status)).count()).unwrap_or(i32::MAX)
+    };
+    let ends = list.spec.completion_policy.type_ == CompletionPolicyType::Always;
+    // A job that waits for its first nodes has none, and is not done.
+    let is_done = |child: &crate::api::apps::image_pull_job::ImagePullJobStatus| {
+        child.desired == child.succeeded + child.failed && (!ends || child.completion_time.is_some())
+    };
+    status.start_time.get_or_insert(time::whole_seconds(now.wall));
+    status.desired = i32::try_from(list.spec.images.iter().collect::<BTreeSet<_>>().len()).unwrap_or(i32::MAX);
+    status.active = count(&|child| child.active > 0);
+    status.completed = count(&is_done);
+    status.succeeded = count(&|child| is_done(child) && child.desired == child.succeeded);
+    let failed = begun.iter().filter(|(_, status)| status.failed > 0).map(|(child, _)| {
+        let name = child.metadata.name.clone().unwrap_or_default();
+        let message = format!("some nodes could not pull it: kubectl describe imagepulljob {name} says which and why");
+        FailedImageStatus { image_pull_job: name, name: child.spec.image.clone(), message }
+    });
+    status.failed_image_statuses = failed.collect();
+
+    let is_over = ends && status.completed == status.desired;
+    if is_over {
+        status.completion_time = Some(time::whole_seconds(now.wall));
+    }
+    let broken = status.failed_image_statuses.len();
+    let (reason, message) = match (is_over, broken) {
+        (true, 0) => ("Completed", "every node has every image".to_owned()),
+        (true, _) => ("PullsFailed", format!("{broken} of {} images are not on every node", status.desired)),
+        (false, 0) => ("Pulling", "images are being pulled".to_owned()),
+        (false, _) => ("Pulling", format!("images are being pulled; {broken} are not on every node")),
+    };
+    let generation = list.metadata.generation;
+    let says = |status| Says { status, reason, message: &message };
+    set_condition(&mut status.conditions, generation, labels::CONDITION_PROGRESSING, says(!is_over), now);
+    if is_over {
+        let type_ = if broken == 0 { labels::CONDITION_COMPLETE } else { labels::CONDITION_FAILED };
+        set_condition(&mut status.conditions, generation, type_, says(true), now);
+    }
+}
+
+/// A job as it would be with every default written, and without what a list does not tell its jobs. What another release
+/// made is the same job whatever it left out, or it would be made again at every upgrade.
+fn normal(spec: ImagePullJobSpec) -> ImagePullJobSpec {
+    let mut spec = spec;
+    let policy = spec.pull_policy.get_or_insert_default();
+    policy.timeout_seconds.get_or_insert(DEFAULT_TIMEOUT_SECONDS);
+    policy.backoff_limit.get_or_insert(DEFAULT_BACKOFF_LIMIT);
+    spec.parallelism.get_or_insert(IntOrString::Int(1));
+    spec.pull_secrets = spec.pull_secrets.filter(|secrets| !secrets.is_empty());
+    spec.completion_policy.ttl_seconds_after_finished = None;
+    if spec.image_pull_policy.is_empty() {
+        spec.image_pull_policy = PULL_IF_NOT_PRESENT.to_owned();
+    }
+    spec
+}
+
+/// The job for an image. Its name is made from what it is for: made twice, it is there once.
+fn child(list: &ImageListPullJob, image: &str) -> ImagePullJob {
+    let spec = list.spec.of_image(image);
+    let name = list.metadata.name.as_deref().unwrap_or_default();
+    let uid = list.metadata.uid.as_deref().unwrap_or_default();
+    let what = format!("{uid} {}", serde_json::to_string(&spec).unwrap_or_default());
+    let suffix = format!(
+        "{}{}",
+        hash::safe_encode(hash::fnv1a_32(what.bytes())),
+        hash::safe_encode(hash::fnv1_32(what.bytes()))
+    );
+    let kept = name.get(..LONGEST_NAME - 1 - suffix.len()).unwrap_or(name);
+    let metadata = ObjectMeta {
+        name: Some(format!("{}-{suffix}", kept.trim_end_matches(['-', '.']))),
+        namespace: list.metadata.namespace.clone(),
+        labels: Some(BTreeMap::from([(labels::CONTROLLER_REVISION_HASH.to_owned(), template_hash(&list.spec))])),
+        owner_references: Some(vec![OwnerReference {
+            api_version: "apps.kruise.io/v1beta1".into(),
+            kind: "ImageListPullJob".into(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]),
+        ..ObjectMeta::default()
+    };
+    ImagePullJob { metadata, spec, status: None }
+}
+
+/// The hash of everything but the images, in the form that OpenKruise gives it: of a rendering of its own types. Selectors
+/// and the like go in as JSON, so that there the hash is our own; jobs are told apart by what they say, never by this.
+pub fn template_hash(spec: &ImageListPullJobSpec) -> String {
+    let json = |value: &Value| if value.is_null() { "<nil>".to_owned() } else { value.to_string() };
+    let whole = serde_json::to_value(spec).unwrap_or_default();
+    let part = |key: &str| json(whole.get(key).unwrap_or(&Value::Null));
+    let int32 = |value: Option<i32>| value.map_or("(*int32)<nil>".to_owned(), |value| format!("(*int32){value}"));
+    let parallelism = match &spec.parallelism {
+        None => "<nil>".to_owned(),
+        Some(IntOrString::Int(number)) => format!("{{Type:(intstr.Type)0 IntVal:(int32){number} StrVal:(string)}}"),
+        Some(IntOrString::String(text)) => format!("{{Type:(intstr.Type)1 IntVal:(int32)0 StrVal:(string){text}}}"),
+    };
+    let policy = spec.pull_policy.as_ref().map_or("<nil>".to_owned(), |policy| {
+        let (timeout, limit) = (int32(policy.timeout_seconds), int32(policy.backoff_limit));
+        format!("{{TimeoutSeconds:{timeout} BackoffLimit:{limit}}}")
+    });
+    let completion = &spec.completion_policy;
+    let type_ = match completion.type_ {
+        CompletionPolicyType::Always => "Always",
+        CompletionPolicyType::Never => "Never",
+    };
+    let deadline = completion.active_deadline_seconds.map_or("<nil>".to_owned(), |seconds| seconds.to_string());
+    let mut text = String::from("(v1beta1.ImagePullJobTemplate){");
+    let _ = write!(text, "PullSecrets:([]string){} ", part("pullSecrets"));
+    let _ = write!(text, "Selector:(*v1beta1.ImagePullJobNodeSelector){} ", part("selector"));
+    let _ = write!(text, "PodSelector:(*v1beta1.ImagePullJobPodSelector){} ", part("podSelector"));
+    let _ = write!(text, "Parallelism:(*intstr.IntOrString){parallelism} PullPolicy:(*v1beta1.PullPolicy){policy} ");
+    let _ = write!(text, "CompletionPolicy:(v1beta1.CompletionPolicy){{Type:(v1beta1.CompletionPolicyType){type_} ");
+    let ttl = int32(completion.ttl_seconds_after_finished);
+    let _ = write!(text, "ActiveDeadlineSeconds:(*int64){deadline} TTLSecondsAfterFinished:{ttl}}} ");
+    let _ = write!(text, "SandboxConfig:(*v1beta1.SandboxConfig){} ", part("sandboxConfig"));
+    let _ = write!(text, "ImagePullPolicy:(v1beta1.ImagePullPolicy){}}}", spec.image_pull_policy);
+    hash::safe_encode(hash::fnv1a_32(text.bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn now() -> Now {
+        Now { wall: "2026-01-01T00:00:00Z".parse().unwrap(), mono: Duration::from_secs(1) }
+    }
+
+    fn list(spec: Value) -> ImageListPullJob {
+        let mut whole = json!({"images": ["a:1", "b:1"]});
+        json_patch::merge(&mut whole, &spec);
+        serde_json::from_value(json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImageListPullJob",
+            "metadata": {"name": "list", "namespace": "ns", "uid": "l1"}, "spec": whole}))
+        .unwrap()
+    }
+
+    fn with_status(mut child: ImagePullJob, status: Value) -> Arc<ImagePullJob> {
+        child.status = Some(serde_json::from_value(status).unwrap());
+        Arc::new(child)
+    }
+
+    fn done(desired: i32, failed: i32) -> Value {
+        json!({"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:00Z", "desired": desired, "succeeded": desired - failed, "failed": failed})
+    }
+
+    #[test]
+    fn f13_the_recorded_hash_is_the_one_we_compute() {
+        let recorded: Vec<ImageListPullJob> =
+            serde_json::from_str(include_str!("../../../api/apps/testdata/image_list_pull_jobs.json")).unwrap();
+        assert_eq!(template_hash(&recorded[0].spec), "fb69b545f");
+    }
+
+    #[test]
+    fn recorded_children_are_those_that_we_would_make() {
+        let recorded: Vec<ImageListPullJob> =
+            serde_json::from_str(include_str!("../../../api/apps/testdata/image_list_pull_jobs.json")).unwrap();
+        let children: Vec<ImagePullJob> =
+            serde_json::from_str(include_str!("../../../api/apps/testdata/image_pull_jobs.json")).unwrap();
+        let children: Vec<Arc<ImagePullJob>> = children.into_iter().skip(1).map(Arc::new).collect();
+        let plan = plan(&recorded[0], &children, now());
+        assert_eq!((plan.create.len(), plan.delete.len()), (0, 0));
+        assert_eq!((plan.status.completed, plan.status.succeeded, plan.status.desired), (2, 2, 2));
+    }
+
+    #[test]
+    fn every_image_has_one_job() {
+        let list = list(
+            json!({"completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 5, "activeDeadlineSeconds": 900}}),
+        );
+        let made = plan(&list, &[], now()).create;
+        let images: Vec<&str> = made.iter().map(|job| job.spec.image.as_str()).collect();
+        assert_eq!(images, ["a:1", "b:1"]);
+        let completion = &made[0].spec.completion_policy;
+        assert_eq!(
+            (completion.ttl_seconds_after_finished, completion.active_deadline_seconds),
+            (None, Some(900)),
+            "f12"
+        );
+        let owner = &made[0].metadata.owner_references.as_ref().unwrap()[0];
+        assert_eq!((owner.uid.as_str(), owner.controller), ("l1", Some(true)));
+        assert_eq!(made[0].metadata.name, plan(&list, &[], now()).create[0].metadata.name);
+        assert_ne!(made[0].metadata.name, made[1].metadata.name);
+        let children: Vec<_> = made.into_iter().map(Arc::new).collect();
+        let again = plan(&list, &children, now());
+        assert_eq!((again.create.len(), again.delete.len(), again.status.completed), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_changed_template_replaces_the_jobs_and_a_removed_image_deletes_one() {
+        let before = list(json!({}));
+        let children: Vec<_> = plan(&before, &[], now()).create.into_iter().map(Arc::new).collect();
+        let changed = plan(&list(json!({"parallelism": 5})), &children, now());
+        assert_eq!((changed.delete.len(), changed.create.len()), (2, 0), "the old ones go first");
+        let fewer = plan(&list(json!({"images": ["b:1"]})), &children, now());
+        assert_eq!((fewer.create.len(), fewer.delete.len()), (0, 1));
+        assert_eq!(fewer.delete[0].spec.image, "a:1");
+    }
+
+    #[test]
+    fn e17_defaults_that_were_not_written_make_no_other_job() {
+        let list = list(json!({}));
+        let mut children: Vec<ImagePullJob> = plan(&list, &[], now()).create;
+        children[0].spec.pull_policy =
+            serde_json::from_value(json!({"timeoutSeconds": 600, "backoffLimit": 3})).unwrap();
+        children[0].spec.image_pull_policy = "IfNotPresent".into();
+        children[1].spec.completion_policy.ttl_seconds_after_finished = Some(60);
+        let children: Vec<_> = children.into_iter().map(Arc::new).collect();
+        let plan = plan(&list, &children, now());
+        assert_eq!((plan.create.len(), plan.delete.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_list_is_over_when_all_its_jobs_are() {
+        let list = list(json!({}));
+        let children = plan(&list, &[], now()).create;
+        let one = [
+            with_status(children[0].clone(), done(3, 0)),
+            with_status(
+                children[1].clone(),
+                json!({"startTime": "2026-01-01T00:00:00Z", "desired": 3, "active": 1, "succeeded": 1}),
+            ),
+        ];
+        let status = plan(&list, &one, now()).status;
+        assert_eq!((status.desired, status.active, status.completed, status.succeeded), (2, 1, 1, 1));
+        assert!(status.completion_time.is_none());
+        let both = [one[0].clone(), with_status(children[1].clone(), done(3, 2))];
+        let status = plan(&list, &both, now()).status;
+        assert_eq!((status.completed, status.succeeded), (2, 1));
+        assert!(status.completion_time.is_some());
+        let failed = &status.failed_image_statuses[0];
+        assert_eq!((failed.name.as_str(), Some(&failed.image_pull_job)), ("b:1", children[1].metadata.name.as_ref()));
+        assert!(
+            status.conditions.iter().any(|c| c.type_ == "Failed" && c.message == "1 of 2 images are not on every node")
+        );
+    }
+
+    #[test]
+    fn a_list_of_type_never_goes_on() {
+        let list = list(json!({"completionPolicy": {"type": "Never"}}));
+        let children = plan(&list, &[], now()).create;
+        let children: Vec<_> = children.into_iter().map(|child| with_status(child, done(1, 0))).collect();
+        assert_eq!(plan(&list, &children, now()).status.completion_time, None);
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_stays_its_own() {
+        let mut list = list(json!({}));
+        list.metadata.name = Some("x".repeat(253));
+        let made = plan(&list, &[], now()).create;
+        assert_eq!(made[0].metadata.name.as_ref().unwrap().len(), 253);
+        assert_ne!(made[0].metadata.name, made[1].metadata.name);
+    }
+}

@@ -1,0 +1,5 @@
+//! The plans of single kinds, one folder each. A kind never imports another one.
+
+pub mod clone_set;
+pub mod image_jobs;
+pub mod workload_restart;

@@ -1,0 +1,7 @@
+//! What a daemon does on its node, and what the manager orders there.
+
+pub mod container_meta;
+pub mod probes;
+pub mod pull_secrets;
+pub mod puller;
+pub mod recreate;

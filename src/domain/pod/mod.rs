@@ -1,0 +1,9 @@
+//! One Pod: its readiness, its lifecycle state, its update in place, its order among others.
+
+pub mod inplace;
+pub mod launch_priority;
+pub mod lifecycle;
+pub mod order;
+pub mod readiness;
+pub mod refresh;
+pub mod runtime_meta;

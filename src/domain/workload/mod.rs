@@ -1,0 +1,3 @@
+//! What all kinds that own Pods share.
+
+pub mod revisions;

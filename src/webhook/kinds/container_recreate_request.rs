@@ -1,0 +1,647 @@
+//! Admission of ContainerRecreateRequests, CREATE only.
+//!
+//! [`check`] judges the request alone, [`check_pod`] the Pod it names, [`admit`] both together; each is pure. Between
+//! them [`handle`] reads the Pod and its Node from the API server: a cached Pod could name an instance that is long
+//! gone, and the request would silently do nothing.
+//!
+//! The method is resolved here, once ([`method`]): what the manager serves gets a label of its own and never the label
+//! `active`; the spec keeps what the user wrote.
+//!
+//! Never: anything on UPDATE. The schema's CEL keeps the spec as it is and an admission policy guards our labels, so that
+//! removing a finalizer always passes.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api,
+    api::{GetParams, ListParams},
+};
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    api::{
+        crr::{MAX_CONTAINERS, RecreateMethod},
+        feature_gates::{FeatureGates, gate},
+        labels,
+    },
+    domain::{budgets::unavailable::Operation, node::recreate::spelling::Spellings},
+    k8s::{
+        name::{Namespace, ObjectName},
+        path,
+        pod::PodView,
+    },
+    runtime::clock,
+    webhook::{
+        Context,
+        server::{
+            consent::consent,
+            review::{Admitted, Decision, Denied, Request},
+        },
+    },
+};
+
+mod method;
+
+/// The reads of one call take no longer than this, so that the answer comes before the API server gives up.
+const READ_BUDGET: Duration = Duration::from_secs(7);
+
+/// A request whose own fields are in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CrrAdmission {
+    object: Map<String, Value>,
+    /// Namespace of the request and of its Pod.
+    pub namespace: Namespace,
+    /// The Pod it names.
+    pub pod_name: ObjectName,
+    containers: Vec<String>,
+    force: bool,
+    method: RecreateMethod,
+    vary_image_tag: bool,
+    /// Whether there are daemons at all.
+    has_daemons: bool,
+    grace_seconds: Option<i64>,
+    unready_grace_seconds: Option<i64>,
+    min_started_seconds: i64,
+    deadline_seconds: Option<i64>,
+}
+
+/// What admission knows besides the request and its Pod.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Situation {
+    /// Whether the Pod's Node is a virtual one.
+    pub node_is_virtual: bool,
+    /// Whether a daemon is ready on the Node; None if nobody asked.
+    pub daemon_is_ready: Option<bool>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What admission reads of a Pod. Lenient: a field of a newer Kubernetes changes nothing.
+#[derive(Clone, Debug, Default)]
+pub struct PodFacts {
+    metadata: PodMetadata,
+    spec: PodSpec,
+    status: PodStatus,
+    /// The same Pod as rules of other roles see it.
+    view: PodView,
+}
+
+impl<'de> Deserialize<'de> for PodFacts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Wire {
+            metadata: PodMetadata,
+            spec: PodSpec,
+            status: PodStatus,
+        }
+        let pod = Value::deserialize(deserializer)?;
+        let Wire { metadata, spec, status } = Wire::deserialize(&pod).map_err(D::Error::custom)?;
+        let view = PodView::deserialize(pod).map_err(D::Error::custom)?;
+        Ok(Self { metadata, spec, status, view })
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodMetadata {
+    uid: String,
+    generation: Option<i64>,
+    deletion_timestamp: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpec {
+    node_name: String,
+    restart_policy: String,
+    termination_grace_period_seconds: Option<i64>,
+    readiness_gates: Vec<ReadinessGate>,
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+    ephemeral_containers: Vec<Container>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ReadinessGate {
+    condition_type: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    name: String,
+    restart_policy: Option<String>,
+    image_pull_policy: String,
+    lifecycle: Lifecycle,
+    ports: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Lifecycle {
+    pre_stop: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodStatus {
+    phase: String,
+    conditions: Vec<Condition>,
+    container_statuses: Vec<ContainerStatus>,
+    init_container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerStatus {
+    name: String,
+    #[serde(rename = "containerID")]
+    container_id: String,
+    image: String,
+    restart_count: i64,
+}
+
+impl PodFacts {
+    /// SidecarTerminator ends the remaining containers of Pods that are over, through requests like any other.
+    fn sidecars_are_being_ended(&self) -> bool {
+        self.status.conditions.iter().any(|c| c.type_ == labels::CONDITION_SIDECAR_TERMINATED)
+    }
+
+    fn has_kruise_gate(&self) -> bool {
+        self.spec.readiness_gates.iter().any(|g| g.condition_type == labels::CONDITION_KRUISE_POD_READY)
+    }
+
+    fn phase(&self) -> &str {
+        if self.status.phase.is_empty() { "unknown" } else { &self.status.phase }
+    }
+}
+
+/// Answers the API server.
+pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
+    Box::pin(async move {
+        if request.operation != "CREATE" || !request.sub_resource.is_empty() {
+            return Ok(Admitted::unchanged());
+        }
+        let dry_run = request.dry_run;
+        let admission = check(&context.gates, request)?;
+        tokio::time::timeout(READ_BUDGET, read_and_admit(&context, admission, dry_run)).await.unwrap_or_else(|_| {
+            Err(Denied::internal(format!(
+                "the Pod and its Node could not be read from the API server within {} s; try again",
+                READ_BUDGET.as_secs()
+            )))
+        })
+    })
+}
+
+async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: bool) -> Decision {
+    let CrrAdmission { namespace, pod_name, .. } = &admission;
+    let read = |error: &dyn std::fmt::Display| {
+        Denied::internal(format!("spec.podName: Pod {namespace}/{pod_name} could not be read: {error}"))
+    };
+    let request = kube::core::Request::new(path::pods(namespace))
+        .get(pod_name, &GetParams::default())
+        .map_err(|error| read(&error))?;
+    let pod: PodFacts = match context.client.request(request).await {
+        Ok(pod) => pod,
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            return Err(Denied::bad_request(format!(
+                "spec.podName: {pod_name:?} is no Pod in namespace {namespace:?}; name a Pod in the namespace of the request"
+            )));
+        }
+        Err(error) => return Err(read(&error)),
+    };
+    let node_name = check_pod(&admission, &pod)?;
+    let node = match Api::<Node>::all(context.client.clone()).get_metadata_opt(node_name).await {
+        Ok(Some(node)) => node,
+        Ok(None) => {
+            return Err(Denied::bad_request(format!(
+                "spec.podName: Pod {pod_name:?} is bound to Node {node_name:?}, which does not exist; nobody there can restart a container"
+            )));
+        }
+        Err(error) => return Err(Denied::internal(format!("Node {node_name:?} could not be read: {error}"))),
+    };
+    let is_virtual = node
+        .metadata
+        .labels
+        .is_some_and(|l| l.get(labels::NODE_TYPE).is_some_and(|type_| type_ == labels::NODE_TYPE_VIRTUAL_KUBELET));
+    let daemon_is_ready = match admission.method {
+        RecreateMethod::Auto if admission.has_daemons && !is_virtual => daemon_is_ready(context, node_name).await,
+        _ => None,
+    };
+    let situation = Situation { node_is_virtual: is_virtual, daemon_is_ready, now: clock::now().wall };
+    let admitted = admit(&admission, &pod, situation)?;
+    // Last, when nothing else stands in the way: a consent is written down.
+    consent(context, &pod.view, Operation::Restart, dry_run).await?;
+    Ok(admitted)
+}
+
+/// Whether a daemon Pod of ours on a Node is ready; None if that cannot be read.
+async fn daemon_is_ready(context: &Context, node: &str) -> Option<bool> {
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
+    let parameters = ListParams::default().labels(labels::DAEMON_SELECTOR).fields(&format!("spec.nodeName={node}"));
+    match pods.list(&parameters).await {
+        Ok(list) => Some(list.items.iter().any(|pod| {
+            let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+            pod.metadata.deletion_timestamp.is_none()
+                && conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+        })),
+        Err(error) => {
+            tracing::warn!(%error, node, "the daemon's Pods cannot be read, one is taken to be ready");
+            None
+        }
+    }
+}
+
+/// Judges what needs no look-up.
+///
+/// # Errors
+/// The first rule that the request breaks.
+pub fn check(gates: &FeatureGates, request: Request) -> Result<CrrAdmission, Denied> {
+    let has_daemons = gates.enabled(gate::KRUISE_DAEMON);
+    let Request { object, namespace, .. } = request;
+    let wanted = object.pointer("/spec/strategy/recreateMethod").and_then(Value::as_str).unwrap_or_default();
+    if !has_daemons && !["PodSpec", "Auto"].contains(&wanted) {
+        return Err(Denied::forbidden(format!(
+            "ContainerRecreateRequests of method Runtime need the feature gate {}, which is off in this cluster; set spec.strategy.recreateMethod to PodSpec or Auto",
+            gate::KRUISE_DAEMON
+        )));
+    }
+    let object = match object {
+        Value::Object(object) => object,
+        other => return Err(wrong_type("the object", &other, "a ContainerRecreateRequest")),
+    };
+    let spec = match object.get("spec") {
+        Some(Value::Object(spec)) => spec,
+        other => return Err(wrong_type("spec", other.unwrap_or(&Value::Null), "an object")),
+    };
+    let pod_name = text(spec, "spec.", "podName")?;
+    if pod_name.is_empty() {
+        return Err(Denied::bad_request("spec.podName must not be empty: name a Pod in the namespace of the request"));
+    }
+    let pod_name =
+        ObjectName::parse(&pod_name).map_err(|error| Denied::bad_request(format!("spec.podName: {error}")))?;
+    let containers = listed_containers(spec)?;
+    let deadline_seconds = integer(spec, "spec.", "activeDeadlineSeconds", i64::MAX)?;
+    at_least("spec.activeDeadlineSeconds", deadline_seconds, 3)?;
+    let empty = Map::new();
+    let strategy = match spec.get("strategy") {
+        None | Some(Value::Null) => &empty,
+        Some(Value::Object(strategy)) => strategy,
+        Some(other) => return Err(wrong_type("spec.strategy", other, "an object")),
+    };
+    const IN: &str = "spec.strategy.";
+    let grace_seconds = integer(strategy, IN, "terminationGracePeriodSeconds", i64::MAX)?;
+    at_least("spec.strategy.terminationGracePeriodSeconds", grace_seconds, 0)?;
+    let unready_grace_seconds = integer(strategy, IN, "unreadyGracePeriodSeconds", i64::MAX)?;
+    at_least("spec.strategy.unreadyGracePeriodSeconds", unready_grace_seconds, 0)?;
+    let failure_policy = text(strategy, IN, "failurePolicy")?;
+    if !["", "Fail", "Ignore"].contains(&failure_policy.as_str()) {
+        return Err(Denied::bad_request(format!(
+            "spec.strategy.failurePolicy: {failure_policy:?} is not known; want Fail or Ignore"
+        )));
+    }
+    let min_started_seconds = integer(strategy, IN, "minStartedSeconds", i32::MAX.into())?;
+    at_least("spec.strategy.minStartedSeconds", min_started_seconds, 0)?;
+    let ttl = integer(spec, "spec.", "ttlSecondsAfterFinished", i32::MAX.into())?;
+    at_least("spec.ttlSecondsAfterFinished", ttl, 0)?;
+    boolean(strategy, IN, "orderedRecreate")?;
+    let force = boolean(strategy, IN, "forceRecreate")?;
+    let method = match text(strategy, IN, "recreateMethod")?.as_str() {
+        "" | "Runtime" => RecreateMethod::Runtime,
+        "PodSpec" => RecreateMethod::PodSpec,
+        "Auto" => RecreateMethod::Auto,
+        other => {
+            return Err(Denied::bad_request(format!(
+                "spec.strategy.recreateMethod: {other:?} is not known; want Runtime, PodSpec or Auto"
+            )));
+        }
+    };
+    let vary_image_tag = boolean(strategy, IN, "varyImageTag")?;
+    Ok(CrrAdmission {
+        namespace,
+        pod_name,
+        containers,
+        force,
+        method,
+        vary_image_tag,
+        has_daemons,
+        grace_seconds,
+        unready_grace_seconds,
+        min_started_seconds: min_started_seconds.unwrap_or_default(),
+        deadline_seconds,
+        object,
+    })
+}
+
+fn listed_containers(spec: &Map<String, Value>) -> Result<Vec<String>, Denied> {
+    let list = match spec.get("containers") {
+        None | Some(Value::Null) => &[][..],
+        Some(Value::Array(list)) => list,
+        Some(other) => return Err(wrong_type("spec.containers", other, "a list")),
+    };
+    if list.is_empty() {
+        return Err(Denied::bad_request("spec.containers must not be empty: list the containers to restart"));
+    }
+    if list.len() > MAX_CONTAINERS {
+        return Err(Denied::bad_request(format!(
+            "spec.containers lists {} containers; at most {MAX_CONTAINERS} are allowed",
+            list.len()
+        )));
+    }
+    let mut seen = BTreeSet::new();
+    let mut names = Vec::with_capacity(list.len());
+    for (i, entry) in list.iter().enumerate() {
+        let at = format!("spec.containers[{i}]");
+        let entry = entry.as_object().ok_or_else(|| wrong_type(&at, entry, "an object"))?;
+        let name = text(entry, &format!("{at}."), "name")?;
+        if name.is_empty() {
+            return Err(Denied::bad_request(format!("{at}.name must not be empty: name a container of the Pod")));
+        }
+        if !seen.insert(name.clone()) {
+            return Err(Denied::bad_request(format!("{at}.name: {name:?} is listed twice; list each container once")));
+        }
+        for field in ["preStop", "ports", "statusContext"] {
+            let is_set = match entry.get(field) {
+                None | Some(Value::Null) => false,
+                Some(Value::Array(ports)) => !ports.is_empty(),
+                Some(_) => true,
+            };
+            if is_set {
+                return Err(Denied::bad_request(format!(
+                    "{at}.{field} is read-only: it is copied from the Pod when the request is admitted; leave it out"
+                )));
+            }
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// Judges whether anything in the Pod can be restarted at all; gives the name of its Node.
+///
+/// # Errors
+/// The Pod is over, is being deleted or is not bound to a Node.
+pub fn check_pod<'p>(admission: &CrrAdmission, pod: &'p PodFacts) -> Result<&'p str, Denied> {
+    let name = &admission.pod_name;
+    if !pod.sidecars_are_being_ended() {
+        if pod.metadata.deletion_timestamp.is_some() {
+            return Err(Denied::bad_request(format!(
+                "spec.podName: Pod {name:?} (phase {}) is being deleted; only containers of a Pod that stays can be restarted",
+                pod.phase()
+            )));
+        }
+        if ["Succeeded", "Failed"].contains(&pod.phase()) {
+            return Err(Denied::bad_request(format!(
+                "spec.podName: Pod {name:?} has finished (phase {}); only containers of a Pod in phase Pending or Running can be restarted",
+                pod.phase()
+            )));
+        }
+    }
+    if pod.spec.node_name.is_empty() {
+        return Err(Denied::bad_request(format!(
+            "spec.podName: Pod {name:?} (phase {}) is not bound to a Node yet; wait until it is scheduled",
+            pod.phase()
+        )));
+    }
+    Ok(&pod.spec.node_name)
+}
+
+/// Judges each listed container and fills in what the daemon needs to know.
+///
+/// # Errors
+/// A listed container cannot be restarted by a request.
+pub fn admit(admission: &CrrAdmission, pod: &PodFacts, situation: Situation) -> Decision {
+    let CrrAdmission {
+        object,
+        pod_name,
+        containers,
+        grace_seconds,
+        unready_grace_seconds,
+        min_started_seconds,
+        deadline_seconds,
+        ..
+    } = admission;
+    let found = containers
+        .iter()
+        .enumerate()
+        .map(|(i, name)| Listed::find(format!("spec.containers[{i}].name: {name:?}"), name, pod_name, pod))
+        .collect::<Result<Vec<_>, _>>()?;
+    let (method, mut warnings) = method::resolve(admission, pod, &found, situation)?;
+    let by_manager = method == method::Method::PodSpec;
+    let mut metadata = map_at(object, "metadata");
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+        && annotations.remove(labels::CRR_UNREADY_ACQUIRED).is_some()
+    {
+        warnings.push(format!(
+            "metadata.annotations: {} is written by the controller and was left out",
+            labels::CRR_UNREADY_ACQUIRED
+        ));
+    }
+    let mut own_labels = map_at(&metadata, "labels");
+    own_labels.insert(labels::CRR_POD_UID.into(), json!(pod.metadata.uid));
+    own_labels.insert(labels::CRR_NODE_NAME.into(), json!(pod.spec.node_name));
+    // A label that says who serves it; whatever the user wrote there is not heeded.
+    own_labels.remove(labels::CRR_ACTIVE);
+    own_labels.remove(labels::CRR_METHOD);
+    match method {
+        method::Method::Runtime => own_labels.insert(labels::CRR_ACTIVE.into(), json!("true")),
+        method::Method::PodSpec => own_labels.insert(labels::CRR_METHOD.into(), json!(labels::CRR_METHOD_POD_SPEC)),
+    };
+    if situation.node_is_virtual {
+        own_labels.insert(labels::NODE_TYPE.into(), json!(labels::NODE_TYPE_VIRTUAL_KUBELET));
+    } else if own_labels.get(labels::NODE_TYPE).is_some_and(|value| value == labels::NODE_TYPE_VIRTUAL_KUBELET) {
+        // It says that no daemon is to be expected; other values of so common a key mean nothing to us.
+        own_labels.remove(labels::NODE_TYPE);
+    }
+    metadata.insert("labels".into(), own_labels.into());
+
+    let mut spec = map_at(object, "spec");
+    let mut strategy = map_at(&spec, "strategy");
+    if strategy.get("failurePolicy").and_then(Value::as_str).is_none_or(str::is_empty) {
+        strategy.insert("failurePolicy".into(), json!("Fail"));
+    }
+    let grace_seconds = grace_seconds.or(pod.spec.termination_grace_period_seconds);
+    if let Some(grace) = grace_seconds {
+        strategy.insert("terminationGracePeriodSeconds".into(), json!(grace));
+    }
+    spec.insert("strategy".into(), strategy.into());
+
+    let entries = spec.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten();
+    for (entry, Listed { container, status, .. }) in entries.zip(&found) {
+        let Some(entry) = entry.as_object_mut() else { continue };
+        // Under method PodSpec kubelet runs the hook itself.
+        if let Some(hook) = container.lifecycle.pre_stop.as_ref().filter(|_| !by_manager) {
+            entry.insert("preStop".into(), hook.clone());
+            if hook.get("httpGet").is_some() && container.ports.as_array().is_some_and(|ports| !ports.is_empty()) {
+                entry.insert("ports".into(), container.ports.clone());
+            }
+        }
+        let mut context = json!({ "containerID": status.container_id, "restartCount": status.restart_count });
+        if by_manager {
+            context["image"] = json!(pod.view.container(&container.name).map_or("", |c| &*c.image));
+        }
+        entry.insert("statusContext".into(), context);
+    }
+
+    let mut wanted = object.clone();
+    wanted.insert("metadata".into(), metadata.into());
+    wanted.insert("spec".into(), spec.into());
+
+    if unready_grace_seconds.is_some() && !pod.has_kruise_gate() {
+        warnings.push(format!(
+            "spec.strategy.unreadyGracePeriodSeconds: Pod {pod_name:?} does not list the readiness gate {}, so it stays Ready and traffic is not drained before the restart",
+            labels::CONDITION_KRUISE_POD_READY
+        ));
+    }
+    let needed = unready_grace_seconds
+        .unwrap_or_default()
+        .saturating_add(*min_started_seconds)
+        .saturating_add(grace_seconds.unwrap_or_default());
+    if let Some(deadline) = deadline_seconds
+        && *deadline <= needed
+    {
+        warnings.push(format!(
+            "spec.activeDeadlineSeconds: {deadline} is not more than unreadyGracePeriodSeconds + terminationGracePeriodSeconds + minStartedSeconds ({needed}), so the request may end before its containers are back"
+        ));
+    }
+    Ok(Admitted { warnings, ..Admitted::changed(&object.clone().into(), &wanted.into()) })
+}
+
+/// A listed container: its definition and its current instance.
+struct Listed<'p> {
+    /// How messages about it begin.
+    at: String,
+    container: &'p Container,
+    status: &'p ContainerStatus,
+}
+
+impl<'p> Listed<'p> {
+    fn find(at: String, name: &str, pod_name: &str, pod: &'p PodFacts) -> Result<Self, Denied> {
+        let in_list = |list: &'p [Container]| list.iter().find(|c| c.name == name);
+        let other_kind = |kind: &str| {
+            Denied::bad_request(format!(
+                "{at} is {kind} of Pod {pod_name:?}, and a request cannot restart one; list containers of spec.containers, or native sidecars"
+            ))
+        };
+        let init = in_list(&pod.spec.init_containers);
+        let is_sidecar = init.is_some_and(|c| c.restart_policy.as_deref() == Some("Always"));
+        if init.is_some() && !is_sidecar {
+            return Err(other_kind("an init container"));
+        }
+        if in_list(&pod.spec.ephemeral_containers).is_some() {
+            return Err(other_kind("an ephemeral container"));
+        }
+        let Some(container) = init.or_else(|| in_list(&pod.spec.containers)) else {
+            let names: Vec<&str> = pod.spec.containers.iter().map(|c| c.name.as_str()).collect();
+            return Err(Denied::bad_request(format!(
+                "{at} is no container of Pod {pod_name:?}; it has {}",
+                names.join(", ")
+            )));
+        };
+        let statuses = if is_sidecar { &pod.status.init_container_statuses } else { &pod.status.container_statuses };
+        match statuses.iter().find(|s| s.name == name) {
+            Some(status) if !status.container_id.is_empty() => Ok(Self { at, container, status }),
+            _ => Err(Denied::bad_request(format!(
+                "{at} of Pod {pod_name:?} (phase {}) is not started: its status has no containerID yet; wait until it runs",
+                pod.phase()
+            ))),
+        }
+    }
+}
+
+/// Stopping is all that method Runtime does; whether the container starts again is up to its restart policy.
+fn judge_restart_policy(at: &str, container: &Container, pod: &PodFacts, force: bool) -> Result<Vec<String>, Denied> {
+    let (policy, level) = match container.restart_policy.as_deref() {
+        Some(policy) => (policy, "the container"),
+        None => (pod.spec.restart_policy.as_str(), "the Pod"),
+    };
+    let rules = pod.view.restart_rules_of(&container.name);
+    let has_rules = rules.iter().any(|rule| rule.action.starts_with("Restart"));
+    let mut warnings = Vec::new();
+    if rules.iter().any(|rule| rule.action == "RestartAllContainers") {
+        warnings.push(format!(
+            "{at} has a rule RestartAllContainers in restartPolicyRules: if the exit code of the stop matches, kubelet restarts every container of the Pod, without preStop and grace"
+        ));
+    }
+    match policy {
+        "Never" if has_rules => warnings.push(format!(
+            "{at} has restartPolicy Never and restartPolicyRules: it starts again only if a rule matches the exit code of the stop"
+        )),
+        "Never" if force || pod.sidecars_are_being_ended() => warnings
+            .push(format!("{at} has restartPolicy Never (set on {level}): it is stopped and does not start again")),
+        "Never" => {
+            return Err(Denied::bad_request(format!(
+                "{at} has restartPolicy Never (set on {level}): stopped, it would not start again; want Always or OnFailure, or method PodSpec, or set spec.strategy.forceRecreate to stop it all the same"
+            )));
+        }
+        "OnFailure" if !rules.iter().any(|rule| rule.matches(0) && rule.action.starts_with("Restart")) => warnings
+            .push(format!(
+                "{at} has restartPolicy OnFailure (set on {level}): it does not start again if it exits with code 0 when stopped"
+            )),
+        _ => {}
+    }
+    Ok(warnings)
+}
+
+/// A member that is an object, or an empty one.
+fn map_at(object: &Map<String, Value>, key: &str) -> Map<String, Value> {
+    object.get(key).and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+// Mutating admission comes before the schema is checked, so every type has to be.
+
+fn text(object: &Map<String, Value>, at: &str, field: &str) -> Result<String, Denied> {
+    match object.get(field) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => Err(wrong_type(&format!("{at}{field}"), other, "text")),
+    }
+}
+
+fn boolean(object: &Map<String, Value>, at: &str, field: &str) -> Result<bool, Denied> {
+    match object.get(field) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(other) => Err(wrong_type(&format!("{at}{field}"), other, "true or false")),
+    }
+}
+
+fn integer(object: &Map<String, Value>, at: &str, field: &str, max: i64) -> Result<Option<i64>, Denied> {
+    match object.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_i64() {
+            Some(number) if number <= max => Ok(Some(number)),
+            _ => Err(wrong_type(&format!("{at}{field}"), value, &format!("a whole number up to {max}"))),
+        },
+    }
+}
+
+fn at_least(field: &str, value: Option<i64>, least: i64) -> Result<(), Denied> {
+    match value {
+        Some(value) if value < least => {
+            Err(Denied::bad_request(format!("{field}: {value} is not allowed; want {least} or more")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn wrong_type(field: &str, value: &Value, want: &str) -> Denied {
+    let shown: String = value.to_string().chars().take(80).collect();
+    Denied::bad_request(format!("{field}: {shown} is not allowed; want {want}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! Admission of ImagePullJobs and ImageListPullJobs: defaults and rules in one call, without a look-up.
+//!
+//! CREATE fails closed, UPDATE fails open: the controllers know the defaults and the rules themselves, and what has to hold
+//! in any case, that Secrets stay and that a completed job keeps its image, is CEL in the schema. An update is never refused
+//! for what it does not change.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    api::{
+        apps::image_pull_job::{DEFAULT_BACKOFF_LIMIT, DEFAULT_TIMEOUT_SECONDS, PULL_IF_NOT_PRESENT},
+        feature_gates::{FeatureGates, gate},
+    },
+    domain::kinds::image_jobs::rules::{self, Problem},
+    webhook::{
+        Context,
+        server::review::{Admitted, Cause, Decision, Denied, Request},
+    },
+};
+
+/// Answers the API server.
+pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
+    Box::pin(async move { decide(&context.gates, &request) })
+}
+
+/// Decides.
+///
+/// # Errors
+/// A gate is off, a field has a type that it cannot have, or a value that is not allowed.
+pub fn decide(gates: &FeatureGates, request: &Request) -> Decision {
+    let Request { operation, object, old_object, .. } = request;
+    let is_ours = ["CREATE", "UPDATE"].contains(&operation.as_str()) && request.sub_resource.is_empty();
+    let is_going = object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
+    if !is_ours || is_going {
+        return Ok(Admitted::unchanged());
+    }
+    let is_new = operation == "CREATE";
+    if is_new && let Some(off) = [gate::KRUISE_DAEMON, gate::IMAGE_PULL_JOB].iter().find(|gate| !gates.enabled(gate)) {
+        let message =
+            format!("feature gate {off} is off: nobody would carry this job out; switch it on, or delete the job");
+        return Err(Denied::forbidden(message));
+    }
+    let is_list = request.resource.resource == "imagelistpulljobs" || request.kind.kind == "ImageListPullJob";
+    let mut with_defaults = object.clone();
+    let Some(spec) = with_defaults.pointer_mut("/spec").and_then(Value::as_object_mut) else {
+        return Err(Denied::bad_request("spec: it is missing or no object; want at least the image"));
+    };
+    set_defaults(spec);
+    let mut problems = judge(is_list, &Value::Object(spec.clone())).map_err(Denied::bad_request)?;
+    if !is_new {
+        let before = judge(is_list, &old_object["spec"]).unwrap_or_default();
+        problems.retain(|problem| !before.contains(problem));
+    }
+    if !problems.is_empty() {
+        let causes = problems.into_iter().map(|(field, message)| Cause { field, message });
+        return Err(Denied::invalid(causes.collect()));
+    }
+    Ok(Admitted::changed(object, &with_defaults))
+}
+
+/// What is wrong with a spec. An error: it cannot be read.
+fn judge(is_list: bool, spec: &Value) -> Result<Vec<Problem>, String> {
+    let wrong = |error: serde_json::Error| format!("spec: {error}");
+    // By reference: a value that cannot be read is not copied first.
+    Ok(match is_list {
+        true => rules::of_list(&serde::Deserialize::deserialize(spec).map_err(wrong)?),
+        false => rules::of_job(&serde::Deserialize::deserialize(spec).map_err(wrong)?),
+    })
+}
+
+fn set_defaults(spec: &mut Map<String, Value>) {
+    set(spec, "pullPolicy", json!({}));
+    if let Some(policy) = spec.get_mut("pullPolicy").and_then(Value::as_object_mut) {
+        set(policy, "timeoutSeconds", json!(DEFAULT_TIMEOUT_SECONDS));
+        set(policy, "backoffLimit", json!(DEFAULT_BACKOFF_LIMIT));
+    }
+    set(spec, "completionPolicy", json!({}));
+    if let Some(policy) = spec.get_mut("completionPolicy").and_then(Value::as_object_mut) {
+        if policy.get("type").is_some_and(|kind| kind == "") {
+            policy.remove("type");
+        }
+        set(policy, "type", json!("Always"));
+    }
+    if spec.get("imagePullPolicy").is_some_and(|policy| policy == "") {
+        spec.remove("imagePullPolicy");
+    }
+    set(spec, "imagePullPolicy", json!(PULL_IF_NOT_PRESENT));
+}
+
+fn set(object: &mut Map<String, Value>, key: &str, default: Value) {
+    let value = object.entry(key).or_insert(Value::Null);
+    if value.is_null() {
+        *value = default;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gates() -> FeatureGates {
+        FeatureGates::parse(&["ImagePullJobGate=true"], None).unwrap()
+    }
+
+    fn request(kind: &str, spec: Value) -> Request {
+        let object =
+            json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": kind, "metadata": {"name": "j"}, "spec": spec});
+        let mut request = Request { operation: "CREATE".into(), namespace: "a".into(), object, ..Request::default() };
+        request.kind.kind = kind.into();
+        request
+    }
+
+    fn stored(request: &Request) -> Value {
+        let mut object = request.object.clone();
+        json_patch::patch(&mut object, &decide(&gates(), request).unwrap().patch).unwrap();
+        object
+    }
+
+    #[test]
+    fn f15_every_default_of_the_spec() {
+        let all = json!({"pullPolicy": {"timeoutSeconds": 600, "backoffLimit": 3}, "completionPolicy": {"type": "Always"}, "imagePullPolicy": "IfNotPresent"});
+        let mut want = all.clone();
+        want["image"] = "a".into();
+        assert_eq!(stored(&request("ImagePullJob", json!({"image": "a"})))["spec"], want);
+        let mut want = all;
+        want["images"] = json!(["a"]);
+        assert_eq!(stored(&request("ImageListPullJob", json!({"images": ["a"]})))["spec"], want);
+    }
+
+    #[test]
+    fn f15_what_is_set_or_not_known_stays() {
+        let spec = json!({"image": "a", "pullPolicy": {"timeoutSeconds": 30, "newer": 1}, "completionPolicy": {"type": "Never", "newer": 2}, "imagePullPolicy": "Always", "parallelism": "3", "newer": {"a": [1]}});
+        let mut want = spec.clone();
+        want["pullPolicy"]["backoffLimit"] = 3.into();
+        let once = stored(&request("ImagePullJob", spec));
+        assert_eq!(once["spec"], want);
+        let again = Request { object: once, ..request("ImagePullJob", json!({})) };
+        assert_eq!(decide(&gates(), &again).unwrap(), Admitted::unchanged());
+    }
+
+    #[test]
+    fn refusals_name_the_fields() {
+        let denied =
+            decide(&gates(), &request("ImagePullJob", json!({"image": "A B", "parallelism": "10%"}))).unwrap_err();
+        assert_eq!(denied.code, 422);
+        let fields: Vec<&str> = denied.causes.iter().map(|cause| cause.field.as_str()).collect();
+        assert_eq!(fields, ["spec.image", "spec.parallelism"]);
+        let denied = decide(&gates(), &request("ImageListPullJob", json!({"images": ["a", "a"]}))).unwrap_err();
+        assert_eq!(denied.causes[0].field, "spec.images[1]");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_a_bad_request() {
+        for spec in [
+            json!(null),
+            json!({}),
+            json!({"image": 5}),
+            json!({"image": "a", "completionPolicy": {"type": "Sometimes"}}),
+        ] {
+            let denied = decide(&gates(), &request("ImagePullJob", spec.clone())).unwrap_err();
+            assert_eq!(denied.code, 400, "{spec}");
+            assert!(denied.message.starts_with("spec: "), "{}", denied.message);
+        }
+    }
+
+    #[test]
+    fn with_a_gate_off_jobs_are_refused_and_can_still_be_changed() {
+        for off in ["ImagePullJobGate=false", "ImagePullJobGate=true,KruiseDaemon=false"] {
+            let gates = FeatureGates::parse(&[off], None).unwrap();
+            let mut request = request("ImagePullJob", json!({"image": "a"}));
+            let denied = decide(&gates, &request).unwrap_err();
+            assert_eq!((denied.code, denied.message.contains("is off")), (403, true), "{off}");
+            request.operation = "UPDATE".into();
+            assert!(decide(&gates, &request).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_update_is_not_refused_for_what_it_does_not_change() {
+        let mut update = request("ImagePullJob", json!({"image": "a", "parallelism": "10%"}));
+        update.operation = "UPDATE".into();
+        update.old_object = update.object.clone();
+        update.object["spec"]["image"] = "b".into();
+        assert!(decide(&gates(), &update).is_ok());
+        update.object["spec"]["image"] = "b c".into();
+        assert_eq!(decide(&gates(), &update).unwrap_err().causes.len(), 1);
+        update.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        assert_eq!(decide(&gates(), &update).unwrap(), Admitted::unchanged());
+        update.operation = "DELETE".into();
+        assert_eq!(decide(&gates(), &update).unwrap(), Admitted::unchanged());
+    }
+}

@@ -1,0 +1,11 @@
+//! The admission handlers, one file for each kind.
+
+pub mod clone_set;
+pub mod container_recreate_request;
+pub mod deletion_protection;
+pub mod image_pull_job;
+pub mod pod;
+pub mod pod_budget;
+pub mod pod_probe_marker;
+pub mod pod_unavailable_budget;
+pub mod serverless_probes;

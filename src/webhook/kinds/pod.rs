@@ -1,0 +1,237 @@
+//! Admission of Pods, CREATE only: the readiness gate KruisePodReady, and launch priorities.
+//!
+//! Fails open: a Pod that was missed runs without the gate, which the manager finds and reports, and starts its containers
+//! at once. Conditions in the webhook's registration keep the API server from calling for Pods that need nothing; the same
+//! rules are here again, because a registration may lag behind.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        apps,
+        feature_gates::{FeatureGates, gate},
+        group_of,
+        labels::{self, CONDITION_KRUISE_POD_READY},
+    },
+    domain::pod::launch_priority,
+    k8s::name,
+    webhook::{
+        Context, MatchCondition,
+        server::review::{Admitted, Decision, Denied, Request},
+    },
+};
+
+/// Answers the API server.
+pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
+    Box::pin(async move {
+        if request.operation != "CREATE" || !request.sub_resource.is_empty() {
+            return Ok(Admitted::unchanged());
+        }
+        let mut random = [0; name::SUFFIX];
+        SystemRandom::new().fill(&mut random).map_err(|_| Denied::internal("the system has no random numbers"))?;
+        admit(&context.gates, &request.object, random)
+    })
+}
+
+/// Adds the gate to Pods of Kruise workloads, or to all with the feature gate KruisePodReadinessGate, and puts containers
+/// with launch priorities behind their barrier.
+///
+/// # Errors
+/// The object is no Pod, or a launch priority is none.
+pub fn admit(gates: &FeatureGates, pod: &Value, random: [u8; name::SUFFIX]) -> Decision {
+    let gates_of_pod = match pod.pointer("/spec/readinessGates") {
+        None | Some(Value::Null) => &[][..],
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err(Denied::bad_request("spec.readinessGates is not allowed; want a list")),
+    };
+    if !pod.pointer("/spec").is_some_and(Value::is_object) {
+        return Err(Denied::bad_request("spec is not allowed; want the spec of a Pod"));
+    }
+    let has_gate = gates_of_pod.iter().any(|g| g["conditionType"] == CONDITION_KRUISE_POD_READY);
+    let needs_gate = !has_gate && (gates.enabled(gate::KRUISE_POD_READINESS_GATE) || is_controlled_by_kruise(pod));
+    let priorities = launch_priority::wanted(pod).map_err(Denied::bad_request)?;
+    if !needs_gate && priorities.is_none() {
+        return Ok(Admitted::unchanged());
+    }
+    let mut wanted = pod.clone();
+    if needs_gate {
+        let mut list = gates_of_pod.to_vec();
+        list.push(json!({ "conditionType": CONDITION_KRUISE_POD_READY }));
+        wanted["spec"]["readinessGates"] = list.into();
+    }
+    // Without any name the API server refuses the Pod anyway.
+    if let (Some(priorities), Some((name, is_new))) = (priorities, name_of(pod, random)) {
+        launch_priority::inject(&mut wanted, &name, &priorities).map_err(Denied::bad_request)?;
+        if is_new {
+            wanted["metadata"]["name"] = name.into();
+        }
+    }
+    Ok(Admitted::changed(pod, &wanted))
+}
+
+/// The name of a Pod, and whether it was generated here: the name of its barrier depends on it.
+fn name_of(pod: &Value, random: [u8; name::SUFFIX]) -> Option<(String, bool)> {
+    let text =
+        |key: &str| pod.pointer(&format!("/metadata/{key}")).and_then(Value::as_str).filter(|text| !text.is_empty());
+    match text("name") {
+        Some(name) => Some((name.to_owned(), false)),
+        None => Some((format!("{}{}", name::generated_base(text("generateName")?), name::suffix(random)), true)),
+    }
+}
+
+fn is_controlled_by_kruise(pod: &Value) -> bool {
+    pod.pointer("/metadata/ownerReferences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .any(|owner| owner["controller"] == true && owner["apiVersion"].as_str().map(group_of) == Some(apps::GROUP))
+}
+
+/// The rules of [`admit`] in CEL, so that the API server calls us only for Pods that we would change or refuse.
+pub fn match_conditions(gates: &FeatureGates) -> Vec<MatchCondition> {
+    let lacks_gate = format!(
+        "(!has(object.spec.readinessGates) || !object.spec.readinessGates.exists(g, g.conditionType == '{CONDITION_KRUISE_POD_READY}'))"
+    );
+    let owned = format!(
+        "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.apiVersion.startsWith('{}/'))",
+        apps::GROUP
+    );
+    let ordered = format!(
+        "has(object.metadata.annotations) && '{key}' in object.metadata.annotations && object.metadata.annotations['{key}'] == '{}'",
+        labels::LAUNCH_PRIORITY_ORDERED,
+        key = labels::LAUNCH_PRIORITY,
+    );
+    let prioritized = format!(
+        "object.spec.containers.exists(c, has(c.env) && c.env.exists(e, e.name == '{}'))",
+        labels::ENV_LAUNCH_PRIORITY
+    );
+    let readiness = match gates.enabled(gate::KRUISE_POD_READINESS_GATE) {
+        true => lacks_gate,
+        false => format!("{lacks_gate} && {owned}"),
+    };
+    let launch = format!("size(object.spec.containers) > 1 && ({ordered} || {prioritized})");
+    let expression = format!("({readiness}) || ({launch})");
+    vec![MatchCondition { name: "needs-readiness-gate-or-launch-priority", expression }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(api_version: &str, controller: bool, readiness: &[&str]) -> Value {
+        let gates: Vec<Value> = readiness.iter().map(|g| json!({ "conditionType": g })).collect();
+        let mut pod = json!({"metadata": {"ownerReferences": [
+            {"apiVersion": api_version, "kind": "CloneSet", "name": "web", "uid": "u", "controller": controller}]},
+            "spec": {"containers": [{"name": "main", "fieldOfTheFuture": 1}]}});
+        if !gates.is_empty() {
+            pod["spec"]["readinessGates"] = gates.into();
+        }
+        pod
+    }
+
+    fn patch(gates: &FeatureGates, pod: &Value) -> Value {
+        json!(admit(gates, pod, [0; 5]).unwrap().patch)
+    }
+
+    #[test]
+    fn pods_of_kruise_workloads_get_the_gate_once() {
+        let gates = FeatureGates::default();
+        let kruise = "apps.kruise.io/v1alpha1";
+        assert_eq!(
+            patch(&gates, &pod(kruise, true, &[])),
+            json!([{"op": "add", "path": "/spec/readinessGates", "value": [{"conditionType": "KruisePodReady"}]}])
+        );
+        assert_eq!(
+            patch(&gates, &pod(kruise, true, &["InPlaceUpdateReady"])),
+            json!([{"op": "add", "path": "/spec/readinessGates/1", "value": {"conditionType": "KruisePodReady"}}])
+        );
+        assert_eq!(patch(&gates, &pod(kruise, true, &["KruisePodReady"])), json!([]));
+    }
+
+    #[test]
+    fn other_pods_get_it_only_with_the_feature_gate() {
+        let defaults = FeatureGates::default();
+        for other in [
+            pod("apps/v1", true, &[]),
+            pod("apps.kruise.io/v1alpha1", false, &[]),
+            pod("apps.kruise.io.example/v1", true, &[]),
+            json!({"metadata": {}, "spec": {}}),
+        ] {
+            assert_eq!(patch(&defaults, &other), json!([]), "{other}");
+            let all = FeatureGates::parse(&["KruisePodReadinessGate=true"], None).unwrap();
+            assert_eq!(patch(&all, &other)[0]["path"], "/spec/readinessGates", "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pod_is_refused() {
+        for bad in [json!(null), json!({"spec": 1}), json!({"spec": {"readinessGates": "x"}})] {
+            assert_eq!(admit(&FeatureGates::default(), &bad, [0; 5]).unwrap_err().code, 400, "{bad}");
+        }
+    }
+
+    /// A Pod with two containers, of which the first has a priority.
+    fn prioritized(priority: &str, metadata: Value) -> Value {
+        json!({"metadata": metadata, "spec": {"containers": [
+            {"name": "first", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": priority}]}, {"name": "second"}]}})
+    }
+
+    fn admitted(pod: &Value) -> Value {
+        let mut admitted = pod.clone();
+        json_patch::patch(&mut admitted, &admit(&FeatureGates::default(), pod, [0, 1, 2, 3, 4]).unwrap().patch)
+            .unwrap();
+        admitted
+    }
+
+    #[test]
+    fn case_31_a_pod_with_only_generate_name_gets_its_name_and_its_barrier() {
+        let pod = admitted(&prioritized("5", json!({"generateName": "web-"})));
+        assert_eq!(pod["metadata"], json!({"generateName": "web-", "name": "web-bcdfg"}));
+        let barriers: Vec<&Value> = pod["spec"]["containers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["env"].as_array().unwrap().last().unwrap())
+            .collect();
+        let barrier = |key: &str| json!({"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": {"configMapKeyRef": {"name": "web-bcdfg-barrier", "key": key}}});
+        assert_eq!(barriers, [&barrier("p_5"), &barrier("p_0")]);
+        let long = admitted(&prioritized("5", json!({"generateName": "x".repeat(100)})));
+        assert_eq!(long["metadata"]["name"].as_str().unwrap().len(), 63);
+    }
+
+    #[test]
+    fn a_name_stays_and_without_any_nothing_is_done() {
+        let named = admitted(&prioritized("5", json!({"name": "web", "generateName": "other-"})));
+        assert_eq!(named["metadata"]["name"], "web");
+        assert_eq!(named["spec"]["containers"][1]["env"][0]["valueFrom"]["configMapKeyRef"]["name"], "web-barrier");
+        let nameless = prioritized("5", json!({}));
+        assert_eq!(admitted(&nameless), nameless);
+    }
+
+    #[test]
+    fn gate_and_barrier_come_together() {
+        let mut both = pod("apps.kruise.io/v1alpha1", true, &[]);
+        both["metadata"]["name"] = "web".into();
+        both["spec"]["containers"] = prioritized("1", json!({}))["spec"]["containers"].clone();
+        let both = admitted(&both);
+        assert_eq!(both["spec"]["readinessGates"][0]["conditionType"], "KruisePodReady");
+        assert!(both["spec"]["containers"][1]["env"].is_array());
+        assert_eq!(admitted(&both), both, "a second call changes nothing");
+    }
+
+    #[test]
+    fn decision_26_a_bad_priority_is_a_bad_request() {
+        let denied = admit(&FeatureGates::default(), &prioritized("soon", json!({"name": "web"})), [0; 5]).unwrap_err();
+        assert!(
+            denied.code == 400 && denied.message.contains("first") && denied.message.contains("soon"),
+            "{denied:?}"
+        );
+        let denied =
+            admit(&FeatureGates::default(), &prioritized("1", json!({"name": "x".repeat(250)})), [0; 5]).unwrap_err();
+        assert!(denied.code == 400 && denied.message.contains("metadata.name"), "{denied:?}");
+    }
+}

@@ -1,0 +1,509 @@
+//! The registration of our webhooks in the API server.
+//!
+//! [`render`] makes an entry from the table; [`plan`] compares a live configuration with the table and gives the
+//! smallest JSON patch. Of entries that are there only `clientConfig`, `rules` and `matchConditions` are ours, the
+//! namespaces of those that are for budgets, and failure policies that are set ([`FailurePolicies`]). Time-outs, the other
+//! selectors and failure policies that are not set are the installer's to change. Entries that point at others are never
+//! touched.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use crate::{
+    api::feature_gates::FeatureGates,
+    webhook::{
+        HANDLERS, Handler, Level, Namespaces, Operation, Phase,
+        server::{failure_policies::FailurePolicies, scope},
+    },
+};
+
+/// How the API server reaches us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Through a Service, port 443.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// Directly, for an API server outside of the cluster network.
+    Url {
+        /// Host name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+impl Endpoint {
+    /// The name that the serving certificate has to carry.
+    pub fn dns_name(&self) -> String {
+        match self {
+            Self::Service { namespace, name } => format!("{name}.{namespace}.svc"),
+            Self::Url { host, port: _ } => host.clone(),
+        }
+    }
+
+    fn client_config(&self, path: &str, ca_bundle: Option<&str>) -> Value {
+        let mut config = match self {
+            Self::Service { namespace, name } => {
+                json!({ "service": { "namespace": namespace, "name": name, "port": 443, "path": path } })
+            }
+            Self::Url { host, port } => json!({ "url": format!("https://{host}:{port}{path}") }),
+        };
+        if let Some(pem) = ca_bundle {
+            config["caBundle"] = STANDARD.encode(pem).into();
+        }
+        config
+    }
+
+    /// Whether an entry calls us.
+    fn is_called_by(&self, entry: &Value) -> bool {
+        let config = &entry["clientConfig"];
+        match self {
+            Self::Service { namespace, name } => {
+                config["service"]["namespace"] == *namespace && config["service"]["name"] == *name
+            }
+            Self::Url { host, port } => {
+                config["url"].as_str().is_some_and(|url| url.starts_with(&format!("https://{host}:{port}/")))
+            }
+        }
+    }
+}
+
+/// What a registration should be.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// The cluster's feature gates.
+    pub gates: &'a FeatureGates,
+    /// How the API server reaches us.
+    pub endpoint: &'a Endpoint,
+    /// Whom it is to trust. Manifests leave it out, so that applying them again keeps the one that is there.
+    pub ca_bundle: Option<&'a str>,
+    /// What the administrator has set.
+    pub policies: &'a FailurePolicies,
+    /// The selector of the namespaces with budgets; None while they are not known, then what is there stays.
+    pub with_budgets: Option<&'a Value>,
+}
+
+/// The entry of one handler.
+pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {
+    let own_namespace = own_namespace(wanted.endpoint);
+    let namespaces = match handler.namespaces {
+        Namespaces::All => json!({}),
+        Namespaces::NotSystem => scope::not_system(own_namespace),
+        Namespaces::WithBudgets => wanted.with_budgets.cloned().unwrap_or_else(scope::nobody),
+    };
+    let mut entry = json!({
+        "name": handler.name,
+        "admissionReviewVersions": ["v1", "v1beta1"],
+        "clientConfig": wanted.endpoint.client_config(path(handler), wanted.ca_bundle),
+        "failurePolicy": wanted.policies.of(handler).unwrap_or(handler.on_failure).text(),
+        "matchConditions": conditions(handler, wanted.gates),
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": namespaces,
+        "objectSelector": handler.label.map_or_else(|| json!({}), |(key, value)| json!({ "matchLabels": { key: value } })),
+        "rules": rules(handler),
+        "sideEffects": if handler.writes { "NoneOnDryRun" } else { "None" },
+        "timeoutSeconds": handler.timeout_seconds,
+    });
+    if handler.phase == Phase::Mutating {
+        entry["reinvocationPolicy"] = "Never".into();
+    }
+    entry
+}
+
+/// Everything that there can be of one phase, for an installation whose registration the running webhook does not keep:
+/// the entries of all gates, each under the widest condition, and those for budgets for all namespaces but the system's.
+/// Handlers whose gate is off let everything through.
+pub fn complete(phase: Phase, endpoint: &Endpoint, own_namespace: &str) -> Vec<Value> {
+    let gates = FeatureGates::all_on();
+    let with_budgets = scope::not_system(own_namespace);
+    let wanted = Wanted {
+        gates: &gates,
+        endpoint,
+        ca_bundle: None,
+        policies: &FailurePolicies::default(),
+        with_budgets: Some(&with_budgets),
+    };
+    HANDLERS.iter().filter(|handler| handler.phase == phase).map(|handler| render(handler, &wanted)).collect()
+}
+
+/// What an installation brings along of one phase. Entries for budgets come with the running webhook alone: it knows the
+/// namespaces, and until then they would be called for all of them.
+pub fn shipped(phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
+    HANDLERS
+        .iter()
+        .filter(|handler| handler.phase == phase && handler.namespaces != Namespaces::WithBudgets)
+        .filter(|handler| handler.is_active(wanted.gates))
+        .map(|handler| render(handler, wanted))
+        .collect()
+}
+
+fn own_namespace(endpoint: &Endpoint) -> &str {
+    match endpoint {
+        Endpoint::Service { namespace, name: _ } => namespace,
+        Endpoint::Url { .. } => crate::api::DEFAULT_NAMESPACE,
+    }
+}
+
+/// The path that an entry calls.
+pub fn path(handler: &Handler) -> &'static str {
+    handler.paths.first().copied().unwrap_or_default()
+}
+
+/// What an entry is called for: one rule.
+pub fn rules(handler: &Handler) -> Value {
+    let target = handler.target;
+    let operation = match target.operation {
+        Operation::Create => "CREATE",
+        Operation::Update => "UPDATE",
+        Operation::Delete => "DELETE",
+    };
+    let scope = match target.level {
+        Level::Namespaced => "Namespaced",
+        Level::Cluster => "Cluster",
+    };
+    json!([{ "apiGroups": [target.group], "apiVersions": target.versions, "operations": [operation],
+        "resources": [target.resource], "scope": scope }])
+}
+
+fn conditions(handler: &Handler, gates: &FeatureGates) -> Value {
+    (handler.match_conditions)(gates)
+        .into_iter()
+        .map(|condition| json!({ "name": condition.name, "expression": condition.expression }))
+        .collect()
+}
+
+/// The JSON patch that brings a live configuration of one phase in line; empty if nothing differs.
+///
+/// It is tied to the version that was looked at: a patch by index must not hit a list that somebody has changed.
+pub fn plan(current: &Value, phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
+    let no_entries = Vec::new();
+    let entries = current["webhooks"].as_array().unwrap_or(&no_entries);
+    let of_phase = || HANDLERS.iter().filter(|handler| handler.phase == phase);
+    let active: Vec<&Handler> = of_phase().filter(|handler| handler.is_active(wanted.gates)).collect();
+    let mut operations = Vec::new();
+    let mut removals = Vec::new();
+    for (i, entry) in entries.iter().enumerate() {
+        let name = entry["name"].as_str().unwrap_or_default();
+        let Some(handler) = active.iter().find(|handler| handler.name == name) else {
+            // It calls us, but nobody answers there: switched off by a gate, or left by another release.
+            if wanted.endpoint.is_called_by(entry) || of_phase().any(|handler| handler.name == name) {
+                removals.push(json!({ "op": "remove", "path": format!("/webhooks/{i}") }));
+            }
+            continue;
+        };
+        let no_conditions = json!([]);
+        let conditions_now = entry.get("matchConditions").unwrap_or(&no_conditions);
+        let mut fields = vec![
+            ("clientConfig", &entry["clientConfig"], wanted.endpoint.client_config(path(handler), wanted.ca_bundle)),
+            ("rules", &entry["rules"], rules(handler)),
+            ("matchConditions", conditions_now, conditions(handler, wanted.gates)),
+        ];
+        if let (Namespaces::WithBudgets, Some(selector)) = (handler.namespaces, wanted.with_budgets) {
+            fields.push(("namespaceSelector", &entry["namespaceSelector"], selector.clone()));
+        }
+        let shipped = scope::not_system(crate::api::DEFAULT_NAMESPACE);
+        if handler.namespaces == Namespaces::NotSystem && entry["namespaceSelector"] == shipped {
+            // kustomize's `namespace` does not change selectors. One that the installer has written stays.
+            fields.push(("namespaceSelector", &shipped, scope::not_system(own_namespace(wanted.endpoint))));
+        }
+        if let Some(policy) = wanted.policies.of(handler) {
+            fields.push(("failurePolicy", &entry["failurePolicy"], policy.text().into()));
+        }
+        for (field, now, wanted) in fields {
+            if *now != wanted {
+                operations.push(json!({ "op": "add", "path": format!("/webhooks/{i}/{field}"), "value": wanted }));
+            }
+        }
+    }
+    // From the back, so that the indexes before stay right.
+    operations.extend(removals.into_iter().rev());
+    let missing: Vec<Value> = active
+        .iter()
+        .filter(|handler| !entries.iter().any(|entry| entry["name"] == handler.name))
+        .map(|handler| render(handler, wanted))
+        .collect();
+    if current["webhooks"].is_array() {
+        operations
+            .extend(missing.into_iter().map(|entry| json!({ "op": "add", "path": "/webhooks/-", "value": entry })));
+    } else if !missing.is_empty() {
+        operations.push(json!({ "op": "add", "path": "/webhooks", "value": missing }));
+    }
+    if !operations.is_empty() {
+        let version = &current["metadata"]["resourceVersion"];
+        operations.insert(0, json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version }));
+    }
+    operations
+}
+
+/// The namespaces that entries for budgets list now.
+pub fn listed(current: &Value) -> Vec<String> {
+    let is_for_budgets = |entry: &&Value| {
+        HANDLERS.iter().any(|handler| handler.namespaces == Namespaces::WithBudgets && entry["name"] == handler.name)
+    };
+    let entries = current["webhooks"].as_array().into_iter().flatten().filter(is_for_budgets);
+    entries.flat_map(|entry| scope::listed(&entry["namespaceSelector"])).collect()
+}
+
+/// Whether API servers may still hold another CA for one of our entries than the given ones.
+pub fn had_another_ca(current: &Value, endpoint: &Endpoint, ca_bundle: &str) -> bool {
+    let wanted = STANDARD.encode(ca_bundle);
+    current["webhooks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|entry| endpoint.is_called_by(entry))
+        .any(|entry| entry["clientConfig"]["caBundle"].as_str().is_some_and(|now| !now.is_empty() && now != wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::webhook::OnFailure;
+
+    const PHASES: [Phase; 2] = [Phase::Mutating, Phase::Validating];
+
+    fn endpoint() -> Endpoint {
+        Endpoint::Service { namespace: "kruise-system".into(), name: "kruise-webhook-service".into() }
+    }
+
+    /// Everything that there can be.
+    fn all_gates() -> FeatureGates {
+        FeatureGates::parse(&["AllAlpha=true,AllBeta=true"], None).unwrap()
+    }
+
+    fn names(phase: Phase) -> Vec<&'static str> {
+        HANDLERS.iter().filter(|h| h.phase == phase).map(|h| h.name).collect()
+    }
+
+    struct Setting {
+        gates: FeatureGates,
+        endpoint: Endpoint,
+        policies: FailurePolicies,
+        with_budgets: Option<Value>,
+    }
+
+    impl Setting {
+        fn of(gates: FeatureGates) -> Self {
+            Self { gates, endpoint: endpoint(), policies: FailurePolicies::default(), with_budgets: None }
+        }
+        fn wanted<'a>(&'a self, ca_bundle: Option<&'a str>) -> Wanted<'a> {
+            let Self { gates, endpoint, policies, with_budgets } = self;
+            Wanted { gates, endpoint, ca_bundle, policies, with_budgets: with_budgets.as_ref() }
+        }
+        fn installed(&self, phase: Phase) -> Value {
+            json!({ "metadata": { "resourceVersion": "7" }, "webhooks": shipped(phase, &self.wanted(None)) })
+        }
+        fn plan(&self, config: &Value, phase: Phase) -> Vec<Value> {
+            plan(config, phase, &self.wanted(Some("PEM")))
+        }
+        fn patched(&self, mut config: Value, phase: Phase) -> Value {
+            let patch: json_patch::Patch = serde_json::from_value(self.plan(&config, phase).into()).unwrap();
+            json_patch::patch(&mut config, &patch).unwrap();
+            config
+        }
+    }
+
+    fn entries(config: &Value) -> Vec<&str> {
+        config["webhooks"].as_array().into_iter().flatten().map(|entry| entry["name"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_the_ca_and_what_is_for_budgets_is_missing_after_an_installation() {
+        let all = Setting::of(all_gates());
+        for phase in PHASES {
+            let operations = all.plan(&all.installed(phase), phase);
+            let paths: Vec<&str> = operations.iter().map(|o| o["path"].as_str().unwrap()).collect();
+            let for_budgets =
+                HANDLERS.iter().filter(|h| h.phase == phase && h.namespaces == Namespaces::WithBudgets).count();
+            let ca = (0..names(phase).len() - for_budgets).map(|i| format!("/webhooks/{i}/clientConfig"));
+            let wanted: Vec<String> = std::iter::once("/metadata/resourceVersion".to_owned())
+                .chain(ca)
+                .chain(std::iter::repeat_n("/webhooks/-".to_owned(), for_budgets))
+                .collect();
+            assert_eq!(paths, wanted);
+            let done = all.patched(all.installed(phase), phase);
+            assert_eq!(done["webhooks"][0]["clientConfig"]["caBundle"], "UEVN");
+            assert_eq!(all.plan(&done, phase), Vec::<Value>::new());
+            assert!(had_another_ca(&done, &endpoint(), "NEW") && !had_another_ca(&done, &endpoint(), "PEM"));
+        }
+    }
+
+    #[test]
+    fn what_the_installer_changed_and_foreign_entries_stay() {
+        let setting = Setting::of(FeatureGates::default());
+        let mut config = setting.patched(setting.installed(Phase::Mutating), Phase::Mutating);
+        for (field, value) in
+            [("failurePolicy", json!("Ignore")), ("timeoutSeconds", json!(5)), ("namespaceSelector", json!({"a": 1}))]
+        {
+            config["webhooks"][2][field] = value;
+        }
+        config["webhooks"].as_array_mut().unwrap().push(json!({ "name": "other.example.com", "clientConfig": {
+            "service": { "namespace": "other", "name": "webhook", "path": "/mutate-pod" } } }));
+        assert_eq!(setting.plan(&config, Phase::Mutating), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn in_another_namespace_than_the_shipped_one_selectors_name_it() {
+        let shipped = Setting::of(FeatureGates::default());
+        let mut elsewhere = Setting::of(FeatureGates::default());
+        elsewhere.endpoint = Endpoint::Service { namespace: "elsewhere".into(), name: "kruise-webhook-service".into() };
+        let selector = |config: &Value| {
+            let entries = config["webhooks"].as_array().unwrap();
+            entries.iter().find(|entry| entry["name"] == "mpod.kb.io").unwrap()["namespaceSelector"].clone()
+        };
+        let mut config = elsewhere.patched(shipped.installed(Phase::Mutating), Phase::Mutating);
+        assert_eq!(selector(&config), scope::not_system("elsewhere"));
+        assert_eq!(elsewhere.plan(&config, Phase::Mutating), Vec::<Value>::new());
+        // one that the installer has written
+        let index = entries(&config).iter().position(|name| *name == "mpod.kb.io").unwrap();
+        config["webhooks"][index]["namespaceSelector"] = json!({ "matchLabels": { "a": "b" } });
+        assert_eq!(elsewhere.plan(&config, Phase::Mutating), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn gates_remove_and_bring_back_entries() {
+        let on = Setting::of(FeatureGates::default());
+        let off = Setting::of(FeatureGates::parse(&["PodWebhook=false"], None).unwrap());
+        let without = off.patched(on.installed(Phase::Mutating), Phase::Mutating);
+        assert!(!entries(&without).contains(&"mpod.kb.io"));
+        let back = on.patched(without, Phase::Mutating);
+        assert!(entries(&back).contains(&"mpod.kb.io"));
+        assert_eq!(on.plan(&back, Phase::Mutating), Vec::<Value>::new());
+        let empty = json!({"metadata": {"resourceVersion": "1"}});
+        let protection = ["vnamespace.kb.io", "vcustomresourcedefinition.kb.io"];
+        assert!(!entries(&on.patched(empty.clone(), Phase::Validating)).iter().any(|name| protection.contains(name)));
+        let all = Setting::of(all_gates());
+        for phase in PHASES {
+            assert_eq!(entries(&all.patched(empty.clone(), phase)), names(phase));
+        }
+        let protected = all.patched(empty, Phase::Validating);
+        assert!(protection.iter().all(|name| entries(&protected).contains(name)));
+        assert!(!entries(&on.patched(protected, Phase::Validating)).iter().any(|name| protection.contains(name)));
+    }
+
+    #[test]
+    fn the_readiness_gate_for_all_pods_changes_the_condition() {
+        let some = Setting::of(FeatureGates::default());
+        let all = Setting::of(FeatureGates::parse(&["KruisePodReadinessGate=true"], None).unwrap());
+        let condition = |config: &Value| {
+            let conditions = config["webhooks"][0]["matchConditions"].as_array().unwrap();
+            assert_eq!(conditions.len(), 1);
+            conditions[0]["expression"].as_str().unwrap().contains("ownerReferences")
+        };
+        let config = all.patched(some.installed(Phase::Mutating), Phase::Mutating);
+        assert!(!condition(&config));
+        assert!(condition(&some.patched(config, Phase::Mutating)));
+    }
+
+    #[test]
+    fn entries_of_another_release_that_call_us_in_vain_are_removed() {
+        let setting = Setting::of(FeatureGates::default());
+        for phase in PHASES {
+            let mut config = setting.installed(phase);
+            let left = json!({"name": "mother.kb.io", "clientConfig": {"service":
+                {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/mutate-apps-kruise-io-other"}}});
+            config["webhooks"].as_array_mut().unwrap().splice(0..0, [left.clone(), left]);
+            assert!(!entries(&setting.patched(config, phase)).contains(&"mother.kb.io"));
+        }
+    }
+
+    #[test]
+    fn a_host_replaces_the_service() {
+        let mut setting = Setting::of(FeatureGates::default());
+        let config = setting.installed(Phase::Mutating);
+        setting.endpoint = Endpoint::Url { host: "203.0.113.7".into(), port: 9876 };
+        assert_eq!(
+            setting.patched(config, Phase::Mutating)["webhooks"][0]["clientConfig"],
+            json!({"url": "https://203.0.113.7:9876/mutate-pod", "caBundle": "UEVN"})
+        );
+    }
+
+    #[test]
+    fn a_failure_policy_that_is_set_holds_and_no_other_is_touched() {
+        let mut setting = Setting::of(all_gates());
+        setting.policies = FailurePolicies::parse("vnamespace.kb.io=Ignore").unwrap();
+        let mut config = setting.patched(json!({"metadata": {"resourceVersion": "1"}}), Phase::Validating);
+        let of = |config: &Value, name: &str| {
+            let entries = config["webhooks"].as_array().unwrap();
+            entries.iter().find(|entry| entry["name"] == name).unwrap()["failurePolicy"].clone()
+        };
+        assert_eq!(of(&config, "vnamespace.kb.io"), "Ignore");
+        assert_eq!(of(&config, "vcustomresourcedefinition.kb.io"), "Fail");
+        for entry in config["webhooks"].as_array_mut().unwrap() {
+            entry["failurePolicy"] = if entry["name"] == "vnamespace.kb.io" { "Fail" } else { "Ignore" }.into();
+        }
+        let config = setting.patched(config, Phase::Validating);
+        assert_eq!(of(&config, "vnamespace.kb.io"), "Ignore", "set");
+        assert_eq!(of(&config, "vcustomresourcedefinition.kb.io"), "Ignore", "the installer's");
+    }
+
+    #[test]
+    fn requests_are_checked_whatever_the_stored_failure_policy_says() {
+        let setting = Setting::of(all_gates());
+        let mut config = setting.patched(json!({"metadata": {"resourceVersion": "1"}}), Phase::Mutating);
+        for entry in config["webhooks"].as_array_mut().unwrap() {
+            entry["failurePolicy"] = "Ignore".into();
+        }
+        let config = setting.patched(config, Phase::Mutating);
+        let fails: Vec<&Value> =
+            config["webhooks"].as_array().unwrap().iter().filter(|entry| entry["failurePolicy"] == "Fail").collect();
+        assert_eq!(fails.len(), 1);
+        assert_eq!(fails[0]["name"], "mcontainerrecreaterequest.kb.io");
+    }
+
+    #[test]
+    fn entries_for_budgets_see_the_namespaces_that_have_some_and_at_first_none() {
+        let mut setting = Setting::of(all_gates());
+        let for_budgets = |config: &Value| -> Vec<Value> {
+            let is_ours =
+                |name: &Value| HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && *name == h.name);
+            let entries = config["webhooks"].as_array().into_iter().flatten();
+            entries.filter(|entry| is_ours(&entry["name"])).map(|entry| entry["namespaceSelector"].clone()).collect()
+        };
+        let shop = scope::selector(&["shop".to_owned()].into(), "kruise-system");
+        for phase in PHASES {
+            setting.with_budgets = None;
+            let config = setting.patched(json!({"metadata": {"resourceVersion": "1"}}), phase);
+            assert!(for_budgets(&config).iter().all(|selector| *selector == scope::nobody()));
+            setting.with_budgets = Some(shop.clone());
+            let config = setting.patched(config, phase);
+            assert!(for_budgets(&config).iter().all(|selector| *selector == shop));
+            assert_eq!(setting.plan(&config, phase), Vec::<Value>::new());
+            setting.with_budgets = None;
+            assert_eq!(setting.plan(&config, phase), Vec::<Value>::new(), "not known is not none");
+            assert!(listed(&config).iter().all(|namespace| namespace == "shop"));
+        }
+    }
+
+    #[test]
+    fn a_webhook_that_fails_closed_never_stands_in_the_way_of_a_repair() {
+        for handler in HANDLERS {
+            let operation = handler.target.operation;
+            let fails_closed = handler.on_failure == OnFailure::Fail;
+            let spares_deleted = |object: &str| {
+                let conditions = (handler.match_conditions)(&FeatureGates::default());
+                let wanted = format!("!has({object}.metadata.deletionTimestamp)");
+                conditions.iter().any(|c| c.expression.ends_with(&wanted))
+            };
+            match operation {
+                Operation::Create => {}
+                Operation::Update => {
+                    assert!(!fails_closed, "{}", handler.name);
+                    assert!(spares_deleted("object"), "{}: finalizers have to go", handler.name);
+                }
+                Operation::Delete => {
+                    assert!(spares_deleted("oldObject"), "{}: the last delete has to pass", handler.name);
+                    assert!(!fails_closed || handler.label.is_some(), "{}: only what is labelled", handler.name);
+                }
+            }
+            let is_of_pods = handler.target.group.is_empty() && handler.target.level == Level::Namespaced;
+            assert!(!is_of_pods || !fails_closed, "{}", handler.name);
+            assert!(!is_of_pods || handler.namespaces != Namespaces::All, "{}", handler.name);
+            assert!(handler.timeout_seconds <= 10, "{}", handler.name);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Asks the budgets of a Pod before it is taken out of service.
+
+use crate::{
+    budgets::Refusal,
+    domain::budgets::unavailable::Operation,
+    k8s::pod::PodView,
+    runtime::events,
+    webhook::{
+        Context,
+        server::review::{Admitted, Decision, Denied},
+    },
+};
+
+/// Asks the budgets of a Pod.
+///
+/// # Errors
+/// It has to stay in service.
+pub async fn consent(context: &Context, pod: &PodView, operation: Operation, dry_run: bool) -> Decision {
+    let Err(refusal) = context.budgets.take(pod, operation, dry_run).await else { return Ok(Admitted::unchanged()) };
+    let message = refusal.message();
+    if !dry_run {
+        let word = operation.label();
+        context.events.warning(
+            &events::reference(pod),
+            "PubPreventPodDeletion",
+            &format!("{word} was refused: {message}"),
+        );
+    }
+    Err(match (operation, refusal) {
+        // As a PodDisruptionBudget answers: kubectl drain tries again.
+        (Operation::Evict, _) => Denied::too_many_requests(message),
+        (_, Refusal::Budget { .. }) => Denied::forbidden(message),
+        (_, Refusal::Undecided(_)) => Denied::internal(message),
+    })
+}

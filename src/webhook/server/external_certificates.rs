@@ -1,0 +1,202 @@
+//! Certificates that somebody else renews (gate EnableExternalCerts): from the Secret, or from a directory.
+//!
+//! - Owns: nothing. The registration is shipped complete ([`configuration::complete`](super::configuration::complete)),
+//!   whoever renews the certificates writes the CA into it, and this role has no right to.
+//! - Never: serves before there is a certificate that `ca.crt` vouches for. One that is bad takes nothing away: the one
+//!   before stays.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use axum_server::tls_rustls::RustlsConfig;
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client,
+    core::PartialObjectMeta,
+    runtime::{WatchStreamExt, watcher},
+};
+use rustls::server::danger::ClientCertVerifier;
+use tokio::sync::watch;
+
+use crate::{
+    api::feature_gates::FeatureGates,
+    runtime::{
+        certs::{
+            self, Material, SecretData,
+            external::{KEYS, Unusable, material},
+        },
+        clock,
+    },
+    webhook::server::{
+        callers::Callers,
+        installation::{self, FIRST_RETRY, LAST_RETRY},
+        metrics::Metrics,
+    },
+};
+
+/// How often the certificates are looked at whatever the watch says. Files have no watch.
+const RESYNC: Duration = Duration::from_secs(60);
+
+/// Where the certificates are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A Secret.
+    Secret {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// A directory with a file for each key.
+    Directory(PathBuf),
+}
+
+/// Why nothing new is served. Worth trying again.
+#[derive(Debug, thiserror::Error)]
+pub enum ExternalError {
+    /// The Secret cannot be read.
+    #[error("Secret {name} in namespace {namespace}: {error}")]
+    Secret {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// What the API server says.
+        error: kube::Error,
+    },
+    /// The Secret is not there.
+    #[error("Secret {name} in namespace {namespace} does not exist; with EnableExternalCerts somebody else makes it")]
+    NoSecret {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// A file cannot be read.
+    #[error("--webhook-cert-dir: {0:?}: {1}")]
+    File(PathBuf, io::Error),
+    /// What was read cannot be served.
+    #[error("{0}: {1}")]
+    Unusable(String, Unusable),
+    /// The library refuses it.
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The binding of the policy that protects against deletion.
+    #[error(transparent)]
+    Binding(#[from] installation::SyncError),
+}
+
+/// What one replica serves.
+pub struct External {
+    /// Client.
+    pub client: Client,
+    /// Where the certificates are.
+    pub source: Source,
+    /// The name that the certificate has to be for.
+    pub dns_name: String,
+    /// The cluster's feature gates.
+    pub gates: FeatureGates,
+    /// Who may call.
+    pub callers: Option<Arc<Callers>>,
+    /// Told when the certificate ends.
+    pub metrics: Metrics,
+    /// The last error, for whoever waits for the first certificate.
+    pub problem: watch::Sender<String>,
+}
+
+impl External {
+    /// Runs for ever. `tls` holds a configuration from the first certificate on and is changed in place after that.
+    pub async fn run(&self, tls: &watch::Sender<Option<RustlsConfig>>) {
+        let mut serving: Option<Material> = None;
+        let mut events = self.events();
+        let mut retry = FIRST_RETRY;
+        loop {
+            let wait = match self.sync(&mut serving, tls).await {
+                Ok(()) => {
+                    retry = FIRST_RETRY;
+                    RESYNC
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no new certificate is served, trying again");
+                    self.problem.send_replace(error.to_string());
+                    let wait = retry;
+                    retry = (retry * 2).min(LAST_RETRY);
+                    wait
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                Some(()) = events.next() => {}
+            }
+        }
+    }
+
+    async fn sync(
+        &self,
+        serving: &mut Option<Material>,
+        tls: &watch::Sender<Option<RustlsConfig>>,
+    ) -> Result<(), ExternalError> {
+        let data = self.read().await?;
+        let found = material(&data, clock::now().wall, &self.dns_name);
+        let found = found.map_err(|error| ExternalError::Unusable(self.source.to_string(), error))?;
+        if serving.as_ref().is_none_or(|old| old.certified.cert != found.certified.cert) {
+            let callers = self.callers.clone().map(|callers| callers as Arc<dyn ClientCertVerifier>);
+            installation::serve(tls, certs::tls_config_for(&found.certified, callers)?);
+            tracing::info!(not_after = %found.not_after, "serving a new certificate");
+            self.metrics.certificate_expiry.set(found.not_after.as_second());
+            *serving = Some(found);
+        }
+        installation::bind(&self.client, &self.gates).await?;
+        Ok(())
+    }
+
+    async fn read(&self) -> Result<SecretData, ExternalError> {
+        match &self.source {
+            Source::Secret { namespace, name } => {
+                let api = Api::<Secret>::namespaced(self.client.clone(), namespace);
+                let (namespace, name) = (namespace.clone(), name.clone());
+                match api.get_opt(&name).await {
+                    Ok(Some(secret)) => {
+                        Ok(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
+                    }
+                    Ok(None) => Err(ExternalError::NoSecret { namespace, name }),
+                    Err(error) => Err(ExternalError::Secret { namespace, name, error }),
+                }
+            }
+            Source::Directory(directory) => {
+                let mut data = SecretData::new();
+                for key in KEYS {
+                    let file = directory.join(key);
+                    match std::fs::read(&file) {
+                        Ok(bytes) => drop(data.insert(key.to_owned(), bytes)),
+                        // It is named with all others that are missing.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        Err(error) => return Err(ExternalError::File(file, error)),
+                    }
+                }
+                Ok(data)
+            }
+        }
+    }
+
+    /// The Secret may have changed. Failed watches come back by themselves; the resync covers the time between.
+    fn events(&self) -> BoxStream<'static, ()> {
+        let Source::Secret { namespace, name } = &self.source else { return futures::stream::pending().boxed() };
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), namespace);
+        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let events = watcher(api, only).default_backoff().touched_objects();
+        events.filter_map(async |result| result.ok().map(|_| ())).boxed()
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Secret { namespace, name } => write!(f, "Secret {name} in namespace {namespace}"),
+            Self::Directory(directory) => write!(f, "--webhook-cert-dir {directory:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

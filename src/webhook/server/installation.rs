@@ -1,0 +1,311 @@
+//! Keeps the certificates, the registration and the TLS server in step, on every replica alike.
+//!
+//! Order is what makes a rotation fail no call: the API servers are told about a CA first, and only when they know it
+//! is a certificate of that CA served. Replicas agree through the Secret; who loses a race reads what the winner wrote.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use axum_server::tls_rustls::RustlsConfig;
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::api::{
+    admissionregistration::v1::{
+        MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+    },
+    core::v1::Secret,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, GetParams, Patch, PatchParams, PostParams},
+    core::PartialObjectMeta,
+    runtime::{WatchStreamExt, watcher},
+};
+use rustls::{ServerConfig, server::danger::ClientCertVerifier};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::domain::deletion_protection as protection;
+use crate::{
+    api::feature_gates::{FeatureGates, gate},
+    k8s::{path, rbac::Rule},
+    runtime::{
+        certificate_secret::{CertificateSecret, SecretError},
+        certs::{self, Material},
+        clock,
+    },
+    webhook::{
+        CONFIGURATION, Phase, SECRET, VALIDATING_CONFIGURATION,
+        server::{
+            callers::Callers,
+            configuration::{self, Endpoint, Wanted},
+            failure_policies::FailurePolicies,
+            metrics::Metrics,
+            scope::{self, Lingering},
+        },
+    },
+};
+
+/// How long API servers may take to follow a changed registration.
+const SETTLE: Duration = Duration::from_secs(5);
+/// Everything is looked at again this often, whatever the watches say; certificates age without an event.
+const RESYNC: Duration = Duration::from_secs(10 * 60);
+pub(super) const FIRST_RETRY: Duration = Duration::from_secs(1);
+pub(super) const LAST_RETRY: Duration = Duration::from_secs(30);
+/// How often a lost race for a webhook configuration is run again within one pass.
+const PATCH_ATTEMPTS: u32 = 4;
+
+const GROUP: &[&str] = &["admissionregistration.k8s.io"];
+
+const MUTATING: Rule =
+    Rule::new(GROUP, &["mutatingwebhookconfigurations"], &["get", "list", "watch", "patch"]).named(&[CONFIGURATION]);
+const VALIDATING: Rule = Rule::new(GROUP, &["validatingwebhookconfigurations"], &["get", "list", "watch", "patch"])
+    .named(&[VALIDATING_CONFIGURATION]);
+const BINDING: Rule = Rule::new(GROUP, &["validatingadmissionpolicybindings"], &["get", "list", "watch", "delete"])
+    .named(&[protection::NAME]);
+// A right to create cannot be limited by name. A binding is nothing without the policy that it names.
+const NEW_BINDING: Rule = Rule::new(GROUP, &["validatingadmissionpolicybindings"], &["create"]);
+// Whether a daemon is ready on a node, for requests of method Auto.
+const DAEMONS: Rule = Rule::new(&[""], &["pods"], &["list"]);
+
+/// What keeping the registration needs, cluster-wide.
+pub const RBAC: &[Rule] = &[MUTATING, VALIDATING, BINDING, NEW_BINDING];
+/// The same with certificates that somebody else renews: the registration is not ours to keep.
+pub const EXTERNAL_RBAC: &[Rule] = &[BINDING, NEW_BINDING];
+
+/// What keeping the certificates needs in our own namespace.
+pub const OWN_NAMESPACE_RBAC: &[Rule] =
+    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]), DAEMONS];
+/// The same with certificates that somebody else renews.
+pub const EXTERNAL_OWN_NAMESPACE_RBAC: &[Rule] =
+    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch"]).named(&[SECRET]), DAEMONS];
+
+/// Why a pass did not succeed. All of them are tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// What is served cannot be had from the Secret.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// A configuration cannot be read or written.
+    #[error("webhook configuration {0}: {1}")]
+    Configuration(&'static str, kube::Error),
+    /// A configuration is not there, and we may not create one.
+    #[error("webhook configuration {0} does not exist; apply the manifests again")]
+    NoConfiguration(&'static str),
+    /// The binding of the policy that protects against deletion cannot be read or written.
+    #[error("ValidatingAdmissionPolicyBinding {name}: {0}", name = protection::NAME)]
+    Binding(kube::Error),
+    /// A certificate cannot be served.
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// What one replica keeps in step.
+pub struct Installation {
+    /// Client.
+    pub client: Client,
+    /// Where the certificates are, in our namespace.
+    pub secret: CertificateSecret,
+    /// How the API server reaches us.
+    pub endpoint: Endpoint,
+    /// The cluster's feature gates.
+    pub gates: FeatureGates,
+    /// What happens to requests while nobody answers, as far as it is set.
+    pub policies: FailurePolicies,
+    /// The namespaces that have budgets; None until they are known.
+    pub with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
+    /// Who may call.
+    pub callers: Option<Arc<Callers>>,
+    /// Told when the certificate ends.
+    pub metrics: Metrics,
+    /// The last error, for whoever waits for the first certificate.
+    pub problem: watch::Sender<String>,
+}
+
+impl Installation {
+    /// Runs for ever. `tls` holds a configuration from the first success on and is changed in place after that.
+    pub async fn run(&self, tls: &watch::Sender<Option<RustlsConfig>>) {
+        let mut serving: Option<Material> = None;
+        let mut lingering = <[Lingering; 2]>::default();
+        let mut with_budgets = self.with_budgets.clone();
+        let mut events = self.events();
+        let mut retry = FIRST_RETRY;
+        loop {
+            let namespaces = with_budgets.borrow_and_update().clone();
+            let synced = match self.sync(&mut serving, tls, namespaces.as_ref(), &mut lingering).await {
+                Ok(wait) => bind(&self.client, &self.gates).await.map(|()| wait),
+                error => error,
+            };
+            let wait = match synced {
+                Ok(wait) => {
+                    retry = FIRST_RETRY;
+                    wait.unwrap_or(RESYNC).min(RESYNC)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the webhook is not in step, trying again");
+                    self.problem.send_replace(error.to_string());
+                    let wait = retry;
+                    retry = (retry * 2).min(LAST_RETRY);
+                    wait
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                Some(()) = events.next() => {}
+                Ok(()) = with_budgets.changed() => {}
+            }
+        }
+    }
+
+    /// Something that we keep may have changed.
+    fn events(&self) -> BoxStream<'static, ()> {
+        let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+        // Failed watches back off and come back by themselves; the resync covers the time between.
+        fn quiet<K>(api: Api<PartialObjectMeta<K>>, only: watcher::Config) -> BoxStream<'static, ()>
+        where
+            K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
+        {
+            let events = watcher(api, only).default_backoff().touched_objects();
+            events.filter_map(async |result| result.ok().map(|_| ())).boxed()
+        }
+        let client = || self.client.clone();
+        futures::stream::select_all([
+            quiet::<Secret>(Api::namespaced(client(), &self.secret.namespace), only(&self.secret.name)),
+            quiet::<MutatingWebhookConfiguration>(Api::all(client()), only(CONFIGURATION)),
+            quiet::<ValidatingWebhookConfiguration>(Api::all(client()), only(VALIDATING_CONFIGURATION)),
+            quiet::<ValidatingAdmissionPolicyBinding>(Api::all(client()), only(protection::NAME)),
+        ])
+        .boxed()
+    }
+
+    async fn sync(
+        &self,
+        serving: &mut Option<Material>,
+        tls: &watch::Sender<Option<RustlsConfig>>,
+        namespaces: Option<&BTreeSet<String>>,
+        lingering: &mut [Lingering; 2],
+    ) -> Result<Option<Duration>, SyncError> {
+        let material = self.secret.material(serving.as_ref()).await?;
+        let mut ca_bundle = material.ca_bundle.clone();
+        // What we still serve has to stay trusted, even if somebody emptied the Secret.
+        if let Some(old) = serving.as_ref().filter(|old| !ca_bundle.contains(&old.ca_cert)) {
+            ca_bundle.push_str(&old.ca_cert);
+        }
+        let (mut had_another_ca, mut wait) = (false, None::<Duration>);
+        for (phase, lingering) in [Phase::Mutating, Phase::Validating].into_iter().zip(lingering) {
+            let (another, again) = self.register(phase, &ca_bundle, namespaces, lingering).await?;
+            had_another_ca |= another;
+            wait = wait.into_iter().chain(again).min();
+        }
+        if serving.as_ref().is_some_and(|old| old.certified.cert == material.certified.cert) {
+            return Ok(wait);
+        }
+        if had_another_ca || serving.as_ref().is_some_and(|old| old.ca_cert != material.ca_cert) {
+            tokio::time::sleep(SETTLE).await;
+        }
+        let callers = self.callers.clone().map(|callers| callers as Arc<dyn ClientCertVerifier>);
+        serve(tls, certs::tls_config_for(&material.certified, callers)?);
+        tracing::info!(not_after = %material.not_after, "serving a new certificate");
+        self.metrics.certificate_expiry.set(material.not_after.as_second());
+        *serving = Some(material);
+        Ok(wait)
+    }
+
+    /// Brings the registration of one phase in line; tells whether API servers may still hold another CA, and when to look
+    /// again at namespaces whose last budget has gone.
+    async fn register(
+        &self,
+        phase: Phase,
+        ca_bundle: &str,
+        namespaces: Option<&BTreeSet<String>>,
+        lingering: &mut Lingering,
+    ) -> Result<(bool, Option<Duration>), SyncError> {
+        let (plural, name) = match phase {
+            Phase::Mutating => ("mutatingwebhookconfigurations", CONFIGURATION),
+            Phase::Validating => ("validatingwebhookconfigurations", VALIDATING_CONFIGURATION),
+        };
+        let base = kube::core::Request::new(path::of_cluster(GROUP[0], "v1", plural));
+        let failed = |error: kube::Error| match error {
+            kube::Error::Api(status) if status.code == 404 => SyncError::NoConfiguration(name),
+            error => SyncError::Configuration(name, error),
+        };
+        let build = |error| SyncError::Configuration(name, kube::Error::BuildRequest(error));
+        let params = PatchParams { field_manager: Some("kruise-webhook".into()), ..PatchParams::default() };
+        for attempt in 1.. {
+            // Raw JSON: entries of others may have fields that this library does not know.
+            let get = base.get(name, &GetParams::default()).map_err(build)?;
+            let current: Value = self.client.request(get).await.map_err(failed)?;
+            let (selector, wait) = match namespaces {
+                Some(namespaces) => {
+                    let listed = configuration::listed(&current);
+                    let (wanted, wait) = lingering.keep(namespaces, listed, clock::now().mono);
+                    (Some(scope::selector(&wanted, &self.secret.namespace)), wait)
+                }
+                None => (None, None),
+            };
+            let wanted = Wanted {
+                gates: &self.gates,
+                endpoint: &self.endpoint,
+                ca_bundle: Some(ca_bundle),
+                policies: &self.policies,
+                with_budgets: selector.as_ref(),
+            };
+            let operations = configuration::plan(&current, phase, &wanted);
+            if operations.is_empty() {
+                return Ok((false, wait));
+            }
+            let patch: json_patch::Patch = serde_json::from_value(operations.into())
+                .map_err(|error| SyncError::Configuration(name, kube::Error::SerdeError(error)))?;
+            let patch = base.patch(name, &params, &Patch::<()>::Json(patch)).map_err(build)?;
+            match self.client.request::<Value>(patch).await {
+                Ok(_) => {
+                    tracing::info!(configuration = name, "the webhook configuration was brought in line");
+                    return Ok((configuration::had_another_ca(&current, &self.endpoint, ca_bundle), wait));
+                }
+                // Another replica was faster: the test of the version does not hold.
+                Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) && attempt < PATCH_ATTEMPTS => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok((false, None))
+    }
+}
+
+/// Serves from now on with this configuration.
+pub(super) fn serve(tls: &watch::Sender<Option<RustlsConfig>>, config: ServerConfig) {
+    let config = Arc::new(config);
+    tls.send_if_modified(|current| match current {
+        Some(current) => {
+            current.reload_from_config(config);
+            false
+        }
+        None => {
+            *current = Some(RustlsConfig::from_config(config));
+            true
+        }
+    });
+}
+
+/// The policy that protects against deletion is in force while its gate is on.
+pub(super) async fn bind(client: &Client, gates: &FeatureGates) -> Result<(), SyncError> {
+    let api = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone());
+    let is_there = api.get_metadata_opt(protection::NAME).await.map_err(SyncError::Binding)?.is_some();
+    let done = match (gates.enabled(gate::DELETION_PROTECTION), is_there) {
+        (true, false) => {
+            let binding = json!({ "metadata": { "name": protection::NAME, "labels": { "app.kubernetes.io/name": "kruise-rs" } },
+                "spec": protection::binding_spec() });
+            let binding =
+                serde_json::from_value(binding).map_err(|error| SyncError::Binding(kube::Error::SerdeError(error)))?;
+            tracing::info!("deletion protection is on");
+            api.create(&PostParams::default(), &binding).await.map(drop)
+        }
+        (false, true) => {
+            tracing::info!("deletion protection is off");
+            api.delete(protection::NAME, &DeleteParams::default()).await.map(drop)
+        }
+        (true, true) | (false, false) => Ok(()),
+    };
+    match done {
+        // Another replica was faster.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        done => done.map_err(SyncError::Binding),
+    }
+}
