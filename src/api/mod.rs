@@ -50,6 +50,7 @@ pub const CRDS: &[Crd] = &[
     Crd { name: "containerrecreaterequests.apps.kruise.io", render: container_recreate_requests },
     Crd { name: "workloadrestarts.kruise.rs", render: workload_restarts },
     Crd { name: "clonesets.apps.kruise.io", render: clone_sets },
+    Crd { name: "statefulsets.apps.kruise.io", render: stateful_sets },
     Crd { name: "podunavailablebudgets.policy.kruise.io", render: pod_unavailable_budgets },
     Crd { name: "podprobemarkers.apps.kruise.io", render: pod_probe_markers },
     Crd { name: "nodepodprobes.apps.kruise.io", render: node_pod_probes },
@@ -87,6 +88,10 @@ fn node_pod_probes() -> CustomResourceDefinition {
 
 fn clone_sets() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::clone_set::CloneSet::crd(), &[]))
+}
+
+fn stateful_sets() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::stateful_set::StatefulSet::crd(), &["v1alpha1"]))
 }
 
 fn node_images() -> CustomResourceDefinition {
