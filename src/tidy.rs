@@ -16,7 +16,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("cri", &[]),
     ("k8s", &["api"]),
     ("domain", &["liveness", "k8s", "api"]),
-    ("runtime", &["k8s", "api"]),
+    ("runtime", &["domain", "k8s", "api"]),
     ("budgets", &["runtime", "domain", "k8s", "api"]),
     ("controllers", &["liveness", "budgets", "runtime", "domain", "k8s", "api"]),
     ("webhook", &["budgets", "runtime", "domain", "k8s", "api"]),
@@ -310,6 +310,10 @@ fn assert_none(problems: BTreeSet<String>, how_to_mend: &str) {
     assert!(problems.is_empty(), "\n  {}\n{how_to_mend}\n", problems.join("\n  "));
 }
 
+/// The parts of a module that another one may import, where it may not import all of them: effects that workloads share
+/// rest on the rules of Pods and of workloads, and on those of no kind.
+const MAY_IMPORT_OF: &[(&str, &str, &[&str])] = &[("runtime", "domain", &["pod", "workload"])];
+
 fn wrong_directions(sources: &[Source]) -> BTreeSet<String> {
     let allowed: BTreeMap<&str, &[&str]> = MAY_IMPORT.iter().copied().collect();
     let mut problems = BTreeSet::new();
@@ -322,6 +326,10 @@ fn wrong_directions(sources: &[Source]) -> BTreeSet<String> {
             let module = path[0].as_str();
             if module != source.top() && allowed.contains_key(module) && !may.contains(&module) {
                 problems.insert(format!("src/{}:{line}: imports crate::{module}", source.path));
+            }
+            let limits = MAY_IMPORT_OF.iter().filter(|(importer, of, _)| *importer == source.top() && *of == module);
+            for part in limits.filter_map(|(_, _, parts)| path.get(1).filter(|part| !parts.contains(&part.as_str()))) {
+                problems.insert(format!("src/{}:{line}: imports crate::{module}::{part}", source.path));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Writes that cannot overwrite what somebody else wrote meanwhile.
 
 use kube::{
-    Api, Resource,
+    Api, Client, Resource,
     api::{Patch, PatchParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -28,6 +28,26 @@ where
     });
     let name = object.meta().name.as_deref().unwrap_or_default();
     api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(Some)
+}
+
+/// Creates an object, and returns it as the API server has stored it, as text.
+///
+/// # Errors
+/// Those of the API server.
+pub async fn post(client: &Client, path: &str, object: &Value) -> kube::Result<String> {
+    let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+    let request = axum::http::Request::post(path).header("content-type", "application/json").body(body);
+    client.request_text(request.map_err(kube::Error::HttpError)?).await
+}
+
+/// Whether the API server has said no: nothing was done, and others may be luckier. Anything else may have been done.
+pub fn is_refusal(error: &kube::Error) -> bool {
+    matches!(code(error), Some(400..=499))
+}
+
+/// Whether an object was not created because there is one of its name.
+pub fn is_already_there(error: &kube::Error) -> bool {
+    code(error) == Some(409)
 }
 
 fn to_value(status: &impl Serialize) -> kube::Result<Value> {

@@ -5,30 +5,23 @@ use std::{sync::Arc, time::Duration};
 use kube::{
     Api,
     api::{Patch, PatchParams},
-    core::Request,
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{AFTER_CONFLICT, Controller, Pass, Resolved, Seen, lock, pause, revisions::from_json, uid_of};
+use super::{AFTER_CONFLICT, Controller, Pass, Resolved, Seen, lock, pause};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
-    domain::pod::{
-        inplace::{self, Annotations, UpdateSpec, resize},
-        lifecycle::State,
-        refresh::{self, Refresh},
+    domain::{
+        kinds::clone_set::make,
+        pod::{
+            inplace::{self, Annotations, UpdateSpec, resize},
+            lifecycle::State,
+            refresh::{self, Refresh},
+        },
     },
-    k8s::{path, pod::PodView, selector::Selector, time::Now},
-    runtime::{apply::code, clock, slow_start::each, watches::ObjectKey},
+    k8s::{pod::PodView, selector::Selector, time::Now},
+    runtime::{apply::code, clock, pod_control::Part, slow_start::each, watches::ObjectKey},
 };
-
-/// Where a patch of a Pod goes.
-#[derive(Clone, Copy)]
-pub(super) enum Part {
-    Whole,
-    Status,
-    Resize,
-}
 
 /// What came of something that was tried with one Pod.
 pub(super) enum Tried {
@@ -42,16 +35,7 @@ pub(super) enum Tried {
     Impossible(String),
 }
 
-/// Whether the API server has said no: nothing was done, and others may be luckier. Anything else may have been done.
-pub(super) fn is_refusal(error: &kube::Error) -> bool {
-    matches!(code(error), Some(400..=499))
-}
-
 impl Controller {
-    pub(super) fn pods_api(&self, namespace: &str) -> Api<PodView> {
-        Api::namespaced(self.context.client.clone(), namespace)
-    }
-
     /// Lets go of Pods that the selector does not match any more; others are not adopted.
     pub(super) async fn release(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<bool> {
         let selector = match Selector::of(&clone_set.spec.selector) {
@@ -59,57 +43,17 @@ impl Controller {
             // Nobody could say which Pods are meant: admission refuses it, and letting go of all would be worst.
             _ => return Ok(false),
         };
+        let owner = make::owner(clone_set);
         let (mut released, mut failure) = (false, None);
         for pod in seen.views.iter().filter(|pod| !selector.matches(&pod.labels)) {
-            let patch = json!({"metadata": {"uid": pod.uid(),
-                "ownerReferences": [{"$patch": "delete", "uid": uid_of(clone_set)}]}});
-            if let Err(error) = self.patch_pod(pod, Part::Whole, &patch).await {
+            if let Err(error) = self.pods.release(&owner, pod).await {
                 failure = failure.or(Some(error));
                 continue;
             }
-            self.tell(clone_set, "Released", &format!("Pod {} no longer matches the selector", pod.name()));
+            self.pods.normal(&owner, "Released", &format!("Pod {} no longer matches the selector", pod.name()));
             released = true;
         }
         failure.map_or(Ok(released), Err)
-    }
-
-    /// Patches a Pod and returns all of it, as text; what is stale or gone is made good in the store.
-    async fn patch_pod(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<String> {
-        let requests = Request::new(path::pods(pod.namespace()));
-        let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
-        let request = match part {
-            Part::Whole => requests.patch(pod.name(), &params, &patch),
-            Part::Status => requests.patch_subresource("status", pod.name(), &params, &patch),
-            Part::Resize => requests.patch_subresource("resize", pod.name(), &params, &patch),
-        };
-        let result = self.context.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
-        match &result {
-            Ok(newer) => {
-                self.context.pods.upsert(decoded(newer)?);
-            }
-            Err(error) if code(error) == Some(404) => {
-                self.context.pods.remove(&ObjectKey::of(pod), Some(pod.uid()));
-            }
-            Err(error) if code(error) == Some(409) => match self.pods_api(pod.namespace()).get_opt(pod.name()).await? {
-                Some(newer) => {
-                    self.context.pods.upsert(newer);
-                }
-                None => {
-                    self.context.pods.remove(&ObjectKey::of(pod), Some(pod.uid()));
-                }
-            },
-            Err(_) => {}
-        }
-        result
-    }
-
-    /// Patches a Pod of which a newer version may be better informed: then the next pass decides anew.
-    pub(super) async fn try_patch(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<Option<String>> {
-        match self.patch_pod(pod, part, patch).await {
-            Ok(newer) => Ok(Some(newer)),
-            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// Moves a Pod to another state: for most of them it waits for its hook there.
@@ -124,7 +68,7 @@ impl Controller {
         let Some(patch) = refresh::move_to(pod, state.clone(), &lifecycle, restore, clock::now()) else {
             return Ok(false);
         };
-        self.try_patch(pod, Part::Status, &patch).await?;
+        self.pods.try_patch(pod, Part::Status, &patch).await?;
         tracing::info!(clone_set = %ObjectKey::of(clone_set), pod = pod.name(), state = state.as_str(), "has another state");
         Ok(true)
     }
@@ -178,21 +122,21 @@ impl Controller {
         now: Now,
     ) -> kube::Result<Refreshed> {
         let written = |newer: Option<String>| newer.map_or(Refreshed::Later(AFTER_CONFLICT), |_| Refreshed::Written);
-        let Some(_held) = self.hold(view) else { return Ok(Refreshed::Later(AFTER_CONFLICT)) };
+        let Some(_held) = self.pods.hold(view) else { return Ok(Refreshed::Later(AFTER_CONFLICT)) };
         match needed {
             Refresh::Nothing | Refresh::Wait { .. } => Ok(Refreshed::Nothing),
-            Refresh::Status(patch) => self.try_patch(view, Part::Status, &patch).await.map(written),
+            Refresh::Status(patch) => self.pods.try_patch(view, Part::Status, &patch).await.map(written),
             Refresh::DropGrace => {
                 let annotations = json!({labels::IN_PLACE_GRACE: null, labels::IN_PLACE_GRACE_LEGACY: null});
                 let patch = json!({"metadata": {"uid": view.uid(), "annotations": annotations}});
-                self.try_patch(view, Part::Whole, &patch).await.map(written)
+                self.pods.try_patch(view, Part::Whole, &patch).await.map(written)
             }
             Refresh::WholePod | Refresh::Batch(_) => {
                 if self.was_looked_at(clone_set, view) {
                     return Ok(Refreshed::Nothing);
                 }
-                let Some(whole) = self.read_whole(view).await? else { return Ok(Refreshed::Later(AFTER_CONFLICT)) };
-                let newer: PodView = from_json(&whole)?;
+                let Some(whole) = self.pods.read(view).await? else { return Ok(Refreshed::Later(AFTER_CONFLICT)) };
+                let newer: PodView = serde_json::from_value(whole.clone()).map_err(kube::Error::SerdeError)?;
                 let lifecycle = clone_set.spec.lifecycle.as_ref();
                 let decided = refresh::refresh(&newer, Some(&whole), lifecycle, update_revision, now);
                 match decided {
@@ -205,13 +149,13 @@ impl Controller {
                         if spec.container_resources.is_empty() {
                             patch["metadata"]["resourceVersion"] = json!(newer.metadata.resource_version);
                         }
-                        self.try_patch(&newer, Part::Whole, &patch).await.map(written)
+                        self.pods.try_patch(&newer, Part::Whole, &patch).await.map(written)
                     }
-                    Refresh::Status(patch) => self.try_patch(&newer, Part::Status, &patch).await.map(written),
+                    Refresh::Status(patch) => self.pods.try_patch(&newer, Part::Status, &patch).await.map(written),
                     Refresh::DropGrace | Refresh::WholePod | Refresh::Nothing | Refresh::Wait { .. } => {
                         if let Some((reason, message)) = resize::trouble(&whole) {
                             let message = format!("kubelet does not resize pod {}: {reason}: {message}", newer.name());
-                            self.warn(clone_set, "ResizeNotDone", &message);
+                            self.pods.warning(&make::owner(clone_set), "ResizeNotDone", &message);
                         }
                         if let Refresh::Wait { after, .. } = &decided {
                             if let Some(after) = after {
@@ -237,21 +181,6 @@ impl Controller {
         memory.looked_at.get(view.uid()) == view.metadata.resource_version.as_ref()
     }
 
-    pub(super) async fn read_whole(&self, view: &PodView) -> kube::Result<Option<Value>> {
-        let requests = Request::new(path::pods(view.namespace()));
-        let request = requests.get(view.name(), &kube::api::GetParams::default()).map_err(kube::Error::BuildRequest)?;
-        let whole: kube::Result<Value> = self.context.client.request(request).await;
-        match whole {
-            Ok(whole) if whole["metadata"]["uid"] == view.uid() => Ok(Some(whole)),
-            Ok(_) => Ok(None),
-            Err(error) if code(&error) == Some(404) => {
-                self.context.pods.remove(&ObjectKey::of(view), Some(view.uid()));
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     /// The patch of the next batch. Resources have a subresource of their own, which is written before: if we end in
     /// between, the Pod is found on its old revision, and writing them once more changes nothing. None: the Pod has
     /// changed, or is gone.
@@ -266,7 +195,7 @@ impl Controller {
         let batch = inplace::batch(whole, spec, state, now.wall);
         if let Some(mut patch) = resize::patch(&batch.resources) {
             patch["metadata"] = json!({"uid": view.uid()});
-            if self.try_patch(view, Part::Resize, &patch).await?.is_none() {
+            if self.pods.try_patch(view, Part::Resize, &patch).await?.is_none() {
                 return Ok(None);
             }
         }
@@ -286,7 +215,7 @@ impl Controller {
             false => json!({"op": "replace", "path": path, "value": left}),
         };
         let patch = json!([{"op": "test", "path": path, "value": listed}, change]);
-        let patch: json_patch::Patch = from_json(&patch)?;
+        let patch: json_patch::Patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
         let key = ObjectKey::of(clone_set);
         let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
         match api.patch(&key.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await {
@@ -305,10 +234,6 @@ pub(super) enum Refreshed {
     Nothing,
     Written,
     Later(Duration),
-}
-
-pub(super) fn decoded<T: DeserializeOwned>(text: &str) -> kube::Result<T> {
-    serde_json::from_str(text).map_err(kube::Error::SerdeError)
 }
 
 /// The patch that writes one batch of an update: images, labels, annotations, and how far it is.

@@ -20,7 +20,7 @@ mod tests;
 mod update;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -30,7 +30,7 @@ use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{
-    apply::{Refreshed, is_refusal},
+    apply::Refreshed,
     observe::{Found, Seen},
     refusals::Refusals,
     revisions::Resolved,
@@ -54,12 +54,13 @@ use crate::{
     },
     k8s::{claim::ClaimView, pod::PodView, pod_template::looks_defaulted, rbac::Rule, selector},
     runtime::{
-        apply::{code, patch_status},
+        apply::{code, is_refusal, patch_status},
+        claim_control::ClaimControl,
         clock,
-        events::reference,
-        held::Held,
+        pod_control::PodControl,
         pod_template::{self, Refused},
         queue::{Backoff, Queue, Requeue},
+        revisions::Revisions,
         shutdown::Shutdown,
         watches::{self, Change, ObjectKey, Store},
     },
@@ -110,8 +111,9 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     /// Pods of large CloneSets: what one Pod needs for itself does not wait for a pass over all of them.
     pod_queue: Arc<Queue<ObjectKey>>,
-    /// UIDs of the Pods that are being written: two patches that are right each by itself can be wrong together.
-    held: Mutex<HashSet<String>>,
+    pods: PodControl,
+    claim_control: ClaimControl<ClaimView>,
+    revisions: Revisions,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
     /// Whether the API server can resize Pods, once it has been asked.
     can_resize: Mutex<Option<bool>>,
@@ -165,13 +167,17 @@ fn uid_of(clone_set: &CloneSet) -> &str {
 
 impl Controller {
     fn new(context: &Context) -> Self {
+        let (client, claims) =
+            (context.client.clone(), Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone())));
         Self {
             context: context.clone(),
             clone_sets: Store::new(Some(|set: &CloneSet| set.metadata.uid.clone())),
-            claims: Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone())),
+            pods: PodControl::new(client.clone(), context.pods.clone(), context.events.clone()),
+            claim_control: ClaimControl::new(client.clone(), claims.clone()),
+            revisions: Revisions::new(client),
+            claims,
             queue: Queue::new(Backoff::default()),
             pod_queue: Queue::new(Backoff::default()),
-            held: Mutex::default(),
             memories: Mutex::default(),
             can_resize: Mutex::default(),
             pull_jobs: pre_download::PullJobs::default(),
@@ -321,14 +327,6 @@ impl Controller {
             Refreshed::Later(after) => Ok(Requeue::After(after)),
             Refreshed::Nothing => Ok(Requeue::Await),
         }
-    }
-
-    /// The right to write to a Pod, until it is dropped. None: somebody else is writing it, or it has changed.
-    fn hold(&self, pod: &PodView) -> Option<Held<'_>> {
-        let held = Held::take(&self.held, pod.uid())?;
-        let version = |pod: &PodView| (pod.metadata.uid.clone(), pod.metadata.resource_version.clone());
-        let current = self.context.pods.get(&ObjectKey::of(pod));
-        current.is_some_and(|current| version(&current) == version(pod)).then_some(held)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
@@ -500,16 +498,6 @@ impl Controller {
             }
             Err(error) => Err(error),
         }
-    }
-
-    fn warn(&self, clone_set: &CloneSet, reason: &str, message: &str) {
-        tracing::warn!(clone_set = %ObjectKey::of(clone_set), reason, message, "failed");
-        self.context.events.warning(&reference(clone_set), reason, message);
-    }
-
-    fn tell(&self, clone_set: &CloneSet, reason: &str, message: &str) {
-        tracing::info!(clone_set = %ObjectKey::of(clone_set), reason, message, "done");
-        self.context.events.normal(&reference(clone_set), reason, message);
     }
 }
 

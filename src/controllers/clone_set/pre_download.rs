@@ -14,10 +14,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Controller, Resolved, lock, revisions::from_json, uid_of};
+use super::{Controller, Resolved, lock, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
-    domain::kinds::clone_set::pre_download::{self as rules, Decision, Observed},
+    domain::kinds::clone_set::{
+        make,
+        pre_download::{self as rules, Decision, Observed},
+    },
     k8s::revision,
     runtime::{apply::code, clock, watches::ObjectKey},
 };
@@ -78,7 +81,11 @@ pub(super) async fn run(controller: &Controller, clone_set: &CloneSet, resolved:
         before != why
     });
     if is_new {
-        controller.warn(clone_set, "FailedPreDownload", &format!("new images are not pulled beforehand: {why}"));
+        controller.pods.warning(
+            &make::owner(clone_set),
+            "FailedPreDownload",
+            &format!("new images are not pulled beforehand: {why}"),
+        );
     }
     again
 }
@@ -129,15 +136,18 @@ async fn create(controller: &Controller, clone_set: &CloneSet, job: &Value) -> k
     let text = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (name, image) = (text("/metadata/name"), text("/spec/image"));
     let api = jobs(controller, text("/metadata/namespace"));
-    match api.create(&PostParams::default(), &from_json(job)?).await {
+    match api
+        .create(&PostParams::default(), &serde_json::from_value(job.clone()).map_err(kube::Error::SerdeError)?)
+        .await
+    {
         Ok(_) => {
             let message = format!("created ImagePullJob {name} for image {image}");
-            controller.tell(clone_set, "CreatedImagePullJob", &message);
+            controller.pods.normal(&make::owner(clone_set), "CreatedImagePullJob", &message);
         }
         Err(error) if code(&error) == Some(409) => {}
         Err(error) => {
             let message = format!("failed to create ImagePullJob {name} for image {image}: {error}");
-            controller.tell(clone_set, "FailedCreateImagePullJob", &message);
+            controller.pods.normal(&make::owner(clone_set), "FailedCreateImagePullJob", &message);
             return Err(error);
         }
     }

@@ -10,7 +10,10 @@ use std::{
 
 use super::{AFTER_REFUSAL, Controller, Pass, lock};
 use crate::{
-    api::apps::clone_set::CloneSet, budgets::Refusal, domain::budgets::unavailable::Operation, k8s::pod::PodView,
+    api::apps::clone_set::CloneSet,
+    budgets::Refusal,
+    domain::{budgets::unavailable::Operation, kinds::clone_set::make},
+    k8s::pod::PodView,
     runtime::watches::ObjectKey,
 };
 
@@ -78,7 +81,11 @@ impl Controller {
             .get_mut(&ObjectKey::of(clone_set))
             .map(|memory| std::mem::replace(&mut memory.is_refused, first.is_some()));
         if let Some((pod, why)) = first.filter(|_| before == Some(false)) {
-            self.warn(clone_set, "WaitsForBudget", &format!("Pod {pod} stays in service for now: {why}"));
+            self.pods.warning(
+                &make::owner(clone_set),
+                "WaitsForBudget",
+                &format!("Pod {pod} stays in service for now: {why}"),
+            );
         }
     }
 }

@@ -2,22 +2,20 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    core::{ApiResource, DynamicObject, GroupVersionKind},
-};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Controller, Seen, lock, uid_of};
+use super::{Controller, Seen, lock};
 use crate::{
-    api::{apps::clone_set::CloneSet, labels},
+    api::apps::clone_set::CloneSet,
     domain::{
         kinds::clone_set::make,
-        workload::revisions::{self, Choice, Known},
+        workload::{owner::OwnerRef, revisions::Known},
     },
-    k8s::{revision, selector},
-    runtime::{apply::code, watches::ObjectKey},
+    k8s::revision,
+    runtime::{
+        revisions::{Chosen, History, Naming},
+        watches::ObjectKey,
+    },
 };
 
 /// The revisions that a CloneSet is between.
@@ -45,41 +43,15 @@ impl Resolved {
     }
 }
 
-fn api(controller: &Controller, namespace: &str) -> Api<DynamicObject> {
-    // Raw: the data of a revision is whatever the template was.
-    let kind = ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("apps", "v1", "ControllerRevision"),
-        "controllerrevisions",
-    );
-    Api::namespaced_with(controller.context.client.clone(), namespace, &kind)
-}
-
-/// Takes over a revision that nobody controls, as one that was orphaned: only those of our own may be changed or deleted.
-async fn adopt(api: &Api<DynamicObject>, clone_set: &CloneSet, orphan: &DynamicObject) -> kube::Result<Option<Known>> {
-    let metadata = &orphan.metadata;
-    if metadata.deletion_timestamp.is_some() || clone_set.metadata.deletion_timestamp.is_some() {
-        return Ok(None);
-    }
-    let mut owners = vec![make::owner(clone_set)];
-    owners.extend(metadata.owner_references.iter().flatten().map(|owner| json!(owner)));
-    let patch = json!({"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version,
-        "ownerReferences": owners}});
-    let name = metadata.name.as_deref().unwrap_or_default();
-    match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(adopted) => Ok(Some(known_of(&adopted))),
-        // It has changed, or is gone: the next list tells.
-        Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn known_of(object: &DynamicObject) -> Known {
-    Known {
-        name: object.metadata.name.clone().unwrap_or_default(),
-        number: object.data.get("revision").and_then(Value::as_i64).unwrap_or(0),
-        created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
-        data: object.data.get("data").cloned().unwrap_or_default(),
-        claims_hash: object.metadata.annotations.as_ref().and_then(|a| a.get(labels::CLAIM_TEMPLATES_HASH)).cloned(),
+/// The history of a CloneSet.
+pub(super) fn history<'a>(clone_set: &'a CloneSet, owner: &'a OwnerRef) -> History<'a> {
+    History {
+        owner,
+        selector: &clone_set.spec.selector,
+        naming: Naming::BY_DATA,
+        labels: make::revision_labels(clone_set),
+        annotations: make::revision_annotations(clone_set),
+        newest_annotations: make::newest_annotations(clone_set),
     }
 }
 
@@ -101,7 +73,7 @@ impl Controller {
                 if status.observed_generation == generation && status.update_revision == name {
                     Resolved { update: name, current: String::new(), collisions, known: None }
                 } else {
-                    self.choose(clone_set, data, collisions).await?
+                    self.choose(clone_set, &data, collisions).await?
                 }
             }
         };
@@ -134,89 +106,19 @@ impl Controller {
     }
 
     async fn list(&self, clone_set: &CloneSet) -> kube::Result<Arc<Vec<Known>>> {
-        let api = api(self, clone_set.metadata.namespace.as_deref().unwrap_or_default());
-        let selector = selector::text_of(&clone_set.spec.selector);
-        let list = api.list(&ListParams::default().labels(&selector)).await?;
-        let mut known = Vec::new();
-        for object in &list.items {
-            let mut owners = object.metadata.owner_references.iter().flatten().filter(|o| o.controller == Some(true));
-            match owners.next() {
-                Some(owner) if owner.uid == uid_of(clone_set) => known.push(known_of(object)),
-                Some(_) => {}
-                None => known.extend(adopt(&api, clone_set, object).await?),
-            }
-        }
-        revisions::sort(&mut known);
-        Ok(Arc::new(known))
+        let owner = make::owner(clone_set);
+        self.revisions.list(&history(clone_set, &owner)).await.map(Arc::new)
     }
 
-    async fn choose(&self, clone_set: &CloneSet, data: Value, collisions: i32) -> kube::Result<Resolved> {
-        let mut known = Vec::clone(&*self.list(clone_set).await?);
-        let api = api(self, clone_set.metadata.namespace.as_deref().unwrap_or_default());
-        let mut collisions = collisions;
-        let update = match revisions::choose(&known, &data) {
-            Choice::Newest(index) => known[index].name.clone(),
-            Choice::Again(index, number) => {
-                let name = known[index].name.clone();
-                let annotations = json!({labels::CLAIM_TEMPLATES_HASH: make::claims_hash(clone_set)});
-                let patch = json!({"revision": number, "metadata": {"annotations": annotations}});
-                let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-                known[index] = known_of(&patched);
-                self.tell(clone_set, "RolledBack", &format!("back on revision {name}, which is number {number} now"));
-                name
-            }
-            Choice::Make { number } => {
-                let (made, after) = self.make_revision(clone_set, &data, number, collisions).await?;
-                collisions = after;
-                let name = made.name.clone();
-                known.retain(|known| known.name != name);
-                known.push(made);
-                name
-            }
-        };
-        revisions::sort(&mut known);
-        Ok(Resolved { update, current: String::new(), collisions, known: Some(Arc::new(known)) })
-    }
-
-    /// Makes a revision, under another name as long as somebody else has the one that was to be. How often names were
-    /// taken by then.
-    pub(super) async fn make_revision(
-        &self,
-        clone_set: &CloneSet,
-        data: &Value,
-        number: i64,
-        mut collisions: i32,
-    ) -> kube::Result<(Known, i32)> {
-        let api = api(self, clone_set.metadata.namespace.as_deref().unwrap_or_default());
-        loop {
-            let hash = revision::hash_of(data, collisions);
-            let wanted = make::controller_revision(clone_set, data, &hash, number);
-            let taken = match api.create(&PostParams::default(), &from_json(&wanted)?).await {
-                Ok(made) => {
-                    tracing::info!(clone_set = %ObjectKey::of(clone_set), revision = made.metadata.name, number, "new revision");
-                    return Ok((known_of(&made), collisions));
-                }
-                Err(error) if code(&error) == Some(409) => error,
-                Err(error) => return Err(error),
-            };
-            let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
-            // None: gone meanwhile.
-            let Some(there) = api.get_opt(name).await? else { continue };
-            let mut owners = there.metadata.owner_references.iter().flatten().filter(|o| o.controller == Some(true));
-            let owner = owners.next();
-            let is_ours = owner.is_some_and(|owner| owner.uid == uid_of(clone_set));
-            if !revisions::is_same_data(&known_of(&there).data, data) || (owner.is_some() && !is_ours) {
-                // That of a namesake that was deleted goes with it, whatever its data.
-                collisions += 1;
-            } else if there.metadata.deletion_timestamp.is_some() {
-                // The name will be free again.
-                return Err(taken);
-            } else if is_ours {
-                return Ok((known_of(&there), collisions));
-            } else if let Some(adopted) = adopt(&api, clone_set, &there).await? {
-                return Ok((adopted, collisions));
-            }
+    async fn choose(&self, clone_set: &CloneSet, data: &Value, collisions: i32) -> kube::Result<Resolved> {
+        let owner = make::owner(clone_set);
+        let chosen = self.revisions.choose(&history(clone_set, &owner), data, collisions).await?;
+        let Chosen { name, collisions, known, rolled_back } = chosen;
+        if let Some(number) = rolled_back {
+            let message = format!("back on revision {name}, which is number {number} now");
+            self.pods.normal(&owner, "RolledBack", &message);
         }
+        Ok(Resolved { update: name, current: String::new(), collisions, known: Some(Arc::new(known)) })
     }
 
     /// When every Pod is where it is to be: deletes revisions beyond the history limit, and forgets the others.
@@ -227,14 +129,8 @@ impl Controller {
             .chain(seen.pods.iter().map(|pod| pod.revision.as_str()))
             .collect();
         let limit = clone_set.spec.revision_history_limit.unwrap_or(10);
-        let api = api(self, clone_set.metadata.namespace.as_deref().unwrap_or_default());
-        let mut left = Vec::clone(known);
-        for name in revisions::superfluous(known, &live, limit) {
-            match api.delete(name, &DeleteParams::default()).await {
-                Err(error) if code(&error) != Some(404) => return Err(error),
-                _ => left.retain(|known| known.name != name),
-            }
-        }
+        let namespace = clone_set.metadata.namespace.as_deref().unwrap_or_default();
+        let left = self.revisions.truncate(namespace, known, &live, limit).await?;
         let is_settled = revision::is_same(&resolved.update, &resolved.current)
             && seen.pods.iter().all(|pod| revision::is_same(&pod.revision, &resolved.update));
         let known = (!is_settled).then(|| Arc::new(left));
@@ -245,10 +141,6 @@ impl Controller {
         self.keep(&ObjectKey::of(clone_set), generation, &Resolved { known, ..resolved.clone() });
         Ok(())
     }
-}
-
-pub(super) fn from_json<K: serde::de::DeserializeOwned>(object: &Value) -> kube::Result<K> {
-    serde_json::from_value(object.clone()).map_err(kube::Error::SerdeError)
 }
 
 /// Ways from old revisions to one target, worked out once per pass.

@@ -6,16 +6,13 @@ use std::{
     sync::Arc,
 };
 
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-};
+use kube::Api;
 use ring::rand::SecureRandom;
 use serde_json::{Value, json};
 
 use super::{
     Controller, Pass, Resolved, Seen,
-    apply::{Part, Tried, decoded, is_refusal},
+    apply::Tried,
     lock,
     refusals::{Refusals, Verdict},
     uid_of,
@@ -30,11 +27,13 @@ use crate::{
             room::{Charge, Room},
         },
         pod::{lifecycle::State, order::Constraint},
+        workload::{owner::OwnerRef, rollout},
     },
-    k8s::{claim::ClaimView, path, pod::PodView},
+    k8s::{claim::ClaimView, pod::PodView},
     runtime::{
-        apply::{code, namespace_is_ending},
+        apply::{is_refusal, namespace_is_ending},
         clock,
+        pod_control::{Created, Part},
         slow_start::{each, slow_start},
         watches::ObjectKey,
     },
@@ -68,7 +67,7 @@ impl Controller {
                     let deletions = plan.deletions.iter().filter_map(|deletion| leaving(seen, deletion)).collect();
                     (plan.actions, deletions, plan.room)
                 }
-                Err(plan::Invalid(why)) => {
+                Err(rollout::Invalid(why)) => {
                     // It waits for another spec, not for time.
                     pass.outcome.scale_error = Some(why);
                     return true;
@@ -278,7 +277,7 @@ impl Controller {
         }
         let failure = failure.filter(|error| !namespace_is_ending(error));
         if let Some(error) = &failure {
-            self.warn(clone_set, "FailedCreate", &format!("failed to create a Pod: {error}"));
+            self.pods.warning(&make::owner(clone_set), "FailedCreate", &format!("failed to create a Pod: {error}"));
         }
         (done, failure)
     }
@@ -292,7 +291,7 @@ impl Controller {
         if label {
             metadata["labels"] = json!({labels::SPECIFIED_DELETE: null});
         }
-        self.try_patch(pod, Part::Whole, &json!({ "metadata": metadata })).await?;
+        self.pods.try_patch(pod, Part::Whole, &json!({ "metadata": metadata })).await?;
         tracing::info!(clone_set = %ObjectKey::of(clone_set), pod = name, "is not to be replaced any more");
         Ok(true)
     }
@@ -301,35 +300,18 @@ impl Controller {
     async fn delete(&self, clone_set: &CloneSet, pod: &Arc<PodView>, seen: &Seen) -> kube::Result<()> {
         self.delete_pod(clone_set, pod).await?;
         let id = id_of(pod);
-        for claim in seen.claims.iter().filter(|claim| !id.is_empty() && claim.instance_id == id) {
-            self.delete_claim(claim).await?;
-        }
-        Ok(())
+        let is_its_own = |claim: &&Arc<ClaimView>| !id.is_empty() && claim.instance_id == id;
+        let claims: Vec<Arc<ClaimView>> = seen.claims.iter().filter(is_its_own).cloned().collect();
+        self.claim_control.delete_all(&claims).await
     }
 
     async fn delete_pod(&self, clone_set: &CloneSet, pod: &PodView) -> kube::Result<()> {
-        let only_this = Preconditions { uid: Some(pod.uid().to_owned()), ..Preconditions::default() };
-        let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
-        let key = ObjectKey::of(pod);
-        match self.pods_api(pod.namespace()).delete(pod.name(), &params).await {
-            Ok(answer) => match answer.left().filter(PodView::is_deleting) {
-                Some(ending) => {
-                    self.context.pods.upsert(ending);
-                }
-                None => {
-                    self.context.pods.remove(&key, Some(pod.uid()));
-                }
-            },
-            // Gone, or another one of the same name by now.
-            Err(error) if matches!(code(&error), Some(404 | 409)) => {
-                self.context.pods.remove(&key, Some(pod.uid()));
-            }
-            Err(error) => {
-                self.warn(clone_set, "FailedDelete", &format!("failed to delete pod {}: {error}", pod.name()));
-                return Err(error);
-            }
+        let owner = make::owner(clone_set);
+        if let Err(error) = self.pods.delete(pod).await {
+            self.pods.warning(&owner, "FailedDelete", &format!("failed to delete pod {}: {error}", pod.name()));
+            return Err(error);
         }
-        self.tell(clone_set, "SuccessfulDelete", &format!("succeed to delete pod {}", pod.name()));
+        self.pods.normal(&owner, "SuccessfulDelete", &format!("succeed to delete pod {}", pod.name()));
         Ok(())
     }
 
@@ -339,7 +321,7 @@ impl Controller {
         if limited > 0 && before != Some(limited) {
             let message =
                 format!("{limited} Pods wait for others to become available: scaleStrategy.maxUnavailable is reached");
-            self.warn(clone_set, "ScaleUpLimited", &message);
+            self.pods.warning(&make::owner(clone_set), "ScaleUpLimited", &message);
         }
     }
 
@@ -364,32 +346,16 @@ impl Controller {
     }
 
     async fn create_one(&self, clone_set: &CloneSet, id: &str, pod: &Value, have: &BTreeSet<&str>) -> kube::Result<()> {
-        let namespace = clone_set.metadata.namespace.as_deref().unwrap_or_default();
         for claim in make::claims(clone_set, id) {
-            if claim["metadata"]["name"].as_str().is_some_and(|name| have.contains(name)) {
-                continue;
-            }
-            let claims = path::in_namespace(path::CORE, "v1", namespace, "persistentvolumeclaims");
-            match self.post(&claims, &claim).await {
-                Ok(made) => {
-                    self.claims.upsert(decoded(&made)?);
-                }
-                // Left by an attempt of which the watch has not told yet.
-                Err(error) if code(&error) == Some(409) => {}
-                Err(error) => return Err(error),
+            if !claim["metadata"]["name"].as_str().is_some_and(|name| have.contains(name)) {
+                self.claim_control.create(&claim).await?;
             }
         }
-        let made = self.post(&path::pods(namespace), pod).await?;
-        let made: PodView = decoded(&made)?;
-        self.tell(clone_set, "SuccessfulCreate", &format!("succeed to create pod {}", made.name()));
-        self.context.pods.upsert(made);
+        let owner = make::owner(clone_set);
+        if let Created::New(made) = self.pods.create(&owner, pod).await? {
+            self.pods.normal(&owner, "SuccessfulCreate", &format!("succeed to create pod {}", made.name()));
+        }
         Ok(())
-    }
-
-    async fn post(&self, path: &str, object: &Value) -> kube::Result<String> {
-        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-        let request = axum::http::Request::post(path).header("content-type", "application/json").body(body);
-        self.context.client.request_text(request.map_err(kube::Error::HttpError)?).await
     }
 
     async fn keep_after_all(&self, clone_set: &CloneSet, seen: &Seen, name: &str) -> kube::Result<bool> {
@@ -402,30 +368,6 @@ impl Controller {
         self.announce(clone_set, pod, state, false).await
     }
 
-    /// False: it is gone already, or another one has its name by now.
-    async fn delete_claim(&self, claim: &ClaimView) -> kube::Result<bool> {
-        let key = ObjectKey::of(claim);
-        let api: Api<ClaimView> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        let only_this = Preconditions { uid: claim.metadata.uid.clone(), ..Preconditions::default() };
-        let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
-        match api.delete(&key.name, &params).await {
-            Ok(answer) => match answer.left().filter(ClaimView::is_deleting) {
-                Some(ending) => {
-                    self.claims.upsert(ending);
-                }
-                None => {
-                    self.claims.remove(&key, claim.metadata.uid.as_deref());
-                }
-            },
-            Err(error) if matches!(code(&error), Some(404 | 409)) => {
-                self.claims.remove(&key, claim.metadata.uid.as_deref());
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(true)
-    }
-
     /// `disablePVCReuse`: claims of no active Pod go, or follow the Pod that still has them. One that is refused keeps
     /// none of the others.
     pub(super) async fn drop_claims(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<bool> {
@@ -435,7 +377,7 @@ impl Controller {
                 continue;
             }
             let dropped = match seen.inactive.iter().find(|pod| id_of(pod) == claim.instance_id) {
-                None => self.delete_claim(claim).await,
+                None => self.claim_control.delete(claim).await,
                 Some(pod) => self.hand_over(clone_set, claim, pod).await,
             };
             match dropped {
@@ -448,25 +390,8 @@ impl Controller {
 
     /// Makes a claim the Pod's, so that it goes with it. False: it is gone, or has changed, which the watch tells.
     async fn hand_over(&self, clone_set: &CloneSet, claim: &ClaimView, pod: &PodView) -> kube::Result<bool> {
-        let owners = json!([
-            {"$patch": "delete", "uid": uid_of(clone_set)},
-            {"apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": pod.uid(),
-                "controller": true, "blockOwnerDeletion": true}]);
-        let patch = json!({"metadata": {"uid": claim.metadata.uid, "ownerReferences": owners}});
-        let key = ObjectKey::of(claim);
-        let api: Api<ClaimView> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        match api.patch(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-            Ok(newer) => {
-                self.claims.upsert(newer);
-                Ok(true)
-            }
-            Err(error) if code(&error) == Some(404) => {
-                self.claims.remove(&key, claim.metadata.uid.as_deref());
-                Ok(false)
-            }
-            Err(error) if code(&error) == Some(409) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let owners = json!([{"$patch": "delete", "uid": uid_of(clone_set)}, OwnerRef::of(pod).controller()]);
+        self.claim_control.patch(claim, json!({"metadata": {"ownerReferences": owners}})).await
     }
 }
 

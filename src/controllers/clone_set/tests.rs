@@ -6,7 +6,7 @@ use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{controllers::in_memory, runtime::slow_start::MOST};
+use crate::{controllers::in_memory, domain::kinds::clone_set::make, runtime::slow_start::MOST};
 
 mod cases;
 mod pre_download;
@@ -871,7 +871,9 @@ async fn a_revision_whose_name_is_taken_is_used_only_if_it_is_ours_or_nobodys() 
             server.objects.retain(|path, _| !path.contains("controllerrevisions"));
             server.objects.insert(path.clone(), there);
         }
-        let found = world.controller.make_revision(&set, &data, 1, 0).await;
+        let owner = make::owner(&set);
+        let history = revisions::history(&set, &owner);
+        let found = world.controller.revisions.make(&history, &data, 1, 0).await;
         let found = found.map(|(known, collisions)| (known.name == name, collisions));
         assert_eq!(found.as_ref().ok(), want.as_ref(), "{case}: {found:?}");
         if want.is_none() {
@@ -927,13 +929,13 @@ async fn nobody_writes_a_pod_that_somebody_else_is_writing() {
     let (world, keys) = bound_pods().await;
     let controller = &world.controller;
     let pod = controller.context.pods.get(&keys[7]).unwrap();
-    let held = controller.hold(&pod).unwrap();
-    assert!(controller.hold(&pod).is_none());
+    let held = controller.pods.hold(&pod).unwrap();
+    assert!(controller.pods.hold(&pod).is_none());
     assert_eq!(controller.refresh_pod(&keys[7]).await.unwrap(), Requeue::After(AFTER_CONFLICT));
     assert!(world.writes().is_empty());
     drop(held);
     controller.refresh_pod(&keys[7]).await.unwrap();
-    assert!(controller.hold(&pod).is_none(), "it is not the version any more that was looked at");
+    assert!(controller.pods.hold(&pod).is_none(), "it is not the version any more that was looked at");
 }
 
 #[tokio::test]

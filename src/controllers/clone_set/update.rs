@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     AFTER_CONFLICT, Controller, Pass, Resolved, Seen,
-    apply::{Part, Tried, decoded, is_refusal},
+    apply::Tried,
     lock,
     observe::MARK,
     refusals::{Refusals, Verdict},
@@ -31,10 +31,13 @@ use crate::{
             lifecycle::{self, State},
             readiness, refresh,
         },
+        workload::rollout,
     },
     k8s::{pod::PodView, revision, time::rfc3339},
     runtime::{
+        apply::is_refusal,
         clock,
+        pod_control::{Part, decoded},
         slow_start::{MOST, each},
     },
 };
@@ -83,7 +86,7 @@ impl Controller {
     pub(super) async fn update(&self, clone_set: &CloneSet, resolved: &Resolved, seen: &Seen, pass: &mut Pass) {
         let plan = match plan::update(&self.observed(clone_set, resolved, seen, &[])) {
             Ok(plan) => plan,
-            Err(plan::Invalid(why)) => {
+            Err(rollout::Invalid(why)) => {
                 pass.outcome.update_error = Some(why);
                 return;
             }
@@ -154,7 +157,7 @@ impl Controller {
         if let Some(why) = tally.impossible {
             let said = clone_set.status.iter().flat_map(|s| &s.conditions).any(|c| c.message == why);
             if !said {
-                self.warn(clone_set, "FailedUpdate", &why);
+                self.pods.warning(&make::owner(clone_set), "FailedUpdate", &why);
             }
             pass.outcome.update_error = Some(why);
         }
@@ -176,7 +179,7 @@ impl Controller {
             How::Wait => return Ok(Some(Tried::Nothing)),
             How::Announce { .. } | How::Now | How::Replace | How::LetGo => {}
         }
-        let Some(_held) = self.hold(view) else { return Ok(None) };
+        let Some(_held) = self.pods.hold(view) else { return Ok(None) };
         if let Some(question) = question(job.clone_set, view, &how, spec) {
             match self.may_take(view, question, refusals).await {
                 Verdict::Yes => {}
@@ -204,10 +207,10 @@ impl Controller {
         }
         let patch = json!({"metadata": {"uid": view.uid(), "labels": {labels::SPECIFIED_DELETE: MARK},
             "annotations": {labels::SPECIFIED_DELETE_FOR: target}}});
-        if self.try_patch(view, Part::Whole, &patch).await?.is_some() {
+        if self.pods.try_patch(view, Part::Whole, &patch).await?.is_some() {
             let message =
                 format!("successfully patch pod {} specified-delete for update(revision {target})", view.name());
-            self.tell(clone_set, "SuccessfulUpdatePodReCreate", &message);
+            self.pods.normal(&make::owner(clone_set), "SuccessfulUpdatePodReCreate", &message);
         }
         Ok(true)
     }
@@ -279,12 +282,12 @@ impl Controller {
         match &result {
             Ok(true) => {
                 let message = format!("successfully update pod {} in-place(revision {target})", view.name());
-                self.tell(clone_set, "SuccessfulUpdatePodInPlace", &message);
+                self.pods.normal(&make::owner(clone_set), "SuccessfulUpdatePodInPlace", &message);
             }
             Ok(false) => {}
             Err(error) => {
                 let message = format!("failed to update pod {} in-place(revision {target}): {error}", view.name());
-                self.warn(clone_set, "FailedUpdatePodInPlace", &message);
+                self.pods.warning(&make::owner(clone_set), "FailedUpdatePodInPlace", &message);
             }
         }
         result.map(|_| true)
@@ -293,7 +296,7 @@ impl Controller {
     async fn try_update_now(&self, view: &PodView, target: &str, spec: &UpdateSpec) -> kube::Result<bool> {
         let now = clock::now();
         // A change of resources alone may leave the Pod in service: the whole Pod says whether kubelet restarts anything.
-        let read = if spec.container_resources.is_empty() { None } else { self.read_whole(view).await? };
+        let read = if spec.container_resources.is_empty() { None } else { self.pods.read(view).await? };
         let conditions = match &read {
             Some(whole) if !resize::needs_not_ready(whole, spec) => Vec::new(),
             _ => readiness::in_place_begins(&refresh::compact(view), now.wall),
@@ -301,11 +304,11 @@ impl Controller {
         let whole = if conditions.is_empty() {
             match read {
                 Some(whole) => Some(whole),
-                None => self.read_whole(view).await?,
+                None => self.pods.read(view).await?,
             }
         } else {
             let patch = json!({"metadata": {"uid": view.uid()}, "status": {"conditions": conditions}});
-            self.try_patch(view, Part::Status, &patch).await?.map(|whole| decoded(&whole)).transpose()?
+            self.pods.try_patch(view, Part::Status, &patch).await?.map(|whole| decoded(&whole)).transpose()?
         };
         let Some(whole): Option<Value> = whole else { return Ok(false) };
         let earlier = Annotations::of(&whole).unwrap_or_default().state;
@@ -330,7 +333,7 @@ impl Controller {
             patch["metadata"]["labels"][key] = value.into();
         }
         patch["metadata"]["annotations"][labels::LIFECYCLE_TIMESTAMP] = rfc3339(now.wall).into();
-        Ok(self.try_patch(view, Part::Whole, &patch).await?.is_some())
+        Ok(self.pods.try_patch(view, Part::Whole, &patch).await?.is_some())
     }
 }
 

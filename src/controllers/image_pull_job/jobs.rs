@@ -30,6 +30,7 @@ use crate::{
         },
         node::recreate::manager::Sighting,
         pod::order::{self, Candidate, Phase},
+        workload::rollout,
     },
     k8s::{
         name::is_dns_subdomain,
@@ -201,7 +202,7 @@ impl Controller {
                 pods.sort_by(|a, b| order::base(a, b).then_with(|| a.name.cmp(&b.name)));
                 if let Some(strategy) = strategy {
                     let labels: Vec<Labels> = pods.iter().map(|pod| pod.labels.clone()).collect();
-                    if let Err(plan::Invalid(why)) =
+                    if let Err(rollout::Invalid(why)) =
                         plan::sort_by_strategy(&mut pods, |pod| pod, labels.iter(), strategy)
                     {
                         tracing::debug!(job = %key, why, "nodes begin in the order of the Pods alone");

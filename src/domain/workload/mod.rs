@@ -1,3 +1,8 @@
-//! What all kinds that own Pods share.
+//! What all kinds that own Pods share: what they write into the objects that they make, and the arithmetic of roll-outs.
 
+pub mod claims;
+pub mod make;
+pub mod owner;
 pub mod revisions;
+pub mod rollout;
+pub mod status;

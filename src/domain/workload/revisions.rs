@@ -18,6 +18,8 @@ pub struct Known {
     pub data: Value,
     /// The hash of the claim templates that were there with it, if it says so.
     pub claims_hash: Option<String>,
+    /// It is being deleted: what Pods on it were made from can still be read, but nothing rests on it any more.
+    pub is_deleting: bool,
 }
 
 /// What to do to be on the right revision.
@@ -42,8 +44,9 @@ pub fn sort(known: &mut [Known]) {
 /// Chooses the revision with `data`. `known` is sorted.
 pub fn choose(known: &[Known], data: &Value) -> Choice {
     let next = known.last().map_or(1, |newest| newest.number.saturating_add(1));
-    match known.iter().rposition(|revision| is_same_data(&revision.data, data)) {
-        Some(index) if index + 1 == known.len() => Choice::Newest(index),
+    let is_it = |revision: &Known| !revision.is_deleting && is_same_data(&revision.data, data);
+    match known.iter().rposition(is_it) {
+        Some(index) if known[index + 1..].iter().all(|newer| newer.is_deleting) => Choice::Newest(index),
         Some(index) => Choice::Again(index, next),
         None => Choice::Make { number: next },
     }
@@ -75,8 +78,9 @@ fn trimmed(value: &Value) -> Value {
 
 /// Names of the revisions that are deleted, oldest first, so that at most `limit` remain of those that nobody is on.
 pub fn superfluous<'a>(known: &'a [Known], live: &[&str], limit: i32) -> Vec<&'a str> {
-    let is_live = |known: &&Known| live.iter().any(|live| revision::is_same(live, &known.name));
-    let old: Vec<&str> = known.iter().filter(|known| !is_live(known)).map(|known| known.name.as_str()).collect();
+    let is_live = |known: &Known| live.iter().any(|live| revision::is_same(live, &known.name));
+    let is_old = |known: &&Known| !known.is_deleting && !is_live(known);
+    let old: Vec<&str> = known.iter().filter(is_old).map(|known| known.name.as_str()).collect();
     let keep = usize::try_from(limit).unwrap_or(0);
     old[..old.len().saturating_sub(keep)].to_vec()
 }
@@ -106,6 +110,15 @@ mod tests {
         assert_eq!(chosen(&list, "1"), Choice::Again(0, 3), "rolled back");
         assert_eq!(chosen(&list, "3"), Choice::Make { number: 3 });
         assert_eq!(chosen(&[], "3"), Choice::Make { number: 1 });
+    }
+
+    #[test]
+    fn a_revision_that_is_being_deleted_is_not_chosen() {
+        let deleted = |name: &str, number, image: &str| Known { is_deleting: true, ..known(name, number, image) };
+        let list = [known("web-a", 1, "1"), deleted("web-b", 2, "2")];
+        assert_eq!(chosen(&list, "2"), Choice::Make { number: 3 });
+        assert_eq!(chosen(&list, "1"), Choice::Newest(0), "nothing that stays is newer");
+        assert_eq!(superfluous(&list, &[], 0), ["web-a"], "it is not deleted once more");
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! How far a CloneSet is from what it should be: how many Pods to create, delete and update, and how many of those may
 //! become unavailable at once. Pure arithmetic over counts.
 
-use crate::k8s::int_or_percent::{IntOrPercent, Round};
-
 /// What the spec asks for, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wanted {
     /// `spec.replicas`.
     pub replicas: i32,
-    /// Pods to keep on old revisions; see [`kept_old`].
+    /// Pods to keep on old revisions; see [`kept_old`](crate::domain::workload::rollout::kept_old).
     pub partition: i32,
     /// How many Pods may be unavailable during an update or a deletion.
     pub max_unavailable: i32,
@@ -76,26 +74,6 @@ pub struct Diff {
     pub update: i32,
     /// Pods that may be unavailable while updating; negative when too many are missing.
     pub update_max_unavailable: i32,
-}
-
-/// How many Pods stay on old revisions.
-///
-/// A percentage below 100 leaves at least one Pod to be updated, unless there is only one.
-pub fn kept_old(partition: IntOrPercent, replicas: i32) -> i32 {
-    let kept = partition.resolve(replicas, Round::Up);
-    let kept = match partition {
-        IntOrPercent::Percent(percent) if kept == replicas && replicas > 1 && percent < 100.0 => replicas - 1,
-        IntOrPercent::Percent(_) | IntOrPercent::Int(_) => kept,
-    };
-    kept.clamp(0, replicas.max(0))
-}
-
-/// `maxUnavailable` and `maxSurge` as numbers. Without surge a part of a Pod may be unavailable, with surge it may not;
-/// a paused CloneSet has no surge.
-pub fn limits(max_unavailable: IntOrPercent, max_surge: IntOrPercent, replicas: i32, paused: bool) -> (i32, i32) {
-    let surge = if paused { 0 } else { max_surge.resolve(replicas, Round::Up) };
-    let round = if surge == 0 { Round::Up } else { Round::Down };
-    (max_unavailable.resolve(replicas, round), surge)
 }
 
 /// Compares.
@@ -179,6 +157,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{
+        domain::workload::rollout::{kept_old, limits},
+        k8s::int_or_percent::IntOrPercent,
+    };
 
     fn percent(value: f64) -> IntOrPercent {
         IntOrPercent::Percent(value)

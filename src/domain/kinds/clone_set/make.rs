@@ -1,11 +1,16 @@
 //! The objects that a CloneSet makes: Pods, claims, revisions. Raw JSON, so that fields newer than ours survive.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
+    domain::workload::{
+        claims,
+        make::{self, PodParts},
+        owner::OwnerRef,
+    },
     k8s::{
         canonical_json, hash, revision,
         time::{Now, rfc3339},
@@ -35,10 +40,9 @@ pub fn instance_ids(
     ids
 }
 
-/// The reference by which a CloneSet controls an object.
-pub fn owner(clone_set: &CloneSet) -> Value {
-    json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": clone_set.metadata.name,
-        "uid": clone_set.metadata.uid, "controller": true, "blockOwnerDeletion": true})
+/// A CloneSet as the owner of what it makes.
+pub fn owner(clone_set: &CloneSet) -> OwnerRef {
+    OwnerRef::of(clone_set)
 }
 
 fn name_of(clone_set: &CloneSet) -> &str {
@@ -54,55 +58,30 @@ pub fn revision_label(revision_name: &str, short: bool) -> &str {
 /// A Pod on a revision.
 pub fn pod(clone_set: &CloneSet, template: &Value, revision_name: &str, id: &str, short: bool, now: Now) -> Value {
     let name = name_of(clone_set);
-    let part = |key: &str| template.pointer(&format!("/metadata/{key}")).filter(|v| !v.is_null()).cloned();
-    let mut labels_of = part("labels").and_then(|v| v.as_object().cloned()).unwrap_or_default();
-    for (key, value) in [
-        (labels::CONTROLLER_REVISION_HASH, revision_label(revision_name, short)),
-        (labels::POD_TEMPLATE_HASH, revision::short(revision_name)),
-        (labels::INSTANCE_ID, id),
-        (labels::LIFECYCLE_STATE, "PreparingNormal"),
-    ] {
-        labels_of.insert(key.into(), value.into());
-    }
-    let mut annotations = part("annotations").and_then(|v| v.as_object().cloned()).unwrap_or_default();
-    annotations.insert(labels::LIFECYCLE_TIMESTAMP.into(), rfc3339(now.wall).into());
-    let mut metadata = json!({
-        "name": format!("{name}-{id}"), "generateName": format!("{name}-"), "namespace": clone_set.metadata.namespace,
-        "labels": labels_of, "annotations": annotations, "ownerReferences": [owner(clone_set)],
-    });
-    if let Some(finalizers) = part("finalizers") {
-        metadata["finalizers"] = finalizers;
-    }
-    let mut spec = template.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-    let gates = spec.entry("readinessGates").or_insert_with(|| json!([]));
-    if let Some(gates) = gates.as_array_mut() {
-        for gate in [labels::CONDITION_INPLACE_UPDATE_READY, labels::CONDITION_KRUISE_POD_READY] {
-            if !gates.iter().any(|g| g["conditionType"] == gate) {
-                gates.push(json!({"conditionType": gate}));
-            }
-        }
-    }
-    let claims = claim_templates(clone_set);
-    if !claims.is_empty() {
-        let named =
-            |claim: &Value| claim.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut volumes: Vec<Value> = claims
-            .iter()
-            .map(|claim| {
-                let template = named(claim);
-                json!({"name": template, "persistentVolumeClaim": {"claimName": claim_name(&template, name, id)}})
-            })
-            .collect();
-        let names: BTreeSet<String> = claims.iter().map(named).collect();
-        let others = spec.get("volumes").and_then(Value::as_array).into_iter().flatten();
-        volumes.extend(others.filter(|volume| !volume["name"].as_str().is_some_and(|n| names.contains(n))).cloned());
-        spec.insert("volumes".into(), volumes.into());
-    }
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    let labels = vec![
+        (labels::CONTROLLER_REVISION_HASH, revision_label(revision_name, short).to_owned()),
+        (labels::POD_TEMPLATE_HASH, revision::short(revision_name).to_owned()),
+        (labels::INSTANCE_ID, id.to_owned()),
+        (labels::LIFECYCLE_STATE, "PreparingNormal".to_owned()),
+    ];
+    let claim = |template: &Value| {
+        let template = claims::template_name(template);
+        (template.to_owned(), claim_name(template, name, id))
+    };
+    let parts = PodParts {
+        owner: &owner(clone_set),
+        name: format!("{name}-{id}"),
+        generate_name: format!("{name}-"),
+        labels,
+        annotations: vec![(labels::LIFECYCLE_TIMESTAMP, rfc3339(now.wall))],
+        readiness_gates: &make::READINESS_GATES,
+        claims: claim_templates(clone_set).iter().map(claim).collect(),
+    };
+    make::pod(template, parts)
 }
 
 fn claim_templates(clone_set: &CloneSet) -> &[Value] {
-    clone_set.spec.volume_claim_templates.as_ref().and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    claims::templates(clone_set.spec.volume_claim_templates.as_ref())
 }
 
 fn claim_name(template: &str, clone_set: &str, id: &str) -> String {
@@ -116,37 +95,15 @@ pub fn has_claims(clone_set: &CloneSet) -> bool {
 
 /// The claims of an instance, always by the templates of today.
 pub fn claims(clone_set: &CloneSet, id: &str) -> Vec<Value> {
+    let owner = owner(clone_set);
     let selected = clone_set.spec.selector.match_labels.iter().flatten();
-    let selected: Map<String, Value> = selected.map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-    claim_templates(clone_set)
-        .iter()
-        .map(|template| {
-            let part = |key: &str| {
-                template.pointer(&format!("/metadata/{key}")).and_then(Value::as_object).cloned().unwrap_or_default()
-            };
-            let name = template.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            let mut labels_of = part("labels");
-            labels_of.extend(selected.clone());
-            labels_of.insert(labels::INSTANCE_ID.into(), id.into());
-            let mut claim = template.as_object().cloned().unwrap_or_default();
-            claim.remove("status");
-            claim.insert("apiVersion".into(), "v1".into());
-            claim.insert("kind".into(), "PersistentVolumeClaim".into());
-            let mut metadata = Map::new();
-            metadata.extend([
-                ("name".to_owned(), json!(claim_name(name, name_of(clone_set), id))),
-                ("namespace".to_owned(), json!(clone_set.metadata.namespace)),
-                ("labels".to_owned(), labels_of.into()),
-                ("ownerReferences".to_owned(), json!([owner(clone_set)])),
-            ]);
-            let annotations = part("annotations");
-            if !annotations.is_empty() {
-                metadata.insert("annotations".into(), annotations.into());
-            }
-            claim.insert("metadata".into(), metadata.into());
-            Value::from(claim)
-        })
-        .collect()
+    let mut labels_of: BTreeMap<String, String> = selected.map(|(key, value)| (key.clone(), value.clone())).collect();
+    labels_of.insert(labels::INSTANCE_ID.into(), id.into());
+    let claim = |template: &Value| {
+        let name = claim_name(claims::template_name(template), &owner.name, id);
+        claims::claim(template, &name, &owner.namespace, labels_of.clone(), vec![owner.controller()])
+    };
+    claim_templates(clone_set).iter().map(claim).collect()
 }
 
 /// Members of a claim's spec in the order of the Go struct, which the recorded hashes rest on. The others keep the order
@@ -191,20 +148,20 @@ pub fn claims_hash(clone_set: &CloneSet) -> String {
     hash::deep_hash(format!("[{}]", each.join(",")).as_bytes()).to_string()
 }
 
-/// A ControllerRevision with `data`.
-pub fn controller_revision(clone_set: &CloneSet, data: &Value, hash: &str, number: i64) -> Value {
-    let mut labels_of =
-        clone_set.spec.template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
-    labels_of.insert(labels::REVISION_HASH.into(), hash.into());
+/// The labels that a revision gets besides its hash: those of the template.
+pub fn revision_labels(clone_set: &CloneSet) -> Map<String, Value> {
+    clone_set.spec.template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// The annotations that a revision gets when it is made: those of the CloneSet.
+pub fn revision_annotations(clone_set: &CloneSet) -> Map<String, Value> {
     let own = clone_set.metadata.annotations.iter().flatten();
-    let mut annotations: Map<String, Value> = own.map(|(k, v)| (k.clone(), v.as_str().into())).collect();
-    annotations.insert(labels::CLAIM_TEMPLATES_HASH.into(), claims_hash(clone_set).into());
-    json!({
-        "apiVersion": "apps/v1", "kind": "ControllerRevision",
-        "metadata": {"name": revision::name(name_of(clone_set), hash), "namespace": clone_set.metadata.namespace,
-            "labels": labels_of, "annotations": annotations, "ownerReferences": [owner(clone_set)]},
-        "data": data, "revision": number,
-    })
+    own.map(|(key, value)| (key.clone(), value.as_str().into())).collect()
+}
+
+/// The annotations that the newest revision always has.
+pub fn newest_annotations(clone_set: &CloneSet) -> Map<String, Value> {
+    Map::from_iter([(labels::CLAIM_TEMPLATES_HASH.to_owned(), claims_hash(clone_set).into())])
 }
 
 #[cfg(test)]
@@ -281,7 +238,7 @@ mod tests {
             made["spec"]["volumes"],
             json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-abcde"}}, {"name": "other", "emptyDir": {}}])
         );
-        let claims = claims(&set, "abcde");
+        let claims = super::claims(&set, "abcde");
         assert_eq!(claims.len(), 1);
         assert_eq!(
             (&claims[0]["metadata"]["name"], &claims[0]["spec"]),
@@ -309,15 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_carries_labels_annotations_and_owner() {
-        let made = controller_revision(&clone_set(json!([])), &revision::data(&template()), "12", 3);
-        assert_eq!(made["metadata"]["name"], "web-12");
-        assert_eq!(made["metadata"]["labels"], json!({"app": "web", "controller.kubernetes.io/hash": "12"}));
-        assert_eq!(
-            made["metadata"]["annotations"],
-            json!({"a": "b", "kruise.io/cloneset-volumeclaimtemplate-hash": ""})
-        );
-        assert_eq!((&made["revision"], &made["data"]["spec"]["template"]["$patch"]), (&json!(3), &json!("replace")));
-        assert_eq!(made["metadata"]["ownerReferences"][0]["blockOwnerDeletion"], true);
+    fn a_revision_carries_labels_annotations_and_the_hash_of_the_claims() {
+        let set = clone_set(json!([]));
+        assert_eq!(json!(revision_labels(&set)), json!({"app": "web"}));
+        assert_eq!(json!(revision_annotations(&set)), json!({"a": "b"}));
+        let newest = json!({"kruise.io/cloneset-volumeclaimtemplate-hash": ""});
+        assert_eq!(json!(newest_annotations(&set)), newest);
+        assert_eq!(owner(&set).controller()["blockOwnerDeletion"], true);
     }
 }

@@ -8,8 +8,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-
 use super::{
     diff::{self, Counted, Side, Wanted},
     room::{Charge, Room},
@@ -19,9 +17,12 @@ use crate::{
         clone_set::{CloneSet, UpdateStrategy},
         lifecycle::Lifecycle,
     },
-    domain::pod::{
-        lifecycle::{Hooked, State},
-        order::{self, Candidate, Constraint},
+    domain::{
+        pod::{
+            lifecycle::{Hooked, State},
+            order::{self, Candidate, Constraint},
+        },
+        workload::rollout::{self, Invalid},
     },
     k8s::{
         int_or_percent::{IntOrPercent, Round},
@@ -105,10 +106,6 @@ impl<'a> Observed<'a> {
         self.pods.iter().map(Arc::as_ref)
     }
 }
-
-/// A rule of the spec that cannot be followed, in words that name the field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid(pub String);
 
 /// One thing to do about the number of Pods. Pods are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -423,34 +420,32 @@ fn is_on(pod: &Pod, revision: &str) -> bool {
     revision::is_same(&pod.revision, revision)
 }
 
-/// A number of the spec, or its default.
-fn number(field: &str, value: &Option<IntOrString>, default: IntOrPercent) -> Result<IntOrPercent, Invalid> {
-    match value {
-        Some(value) => IntOrPercent::of(value).map_err(|error| Invalid(format!("spec.{field}: {error}"))),
-        None => Ok(default),
-    }
-}
-
 /// How many Pods stay on old revisions.
 ///
 /// # Errors
 /// A partition that cannot be read.
 pub fn kept_old(clone_set: &CloneSet) -> Result<i32, Invalid> {
     let partition = &clone_set.spec.update_strategy.partition;
-    let partition = number("updateStrategy.partition", partition, IntOrPercent::Int(0))?;
-    Ok(diff::kept_old(partition, clone_set.spec.replicas.unwrap_or(1).max(0)))
+    let partition = rollout::number("updateStrategy.partition", partition.as_ref(), IntOrPercent::Int(0))?;
+    Ok(rollout::kept_old(partition, clone_set.spec.replicas.unwrap_or(1).max(0)))
 }
 
 fn wanted(observed: &Observed<'_>) -> Result<Wanted, Invalid> {
     let spec = &observed.clone_set.spec;
     let replicas = spec.replicas.unwrap_or(1).max(0);
     let strategy = &spec.update_strategy;
-    let max_unavailable =
-        number("updateStrategy.maxUnavailable", &strategy.max_unavailable, IntOrPercent::Percent(20.0))?;
-    let max_surge = number("updateStrategy.maxSurge", &strategy.max_surge, IntOrPercent::Int(0))?;
-    let scale =
-        number("scaleStrategy.maxUnavailable", &spec.scale_strategy.max_unavailable, IntOrPercent::Int(i32::MAX))?;
-    let (max_unavailable, max_surge) = diff::limits(max_unavailable, max_surge, replicas, strategy.paused);
+    let max_unavailable = rollout::number(
+        "updateStrategy.maxUnavailable",
+        strategy.max_unavailable.as_ref(),
+        rollout::DEFAULT_MAX_UNAVAILABLE,
+    )?;
+    let max_surge = rollout::number("updateStrategy.maxSurge", strategy.max_surge.as_ref(), IntOrPercent::Int(0))?;
+    let scale = rollout::number(
+        "scaleStrategy.maxUnavailable",
+        spec.scale_strategy.max_unavailable.as_ref(),
+        IntOrPercent::Int(i32::MAX),
+    )?;
+    let (max_unavailable, max_surge) = rollout::limits(max_unavailable, max_surge, replicas, strategy.paused);
     Ok(Wanted {
         replicas,
         partition: kept_old(observed.clone_set)?,
@@ -502,6 +497,7 @@ fn count(observed: &Observed<'_>, how: Counting) -> Counted {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
     use serde_json::{Value, json};
 
     use super::*;

@@ -196,7 +196,7 @@ fn job(clone_set: &CloneSet, update: &Value, to: &Value, wishes: Wishes, contain
             "name": job_name(name, container),
             "namespace": clone_set.metadata.namespace,
             "labels": own_labels,
-            "ownerReferences": [make::owner(clone_set)],
+            "ownerReferences": [make::owner(clone_set).controller()],
         },
         "spec": spec,
     })

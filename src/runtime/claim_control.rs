@@ -1,0 +1,113 @@
+//! Writes to the PersistentVolumeClaims of a workload. `C` is the claim as the controller reads it.
+
+use std::{fmt::Debug, sync::Arc};
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Api, Client, Resource,
+    api::{Patch, PatchParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    apply::{code, is_already_there, post},
+    pod_control::{decoded, only},
+    watches::{ObjectKey, Store},
+};
+use crate::k8s::path;
+
+/// The writer of claims of one controller.
+pub struct ClaimControl<C> {
+    client: Client,
+    claims: Arc<Store<C>>,
+}
+
+impl<C> ClaimControl<C>
+where
+    C: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    /// `claims` are those that the controller reads.
+    pub fn new(client: Client, claims: Arc<Store<C>>) -> Self {
+        Self { client, claims }
+    }
+
+    fn api(&self, key: &ObjectKey) -> Api<C> {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+
+    /// Creates a claim. False: one of its name is there already, left by an earlier attempt or by an earlier Pod.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn create(&self, claim: &Value) -> kube::Result<bool> {
+        let namespace = claim.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+        let claims = path::in_namespace(path::CORE, "v1", namespace, "persistentvolumeclaims");
+        match post(&self.client, &claims, claim).await {
+            Ok(made) => {
+                self.claims.upsert(decoded(&made)?);
+                Ok(true)
+            }
+            Err(error) if is_already_there(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A strategic merge patch of a claim, which names its UID. False: it has changed, or is gone.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn patch(&self, claim: &C, mut patch: Value) -> kube::Result<bool> {
+        let key = ObjectKey::of(claim);
+        patch["metadata"]["uid"] = claim.meta().uid.clone().into();
+        match self.api(&key).patch(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            Ok(newer) => {
+                self.claims.upsert(newer);
+                Ok(true)
+            }
+            Err(error) if code(&error) == Some(404) => {
+                self.claims.remove(&key, claim.meta().uid.as_deref());
+                Ok(false)
+            }
+            Err(error) if code(&error) == Some(409) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a claim. False: it is gone already, or another one has its name.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn delete(&self, claim: &C) -> kube::Result<bool> {
+        let key = ObjectKey::of(claim);
+        let uid = claim.meta().uid.as_deref();
+        match self.api(&key).delete(&key.name, &only(uid.unwrap_or_default())).await {
+            Ok(answer) => match answer.left().filter(|claim| claim.meta().deletion_timestamp.is_some()) {
+                Some(ending) => {
+                    self.claims.upsert(ending);
+                }
+                None => {
+                    self.claims.remove(&key, uid);
+                }
+            },
+            Err(error) if matches!(code(&error), Some(404 | 409)) => {
+                self.claims.remove(&key, uid);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Deletes claims. One that is refused keeps none of the others.
+    ///
+    /// # Errors
+    /// The first one, when all of them have been tried.
+    pub async fn delete_all(&self, claims: &[Arc<C>]) -> kube::Result<()> {
+        let mut failure = None;
+        for claim in claims {
+            failure = failure.or(self.delete(claim).await.err());
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,22 @@
+//! What is read from the API server because a store may be behind: adoption rests on it.
+
+use kube::{Client, api::GetParams, core::Request};
+use serde_json::Value;
+
+use super::apply::code;
+use crate::{domain::workload::owner::OwnerRef, k8s::path};
+
+/// Whether an owner may adopt objects: it is there, is the same object, and is not being deleted. A store that is behind
+/// would adopt what the garbage collector has just orphaned.
+///
+/// # Errors
+/// Those of the API server, but 404.
+pub async fn may_adopt(client: &Client, owner: &OwnerRef) -> kube::Result<bool> {
+    let path = path::in_namespace(owner.group(), owner.version(), &owner.namespace, &owner.plural);
+    let request = Request::new(path).get(&owner.name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+    match client.request::<Value>(request).await {
+        Ok(live) => Ok(live["metadata"]["uid"] == owner.uid && live["metadata"]["deletionTimestamp"].is_null()),
+        Err(error) if code(&error) == Some(404) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

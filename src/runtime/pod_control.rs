@@ -1,0 +1,262 @@
+//! Writes to Pods on behalf of the workload that owns them. Answers go into the store at once, so that the next pass rests
+//! on them and no expectations are needed; what turns out to be stale or gone is corrected there.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+};
+
+use kube::{
+    Api, Client,
+    api::{DeleteParams, GetParams, Patch, PatchParams, Preconditions},
+    core::Request,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{
+    apply::{code, is_already_there, post},
+    events::Recorder,
+    held::Held,
+    live,
+    watches::{ObjectKey, Store},
+};
+use crate::{
+    domain::workload::owner::OwnerRef,
+    k8s::{path, pod::PodView},
+};
+
+/// Where a patch of a Pod goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Metadata and spec.
+    Whole,
+    /// `pods/status`.
+    Status,
+    /// `pods/resize`.
+    Resize,
+}
+
+/// What came of the creation of a Pod.
+#[derive(Clone, Debug)]
+pub enum Created {
+    /// It was made.
+    New(PodView),
+    /// It was there, and the workload controls it: an earlier attempt has made it.
+    AlreadyThere(PodView),
+}
+
+/// The writer of Pods of one controller.
+pub struct PodControl {
+    client: Client,
+    pods: Arc<Store<PodView>>,
+    events: Recorder,
+    /// UIDs of the Pods that are being written: two patches that are right each by itself can be wrong together.
+    held: Mutex<HashSet<String>>,
+}
+
+impl PodControl {
+    /// `pods` are those that the controller reads.
+    pub fn new(client: Client, pods: Arc<Store<PodView>>, events: Recorder) -> Self {
+        Self { client, pods, events, held: Mutex::default() }
+    }
+
+    fn api(&self, namespace: &str) -> Api<PodView> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// The right to write to a Pod, until it is dropped. None: another task is writing it, or it is not the version in the
+    /// store any more.
+    pub fn hold(&self, pod: &PodView) -> Option<Held<'_>> {
+        let held = Held::take(&self.held, pod.uid())?;
+        let version = |pod: &PodView| (pod.metadata.uid.clone(), pod.metadata.resource_version.clone());
+        let current = self.pods.get(&ObjectKey::of(pod));
+        current.is_some_and(|current| version(&current) == version(pod)).then_some(held)
+    }
+
+    /// Creates a Pod. One of its name that the same workload controls is accepted in its place, unless it is being deleted.
+    ///
+    /// # Errors
+    /// Those of the API server: 409 while the name is taken by a Pod that cannot stand for the new one.
+    pub async fn create(&self, owner: &OwnerRef, pod: &Value) -> kube::Result<Created> {
+        let taken = match post(&self.client, &path::pods(&owner.namespace), pod).await {
+            Ok(made) => {
+                let made: PodView = decoded(&made)?;
+                self.pods.upsert(made.clone());
+                return Ok(Created::New(made));
+            }
+            Err(error) if is_already_there(&error) => error,
+            Err(error) => return Err(error),
+        };
+        let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        match self.api(&owner.namespace).get_opt(name).await? {
+            Some(there) => {
+                self.pods.upsert(there.clone());
+                let is_it = owner.controls(&there) && !there.is_deleting();
+                if is_it { Ok(Created::AlreadyThere(there)) } else { Err(taken) }
+            }
+            // Gone meanwhile: the next attempt succeeds.
+            None => Err(taken),
+        }
+    }
+
+    /// Patches a Pod, and nobody else's namesake: the patch names its UID. Returns the whole Pod as text. What a 404 or 409
+    /// tells goes into the store.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn patch(&self, pod: &PodView, part: Part, patch: Patch<Value>) -> kube::Result<String> {
+        let patch = with_uid(patch, pod.uid());
+        let requests = Request::new(path::pods(pod.namespace()));
+        let params = PatchParams::default();
+        let request = match part {
+            Part::Whole => requests.patch(pod.name(), &params, &patch),
+            Part::Status => requests.patch_subresource("status", pod.name(), &params, &patch),
+            Part::Resize => requests.patch_subresource("resize", pod.name(), &params, &patch),
+        };
+        let result = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
+        match &result {
+            Ok(newer) => {
+                self.pods.upsert(decoded(newer)?);
+            }
+            Err(error) if code(error) == Some(404) => {
+                self.pods.remove(&ObjectKey::of(pod), Some(pod.uid()));
+            }
+            Err(error) if code(error) == Some(409) => match self.api(pod.namespace()).get_opt(pod.name()).await? {
+                Some(newer) => {
+                    self.pods.upsert(newer);
+                }
+                None => {
+                    self.pods.remove(&ObjectKey::of(pod), Some(pod.uid()));
+                }
+            },
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// A strategic merge patch of a Pod of which a newer version may be better informed. None: it has changed, or is gone,
+    /// and the next pass decides anew.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn try_patch(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<Option<String>> {
+        match self.patch(pod, part, Patch::Strategic(patch.clone())).await {
+            Ok(newer) => Ok(Some(newer)),
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads all of a Pod. None: it is gone, or another one has its name.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn read(&self, pod: &PodView) -> kube::Result<Option<Value>> {
+        let requests = Request::new(path::pods(pod.namespace()));
+        let request = requests.get(pod.name(), &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        let whole: kube::Result<Value> = self.client.request(request).await;
+        match whole {
+            Ok(whole) if whole["metadata"]["uid"] == pod.uid() => Ok(Some(whole)),
+            Ok(_) => Ok(None),
+            Err(error) if code(&error) == Some(404) => {
+                self.pods.remove(&ObjectKey::of(pod), Some(pod.uid()));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a Pod gracefully, and nobody else's namesake. One that is gone already counts as deleted.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn delete(&self, pod: &PodView) -> kube::Result<()> {
+        let key = ObjectKey::of(pod);
+        match self.api(pod.namespace()).delete(pod.name(), &only(pod.uid())).await {
+            Ok(answer) => match answer.left().filter(PodView::is_deleting) {
+                Some(ending) => {
+                    self.pods.upsert(ending);
+                }
+                None => {
+                    self.pods.remove(&key, Some(pod.uid()));
+                }
+            },
+            // Gone, or another one of the same name by now.
+            Err(error) if matches!(code(&error), Some(404 | 409)) => {
+                self.pods.remove(&key, Some(pod.uid()));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Makes a workload the controller of a Pod that nobody controls. False: it cannot be adopted now.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn adopt(&self, owner: &OwnerRef, pod: &PodView) -> kube::Result<bool> {
+        if pod.controller.is_some() || pod.is_deleting() || !live::may_adopt(&self.client, owner).await? {
+            return Ok(false);
+        }
+        let patch = json!({"metadata": {"resourceVersion": pod.metadata.resource_version,
+            "ownerReferences": [owner.controller()]}});
+        self.try_patch(pod, Part::Whole, &patch).await.map(|done| done.is_some())
+    }
+
+    /// Takes a workload off the owners of a Pod.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn release(&self, owner: &OwnerRef, pod: &PodView) -> kube::Result<()> {
+        let patch = json!({"metadata": {"ownerReferences": [{"$patch": "delete", "uid": owner.uid}]}});
+        self.patch(pod, Part::Whole, Patch::Strategic(patch)).await.map(drop)
+    }
+
+    /// An event about a workload that something was done.
+    pub fn normal(&self, owner: &OwnerRef, reason: &str, message: &str) {
+        let OwnerRef { kind, namespace, name, .. } = owner;
+        tracing::info!(kind, namespace, name, reason, message, "done");
+        self.events.normal(&owner.reference(), reason, message);
+    }
+
+    /// An event about a workload that somebody should look at.
+    pub fn warning(&self, owner: &OwnerRef, reason: &str, message: &str) {
+        let OwnerRef { kind, namespace, name, .. } = owner;
+        tracing::warn!(kind, namespace, name, reason, message, "failed");
+        self.events.warning(&owner.reference(), reason, message);
+    }
+}
+
+/// A patch that names the UID. A JSON patch tests it first.
+fn with_uid(mut patch: Patch<Value>, uid: &str) -> Patch<Value> {
+    match &mut patch {
+        Patch::Strategic(patch) | Patch::Merge(patch) | Patch::Apply(patch) => {
+            patch["metadata"]["uid"] = uid.into();
+        }
+        Patch::Json(operations) => {
+            let test = json_patch::TestOperation {
+                path: json_patch::jsonptr::PointerBuf::from_tokens(["metadata", "uid"]),
+                value: uid.into(),
+            };
+            operations.0.insert(0, json_patch::PatchOperation::Test(test));
+        }
+        // kube may learn of other forms.
+        _ => {}
+    }
+    patch
+}
+
+/// Deletes one object and no namesake of it.
+pub(super) fn only(uid: &str) -> DeleteParams {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+/// Reads the text of an answer.
+///
+/// # Errors
+/// It is not what was asked for.
+pub fn decoded<T: DeserializeOwned>(text: &str) -> kube::Result<T> {
+    serde_json::from_str(text).map_err(kube::Error::SerdeError)
+}

@@ -1,0 +1,266 @@
+//! ControllerRevisions of a workload: found, chosen, made, adopted and truncated, for any kind that keeps its history in
+//! them. The rule which one it is to be is [`domain::workload::revisions`](crate::domain::workload::revisions).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use serde_json::{Map, Value, json};
+
+use super::{apply::code, live};
+use crate::{
+    api::labels,
+    domain::workload::{
+        make,
+        owner::OwnerRef,
+        revisions::{self, Choice, Known},
+    },
+    k8s::{revision, selector},
+};
+
+/// How a kind names its revisions.
+#[derive(Clone, Copy, Debug)]
+pub struct Naming {
+    /// The label that holds the hash.
+    pub hash_label: &'static str,
+    /// The hash of data, after so many collisions.
+    pub hash: fn(&Value, i32) -> String,
+}
+
+impl Naming {
+    /// `<workload>-<hash>` with the hash in `controller.kubernetes.io/hash`: CloneSet and StatefulSet.
+    pub const BY_DATA: Self = Self { hash_label: labels::REVISION_HASH, hash: revision::hash_of };
+
+    /// The name of the revision with `data`.
+    pub fn name(&self, owner: &str, data: &Value, collisions: i32) -> String {
+        revision::name(owner, &(self.hash)(data, collisions))
+    }
+}
+
+/// Whose revisions they are, and what is written into them.
+#[derive(Clone, Debug)]
+pub struct History<'a> {
+    /// The workload.
+    pub owner: &'a OwnerRef,
+    /// The selector of its Pods, which its revisions match too.
+    pub selector: &'a LabelSelector,
+    /// How its revisions are named.
+    pub naming: Naming,
+    /// Labels of a new revision besides that of its hash.
+    pub labels: Map<String, Value>,
+    /// Annotations of a new revision.
+    pub annotations: Map<String, Value>,
+    /// Annotations of whatever revision is the newest: of a new one, and of an older one that becomes the newest again.
+    pub newest_annotations: Map<String, Value>,
+}
+
+/// The revision that a template is.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// Its name.
+    pub name: String,
+    /// How often the name of a new revision was taken, with those that were counted before.
+    pub collisions: i32,
+    /// Every revision of the workload, oldest first.
+    pub known: Vec<Known>,
+    /// The number that it has now, if it is an older one that became the newest again.
+    pub rolled_back: Option<i64>,
+}
+
+/// The ControllerRevisions of the cluster.
+#[derive(Clone)]
+pub struct Revisions {
+    client: Client,
+}
+
+impl Revisions {
+    /// Nothing is read before it is needed.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    fn api(&self, namespace: &str) -> Api<DynamicObject> {
+        // Raw: the data of a revision is whatever the template was.
+        let kind = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("apps", "v1", "ControllerRevision"),
+            "controllerrevisions",
+        );
+        Api::namespaced_with(self.client.clone(), namespace, &kind)
+    }
+
+    /// The revisions of a workload, oldest first. Those that nobody controls are adopted.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn list(&self, of: &History<'_>) -> kube::Result<Vec<Known>> {
+        let api = self.api(&of.owner.namespace);
+        let list = api.list(&ListParams::default().labels(&selector::text_of(of.selector))).await?;
+        let mut known = Vec::new();
+        for object in &list.items {
+            match controller_uid(object) {
+                Some(uid) if uid == of.owner.uid => known.push(known_of(object)),
+                Some(_) => {}
+                None => known.extend(self.adopt(&api, of.owner, object).await?),
+            }
+        }
+        revisions::sort(&mut known);
+        Ok(known)
+    }
+
+    /// Chooses the revision with `data`: the one that there is, made the newest if it is not, or a new one. `collisions` is
+    /// the count in the workload's status.
+    ///
+    /// # Errors
+    /// Those of the API server; 409 while a revision of the same name and data is being deleted.
+    pub async fn choose(&self, of: &History<'_>, data: &Value, collisions: i32) -> kube::Result<Chosen> {
+        let mut known = self.list(of).await?;
+        let mut chosen = Chosen { name: String::new(), collisions, known: Vec::new(), rolled_back: None };
+        match revisions::choose(&known, data) {
+            Choice::Newest(index) => chosen.name.clone_from(&known[index].name),
+            Choice::Again(index, number) => {
+                chosen.name.clone_from(&known[index].name);
+                chosen.rolled_back = Some(number);
+                let mut patch = json!({"revision": number});
+                if !of.newest_annotations.is_empty() {
+                    patch["metadata"] = json!({"annotations": of.newest_annotations});
+                }
+                let api = self.api(&of.owner.namespace);
+                known[index] = known_of(&api.patch(&chosen.name, &PatchParams::default(), &Patch::Merge(patch)).await?);
+            }
+            Choice::Make { number } => {
+                let (made, after) = self.make(of, data, number, collisions).await?;
+                chosen.collisions = after;
+                chosen.name.clone_from(&made.name);
+                known.retain(|known| known.name != made.name);
+                known.push(made);
+            }
+        }
+        revisions::sort(&mut known);
+        Ok(Chosen { known, ..chosen })
+    }
+
+    /// Makes a revision, under another name as long as somebody else has the one that was to be. With it how often names
+    /// were taken by then.
+    ///
+    /// # Errors
+    /// As for [`Self::choose`].
+    pub async fn make(
+        &self,
+        of: &History<'_>,
+        data: &Value,
+        number: i64,
+        mut collisions: i32,
+    ) -> kube::Result<(Known, i32)> {
+        let api = self.api(&of.owner.namespace);
+        let mut annotations = of.annotations.clone();
+        annotations.extend(of.newest_annotations.clone());
+        loop {
+            let hash = (of.naming.hash)(data, collisions);
+            let hash = (of.naming.hash_label, hash.as_str());
+            let wanted = make::controller_revision(of.owner, &of.labels, &annotations, hash, data, number);
+            let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let wanted = serde_json::from_value(wanted).map_err(kube::Error::SerdeError)?;
+            let taken = match api.create(&PostParams::default(), &wanted).await {
+                Ok(made) => {
+                    let OwnerRef { kind, namespace, name: owner, .. } = of.owner;
+                    tracing::info!(kind, namespace, owner, revision = name, number, "new revision");
+                    return Ok((known_of(&made), collisions));
+                }
+                Err(error) if code(&error) == Some(409) => error,
+                Err(error) => return Err(error),
+            };
+            // None: gone meanwhile.
+            let Some(there) = api.get_opt(&name).await? else { continue };
+            let owner = controller_uid(&there);
+            let is_ours = owner.is_some_and(|uid| uid == of.owner.uid);
+            if !revisions::is_same_data(&known_of(&there).data, data) || (owner.is_some() && !is_ours) {
+                // That of a namesake that was deleted goes with it, whatever its data.
+                collisions += 1;
+            } else if there.metadata.deletion_timestamp.is_some() {
+                // The name will be free again.
+                return Err(taken);
+            } else if is_ours {
+                return Ok((known_of(&there), collisions));
+            } else if let Some(adopted) = self.adopt(&api, of.owner, &there).await? {
+                return Ok((adopted, collisions));
+            } else {
+                return Err(taken);
+            }
+        }
+    }
+
+    /// Takes over a revision that nobody controls, as one that was orphaned: only those of our own may be changed or
+    /// deleted. None: it cannot be adopted now.
+    async fn adopt(
+        &self,
+        api: &Api<DynamicObject>,
+        owner: &OwnerRef,
+        orphan: &DynamicObject,
+    ) -> kube::Result<Option<Known>> {
+        let metadata = &orphan.metadata;
+        if metadata.deletion_timestamp.is_some() || !live::may_adopt(&self.client, owner).await? {
+            return Ok(None);
+        }
+        let mut owners = vec![owner.controller()];
+        owners.extend(metadata.owner_references.iter().flatten().map(|owner| json!(owner)));
+        let patch = json!({"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version,
+            "ownerReferences": owners}});
+        let name = metadata.name.as_deref().unwrap_or_default();
+        match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(adopted) => Ok(Some(known_of(&adopted))),
+            // It has changed, or is gone: the next list tells.
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the oldest revisions beyond the history limit; those of `live` count as in use and stay. Returns what is
+    /// left. One that is refused keeps none of the others.
+    ///
+    /// # Errors
+    /// The first one of the API server, when everything has been tried.
+    pub async fn truncate(
+        &self,
+        namespace: &str,
+        known: &[Known],
+        live: &[&str],
+        limit: i32,
+    ) -> kube::Result<Vec<Known>> {
+        let api = self.api(namespace);
+        let (mut left, mut failure) = (known.to_vec(), None);
+        for name in revisions::superfluous(known, live, limit) {
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(error) if code(&error) != Some(404) => failure = failure.or(Some(error)),
+                _ => left.retain(|known| known.name != name),
+            }
+        }
+        failure.map_or(Ok(left), Err)
+    }
+
+    /// Writes labels into a revision.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn label(&self, namespace: &str, name: &str, labels: &Value) -> kube::Result<()> {
+        let patch = json!({"metadata": {"labels": labels}});
+        self.api(namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+}
+
+fn controller_uid(object: &DynamicObject) -> Option<&str> {
+    let mut owners = object.metadata.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
+    owners.next().map(|owner| owner.uid.as_str())
+}
+
+fn known_of(object: &DynamicObject) -> Known {
+    Known {
+        name: object.metadata.name.clone().unwrap_or_default(),
+        number: object.data.get("revision").and_then(Value::as_i64).unwrap_or(0),
+        created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        data: object.data.get("data").cloned().unwrap_or_default(),
+        claims_hash: object.metadata.annotations.as_ref().and_then(|a| a.get(labels::CLAIM_TEMPLATES_HASH)).cloned(),
+        is_deleting: object.metadata.deletion_timestamp.is_some(),
+    }
+}
