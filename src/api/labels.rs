@@ -169,6 +169,9 @@ pub const DELETE_PROTECTION_CASCADING: &str = "Cascading";
 pub const PROBE_CLEANUP_FINALIZER: &str = "kruise.io/node-pod-probe-cleanup";
 /// Annotation on a PodProbeMarker: the labels, annotations and conditions that its Pods may carry from it.
 pub const PROBE_MARKS: &str = "kruise.rs/probe-marks";
+/// Annotation on a Pod: names of the PodProbeMarkers whose labels, annotations and conditions it may carry, sorted, with
+/// commas between them.
+pub const PROBE_MARKED_BY: &str = "kruise.rs/probe-marked-by";
 /// Annotation of a serverless Pod: what the provider of its node is to probe.
 pub const SERVERLESS_PROBES: &str = "kruise.io/podprobe";
 /// Annotation beside it: the PodProbeMarkers that the Pod was created under, sorted, with commas between them.

@@ -43,6 +43,8 @@ pub struct PodView {
     pub launch_completed: bool,
     /// The PodUnavailableBudget that `kruise.io/related-pub` names.
     pub related_pub: Option<Text>,
+    /// Names of the PodProbeMarkers whose marks it may carry, with commas between them.
+    pub probe_marked_by: Option<Text>,
     /// Whether `pub.kruise.io/no-protect` takes it out of the protection of budgets.
     pub no_protect: bool,
     /// Whether kubelet has not seen the last change of the spec; kubelets before 1.33 do not tell.

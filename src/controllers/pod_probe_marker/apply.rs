@@ -1,6 +1,9 @@
 //! A node and its Pods: what is found goes on the Pods, what is to be probed into its NodePodProbe.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -10,7 +13,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    Controller, NodeFacts, lock,
+    Controller, LOOK_AGAIN, NodeFacts, lock,
     marker::{is_deleting, is_noted},
     node_key,
     spec::{LeftOut, Plan, Wanted},
@@ -23,7 +26,7 @@ use crate::{
     },
     domain::node::probes::{
         FAILED, SUCCEEDED, UNKNOWN, entries, full_name, is_eligible,
-        marks::{self, Keys, Outcome},
+        marks::{self, Gone, Keys, Outcome},
         name_of, parts_of,
     },
     k8s::{path, pod::PodView, selector::Selector},
@@ -37,8 +40,8 @@ struct Judged<'a> {
     /// PodProbeMarkers whose probes stay as they are for now.
     held: Vec<Box<str>>,
     outcomes: Vec<Outcome<'a>>,
-    /// Keys that it may still carry and nobody wants.
-    gone: Keys,
+    /// What it may still carry and nobody wants.
+    gone: Gone,
 }
 
 fn selects(marker: &PodProbeMarker, pod: &PodView) -> bool {
@@ -59,8 +62,10 @@ fn judge<'a>(
         let mut names = entry.into_iter().flat_map(|entry| &entry.probes);
         names.any(|probe| parts_of(&probe.name).is_some_and(|(name, _)| name == name_of(marker)))
     };
-    let mut judged = Judged { markers: Vec::new(), held: Vec::new(), outcomes: Vec::new(), gone: Keys::default() };
-    let (mut wanted, mut is_noted_all) = (Keys::default(), true);
+    let mut judged = Judged { markers: Vec::new(), held: Vec::new(), outcomes: Vec::new(), gone: Gone::default() };
+    let (mut wanted, mut gone, mut is_noted_all) = (Keys::default(), Keys::default(), true);
+    // The Pod itself tells, as its NodePodProbe may be gone.
+    let mut cleaned: BTreeSet<String> = marks::marked_by(pod).map(str::to_owned).collect();
     for marker in markers {
         let marker = marker.as_ref();
         let selected = selects(marker, pod);
@@ -68,27 +73,29 @@ fn judge<'a>(
             // Nothing stays of a probe that is left out.
             let (current, noted) = (Keys::of_some(marker, |name| fits(marker, name)), Keys::noted(marker));
             wanted.add(&current);
+            cleaned.remove(name_of(marker));
             judged.markers.push(marker);
             if !is_noted(marker) {
                 is_noted_all = false;
                 wanted.add(&noted);
                 continue;
             }
-            judged.gone.add(&noted.without(&current));
+            gone.add(&noted.without(&current));
             let probes_in = marker.spec.probes.iter().filter(|probe| fits(marker, &probe.name));
             judged.outcomes.extend(probes_in.filter_map(|probe| match is_virtual {
                 true => of_condition(marker, probe, pod),
                 false => of_state(marker, probe, probes?, pod),
             }));
-        } else if has_entry(marker) || (selected && is_deleting(marker)) {
-            judged.gone.add(&Keys::noted(marker));
+        } else if has_entry(marker) || cleaned.contains(name_of(marker)) || (selected && is_deleting(marker)) {
+            cleaned.insert(name_of(marker).to_owned());
+            gone.add(&Keys::noted(marker));
             // Of one that is being deleted the spec can still be changed, by whoever may not write its keys on Pods.
             if !is_deleting(marker) {
-                judged.gone.add(&Keys::of(marker));
+                gone.add(&Keys::of(marker));
             }
         }
     }
-    judged.gone = judged.gone.without(&wanted);
+    judged.gone = Gone { keys: gone.without(&wanted), markers: cleaned };
     if !is_noted_all {
         // Nothing is added before everything is noted; what goes does not wait for that.
         judged.outcomes.clear();
@@ -145,12 +152,10 @@ impl Controller {
             self.forget_left_out(node);
             return Ok(Requeue::Await);
         }
-        let facts = match self.node_facts(node).await? {
-            Some(facts) => facts,
-            // Its entries go with their Pods, so that nothing waits for them.
-            None if probes.is_some() => NodeFacts { uid: String::new(), is_virtual: false },
-            None => NodeFacts { uid: String::new(), is_virtual: true },
-        };
+        let facts = self.node_facts(node).await?;
+        let is_gone = facts.is_none();
+        // What is left on its Pods, and its entries, still go, so that nothing waits for them.
+        let facts = facts.unwrap_or_default();
         let left_out = self.left_out_on(node);
         let (mut wanted, mut left_alone): (Vec<Wanted>, HashSet<String>) = Default::default();
         let mut unclean: HashSet<Arc<str>> = HashSet::new();
@@ -193,6 +198,8 @@ impl Controller {
         let (probes, left_alone) = (probes.as_deref(), &left_alone);
         let plan = Plan { node, facts: &facts, probes, wanted, left_alone, only_namespace };
         let written = self.write_spec(plan).await?;
+        // A node that comes back is not told of.
+        let written = if is_gone { Requeue::After(LOOK_AGAIN) } else { written };
         failure.map_or(Ok(written), Err)
     }
 
@@ -234,7 +241,7 @@ impl Controller {
     /// what went wrong.
     async fn mark(&self, pod: &PodView, judged: &Judged<'_>) -> (bool, kube::Result<()>) {
         let Judged { outcomes, gone, .. } = judged;
-        if outcomes.is_empty() && gone.is_empty() {
+        if outcomes.is_empty() && gone.is_nothing(pod) {
             return (true, Ok(()));
         }
         let fingerprint = marks::fingerprint(outcomes, gone);
@@ -243,12 +250,12 @@ impl Controller {
         }
         let Err(error) = self.bring(pod, outcomes, gone, fingerprint).await else { return (true, Ok(())) };
         // What goes does not wait for room for what comes.
-        let is_clean = gone.is_empty()
+        let is_clean = gone.is_nothing(pod)
             || !outcomes.is_empty() && self.bring(pod, &[], gone, marks::fingerprint(&[], gone)).await.is_ok();
         (is_clean, Err(error))
     }
 
-    async fn bring(&self, pod: &PodView, outcomes: &[Outcome<'_>], gone: &Keys, fingerprint: u64) -> kube::Result<()> {
+    async fn bring(&self, pod: &PodView, outcomes: &[Outcome<'_>], gone: &Gone, fingerprint: u64) -> kube::Result<()> {
         let Some(live) = self.read(pod).await? else { return Ok(()) };
         if let Some(patch) = marks::patch(&live, outcomes, gone) {
             let api: Api<PodView> = Api::namespaced(self.context.client.clone(), pod.namespace());

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    domain::node::probes::is_eligible,
+    domain::node::probes::{is_eligible, marks},
     k8s::{pod::PodView, selector::Selector},
     runtime::watches::ObjectKey,
 };
@@ -19,6 +19,8 @@ pub(super) struct Selected {
     ip: Box<str>,
     /// Names of the PodProbeMarkers.
     pub(super) markers: Box<[Arc<str>]>,
+    /// Names of others, whose marks it still carries.
+    left: Box<[Arc<str>]>,
 }
 
 /// The whole of it. It holds nothing of Pods that nobody selects.
@@ -27,8 +29,13 @@ pub(super) struct Index {
     selectors: HashMap<Arc<str>, HashMap<Arc<str>, Selector>>,
     pods: HashMap<ObjectKey, Selected>,
     by_node: HashMap<Arc<str>, BTreeSet<ObjectKey>>,
-    by_marker: HashMap<ObjectKey, HashMap<Arc<str>, usize>>,
+    by_marker: HashMap<ObjectKey, Nodes>,
+    /// Nodes of Pods that still carry marks of a PodProbeMarker which does not select them.
+    by_left: HashMap<ObjectKey, Nodes>,
 }
+
+/// How many Pods, by node.
+type Nodes = HashMap<Arc<str>, usize>;
 
 impl Index {
     /// Whether no Pod can matter.
@@ -60,12 +67,15 @@ impl Index {
             let mut markers: Vec<Arc<str>> =
                 selectors.iter().filter(|(_, selector)| fits(selector)).map(|(name, _)| name.clone()).collect();
             markers.sort();
+            let left = marks::marked_by(pod).filter(|name| !markers.iter().any(|marker| **marker == **name));
+            let left: Box<[Arc<str>]> = left.map(crate::k8s::shared::text).collect();
             let node = crate::k8s::shared::text(&pod.node_name);
-            (!markers.is_empty()).then(|| Selected {
+            (!markers.is_empty() || !left.is_empty()).then(|| Selected {
                 uid: pod.uid().into(),
                 node,
                 ip: pod.pod_ip.as_str().into(),
                 markers: markers.into(),
+                left,
             })
         });
         let before = self.pods.get(key).cloned();
@@ -79,40 +89,25 @@ impl Index {
                     self.by_node.remove(&before.node);
                 }
             }
-            for marker in &before.markers {
-                self.count(key, marker, &before.node, false);
-            }
+            count(&mut self.by_marker, key, before, &before.markers, false);
+            count(&mut self.by_left, key, before, &before.left, false);
             self.pods.remove(key);
         }
         if let Some(now) = &now {
             self.by_node.entry(now.node.clone()).or_default().insert(key.clone());
-            for marker in &now.markers {
-                self.count(key, marker, &now.node, true);
-            }
+            count(&mut self.by_marker, key, now, &now.markers, true);
+            count(&mut self.by_left, key, now, &now.left, true);
             self.pods.insert(key.clone(), now.clone());
         }
         (before, now)
     }
 
-    fn count(&mut self, pod: &ObjectKey, marker: &Arc<str>, node: &Arc<str>, up: bool) {
-        let marker = ObjectKey { namespace: pod.namespace.clone(), name: marker.clone() };
-        let nodes = self.by_marker.entry(marker.clone()).or_default();
-        let count = nodes.entry(node.clone()).or_default();
-        *count = if up { *count + 1 } else { count.saturating_sub(1) };
-        if *count == 0 {
-            nodes.remove(node);
-        }
-        if nodes.is_empty() {
-            self.by_marker.remove(&marker);
-        }
-    }
-
-    /// Selected Pods of a node.
+    /// Selected Pods of a node, and those that still carry marks.
     pub(super) fn pods_on(&self, node: &str) -> Vec<ObjectKey> {
         self.by_node.get(node).into_iter().flatten().cloned().collect()
     }
 
-    /// Nodes with selected Pods.
+    /// Nodes with such Pods.
     pub(super) fn nodes(&self) -> Vec<Arc<str>> {
         self.by_node.keys().cloned().collect()
     }
@@ -122,8 +117,29 @@ impl Index {
         self.by_marker.get(marker).into_iter().flat_map(HashMap::keys).cloned().collect()
     }
 
+    /// Nodes with Pods that still carry marks of a PodProbeMarker which does not select them.
+    pub(super) fn nodes_with_marks_of(&self, marker: &ObjectKey) -> HashSet<Arc<str>> {
+        self.by_left.get(marker).into_iter().flat_map(HashMap::keys).cloned().collect()
+    }
+
     /// How many Pods a PodProbeMarker selects.
     pub(super) fn count_of(&self, marker: &ObjectKey) -> usize {
         self.by_marker.get(marker).map_or(0, |nodes| nodes.values().sum())
+    }
+}
+
+/// Counts a Pod among those of these PodProbeMarkers, or not any more.
+fn count(all: &mut HashMap<ObjectKey, Nodes>, pod: &ObjectKey, selected: &Selected, markers: &[Arc<str>], up: bool) {
+    for marker in markers {
+        let marker = ObjectKey { namespace: pod.namespace.clone(), name: marker.clone() };
+        let nodes = all.entry(marker.clone()).or_default();
+        let count = nodes.entry(selected.node.clone()).or_default();
+        *count = if up { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            nodes.remove(&selected.node);
+        }
+        if nodes.is_empty() {
+            all.remove(&marker);
+        }
     }
 }

@@ -6,7 +6,7 @@
 //!   before its spec is written.
 //! - A node is one piece of work: its Pods are brought to their results first, then its NodePodProbe to what has to be
 //!   probed. An entry goes after what it left on its Pod has been removed, so nothing is forgotten when the manager stops
-//!   in between. A PodProbeMarker that is deleted goes when no entry of it is left.
+//!   in between. An annotation of the Pod names those that marked it, for when its NodePodProbe is gone. A PodProbeMarker that is deleted goes when no entry of it is left.
 //! - What would make a NodePodProbe too large is left out and told in a condition of its PodProbeMarker
 //!   (`domain/node/probes/budget.rs`). What goes is written first, so that it never waits for room.
 //! - A NodePodProbe is made when something is to be probed on its node, and belongs to the Node: the garbage collector
@@ -74,7 +74,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const COUNT_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is known of a Node, for as long as it is there.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct NodeFacts {
     uid: String,
     is_virtual: bool,
@@ -288,9 +288,14 @@ impl Controller {
         now
     }
 
-    /// Nodes with Pods of a PodProbeMarker, and those that have entries of it.
+    /// Nodes with Pods of a PodProbeMarker, or with what is left of it on Pods, and those that have entries of it.
     fn nodes_of(&self, marker: &ObjectKey) -> HashSet<Arc<str>> {
-        let mut nodes = lock(&self.index).nodes_of(marker);
+        let mut nodes = {
+            let index = lock(&self.index);
+            let mut nodes = index.nodes_of(marker);
+            nodes.extend(index.nodes_with_marks_of(marker));
+            nodes
+        };
         nodes.extend(self.nodes_with_entries_of(marker));
         nodes
     }

@@ -52,7 +52,7 @@ fn answer(server: &Shared, parts: &Parts, body: &[u8]) -> (u16, Value) {
     if parts.method == Method::POST {
         let path = format!("{path}/{}", patch["metadata"]["name"].as_str().unwrap());
         let mut made = patch;
-        made["metadata"]["uid"] = path.as_str().into();
+        made["metadata"]["uid"] = format!("{path}-{version}").into();
         made["metadata"]["resourceVersion"] = version.into();
         if is_too_large(server.most, &path, &made) {
             return failed(413);
@@ -731,4 +731,44 @@ async fn a_changed_marker_forgets_its_old_keys_on_virtual_nodes_too() {
         fixture.get(MARKER)["metadata"]["annotations"][labels::PROBE_MARKS],
         r#"{"conditions":["e/b"],"labels":["b"]}"#
     );
+}
+
+#[tokio::test]
+async fn the_marks_of_a_pod_that_is_relabelled_go_although_its_node_pod_probe_has_gone() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.settle().await;
+    assert_eq!(fixture.get(POD)["metadata"]["annotations"], json!({labels::PROBE_MARKED_BY: "m"}));
+    {
+        // Nobody looks meanwhile.
+        let server = &mut *lock(&fixture.server);
+        server.objects.remove(NODE);
+        server.objects.get_mut(POD).unwrap()["metadata"]["labels"]["app"] = "other".into();
+    }
+    let next =
+        Fixture { controller: Arc::new(Controller::new(&fixture.controller.context)), server: fixture.server.clone() };
+    next.controller.is_ready.store(true, Ordering::SeqCst);
+    next.change(POD, |_| ());
+    next.delete(MARKER);
+    next.marker().await;
+    assert_eq!(next.get(MARKER)["metadata"]["finalizers"], json!([labels::PROBE_CLEANUP_FINALIZER]), "it is held");
+    next.settle().await;
+    let left = next.get(POD);
+    assert_eq!((&left["metadata"]["labels"], &left["metadata"]["annotations"]), (&json!({"app": "other"}), &json!({})));
+    assert_eq!(left["status"]["conditions"].as_array().unwrap().len(), 1);
+    assert_eq!(next.get(MARKER)["metadata"]["finalizers"], json!([]));
+}
+
+#[tokio::test]
+async fn the_pods_of_a_node_that_is_gone_are_looked_at_again() {
+    let fixture = Fixture::new();
+    fixture.marker().await;
+    fixture.sync();
+    let node = lock(&fixture.server).objects.remove("/api/v1/nodes/n1").unwrap();
+    assert_eq!(fixture.node().await.unwrap(), Requeue::After(LOOK_AGAIN));
+    assert_eq!(fixture.entries(), Vec::<String>::new());
+    fixture.put("/api/v1/nodes/n1", node);
+    assert_eq!(fixture.node().await.unwrap(), Requeue::Await);
+    assert_eq!(fixture.entries(), ["m#a"]);
 }

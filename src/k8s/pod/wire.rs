@@ -95,6 +95,7 @@ pub(super) struct WireAnnotations {
     in_place_grace_legacy: Option<Box<str>>,
     runtime_meta: Option<Box<str>>,
     specified_delete_for: Option<Box<str>>,
+    probe_marked_by: Option<Box<str>>,
 }
 
 impl WireAnnotations {
@@ -115,6 +116,7 @@ impl WireAnnotations {
             "inplace-update-grace" => &mut self.in_place_grace_legacy,
             "apps.kruise.io/runtime-containers-meta" => &mut self.runtime_meta,
             "kruise.rs/specified-delete-for" => &mut self.specified_delete_for,
+            "kruise.rs/probe-marked-by" => &mut self.probe_marked_by,
             _ => return None,
         })
     }
@@ -331,6 +333,7 @@ impl From<WirePod> for PodView {
             image_spellings: annotations.image_spellings,
             launch_completed: annotations.launch_completed.as_deref() == Some("true"),
             related_pub: annotations.related_pub.as_deref().filter(|name| !name.is_empty()).map(Text::from),
+            probe_marked_by: annotations.probe_marked_by.as_deref().filter(|names| !names.is_empty()).map(Text::from),
             no_protect: annotations.no_protect.as_deref() == Some("true"),
             kubelet_is_behind: matches!(generations, (Some(asked), Some(seen)) if seen < asked),
             is_mirror: annotations.config_mirror.is_some(),

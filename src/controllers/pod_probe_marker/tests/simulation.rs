@@ -144,7 +144,12 @@ impl Manager {
         let is_watched = |path: &&String| !path.contains("/nodes/");
         let paths: BTreeSet<&String> = objects.keys().chain(self.seen.keys()).filter(is_watched).collect();
         let is_new = |path: &&&String| objects.get(**path).map(version_of) != self.seen.get(**path).cloned();
-        paths.iter().filter(is_new).map(|path| (*path).clone()).collect()
+        let mut behind: Vec<String> = paths.iter().filter(is_new).map(|path| (*path).clone()).collect();
+        // What it has made itself, and somebody has removed before the watch brought it.
+        let made = self.controller.probes.list();
+        let made = made.iter().map(|probes| format!("{OBJECTS}/nodepodprobes/{}", probes.name()));
+        behind.extend(made.filter(|path| !objects.contains_key(path) && !self.seen.contains_key(path)));
+        behind
     }
 
     /// A watch brings the newest state of an object.
@@ -152,7 +157,8 @@ impl Manager {
         let this = &self.controller;
         let (key, now) = (key_of(path), objects.get(path));
         // Another object of the same name comes after the news that the first one is gone.
-        let is_gone = self.seen.get(path).is_some_and(|(uid, _)| now.is_none_or(|now| version_of(now).0 != *uid));
+        let is_another = |now: &Value| self.seen.get(path).is_some_and(|(uid, _)| version_of(now).0 != *uid);
+        let is_gone = now.is_none_or(is_another);
         if is_gone {
             self.seen.remove(path);
             if path.contains("/podprobemarkers/") {
@@ -285,9 +291,8 @@ impl World {
     fn change_node(&mut self, random: &mut Random) -> String {
         let name = NODES[random.below(2)];
         if lock(&self.cluster).server.objects.remove(&node_path(name)).is_none() {
-            // With its NodePodProbe the record of what its Pods carry is gone: they go before the node comes back.
-            while self.collect_garbage().is_some() {}
             self.make_node(name);
+            lock(&self.cluster).acts.note("node back");
             return format!("node {name} is back");
         }
         lock(&self.cluster).acts.note("node gone");
@@ -298,7 +303,14 @@ impl World {
     fn meddle(&mut self, random: &mut Random) -> String {
         let name = NODES[random.below(2)];
         let path = format!("{OBJECTS}/nodepodprobes/{name}");
-        let server = &mut lock(&self.cluster).server;
+        let cluster = &mut *lock(&self.cluster);
+        let server = &mut cluster.server;
+        if random.chance(50) {
+            if server.objects.remove(&path).is_some() {
+                cluster.acts.note("NodePodProbe deleted");
+            }
+            return format!("somebody deleted the NodePodProbe of {name}");
+        }
         let stray = json!({"name": "stray", "namespace": "a", "uid": "stray", "probes": [
             {"name": "m0#stray", "containerName": "main", "probe": {}}]});
         server.edit(&path, |object| match object["spec"]["podProbes"].as_array_mut() {
@@ -339,7 +351,7 @@ impl World {
                     let name = probe["name"].as_str().unwrap();
                     Fixture::state(name, result(uid, name), "said")
                 };
-                let states: Vec<Value> = entry["probes"].as_array().unwrap().iter().map(of_probe).collect();
+                let states: Vec<Value> = list(entry, "/probes").map(of_probe).collect();
                 json!({"name": entry["name"], "namespace": entry["namespace"], "uid": uid, "probeStates": states})
             };
             let status = json!({"podProbeStatuses": entries.iter().map(of_pod).collect::<Vec<Value>>()});
@@ -356,11 +368,11 @@ impl Driver for World {
     type Seen = Known;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
-        Ok(match random.below(16) {
+        Ok(match random.below(17) {
             0..5 => self.change_marker(random),
             5..10 => self.change_pod(random),
             10 => self.change_node(random),
-            11 => self.meddle(random),
+            11 | 16 => self.meddle(random),
             12 => {
                 lock(&self.cluster).acts.note("manager restarted");
                 self.manager = None;
@@ -466,7 +478,8 @@ impl Rules {
         let mut missing = Vec::new();
         let (entry, status) = Self::entry(server, pod);
         let name = format!("{}/{}", pod["metadata"]["namespace"], pod["metadata"]["name"]);
-        let mut labels = json!({"app": pod["metadata"]["labels"]["app"]});
+        let mut wanted = json!({"app": pod["metadata"]["labels"]["app"]});
+        let mut conditions = BTreeSet::from(["Initialized".to_owned()]);
         for (marker, probe) in markers.iter().flat_map(|m| list(m, "/spec/probes").map(move |probe| (m, probe))) {
             let full = format!("{}#{}", marker["metadata"]["name"].as_str().unwrap(), probe["name"].as_str().unwrap());
             let is_in = entry.is_some_and(|entry| {
@@ -475,7 +488,8 @@ impl Rules {
             if is_in {
                 let state = status.and_then(|status| list(status, "/probeStates").find(|state| state["name"] == *full));
                 let state = state.map(|state| state["state"].clone()).unwrap_or_default();
-                labels[probe["name"].as_str().unwrap()] = if state == "Succeeded" { "yes".into() } else { "no".into() };
+                wanted[probe["name"].as_str().unwrap()] = if state == "Succeeded" { "yes".into() } else { "no".into() };
+                conditions.insert(format!("e/{}", probe["name"].as_str().unwrap()));
             } else {
                 left_out.insert(marker["metadata"]["uid"].to_string());
                 if room && size(probe) < 64 << 10 {
@@ -486,8 +500,19 @@ impl Rules {
                 missing.push(format!("{name} is probed by {full}, which is too large"));
             }
         }
-        if pod["metadata"]["labels"] != labels {
-            missing.push(format!("{name} has the labels {} instead of {labels}", pod["metadata"]["labels"]));
+        if pod["metadata"]["labels"] != wanted {
+            missing.push(format!("{name} has the labels {} instead of {wanted}", pod["metadata"]["labels"]));
+        }
+        let has: BTreeSet<String> =
+            list(pod, "/status/conditions").map(|c| c["type"].as_str().unwrap().to_owned()).collect();
+        if has != conditions {
+            missing.push(format!("{name} has the conditions {has:?} instead of {conditions:?}"));
+        }
+        let marked_by = pod["metadata"]["annotations"][labels::PROBE_MARKED_BY].as_str().unwrap_or_default();
+        let is_left = |by: &&str| !by.is_empty() && !markers.iter().any(|marker| marker["metadata"]["name"] == **by);
+        let left: Vec<&str> = marked_by.split(',').filter(is_left).collect();
+        if !left.is_empty() {
+            missing.push(format!("{name} says that it is marked by {left:?}"));
         }
         missing
     }
@@ -577,6 +602,8 @@ fn simulation_of_pod_probe_markers() {
         ("marker deleted", 20),
         ("pod changed", 50),
         ("node gone", 30),
+        ("node back", 30),
+        ("NodePodProbe deleted", 30),
         ("manager restarted", 50),
     ]);
 }

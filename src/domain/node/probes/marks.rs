@@ -15,7 +15,7 @@ use crate::{
         apps::pod_probe_marker::{MarkedProbe, PodProbeMarker},
         labels,
     },
-    k8s::time::rfc3339,
+    k8s::{pod::PodView, time::rfc3339},
 };
 
 /// Everything that Pods may carry from a PodProbeMarker. What no probe writes is not among it.
@@ -118,8 +118,33 @@ fn own_condition(probe: &MarkedProbe) -> Option<&str> {
     (!type_.is_empty() && !reserved::is_condition(type_)).then_some(type_)
 }
 
+/// What a Pod is to lose: what PodProbeMarkers left on it that do not probe it any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Gone {
+    /// Labels, annotations and conditions that nobody wants.
+    pub keys: Keys,
+    /// The PodProbeMarkers of which nothing is on the Pod without these keys.
+    pub markers: BTreeSet<String>,
+}
+
+impl Gone {
+    /// Whether the Pod, by what is known of it, has nothing to lose.
+    pub fn is_nothing(&self, pod: &PodView) -> bool {
+        self.keys.is_empty() && !marked_by(pod).any(|name| self.markers.contains(name))
+    }
+}
+
+/// Names of the PodProbeMarkers whose marks a Pod may carry.
+pub fn marked_by(pod: &PodView) -> impl Iterator<Item = &str> {
+    names(pod.probe_marked_by.as_deref())
+}
+
+fn names(list: Option<&str>) -> impl Iterator<Item = &str> {
+    list.unwrap_or_default().split(',').filter(|name| !name.is_empty())
+}
+
 /// A fingerprint of everything that [`patch`] goes by, besides the Pod.
-pub fn fingerprint(outcomes: &[Outcome<'_>], gone: &Keys) -> u64 {
+pub fn fingerprint(outcomes: &[Outcome<'_>], gone: &Gone) -> u64 {
     let mut hasher = DefaultHasher::new();
     for outcome in outcomes {
         let meta = &outcome.marker.metadata;
@@ -179,9 +204,10 @@ impl<'a> Marks<'a> {
 }
 
 /// The strategic merge patch of `pods/status` that brings a Pod (as it is stored) to the results of its probes, which are
-/// ordered by PodProbeMarker and probe. `gone` are keys of PodProbeMarkers that do not want them any more. None: the Pod
-/// is as it should be.
-pub fn patch(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> Option<Value> {
+/// ordered by PodProbeMarker and probe. The same patch names the PodProbeMarkers whose marks the Pod carries, so that they
+/// can be removed whatever else is lost. None: the Pod is as it should be.
+pub fn patch(pod: &Value, outcomes: &[Outcome<'_>], gone: &Gone) -> Option<Value> {
+    let Gone { keys: gone, markers: cleaned } = gone;
     let (mut of_labels, mut of_annotations) = (Marks::default(), Marks::default());
     let mut conditions: BTreeMap<&str, &Outcome<'_>> = BTreeMap::new();
     for outcome in outcomes {
@@ -195,7 +221,7 @@ pub fn patch(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> Option<Value
     }
     let metadata = |field: &str| pod.pointer(&format!("/metadata/{field}"));
     let labels = of_labels.changes(metadata("labels"), &gone.labels);
-    let annotations = of_annotations.changes(metadata("annotations"), &gone.annotations);
+    let mut annotations = of_annotations.changes(metadata("annotations"), &gone.annotations);
     let mut changed: Vec<Value> = Vec::new();
     for (type_, outcome) in conditions.iter().filter(|(_, outcome)| outcome.writes_condition) {
         changed.extend(condition(condition_of(pod, type_), type_, outcome));
@@ -205,6 +231,16 @@ pub fn patch(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> Option<Value
         if condition_of(pod, type_).is_some() && !is_gate(pod, type_) {
             changed.push(json!({ "type": type_, "$patch": "delete" }));
         }
+    }
+    let noted = metadata("annotations").and_then(|all| all.get(labels::PROBE_MARKED_BY)).and_then(Value::as_str);
+    let mut markers: BTreeSet<&str> = names(noted).filter(|name| !cleaned.contains(*name)).collect();
+    if !(labels.is_empty() && annotations.is_empty() && changed.is_empty()) {
+        markers.extend(outcomes.iter().map(|outcome| name_of(outcome.marker)));
+    }
+    let markers = markers.into_iter().collect::<Vec<_>>().join(",");
+    if markers != noted.unwrap_or_default() {
+        let value = if markers.is_empty() { Value::Null } else { markers.into() };
+        annotations.insert(labels::PROBE_MARKED_BY.to_owned(), value);
     }
     if labels.is_empty() && annotations.is_empty() && changed.is_empty() {
         return None;

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    marks::{Keys, Outcome},
+    marks::{Gone, Keys, Outcome},
     node::{Changed, Handler, Look, Settings, Tally, look, statuses},
     *,
 };
@@ -155,7 +155,9 @@ fn idle() -> PodProbeMarker {
     )
 }
 
-fn patched(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> (Value, Option<Value>) {
+const MARKED_BY: &str = crate::api::labels::PROBE_MARKED_BY;
+
+fn patched(pod: &Value, outcomes: &[Outcome<'_>], gone: &Gone) -> (Value, Option<Value>) {
     let patch = marks::patch(pod, outcomes, gone);
     let mut after = pod.clone();
     if let Some(patch) = &patch {
@@ -177,19 +179,19 @@ fn patched(pod: &Value, outcomes: &[Outcome<'_>], gone: &Keys) -> (Value, Option
 
 #[test]
 fn f29_a_result_shows_as_condition_labels_and_annotations_in_one_patch() {
-    let (marker, none) = (idle(), Keys::default());
+    let (marker, none) = (idle(), Gone::default());
     let (good, patch) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "yes\n")], &none);
     assert_eq!(
         patch.unwrap(),
         json!({
-        "metadata": {"uid": "u1", "labels": {"role": "idle", "both": "1"}, "annotations": {"cost": "-10"}},
+        "metadata": {"uid": "u1", "labels": {"role": "idle", "both": "1"}, "annotations": {"cost": "-10", MARKED_BY: "m"}},
         "status": {"conditions": [{"type": "example.com/idle", "status": "True", "message": "yes\n",
             "lastProbeTime": "2026-01-01T00:01:00Z", "lastTransitionTime": "2026-01-01T00:00:30Z"}]}})
     );
     assert_eq!(marks::patch(&good, &[outcome(&marker, 0, SUCCEEDED, "yes\n")], &none), None, "nothing to do");
     let (bad, _) = patched(&good, &[outcome(&marker, 0, FAILED, "")], &none);
     assert_eq!(bad["metadata"]["labels"], json!({"app": "web", "role": "busy"}));
-    assert_eq!(bad["metadata"]["annotations"], json!({"their": "1", "busy": "yes"}));
+    assert_eq!(bad["metadata"]["annotations"], json!({"their": "1", "busy": "yes", MARKED_BY: "m"}));
     let condition = &bad["status"]["conditions"][1];
     assert_eq!((&condition["status"], condition.get("message")), (&json!("False"), None));
 }
@@ -197,8 +199,8 @@ fn f29_a_result_shows_as_condition_labels_and_annotations_in_one_patch() {
 #[test]
 fn e23_a_message_alone_updates_the_condition_and_nothing_else() {
     let marker = idle();
-    let (pod, _) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "1")], &Keys::default());
-    let patch = marks::patch(&pod, &[outcome(&marker, 0, SUCCEEDED, "2")], &Keys::default()).unwrap();
+    let (pod, _) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "1")], &Gone::default());
+    let patch = marks::patch(&pod, &[outcome(&marker, 0, SUCCEEDED, "2")], &Gone::default()).unwrap();
     assert_eq!(patch["metadata"], json!({"uid": "u1"}));
     assert_eq!(patch["status"]["conditions"][0]["message"], "2");
 }
@@ -207,15 +209,15 @@ fn e23_a_message_alone_updates_the_condition_and_nothing_else() {
 fn f28_while_nothing_is_known_everything_stays_and_a_first_condition_is_unknown() {
     let marker = idle();
     let unknown = [outcome(&marker, 0, UNKNOWN, "")];
-    let (good, _) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "yes")], &Keys::default());
-    assert_eq!(marks::patch(&good, &unknown, &Keys::default()), None);
-    let (fresh, patch) = patched(&pod(json!({})), &unknown, &Keys::default());
+    let (good, _) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "yes")], &Gone::default());
+    assert_eq!(marks::patch(&good, &unknown, &Gone::default()), None);
+    let (fresh, patch) = patched(&pod(json!({})), &unknown, &Gone::default());
     assert_eq!(fresh["status"]["conditions"][1]["status"], "Unknown");
-    assert_eq!(patch.unwrap()["metadata"], json!({"uid": "u1"}));
+    assert_eq!(patch.unwrap()["metadata"], json!({"uid": "u1", "annotations": {MARKED_BY: "m"}}));
     // What another probe would remove stays too.
     let other = marker_with_role_for_failed("z");
     let both = [outcome(&marker, 0, UNKNOWN, ""), outcome(&other, 0, SUCCEEDED, "")];
-    assert_eq!(marks::patch(&good, &both, &Keys::default()), None);
+    assert_eq!(marks::patch(&good, &both, &Gone::default()), None);
 }
 
 fn marker_with_role_for_failed(name: &str) -> PodProbeMarker {
@@ -232,23 +234,23 @@ fn of_two_probes_with_one_key_or_condition_the_first_wins() {
     let (pod, _) = patched(
         &pod(json!({})),
         &[outcome(&first, 0, SUCCEEDED, ""), outcome(&second, 0, FAILED, "")],
-        &Keys::default(),
+        &Gone::default(),
     );
     assert_eq!(pod["metadata"]["labels"]["role"], "idle");
     // One that does not set it does not remove what the other sets.
     let both = [outcome(&first, 0, SUCCEEDED, ""), outcome(&second, 0, SUCCEEDED, "")];
-    assert_eq!(marks::patch(&pod, &both, &Keys::default()), None);
+    assert_eq!(marks::patch(&pod, &both, &Gone::default()), None);
     let mut again = idle();
     again.spec.probes[0].marker_policy.clear();
     let both = [outcome(&first, 0, SUCCEEDED, ""), outcome(&again, 0, FAILED, "no")];
-    assert_eq!(marks::patch(&pod, &both, &Keys::default()), None);
+    assert_eq!(marks::patch(&pod, &both, &Gone::default()), None);
 }
 
 #[test]
 fn what_nobody_wants_any_more_is_removed_but_for_the_condition_of_a_readiness_gate() {
     let marker = idle();
-    let (pod, _) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "")], &Keys::default());
-    let gone = Keys::of(&marker);
+    let (pod, _) = patched(&pod(json!({})), &[outcome(&marker, 0, SUCCEEDED, "")], &Gone::default());
+    let gone = Gone { keys: Keys::of(&marker), markers: ["m".to_owned()].into() };
     let (clean, patch) = patched(&pod, &[], &gone);
     assert_eq!(clean["metadata"]["labels"], json!({"app": "web"}));
     assert_eq!(clean["metadata"]["annotations"], json!({"their": "1"}));
@@ -262,12 +264,32 @@ fn what_nobody_wants_any_more_is_removed_but_for_the_condition_of_a_readiness_ga
     let other = marker_with_role_for_failed("n");
     let (kept, _) = patched(&pod, &[outcome(&other, 0, FAILED, "")], &gone);
     assert_eq!(kept["metadata"]["labels"]["role"], "x");
+    assert_eq!(kept["metadata"]["annotations"][MARKED_BY], "n");
+}
+
+#[test]
+fn a_pod_names_those_that_marked_it_and_no_others() {
+    let (first, second) = (idle(), marker_with_role_for_failed("n"));
+    let both = [outcome(&first, 0, SUCCEEDED, ""), outcome(&second, 0, FAILED, "")];
+    let (marked, _) = patched(&pod(json!({})), &both, &Gone::default());
+    assert_eq!(marked["metadata"]["annotations"][MARKED_BY], "m,n");
+    // It has nothing to lose but the name.
+    let gone = Gone { markers: ["n".to_owned()].into(), ..Gone::default() };
+    let view = |pod: &Value| serde_json::from_value::<PodView>(pod.clone()).unwrap();
+    assert!(!gone.is_nothing(&view(&marked)));
+    let (left, patch) = patched(&marked, &[], &gone);
+    assert_eq!(patch.unwrap(), json!({"metadata": {"uid": "u1", "annotations": {MARKED_BY: "m"}}}));
+    assert!(gone.is_nothing(&view(&left)));
+    // What a Pod has anyway is nobody's mark.
+    let mut same = pod(json!({}));
+    same["metadata"]["labels"]["role"] = "x".into();
+    assert_eq!(marks::patch(&same, &[outcome(&second, 0, FAILED, "")], &Gone::default()), None);
 }
 
 #[test]
 fn f27_a_native_condition_of_a_stored_object_is_never_written() {
     let odd = marker("m", json!([{"name": "x", "containerName": "main", "podConditionType": "Ready", "probe": {}}]));
-    assert_eq!(marks::patch(&pod(json!({})), &[outcome(&odd, 0, FAILED, "")], &Keys::default()), None);
+    assert_eq!(marks::patch(&pod(json!({})), &[outcome(&odd, 0, FAILED, "")], &Gone::default()), None);
     assert!(Keys::of(&odd).is_empty());
 }
 
@@ -280,9 +302,12 @@ fn what_belongs_to_kubernetes_and_kruise_is_neither_written_nor_removed_for_a_st
         json!([{"name": "x", "containerName": "main", "podConditionType": "apps.kruise.io/x", "probe": {},
             "markerPolicy": [{"state": "Succeeded", "labels": keys, "annotations": annotations}]}]),
     );
-    let patch = marks::patch(&pod(json!({})), &[outcome(&stored, 0, SUCCEEDED, "")], &Keys::default()).unwrap();
+    let patch = marks::patch(&pod(json!({})), &[outcome(&stored, 0, SUCCEEDED, "")], &Gone::default()).unwrap();
     assert_eq!(patch["metadata"]["labels"], json!({"mine": "z"}));
-    assert_eq!(patch["metadata"]["annotations"], json!({"controller.kubernetes.io/pod-deletion-cost": "1"}));
+    assert_eq!(
+        patch["metadata"]["annotations"],
+        json!({"controller.kubernetes.io/pod-deletion-cost": "1", MARKED_BY: "m"})
+    );
     assert!(patch.get("status").is_none());
     let own = Keys::of(&stored);
     assert_eq!(own.labels, ["mine".to_owned()].into());
@@ -299,7 +324,7 @@ fn e31_a_pod_without_labels_and_annotations_can_be_marked() {
         bare["metadata"].as_object_mut().unwrap().remove(field);
     }
     let marker = idle();
-    let (marked, _) = patched(&bare, &[outcome(&marker, 0, SUCCEEDED, "")], &Keys::default());
+    let (marked, _) = patched(&bare, &[outcome(&marker, 0, SUCCEEDED, "")], &Gone::default());
     assert_eq!(marked["metadata"]["labels"]["role"], "idle");
 }
 
@@ -323,7 +348,7 @@ fn recorded_pods_are_as_their_results_say() {
             transition: state.last_transition_time,
             writes_condition: true,
         };
-        assert_eq!(marks::patch(pod, &[outcome], &Keys::default()), None, "{}", status.name);
+        assert_eq!(marks::patch(pod, &[outcome], &Gone::default()), None, "{}", status.name);
         seen += 1;
     }
     assert!(seen > 0);
