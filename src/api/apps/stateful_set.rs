@@ -47,8 +47,8 @@ use crate::api::date_time;
     printcolumn = r#"{"name":"IMAGES","type":"string","jsonPath":".spec.template.spec.containers[*].image","description":"Images of the containers","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.?serviceName.orValue('') == oldSelf.?serviceName.orValue('')").message("spec.serviceName cannot be changed: it is part of the host names of the Pods; create another StatefulSet"))]
-#[x_kube(validation = Rule::new("self.?podManagementPolicy.orValue('OrderedReady') == oldSelf.?podManagementPolicy.orValue('OrderedReady')").message("spec.podManagementPolicy cannot be changed: delete the StatefulSet with --cascade=orphan and create it again"))]
+#[x_kube(validation = Rule::new("(has(self.serviceName) ? self.serviceName : '') == (has(oldSelf.serviceName) ? oldSelf.serviceName : '')").message("spec.serviceName cannot be changed: it is part of the host names of the Pods; create another StatefulSet"))]
+#[x_kube(validation = Rule::new("(has(self.podManagementPolicy) ? self.podManagementPolicy : 'OrderedReady') == (has(oldSelf.podManagementPolicy) ? oldSelf.podManagementPolicy : 'OrderedReady')").message("spec.podManagementPolicy cannot be changed: delete the StatefulSet with --cascade=orphan and create it again"))]
 pub struct StatefulSetSpec {
     /// The desired number of Pods. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
