@@ -56,9 +56,10 @@ const IDENTITY: [&str; 7] = [
     "broadcastjob-controller-uid",
 ];
 /// Annotations of those domains that the manager writes, and that users have probes write.
-const ANNOTATIONS: [&str; 5] = [
+const ANNOTATIONS: [&str; 6] = [
     labels::LAUNCH_PRIORITY_COMPLETED,
     labels::LAUNCH_PRIORITY_OPENED,
+    labels::PROBE_MARKED_BY,
     labels::VOLUMES_REFRESH,
     labels::POD_DELETION_COST,
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
