@@ -46,6 +46,7 @@ use crate::{
 };
 
 mod members;
+pub mod refusals;
 mod totals;
 
 pub use members::{Members, Workloads};

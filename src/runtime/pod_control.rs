@@ -167,6 +167,11 @@ impl PodControl {
         }
     }
 
+    /// Takes note of a Pod that was read.
+    pub fn note(&self, pod: PodView) {
+        self.pods.upsert(pod);
+    }
+
     /// Deletes a Pod gracefully, and nobody else's namesake. One that is gone already counts as deleted.
     ///
     /// # Errors

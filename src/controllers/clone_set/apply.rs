@@ -1,26 +1,31 @@
 //! Writes to one Pod: what is common to scaling, refreshing and updating.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{AFTER_CONFLICT, Controller, Pass, Resolved, Seen, lock, pause};
+use super::{Controller, Pass, Resolved, Seen, pause};
 use crate::{
-    api::{apps::clone_set::CloneSet, labels},
+    api::apps::clone_set::CloneSet,
     domain::{
         kinds::clone_set::make,
         pod::{
-            inplace::{self, Annotations, UpdateSpec, resize},
             lifecycle::State,
             refresh::{self, Refresh},
         },
     },
     k8s::{pod::PodView, selector::Selector, time::Now},
-    runtime::{apply::code, clock, pod_control::Part, slow_start::each, watches::ObjectKey},
+    runtime::{
+        apply::code,
+        clock,
+        in_place::{Refreshed, Refreshing},
+        slow_start::each,
+        watches::ObjectKey,
+    },
 };
 
 /// What came of something that was tried with one Pod.
@@ -57,20 +62,14 @@ impl Controller {
     }
 
     /// Moves a Pod to another state: for most of them it waits for its hook there.
-    pub(super) async fn announce(
+    pub(super) async fn move_to(
         &self,
         clone_set: &CloneSet,
         pod: &PodView,
         state: State,
         restore: bool,
     ) -> kube::Result<bool> {
-        let lifecycle = clone_set.spec.lifecycle.clone().unwrap_or_default();
-        let Some(patch) = refresh::move_to(pod, state.clone(), &lifecycle, restore, clock::now()) else {
-            return Ok(false);
-        };
-        self.pods.try_patch(pod, Part::Status, &patch).await?;
-        tracing::info!(clone_set = %ObjectKey::of(clone_set), pod = pod.name(), state = state.as_str(), "has another state");
-        Ok(true)
+        self.in_place.move_to(pod, state, clone_set.spec.lifecycle.as_ref(), restore).await
     }
 
     /// Brings every Pod's own state up to date. True: something was written.
@@ -90,7 +89,7 @@ impl Controller {
                 Refresh::Nothing => {}
                 Refresh::Wait { after, for_what } => {
                     tracing::debug!(pod = view.name(), for_what, "waits");
-                    pass.look_after(after);
+                    pass.next.look_after(after);
                 }
                 // What one Pod needs for itself does not hold up the pass.
                 Refresh::Status(_) if is_large => self.pod_queue.add(ObjectKey::of(view.as_ref())),
@@ -105,8 +104,8 @@ impl Controller {
         for done in done {
             match done {
                 Refreshed::Written => written = true,
-                Refreshed::Nothing => {}
-                Refreshed::Later(after) => pass.look_after(Some(after)),
+                Refreshed::Nothing | Refreshed::Waits(_) => {}
+                Refreshed::Later(after) => pass.next.look_after(Some(after)),
             }
         }
         pass.note(failure.map_or(Ok(written), Err), |outcome| &mut outcome.update_error);
@@ -121,85 +120,18 @@ impl Controller {
         needed: Refresh,
         now: Now,
     ) -> kube::Result<Refreshed> {
-        let written = |newer: Option<String>| newer.map_or(Refreshed::Later(AFTER_CONFLICT), |_| Refreshed::Written);
-        let Some(_held) = self.pods.hold(view) else { return Ok(Refreshed::Later(AFTER_CONFLICT)) };
-        match needed {
-            Refresh::Nothing | Refresh::Wait { .. } => Ok(Refreshed::Nothing),
-            Refresh::Status(patch) => self.pods.try_patch(view, Part::Status, &patch).await.map(written),
-            Refresh::DropGrace => {
-                let annotations = json!({labels::IN_PLACE_GRACE: null, labels::IN_PLACE_GRACE_LEGACY: null});
-                let patch = json!({"metadata": {"uid": view.uid(), "annotations": annotations}});
-                self.pods.try_patch(view, Part::Whole, &patch).await.map(written)
-            }
-            Refresh::WholePod | Refresh::Batch(_) => {
-                if self.was_looked_at(clone_set, view) {
-                    return Ok(Refreshed::Nothing);
-                }
-                let Some(whole) = self.pods.read(view).await? else { return Ok(Refreshed::Later(AFTER_CONFLICT)) };
-                let newer: PodView = serde_json::from_value(whole.clone()).map_err(kube::Error::SerdeError)?;
-                let lifecycle = clone_set.spec.lifecycle.as_ref();
-                let decided = refresh::refresh(&newer, Some(&whole), lifecycle, update_revision, now);
-                match decided {
-                    Refresh::Batch(spec) => {
-                        let earlier = Annotations::of(&whole).unwrap_or_default().state;
-                        let state = earlier.unwrap_or_else(|| inplace::begin(&whole, &spec, None, now.wall));
-                        let Some(mut patch) = self.batch(&newer, &whole, &spec, state, now).await? else {
-                            return Ok(Refreshed::Later(AFTER_CONFLICT));
-                        };
-                        if spec.container_resources.is_empty() {
-                            patch["metadata"]["resourceVersion"] = json!(newer.metadata.resource_version);
-                        }
-                        self.pods.try_patch(&newer, Part::Whole, &patch).await.map(written)
-                    }
-                    Refresh::Status(patch) => self.pods.try_patch(&newer, Part::Status, &patch).await.map(written),
-                    Refresh::DropGrace | Refresh::WholePod | Refresh::Nothing | Refresh::Wait { .. } => {
-                        if let Some((reason, message)) = resize::trouble(&whole) {
-                            let message = format!("kubelet does not resize pod {}: {reason}: {message}", newer.name());
-                            self.pods.warning(&make::owner(clone_set), "ResizeNotDone", &message);
-                        }
-                        if let Refresh::Wait { after, .. } = &decided {
-                            if let Some(after) = after {
-                                return Ok(Refreshed::Later(*after));
-                            }
-                            let version = newer.metadata.resource_version.clone().unwrap_or_default();
-                            if let Some(memory) = lock(&self.memories).get_mut(&ObjectKey::of(clone_set)) {
-                                memory.looked_at.insert(newer.uid().to_owned(), version);
-                            }
-                        }
-                        self.context.pods.upsert(newer);
-                        Ok(Refreshed::Nothing)
-                    }
-                }
-            }
+        let key = ObjectKey::of(clone_set);
+        let by = Refreshing {
+            owner: &make::owner(clone_set),
+            lifecycle: clone_set.spec.lifecycle.as_ref(),
+            update_revision,
+        };
+        let waits_in = self.memories.with(&key, |memory| memory.looked_at.get(view.uid()).cloned()).flatten();
+        let refreshed = self.in_place.refresh(by, view, needed, waits_in.as_deref(), now).await?;
+        if let Refreshed::Waits(version) = &refreshed {
+            self.memories.with(&key, |memory| memory.looked_at.insert(view.uid().to_owned(), version.clone()));
         }
-    }
-
-    /// Whether exactly this version was looked at as a whole already, and had to wait.
-    fn was_looked_at(&self, clone_set: &CloneSet, view: &PodView) -> bool {
-        let mut memories = lock(&self.memories);
-        let Some(memory) = memories.get_mut(&ObjectKey::of(clone_set)) else { return false };
-        memory.looked_at.get(view.uid()) == view.metadata.resource_version.as_ref()
-    }
-
-    /// The patch of the next batch. Resources have a subresource of their own, which is written before: if we end in
-    /// between, the Pod is found on its old revision, and writing them once more changes nothing. None: the Pod has
-    /// changed, or is gone.
-    pub(super) async fn batch(
-        &self,
-        view: &PodView,
-        whole: &Value,
-        spec: &UpdateSpec,
-        state: inplace::State,
-        now: Now,
-    ) -> kube::Result<Option<Value>> {
-        let batch = inplace::batch(whole, spec, state, now.wall);
-        if let Some(mut patch) = resize::patch(&batch.resources) {
-            patch["metadata"] = json!({"uid": view.uid()});
-            if self.pods.try_patch(view, Part::Resize, &patch).await?.is_none() {
-                return Ok(None);
-            }
-        }
-        Ok(Some(batch_patch(view.uid(), batch)))
+        Ok(refreshed)
     }
 
     /// Drops names from `podsToDelete` whose Pods are gone. Only if the list is still the one we looked at.
@@ -228,28 +160,4 @@ impl Controller {
             Err(error) => Err(error),
         }
     }
-}
-
-pub(super) enum Refreshed {
-    Nothing,
-    Written,
-    Later(Duration),
-}
-
-/// The patch that writes one batch of an update: images, labels, annotations, and how far it is.
-fn batch_patch(uid: &str, batch: inplace::Batch) -> Value {
-    let mut metadata = batch.metadata;
-    metadata["uid"] = uid.into();
-    let annotations = &mut metadata["annotations"];
-    // A state is made of strings, numbers and times: it always serializes.
-    annotations[labels::IN_PLACE_STATE] = serde_json::to_string(&batch.state).unwrap_or_default().into();
-    for key in [labels::IN_PLACE_STATE_LEGACY, labels::IN_PLACE_GRACE, labels::IN_PLACE_GRACE_LEGACY] {
-        annotations[key] = Value::Null;
-    }
-    let mut patch = json!({"metadata": metadata});
-    if !batch.images.is_empty() {
-        let containers = batch.images.iter().map(|(name, image)| json!({"name": name, "image": image}));
-        patch["spec"] = json!({"containers": containers.collect::<Vec<_>>()});
-    }
-    patch
 }

@@ -19,23 +19,17 @@ mod scale;
 mod tests;
 mod update;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
 
 use serde_json::Value;
 
 use self::{
-    apply::Refreshed,
     observe::{Found, Seen},
-    refusals::Refusals,
     revisions::Resolved,
 };
-use super::{Context, Registration, Started, lock};
+use super::{Context, Registration, Started};
 use crate::{
     api::{
         apps::{
@@ -45,6 +39,7 @@ use crate::{
         feature_gates::gate,
         labels,
     },
+    budgets::refusals::Refusals,
     domain::{
         kinds::clone_set::{
             plan::{self, Gates},
@@ -54,14 +49,16 @@ use crate::{
     },
     k8s::{claim::ClaimView, pod::PodView, pod_template::looks_defaulted, rbac::Rule, selector},
     runtime::{
-        apply::{code, is_refusal, patch_status},
         claim_control::ClaimControl,
         clock,
+        in_place::{InPlace, Refreshed},
+        pass::{self, Memories},
         pod_control::PodControl,
         pod_template::{self, Refused},
         queue::{Backoff, Queue, Requeue},
         revisions::Revisions,
         shutdown::Shutdown,
+        status_writer::StatusWriter,
         watches::{self, Change, ObjectKey, Store},
     },
 };
@@ -91,18 +88,12 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "cloneset-controller";
-/// After a write that was refused because the object had changed and has been read again.
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
-/// After a budget has kept a Pod in service, and at the earliest after the API server has refused something.
-const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// After the API server could not say what defaults a template has.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Pods of large CloneSets that are looked after at the same time.
 const POD_WORKERS: usize = 24;
 /// Of news of a Pod.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// Between two writes of a status that differ in nothing but counts.
-const STATUS_PAUSE: Duration = Duration::from_secs(1);
 
 struct Controller {
     context: Context,
@@ -111,19 +102,18 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     /// Pods of large CloneSets: what one Pod needs for itself does not wait for a pass over all of them.
     pod_queue: Arc<Queue<ObjectKey>>,
-    pods: PodControl,
+    pods: Arc<PodControl>,
+    in_place: InPlace,
     claim_control: ClaimControl<ClaimView>,
     revisions: Revisions,
-    memories: Mutex<HashMap<ObjectKey, Memory>>,
-    /// Whether the API server can resize Pods, once it has been asked.
-    can_resize: Mutex<Option<bool>>,
+    statuses: StatusWriter,
+    memories: Memories<Memory>,
     pull_jobs: pre_download::PullJobs,
 }
 
 /// What is remembered of a CloneSet. Everything can be lost.
 #[derive(Default)]
 struct Memory {
-    uid: String,
     /// Its revisions, for one generation of its spec.
     resolved: Option<(i64, Resolved)>,
     /// Its template with defaults, for one generation, if they are missing.
@@ -136,8 +126,6 @@ struct Memory {
     pods: usize,
     /// What the last pass found, while the next one is about to follow.
     found: Found,
-    /// When the status was written last.
-    written: Duration,
     /// How many Pods the last event said could not be created.
     limited: i32,
     /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
@@ -167,19 +155,21 @@ fn uid_of(clone_set: &CloneSet) -> &str {
 
 impl Controller {
     fn new(context: &Context) -> Self {
-        let (client, claims) =
-            (context.client.clone(), Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone())));
+        let client = context.client.clone();
+        let claims = Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone()));
+        let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
         Self {
             context: context.clone(),
             clone_sets: Store::new(Some(|set: &CloneSet| set.metadata.uid.clone())),
-            pods: PodControl::new(client.clone(), context.pods.clone(), context.events.clone()),
+            in_place: InPlace::new(client.clone(), pods.clone()),
+            pods,
             claim_control: ClaimControl::new(client.clone(), claims.clone()),
             revisions: Revisions::new(client),
             claims,
             queue: Queue::new(Backoff::default()),
             pod_queue: Queue::new(Backoff::default()),
-            memories: Mutex::default(),
-            can_resize: Mutex::default(),
+            statuses: StatusWriter::default(),
+            memories: Memories::default(),
             pull_jobs: pre_download::PullJobs::default(),
         }
     }
@@ -237,7 +227,7 @@ impl Controller {
                 }
             }
             Change::Deleted(old) => {
-                lock(&self.memories).remove(&ObjectKey::of(old.as_ref()));
+                self.memories.forget(&ObjectKey::of(old.as_ref()));
             }
             Change::Undecodable { key, error } => {
                 tracing::error!(clone_set = %key, error, "this CloneSet cannot be read and is left alone");
@@ -283,7 +273,7 @@ impl Controller {
     /// A pass looks at every Pod: the more there are, the longer the next one waits for further news. What has changed of
     /// one Pod is looked at by itself meanwhile.
     fn wake(&self, key: &ObjectKey, pod: Option<&Arc<PodView>>) {
-        let pods = lock(&self.memories).get(key).map_or(0, |memory| memory.pods);
+        let pods = self.memories.with(key, |memory| memory.pods).unwrap_or(0);
         match pause(pods) {
             Duration::ZERO => self.queue.add(key.clone()),
             pause => {
@@ -308,12 +298,11 @@ impl Controller {
         };
         let Some(clone_set) = self.clone_sets.get(&owner).filter(is_its_own) else { return Ok(Requeue::Await) };
         let generation = clone_set.metadata.generation.unwrap_or_default();
-        let update = {
-            let memories = lock(&self.memories);
-            let resolved = memories.get(&owner).and_then(|memory| memory.resolved.as_ref());
-            resolved.filter(|(of, _)| *of == generation).map(|(_, resolved)| resolved.update.clone())
-        };
-        let Some(update) = update else { return Ok(Requeue::Await) };
+        let update = self.memories.with(&owner, |memory| {
+            let resolved = memory.resolved.as_ref().filter(|(of, _)| *of == generation);
+            resolved.map(|(_, resolved)| resolved.update.clone())
+        });
+        let Some(update) = update.flatten() else { return Ok(Requeue::Await) };
         let now = clock::now();
         let needed = refresh::refresh(&pod, None, clone_set.spec.lifecycle.as_ref(), &update, now);
         if !matches!(needed, Refresh::Status(_)) {
@@ -325,7 +314,7 @@ impl Controller {
                 Ok(Requeue::After(Duration::ZERO))
             }
             Refreshed::Later(after) => Ok(Requeue::After(after)),
-            Refreshed::Nothing => Ok(Requeue::Await),
+            Refreshed::Nothing | Refreshed::Waits(_) => Ok(Requeue::Await),
         }
     }
 
@@ -335,24 +324,23 @@ impl Controller {
             // Its Pods and claims go with it, by their owner references.
             return Ok(Requeue::Await);
         }
-        self.remember(&clone_set);
+        self.memories.enter(key, uid_of(&clone_set));
         let Some(clone_set) = self.defaulted(clone_set).await else { return Ok(Requeue::After(ASK_AGAIN)) };
         let resolved = self.resolve(&clone_set).await?;
         let mut seen = self.see(&clone_set);
-        if let Some(memory) = lock(&self.memories).get_mut(key) {
-            memory.pods = seen.pods.len().max(usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0));
-        }
+        let pods = seen.pods.len().max(usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0));
+        self.memories.with(key, |memory| memory.pods = pods);
         let mut pass = Pass::default();
         pass.note(self.release(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
-        if pass.again {
+        if pass.next.again {
             seen = self.see(&clone_set);
         }
-        pass.look_after(pre_download::run(self, &clone_set, &resolved).await);
+        pass.next.look_after(pre_download::run(self, &clone_set, &resolved).await);
         if clone_set.spec.scale_strategy.disable_pvc_reuse {
             pass.note(self.drop_claims(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
         }
         // What was refused keeps nothing else from being done.
-        if pass.error.as_ref().is_none_or(is_refusal) {
+        if pass.next.may_go_on() {
             let scaled = self.scale(&clone_set, &resolved, &seen, &mut pass).await;
             if scaled {
                 seen = self.see(&clone_set);
@@ -363,30 +351,20 @@ impl Controller {
             if !scaled {
                 self.update(&clone_set, &resolved, &seen, &mut pass).await;
             }
-            self.tell_refusals(&clone_set, &mut pass);
-            if pass.again {
+            self.report_refusals(&clone_set, &mut pass);
+            if pass.next.again {
                 seen = self.see(&clone_set);
             }
         }
-        let requeue = self.record(&clone_set, &resolved, &seen, &pass).await?;
-        let names = self.forget_names(&clone_set, &seen).await.err();
-        let tidied = self.tidy(&clone_set, &resolved, &seen).await.err();
-        let soon = pass.again.then_some(Duration::ZERO);
-        let next = [soon, pass.look, requeue, seen.next_look].into_iter().flatten().min();
-        if let Some(error) = pass.error.or(names).or(tidied) {
-            // What else is waited for does not wait for the back-off.
-            if let Some(next) = next.filter(|_| is_refusal(&error)) {
-                self.queue.add_after(key.clone(), next.max(AFTER_REFUSAL));
-            }
-            return Err(error);
-        }
-        if next.is_none()
-            && let Some(memory) = lock(&self.memories).get_mut(key)
-        {
+        pass.next.look_after(self.record(&clone_set, &resolved, &seen, &pass).await?);
+        pass.next.look_after(seen.next_look);
+        pass.next.note(self.forget_names(&clone_set, &seen).await.map(|()| false));
+        pass.next.note(self.tidy(&clone_set, &resolved, &seen).await.map(|()| false));
+        if pass.next.error.is_none() && pass.next.next_look().is_none() {
             // Everything is as it should be, maybe for weeks: it costs no memory.
-            memory.found = Found::default();
+            self.memories.with(key, |memory| memory.found = Found::default());
         }
-        Ok(next.map_or(Requeue::Await, Requeue::After))
+        pass.next.end(|after| self.queue.add_after(key.clone(), after))
     }
 
     /// The CloneSet with a template as admission would have stored it. It was not asked when it was away, and Pods must
@@ -398,7 +376,7 @@ impl Controller {
         }
         let key = ObjectKey::of(clone_set.as_ref());
         let generation = clone_set.metadata.generation.unwrap_or_default();
-        let remembered = lock(&self.memories).get(&key).and_then(|memory| memory.defaulted.clone());
+        let remembered = self.memories.with(&key, |memory| memory.defaulted.clone()).flatten();
         let template = match remembered.filter(|(of, _)| *of == generation) {
             Some((_, template)) => template,
             None => match pod_template::defaulted(&self.context.client, &key.namespace, template).await {
@@ -411,20 +389,10 @@ impl Controller {
                 Err(Refused::Invalid(_) | Refused::Undecodable(_)) => Arc::new(template.clone()),
             },
         };
-        if let Some(memory) = lock(&self.memories).get_mut(&key) {
-            memory.defaulted = Some((generation, template.clone()));
-        }
+        self.memories.with(&key, |memory| memory.defaulted = Some((generation, template.clone())));
         let mut whole = CloneSet::clone(&clone_set);
         whole.spec.template = Value::clone(&template);
         Some(Arc::new(whole))
-    }
-
-    fn remember(&self, clone_set: &CloneSet) {
-        let mut memories = lock(&self.memories);
-        let memory = memories.entry(ObjectKey::of(clone_set)).or_default();
-        if memory.uid != uid_of(clone_set) {
-            *memory = Memory { uid: uid_of(clone_set).to_owned(), ..Memory::default() };
-        }
     }
 
     fn gates(&self) -> Gates {
@@ -470,34 +438,11 @@ impl Controller {
         let (mut wanted, requeue) = status::status(clone_set, &seen.pods, revisions, selector, &pass.outcome, now.wall);
         wanted.collision_count = Some(resolved.collisions);
         let recorded = clone_set.status.clone().unwrap_or_default();
-        if wanted == recorded {
-            return Ok(requeue);
-        }
-        let written = lock(&self.memories).get(&key).map_or(Duration::ZERO, |memory| memory.written);
-        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
-        if !pause.is_zero() && only_counts(&recorded, &wanted) && !is_settled(clone_set, &wanted) {
-            return Ok(Some(requeue.map_or(pause, |earlier| earlier.min(pause))));
-        }
+        let can_wait = only_counts(&recorded, &wanted) && !is_settled(clone_set, &wanted);
         let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        match patch_status(&api, clone_set, &recorded, &wanted).await {
-            Ok(newer) => {
-                if let Some(memory) = lock(&self.memories).get_mut(&key) {
-                    memory.written = now.mono;
-                }
-                if let Some(newer) = newer {
-                    self.clone_sets.upsert(newer);
-                }
-                Ok(requeue)
-            }
-            Err(error) if code(&error) == Some(404) => Ok(None),
-            Err(error) if code(&error) == Some(409) => {
-                if let Some(newer) = api.get_opt(&key.name).await? {
-                    self.clone_sets.upsert(newer);
-                }
-                Ok(Some(AFTER_CONFLICT))
-            }
-            Err(error) => Err(error),
-        }
+        let to = (&api, self.clone_sets.as_ref());
+        let outcome = self.statuses.write(to, clone_set, (&recorded, &wanted), can_wait, now).await?;
+        Ok([requeue, outcome.look_after()].into_iter().flatten().min())
     }
 }
 
@@ -510,29 +455,17 @@ fn pause(pods: usize) -> Duration {
 /// What comes of one pass.
 #[derive(Default)]
 struct Pass {
+    next: pass::Pass,
     outcome: Outcome,
-    /// When something that is waited for will be due.
-    look: Option<Duration>,
-    /// Something was done: look again at once.
-    again: bool,
-    /// The first failure: look again after a while, longer each time.
-    error: Option<kube::Error>,
     /// What budgets have said.
     refusals: Refusals,
 }
 
 impl Pass {
-    fn look_after(&mut self, after: Option<Duration>) {
-        self.look = [self.look, after].into_iter().flatten().min();
-    }
-
+    /// Takes note of what came of a step; a failure is told in a condition.
     fn note(&mut self, result: kube::Result<bool>, place: impl Fn(&mut Outcome) -> &mut Option<String>) {
-        match result {
-            Ok(changed) => self.again |= changed,
-            Err(error) => {
-                place(&mut self.outcome).get_or_insert_with(|| error.to_string());
-                self.error.get_or_insert(error);
-            }
+        if let Some(words) = self.next.note(result) {
+            place(&mut self.outcome).get_or_insert(words);
         }
     }
 }

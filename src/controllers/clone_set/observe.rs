@@ -2,7 +2,7 @@
 
 use std::{mem::take, sync::Arc, time::Duration};
 
-use super::{Controller, lock, pause, uid_of};
+use super::{Controller, pause, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     domain::{
@@ -63,7 +63,7 @@ impl Controller {
         let mut claims = self.claims.by_index(uid_of(clone_set));
         claims.retain(|claim| !claim.is_deleting());
         let key = ObjectKey::of(clone_set);
-        let mut found = lock(&self.memories).get_mut(&key).map(|memory| take(&mut memory.found)).unwrap_or_default();
+        let mut found = self.memories.with(&key, |memory| take(&mut memory.found)).unwrap_or_default();
         if found.generation != clone_set.metadata.generation {
             found = Found { generation: clone_set.metadata.generation, pods: Vec::new() };
         }
@@ -88,9 +88,8 @@ impl Controller {
             next_look = [next_look, look].into_iter().flatten().min();
             pods.push(pod);
         }
-        if let Some(memory) = lock(&self.memories).get_mut(&key) {
-            memory.found = Found { pods: stays, ..found };
-        }
+        let found = Found { pods: stays, ..found };
+        self.memories.with(&key, |memory| memory.found = found);
         Seen { pods, views, inactive, claims, next_look }
     }
 }

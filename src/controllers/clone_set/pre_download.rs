@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Controller, Resolved, lock, uid_of};
+use super::{Controller, Resolved, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
     domain::kinds::clone_set::{
@@ -22,7 +22,7 @@ use crate::{
         pre_download::{self as rules, Decision, Observed},
     },
     k8s::revision,
-    runtime::{apply::code, clock, watches::ObjectKey},
+    runtime::{apply::code, clock, lock, watches::ObjectKey},
 };
 
 /// After a failure.
@@ -61,14 +61,13 @@ pub(super) async fn run(controller: &Controller, clone_set: &CloneSet, resolved:
     }
     let key = ObjectKey::of(clone_set);
     let between = format!("{} {}", resolved.current, resolved.update);
-    if lock(&controller.memories).get(&key).is_some_and(|memory| memory.pre_download.settled == between) {
+    if controller.memories.with(&key, |memory| memory.pre_download.settled == between) == Some(true) {
         return None;
     }
     let said = match pass(controller, clone_set, resolved).await {
         Ok(Settled::Yes) => {
-            if let Some(memory) = lock(&controller.memories).get_mut(&key) {
-                memory.pre_download = Notes { settled: between, told: String::new() };
-            }
+            let notes = Notes { settled: between, told: String::new() };
+            controller.memories.with(&key, |memory| memory.pre_download = notes);
             return None;
         }
         Ok(Settled::NotYet) => return None, // a Pod that gets ready brings us back
@@ -76,11 +75,9 @@ pub(super) async fn run(controller: &Controller, clone_set: &CloneSet, resolved:
         Err(error) => (error.to_string(), Some(TRY_AGAIN)),
     };
     let (why, again) = said;
-    let is_new = lock(&controller.memories).get_mut(&key).is_some_and(|memory| {
-        let before = std::mem::replace(&mut memory.pre_download.told, why.clone());
-        before != why
-    });
-    if is_new {
+    let said_before =
+        controller.memories.with(&key, |memory| std::mem::replace(&mut memory.pre_download.told, why.clone()));
+    if said_before.is_some_and(|before| before != why) {
         controller.pods.warning(
             &make::owner(clone_set),
             "FailedPreDownload",
@@ -110,7 +107,7 @@ async fn pass(controller: &Controller, clone_set: &CloneSet, resolved: &Resolved
     let update = serde_json::to_value(&update).map_err(kube::Error::SerdeError)?;
     let from = resolved.template(&resolved.current).unwrap_or_default();
     // What the API server can resize matters to no image.
-    let allowed = controller.allowed().await.unwrap_or_default();
+    let allowed = controller.in_place.allowed(&controller.context.gates).await.unwrap_or_default();
     let in_place = controller.way(clone_set, &resolved, &resolved.current, &resolved.update, allowed).map(drop);
     let label = match rules::decide(&Observed { clone_set, update: &update, from: &from, in_place }) {
         Decision::Decided => return Ok(Settled::Yes),

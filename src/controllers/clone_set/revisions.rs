@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Controller, Seen, lock};
+use super::{Controller, Seen};
 use crate::{
     api::apps::clone_set::CloneSet,
     domain::{
@@ -62,7 +62,7 @@ impl Controller {
         let key = ObjectKey::of(clone_set);
         let generation = clone_set.metadata.generation.unwrap_or_default();
         let status = clone_set.status.clone().unwrap_or_default();
-        let remembered = lock(&self.memories).get(&key).and_then(|memory| memory.resolved.clone());
+        let remembered = self.memories.with(&key, |memory| memory.resolved.clone()).flatten();
         let mut resolved = match remembered {
             Some((of, resolved)) if of == generation => resolved,
             _ => {
@@ -90,9 +90,7 @@ impl Controller {
     }
 
     fn keep(&self, key: &ObjectKey, generation: i64, resolved: &Resolved) {
-        if let Some(memory) = lock(&self.memories).get_mut(key) {
-            memory.resolved = Some((generation, resolved.clone()));
-        }
+        self.memories.with(key, |memory| memory.resolved = Some((generation, resolved.clone())));
     }
 
     /// The same with all revisions at hand.
@@ -134,8 +132,8 @@ impl Controller {
         let is_settled = revision::is_same(&resolved.update, &resolved.current)
             && seen.pods.iter().all(|pod| revision::is_same(&pod.revision, &resolved.update));
         let known = (!is_settled).then(|| Arc::new(left));
-        if is_settled && let Some(memory) = lock(&self.memories).get_mut(&ObjectKey::of(clone_set)) {
-            memory.looked_at.clear();
+        if is_settled {
+            self.memories.with(&ObjectKey::of(clone_set), |memory| memory.looked_at.clear());
         }
         let generation = clone_set.metadata.generation.unwrap_or_default();
         self.keep(&ObjectKey::of(clone_set), generation, &Resolved { known, ..resolved.clone() });

@@ -10,15 +10,10 @@ use kube::Api;
 use ring::rand::SecureRandom;
 use serde_json::{Value, json};
 
-use super::{
-    Controller, Pass, Resolved, Seen,
-    apply::Tried,
-    lock,
-    refusals::{Refusals, Verdict},
-    uid_of,
-};
+use super::{Controller, Pass, Resolved, Seen, apply::Tried, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
+    budgets::refusals::{Refusals, Verdict},
     domain::{
         budgets::unavailable::Operation,
         kinds::clone_set::{
@@ -63,7 +58,7 @@ impl Controller {
             let observed = plan::Observed { pods: &pods, ..self.observed(clone_set, resolved, seen, &constraints) };
             let (actions, deletions, room) = match plan::scale(&observed) {
                 Ok(plan) => {
-                    self.tell_limit(clone_set, plan.limited);
+                    self.report_limit(clone_set, plan.limited);
                     let deletions = plan.deletions.iter().filter_map(|deletion| leaving(seen, deletion)).collect();
                     (plan.actions, deletions, plan.room)
                 }
@@ -151,7 +146,7 @@ impl Controller {
             }
         }
         pass.note(failure.map_or(Ok(changed), Err), |outcome| &mut outcome.scale_error);
-        pass.again |= changed;
+        pass.next.again |= changed;
         changed || unsure
     }
 
@@ -166,14 +161,14 @@ impl Controller {
         let hook = clone_set.spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_delete.as_ref());
         let takes_out = !held || hook.is_some_and(|hook| hook.mark_pod_not_ready);
         if takes_out {
-            match self.may_take(view, (Operation::Delete, false), refusals).await {
+            match self.context.budgets.may_take(view, (Operation::Delete, false), refusals).await {
                 Verdict::Yes => {}
                 Verdict::No => return Ok(Tried::Refused),
                 Verdict::Undecided => return Ok(Tried::Nothing),
             }
         }
         let done = match held {
-            true => self.announce(clone_set, view, State::PreparingDelete, false).await?,
+            true => self.move_to(clone_set, view, State::PreparingDelete, false).await?,
             false => self.delete(clone_set, view, seen).await.map(|()| true)?,
         };
         Ok(if done { Tried::Done } else { Tried::Nothing })
@@ -266,15 +261,13 @@ impl Controller {
     ) -> (usize, Option<kube::Error>) {
         let have: BTreeSet<&str> = seen.claims.iter().map(|claim| claim.name()).collect();
         let key = ObjectKey::of(clone_set);
-        let mut window = lock(&self.memories).get(&key).map_or(1, |memory| memory.window);
+        let mut window = self.memories.with(&key, |memory| memory.window).unwrap_or(1);
         let (done, failure) = slow_start(pods, &mut window, |(id, pod)| {
             let have = &have;
             async move { self.create_one(clone_set, &id, &pod, have).await }
         })
         .await;
-        if let Some(memory) = lock(&self.memories).get_mut(&key) {
-            memory.window = window;
-        }
+        self.memories.with(&key, |memory| memory.window = window);
         let failure = failure.filter(|error| !namespace_is_ending(error));
         if let Some(error) = &failure {
             self.pods.warning(&make::owner(clone_set), "FailedCreate", &format!("failed to create a Pod: {error}"));
@@ -315,9 +308,9 @@ impl Controller {
         Ok(())
     }
 
-    fn tell_limit(&self, clone_set: &CloneSet, limited: i32) {
+    fn report_limit(&self, clone_set: &CloneSet, limited: i32) {
         let key = ObjectKey::of(clone_set);
-        let before = lock(&self.memories).get_mut(&key).map(|memory| std::mem::replace(&mut memory.limited, limited));
+        let before = self.memories.with(&key, |memory| std::mem::replace(&mut memory.limited, limited));
         if limited > 0 && before != Some(limited) {
             let message =
                 format!("{limited} Pods wait for others to become available: scaleStrategy.maxUnavailable is reached");
@@ -365,7 +358,7 @@ impl Controller {
             Some(_) => State::Updating,
             None => State::PreparingNormal,
         };
-        self.announce(clone_set, pod, state, false).await
+        self.move_to(clone_set, pod, state, false).await
     }
 
     /// `disablePVCReuse`: claims of no active Pod go, or follow the Pod that still has them. One that is refused keeps

@@ -1,12 +1,21 @@
 //! The controller against an API server in memory: what is written, what survives, what is not touched.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Mutex};
 
 use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{controllers::in_memory, domain::kinds::clone_set::make, runtime::slow_start::MOST};
+use crate::{
+    controllers::in_memory,
+    domain::kinds::clone_set::make,
+    runtime::{
+        apply::code,
+        lock,
+        pass::{AFTER_CONFLICT, AFTER_REFUSAL},
+        slow_start::MOST,
+    },
+};
 
 mod cases;
 mod pre_download;
@@ -947,7 +956,7 @@ async fn news_of_a_large_clone_set_wakes_the_pod_at_once_and_the_pass_later() {
     let before = depths();
     controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
     assert_eq!(depths(), (before.0, before.1 + 1));
-    lock(&controller.memories).clear();
+    controller.memories.clear();
     controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
     assert_eq!(depths(), (before.0 + 1, before.1 + 1), "a small one has a pass at once");
 }
@@ -959,7 +968,7 @@ async fn what_was_found_of_pods_is_true_of_the_spec_it_was_found_for() {
     let set = |changes| {
         world.put_clone_set(changes);
         let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
-        world.controller.remember(&set);
+        world.controller.memories.enter(&ObjectKey::of(set.as_ref()), uid_of(&set));
         let seen = world.controller.see(&set);
         assert!(seen.pods.iter().zip(world.controller.see(&set).pods).all(|(a, b)| Arc::ptr_eq(a, &b)), "found once");
         seen.pods.iter().filter(|pod| pod.is_specified).map(|pod| pod.facts.name.clone()).collect::<Vec<_>>()
@@ -975,8 +984,7 @@ async fn what_is_found_again_at_once_is_not_remembered() {
     world.settle().await.unwrap();
     let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
     assert_eq!(world.controller.see(&set).pods.len(), 99);
-    let memories = lock(&world.controller.memories);
-    assert!(memories.values().all(|memory| memory.found.is_empty()));
+    world.controller.memories.for_each(|memory| assert!(memory.found.is_empty()));
 }
 
 impl World {

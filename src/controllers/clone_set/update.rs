@@ -2,22 +2,16 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{
-    AFTER_CONFLICT, Controller, Pass, Resolved, Seen,
-    apply::Tried,
-    lock,
-    observe::MARK,
-    refusals::{Refusals, Verdict},
-    revisions::Ways,
-};
+use super::{Controller, Pass, Resolved, Seen, apply::Tried, observe::MARK, revisions::Ways};
 use crate::{
     api::{
         apps::{clone_set::CloneSet, lifecycle::Lifecycle},
         feature_gates::gate,
         labels,
     },
+    budgets::refusals::{Refusals, Verdict},
     domain::{
         budgets::unavailable::Operation,
         kinds::clone_set::{
@@ -27,17 +21,17 @@ use crate::{
             room::{Charge, Room},
         },
         pod::{
-            inplace::{self, Allowed, Annotations, UpdateSpec, resize},
+            inplace::{self, Allowed, UpdateSpec},
             lifecycle::{self, State},
-            readiness, refresh,
         },
         workload::rollout,
     },
-    k8s::{pod::PodView, revision, time::rfc3339},
+    k8s::{pod::PodView, revision},
     runtime::{
         apply::is_refusal,
-        clock,
-        pod_control::{Part, decoded},
+        in_place::Target,
+        pass::AFTER_CONFLICT,
+        pod_control::Part,
         slow_start::{MOST, each},
     },
 };
@@ -101,7 +95,7 @@ impl Controller {
             Ok(resolved) => resolved,
             Err(error) => return pass.note(Err(error), |outcome| &mut outcome.update_error),
         };
-        let allowed = match self.allowed().await {
+        let allowed = match self.in_place.allowed(&self.context.gates).await {
             Ok(allowed) => allowed,
             Err(error) => return pass.note(Err(error), |outcome| &mut outcome.update_error),
         };
@@ -134,7 +128,7 @@ impl Controller {
                 break;
             }
         }
-        self.tell_updates(clone_set, tally, pass);
+        self.report_updates(clone_set, tally, pass);
     }
 
     /// What to do with each of the Pods.
@@ -152,8 +146,8 @@ impl Controller {
         work
     }
 
-    fn tell_updates(&self, clone_set: &CloneSet, tally: Tally, pass: &mut Pass) {
-        pass.look_after(tally.is_busy.then_some(AFTER_CONFLICT));
+    fn report_updates(&self, clone_set: &CloneSet, tally: Tally, pass: &mut Pass) {
+        pass.next.look_after(tally.is_busy.then_some(AFTER_CONFLICT));
         if let Some(why) = tally.impossible {
             let said = clone_set.status.iter().flat_map(|s| &s.conditions).any(|c| c.message == why);
             if !said {
@@ -161,7 +155,7 @@ impl Controller {
             }
             pass.outcome.update_error = Some(why);
         }
-        pass.again |= tally.changed;
+        pass.next.again |= tally.changed;
         pass.note(tally.failure.map_or(Ok(tally.changed), Err), |outcome| &mut outcome.update_error);
     }
 
@@ -181,7 +175,7 @@ impl Controller {
         }
         let Some(_held) = self.pods.hold(view) else { return Ok(None) };
         if let Some(question) = question(job.clone_set, view, &how, spec) {
-            match self.may_take(view, question, refusals).await {
+            match self.context.budgets.may_take(view, question, refusals).await {
                 Verdict::Yes => {}
                 Verdict::No => return Ok(Some(Tried::Refused)),
                 Verdict::Undecided => return Ok(Some(Tried::Nothing)),
@@ -190,9 +184,9 @@ impl Controller {
         let done = match how {
             How::LetGo => {
                 let state = lifecycle::after_update(job.clone_set.spec.lifecycle.as_ref(), view);
-                self.announce(job.clone_set, view, state, false).await?
+                self.move_to(job.clone_set, view, state, false).await?
             }
-            How::Announce { restore } => self.announce(job.clone_set, view, State::PreparingUpdate, restore).await?,
+            How::Announce { restore } => self.move_to(job.clone_set, view, State::PreparingUpdate, restore).await?,
             How::Now => self.update_now(job.clone_set, view, job.target, spec).await?,
             How::Replace => self.mark(job.clone_set, view, job.target).await?,
             How::Wait | How::Impossible(_) => false,
@@ -213,26 +207,6 @@ impl Controller {
             self.pods.normal(&make::owner(clone_set), "SuccessfulUpdatePodReCreate", &message);
         }
         Ok(true)
-    }
-
-    /// Which changes may be made in place in this cluster.
-    pub(super) async fn allowed(&self) -> kube::Result<Allowed> {
-        let gates = &self.context.gates;
-        let env_from_metadata = gates.enabled(gate::IN_PLACE_UPDATE_ENV);
-        if !gates.enabled(gate::RESIZE_IN_PLACE) {
-            return Ok(Allowed { env_from_metadata, resources: false });
-        }
-        let asked = *lock(&self.can_resize);
-        let resources = match asked {
-            Some(can) => can,
-            None => {
-                let version = self.context.client.apiserver_version().await?;
-                let can = resize::has_subresource(&version.git_version);
-                *lock(&self.can_resize) = Some(can);
-                can
-            }
-        };
-        Ok(Allowed { env_from_metadata, resources })
     }
 
     /// What has to change between two revisions, or why that needs another Pod.
@@ -278,7 +252,9 @@ impl Controller {
         target: &str,
         spec: &UpdateSpec,
     ) -> kube::Result<bool> {
-        let result = self.try_update_now(view, target, spec).await;
+        let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
+        let to = Target { revision: target, label: make::revision_label(target, short) };
+        let result = self.in_place.begin(view, to, spec).await;
         match &result {
             Ok(true) => {
                 let message = format!("successfully update pod {} in-place(revision {target})", view.name());
@@ -291,49 +267,6 @@ impl Controller {
             }
         }
         result.map(|_| true)
-    }
-
-    async fn try_update_now(&self, view: &PodView, target: &str, spec: &UpdateSpec) -> kube::Result<bool> {
-        let now = clock::now();
-        // A change of resources alone may leave the Pod in service: the whole Pod says whether kubelet restarts anything.
-        let read = if spec.container_resources.is_empty() { None } else { self.pods.read(view).await? };
-        let conditions = match &read {
-            Some(whole) if !resize::needs_not_ready(whole, spec) => Vec::new(),
-            _ => readiness::in_place_begins(&refresh::compact(view), now.wall),
-        };
-        let whole = if conditions.is_empty() {
-            match read {
-                Some(whole) => Some(whole),
-                None => self.pods.read(view).await?,
-            }
-        } else {
-            let patch = json!({"metadata": {"uid": view.uid()}, "status": {"conditions": conditions}});
-            self.pods.try_patch(view, Part::Status, &patch).await?.map(|whole| decoded(&whole)).transpose()?
-        };
-        let Some(whole): Option<Value> = whole else { return Ok(false) };
-        let earlier = Annotations::of(&whole).unwrap_or_default().state;
-        let state = inplace::begin(&whole, spec, earlier.as_ref(), now.wall);
-        let mut patch = if spec.grace_seconds > 0 {
-            let grace = serde_json::to_string(spec).map_err(kube::Error::SerdeError)?;
-            let state = serde_json::to_string(&state).map_err(kube::Error::SerdeError)?;
-            json!({"metadata": {"uid": view.uid(), "labels": {},
-                "annotations": {labels::IN_PLACE_GRACE: grace, labels::IN_PLACE_STATE: state, labels::IN_PLACE_STATE_LEGACY: null}}})
-        } else {
-            match self.batch(view, &whole, spec, state, now).await? {
-                Some(patch) => patch,
-                None => return Ok(false),
-            }
-        };
-        let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
-        for (key, value) in [
-            (labels::CONTROLLER_REVISION_HASH, make::revision_label(target, short)),
-            (labels::POD_TEMPLATE_HASH, revision::short(target)),
-            (labels::LIFECYCLE_STATE, State::Updating.as_str()),
-        ] {
-            patch["metadata"]["labels"][key] = value.into();
-        }
-        patch["metadata"]["annotations"][labels::LIFECYCLE_TIMESTAMP] = rfc3339(now.wall).into();
-        Ok(self.pods.try_patch(view, Part::Whole, &patch).await?.is_some())
     }
 }
 

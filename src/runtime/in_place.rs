@@ -1,0 +1,284 @@
+//! Carries out updates in place and moves of a Pod's lifecycle, for every kind that has them. What is due is decided by
+//! [`domain::pod::refresh`](crate::domain::pod::refresh) and by the plan of the kind.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::{
+    clock, lock,
+    pass::AFTER_CONFLICT,
+    pod_control::{Part, PodControl, decoded},
+};
+use crate::{
+    api::{
+        apps::lifecycle::Lifecycle,
+        feature_gates::{FeatureGates, gate},
+        labels,
+    },
+    domain::{
+        pod::{
+            inplace::{self, Allowed, Annotations, UpdateSpec, resize},
+            lifecycle::State,
+            readiness,
+            refresh::{self, Refresh},
+        },
+        workload::owner::OwnerRef,
+    },
+    k8s::{
+        pod::PodView,
+        revision,
+        time::{Now, rfc3339},
+    },
+};
+
+/// What came of a refresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refreshed {
+    /// Nothing was to be done.
+    Nothing,
+    /// It was written.
+    Written,
+    /// Another task writes the Pod, it has changed, or something is due then.
+    Later(Duration),
+    /// The whole Pod was read, in this version, and has to wait: nothing new is found in it before it changes.
+    Waits(String),
+}
+
+/// What Pods of one workload are refreshed by.
+#[derive(Clone, Copy, Debug)]
+pub struct Refreshing<'a> {
+    /// The workload.
+    pub owner: &'a OwnerRef,
+    /// Its hooks.
+    pub lifecycle: Option<&'a Lifecycle>,
+    /// Name of the revision that it goes to.
+    pub update_revision: &'a str,
+}
+
+/// The revision that a Pod is changed to.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// Its name.
+    pub revision: &'a str,
+    /// The label `controller-revision-hash` of Pods on it.
+    pub label: &'a str,
+}
+
+/// The writer of updates in place of one controller.
+pub struct InPlace {
+    client: Client,
+    pods: Arc<PodControl>,
+    /// Whether the API server can resize Pods, once it has been asked.
+    can_resize: Mutex<Option<bool>>,
+}
+
+impl InPlace {
+    /// Writes by means of `pods`.
+    pub fn new(client: Client, pods: Arc<PodControl>) -> Self {
+        Self { client, pods, can_resize: Mutex::default() }
+    }
+
+    /// Which changes may be made in place in this cluster.
+    ///
+    /// # Errors
+    /// The API server did not tell its version.
+    pub async fn allowed(&self, gates: &FeatureGates) -> kube::Result<Allowed> {
+        let env_from_metadata = gates.enabled(gate::IN_PLACE_UPDATE_ENV);
+        if !gates.enabled(gate::RESIZE_IN_PLACE) {
+            return Ok(Allowed { env_from_metadata, resources: false });
+        }
+        let asked = *lock(&self.can_resize);
+        let resources = match asked {
+            Some(can) => can,
+            None => {
+                let version = self.client.apiserver_version().await?;
+                let can = resize::has_subresource(&version.git_version);
+                *lock(&self.can_resize) = Some(can);
+                can
+            }
+        };
+        Ok(Allowed { env_from_metadata, resources })
+    }
+
+    /// Moves a Pod to another lifecycle state: for most of them it waits for its hook there. False: it is there already.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn move_to(
+        &self,
+        pod: &PodView,
+        state: State,
+        lifecycle: Option<&Lifecycle>,
+        restore: bool,
+    ) -> kube::Result<bool> {
+        let lifecycle = lifecycle.cloned().unwrap_or_default();
+        let Some(patch) = refresh::move_to(pod, state.clone(), &lifecycle, restore, clock::now()) else {
+            return Ok(false);
+        };
+        self.pods.try_patch(pod, Part::Status, &patch).await?;
+        tracing::info!(namespace = pod.namespace(), pod = pod.name(), state = state.as_str(), "has another state");
+        Ok(true)
+    }
+
+    /// Brings a Pod's own state up to date: its gates, its lifecycle state, the next batch of its update. `waits_in` is the
+    /// version that was looked at as a whole before and had to wait.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn refresh(
+        &self,
+        by: Refreshing<'_>,
+        view: &PodView,
+        needed: Refresh,
+        waits_in: Option<&str>,
+        now: Now,
+    ) -> kube::Result<Refreshed> {
+        let Some(_held) = self.pods.hold(view) else { return Ok(Refreshed::Later(AFTER_CONFLICT)) };
+        match needed {
+            Refresh::Nothing | Refresh::Wait { .. } => Ok(Refreshed::Nothing),
+            Refresh::Status(patch) => self.patch(view, Part::Status, &patch).await,
+            Refresh::DropGrace => {
+                let annotations = json!({labels::IN_PLACE_GRACE: null, labels::IN_PLACE_GRACE_LEGACY: null});
+                self.patch(view, Part::Whole, &json!({"metadata": {"annotations": annotations}})).await
+            }
+            Refresh::WholePod | Refresh::Batch(_) if waits_in.is_some_and(|v| is_version(view, v)) => {
+                Ok(Refreshed::Nothing)
+            }
+            Refresh::WholePod | Refresh::Batch(_) => self.refresh_whole(by, view, now).await,
+        }
+    }
+
+    async fn patch(&self, view: &PodView, part: Part, patch: &Value) -> kube::Result<Refreshed> {
+        let newer = self.pods.try_patch(view, part, patch).await?;
+        Ok(newer.map_or(Refreshed::Later(AFTER_CONFLICT), |_| Refreshed::Written))
+    }
+
+    /// Decides once more with the whole Pod at hand.
+    async fn refresh_whole(&self, by: Refreshing<'_>, view: &PodView, now: Now) -> kube::Result<Refreshed> {
+        let Some(whole) = self.pods.read(view).await? else { return Ok(Refreshed::Later(AFTER_CONFLICT)) };
+        let newer: PodView = serde_json::from_value(whole.clone()).map_err(kube::Error::SerdeError)?;
+        let decided = refresh::refresh(&newer, Some(&whole), by.lifecycle, by.update_revision, now);
+        let result = match decided {
+            Refresh::Batch(spec) => return self.next_batch(&newer, &whole, &spec, now).await,
+            Refresh::Status(patch) => return self.patch(&newer, Part::Status, &patch).await,
+            Refresh::Wait { after: Some(after), .. } => Refreshed::Later(after),
+            Refresh::Wait { after: None, .. } => {
+                Refreshed::Waits(newer.metadata.resource_version.clone().unwrap_or_default())
+            }
+            Refresh::DropGrace | Refresh::WholePod | Refresh::Nothing => Refreshed::Nothing,
+        };
+        if let Some((reason, message)) = resize::trouble(&whole) {
+            let message = format!("kubelet does not resize pod {}: {reason}: {message}", newer.name());
+            self.pods.warning(by.owner, "ResizeNotDone", &message);
+        }
+        if !matches!(result, Refreshed::Later(_)) {
+            self.pods.note(newer);
+        }
+        Ok(result)
+    }
+
+    async fn next_batch(&self, pod: &PodView, whole: &Value, spec: &UpdateSpec, now: Now) -> kube::Result<Refreshed> {
+        let earlier = Annotations::of(whole).unwrap_or_default().state;
+        let state = earlier.unwrap_or_else(|| inplace::begin(whole, spec, None, now.wall));
+        let Some(mut patch) = self.batch(pod, whole, spec, state, now).await? else {
+            return Ok(Refreshed::Later(AFTER_CONFLICT));
+        };
+        if spec.container_resources.is_empty() {
+            patch["metadata"]["resourceVersion"] = json!(pod.metadata.resource_version);
+        }
+        self.patch(pod, Part::Whole, &patch).await
+    }
+
+    /// The patch of the next batch. Resources have a subresource of their own, which is written before: if we end in
+    /// between, the Pod is found on its old revision, and writing them once more changes nothing. None: the Pod has
+    /// changed, or is gone.
+    async fn batch(
+        &self,
+        view: &PodView,
+        whole: &Value,
+        spec: &UpdateSpec,
+        state: inplace::State,
+        now: Now,
+    ) -> kube::Result<Option<Value>> {
+        let batch = inplace::batch(whole, spec, state, now.wall);
+        if let Some(patch) = resize::patch(&batch.resources)
+            && self.pods.try_patch(view, Part::Resize, &patch).await?.is_none()
+        {
+            return Ok(None);
+        }
+        Ok(Some(batch_patch(batch)))
+    }
+
+    /// Takes a Pod out of service, then changes it, or says in an annotation what it will be changed to. The caller holds the
+    /// Pod and has asked its budgets. False: it has changed, or is gone.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn begin(&self, view: &PodView, target: Target<'_>, spec: &UpdateSpec) -> kube::Result<bool> {
+        let now = clock::now();
+        // A change of resources alone may leave the Pod in service: the whole Pod says whether kubelet restarts anything.
+        let read = if spec.container_resources.is_empty() { None } else { self.pods.read(view).await? };
+        let conditions = match &read {
+            Some(whole) if !resize::needs_not_ready(whole, spec) => Vec::new(),
+            _ => readiness::in_place_begins(&refresh::compact(view), now.wall),
+        };
+        let whole = if conditions.is_empty() {
+            match read {
+                Some(whole) => Some(whole),
+                None => self.pods.read(view).await?,
+            }
+        } else {
+            let patch = json!({"status": {"conditions": conditions}});
+            self.pods.try_patch(view, Part::Status, &patch).await?.map(|whole| decoded(&whole)).transpose()?
+        };
+        let Some(whole): Option<Value> = whole else { return Ok(false) };
+        let earlier = Annotations::of(&whole).unwrap_or_default().state;
+        let state = inplace::begin(&whole, spec, earlier.as_ref(), now.wall);
+        let mut patch = if spec.grace_seconds > 0 {
+            let grace = serde_json::to_string(spec).map_err(kube::Error::SerdeError)?;
+            let state = serde_json::to_string(&state).map_err(kube::Error::SerdeError)?;
+            json!({"metadata": {"labels": {}, "annotations": {
+                labels::IN_PLACE_GRACE: grace, labels::IN_PLACE_STATE: state, labels::IN_PLACE_STATE_LEGACY: null}}})
+        } else {
+            match self.batch(view, &whole, spec, state, now).await? {
+                Some(patch) => patch,
+                None => return Ok(false),
+            }
+        };
+        for (key, value) in [
+            (labels::CONTROLLER_REVISION_HASH, target.label),
+            (labels::POD_TEMPLATE_HASH, revision::short(target.revision)),
+            (labels::LIFECYCLE_STATE, State::Updating.as_str()),
+        ] {
+            patch["metadata"]["labels"][key] = value.into();
+        }
+        patch["metadata"]["annotations"][labels::LIFECYCLE_TIMESTAMP] = rfc3339(now.wall).into();
+        Ok(self.pods.try_patch(view, Part::Whole, &patch).await?.is_some())
+    }
+}
+
+fn is_version(view: &PodView, version: &str) -> bool {
+    view.metadata.resource_version.as_deref() == Some(version)
+}
+
+/// The patch that writes one batch of an update: images, labels, annotations, and how far it is.
+fn batch_patch(batch: inplace::Batch) -> Value {
+    let mut metadata = batch.metadata;
+    let annotations = &mut metadata["annotations"];
+    // A state is made of strings, numbers and times: it always serializes.
+    annotations[labels::IN_PLACE_STATE] = serde_json::to_string(&batch.state).unwrap_or_default().into();
+    for key in [labels::IN_PLACE_STATE_LEGACY, labels::IN_PLACE_GRACE, labels::IN_PLACE_GRACE_LEGACY] {
+        annotations[key] = Value::Null;
+    }
+    let mut patch = json!({"metadata": metadata});
+    if !batch.images.is_empty() {
+        let containers = batch.images.iter().map(|(name, image)| json!({"name": name, "image": image}));
+        patch["spec"] = json!({"containers": containers.collect::<Vec<_>>()});
+    }
+    patch
+}
