@@ -17,9 +17,15 @@ use crate::{
     k8s::{path, rbac::Rule},
     runtime::lock,
     webhook::{
-        Context, HANDLERS, Handler, Level,
+        Context, HANDLERS,
         kinds::pod_budget,
-        server::{Shared, metrics::Metrics, review::Review, router},
+        server::{
+            Shared,
+            handler::{Handler, Level},
+            metrics::Metrics,
+            review::Review,
+            router,
+        },
     },
 };
 
@@ -86,7 +92,7 @@ pub(super) fn through_handlers(data: &[u8]) -> Vec<String> {
     let review = Review::decode(data).ok();
     runtime.block_on(async {
         let mut all = Vec::new();
-        for handler in HANDLERS {
+        for handler in HANDLERS.iter() {
             // Handlers of other resources refuse the review; those are enough, and one that is no review, for all.
             let is_its = review.as_ref().is_none_or(|review| {
                 let plural = handler.target.resource.split('/').next();

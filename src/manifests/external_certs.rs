@@ -13,9 +13,10 @@ use crate::{
     api::feature_gates::gate,
     k8s::rbac::Rule,
     webhook::{
-        self, HANDLERS, Phase,
+        self, HANDLERS,
         server::{
             configuration::{Endpoint, complete},
+            handler::Phase,
             installation,
         },
     },

@@ -10,10 +10,11 @@ use crate::{
     domain::node::pull_secrets as rules,
     pull_secrets,
     webhook::{
-        self, Phase,
+        self,
         server::{
             configuration::{self, Endpoint, Wanted},
             failure_policies::FailurePolicies,
+            handler::Phase,
         },
     },
 };

@@ -23,13 +23,14 @@ use crate::{
         shutdown,
     },
     webhook::{
-        Context, HANDLERS, Namespaces, SECRET, SERVICE,
+        Context, HANDLERS, SECRET, SERVICE,
         server::{
             self, Shared,
             callers::Callers,
             configuration::Endpoint,
             external_certificates::{External, Source},
             failure_policies::FailurePolicies,
+            handler::Namespaces,
             installation::Installation,
             metrics::Metrics,
         },

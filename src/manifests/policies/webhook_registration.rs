@@ -10,10 +10,11 @@ use crate::{
     api::{feature_gates::FeatureGates, labels},
     k8s::account::{self, WEBHOOK},
     webhook::{
-        self, HANDLERS, Handler, OnFailure, Phase,
+        self, HANDLERS,
         server::{
             configuration,
             failure_policies::{self, FailurePolicies},
+            handler::{Handler, OnFailure, Phase},
         },
     },
 };

@@ -33,6 +33,7 @@ use crate::{
         name::{Namespace, ObjectName},
         path,
         pod::PodView,
+        rbac::Rule,
     },
     runtime::clock,
     webhook::{
@@ -188,6 +189,9 @@ impl PodFacts {
         if self.status.phase.is_empty() { "unknown" } else { &self.status.phase }
     }
 }
+
+/// What [`handle`] reads.
+pub const RBAC: &[Rule] = &[Rule::new(&[""], &["pods", "nodes"], &["get"])];
 
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {

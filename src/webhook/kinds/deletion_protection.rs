@@ -30,7 +30,8 @@ use crate::{
         rbac::Rule,
     },
     webhook::{
-        Context, MatchCondition,
+        Context,
+        server::handler::MatchCondition,
         server::review::{Admitted, Decision, Denied, Request},
     },
 };

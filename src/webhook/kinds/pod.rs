@@ -20,7 +20,8 @@ use crate::{
     domain::pod::launch_priority,
     k8s::name,
     webhook::{
-        Context, MatchCondition,
+        Context,
+        server::handler::MatchCondition,
         server::review::{Admitted, Decision, Denied, Request},
     },
 };

@@ -34,9 +34,10 @@ use crate::{
     },
     runtime::{replicas, workload},
     webhook::{
-        Context, MatchCondition,
+        Context,
         server::{
             consent::consent,
+            handler::MatchCondition,
             review::{Admitted, Decision, Denied, Request},
         },
     },

@@ -16,15 +16,10 @@ use crate::{
     },
     domain::budgets::unavailable::{WORDS, overlap::overlap},
     webhook::{
-        Context, MatchCondition,
+        Context,
         server::review::{Admitted, Cause, Decision, Denied, Request},
     },
 };
-
-/// Updates that need us.
-pub fn match_conditions(_: &FeatureGates) -> Vec<MatchCondition> {
-    vec![MatchCondition { name: "not-being-deleted", expression: "!has(object.metadata.deletionTimestamp)".into() }]
-}
 
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {

@@ -12,8 +12,12 @@ use serde_json::{Value, json};
 use crate::{
     api::feature_gates::FeatureGates,
     webhook::{
-        HANDLERS, Handler, Level, Namespaces, Operation, Phase,
-        server::{failure_policies::FailurePolicies, scope},
+        HANDLERS,
+        server::{
+            failure_policies::FailurePolicies,
+            handler::{Handler, Level, Namespaces, Operation, Phase},
+            scope,
+        },
     },
 };
 
@@ -262,7 +266,7 @@ pub fn had_another_ca(current: &Value, endpoint: &Endpoint, ca_bundle: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::webhook::OnFailure;
+    use crate::webhook::server::handler::OnFailure;
 
     const PHASES: [Phase; 2] = [Phase::Mutating, Phase::Validating];
 
@@ -481,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_webhook_that_fails_closed_never_stands_in_the_way_of_a_repair() {
-        for handler in HANDLERS {
+        for handler in HANDLERS.iter() {
             let operation = handler.target.operation;
             let fails_closed = handler.on_failure == OnFailure::Fail;
             let spares_deleted = |object: &str| {

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::webhook::{HANDLERS, Handler, OnFailure, Operation};
+use crate::webhook::{
+    HANDLERS,
+    server::handler::{Handler, OnFailure, Operation},
+};
 
 impl OnFailure {
     /// As a registration has it.
@@ -115,7 +118,7 @@ mod tests {
         let none = FailurePolicies::default();
         assert_eq!(of(&none, TRUSTED), Some(OnFailure::Fail));
         assert_eq!(of(&none, "mcloneset-update.kb.io"), Some(OnFailure::Ignore));
-        for handler in HANDLERS {
+        for handler in HANDLERS.iter() {
             assert!(allowed(handler).contains(&handler.on_failure), "{}", handler.name);
         }
     }

@@ -33,11 +33,12 @@ use crate::{
         clock,
     },
     webhook::{
-        CONFIGURATION, Phase, SECRET, VALIDATING_CONFIGURATION,
+        CONFIGURATION, SECRET, VALIDATING_CONFIGURATION,
         server::{
             callers::Callers,
             configuration::{self, Endpoint, Wanted},
             failure_policies::FailurePolicies,
+            handler::Phase,
             metrics::Metrics,
             scope::{self, Lingering},
         },

@@ -8,6 +8,7 @@ pub mod configuration;
 pub mod consent;
 pub mod external_certificates;
 pub mod failure_policies;
+pub mod handler;
 pub mod installation;
 pub mod metrics;
 pub mod review;
@@ -43,8 +44,9 @@ use crate::{
         connections::{self, Gate, Limits},
     },
     webhook::{
-        Context, HANDLERS, Handler, Level,
+        Context, HANDLERS,
         server::{
+            handler::{Handler, Level},
             metrics::{Metrics, RequestLabels, WebhookLabels},
             review::{Admitted, Decision, Denied, Request as ReviewRequest, Resource, Review, ReviewError},
         },
@@ -261,7 +263,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::{api::feature_gates::FeatureGates, webhook::Target};
+    use crate::{api::feature_gates::FeatureGates, webhook::server::handler::Target};
 
     /// No test here may reach an API server.
     fn shared(gates: FeatureGates) -> (Shared, watch::Sender<bool>) {
@@ -342,7 +344,7 @@ mod tests {
             assert_eq!((&answer["response"]["allowed"], &status["code"]), (&json!(false), &json!(400)), "{body}");
             status["message"].as_str().unwrap().to_owned()
         };
-        for handler in HANDLERS {
+        for handler in HANDLERS.iter() {
             let message = refused(handler, json!({"namespace": "default/podtemplates?x="})).await;
             assert!(message.starts_with("request.namespace: \"default/podtemplates?x=\" is not allowed"), "{message}");
             let message = refused(handler, json!({"resource": {"resource": "secrets"}})).await;
