@@ -40,6 +40,7 @@ use crate::{
     webhook::{
         kinds::{clone_set, container_recreate_request as crr, pod},
         server::review::{Decision, Denied, MAX_MESSAGE, Request, Review},
+        template,
     },
 };
 
@@ -96,7 +97,8 @@ fn clone_set_review(review: &Review) {
                 }
             };
             let pods = admission.pods.iter().map(|name| (name.to_string(), None)).collect();
-            let answers = clone_set::Answers { trial: Some(Ok(answer.clone())), pods, old_template: None };
+            let templates = template::Answers { trial: Some(Ok(answer.clone())), old_template: None };
+            let answers = clone_set::Answers { templates, pods };
             let decision = clone_set::admit(&admission, &answers);
             check_answer(review, &decision);
             if let Some(patched) = patched(object, &decision) {

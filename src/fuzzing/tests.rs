@@ -445,7 +445,8 @@ fn the_undamaged_inputs_pass() {
     let review = Review::decode(review.to_string().as_bytes()).unwrap();
     let answer = Answer { object: review.request.object["answer"].clone(), ..Answer::default() };
     let admission = clone_set::check(&FeatureGates::default(), review.request).unwrap();
-    let answers = clone_set::Answers { trial: Some(Ok(answer)), ..clone_set::Answers::default() };
+    let templates = template::Answers { trial: Some(Ok(answer)), old_template: None };
+    let answers = clone_set::Answers { templates, ..clone_set::Answers::default() };
     assert!(clone_set::admit(&admission, &answers).unwrap().patch.0.len() > 5);
     serde_json::from_value::<Crr>(a_stored_request("Recreating")["request"].clone()).unwrap();
     let instance = daemon::instance("containerd", &a_container(1, 5, 3, "3".into()));

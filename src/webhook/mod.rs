@@ -9,6 +9,8 @@
 
 pub mod kinds;
 pub mod server;
+pub mod template;
+pub mod validate;
 
 use std::sync::{Arc, LazyLock};
 

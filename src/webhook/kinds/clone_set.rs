@@ -7,36 +7,34 @@
 //! what has to hold in any case, that the selector stays, is CEL in the schema. An update is never refused for what it
 //! does not change.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt, future::BoxFuture, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ObjectMeta};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{
     api::feature_gates::{FeatureGates, gate},
-    domain::pod::{inplace, launch_priority},
+    domain::pod::inplace,
     k8s::{
         account::{self, MANAGER},
         name::{Namespace, ObjectName},
-        pod_template::{Stored, Trial, looks_defaulted},
         rbac::Rule,
     },
-    runtime::pod_template::{self, Answer, Refused},
     webhook::{
         Context,
         server::review::{Admitted, Cause, Decision, Denied, Request},
+        template::{self, InPlaceOnly, READ_BUDGET, Templates},
+        validate::{Findings, Object, drop_empty, is_judged, set_default},
     },
 };
 
 mod rules;
 
-/// What [`handle`] reads. A dry run is a create that stores nothing.
-pub const RBAC: &[Rule] = &[Rule::new(&[""], &["podtemplates"], &["create"]), Rule::new(&[""], &["pods"], &["get"])];
+/// What [`handle`] reads.
+pub const RBAC: &[Rule] = &[template::RBAC, Rule::new(&[""], &["pods"], &["get"])];
 
-/// The reads of one call take no longer than this, so that the answer comes before the API server gives up.
-const READ_BUDGET: Duration = Duration::from_secs(7);
 /// How many Pods are read at once.
 const READS: usize = 16;
 
@@ -47,8 +45,7 @@ pub struct CloneSetAdmission {
     /// What is stored now, on UPDATE.
     old: Option<Value>,
     namespace: Namespace,
-    causes: Vec<Cause>,
-    warnings: Vec<String>,
+    found: Findings,
     defaults: bool,
     in_place: inplace::Allowed,
     /// Pods to read: those in `podsToDelete` that were not there before.
@@ -58,10 +55,8 @@ pub struct CloneSetAdmission {
 /// What the API server says.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
-    /// Of the template and the claim templates; None if they are as they were.
-    pub trial: Option<Result<Answer, Refused>>,
-    /// The template before, with the defaults that it lacks; None if it lacks none.
-    pub old_template: Option<Value>,
+    /// Of the template and the claim templates.
+    pub templates: template::Answers,
     /// Of the Pods; None if there is none of that name.
     pub pods: BTreeMap<String, Option<ObjectMeta>>,
 }
@@ -69,8 +64,7 @@ pub struct Answers {
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
     Box::pin(async move {
-        let is_ours = ["CREATE", "UPDATE"].contains(&request.operation.as_str()) && request.sub_resource.is_empty();
-        if !is_ours || is_set(&request.object, "/metadata/deletionTimestamp") {
+        if !is_judged(&request) {
             return Ok(Admitted::unchanged());
         }
         // It changes lists of names, not templates. Defaults that are missing from before would become part of its
@@ -79,26 +73,17 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
             return Ok(Admitted::unchanged());
         }
         let admission = check(&context.gates, request)?;
-        let answers = tokio::time::timeout(READ_BUDGET, read(&context, &admission)).await.unwrap_or_else(|_| {
-            let late = format!("no answer within {} s", READ_BUDGET.as_secs());
-            Answers { trial: Some(Err(Refused::Unavailable(late))), ..Answers::default() }
-        });
+        let answers = tokio::time::timeout(READ_BUDGET, read(&context, &admission))
+            .await
+            .unwrap_or_else(|_| Answers { templates: template::Answers::late(), ..Answers::default() });
         admit(&admission, &answers)
     })
 }
 
 async fn read(context: &Context, admission: &CloneSetAdmission) -> Answers {
     let namespace = &admission.namespace;
-    let mut answers = Answers::default();
-    if let Some(trial) = admission.trial() {
-        answers.trial = Some(pod_template::dry_run(&context.client, namespace, &trial.body()).await);
-    }
-    if admission.is_in_place_only()
-        && let Some(old) = admission.old_template().filter(|old| admission.defaults && !looks_defaulted(old))
-    {
-        // If that cannot be had, it is compared as it is.
-        answers.old_template = pod_template::defaulted(&context.client, namespace, old).await.ok();
-    }
+    let templates = template::ask(&context.client, namespace, &admission.templates()).await;
+    let mut answers = Answers { templates, ..Answers::default() };
     let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
     let reads = admission.pods.clone().into_iter().map(move |name| {
         let api = api.clone();
@@ -126,16 +111,11 @@ async fn read(context: &Context, admission: &CloneSetAdmission) -> Answers {
 pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission, Denied> {
     let Request { operation, object, old_object, namespace, .. } = request;
     let is_new = operation == "CREATE";
-    let found = rules::judge(gates, &object, is_new);
-    if !found.wrong_types.is_empty() {
-        return Err(Denied::bad_request(found.wrong_types.join("; ")));
-    }
+    let mut found = rules::judge(gates, &object, is_new);
+    found.refuse_wrong_types()?;
     let old = (!is_new).then_some(old_object);
-    let mut causes = found.causes;
     if let Some(old) = &old {
-        // What was let in before, when admission was away or knew less, does not stand in the way of other changes.
-        let before = rules::judge(gates, old, false).causes;
-        causes.retain(|cause| !before.contains(cause));
+        found.leave_out(&rules::judge(gates, old, false));
     }
     let names = |object: &Value| -> Vec<String> {
         let list = object.pointer("/spec/scaleStrategy/podsToDelete").and_then(Value::as_array);
@@ -150,42 +130,21 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission
     let pods = pods.iter().filter_map(|name| ObjectName::parse(name).ok()).collect();
     let defaults = !gates.enabled(gate::TEMPLATE_NO_DEFAULTS);
     let in_place = inplace::Allowed { resources: gates.enabled(gate::RESIZE_IN_PLACE), ..inplace::Allowed::default() };
-    Ok(CloneSetAdmission { object, old, namespace, causes, warnings: found.warnings, defaults, in_place, pods })
+    Ok(CloneSetAdmission { object, old, namespace, found, defaults, in_place, pods })
 }
 
 impl CloneSetAdmission {
-    fn template(&self) -> Option<&Value> {
-        self.object.pointer("/spec/template").filter(|template| template.is_object())
+    fn templates(&self) -> Templates<'_> {
+        let is_in_place_only =
+            self.object.pointer("/spec/updateStrategy/type").is_some_and(|kind| kind == rules::IN_PLACE_ONLY);
+        Templates {
+            object: &self.object,
+            old: self.old.as_ref(),
+            defaults: self.defaults,
+            in_place_only: (is_in_place_only && self.old.is_some())
+                .then_some(InPlaceOnly { asked_by: "updateStrategy.type InPlaceOnly", allowed: self.in_place }),
+        }
     }
-
-    fn old_template(&self) -> Option<&Value> {
-        self.old.as_ref()?.pointer("/spec/template")
-    }
-
-    fn claims(&self) -> &[Value] {
-        claims(&self.object)
-    }
-
-    /// The question about the template, if it or a claim template is new.
-    fn trial(&self) -> Option<Trial<'_>> {
-        let template = self.template()?;
-        let new_claims = self.old.as_ref().is_none_or(|old| claims(old) != self.claims());
-        let is_new = new_claims || self.old_template() != Some(template);
-        is_new.then(|| Trial::new(template, self.claims(), new_claims))
-    }
-
-    fn is_in_place_only(&self) -> bool {
-        self.old.is_some()
-            && self.object.pointer("/spec/updateStrategy/type").is_some_and(|kind| kind == rules::IN_PLACE_ONLY)
-    }
-}
-
-fn claims(object: &Value) -> &[Value] {
-    object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn is_set(object: &Value, pointer: &str) -> bool {
-    object.pointer(pointer).is_some_and(|value| !value.is_null())
 }
 
 /// Decides: all fields that are wrong, or the defaults.
@@ -193,65 +152,17 @@ fn is_set(object: &Value, pointer: &str) -> bool {
 /// # Errors
 /// See there.
 pub fn admit(admission: &CloneSetAdmission, answers: &Answers) -> Decision {
-    let CloneSetAdmission { object, causes, warnings, defaults, .. } = admission;
-    let (mut causes, mut warnings) = (causes.clone(), warnings.clone());
+    let (object, mut found) = (&admission.object, admission.found.clone());
     let mut wanted = object.clone();
     let spec = wanted.get_mut("spec").and_then(Value::as_object_mut);
     let Some(spec) = spec else { return Err(Denied::bad_request("spec is missing")) };
     set_defaults(spec);
-    if let (Some(trial), Some(result)) = (admission.trial(), &answers.trial) {
-        match result {
-            Ok(answer) => {
-                let Stored { template, claims } = trial.stored(&answer.object, &answer.unknown, *defaults);
-                let before = answers.old_template.as_ref().or_else(|| admission.old_template());
-                if let Some(before) = before.filter(|_| admission.is_in_place_only())
-                    && let Err(why) = inplace::spec_between(before, &template, "", admission.in_place)
-                {
-                    causes.push(Cause {
-                        field: "spec.template".into(),
-                        message: format!(
-                            "{why}; with updateStrategy.type {} want nothing but other images, labels and annotations",
-                            rules::IN_PLACE_ONLY
-                        ),
-                    });
-                }
-                if let Err(error) = launch_priority::wanted(&template) {
-                    warnings.push(format!("spec.template.{error}; its Pods will be refused"));
-                }
-                spec.insert("template".into(), template);
-                if !claims.is_empty() {
-                    spec.insert("volumeClaimTemplates".into(), claims.into());
-                }
-                warnings.extend(answer.unknown.iter().map(|field| {
-                    format!(
-                        "unknown field \"{}\": it is stored, and this API server will not give it to Pods",
-                        trial.field(field)
-                    )
-                }));
-                warnings.extend(answer.warnings.iter().cloned());
-            }
-            Err(Refused::Invalid(fields)) => causes.extend(
-                fields.iter().map(|(field, message)| Cause { field: trial.field(field), message: message.clone() }),
-            ),
-            Err(Refused::Undecodable(message)) => {
-                let (_, why) = message.split_once("cannot be handled as a PodTemplate: ").unwrap_or(("", message));
-                return Err(Denied::bad_request(format!("spec.template: {why}")));
-            }
-            // An update fails open: the controller asks again.
-            Err(error @ Refused::Unavailable(_)) if admission.old.is_some() => {
-                warnings.push(format!("spec.template is not checked: {error}"));
-            }
-            Err(error @ Refused::Unavailable(_)) => return Err(Denied::internal(format!("spec.template: {error}"))),
-        }
-    }
+    admission.templates().judge(&answers.templates, spec, &mut found)?;
     let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    causes
-        .extend(admission.pods.iter().filter_map(|name| pod_to_delete(name, answers.pods.get(&**name)?.as_ref(), uid)));
-    if causes.is_empty() {
-        Ok(Admitted { warnings, ..Admitted::changed(object, &wanted) })
-    } else {
-        Err(Denied::invalid(causes))
-    }
+    let read = |name: &ObjectName| pod_to_delete(name, answers.pods.get(&**name)?.as_ref(), uid);
+    found.causes.extend(admission.pods.iter().filter_map(read));
+    found.refuse()?;
+    Ok(Admitted { warnings: found.warnings, ..Admitted::changed(object, &wanted) })
 }
 
 /// What is wrong with a Pod that is to be deleted first.
@@ -272,28 +183,19 @@ fn pod_to_delete(name: &str, pod: Option<&ObjectMeta>, uid: &str) -> Option<Caus
 }
 
 /// Everything but the template.
-fn set_defaults(spec: &mut Map<String, Value>) {
-    set(spec, "replicas", json!(1));
-    set(spec, "revisionHistoryLimit", json!(10));
-    set(spec, "scaleStrategy", json!({}));
-    set(spec, "updateStrategy", json!({}));
+fn set_defaults(spec: &mut Object) {
+    set_default(spec, "replicas", json!(1));
+    set_default(spec, "revisionHistoryLimit", json!(10));
+    set_default(spec, "scaleStrategy", json!({}));
+    set_default(spec, "updateStrategy", json!({}));
     let Some(strategy) = spec.get_mut("updateStrategy").and_then(Value::as_object_mut) else { return };
-    if strategy.get("type").is_some_and(|kind| kind == "") {
-        strategy.remove("type");
-    }
-    set(strategy, "type", json!(rules::RECREATE));
-    set(strategy, "partition", json!(0));
-    set(strategy, "maxUnavailable", json!(rules::MAX_UNAVAILABLE));
-    set(strategy, "maxSurge", json!(0));
+    drop_empty(strategy, "type");
+    set_default(strategy, "type", json!(rules::RECREATE));
+    set_default(strategy, "partition", json!(0));
+    set_default(strategy, "maxUnavailable", json!(rules::MAX_UNAVAILABLE));
+    set_default(strategy, "maxSurge", json!(0));
     if strategy.get("type").is_some_and(|kind| kind == rules::IN_PLACE_ONLY || kind == rules::IN_PLACE_IF_POSSIBLE) {
-        set(strategy, "inPlaceUpdateStrategy", json!({}));
-    }
-}
-
-fn set(object: &mut Map<String, Value>, key: &str, default: Value) {
-    let value = object.entry(key).or_insert(Value::Null);
-    if value.is_null() {
-        *value = default;
+        set_default(strategy, "inPlaceUpdateStrategy", json!({}));
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{
     api::{
@@ -18,6 +18,7 @@ use crate::{
     webhook::{
         Context,
         server::review::{Admitted, Cause, Decision, Denied, Request},
+        validate::{Object, drop_empty, is_judged, set_default},
     },
 };
 
@@ -32,9 +33,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
 /// A gate is off, a field has a type that it cannot have, or a value that is not allowed.
 pub fn decide(gates: &FeatureGates, request: &Request) -> Decision {
     let Request { operation, object, old_object, .. } = request;
-    let is_ours = ["CREATE", "UPDATE"].contains(&operation.as_str()) && request.sub_resource.is_empty();
-    let is_going = object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    if !is_ours || is_going {
+    if !is_judged(request) {
         return Ok(Admitted::unchanged());
     }
     let is_new = operation == "CREATE";
@@ -71,30 +70,19 @@ fn judge(is_list: bool, spec: &Value) -> Result<Vec<Problem>, String> {
     })
 }
 
-fn set_defaults(spec: &mut Map<String, Value>) {
-    set(spec, "pullPolicy", json!({}));
+fn set_defaults(spec: &mut Object) {
+    set_default(spec, "pullPolicy", json!({}));
     if let Some(policy) = spec.get_mut("pullPolicy").and_then(Value::as_object_mut) {
-        set(policy, "timeoutSeconds", json!(DEFAULT_TIMEOUT_SECONDS));
-        set(policy, "backoffLimit", json!(DEFAULT_BACKOFF_LIMIT));
+        set_default(policy, "timeoutSeconds", json!(DEFAULT_TIMEOUT_SECONDS));
+        set_default(policy, "backoffLimit", json!(DEFAULT_BACKOFF_LIMIT));
     }
-    set(spec, "completionPolicy", json!({}));
+    set_default(spec, "completionPolicy", json!({}));
     if let Some(policy) = spec.get_mut("completionPolicy").and_then(Value::as_object_mut) {
-        if policy.get("type").is_some_and(|kind| kind == "") {
-            policy.remove("type");
-        }
-        set(policy, "type", json!("Always"));
+        drop_empty(policy, "type");
+        set_default(policy, "type", json!("Always"));
     }
-    if spec.get("imagePullPolicy").is_some_and(|policy| policy == "") {
-        spec.remove("imagePullPolicy");
-    }
-    set(spec, "imagePullPolicy", json!(PULL_IF_NOT_PRESENT));
-}
-
-fn set(object: &mut Map<String, Value>, key: &str, default: Value) {
-    let value = object.entry(key).or_insert(Value::Null);
-    if value.is_null() {
-        *value = default;
-    }
+    drop_empty(spec, "imagePullPolicy");
+    set_default(spec, "imagePullPolicy", json!(PULL_IF_NOT_PRESENT));
 }
 
 #[cfg(test)]

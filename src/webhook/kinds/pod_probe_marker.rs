@@ -23,6 +23,7 @@ use crate::{
     webhook::{
         Context,
         server::review::{Admitted, Cause, Decision, Denied, Request},
+        validate::is_judged,
     },
 };
 
@@ -37,9 +38,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
 /// The feature is off, or fields are wrong, all of them named.
 pub fn admit(gates: &FeatureGates, request: &Request) -> Decision {
     let is_update = request.operation == "UPDATE";
-    let is_ours = request.operation == "CREATE" || is_update;
-    let is_deleting = request.object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    if !is_ours || !request.sub_resource.is_empty() || is_deleting {
+    if !is_judged(request) {
         return Ok(Admitted::unchanged());
     }
     for name in [gate::KRUISE_DAEMON, gate::POD_PROBE_MARKER] {

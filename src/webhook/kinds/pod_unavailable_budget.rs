@@ -18,14 +18,14 @@ use crate::{
     webhook::{
         Context,
         server::review::{Admitted, Cause, Decision, Denied, Request},
+        validate::is_judged,
     },
 };
 
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
     Box::pin(async move {
-        let is_ours = ["CREATE", "UPDATE"].contains(&request.operation.as_str()) && request.sub_resource.is_empty();
-        if !is_ours || request.object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
+        if !is_judged(&request) {
             return Ok(Admitted::unchanged());
         }
         let is_new = request.operation == "CREATE";

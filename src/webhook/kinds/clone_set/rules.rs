@@ -2,18 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
     api::feature_gates::{FeatureGates, gate},
     k8s::{
         int_or_percent::{IntOrPercent, Round},
-        name::{self, LONGEST_LABEL, is_dns_subdomain, is_label_value, is_qualified_name},
-        pod::Labels,
-        selector::Selector,
+        name::is_dns_subdomain,
     },
-    webhook::server::review::Cause,
+    webhook::validate::{Findings, Object, show_text, shown},
 };
 
 pub(super) const RECREATE: &str = "ReCreate";
@@ -27,19 +24,6 @@ const LONGEST_NAME: usize = 52;
 /// A progress deadline that means none.
 const NO_DEADLINE: i64 = i32::MAX as i64;
 
-/// What is wrong with a CloneSet.
-#[derive(Debug, Default)]
-pub(super) struct Findings {
-    /// Fields that cannot be read at all.
-    pub(super) wrong_types: Vec<String>,
-    /// Fields that can be read and are not allowed.
-    pub(super) causes: Vec<Cause>,
-    /// What is allowed and surely not meant.
-    pub(super) warnings: Vec<String>,
-}
-
-type Object = Map<String, Value>;
-
 /// Judges an object.
 pub(super) fn judge(gates: &FeatureGates, object: &Value, is_new: bool) -> Findings {
     let mut found = Findings::default();
@@ -50,7 +34,12 @@ pub(super) fn judge(gates: &FeatureGates, object: &Value, is_new: bool) -> Findi
     };
     if is_new {
         let metadata = found.object(object, "", "metadata").unwrap_or(&none);
-        name_fits(&mut found, gates, metadata);
+        let why = format!(
+            ", or up to 253 with the feature gate {}: a longer name leaves no room for the hash in the Pods' label",
+            gate::CLONE_SET_SHORT_HASH
+        );
+        let is_limited = !gates.enabled(gate::CLONE_SET_SHORT_HASH);
+        found.object_name(metadata, is_limited.then_some((LONGEST_NAME, &why)));
     }
     let Some(spec) = found.object(object, "", "spec") else {
         found.deny("spec", "it is missing; want at least selector and template");
@@ -67,116 +56,12 @@ pub(super) fn judge(gates: &FeatureGates, object: &Value, is_new: bool) -> Findi
         );
     }
     let selector = found.selector(spec, "spec.", "selector");
-    template(&mut found, spec, selector.as_ref());
-    claim_templates(&mut found, spec);
+    found.pod_template(spec, selector.as_ref(), "CloneSet");
+    found.claim_templates(spec);
     scale_strategy(&mut found, spec, i32::try_from(replicas).unwrap_or(i32::MAX), is_new);
     update_strategy(&mut found, spec, i32::try_from(replicas).unwrap_or(i32::MAX));
-    if let Some(lifecycle) = found.object(spec, "spec.", "lifecycle") {
-        for hook in ["preDelete", "inPlaceUpdate", "preNormal"] {
-            lifecycle_hook(&mut found, lifecycle, hook);
-        }
-    }
+    found.lifecycle(spec, &["preDelete", "inPlaceUpdate", "preNormal"]);
     found
-}
-
-fn name_fits(found: &mut Findings, gates: &FeatureGates, metadata: &Object) {
-    let own = found.text(metadata, "metadata.", "name");
-    let base = found.text(metadata, "metadata.", "generateName");
-    let (field, shown, length) = if own.is_empty() {
-        ("metadata.generateName", base, name::generated_base(base).len() + name::SUFFIX)
-    } else {
-        ("metadata.name", own, own.len())
-    };
-    if !own.is_empty() && !is_dns_subdomain(own) {
-        found.deny(
-            field,
-            format!("{} is not allowed; want up to 253 lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit", show_text(own)),
-        );
-    } else if length > LONGEST_NAME && !gates.enabled(gate::CLONE_SET_SHORT_HASH) {
-        found.deny(
-            field,
-            format!(
-                "{} makes a name of {length} characters; want up to {LONGEST_NAME}, or up to 253 with the feature gate {}: a longer name leaves no room for the hash in the Pods' label",
-                show_text(shown),
-                gate::CLONE_SET_SHORT_HASH
-            ),
-        );
-    }
-}
-
-fn template(found: &mut Findings, spec: &Object, selector: Option<&LabelSelector>) {
-    let Some(template) = found.object(spec, "spec.", "template") else {
-        if spec.get("template").is_none_or(Value::is_null) {
-            found.deny("spec.template", "it is missing; want a Pod template");
-        }
-        return;
-    };
-    let labels = found.object(template, "spec.template.", "metadata").and_then(|metadata| metadata.get("labels"));
-    let labels: Result<Labels, _> = match labels {
-        None | Some(Value::Null) => Ok(Labels::default()),
-        Some(labels) => serde_json::from_value(labels.clone()),
-    };
-    match (labels, selector) {
-        (Err(error), _) => {
-            found.wrong_types.push(format!("spec.template.metadata.labels: want texts by key: {error}"));
-        }
-        (Ok(labels), Some(selector)) => {
-            if Selector::of(selector).is_ok_and(|selector| !selector.matches(&labels)) {
-                let listed: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-                found.deny(
-                    "spec.template.metadata.labels",
-                    format!(
-                        "{} is not matched by spec.selector; want labels that it matches",
-                        show_text(&listed.join(","))
-                    ),
-                );
-            }
-        }
-        (Ok(_), None) => {}
-    }
-    let Some(pod) = found.object(template, "spec.template.", "spec") else {
-        if template.get("spec").is_none_or(Value::is_null) {
-            found.deny("spec.template.spec", "it is missing; want at least one container");
-        }
-        return;
-    };
-    let policy = found.text(pod, "spec.template.spec.", "restartPolicy");
-    if !["", "Always"].contains(&policy) {
-        found.deny("spec.template.spec.restartPolicy", format!("{} is not allowed; want Always", show_text(policy)));
-    }
-    if let Some(seconds) = pod.get("activeDeadlineSeconds").filter(|seconds| !seconds.is_null()) {
-        found.deny(
-            "spec.template.spec.activeDeadlineSeconds",
-            format!("{} is not allowed; leave it out: Pods of a CloneSet run until they are deleted", show(seconds)),
-        );
-    }
-}
-
-fn claim_templates(found: &mut Findings, spec: &Object) {
-    let (none, mut names) = (Object::new(), BTreeSet::new());
-    for (i, claim) in found.list(spec, "spec.", "volumeClaimTemplates").iter().enumerate() {
-        let at = format!("spec.volumeClaimTemplates[{i}]");
-        let Some(claim) = claim.as_object() else {
-            found.wrong_type(&at, claim, "a claim template");
-            continue;
-        };
-        let metadata = found.object(claim, &format!("{at}."), "metadata").unwrap_or(&none);
-        let name = found.text(metadata, &format!("{at}.metadata."), "name");
-        if name.is_empty() {
-            found.deny(
-                format!("{at}.metadata.name"),
-                "it is missing; want the name of the volume that the claim becomes",
-            );
-        } else if !names.insert(name) {
-            found.deny(
-                format!("{at}.metadata.name"),
-                format!("{} is there twice; want each name once", show_text(name)),
-            );
-        }
-        if found.object(claim, &format!("{at}."), "spec").is_none() && claim.get("spec").is_none_or(Value::is_null) {
-            found.deny(format!("{at}.spec"), "it is missing; want the spec of a PersistentVolumeClaim");
-        }
-    }
 }
 
 fn scale_strategy(found: &mut Findings, spec: &Object, replicas: i32, is_new: bool) {
@@ -216,16 +101,7 @@ fn update_strategy(found: &mut Findings, spec: &Object, replicas: i32) {
     const AT: &str = "spec.updateStrategy.";
     let none = Object::new();
     let strategy = found.object(spec, "spec.", "updateStrategy").unwrap_or(&none);
-    let kind = found.text(strategy, AT, "type");
-    if !["", RECREATE, IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY, ON_DELETE].contains(&kind) {
-        found.deny(
-            format!("{AT}type"),
-            format!(
-                "{} is not allowed; want {RECREATE}, {IN_PLACE_IF_POSSIBLE}, {IN_PLACE_ONLY} or {ON_DELETE}",
-                show_text(kind)
-            ),
-        );
-    }
+    let kind = found.one_of(strategy, AT, "type", &[RECREATE, IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY, ON_DELETE]);
     found.share(strategy, AT, "partition");
     let is_given = |key: &str| strategy.get(key).is_some_and(|value| !value.is_null());
     let unavailable = found.share(strategy, AT, "maxUnavailable");
@@ -309,194 +185,4 @@ fn priority_strategy(found: &mut Findings, strategy: &Object) {
             }
         }
     }
-}
-
-fn lifecycle_hook(found: &mut Findings, lifecycle: &Object, hook: &str) {
-    let Some(handler) = found.object(lifecycle, "spec.lifecycle.", hook) else { return };
-    let at = format!("spec.lifecycle.{hook}.");
-    found.flag(handler, &at, "markPodNotReady");
-    let labels = found.object(handler, &at, "labelsHandler").into_iter().flatten();
-    for (key, value) in labels {
-        let at = format!("{at}labelsHandler[{key}]");
-        match value.as_str() {
-            None => found.wrong_type(&at, value, "the value of a label"),
-            Some(value) => found.label(&at, key, &[value]),
-        }
-    }
-    for (i, name) in found.list(handler, &at, "finalizersHandler").iter().enumerate() {
-        let at = format!("{at}finalizersHandler[{i}]");
-        match name.as_str() {
-            None => found.wrong_type(&at, name, "the name of a finalizer"),
-            Some(name) if !is_qualified_name(name) => {
-                found
-                    .deny(at, format!("{} is not allowed; want a finalizer such as example.com/hold", show_text(name)));
-            }
-            Some(_) => {}
-        }
-    }
-}
-
-impl Findings {
-    fn deny(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.causes.push(Cause { field: field.into(), message: message.into() });
-    }
-
-    fn wrong_type(&mut self, field: &str, value: &Value, want: &str) {
-        self.wrong_types.push(format!("{field}: {} is not allowed; want {want}", show(value)));
-    }
-
-    fn object<'v>(&mut self, parent: &'v Object, at: &str, key: &str) -> Option<&'v Object> {
-        match parent.get(key)? {
-            Value::Null => None,
-            Value::Object(object) => Some(object),
-            other => {
-                self.wrong_type(&format!("{at}{key}"), other, "an object");
-                None
-            }
-        }
-    }
-
-    fn list<'v>(&mut self, parent: &'v Object, at: &str, key: &str) -> &'v [Value] {
-        match parent.get(key) {
-            None | Some(Value::Null) => &[],
-            Some(Value::Array(list)) => list,
-            Some(other) => {
-                self.wrong_type(&format!("{at}{key}"), other, "a list");
-                &[]
-            }
-        }
-    }
-
-    fn text<'v>(&mut self, parent: &'v Object, at: &str, key: &str) -> &'v str {
-        match parent.get(key) {
-            None | Some(Value::Null) => "",
-            Some(Value::String(text)) => text,
-            Some(other) => {
-                self.wrong_type(&format!("{at}{key}"), other, "text");
-                ""
-            }
-        }
-    }
-
-    fn flag(&mut self, parent: &Object, at: &str, key: &str) {
-        match parent.get(key) {
-            None | Some(Value::Null | Value::Bool(_)) => {}
-            Some(other) => self.wrong_type(&format!("{at}{key}"), other, "true or false"),
-        }
-    }
-
-    fn integer(&mut self, parent: &Object, at: &str, key: &str, least: i64) -> Option<i64> {
-        let value = parent.get(key).filter(|value| !value.is_null())?;
-        let field = format!("{at}{key}");
-        match value.as_i64().filter(|number| i32::try_from(*number).is_ok()) {
-            None => self.wrong_type(&field, value, &format!("a whole number from {least} to {}", i32::MAX)),
-            Some(number) if number < least => {
-                self.deny(field, format!("{number} is not allowed; want {least} or more"))
-            }
-            Some(number) => return Some(number),
-        }
-        None
-    }
-
-    /// A number or a percentage that is not negative.
-    fn share(&mut self, parent: &Object, at: &str, key: &str) -> Option<IntOrPercent> {
-        let value = parent.get(key).filter(|value| !value.is_null())?;
-        let field = format!("{at}{key}");
-        match IntOrPercent::parse(value) {
-            Err(_) if !value.is_string() => {
-                self.wrong_type(&field, value, "a whole number or a percentage such as \"20%\"");
-            }
-            Err(_) => self.deny(
-                field,
-                format!("{} is not allowed; want a whole number or a percentage such as \"20%\"", show(value)),
-            ),
-            Ok(share) if share.is_negative() => {
-                self.deny(field, format!("{} is not allowed; want 0 or more", show(value)))
-            }
-            Ok(share) => return Some(share),
-        }
-        None
-    }
-
-    /// A selector that selects something.
-    fn selector(&mut self, parent: &Object, at: &str, key: &str) -> Option<LabelSelector> {
-        let field = format!("{at}{key}");
-        let Some(value) = parent.get(key).filter(|value| !value.is_null()) else {
-            self.deny(field, "it is missing; want matchLabels or matchExpressions");
-            return None;
-        };
-        let selector: LabelSelector = match serde_json::from_value(value.clone()) {
-            Ok(selector) => selector,
-            Err(error) => {
-                self.wrong_types
-                    .push(format!("{field}: {} is not allowed; want a label selector: {error}", show(value)));
-                return None;
-            }
-        };
-        let before = self.causes.len();
-        for (key, value) in selector.match_labels.iter().flatten() {
-            self.label(&format!("{field}.matchLabels[{key}]"), key, &[value]);
-        }
-        for (i, expression) in selector.match_expressions.iter().flatten().enumerate() {
-            let at = format!("{field}.matchExpressions[{i}]");
-            let values = expression.values.as_deref().unwrap_or_default();
-            match (expression.operator.as_str(), values) {
-                ("In" | "NotIn", []) => {
-                    self.deny(
-                        format!("{at}.values"),
-                        format!("it is missing; want values for operator {}", expression.operator),
-                    );
-                }
-                ("Exists" | "DoesNotExist", [_, ..]) => {
-                    self.deny(
-                        format!("{at}.values"),
-                        format!("not allowed with operator {}; leave it out", expression.operator),
-                    );
-                }
-                ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => {}
-                (other, _) => self.deny(
-                    format!("{at}.operator"),
-                    format!("{} is not allowed; want In, NotIn, Exists or DoesNotExist", show_text(other)),
-                ),
-            }
-            let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            self.label(&at, &expression.key, &values);
-        }
-        let is_empty = selector.match_labels.iter().flatten().next().is_none()
-            && selector.match_expressions.iter().flatten().next().is_none();
-        if is_empty {
-            self.deny(field, "it is empty; want matchLabels or matchExpressions: an empty selector matches every Pod");
-        }
-        (before == self.causes.len()).then_some(selector)
-    }
-
-    fn label(&mut self, at: &str, key: &str, values: &[&str]) {
-        if !is_qualified_name(key) {
-            self.deny(
-                at,
-                format!("{} is not allowed as the key of a label; want up to {LONGEST_LABEL} letters, digits, '-', '_' and '.', perhaps after a domain and '/'", show_text(key)),
-            );
-        }
-        for value in values.iter().filter(|value| !is_label_value(value)) {
-            self.deny(
-                at,
-                format!("{} is not allowed as the value of a label; want up to {LONGEST_LABEL} letters, digits, '-', '_' and '.'", show_text(value)),
-            );
-        }
-    }
-}
-
-/// A value as messages show it.
-fn show(value: &Value) -> String {
-    let text = value.to_string();
-    let short: String = text.chars().take(80).collect();
-    if short.len() < text.len() { format!("{short}...") } else { short }
-}
-
-fn show_text(text: &str) -> String {
-    show(&Value::from(text))
-}
-
-fn shown(object: &Object, key: &str) -> String {
-    object.get(key).map_or_else(|| "the default".into(), show)
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::runtime::pod_template::{Answer, Refused};
 
 fn clone_set(spec: Value) -> Value {
     let mut object = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": {"name": "web"},
@@ -49,9 +50,15 @@ fn decide_with(
     admit(&admission, &answers)
 }
 
+/// An answer about the template alone.
+fn answered(trial: Option<Result<Answer, Refused>>) -> Answers {
+    Answers { templates: template::Answers { trial, old_template: None }, ..Answers::default() }
+}
+
 fn consenting(admission: &CloneSetAdmission) -> Answers {
-    let trial = admission.trial().map(|trial| Ok(Answer { object: defaulted(&trial.body()), ..Answer::default() }));
-    Answers { trial, ..Answers::default() }
+    let trial =
+        admission.templates().trial().map(|trial| Ok(Answer { object: defaulted(&trial.body()), ..Answer::default() }));
+    answered(trial)
 }
 
 fn decide(request: Request) -> Decision {
@@ -373,9 +380,9 @@ fn case_37_text_that_is_no_percentage_is_refused() {
 #[test]
 fn several_fields_are_named_at_once_those_of_the_template_too() {
     let request = create(clone_set(json!({"replicas": -1, "updateStrategy": {"type": "x"}})));
-    let denied = decide_with(&FeatureGates::default(), request, |_| Answers {
-        trial: Some(Err(Refused::Invalid(vec![("template.spec.containers[0].image".into(), "Required value".into())]))),
-        ..Answers::default()
+    let denied = decide_with(&FeatureGates::default(), request, |_| {
+        let fields = vec![("template.spec.containers[0].image".into(), "Required value".into())];
+        answered(Some(Err(Refused::Invalid(fields))))
     });
     let Denied { code, causes, message } = denied.unwrap_err();
     let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
@@ -414,14 +421,12 @@ fn what_cannot_be_read_is_a_bad_request() {
         assert_eq!(decide(create(object.clone())).unwrap_err().code, 400, "{object}");
     }
     let undecodable = "PodTemplate in version \"v1\" cannot be handled as a PodTemplate: json: cannot unmarshal number";
-    let denied = decide_with(&FeatureGates::default(), create(clone_set(json!({}))), |_| Answers {
-        trial: Some(Err(Refused::Undecodable(undecodable.into()))),
-        ..Answers::default()
+    let denied = decide_with(&FeatureGates::default(), create(clone_set(json!({}))), |_| {
+        answered(Some(Err(Refused::Undecodable(undecodable.into()))))
     });
     assert_eq!(denied.unwrap_err(), Denied::bad_request("spec.template: json: cannot unmarshal number"));
-    let denied = decide_with(&FeatureGates::default(), create(clone_set(json!({}))), |_| Answers {
-        trial: Some(Err(Refused::Unavailable("500 no".into()))),
-        ..Answers::default()
+    let denied = decide_with(&FeatureGates::default(), create(clone_set(json!({}))), |_| {
+        answered(Some(Err(Refused::Unavailable("500 no".into()))))
     });
     assert_eq!(denied.unwrap_err().code, 500);
 }
@@ -457,7 +462,7 @@ fn an_update_is_not_refused_for_what_it_does_not_change() {
 
 #[test]
 fn the_api_server_is_asked_only_about_a_template_that_is_new() {
-    let asks = |request: Request| check(&FeatureGates::default(), request).unwrap().trial().is_some();
+    let asks = |request: Request| check(&FeatureGates::default(), request).unwrap().templates().trial().is_some();
     let old = clone_set(json!({"volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": {}}]}));
     let with = |pointer: &str, value: Value| {
         let mut new = old.clone();
@@ -471,7 +476,10 @@ fn the_api_server_is_asked_only_about_a_template_that_is_new() {
     // Claim templates that stay are not judged again.
     let admission =
         check(&FeatureGates::default(), with("/spec/template/spec/containers/0/image", json!("nginx:2"))).unwrap();
-    assert!(admission.trial().unwrap().body()["template"]["spec"]["volumes"][0]["persistentVolumeClaim"].is_object());
+    assert!(
+        admission.templates().trial().unwrap().body()["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]
+            .is_object()
+    );
 }
 
 #[test]
@@ -508,9 +516,10 @@ fn in_place_only_compares_with_the_defaults_that_were_missed() {
     let mut new = old.clone();
     new["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2".into();
     let full = stored(create(old.clone()))["spec"]["template"].clone();
-    let decision = decide_with(&FeatureGates::default(), update(old, new), |admission| Answers {
-        old_template: Some(full),
-        ..consenting(admission)
+    let decision = decide_with(&FeatureGates::default(), update(old, new), |admission| {
+        let mut answers = consenting(admission);
+        answers.templates.old_template = Some(full);
+        answers
     });
     assert!(decision.is_ok(), "{decision:?}");
 }
@@ -577,7 +586,7 @@ fn warnings_name_what_is_surely_not_meant() {
     assert!(priority.contains("spec.template.spec.containers") && priority.contains("\"high\""), "{priority}");
     let answered = decide_with(&FeatureGates::default(), create(clone_set(json!({}))), |admission| {
         let mut answers = consenting(admission);
-        if let Some(Ok(answer)) = &mut answers.trial {
+        if let Some(Ok(answer)) = &mut answers.templates.trial {
             answer.unknown = vec!["template.spec.containers[0].imag".into()];
             answer.warnings = vec!["would violate PodSecurity".into()];
         }
