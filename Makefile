@@ -10,7 +10,7 @@ E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
 KEEP  ?=
 
-.PHONY: help demo record test check image manifests bench bench-load bench-scale e2e soak cluster cluster-down clean
+.PHONY: help demo record test check check-time image manifests bench bench-load bench-scale e2e soak cluster cluster-down clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -49,6 +49,15 @@ check: ## Formatting, lints, and licences and sources of dependencies (with carg
 	else
 	  echo "cargo deny: NOT RUN, it is not installed (cargo install --locked cargo-deny)"
 	fi
+
+check-time: ## Print how long `cargo check` takes after a change of one controller
+	@cargo check --quiet --locked --lib
+	for round in 1 2 3; do
+	  touch src/controllers/pod_readiness/mod.rs
+	  begin=$$(date +%s%N)
+	  cargo check --quiet --locked --lib
+	  echo "$$(( ($$(date +%s%N) - begin) / 1000000 )) ms"
+	done
 
 image: ## Build the container image and its SBOM into target/image/kruise-rs.tar and .cdx.json
 	@$(E2E) tools --only-packages

@@ -24,15 +24,18 @@ use crate::{
     },
     domain::{
         node::recreate::{
-            DAEMON_GONE, fail_unfinished, is_terminal,
-            manager::{self, Action, Daemon, PodKnowledge, Sighting},
+            fail_unfinished, is_terminal,
+            manager::{self, Action, Daemon, PodKnowledge},
             node::{self, Instance, InstanceState, Kill},
             pod_spec::{self, Respelling},
             states_of,
         },
         pod::readiness::{self, NotReadyKey},
     },
-    k8s::{pod::PodView, time::Now},
+    k8s::{
+        pod::PodView,
+        time::{Now, Sighting},
+    },
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };
 
@@ -188,7 +191,7 @@ struct Stopping {
 #[derive(Default)]
 struct DaemonProcess {
     view: View,
-    memories: BTreeMap<String, node::Memory>,
+    memories: BTreeMap<String, node::RestartMemory>,
     stopping: Option<Stopping>,
     wall_offset: i64,
     mono_base: u64,
@@ -205,13 +208,13 @@ struct DaemonProcess {
 #[derive(Default)]
 struct ManagerProcess {
     view: View,
-    memories: BTreeMap<String, manager::Memory>,
+    memories: BTreeMap<String, manager::ManagerMemory>,
     /// Actions of a plan that are still to be done, and the request as last written.
     doing: Option<(Crr, Vec<Action>)>,
     wall_offset: i64,
     mono_base: u64,
     /// Memories of the requests that it serves itself.
-    progress: BTreeMap<String, node::Memory>,
+    progress: BTreeMap<String, node::RestartMemory>,
     /// A change of the Pod that is still to be made: the request, the Pod's version and the change.
     respelling: Option<(Crr, String, Respelling)>,
     /// By name of the request.
@@ -524,8 +527,12 @@ impl World {
         let runtimes = ["containerd".to_owned()];
         let now = self.now(self.daemon.wall_offset, self.daemon.mono_base);
         let memory = self.daemon.memories.entry(current.metadata.uid.clone().unwrap()).or_default();
-        let observed =
-            node::Observed { request: current, pod: pod.as_ref(), runtimes: &runtimes, instances: &instances };
+        let observed = node::ObservedContainers {
+            request: current,
+            pod: pod.as_ref(),
+            runtimes: &runtimes,
+            instances: &instances,
+        };
         let plan = node::plan(&observed, memory, now);
         let again = self.after(plan.requeue);
         self.daemon.looked.get_mut(uid).unwrap().1 = again;
@@ -611,7 +618,7 @@ impl World {
         }
         // What a stop brings is seen at once.
         self.daemon.looked.clear();
-        let open = self.daemon.view.requests.get(&name).is_some_and(|r| !r.is_completed() && !r.is_deleting());
+        let open = self.daemon.view.requests.get(&name).is_some_and(|r| r.is_open());
         if stopping.hook_done && !open {
             self.log(format!("daemon: {name} has ended, its stop is not sent"));
             return;
@@ -684,10 +691,10 @@ impl World {
             self.manager.view.relist(&self.api);
             let now = self.now(self.manager.wall_offset, self.manager.mono_base);
             for request in self.manager.view.requests.values() {
-                let memory = manager::Memory {
+                let memory = manager::ManagerMemory {
                     created: Sighting::found(now, request.metadata.creation_timestamp.as_ref().unwrap().0),
                     completed: None,
-                    told_no_daemon: false,
+                    reported_no_daemon: false,
                 };
                 self.manager.memories.insert(request.metadata.uid.clone().unwrap(), memory);
             }
@@ -715,11 +722,12 @@ impl World {
         let request = self.manager.view.requests[&name].clone();
         self.manager.looked.insert(name.clone(), (self.manager.view.version, None));
         let now = self.now(self.manager.wall_offset, self.manager.mono_base);
-        let memory = *self.manager.memories.entry(request.metadata.uid.clone().unwrap()).or_insert(manager::Memory {
-            created: Sighting::live(now),
-            completed: None,
-            told_no_daemon: false,
-        });
+        let memory =
+            *self.manager.memories.entry(request.metadata.uid.clone().unwrap()).or_insert(manager::ManagerMemory {
+                created: Sighting::live(now),
+                completed: None,
+                reported_no_daemon: false,
+            });
         // That a Pod is gone or replaced is believed only when the API server itself says so.
         let cached = self.manager.view.pod().filter(|pod| manager::is_meant(&request, pod));
         let live = || self.api.pod.clone().map(|pod| serde_json::from_value::<PodView>(pod).unwrap());
@@ -727,9 +735,9 @@ impl World {
         let knowledge = pod.as_ref().map_or(PodKnowledge::Gone, PodKnowledge::Present);
         let daemon = self.daemon_as_seen();
         if daemon == Daemon::Ready {
-            self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap()).unwrap().told_no_daemon = false;
+            self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap()).unwrap().reported_no_daemon = false;
         }
-        let observed = manager::Observed {
+        let observed = manager::ObservedRequest {
             request: &request,
             pod: knowledge,
             daemon,
@@ -867,7 +875,7 @@ impl World {
                     .insert(labels::CRR_UNREADY_ACQUIRED.into(), at.to_string());
             }),
             Action::Complete { message, .. } => {
-                if message.contains(DAEMON_GONE) {
+                if message.contains("has had no ready kruise-daemon") {
                     self.acts.note("ended without a daemon");
                 }
                 self.write("manager", &what, request, |r| {
@@ -882,9 +890,9 @@ impl World {
                 r.metadata.finalizers = None;
                 r.metadata.labels.get_or_insert_default().remove(labels::CRR_ACTIVE);
             }),
-            Action::TellNoDaemon(message) => {
+            Action::ReportNoDaemon(message) => {
                 let memory = self.manager.memories.get_mut(request.metadata.uid.as_deref().unwrap());
-                memory.unwrap().told_no_daemon = true;
+                memory.unwrap().reported_no_daemon = true;
                 self.write("manager", &what, request, |r| r.status.get_or_insert_default().message.clone_from(message))
             }
             Action::LeaveBehind { condition, message } => {

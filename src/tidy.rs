@@ -9,6 +9,7 @@ use std::{
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
+use syn::spanned::Spanned;
 
 /// What each top-level module may import of ours, besides itself.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -92,6 +93,19 @@ const PURE: &[&[&str]] = &[
     &["std", "process", "ExitCode"],
 ];
 
+/// The most lines of a file of the product without its tests.
+const FILE_LIMIT: usize = 600;
+/// The most lines of a function of the product.
+const FUNCTION_LIMIT: usize = 80;
+
+/// What may be longer: the path below `src`, with `::` and a name for a function, and why.
+const LONGER: &[(&str, &str)] = &[
+    ("domain/pod/inplace/mod.rs", "to be split"),
+    ("runtime/workload.rs::read", "to be split"),
+    ("webhook/kinds/container_recreate_request.rs", "to be split"),
+    ("webhook/kinds/container_recreate_request.rs::admit", "to be split"),
+];
+
 /// A source file without its tests.
 #[derive(Clone)]
 struct Source {
@@ -101,6 +115,10 @@ struct Source {
     names: Vec<Name>,
     /// The lines with `.await`.
     awaits: Vec<usize>,
+    /// Lines without those of tests.
+    lines: usize,
+    /// Every function with a body: its name and its lines, from `fn` or what stands before it.
+    functions: Vec<(String, usize)>,
 }
 
 #[derive(Clone)]
@@ -112,8 +130,12 @@ struct Name {
 impl Source {
     fn parse(path: &str, text: &str) -> Self {
         let file = syn::parse_file(text).unwrap_or_else(|error| panic!("src/{path}: {error}"));
-        let mut reader = Reader { source: Self { path: path.to_owned(), names: Vec::new(), awaits: Vec::new() } };
+        let lines = text.lines().count() - lines_of_tests(&file.items);
+        let source =
+            Self { path: path.to_owned(), names: Vec::new(), awaits: Vec::new(), lines, functions: Vec::new() };
+        let mut reader = Reader { source };
         reader.items(&file.items, &module_path(path));
+        functions(&file.items, &mut reader.source.functions);
         reader.source
     }
 
@@ -174,6 +196,48 @@ fn is_test_item(item: &syn::Item) -> bool {
                 condition == "cfg(test)" || condition.starts_with("cfg(all(test,")
             })
     })
+}
+
+fn lines_of_tests(items: &[syn::Item]) -> usize {
+    items
+        .iter()
+        .map(|item| match item {
+            test if is_test_item(test) => lines(test),
+            syn::Item::Mod(syn::ItemMod { content: Some((_, items)), .. }) => lines_of_tests(items),
+            _ => 0,
+        })
+        .sum()
+}
+
+/// Lines of a piece of source. Doc comments before it count with it.
+fn lines(piece: &impl ToTokens) -> usize {
+    let spans = piece.to_token_stream().into_iter().map(|token| token.span());
+    let (first, last) =
+        spans.fold((usize::MAX, 0), |(first, last), span| (first.min(span.start().line), last.max(span.end().line)));
+    (last + 1).saturating_sub(first)
+}
+
+/// The functions of the product among these items.
+fn functions(items: &[syn::Item], found: &mut Vec<(String, usize)>) {
+    let measured = |sig: &syn::Signature, block: &syn::Block| {
+        let lines = block.span().end().line + 1 - sig.span().start().line;
+        (sig.ident.to_string(), lines)
+    };
+    for item in items.iter().filter(|item| !is_test_item(item)) {
+        match item {
+            syn::Item::Fn(item) => found.push(measured(&item.sig, &item.block)),
+            syn::Item::Impl(item) => found.extend(item.items.iter().filter_map(|item| match item {
+                syn::ImplItem::Fn(item) => Some(measured(&item.sig, &item.block)),
+                _ => None,
+            })),
+            syn::Item::Trait(item) => found.extend(item.items.iter().filter_map(|item| match item {
+                syn::TraitItem::Fn(item) => Some(measured(&item.sig, item.default.as_ref()?)),
+                _ => None,
+            })),
+            syn::Item::Mod(syn::ItemMod { content: Some((_, items)), .. }) => functions(items, found),
+            _ => {}
+        }
+    }
 }
 
 struct Reader {
@@ -384,6 +448,62 @@ fn effects_in_pure_code(sources: &[Source]) -> BTreeSet<String> {
         }
     }
     problems
+}
+
+/// Modules that hold nothing of the product.
+fn is_only_for_tests(source: &Source) -> bool {
+    const TESTS: [&str; 5] = ["simulation", "fuzzing", "liveness", "supply_chain", "docs"];
+    TESTS.contains(&source.top()) || source.is_test()
+}
+
+/// What is longer than it may be, each with its lines.
+fn too_long(sources: &[Source]) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for source in sources.iter().filter(|source| !is_only_for_tests(source)) {
+        if source.lines > FILE_LIMIT {
+            found.insert(source.path.clone(), source.lines);
+        }
+        for (name, lines) in source.functions.iter().filter(|(_, lines)| *lines > FUNCTION_LIMIT) {
+            found.insert(format!("{}::{name}", source.path), *lines);
+        }
+    }
+    found
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let found = too_long(sources());
+    let is_exception = |name: &str| LONGER.iter().any(|(exception, _)| *exception == name);
+    let problems =
+        found.iter().filter(|(name, _)| !is_exception(name)).map(|(name, lines)| format!("src/{name}: {lines}"));
+    assert_none(
+        problems.collect(),
+        "A file has at most 600 lines without its tests, a function 80: split it by what its parts are about.",
+    );
+    let needless = LONGER.iter().filter(|(name, _)| !found.contains_key(*name)).map(|(name, _)| (*name).to_owned());
+    assert_none(needless.collect(), "These are short enough by now: take them out of LONGER.");
+}
+
+#[test]
+fn long_files_and_functions_are_found() {
+    let long = format!("fn f() {{{}}}", "\n".repeat(80));
+    let short = format!("fn f() {{{}}}", "\n".repeat(79));
+    let test = format!("#[cfg(test)]\nmod tests {{{}}}", "\n".repeat(1000));
+    for (code, want) in [
+        (long.clone(), vec!["a/b.rs::f"]),
+        (short, vec![]),
+        (format!("impl S {{ {long} }}"), vec!["a/b.rs::f"]),
+        (format!("trait T {{ {long} }}"), vec!["a/b.rs::f"]),
+        (format!("mod inner {{ {long} }}"), vec!["a/b.rs::f"]),
+        (format!("#[test]\n{long}\n{test}"), vec![]),
+        (format!("{}{test}", "const A: u8 = 1;\n".repeat(600)), vec![]),
+        (format!("{test}\n{}", "const A: u8 = 1;\n".repeat(601)), vec!["a/b.rs"]),
+    ] {
+        let found = too_long(&[Source::parse("a/b.rs", &code)]);
+        assert_eq!(found.keys().collect::<Vec<_>>(), want, "{code}");
+    }
+    let test = Source::parse("a/tests.rs", &format!("fn f() {{{}}}", "\n".repeat(1000)));
+    assert!(too_long(&[test]).is_empty());
 }
 
 #[test]

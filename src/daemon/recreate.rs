@@ -33,7 +33,7 @@ use crate::{
     },
     domain::node::recreate::{
         News, news,
-        node::{self, Instance, InstanceState, Kill, Memory, Observed, stop_grace},
+        node::{self, Instance, InstanceState, Kill, ObservedContainers, RestartMemory, stop_grace},
         states_of,
     },
     k8s::{pod::PodView, time::Now},
@@ -89,7 +89,7 @@ pub struct Recreator {
     stop_seconds: Histogram,
     restart_seconds: Histogram,
     /// By UID of the request.
-    memories: Mutex<HashMap<String, Memory>>,
+    memories: Mutex<HashMap<String, RestartMemory>>,
 }
 
 impl Recreator {
@@ -140,7 +140,7 @@ impl Recreator {
         }
     }
 
-    fn memories(&self) -> std::sync::MutexGuard<'_, HashMap<String, Memory>> {
+    fn memories(&self) -> std::sync::MutexGuard<'_, HashMap<String, RestartMemory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,7 +192,7 @@ impl Recreator {
             _ => Vec::new(),
         };
         let runtimes = self.runtimes.names();
-        let observed = Observed { request, pod: pod.as_deref(), runtimes: &runtimes, instances: &instances };
+        let observed = ObservedContainers { request, pod: pod.as_deref(), runtimes: &runtimes, instances: &instances };
         let request_uid = request.uid().unwrap_or_default();
         let mut memory = self.memories().remove(&request_uid).unwrap_or_default();
         let plan = node::plan(&observed, &mut memory, clock::now());
@@ -320,7 +320,7 @@ impl Recreator {
     async fn ended(&self, request: &ContainerRecreateRequest, pod: &PodView, interrupt: &Interrupt) {
         loop {
             let now = self.requests.get(&ObjectKey::of(request));
-            let open = now.is_some_and(|r| r.uid() == request.uid() && !r.is_completed() && !r.is_deleting());
+            let open = now.is_some_and(|r| r.uid() == request.uid() && r.is_open());
             let pod_there =
                 self.pods.get(&ObjectKey::of(pod)).is_some_and(|p| p.uid() == pod.uid() && !p.is_deleting());
             if !open || !pod_there {

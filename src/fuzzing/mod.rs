@@ -20,7 +20,7 @@ use crate::{
         node::container_meta,
         node::recreate::{
             fail_unfinished, is_terminal,
-            manager::{self, Action, Daemon, PodKnowledge, Sighting},
+            manager::{self, Action, Daemon, PodKnowledge},
             node::{self, Instance, InstanceState},
             pod_spec,
             spelling::{self, Spellings},
@@ -31,7 +31,12 @@ use crate::{
             runtime_meta,
         },
     },
-    k8s::{image::ImageRef, pod::PodView, pod_template, time::Now},
+    k8s::{
+        image::ImageRef,
+        pod::PodView,
+        pod_template,
+        time::{Now, Sighting},
+    },
     runtime::{
         pod_template::Answer,
         queue::{Backoff, Queue},
@@ -213,12 +218,12 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
                 Daemon::NodeGone,
             ] {
                 let [first, ..] = moments();
-                let memory = manager::Memory {
+                let memory = manager::ManagerMemory {
                     created: Sighting::found(first, Timestamp::UNIX_EPOCH),
                     completed: request.is_completed().then(|| Sighting::found(first, Timestamp::MIN)),
-                    told_no_daemon: false,
+                    reported_no_daemon: false,
                 };
-                let observed = manager::Observed {
+                let observed = manager::ObservedRequest {
                     request,
                     pod: knowledge,
                     daemon,
@@ -242,15 +247,16 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
         }
         by_manager(request, pod, now);
         let (mut request, mut instances) = (request.clone(), instances.to_vec());
-        let mut memory = node::Memory::default();
+        let mut memory = node::RestartMemory::default();
         let was_completed = request.is_completed();
         let runtimes = ["containerd".to_owned()];
         for step in 0..6u64 {
             let now = Now { wall: now.wall, mono: now.mono + Duration::from_secs(step * 40) };
             let pod = (step > 0).then_some(pod);
-            let observed = node::Observed { request: &request, pod, runtimes: &runtimes, instances: &instances };
+            let observed =
+                node::ObservedContainers { request: &request, pod, runtimes: &runtimes, instances: &instances };
             let plan = node::plan(&observed, &mut memory, now);
-            assert!(!was_completed || plan == node::Plan::default(), "a finished request never moves: {plan:?}");
+            assert!(!was_completed || plan == node::NodePlan::default(), "a finished request never moves: {plan:?}");
             if let Some(delay) = plan.requeue {
                 queue.add_after(ObjectKey::new("fuzz", "node"), delay);
             }
@@ -277,13 +283,13 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
 
 /// The manager's own execution of a request, some steps far.
 fn by_manager(request: &Crr, pod: &PodView, now: Now) {
-    let (mut request, mut memory) = (request.clone(), node::Memory::default());
+    let (mut request, mut memory) = (request.clone(), node::RestartMemory::default());
     let was_completed = request.is_completed();
     let _ = pod_spec::agrees(&request, pod);
     for step in 0..4u64 {
         let now = Now { wall: now.wall, mono: now.mono + Duration::from_secs(step * 40) };
         let plan = pod_spec::plan(&request, pod, &mut memory, now);
-        assert!(!was_completed || plan == pod_spec::Plan::default(), "a finished request never moves: {plan:?}");
+        assert!(!was_completed || plan == pod_spec::PodSpecPlan::default(), "a finished request never moves: {plan:?}");
         for (name, image) in plan.respelling.iter().flat_map(|r| &r.images) {
             assert!(request.spec.containers.iter().any(|c| c.name == *name), "{name} was not asked for");
             assert!(pod.container(name).is_some_and(|c| *c.image != **image), "{image} is no other spelling");

@@ -4,6 +4,7 @@ pub mod account;
 pub mod canonical_json;
 pub mod certificate;
 pub mod claim;
+pub mod conditions;
 pub mod hash;
 pub mod image;
 pub mod int_or_percent;

@@ -32,3 +32,28 @@ pub fn whole_seconds(time: Timestamp) -> Timestamp {
 pub fn rfc3339(time: Timestamp) -> String {
     whole_seconds(time).to_string()
 }
+
+/// When something on another machine's clock was first seen here, and how old it was then.
+///
+/// From then on its age is measured with our own monotonic clock. For what was seen as it happened, neither skew between
+/// machines nor a step of a wall clock counts; for what was found at start the wall clocks are all there is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sighting {
+    at: Duration,
+    age: Duration,
+}
+
+impl Sighting {
+    /// Seen the moment it happened.
+    pub fn live(now: Now) -> Self {
+        Self { at: now.mono, age: Duration::ZERO }
+    }
+    /// Found when it had happened already, at `since` on its writer's clock.
+    pub fn found(now: Now, since: Timestamp) -> Self {
+        Self { at: now.mono, age: now.since(since) }
+    }
+    /// Its age now.
+    pub fn age(&self, now: Now) -> Duration {
+        self.age + now.mono.saturating_sub(self.at)
+    }
+}

@@ -29,7 +29,7 @@ use super::{
     view::print,
 };
 use crate::{
-    api::{DEFAULT_NAMESPACE, group_and_version},
+    api::{DEFAULT_NAMESPACE, feature_gates::FeatureGates, group_and_version},
     k8s::{account, certificate, path},
     manifests,
     runtime::clock,
@@ -131,6 +131,8 @@ fn painted(verdict: Verdict, word: &str) -> String {
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
+const LEASE: [&str; 3] = ["coordination.k8s.io", "leases", "kruise-manager"];
+
 async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     let read = Reader { client: &connection.client, system };
     let server = doctor::server(&read.path("/version").await);
@@ -138,27 +140,49 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
         return vec![server];
     }
     let wanted = manifests::objects();
-    let of_kind = |kind: &'static str| wanted.iter().filter(move |object| object.text("/kind") == kind);
     let mut findings = vec![server];
-
-    const LEASE: [&str; 3] = ["coordination.k8s.io", "leases", "kruise-manager"];
-    let lease = async || read.system(LEASE[0], LEASE[1], LEASE[2]).await;
     let watched = Instant::now();
-    let first_lease = lease().await;
+    let first_lease = read.system(LEASE[0], LEASE[1], LEASE[2]).await;
 
-    let crds: Vec<Crd> = join_all(of_kind("CustomResourceDefinition").map(|crd| custom_resource(&read, crd))).await;
+    let crds = of_kind(&wanted, "CustomResourceDefinition").map(|crd| custom_resource(&read, crd));
+    let crds: Vec<Crd> = join_all(crds).await;
     findings.extend(doctor::custom_resources(&crds));
 
     let (gates_finding, gates) =
         doctor::feature_gates(&read.system(path::CORE, "configmaps", "kruise-feature-gates").await);
-
     for (check, name) in [("manager", "kruise-controller-manager"), ("webhook", "kruise-webhook")] {
         let object = read.system("apps", "deployments", name).await;
         findings.push(doctor::deployment(name, check, &object));
     }
+    examine_webhook(&read, &gates, &mut findings).await;
+    findings.push(doctor::admission(&admission(connection).await));
+    examine_policies(&read, &wanted, &gates, &mut findings).await;
 
+    let nodes = read.list(&path::of_cluster(path::CORE, "v1", "nodes")).await;
+    let pods_path = path::pods(system) + "?labelSelector=";
+    let daemon_pods = read.list(&format!("{pods_path}control-plane%3Ddaemon")).await;
+    let daemon_set = read.system("apps", "daemonsets", "kruise-daemon").await;
+    findings.extend(doctor::daemons(&nodes, &daemon_pods, &daemon_set, &gates));
+
+    let pods = read.list(&format!("{pods_path}app.kubernetes.io%2Fname%3Dkruise-rs")).await;
+    findings.push(doctor::versions(&pods, env!("CARGO_PKG_VERSION")));
+    findings.push(gates_finding);
+    findings.push(leader(&read, &first_lease, watched).await);
+
+    let workloads = crds.iter().any(|crd| crd.name.starts_with("workloadrestarts."));
+    findings.push(doctor::rights(&connection.namespace, &rights(connection, workloads).await));
+    findings
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &'static str) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| object.text("/kind") == kind)
+}
+
+/// The registration of the webhook, its certificates, and who answers.
+async fn examine_webhook(read: &Reader<'_>, gates: &FeatureGates, findings: &mut Vec<Finding>) {
+    let registrations = manifests::registrations(gates);
     let mut configs = Vec::new();
-    for wanted in manifests::registrations(&gates) {
+    for wanted in &registrations {
         let kind = wanted.text("/kind");
         let plural = format!("{}s", kind.to_lowercase());
         let config = read.cluster(ADMISSION, &plural, wanted.text("/metadata/name")).await;
@@ -170,66 +194,56 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     findings.extend(doctor::ca_certificates(&bundle, now));
 
     // The Service that the registrations name; others belong to other roles.
-    let registrations = manifests::registrations(&gates);
     let first = registrations.iter().flat_map(|wanted| wanted.list("/webhooks")).next();
     let service = first.map_or("", |entry| entry.text("/clientConfig/service/name"));
-    let slices = path::in_namespace("discovery.k8s.io", "v1", system, "endpointslices");
+    let slices = path::in_namespace("discovery.k8s.io", "v1", read.system, "endpointslices");
     let slices = read.path(&format!("{slices}?labelSelector=kubernetes.io%2Fservice-name%3D{service}")).await;
     findings.push(doctor::endpoints(&slices));
     if !bundle.is_empty() {
-        let dns_name = format!("{service}.{system}.svc");
+        let dns_name = format!("{service}.{}.svc", read.system);
         let addresses = doctor::addresses(&slices).into_iter().take(8);
         let handshakes = addresses.map(|(host, port)| handshake(host, port, &bundle, &dns_name));
         findings.extend(doctor::serving_certificates(&join_all(handshakes).await, now));
     }
-    findings.push(doctor::admission(&admission(connection).await));
+}
 
+/// Admission policies, and what else limits our accounts.
+async fn examine_policies(read: &Reader<'_>, wanted: &[Value], gates: &FeatureGates, findings: &mut Vec<Finding>) {
     let mut policies = Vec::new();
     for (kind, plural) in [
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
     ] {
-        for object in of_kind(kind) {
+        for object in of_kind(wanted, kind) {
             let name = object.text("/metadata/name");
             let there = read.cluster(ADMISSION, plural, name).await.map(drop);
             policies.push((format!("{kind} {name}"), there));
         }
     }
     findings.extend(doctor::policies(&policies));
-    findings.extend(doctor::limits(&limits(&read).await));
+    findings.extend(doctor::limits(&limits(read).await));
     let mut bindings = Vec::new();
     for (kind, plural) in [("ClusterRoleBinding", "clusterrolebindings"), ("RoleBinding", "rolebindings")] {
         bindings.push((kind, read.list(&path::of_cluster("rbac.authorization.k8s.io", "v1", plural)).await));
     }
-    findings.extend(doctor::foreign_bindings(system, &manifests::bindings(), &bindings));
+    findings.extend(doctor::foreign_bindings(read.system, &manifests::bindings(), &bindings));
     let (binding, gate) = manifests::GATED_BINDING;
     let there = read.cluster(ADMISSION, "validatingadmissionpolicybindings", binding).await.map(drop);
     findings.push(doctor::gated_binding(binding, gate, gates.enabled(gate), &there));
+}
 
-    let nodes = read.list(&path::of_cluster(path::CORE, "v1", "nodes")).await;
-    let pods_path = path::pods(system) + "?labelSelector=";
-    let daemon_pods = read.list(&format!("{pods_path}control-plane%3Ddaemon")).await;
-    let daemon_set = read.system("apps", "daemonsets", "kruise-daemon").await;
-    findings.extend(doctor::daemons(&nodes, &daemon_pods, &daemon_set, &gates));
-
-    let pods = read.list(&format!("{pods_path}app.kubernetes.io%2Fname%3Dkruise-rs")).await;
-    findings.push(doctor::versions(&pods, env!("CARGO_PKG_VERSION")));
-    findings.push(gates_finding);
-
-    // By now the leader has renewed it, or will within its own limits.
-    let mut last_lease = lease().await;
-    while let (Ok(first), Ok(last)) = (&first_lease, &last_lease)
-        && first.pointer("/spec/renewTime") == last.pointer("/spec/renewTime")
+/// Whether the Lease is renewed: by now the leader has done it, or will within its own limits.
+async fn leader(read: &Reader<'_>, first: &Fact, watched: Instant) -> Finding {
+    let lease = async || read.system(LEASE[0], LEASE[1], LEASE[2]).await;
+    let mut last = lease().await;
+    while let (Ok(first), Ok(now)) = (first, &last)
+        && first.pointer("/spec/renewTime") == now.pointer("/spec/renewTime")
         && watched.elapsed() < LEASE_LIMIT
     {
         tokio::time::sleep(LEASE_LOOK).await;
-        last_lease = lease().await;
+        last = lease().await;
     }
-    findings.push(doctor::lease(&first_lease, &last_lease, watched.elapsed()));
-
-    let workloads = crds.iter().any(|crd| crd.name.starts_with("workloadrestarts."));
-    findings.push(doctor::rights(&connection.namespace, &rights(connection, workloads).await));
-    findings
+    doctor::lease(first, &last, watched.elapsed())
 }
 
 /// The accounts of the installation, as its workloads name them, and the policies that are to limit each.

@@ -118,114 +118,61 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     anyhow::ensure!(!args.node.is_empty(), "--node (or NODE_NAME) is empty: want the name of this node");
     tracing::info!(node = args.node, %gates, "daemon starts");
     let metrics = Arc::new(Metrics::default());
-    let requests: Arc<Store<ContainerRecreateRequest>> =
-        Store::of_work(Some(|r| Some(r.pod_uid().to_owned())), |r| !is_work(r));
-    let pods: Arc<Store<PodView>> = Store::new(None);
-    let found = Runtimes::default();
-
-    let ready = Checks::default();
-    {
-        let (requests, pods, found) = (requests.clone(), pods.clone(), found.clone());
-        let synced =
-            |what: &str, yes: bool| if yes { Ok(()) } else { Err(format!("the first list of {what} is not complete")) };
-        ready.add("requests", move || synced("requests", requests.is_synced()));
-        ready.add("pods", move || synced("Pods", pods.is_synced()));
-        let none = || "no container runtime has answered yet".to_owned();
-        ready.add("runtime", move || found.names().first().map(drop).ok_or_else(none));
-    }
+    let views = Views {
+        requests: Store::of_work(Some(|r| Some(r.pod_uid().to_owned())), |r| !is_work(r)),
+        pods: Store::new(None),
+        runtimes: Runtimes::default(),
+    };
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    if let Some(listener) = serve::listen(&args.addr).await.context("--addr")? {
-        let router = serve::probes(Checks::default(), ready).merge(serve::metrics(metrics.clone()));
-        let serving = serve::serve(listener, router, shutdown.clone());
-        tasks.spawn(async move {
-            serving.await.context("HTTP server")?;
-            // It ends in order only when the process is asked to stop; the queue then ends the process.
-            std::future::pending().await
-        });
-    }
+    serve_probes(&args.addr, views.checks(), &metrics, &shutdown, &mut tasks).await?;
 
     let (events, write_events) =
         Recorder::new(client.clone(), account::EVENTS_OF_REQUESTS, &args.node, metrics.events_dropped.clone());
     tasks.spawn(for_ever("events", write_events));
-    {
-        let (client, missing) = (client.clone(), metrics.policies_missing.clone());
-        tasks.spawn(async move {
-            own_policies::watch(client, manifests::policies_over(account::DAEMON), missing).await;
-            Ok(())
-        });
-    }
-
-    let run_dir = args.run_dir.clone().unwrap_or_else(default_run_dir);
-    let (changed, mut containers_changed) = mpsc::channel(256);
-    let (first_look, mut first_looks) = mpsc::channel::<()>(1);
-    for socket in endpoint::candidates(&run_dir, Some(&args.socket_file)) {
-        tasks
-            .spawn(for_ever("runtime", runtimes::discover(socket, found.clone(), first_look.clone(), changed.clone())));
-    }
-    drop((first_look, changed));
-
-    // What holds a restart up is over within seconds, mostly, and a container that is down must not wait for long.
-    let queue = Queue::new(Backoff { max: Duration::from_secs(10), ..Backoff::default() });
-    let enabled = Gates {
-        watch_pods: gates.enabled(gate::DAEMON_WATCHING_POD),
-        environment: gates.enabled(gate::IN_PLACE_UPDATE_ENV),
-    };
-    let meta = ContainerMeta::new(client.clone(), pods.clone(), found.clone(), &events, enabled);
-    let puller = gates.enabled(gate::IMAGE_PULL_JOB).then(|| {
-        let address = Address {
-            namespace: args.pull_secrets_namespace.clone(),
-            host: args.pull_secrets_host.clone(),
-            port: args.pull_secrets_port,
-            token_file: args.pull_secrets_token_file.clone(),
-        };
-        let settings = images::Settings {
-            node: args.node.clone(),
-            workers: usize::try_from(args.max_workers_for_pull_image).unwrap_or(0),
-            image_fs_limit_percent: args.image_fs_limit_percent,
-            image_fs_path: args.image_fs_path.clone(),
-            space: images::disk::space,
-        };
-        let secrets = PullSecrets::new(client.clone(), address);
-        Puller::new(client.clone(), found.clone(), &events, settings, secrets, &metrics)
+    let policies = own_policies::watch(
+        client.clone(),
+        manifests::policies_over(account::DAEMON),
+        metrics.policies_missing.clone(),
+    );
+    tasks.spawn(async move {
+        policies.await;
+        Ok(())
     });
-    let (prober_handle, prober) =
-        Prober::new(client.clone(), pods.clone(), found.clone(), &args.pull_secrets_namespace, &events, &metrics);
-    let recreator =
-        Recreator::new(client.clone(), requests.clone(), pods.clone(), found.clone(), queue.clone(), events, &metrics);
-    let kube = client.clone();
-    let watching = watch_requests(client.clone(), args.node.clone(), requests.clone(), recreator.clone());
-    tasks.spawn(for_ever("watch of requests", watching));
-    if gates.enabled(gate::POD_PROBE_MARKER) {
-        let following = prober_handle.clone().follow(client.clone(), args.node.clone());
-        tasks.spawn(for_ever("watch of the NodePodProbe", following));
-    }
-    let watching = watch_pods(client, args.node.clone(), pods.clone(), recreator.clone(), meta.clone(), prober_handle);
-    tasks.spawn(for_ever("watch of Pods", watching));
-    {
-        let recreator = recreator.clone();
-        tasks.spawn(for_ever("runtime events", async move {
-            while let Some(cri_uid) = containers_changed.recv().await {
-                recreator.containers_changed(&cri_uid);
-            }
-        }));
-    }
 
-    // With half a view of the node a request could be judged wrongly: wait for both watches and for a first answer
-    // from every socket that is there.
+    let (changed, mut containers_changed) = mpsc::channel(256);
+    let (first_answer, mut first_answers) = mpsc::channel::<()>(1);
+    let run_dir = args.run_dir.clone().unwrap_or_else(default_run_dir);
+    for socket in endpoint::candidates(&run_dir, Some(&args.socket_file)) {
+        let discovery = runtimes::discover(socket, views.runtimes.clone(), first_answer.clone(), changed.clone());
+        tasks.spawn(for_ever("runtime", discovery));
+    }
+    drop((first_answer, changed));
+
+    // What delays a restart is usually over within seconds, and a container that is down must not wait for long.
+    let queue = Queue::new(Backoff { max: Duration::from_secs(10), ..Backoff::default() });
+    let Views { requests, pods, runtimes } = views.clone();
+    let meta = container_meta(&client, &gates, &views, &events);
+    let puller = gates.enabled(gate::IMAGE_PULL_JOB).then(|| puller(&args, client.clone(), &views, &events, &metrics));
+    let namespace = &args.pull_secrets_namespace;
+    let (prober_handle, prober) =
+        Prober::new(client.clone(), pods.clone(), runtimes.clone(), namespace, &events, &metrics);
+    let recreator = Recreator::new(client.clone(), requests, pods, runtimes, queue.clone(), events, &metrics);
+    let watched = Watched { recreator: recreator.clone(), meta: meta.clone(), prober: prober_handle };
+    watch(&client, &args.node, &gates, &views, &watched, &mut tasks);
+    let of_runtimes = recreator.clone();
+    tasks.spawn(for_ever("runtime events", async move {
+        while let Some(cri_uid) = containers_changed.recv().await {
+            of_runtimes.containers_changed(&cri_uid);
+        }
+    }));
+
     let mut stop = shutdown.clone();
-    let ready = async {
-        let _ = first_looks.recv().await;
-        found.wait_for_any().await;
-        requests.wait_synced().await;
-        pods.wait_synced().await;
-        tracing::info!(requests = requests.len(), pods = pods.len(), "daemon is ready");
-    };
     tokio::select! {
-        () = ready => {}
+        () = views.complete(&mut first_answers) => {}
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the daemon ended: {ended:?}"),
     }
-    let pulls = pull(puller, kube, shutdown.clone());
+    let pulls = pull(puller, client, shutdown.clone());
     // A stop that was begun is recorded: what is running when the process ends is carried on after its restart.
     let requests =
         queue.run(WORKERS, shutdown.clone(), move |uid, interrupt| recreator.clone().reconcile(uid, interrupt));
@@ -236,6 +183,112 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the daemon ended: {ended:?}"),
     }
     Ok(())
+}
+
+/// What the daemon knows of its node.
+#[derive(Clone)]
+struct Views {
+    requests: Arc<Store<ContainerRecreateRequest>>,
+    pods: Arc<Store<PodView>>,
+    runtimes: Runtimes,
+}
+
+impl Views {
+    /// Whether the daemon is ready.
+    fn checks(&self) -> Checks {
+        let ready = Checks::default();
+        let Self { requests, pods, runtimes } = self.clone();
+        let synced =
+            |what: &str, yes: bool| if yes { Ok(()) } else { Err(format!("the first list of {what} is not complete")) };
+        ready.add("requests", move || synced("requests", requests.is_synced()));
+        ready.add("pods", move || synced("Pods", pods.is_synced()));
+        let none = || "no container runtime has answered yet".to_owned();
+        ready.add("runtime", move || runtimes.names().first().map(drop).ok_or_else(none));
+        ready
+    }
+
+    /// Resolves when both watches have listed everything and each socket that exists has answered once: with half a view
+    /// of the node a request could be judged wrongly.
+    async fn complete(&self, first_answers: &mut mpsc::Receiver<()>) {
+        let _ = first_answers.recv().await;
+        self.runtimes.wait_for_any().await;
+        self.requests.wait_synced().await;
+        self.pods.wait_synced().await;
+        tracing::info!(requests = self.requests.len(), pods = self.pods.len(), "daemon is ready");
+    }
+}
+
+/// Serves probes and metrics, if the address is not switched off.
+async fn serve_probes(
+    address: &str,
+    ready: Checks,
+    metrics: &Arc<Metrics>,
+    shutdown: &Shutdown,
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let Some(listener) = serve::listen(address).await.context("--addr")? else { return Ok(()) };
+    let router = serve::probes(Checks::default(), ready).merge(serve::metrics(metrics.clone()));
+    let serving = serve::serve(listener, router, shutdown.clone());
+    tasks.spawn(async move {
+        serving.await.context("HTTP server")?;
+        // It ends in order only when the process is asked to stop; the queue then ends the process.
+        std::future::pending().await
+    });
+    Ok(())
+}
+
+fn container_meta(client: &Client, gates: &FeatureGates, views: &Views, events: &Recorder) -> Arc<ContainerMeta> {
+    let enabled = Gates {
+        watch_pods: gates.enabled(gate::DAEMON_WATCHING_POD),
+        environment: gates.enabled(gate::IN_PLACE_UPDATE_ENV),
+    };
+    ContainerMeta::new(client.clone(), views.pods.clone(), views.runtimes.clone(), events, enabled)
+}
+
+fn puller(args: &DaemonArgs, client: Client, views: &Views, events: &Recorder, metrics: &Metrics) -> Arc<Puller> {
+    let address = Address {
+        namespace: args.pull_secrets_namespace.clone(),
+        host: args.pull_secrets_host.clone(),
+        port: args.pull_secrets_port,
+        token_file: args.pull_secrets_token_file.clone(),
+    };
+    let settings = images::Settings {
+        node: args.node.clone(),
+        workers: usize::try_from(args.max_workers_for_pull_image).unwrap_or(0),
+        image_fs_limit_percent: args.image_fs_limit_percent,
+        image_fs_path: args.image_fs_path.clone(),
+        space: images::disk::space,
+    };
+    let secrets = PullSecrets::new(client.clone(), address);
+    Puller::new(client, views.runtimes.clone(), events, settings, secrets, metrics)
+}
+
+/// Who is told of changes of requests and Pods.
+struct Watched {
+    recreator: Arc<Recreator>,
+    meta: Arc<ContainerMeta>,
+    prober: prober::Handle,
+}
+
+/// Starts the watches of the API server.
+fn watch(
+    client: &Client,
+    node: &str,
+    gates: &FeatureGates,
+    views: &Views,
+    watched: &Watched,
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+) {
+    let Watched { recreator, meta, prober } = watched;
+    let requests = watch_requests(client.clone(), node.to_owned(), views.requests.clone(), recreator.clone());
+    tasks.spawn(for_ever("watch of requests", requests));
+    if gates.enabled(gate::POD_PROBE_MARKER) {
+        let probes = prober.clone().follow(client.clone(), node.to_owned());
+        tasks.spawn(for_ever("watch of the NodePodProbe", probes));
+    }
+    let (pods, recreator) = (views.pods.clone(), recreator.clone());
+    let pods = watch_pods(client.clone(), node.to_owned(), pods, recreator, meta.clone(), prober.clone());
+    tasks.spawn(for_ever("watch of Pods", pods));
 }
 
 /// Pulls images, once NodeImages are installed.

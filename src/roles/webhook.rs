@@ -1,6 +1,6 @@
 //! `kruise-rs webhook`: admission. Several replicas, none of them a leader.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum_server::tls_rustls::RustlsConfig;
@@ -20,7 +20,7 @@ use crate::{
         certificate_secret::CertificateSecret,
         certs, metrics, own_policies,
         serve::{self, Checks},
-        shutdown,
+        shutdown::{self, Shutdown},
     },
     webhook::{
         Context, HANDLERS, SECRET, SERVICE,
@@ -91,12 +91,7 @@ pub struct WebhookArgs {
 ///
 /// # Errors
 /// A port is taken, or certificates and registration do not come about in time.
-pub async fn run(
-    args: WebhookArgs,
-    gates: FeatureGates,
-    client: Client,
-    shutdown: watch::Receiver<bool>,
-) -> anyhow::Result<()> {
+pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdown: Shutdown) -> anyhow::Result<()> {
     let endpoint = if args.webhook_host.is_empty() {
         Endpoint::Service { namespace: args.namespace.clone(), name: args.service_name.clone() }
     } else {
@@ -111,79 +106,18 @@ pub async fn run(
     metrics.register(&all_metrics);
 
     let (tls, mut tls_ready) = watch::channel(None::<RustlsConfig>);
-    let ready = Checks::default();
-    {
-        let (tls, shutdown) = (tls_ready.clone(), shutdown.clone());
-        ready.add("webhook-ready", move || match (&*tls.borrow(), *shutdown.borrow()) {
-            (_, true) => Err("stopping".into()),
-            (None, _) => Err("the certificate is not served or not registered yet".into()),
-            (Some(_), _) => Ok(()),
-        });
-    }
+    let mut tasks = JoinSet::new();
     // Probes and metrics end with the process, not with the signal: the last seconds are worth seeing too.
     let (_hold, never) = watch::channel(false);
-    let mut tasks = JoinSet::new();
-    for (address, router) in [
-        (&args.health_probe_addr, serve::probes(Checks::default(), ready)),
-        (&args.metrics_addr, serve::metrics(all_metrics.clone())),
-    ] {
-        if let Some(listener) = serve::listen(address).await? {
-            tasks.spawn(serve::serve(listener, router, never.clone()));
-        }
-    }
+    let ready = ready(&tls_ready, &shutdown);
+    serve_probes(&args, ready, &all_metrics, never, &mut tasks).await?;
 
     let listener = server::bind(args.webhook_port).with_context(|| format!("--webhook-port {}", args.webhook_port))?;
-    let namespace: Arc<str> = args.namespace.as_str().into();
-    let dropped = all_metrics.events_dropped.clone();
-    let (context, send_events) = Context::new(gates.clone(), client.clone(), namespace, dropped);
-    let context = Arc::new(context);
-    context.budgets.register(&all_metrics);
-    tasks.spawn(async move {
-        send_events.await;
-        Ok(())
-    });
-    {
-        let (client, missing) = (client.clone(), all_metrics.policies_missing.clone());
-        tasks.spawn(async move {
-            own_policies::watch(client, manifests::policies_over(account::WEBHOOK), missing).await;
-            Ok(())
-        });
-    }
-    let with_budgets = context.budgets.namespaces();
-    if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(&gates)) {
-        let budgets = context.budgets.clone();
-        tasks.spawn(async move {
-            budgets.follow().await;
-            Ok(())
-        });
-    }
-    if let Some(callers) = callers.clone() {
-        tasks.spawn(async move {
-            callers.follow().await;
-            Ok(())
-        });
-    }
+    let context = background(&args, &gates, &client, &all_metrics, callers.as_ref(), &mut tasks);
     let (problem, last_problem) = watch::channel(String::new());
-    let (dns_name, metrics_too) = (endpoint.dns_name(), metrics.clone());
-    let keep: BoxFuture<'static, ()> = match source {
-        Some(source) => {
-            let external = External { client, source, dns_name, gates, callers, metrics: metrics_too, problem };
-            Box::pin(async move { external.run(&tls).await })
-        }
-        None => {
-            let secret = CertificateSecret {
-                client: client.clone(),
-                namespace: args.namespace,
-                name: args.secret_name,
-                dns_name,
-                renew_before: renew_before(&args.certs_renew_before),
-            };
-            let metrics = metrics_too;
-            let installation =
-                Installation { client, secret, endpoint, gates, policies, with_budgets, callers, metrics, problem };
-            Box::pin(async move { installation.run(&tls).await })
-        }
-    };
+    let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
+    let registered = Registered { endpoint, policies, callers, source, with_budgets: context.budgets.namespaces() };
+    let keep = registered.keep(args, gates, client, metrics.clone(), problem, tls);
     let leaving = shutdown.clone();
     tasks.spawn(async move {
         tokio::select! {
@@ -192,7 +126,6 @@ pub async fn run(
             () = shutdown::requested(leaving) => std::future::pending().await,
         }
     });
-    let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
     let mut stop = shutdown.clone();
     let tls = tokio::select! {
         first = tls_ready.wait_for(Option::is_some) => first.context("the installation ended")?.clone(),
@@ -208,6 +141,107 @@ pub async fn run(
     tokio::select! {
         served = server::serve(listener, tls, shared) => served.context("TLS server"),
         Some(ended) = tasks.join_next() => anyhow::bail!("a task of the webhook ended: {ended:?}"),
+    }
+}
+
+/// Ready while the certificate is served and the process is not stopping.
+fn ready(tls: &watch::Receiver<Option<RustlsConfig>>, shutdown: &Shutdown) -> Checks {
+    let (ready, tls, shutdown) = (Checks::default(), tls.clone(), shutdown.clone());
+    ready.add("webhook-ready", move || match (&*tls.borrow(), *shutdown.borrow()) {
+        (_, true) => Err("stopping".into()),
+        (None, _) => Err("the certificate is not served or not registered yet".into()),
+        (Some(_), _) => Ok(()),
+    });
+    ready
+}
+
+async fn serve_probes(
+    args: &WebhookArgs,
+    ready: Checks,
+    metrics: &Arc<metrics::Metrics>,
+    never: Shutdown,
+    tasks: &mut JoinSet<io::Result<()>>,
+) -> anyhow::Result<()> {
+    for (address, router) in [
+        (&args.health_probe_addr, serve::probes(Checks::default(), ready)),
+        (&args.metrics_addr, serve::metrics(metrics.clone())),
+    ] {
+        if let Some(listener) = serve::listen(address).await? {
+            tasks.spawn(serve::serve(listener, router, never.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// What the handlers share, and the tasks behind it: events, the check of our own policies, budgets, the callers' CA.
+fn background(
+    args: &WebhookArgs,
+    gates: &FeatureGates,
+    client: &Client,
+    metrics: &Arc<metrics::Metrics>,
+    callers: Option<&Arc<Callers>>,
+    tasks: &mut JoinSet<io::Result<()>>,
+) -> Arc<Context> {
+    let namespace: Arc<str> = args.namespace.as_str().into();
+    let (context, send_events) = Context::new(gates.clone(), client.clone(), namespace, metrics.events_dropped.clone());
+    let context = Arc::new(context);
+    context.budgets.register(metrics);
+    let mut spawn = |task: BoxFuture<'static, ()>| {
+        tasks.spawn(async move {
+            task.await;
+            Ok(())
+        });
+    };
+    spawn(Box::pin(send_events));
+    let policies = manifests::policies_over(account::WEBHOOK);
+    spawn(Box::pin(own_policies::watch(client.clone(), policies, metrics.policies_missing.clone())));
+    if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(gates)) {
+        let budgets = context.budgets.clone();
+        spawn(Box::pin(async move { budgets.follow().await }));
+    }
+    if let Some(callers) = callers.cloned() {
+        spawn(Box::pin(async move { callers.follow().await }));
+    }
+    context
+}
+
+/// What the registration of the webhook says.
+struct Registered {
+    endpoint: Endpoint,
+    policies: FailurePolicies,
+    callers: Option<Arc<Callers>>,
+    /// Where certificates are that somebody else renews.
+    source: Option<Source>,
+    with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
+}
+
+impl Registered {
+    /// Keeps certificates and registration as they should be, for ever.
+    fn keep(
+        self,
+        args: WebhookArgs,
+        gates: FeatureGates,
+        client: Client,
+        metrics: Metrics,
+        problem: watch::Sender<String>,
+        tls: watch::Sender<Option<RustlsConfig>>,
+    ) -> BoxFuture<'static, ()> {
+        let Self { endpoint, policies, callers, source, with_budgets } = self;
+        let dns_name = endpoint.dns_name();
+        if let Some(source) = source {
+            let external = External { client, source, dns_name, gates, callers, metrics, problem };
+            return Box::pin(async move { external.run(&tls).await });
+        }
+        let secret = CertificateSecret {
+            client: client.clone(),
+            namespace: args.namespace,
+            name: args.secret_name,
+            dns_name,
+            renew_before: renew_before(&args.certs_renew_before),
+        };
+        let installation =
+            Installation { client, secret, endpoint, gates, policies, with_budgets, callers, metrics, problem };
+        Box::pin(async move { installation.run(&tls).await })
     }
 }
 

@@ -366,6 +366,11 @@ impl ContainerRecreateRequest {
         self.metadata.deletion_timestamp.is_some()
     }
 
+    /// Whether it has neither ended nor been deleted.
+    pub fn is_open(&self) -> bool {
+        !self.is_completed() && !self.is_deleting()
+    }
+
     /// Whether the manager restarts the containers (method PodSpec), and not the node's daemon.
     pub fn is_served_by_manager(&self) -> bool {
         use crate::api::labels::{CRR_METHOD, CRR_METHOD_POD_SPEC};

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Controller, lock, pod_key};
 use crate::{
     api::{
-        crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase},
+        crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, ContainerRecreateState, Phase},
         labels,
     },
     domain::{
@@ -127,32 +127,8 @@ impl Controller {
                 }
                 Ok(None)
             }
-            Action::Complete { message, states } => {
-                tracing::info!(request = %ObjectKey::of(request), reason = message, "ending the request");
-                let now = clock::now().wall;
-                let mut status = request.status.clone().unwrap_or_default();
-                status.phase = Phase::Completed;
-                status.completion_time = Some(whole_seconds(now));
-                status.message.clone_from(message);
-                status.container_recreate_states.clone_from(states);
-                let written = patch_status(api, request, &request.status.clone().unwrap_or_default(), &status).await?;
-                if request.is_served_by_manager() {
-                    self.tell_outcome(request, &status);
-                }
-                Ok(written)
-            }
-            Action::Detach => {
-                let others = manager::other_finalizers(request);
-                let finalizers = if others.is_empty() { Value::Null } else { json!(others) };
-                let changes = json!({"finalizers": finalizers, "labels": {labels::CRR_ACTIVE: null}});
-                let written = patch_metadata(api, request, changes).await?;
-                // Once for each request: the active label goes once. One without is told when it is completed.
-                let active = request.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE));
-                if let Some(status) = request.status.as_ref().filter(|s| active && s.phase == Phase::Completed) {
-                    self.tell_outcome(request, status);
-                }
-                Ok(Some(written))
-            }
+            Action::Complete { message, states } => self.complete(api, request, message, states).await,
+            Action::Detach => self.detach(api, request).await.map(Some),
             Action::Delete => {
                 let preconditions = Preconditions { uid: request.metadata.uid.clone(), resource_version: None };
                 let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
@@ -167,7 +143,7 @@ impl Controller {
                 self.context.events.warning(&about(), "DaemonGone", message);
                 Ok(written)
             }
-            Action::TellNoDaemon(message) => {
+            Action::ReportNoDaemon(message) => {
                 let status = ContainerRecreateRequestStatus {
                     message: message.clone(),
                     ..request.status.clone().unwrap_or_default()
@@ -175,14 +151,56 @@ impl Controller {
                 let written = patch_status(api, request, &request.status.as_ref(), &Some(&status)).await?;
                 self.context.events.warning(&about(), "NoReadyDaemon", message);
                 if let Some((_, memory)) = lock(&self.memories).get_mut(&ObjectKey::of(request)) {
-                    memory.told_no_daemon = true;
+                    memory.reported_no_daemon = true;
                 }
                 Ok(written)
             }
         }
     }
 
-    pub(super) fn tell_outcome(&self, request: &ContainerRecreateRequest, status: &ContainerRecreateRequestStatus) {
+    /// Ends the request.
+    async fn complete(
+        &self,
+        api: &Api<ContainerRecreateRequest>,
+        request: &ContainerRecreateRequest,
+        message: &str,
+        states: &[ContainerRecreateState],
+    ) -> kube::Result<Option<ContainerRecreateRequest>> {
+        tracing::info!(request = %ObjectKey::of(request), reason = message, "ending the request");
+        let before = request.status.clone().unwrap_or_default();
+        let status = ContainerRecreateRequestStatus {
+            phase: Phase::Completed,
+            completion_time: Some(whole_seconds(clock::now().wall)),
+            message: message.to_owned(),
+            container_recreate_states: states.to_vec(),
+            ..before.clone()
+        };
+        let written = patch_status(api, request, &before, &status).await?;
+        if request.is_served_by_manager() {
+            self.report_outcome(request, &status);
+        }
+        Ok(written)
+    }
+
+    /// Removes the finalizer and the active label.
+    async fn detach(
+        &self,
+        api: &Api<ContainerRecreateRequest>,
+        request: &ContainerRecreateRequest,
+    ) -> kube::Result<ContainerRecreateRequest> {
+        let others = manager::other_finalizers(request);
+        let finalizers = if others.is_empty() { Value::Null } else { json!(others) };
+        let changes = json!({"finalizers": finalizers, "labels": {labels::CRR_ACTIVE: null}});
+        let written = patch_metadata(api, request, changes).await?;
+        // Once for each request: the active label goes once. One without is reported when it is completed.
+        let active = request.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE));
+        if let Some(status) = request.status.as_ref().filter(|s| active && s.phase == Phase::Completed) {
+            self.report_outcome(request, status);
+        }
+        Ok(written)
+    }
+
+    pub(super) fn report_outcome(&self, request: &ContainerRecreateRequest, status: &ContainerRecreateRequestStatus) {
         let (succeeded, message) = manager::outcome(status);
         let result = if succeeded { "succeeded" } else { "failed" };
         self.context.metrics.requests_completed.get_or_create(&ResultLabels { result }).inc();

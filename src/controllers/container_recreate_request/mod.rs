@@ -31,10 +31,15 @@ use crate::{
     api::{crr::ContainerRecreateRequest, labels},
     domain::node::recreate::{
         is_left_behind,
-        manager::{self, Daemon, Memory, Observed, Sighting},
+        manager::{self, Daemon, ManagerMemory, ObservedRequest},
         node,
     },
-    k8s::{pod::PodView, rbac::Rule, shared::Text, time::Now},
+    k8s::{
+        pod::PodView,
+        rbac::Rule,
+        shared::Text,
+        time::{Now, Sighting},
+    },
     runtime::{
         clock,
         queue::{Backoff, Queue, Requeue},
@@ -70,10 +75,10 @@ struct Controller {
     context: Context,
     requests: Arc<Store<ContainerRecreateRequest>>,
     queue: Arc<Queue<ObjectKey>>,
-    memories: Mutex<HashMap<ObjectKey, (String, Memory)>>,
+    memories: Mutex<HashMap<ObjectKey, (String, ManagerMemory)>>,
     daemons: Mutex<Daemons>,
     /// What is remembered of the requests that are served here, by UID.
-    progress: Mutex<HashMap<String, node::Memory>>,
+    progress: Mutex<HashMap<String, node::RestartMemory>>,
     /// UIDs of the Pods that a worker is busy with: requests of one Pod are served one after the other.
     busy: Mutex<HashSet<String>>,
     held: Mutex<Held>,
@@ -203,7 +208,7 @@ impl Controller {
         };
         let fresh = || {
             let created = sighting(request.metadata.creation_timestamp.as_ref().map(|t| t.0));
-            (uid.clone(), Memory { created, completed: None, told_no_daemon: false })
+            (uid.clone(), ManagerMemory { created, completed: None, reported_no_daemon: false })
         };
         let mut memories = lock(&self.memories);
         let entry = memories.entry(ObjectKey::of(request)).or_insert_with(fresh);
@@ -272,14 +277,14 @@ impl Controller {
         let memory = match lock(&self.memories).get_mut(key) {
             Some((_, memory)) => {
                 // The next time that it is missing is another matter.
-                memory.told_no_daemon &= daemon != Daemon::Ready;
+                memory.reported_no_daemon &= daemon != Daemon::Ready;
                 *memory
             }
             None => return Ok(Requeue::Await),
         };
         let pod = self.read_pod(&request).await;
         let gone_after = self.context.settings.requests.daemon_gone_after;
-        let observed = Observed { request: &request, pod: pod.knowledge(), daemon, memory, gone_after };
+        let observed = ObservedRequest { request: &request, pod: pod.knowledge(), daemon, memory, gone_after };
         let plan = manager::plan(&observed, clock::now());
         match self.apply(&request, &plan.actions).await? {
             Applied::All => {}

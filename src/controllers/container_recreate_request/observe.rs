@@ -44,7 +44,7 @@ impl Controller {
         {
             return PodRead::Present(pod.clone());
         }
-        let ended = request.is_completed() || request.is_deleting();
+        let ended = !request.is_open();
         if ended && !manager::has_finalizer(request) {
             // Nothing is left that depends on the Pod.
             return cached.map_or(PodRead::Gone, PodRead::Present);

@@ -64,7 +64,7 @@ impl Controller {
             else {
                 return Ok(None);
             };
-            if request.is_completed() || request.is_deleting() {
+            if !request.is_open() {
                 return Ok(None);
             }
             // Requests of all methods count, also those of the daemon.
@@ -175,7 +175,7 @@ impl Controller {
         }
         if status.phase == Phase::Completed {
             lock(&self.progress).remove(request.metadata.uid.as_deref().unwrap_or_default());
-            self.tell_outcome(request, status);
+            self.report_outcome(request, status);
             self.next_of_the_pod(request);
         }
         Ok(true)

@@ -29,14 +29,14 @@ use crate::{
         feature_gates::gate,
         labels,
     },
-    domain::{
-        kinds::image_jobs::{
-            list::{self, Plan},
-            rules,
-        },
-        node::recreate::manager::Sighting,
+    domain::kinds::image_jobs::{
+        list::{self, ListPlan},
+        rules,
     },
-    k8s::{rbac::Rule, time::Now},
+    k8s::{
+        rbac::Rule,
+        time::{Now, Sighting},
+    },
     runtime::{
         apply::{code, namespace_is_ending, patch_status},
         clock,
@@ -237,7 +237,7 @@ impl Controller {
         }
     }
 
-    async fn carry_out(&self, list: &ImageListPullJob, plan: &Plan) -> kube::Result<()> {
+    async fn carry_out(&self, list: &ImageListPullJob, plan: &ListPlan) -> kube::Result<()> {
         let key = ObjectKey::of(list);
         let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let about = reference(list);

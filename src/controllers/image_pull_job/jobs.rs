@@ -26,9 +26,8 @@ use crate::{
     domain::{
         kinds::{
             clone_set::plan,
-            image_jobs::job::{self, Class, Job, Node, Nodes, Observed},
+            image_jobs::job::{self, Class, Job, Node, Nodes, ObservedJob},
         },
-        node::recreate::manager::Sighting,
         pod::order::{self, Candidate, Phase},
         workload::rollout,
     },
@@ -38,7 +37,7 @@ use crate::{
         node_image::NodeImageView,
         pod::{Labels, PodView},
         selector::Selector,
-        time::Now,
+        time::{Now, Sighting},
     },
     runtime::{
         apply::{code, patch_status},
@@ -76,7 +75,7 @@ impl Controller {
         let joining = if nodes.is_empty() { self.joining(&job) } else { 0 };
         let before = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
-        let observed = Observed { job: &job, status: &before, generation, nodes: &nodes, joining, age };
+        let observed = ObservedJob { job: &job, status: &before, generation, nodes: &nodes, joining, age };
         let plan = job::plan(&observed, now);
         self.tell_nodes(&job, &plan.begin);
         let retry = nodes.iter().any(|node| node.refused.is_some()).then_some(TRY_AGAIN);

@@ -28,12 +28,9 @@ use crate::{
         apps::{clone_set::UpdateStrategy, image_pull_job::ImagePullJob},
         feature_gates::gate,
     },
-    domain::{
-        kinds::image_jobs::{
-            job::{Job, Nodes},
-            node::Wants,
-        },
-        node::recreate::manager::Sighting,
+    domain::kinds::image_jobs::{
+        job::{Job, Nodes},
+        node::Wants,
     },
     k8s::{
         node::NodeView,
@@ -41,6 +38,7 @@ use crate::{
         pod::PodView,
         rbac::Rule,
         shared::Text,
+        time::Sighting,
     },
     runtime::{
         metrics::ResultLabels,

@@ -12,19 +12,16 @@ use serde_json::{Map, Value, json};
 use super::{AFTER_CONFLICT, Controller, lock};
 use crate::{
     api::{apps::node_image::NodeImage, labels},
-    domain::{
-        kinds::image_jobs::{
-            job::Job,
-            node::{self, GivenUp, Observed, Pass},
-        },
-        node::recreate::manager::Sighting,
+    domain::kinds::image_jobs::{
+        job::Job,
+        node::{self, GivenUp, NodePlan, ObservedNode},
     },
     k8s::{
         merge_patch,
         node::NodeView,
         node_image::{NodeImageView, Owner, TagView},
         pod::Labels,
-        time::Now,
+        time::{Now, Sighting},
     },
     runtime::{
         apply::{code, is_too_large},
@@ -160,7 +157,7 @@ impl Controller {
                 // What the API server does not take it will not take the next time either.
                 let why = format!("its NodeImage could not be written: {}", status.message);
                 let refused = begin.iter().map(|job| (job.uid.clone(), why.clone())).collect();
-                self.settle(image, &Pass { refused, ..Pass::default() }, &begin);
+                self.settle(image, &NodePlan { refused, ..NodePlan::default() }, &begin);
                 Err(kube::Error::Api(status))
             }
             Err(error) => Err(error),
@@ -173,7 +170,7 @@ impl Controller {
         if let [job] = begin {
             let why = format!("its NodeImage would be too large: {error}");
             let refused = vec![(job.uid.clone(), why)];
-            self.settle(image, &Pass { refused, ..Pass::default() }, begin);
+            self.settle(image, &NodePlan { refused, ..NodePlan::default() }, begin);
         }
         lock(&self.state).nodes.entry(image.name().into()).or_default().batch =
             Some(if begin.is_empty() { 1 } else { 0 });
@@ -189,7 +186,7 @@ impl Controller {
         lock(&self.state).told.contains_key(image.name())
     }
 
-    fn pass(&self, image: &NodeImageView, now: Now) -> (Pass, Vec<Arc<Job>>) {
+    fn pass(&self, image: &NodeImageView, now: Now) -> (NodePlan, Vec<Arc<Job>>) {
         let mut state = lock(&self.state);
         let mut memory = state.nodes.remove(image.name()).unwrap_or_default();
         let told = state.told.get(image.name());
@@ -211,13 +208,13 @@ impl Controller {
         };
         let owner = |owner: &Owner| self.wants(&state, owner);
         let default_ttl = self.context.settings.images.default_ttl;
-        let pass = node::pass(&Observed { node: image, begin: &begin, owner: &owner, age: &age, default_ttl }, now);
+        let pass = node::pass(&ObservedNode { node: image, begin: &begin, owner: &owner, age: &age, default_ttl }, now);
         state.nodes.insert(image.name().into(), memory);
         (pass, begin)
     }
 
     /// What the jobs had left for the node is done, or cannot be.
-    fn settle(&self, image: &NodeImageView, pass: &Pass, begin: &[Arc<Job>]) {
+    fn settle(&self, image: &NodeImageView, pass: &NodePlan, begin: &[Arc<Job>]) {
         if begin.is_empty() {
             return;
         }
@@ -242,7 +239,7 @@ impl Controller {
     }
 
     /// Ends entries whose daemon says nothing; says when to look again.
-    async fn give_up(&self, image: &NodeImageView, pass: &Pass) -> kube::Result<Requeue> {
+    async fn give_up(&self, image: &NodeImageView, pass: &NodePlan) -> kube::Result<Requeue> {
         if pass.given_up.is_empty() {
             return Ok(pass.next.map_or(Requeue::Await, Requeue::After));
         }

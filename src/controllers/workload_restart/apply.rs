@@ -12,7 +12,7 @@ use kube::{
 use serde_json::json;
 
 use super::{Controller, STATUS_PAUSE, hashed, lock};
-use crate::domain::kinds::workload_restart::{self, Plan, Start};
+use crate::domain::kinds::workload_restart::{self, RestartPlan, Start};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestSpec, RecreateContainer},
@@ -39,7 +39,7 @@ const NAME_MAX: usize = 200;
 impl Controller {
     /// Leaves the Pods out whose PodUnavailableBudgets do not let them be restarted now. A consent is written down, so
     /// the requests that follow are admitted.
-    pub(super) async fn ask_budgets(&self, namespace: &str, plan: &mut Plan) {
+    pub(super) async fn ask_budgets(&self, namespace: &str, plan: &mut RestartPlan) {
         let (mut granted, mut why) = (Vec::new(), None);
         for start in std::mem::take(&mut plan.start) {
             let Some(pod) = self.context.pods.get(&ObjectKey::new(namespace, &start.pod)) else { continue };
@@ -58,7 +58,7 @@ impl Controller {
     }
 
     /// The part of a plan that other decisions depend on.
-    pub(super) async fn restart_pods(&self, restart: &WorkloadRestart, plan: &Plan) -> kube::Result<()> {
+    pub(super) async fn restart_pods(&self, restart: &WorkloadRestart, plan: &RestartPlan) -> kube::Result<()> {
         let key = ObjectKey::of(restart);
         self.touch(&key, &plan.touch).await?;
         if plan.start.is_empty() {
@@ -159,7 +159,7 @@ impl Controller {
     }
 
     /// The rest of a plan.
-    pub(super) async fn record(&self, restart: &WorkloadRestart, plan: Plan) -> kube::Result<Requeue> {
+    pub(super) async fn record(&self, restart: &WorkloadRestart, plan: RestartPlan) -> kube::Result<Requeue> {
         let key = ObjectKey::of(restart);
         let api: Api<WorkloadRestart> = Api::namespaced(self.context.client.clone(), &key.namespace);
         if restart.is_deleting() {
@@ -216,13 +216,13 @@ impl Controller {
         Ok(requeue.map_or(Requeue::Await, Requeue::After))
     }
 
-    fn tell(&self, restart: &WorkloadRestart, plan: &Plan) {
+    fn tell(&self, restart: &WorkloadRestart, plan: &RestartPlan) {
         let status = &plan.status;
         tracing::info!(
             restart = %ObjectKey::of(restart), round = status.round, progress = status.progress, failed = status.failed,
             message = status.message, "recorded"
         );
-        let Some(tell) = &plan.tell else { return };
+        let Some(tell) = &plan.event else { return };
         let about = reference(restart);
         if tell.warning {
             self.context.events.warning(&about, tell.reason, &tell.message);

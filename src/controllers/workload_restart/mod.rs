@@ -26,11 +26,14 @@ use prometheus_client::metrics::{counter::Counter, family::Family};
 
 use self::observe::Workload;
 use super::{Context, Registration, Started, lock};
-use crate::domain::kinds::workload_restart::{self, Observed, PodFacts};
+use crate::domain::kinds::workload_restart::{self, ObservedPods, PodFacts};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels, wr::WorkloadRestart},
-    domain::node::recreate::manager::Sighting,
-    k8s::{pod::PodView, rbac::Rule, time::Now},
+    k8s::{
+        pod::PodView,
+        rbac::Rule,
+        time::{Now, Sighting},
+    },
     runtime::{
         clock,
         metrics::ResultLabels,
@@ -317,7 +320,11 @@ impl Controller {
         memory.end.map(|end| end.age(now))
     }
 
-    async fn look_and_plan(&self, key: &ObjectKey, restart: &WorkloadRestart) -> kube::Result<workload_restart::Plan> {
+    async fn look_and_plan(
+        &self,
+        key: &ObjectKey,
+        restart: &WorkloadRestart,
+    ) -> kube::Result<workload_restart::RestartPlan> {
         let round = restart.status.as_ref().map_or(0, |status| status.round);
         let remembered = lock(&self.memories).get(key).and_then(|memory| memory.workload.clone());
         let (read, workload) = self.workload(restart, remembered, clock::now()).await?;
@@ -341,7 +348,7 @@ impl Controller {
             refreshed: memory.touched.get(pod.uid()).map(|touched| ago(*touched)),
             pod: pod.as_ref(),
         });
-        let observed = Observed {
+        let observed = ObservedPods {
             restart,
             target: workload.target,
             pods: facts.collect(),

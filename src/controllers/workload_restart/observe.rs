@@ -17,11 +17,12 @@ use crate::{
         labels,
         wr::{TargetRef, WorkloadRestart},
     },
-    domain::{
-        budgets::disruption::Budget,
-        node::recreate::manager::{self, Sighting},
+    domain::{budgets::disruption::Budget, node::recreate::manager},
+    k8s::{
+        pod::PodView,
+        selector::Selector,
+        time::{Now, Sighting},
     },
-    k8s::{pod::PodView, selector::Selector, time::Now},
     runtime::{
         watches::ObjectKey,
         workload::{self, Scope},

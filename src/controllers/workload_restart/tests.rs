@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::budgets::disruption::Budget;
-use crate::domain::kinds::workload_restart::{Observed, Plan, PodFacts, Seen, Target, advance, begin, is_active};
+use crate::domain::kinds::workload_restart::{
+    ObservedPods, PodFacts, RestartPlan, Target, TriggerContent, advance, begin, is_active,
+};
 
 const CREATED: &str = "2026-01-01T00:00:00Z";
 
@@ -102,7 +104,7 @@ fn world(spec: Value, cases: Vec<Case>) -> World {
 }
 
 impl World {
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> RestartPlan {
         let pods = self.cases.iter().map(|case| PodFacts {
             pod: &case.pod,
             request: case.request.as_ref(),
@@ -111,7 +113,7 @@ impl World {
             ready_for: case.pod.condition_is_true("Ready").then_some(case.ready_for),
             refreshed: case.refreshed,
         });
-        let observed = Observed {
+        let observed = ObservedPods {
             restart: &self.restart,
             target: self.target.clone(),
             pods: pods.collect(),
@@ -122,12 +124,12 @@ impl World {
     }
 }
 
-fn started(plan: &Plan) -> Vec<&str> {
+fn started(plan: &RestartPlan) -> Vec<&str> {
     plan.start.iter().map(|start| start.pod.as_str()).collect()
 }
 
 /// Reason of Progressing, and whether the round has ended well or badly.
-fn state(plan: &Plan) -> (String, bool, bool) {
+fn state(plan: &RestartPlan) -> (String, bool, bool) {
     let progressing = plan.status.conditions.iter().find(|c| c.type_ == "Progressing").unwrap();
     (progressing.reason.clone(), plan.status.is_true("Complete"), plan.status.is_true("Failed"))
 }
@@ -379,7 +381,7 @@ fn failures_up_to_the_threshold_are_borne() {
         plan.status.message,
         "1 of 4 Pods could not be restarted: web-3: container main: crashed; recreated: none"
     );
-    assert!(plan.tell.as_ref().unwrap().warning && plan.start.is_empty());
+    assert!(plan.event.as_ref().unwrap().warning && plan.start.is_empty());
     for (threshold, stops) in [(json!(2), false), (json!("25%"), true), (json!("26%"), false)] {
         let plan = world(json!({"failurePolicy": {"threshold": threshold}}), cases()).plan();
         assert_eq!((state(&plan).2, plan.start.is_empty()), (stops, stops), "{threshold}");
@@ -414,7 +416,7 @@ fn the_deadline_ends_the_round_and_what_was_begun_is_counted_to_its_end() {
     world.cases[2].request = Some(succeeded());
     let plan = world.plan();
     assert_eq!((state(&plan).0.as_str(), plan.status.restarted, plan.status.restarting), ("DeadlineExceeded", 1, 0));
-    assert!(plan.start.is_empty() && plan.tell.is_none());
+    assert!(plan.start.is_empty() && plan.event.is_none());
     world.restart.status = Some(plan.status);
     assert!(!is_active(&world.restart));
 }
@@ -449,7 +451,7 @@ fn a_partition_that_is_reached_meets_the_deadline_too() {
 fn the_end_is_told_once_and_the_time_to_live_begins() {
     let mut world = world(json!({"ttlSecondsAfterFinished": 30}), vec![with(pod("web-0", json!({})), succeeded())]);
     let plan = world.plan();
-    assert_eq!((state(&plan), plan.tell.as_ref().unwrap().reason), (("Completed".into(), true, false), "Completed"));
+    assert_eq!((state(&plan), plan.event.as_ref().unwrap().reason), (("Completed".into(), true, false), "Completed"));
     world.restart.status = Some(plan.status);
     let left = begin(&world.restart, &[], Some(Duration::from_secs(10)), now(10)).unwrap();
     assert_eq!((left.delete, left.requeue), (false, Some(Duration::from_secs(20))));
@@ -520,14 +522,14 @@ fn triggered(changes: Value) -> WorkloadRestart {
     restart
 }
 
-fn present(hash: &str) -> Seen {
-    Seen::Present { hash: hash.into(), changed: Some("2026-01-01T00:00:30Z".parse().unwrap()) }
+fn present(hash: &str) -> TriggerContent {
+    TriggerContent::Present { hash: hash.into(), changed: Some("2026-01-01T00:00:30Z".parse().unwrap()) }
 }
 
 #[test]
 fn a_trigger_seen_first_is_no_change_and_its_change_begins_a_round() {
     let mut restart = triggered(json!({}));
-    let seen = [present("a"), Seen::Missing];
+    let seen = [present("a"), TriggerContent::Missing];
     let plan = begin(&restart, &seen, None, now(1)).unwrap();
     assert_eq!((plan.status.round, state(&plan).0.as_str()), (0, "WaitingForChange"));
     let hashes: Vec<&str> = plan.status.triggers.iter().map(|t| t.hash.as_str()).collect();
@@ -536,12 +538,12 @@ fn a_trigger_seen_first_is_no_change_and_its_change_begins_a_round() {
     restart.status = Some(plan.status);
     assert!(!is_active(&restart) && begin(&restart, &seen, None, now(2)).unwrap().requeue.is_none());
 
-    let plan = begin(&restart, &[present("b"), Seen::Missing], None, now(31)).unwrap();
+    let plan = begin(&restart, &[present("b"), TriggerContent::Missing], None, now(31)).unwrap();
     assert_eq!((plan.status.round, plan.status.triggers[0].hash.as_str()), (1, "b"));
     assert_eq!(plan.status.pods_created_before.unwrap().to_string(), "2026-01-01T00:00:30Z");
-    assert_eq!(plan.tell.as_ref().unwrap().message, "round 1: ConfigMap app changed");
+    assert_eq!(plan.event.as_ref().unwrap().message, "round 1: ConfigMap app changed");
     restart.status = Some(plan.status);
-    assert!(begin(&restart, &[present("b"), Seen::Missing], None, now(32)).is_none(), "the round goes on");
+    assert!(begin(&restart, &[present("b"), TriggerContent::Missing], None, now(32)).is_none(), "the round goes on");
     assert!(is_active(&restart));
 
     // another change during the round begins the next one
@@ -549,16 +551,16 @@ fn a_trigger_seen_first_is_no_change_and_its_change_begins_a_round() {
     assert_eq!((plan.status.round, plan.status.triggers[1].hash.as_str()), (2, "k"));
     restart.status = Some(plan.status);
     // and one that goes away does not
-    assert!(begin(&restart, &[Seen::Missing, present("k")], None, now(34)).is_none());
+    assert!(begin(&restart, &[TriggerContent::Missing, present("k")], None, now(34)).is_none());
 }
 
 #[test]
 fn a_change_while_nobody_looked_is_found_in_the_recorded_hash() {
     let recorded = json!({"status": {"triggers": [{"kind": "ConfigMap", "name": "app", "hash": "a"}, {"kind": "Secret", "name": "key", "hash": "k"}]}});
     let restart = triggered(recorded);
-    let unknown = begin(&restart, &[Seen::Unknown, Seen::Unknown], None, now(1)).unwrap();
+    let unknown = begin(&restart, &[TriggerContent::Unknown, TriggerContent::Unknown], None, now(1)).unwrap();
     assert_eq!((unknown.status.round, unknown.requeue), (0, None));
-    let seen = [Seen::Present { hash: "b".into(), changed: None }, present("k")];
+    let seen = [TriggerContent::Present { hash: "b".into(), changed: None }, present("k")];
     let plan = begin(&restart, &seen, None, now(1)).unwrap();
     assert_eq!(
         (plan.status.round, plan.status.pods_created_before),
@@ -571,7 +573,7 @@ fn a_change_while_nobody_looked_is_found_in_the_recorded_hash() {
 fn triggers_that_cannot_be_watched_are_told_with_what_to_grant() {
     let plan = begin(
         &triggered(json!({})),
-        &[present("a"), Seen::Forbidden("secrets \"key\" is forbidden".into())],
+        &[present("a"), TriggerContent::Forbidden("secrets \"key\" is forbidden".into())],
         None,
         now(1),
     )

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use super::{Controller, hashed, lock};
-use crate::domain::kinds::workload_restart::Seen;
+use crate::domain::kinds::workload_restart::TriggerContent;
 use crate::{
     api::wr::{Trigger, TriggerKind, WorkloadRestart},
     k8s::name::ObjectName,
@@ -34,7 +34,7 @@ type Key = (String, Trigger);
 pub(super) struct Watches(Mutex<HashMap<Key, Watch>>);
 
 struct Watch {
-    seen: Seen,
+    seen: TriggerContent,
     task: AbortHandle,
 }
 
@@ -55,12 +55,12 @@ impl Drop for EndWatches<'_> {
 
 impl Watches {
     /// What is known of the triggers of an object, in its order.
-    pub(super) fn seen(&self, restart: &WorkloadRestart) -> Vec<Seen> {
+    pub(super) fn seen(&self, restart: &WorkloadRestart) -> Vec<TriggerContent> {
         let namespace = restart.namespace().unwrap_or_default();
         let watches = lock(&self.0);
         let seen =
             |trigger: &Trigger| watches.get(&(namespace.clone(), trigger.clone())).map(|watch| watch.seen.clone());
-        restart.triggers().iter().map(|trigger| seen(trigger).unwrap_or(Seen::Unknown)).collect()
+        restart.triggers().iter().map(|trigger| seen(trigger).unwrap_or(TriggerContent::Unknown)).collect()
     }
 }
 
@@ -78,7 +78,7 @@ impl Controller {
         for key in wanted {
             watches.entry(key).or_insert_with_key(|key| {
                 let task = tokio::spawn(self.clone().follow(key.clone())).abort_handle();
-                Watch { seen: Seen::Unknown, task }
+                Watch { seen: TriggerContent::Unknown, task }
             });
         }
     }
@@ -88,7 +88,7 @@ impl Controller {
         // Stored while the schema was another: it would become part of a query. The plan tells.
         if let Err(error) = ObjectName::parse(&trigger.name) {
             if let Some(watch) = lock(&self.triggers.0).get_mut(&key) {
-                watch.seen = Seen::Forbidden(error.to_string());
+                watch.seen = TriggerContent::Forbidden(error.to_string());
             }
             return;
         }
@@ -99,12 +99,13 @@ impl Controller {
         let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), namespace, &resource);
         watches::watch_named(api, &trigger.name, |change| {
             let seen = match change {
-                Ok(None) => Seen::Missing,
-                Ok(Some(object)) => {
-                    Seen::Present { hash: hashed(&[&data(&object).to_string()], 16), changed: last_change(&object) }
-                }
+                Ok(None) => TriggerContent::Missing,
+                Ok(Some(object)) => TriggerContent::Present {
+                    hash: hashed(&[&data(&object).to_string()], 16),
+                    changed: last_change(&object),
+                },
                 Err(error) => match refusal(&error) {
-                    Some(why) => Seen::Forbidden(why),
+                    Some(why) => TriggerContent::Forbidden(why),
                     // One lost connection; what was known stays true.
                     None => return,
                 },

@@ -357,28 +357,38 @@ impl From<WirePod> for PodView {
                 .unwrap_or_default()
                 .into_iter()
                 .chain(init_statuses)
-                .map(|s| ContainerStatusView {
-                    name: s.name,
-                    container_id: s.container_id.unwrap_or_default(),
-                    ready: s.ready,
-                    is_starting: s.started == Some(false),
-                    restart_count: s.restart_count,
-                    image_id: s.image_id,
-                    last_exit: s
-                        .last_state
-                        .and_then(|s| s.terminated)
-                        .map(|t| LastExit { exit_code: t.exit_code, finished_at: t.finished_at }),
-                    state: match s.state.unwrap_or_default() {
-                        WireState { running: Some(r), .. } => ContainerState::Running { started_at: r.started_at },
-                        WireState { terminated: Some(t), .. } => ContainerState::Terminated { exit_code: t.exit_code },
-                        WireState { waiting: Some(w), .. } => ContainerState::Waiting {
-                            reason: w.reason.unwrap_or_default(),
-                            message: w.message.unwrap_or_default(),
-                        },
-                        WireState { waiting: None, running: None, terminated: None } => ContainerState::Unknown,
-                    },
-                })
+                .map(ContainerStatusView::from)
                 .collect(),
+        }
+    }
+}
+
+impl From<WireContainerStatus> for ContainerStatusView {
+    fn from(status: WireContainerStatus) -> Self {
+        let last_exit = status.last_state.and_then(|state| state.terminated);
+        Self {
+            name: status.name,
+            container_id: status.container_id.unwrap_or_default(),
+            ready: status.ready,
+            is_starting: status.started == Some(false),
+            restart_count: status.restart_count,
+            image_id: status.image_id,
+            last_exit: last_exit.map(|exit| LastExit { exit_code: exit.exit_code, finished_at: exit.finished_at }),
+            state: status.state.unwrap_or_default().into(),
+        }
+    }
+}
+
+impl From<WireState> for ContainerState {
+    fn from(state: WireState) -> Self {
+        match state {
+            WireState { running: Some(running), .. } => Self::Running { started_at: running.started_at },
+            WireState { terminated: Some(exit), .. } => Self::Terminated { exit_code: exit.exit_code },
+            WireState { waiting: Some(waiting), .. } => Self::Waiting {
+                reason: waiting.reason.unwrap_or_default(),
+                message: waiting.message.unwrap_or_default(),
+            },
+            WireState { waiting: None, running: None, terminated: None } => Self::Unknown,
         }
     }
 }

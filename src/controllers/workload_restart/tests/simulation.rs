@@ -11,7 +11,6 @@ use crate::{
     api::feature_gates::FeatureGates,
     budgets::Budgets,
     controllers::{fake::Server, in_memory},
-    domain::node::recreate::POD_GONE,
     k8s::time::rfc3339,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };
@@ -212,7 +211,7 @@ impl World {
                     effects.push(Effect::Release(path));
                 }
             } else if pod_is_gone {
-                effects.push(Effect::Complete(path, POD_GONE));
+                effects.push(Effect::Complete(path, "pod has gone"));
             } else if !self.daemon_is_away {
                 let is_begun = request["status"]["phase"] == "Recreating";
                 effects.push(if is_begun { Effect::Complete(path, "") } else { Effect::Begin(path) });

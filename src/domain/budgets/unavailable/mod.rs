@@ -16,10 +16,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::{
-    apis::meta::v1::{Condition, Time},
-    util::intstr::IntOrString,
-};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -32,6 +29,7 @@ use crate::{
         },
     },
     k8s::{
+        conditions,
         int_or_percent::{IntOrPercent, Round},
         pod::PodView,
         time::whole_seconds,
@@ -255,63 +253,21 @@ pub fn count(
 ) -> Counted {
     let recorded = budget.status.clone().unwrap_or_default();
     let mut counted = Counted { status: recorded.clone(), again: None, not_deleted: Vec::new() };
-    let by_name: BTreeMap<&str, &PodView> = pods.iter().map(|pod| (pod.name(), &**pod)).collect();
+    keep_entries(&recorded, pods, counting, &mut counted);
     let status = &mut counted.status;
-    status.disrupted_pods.clear();
-    status.unavailable_pods.clear();
-    let later = |again: &mut Option<Duration>, left: Duration| *again = Some(again.map_or(left, |at| at.min(left)));
-    for (entries, limit, removes, kept) in [
-        (&recorded.disrupted_pods, DISRUPTED_LIMIT, true, &mut status.disrupted_pods),
-        (&recorded.unavailable_pods, UNAVAILABLE_LIMIT, false, &mut status.unavailable_pods),
-    ] {
-        for (name, since) in entries {
-            let pod = by_name.get(name.as_str());
-            let (known_for, limit) = match counting {
-                Counting::Manager { known_for, .. } => (known_for(name, *since), limit),
-                Counting::Beside { now } => {
-                    (Duration::try_from(now.duration_since(*since)).unwrap_or_default(), limit * BESIDE_FACTOR)
-                }
-            };
-            if let Counting::Manager { is_restarting, .. } = counting {
-                let Some(pod) = pod else { continue };
-                let successor = pod.metadata.creation_timestamp.as_ref().is_some_and(|created| created.0 > *since);
-                if pod.is_deleting() || pod.is_finished() || successor {
-                    continue;
-                }
-                if !removes {
-                    if is_restarting(pod) {
-                        kept.insert(name.clone(), *since);
-                        continue;
-                    }
-                    // It was out of service since, and is back.
-                    if is_available(pod) && pod.ready_since.is_some_and(|ready| ready > *since) {
-                        continue;
-                    }
-                }
-            }
-            if known_for >= limit {
-                if removes && pod.is_some_and(|pod| is_available(pod)) {
-                    counted.not_deleted.push(name.clone());
-                }
-                continue;
-            }
-            kept.insert(name.clone(), *since);
-            later(&mut counted.again, limit - known_for);
-        }
-    }
     let listed = |name: &str| status.disrupted_pods.contains_key(name) || status.unavailable_pods.contains_key(name);
-    let available = pods.iter().filter(|pod| is_available(pod) && !listed(pod.name())).count();
-    let active = pods.iter().filter(|pod| !pod.is_deleting() && !pod.is_finished()).count();
-    let (available, active) = (as_number(available), as_number(active));
-    let fixed = fixed_total(budget);
+    let available = as_number(pods.iter().filter(|pod| is_available(pod) && !listed(pod.name())).count());
     let is_manager = matches!(counting, Counting::Manager { .. });
-    let known = match (fixed, &total) {
+    let known = match (fixed_total(budget), &total) {
         (Some(fixed), _) => fixed,
         // The manager may have seen more than whoever else counts.
         (None, Total::Estimated(total, ..)) if !is_manager => recorded.total_replicas.max(*total),
         (None, Total::Known(total) | Total::Estimated(total, ..)) => *total,
         (None, Total::NoWorkload(_)) => 0,
-        (None, Total::Unknown(..)) => active.max(recorded.total_replicas),
+        (None, Total::Unknown(..)) => {
+            let active = pods.iter().filter(|pod| !pod.is_deleting() && !pod.is_finished()).count();
+            as_number(active).max(recorded.total_replicas)
+        }
     };
     let desired = desired_available(&budget.spec, known);
     status.total_replicas = known;
@@ -319,55 +275,104 @@ pub fn count(
     status.current_available = available;
     status.unavailable_allowed = (available - status.desired_available).max(0);
     status.observed_generation = budget.metadata.generation.unwrap_or(0);
-    let resolved = match (desired, total) {
-        (Err(why), _) => (false, "InvalidSpec", format!("{why}; no Pod is protected")),
-        (Ok(_), Total::Known(_)) if pods.is_empty() && known > 0 => {
-            (false, "NoPods", "no Pod is covered now".to_owned())
+    let resolved = resolved(desired, total, pods.is_empty() && known > 0);
+    let generation = Some(status.observed_generation);
+    // An account that may not read the workload says nothing about the budget, unless nobody has judged it yet.
+    let is_judgement = is_manager || resolved.status || !matches!(&*resolved.reason, "Forbidden" | "InvalidTarget");
+    if is_judgement || status.conditions.iter().all(|condition| condition.type_ != labels::CONDITION_RESOLVED) {
+        conditions::set(&mut status.conditions, labels::CONDITION_RESOLVED, resolved, generation, now);
+    }
+    let updates = protects_updates(budget, gates);
+    conditions::set(&mut status.conditions, labels::CONDITION_PROTECTS_UPDATES, updates, generation, now);
+    counted
+}
+
+/// Keeps those entries of the recorded lists whose Pods have to count as unavailable for longer.
+fn keep_entries(recorded: &Status, pods: &[Arc<PodView>], counting: Counting<'_>, counted: &mut Counted) {
+    let by_name: BTreeMap<&str, &PodView> = pods.iter().map(|pod| (pod.name(), &**pod)).collect();
+    let Counted { status, again, not_deleted } = counted;
+    status.disrupted_pods.clear();
+    status.unavailable_pods.clear();
+    for (entries, limit, removes, kept) in [
+        (&recorded.disrupted_pods, DISRUPTED_LIMIT, true, &mut status.disrupted_pods),
+        (&recorded.unavailable_pods, UNAVAILABLE_LIMIT, false, &mut status.unavailable_pods),
+    ] {
+        for (name, since) in entries {
+            let pod = by_name.get(name.as_str()).copied();
+            let (entry, known_for, limit) = match counting {
+                Counting::Manager { known_for, is_restarting } => {
+                    (entry(pod, *since, removes, is_restarting), known_for(name, *since), limit)
+                }
+                Counting::Beside { now } => {
+                    let age = Duration::try_from(now.duration_since(*since)).unwrap_or_default();
+                    (Entry::UntilLimit, age, limit * BESIDE_FACTOR)
+                }
+            };
+            match entry {
+                Entry::Over => {}
+                Entry::Stays => drop(kept.insert(name.clone(), *since)),
+                Entry::UntilLimit if known_for < limit => {
+                    kept.insert(name.clone(), *since);
+                    let left = limit - known_for;
+                    *again = Some(again.map_or(left, |at| at.min(left)));
+                }
+                Entry::UntilLimit if removes && pod.is_some_and(is_available) => not_deleted.push(name.clone()),
+                Entry::UntilLimit => {}
+            }
         }
+    }
+}
+
+/// What becomes of an entry of a list.
+enum Entry {
+    /// What was allowed has happened.
+    Over,
+    /// It is happening.
+    Stays,
+    /// Nothing of it has been seen: it stays until its time is over.
+    UntilLimit,
+}
+
+/// What the manager sees of the Pod of an entry.
+fn entry(pod: Option<&PodView>, since: Timestamp, removes: bool, is_restarting: &dyn Fn(&PodView) -> bool) -> Entry {
+    let Some(pod) = pod else { return Entry::Over };
+    let successor = pod.metadata.creation_timestamp.as_ref().is_some_and(|created| created.0 > since);
+    if pod.is_deleting() || pod.is_finished() || successor {
+        return Entry::Over;
+    }
+    if removes {
+        return Entry::UntilLimit;
+    }
+    if is_restarting(pod) {
+        return Entry::Stays;
+    }
+    // It has been out of service since, and is back.
+    let is_back = is_available(pod) && pod.ready_since.is_some_and(|ready| ready > since);
+    if is_back { Entry::Over } else { Entry::UntilLimit }
+}
+
+/// The condition Resolved. `no_pods`: the budget covers none, although there should be some.
+fn resolved(desired: Result<i32, String>, total: Total, no_pods: bool) -> conditions::Wanted {
+    let (status, reason, message) = match (desired, total) {
+        (Err(why), _) => (false, "InvalidSpec", format!("{why}; no Pod is protected")),
+        (Ok(_), Total::Known(_)) if no_pods => (false, "NoPods", "no Pod is covered now".to_owned()),
         (Ok(_), Total::Known(_)) => (true, "Resolved", "its Pods and their number are known".to_owned()),
         (Ok(_), Total::Unknown(reason, why) | Total::Estimated(_, reason, why)) => (false, reason, why),
         (Ok(_), Total::NoWorkload(why)) => (false, "TargetMissing", format!("{why}; no Pod has to stay")),
     };
-    let guards = protects(budget, gates, Operation::Update);
-    let updates = if guards {
-        (true, "Guarded", "updates in place and container restarts need its consent".to_owned())
-    } else if gates.enabled(gate::BUDGETS_GUARD_UPDATES) {
-        (false, "NotAsked", format!("updates not protected: {} does not list UPDATE", labels::PUB_PROTECT_OPERATIONS))
-    } else {
-        let gate = gate::BUDGETS_GUARD_UPDATES;
-        (false, "GateOff", format!("updates not protected: the feature gate {gate} is off"))
-    };
-    let generation = status.observed_generation;
-    // What others than the manager may not read is no news of the budget.
-    let is_news = is_manager || resolved.0 || !matches!(resolved.1, "Forbidden" | "InvalidTarget");
-    if is_news || status.conditions.iter().all(|condition| condition.type_ != labels::CONDITION_RESOLVED) {
-        set_condition(&mut status.conditions, labels::CONDITION_RESOLVED, resolved, generation, now);
-    }
-    set_condition(&mut status.conditions, labels::CONDITION_PROTECTS_UPDATES, updates, generation, now);
-    counted
+    conditions::Wanted::new(status, reason, message)
 }
 
-fn set_condition(
-    conditions: &mut Vec<Condition>,
-    type_: &str,
-    (is_true, reason, message): (bool, &str, String),
-    generation: i64,
-    now: Timestamp,
-) {
-    let status = if is_true { "True" } else { "False" };
-    let before = conditions.iter().find(|condition| condition.type_ == type_);
-    let since = before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
-    let condition = Condition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        observed_generation: Some(generation),
-        last_transition_time: since.unwrap_or(Time(whole_seconds(now))),
-    };
-    match conditions.iter_mut().find(|condition| condition.type_ == type_) {
-        Some(before) => *before = condition,
-        None => conditions.push(condition),
+/// The condition ProtectsUpdates.
+fn protects_updates(budget: &PodUnavailableBudget, gates: &FeatureGates) -> conditions::Wanted {
+    let gate = gate::BUDGETS_GUARD_UPDATES;
+    if protects(budget, gates, Operation::Update) {
+        conditions::Wanted::new(true, "Guarded", "updates in place and container restarts need its consent")
+    } else if gates.enabled(gate) {
+        let why = format!("updates not protected: {} does not list UPDATE", labels::PUB_PROTECT_OPERATIONS);
+        conditions::Wanted::new(false, "NotAsked", why)
+    } else {
+        conditions::Wanted::new(false, "GateOff", format!("updates not protected: the feature gate {gate} is off"))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Says, rules, set_condition};
+use super::rules;
 use crate::{
     api::{
         apps::{
@@ -15,6 +15,7 @@ use crate::{
         labels,
     },
     k8s::{
+        conditions::{self, Wanted},
         node_image::NodeImageView,
         pod::Labels,
         selector::Selector,
@@ -179,7 +180,7 @@ pub struct Node {
 
 /// Everything a plan is made from.
 #[derive(Clone, Debug)]
-pub struct Observed<'a> {
+pub struct ObservedJob<'a> {
     /// The job.
     pub job: &'a Job,
     /// Its status as it is stored.
@@ -196,7 +197,7 @@ pub struct Observed<'a> {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct JobPlan {
     /// Nodes that begin now.
     pub begin: Vec<String>,
     /// The status as it should be.
@@ -206,8 +207,8 @@ pub struct Plan {
 }
 
 /// Decides for a job that is not over.
-pub fn plan(observed: &Observed<'_>, now: Now) -> Plan {
-    let Observed { job, status, generation, nodes, joining, age } = observed;
+pub fn plan(observed: &ObservedJob<'_>, now: Now) -> JobPlan {
+    let ObservedJob { job, status, generation, nodes, joining, age } = observed;
     let count = |class: fn(&Class) -> bool| nodes.iter().filter(|node| class(&node.class)).count();
     let pulling = count(|class| *class == Class::Pulling);
     let succeeded = count(|class| *class == Class::Succeeded);
@@ -256,28 +257,29 @@ pub fn plan(observed: &Observed<'_>, now: Now) -> Plan {
     if is_over {
         next_status.completion_time = Some(time::whole_seconds(now.wall));
     }
-    let says = outcome(observed, is_late, is_over, pulling + begin.len(), unassigned - begin.len());
+    let (reason, message) = outcome(observed, is_late, is_over, pulling + begin.len(), unassigned - begin.len());
     let conditions = &mut next_status.conditions;
-    let mut set = |type_: &str, says: Says<'_>| set_condition(conditions, *generation, type_, says, now);
-    let (reason, message) = (says.0, says.1.as_str());
-    set(labels::CONDITION_PROGRESSING, Says { status: !is_over, reason, message });
+    let mut set = |type_: &str, status: bool| {
+        conditions::set(conditions, type_, Wanted::new(status, reason, message.as_str()), *generation, now.wall);
+    };
+    set(labels::CONDITION_PROGRESSING, !is_over);
     if is_over {
         let type_ = if failed.is_empty() { labels::CONDITION_COMPLETE } else { labels::CONDITION_FAILED };
-        set(type_, Says { status: true, reason, message });
+        set(type_, true);
     }
     let next = deadline.filter(|_| !is_over).map(|deadline| deadline.saturating_sub(*age).max(Duration::from_secs(1)));
-    Plan { begin, status: next_status, next }
+    JobPlan { begin, status: next_status, next }
 }
 
 /// What the conditions say: a word, and a sentence that changes only when the word does or nodes fail.
 fn outcome(
-    observed: &Observed<'_>,
+    observed: &ObservedJob<'_>,
     is_late: bool,
     is_over: bool,
     active: usize,
     waiting: usize,
 ) -> (&'static str, String) {
-    let Observed { job, nodes, joining, .. } = observed;
+    let ObservedJob { job, nodes, joining, .. } = observed;
     if is_late {
         let seconds = job.deadline_seconds.unwrap_or_default();
         return ("DeadlineExceeded", format!("not every node had the image within {seconds} s{}", failures(nodes)));
@@ -322,8 +324,8 @@ pub fn invalid(status: &ImagePullJobStatus, generation: Option<i64>, why: &str, 
     let mut status = status.clone();
     let message: String = why.chars().take(1024).collect();
     status.message = message.clone();
-    let says = Says { status: false, reason: "Invalid", message: &message };
-    set_condition(&mut status.conditions, generation, labels::CONDITION_PROGRESSING, says, now);
+    let invalid = Wanted::new(false, "Invalid", message);
+    conditions::set(&mut status.conditions, labels::CONDITION_PROGRESSING, invalid, generation, now.wall);
     status
 }
 
@@ -372,10 +374,10 @@ mod tests {
         letters.chars().enumerate().map(of).collect()
     }
 
-    fn planned(job: &Job, letters: &str, age: u64) -> Plan {
+    fn planned(job: &Job, letters: &str, age: u64) -> JobPlan {
         let (status, nodes) = (ImagePullJobStatus::default(), nodes(letters));
         let age = Duration::from_secs(age);
-        plan(&Observed { job, status: &status, generation: Some(2), nodes: &nodes, joining: 0, age }, now())
+        plan(&ObservedJob { job, status: &status, generation: Some(2), nodes: &nodes, joining: 0, age }, now())
     }
 
     fn counts(status: &ImagePullJobStatus) -> (i32, i32, i32, i32) {
@@ -420,7 +422,7 @@ mod tests {
         assert_eq!(plan.status.message, "job has completed");
         assert!(plan.status.completion_time.is_some() && plan.next.is_none());
         let condition =
-            |plan: &Plan, type_: &str| plan.status.conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
+            |plan: &JobPlan, type_: &str| plan.status.conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
         assert!(condition(&plan, "Complete") && !condition(&plan, "Failed") && !condition(&plan, "Progressing"));
         let plan = planned(&job(json!({})), "sfs", 0);
         assert!(condition(&plan, "Failed") && !condition(&plan, "Complete"));
@@ -433,7 +435,7 @@ mod tests {
     fn a_cluster_whose_first_nodes_come_up_is_waited_for() {
         let (job, status) = (job(json!({})), ImagePullJobStatus::default());
         let observed =
-            Observed { job: &job, status: &status, generation: None, nodes: &[], joining: 1, age: Duration::ZERO };
+            ObservedJob { job: &job, status: &status, generation: None, nodes: &[], joining: 1, age: Duration::ZERO };
         let plan = plan(&observed, now());
         assert_eq!((plan.status.completion_time, plan.status.conditions[0].reason.as_str()), (None, "WaitingForNodes"));
         assert_eq!(plan.status.message, "job is running, no progress");

@@ -10,7 +10,6 @@ use k8s_openapi::apimachinery::pkg::{apis::meta::v1::OwnerReference, util::intst
 use kube::api::ObjectMeta;
 use serde_json::Value;
 
-use super::{Says, set_condition};
 use crate::{
     api::{
         apps::{
@@ -23,6 +22,7 @@ use crate::{
         labels,
     },
     k8s::{
+        conditions::{self, Wanted},
         hash,
         time::{self, Now},
     },
@@ -33,7 +33,7 @@ const LONGEST_NAME: usize = 253;
 
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct ListPlan {
     /// Jobs to make.
     pub create: Vec<ImagePullJob>,
     /// Jobs to delete.
@@ -43,12 +43,12 @@ pub struct Plan {
 }
 
 /// Decides for a list that is neither over nor being deleted. `children` are its jobs.
-pub fn plan(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], now: Now) -> Plan {
+pub fn plan(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], now: Now) -> ListPlan {
     let mut by_image: BTreeMap<&str, Vec<&Arc<ImagePullJob>>> = BTreeMap::new();
     for child in children {
         by_image.entry(&child.spec.image).or_default().push(child);
     }
-    let mut plan = Plan { status: list.status.clone().unwrap_or_default(), ..Plan::default() };
+    let mut plan = ListPlan { status: list.status.clone().unwrap_or_default(), ..ListPlan::default() };
     let mut current = Vec::new();
     let mut seen = BTreeSet::new();
     for image in list.spec.images.iter().filter(|image| seen.insert(image.as_str())) {
@@ -119,11 +119,14 @@ fn status(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], status: &mut 
         (false, _) => ("Pulling", format!("images are being pulled; {broken} are not on every node")),
     };
     let generation = list.metadata.generation;
-    let says = |status| Says { status, reason, message: &message };
-    set_condition(&mut status.conditions, generation, labels::CONDITION_PROGRESSING, says(!is_over), now);
+    let mut set = |type_: &str, is_true: bool| {
+        let wanted = Wanted::new(is_true, reason, message.as_str());
+        conditions::set(&mut status.conditions, type_, wanted, generation, now.wall);
+    };
+    set(labels::CONDITION_PROGRESSING, !is_over);
     if is_over {
         let type_ = if broken == 0 { labels::CONDITION_COMPLETE } else { labels::CONDITION_FAILED };
-        set_condition(&mut status.conditions, generation, type_, says(true), now);
+        set(type_, true);
     }
 }
 

@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    RUNTIME_GONE, WAITING_FOR_RUNTIME, fail_unfinished,
+    fail_unfinished,
+    message::RequestMessage,
     node::{DEFAULT_GRACE, Kill},
     states_of,
 };
@@ -28,7 +29,7 @@ const REPEAT_AT_LEAST: Duration = Duration::from_secs(10);
 
 /// What this process remembers of a request between two looks. Losing it costs time, never a second stop or hook.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Memory {
+pub struct RestartMemory {
     /// When this process first saw that the Pod had been made NotReady.
     pub(super) unready_seen: Option<Duration>,
     /// Since when the runtime could not be asked.
@@ -75,7 +76,7 @@ pub(super) struct Failing {
     pub(super) is_over: bool,
 }
 
-impl Memory {
+impl RestartMemory {
     fn of(&mut self, container: &str) -> &mut ContainerMemory {
         self.containers.entry(container.to_owned()).or_default()
     }
@@ -150,7 +151,7 @@ impl Memory {
 /// was made.
 pub fn in_trouble(
     request: &ContainerRecreateRequest,
-    memory: &mut Memory,
+    memory: &mut RestartMemory,
     runtime: &str,
     error: &str,
     begun: Now,
@@ -158,7 +159,7 @@ pub fn in_trouble(
 ) -> Option<ContainerRecreateRequestStatus> {
     let since = *memory.trouble_since.get_or_insert(begun.mono);
     let lasted = now.mono.saturating_sub(since);
-    if lasted < TELL_TROUBLE_AFTER || request.is_completed() || request.is_deleting() {
+    if lasted < TELL_TROUBLE_AFTER || !request.is_open() {
         return None;
     }
     let mut next = request.status.clone().unwrap_or_default();
@@ -168,8 +169,8 @@ pub fn in_trouble(
         false => RUNTIME_GONE_AFTER,
     };
     if lasted >= limit {
-        let unknown = if stopping { "; whether the recorded stop was carried out is not known" } else { "" };
-        let reason = format!("runtime {runtime} {RUNTIME_GONE} for {} s: {error}{unknown}", limit.as_secs());
+        let (runtime, error) = (runtime.to_owned(), error.to_owned());
+        let reason = RequestMessage::RuntimeGone { runtime, lasted: limit, error, stopping }.to_string();
         next.container_recreate_states = fail_unfinished(request, &reason);
         next.phase = Phase::Completed;
         next.completion_time = Some(whole_seconds(now.wall));
@@ -180,7 +181,8 @@ pub fn in_trouble(
         // Else the manager would take the silence for an absent daemon.
         next.phase = Phase::Pending;
     }
-    next.message = format!("{WAITING_FOR_RUNTIME}{runtime}: {error}");
+    let (runtime, error) = (runtime.to_owned(), error.to_owned());
+    next.message = RequestMessage::WaitingForRuntime { runtime, error }.to_string();
     (request.status.as_ref() != Some(&next)).then_some(next)
 }
 

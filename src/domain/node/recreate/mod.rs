@@ -20,6 +20,7 @@
 //! - [`node`] decides for the daemon: whose turn it is, what to stop, when a container has been recreated.
 //! - [`pod_spec`] decides for the manager where no daemon is used: the same machine, but the image is spelled differently
 //!   ([`spelling`]) and kubelet does the rest.
+//! - [`message`] has every reason and text that a status shows.
 //! - [`manager`] decides for the manager: NotReady keys, what ends a request from outside, cleaning up, what becomes of
 //!   a request whose daemon does not come back.
 //!
@@ -35,29 +36,14 @@ use crate::api::{
     labels,
 };
 
+mod container;
 pub mod manager;
 mod memory;
+pub mod message;
 pub mod node;
 pub mod pod_spec;
 pub mod spelling;
-
-/// `status.message` of a request whose Pod is gone.
-pub const POD_GONE: &str = "pod has gone";
-/// `status.message` of a request that no daemon took up.
-pub const NO_RESPONSE: &str = "daemon has not responded for a long time";
-/// `status.message` of a request that took too long.
-pub const DEADLINE_EXCEEDED: &str = "recreating has exceeded the activeDeadlineSeconds";
-/// How `status.message` begins while nobody can work on a request: the daemon's next pass takes it back.
-pub const WAITING_FOR_DAEMON: &str = "waiting for a ready kruise-daemon on node ";
-/// How `status.message` begins while the container runtime cannot be asked.
-pub const WAITING_FOR_RUNTIME: &str = "waiting for runtime ";
-
-/// Part of `status.message` of a request that ends because the container runtime could not be asked any more.
-pub const RUNTIME_GONE: &str = "could not be asked";
-/// Part of `status.message` of a request whose daemon did not come back, after the name of its node.
-pub const DAEMON_GONE: &str = "has had no ready kruise-daemon";
-/// Part of `status.message` of a request whose node does not exist any more, after its name.
-pub const NODE_GONE: &str = "has been deleted";
+mod turn;
 
 /// Whether a stop of the request is on record that is not known to have come to its end: it may happen at any time.
 pub fn has_stop_on_record(request: &ContainerRecreateRequest) -> bool {
@@ -133,8 +119,7 @@ pub fn news<'a>(request: &ContainerRecreateRequest, new: &'a [ContainerRecreateS
             }
             Phase::Failed if old.phase != new.phase => tell("ContainerRecreateFailed", true, &new.message),
             _ => {
-                let held_back = |state: &ContainerRecreateState| state.message.contains(node::BACK_OFF_EXPECTED);
-                if held_back(new) && !held_back(old) {
+                if message::expects_back_off(new) && !message::expects_back_off(old) {
                     tell("BackOffExpected", false, &new.message);
                 }
             }

@@ -9,64 +9,37 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerPort, LifecycleHandler};
 
-pub use super::memory::{Memory, in_trouble};
 use super::{
-    WAITING_FOR_DAEMON, WAITING_FOR_RUNTIME, is_left_behind, is_terminal, left_behind_reason,
-    memory::{self, ContainerMemory},
-    spelling, states_of,
+    container::ContainerStep,
+    is_left_behind, is_terminal, left_behind_reason,
+    memory::ContainerMemory,
+    message::{Failure, Progress, RequestMessage, fail, say},
+    states_of,
+};
+pub use super::{
+    container::stop_grace,
+    memory::{RestartMemory, in_trouble},
+    message::{HOOK_LEFT_OUT, wait_expected},
+    turn::{Pick, pick, pick_by_manager, waiting_status},
 };
 use crate::{
     api::{
         crr::{
             ContainerRecreateRequest, ContainerRecreateRequestStatus, ContainerRecreateState, ContainerStatusSnapshot,
-            FailurePolicy, Phase, RecreateContainer,
+            FailurePolicy, Phase,
         },
         labels,
     },
     k8s::{
-        pod::{ContainerState, PodView},
+        pod::PodView,
         time::{Now, whole_seconds},
     },
 };
 
 /// Grace when neither the request nor admission gave one, as kubelet's default for Pods.
 pub(super) const DEFAULT_GRACE: i64 = 30;
-/// What is left for the stop signal when the hook has used up the whole grace, as kubelet leaves it.
-const GRACE_AFTER_HOOK: Duration = Duration::from_secs(2);
-/// So many exits of instances that came after the stop make a container Failed.
-const MAX_CRASHES: i32 = 3;
-/// A waiting reason from [`STUCK_REASONS`] makes a container Failed when it lasts this long.
-const STUCK_LIMIT: Duration = Duration::from_secs(60);
-/// Waiting reasons that kubelet does not get out of by itself.
-const STUCK_REASONS: [&str; 6] = [
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-];
-/// So many stop calls that were answered and left the container running make it Failed.
-const MAX_STOP_ATTEMPTS: u32 = 3;
-/// A runtime that has answered a stop may show the instance running for a moment longer: only then is it asked again.
-const STOP_SETTLES: Duration = Duration::from_secs(2);
-/// How often it is looked at meanwhile.
-const STOP_LOOK: Duration = Duration::from_millis(50);
-/// A new instance that is not ready gets a line in the status after this time; most are ready before.
-const TELL_STARTED_AFTER: Duration = Duration::from_secs(5);
-
 /// An open request is looked at this often even when nothing was heard.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
-
-/// Part of a container's message after a daemon restart that came between the start of its hook and its stop.
-pub const HOOK_NOT_REPEATED: &str = "preStop was started before a restart of the daemon and is not run again";
-
-/// Part of a container's message when its hook could not be run.
-pub const HOOK_LEFT_OUT: &str =
-    "preStop was not run: other hooks of this node took all places for the whole grace period";
-
-/// Part of a container's message when kubelet is expected to hold back its start.
-pub const BACK_OFF_EXPECTED: &str = "it has restarted under this image within the last 10 minutes (back-off)";
 
 /// State of an instance in the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +79,7 @@ pub struct Instance {
 
 /// Everything that one decision rests on.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct ObservedContainers<'a> {
     /// The request whose turn it is.
     pub request: &'a ContainerRecreateRequest,
     /// The Pod with the UID that the request means, if this node's watch has it.
@@ -142,7 +115,7 @@ pub struct Hook {
 /// What to do now. `status` first, then `kill`, then look again; without either, look again after `requeue` or when
 /// something changes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct NodePlan {
     /// The new status, if it differs from the recorded one.
     pub status: Option<ContainerRecreateRequestStatus>,
     /// A stop, to be carried out only after `status` has been recorded.
@@ -151,91 +124,37 @@ pub struct Plan {
     pub requeue: Option<Duration>,
 }
 
-/// Whose turn it is among the requests of one Pod.
-#[derive(Debug, PartialEq)]
-pub struct Pick<'a> {
-    /// The request to work on.
-    pub current: Option<&'a ContainerRecreateRequest>,
-    /// Requests that wait and do not say so yet.
-    pub tell_to_wait: Vec<&'a ContainerRecreateRequest>,
-}
-
-/// Chooses the request to work on: one that is under way, else the oldest; ties by name. Requests of all methods count,
-/// whoever serves them.
-pub fn pick<'a>(requests: impl IntoIterator<Item = &'a ContainerRecreateRequest>) -> Pick<'a> {
-    let mut open: Vec<_> = requests.into_iter().filter(|r| !r.is_completed() && !r.is_deleting()).collect();
-    open.sort_by(|a, b| order(a).cmp(&order(b)));
-    let mut open = open.into_iter();
-    Pick { current: open.next(), tell_to_wait: open.filter(|r| waits_untold(r)).collect() }
-}
-
-/// Whether a request that has to wait says nothing yet, or something that is over.
-fn waits_untold(request: &ContainerRecreateRequest) -> bool {
-    let message = request.status.as_ref().map_or("", |s| s.message.as_str());
-    match request.phase() {
-        Phase::Empty => true,
-        Phase::Pending => message.starts_with(WAITING_FOR_DAEMON) || message.starts_with(WAITING_FOR_RUNTIME),
-        _ => false,
-    }
-}
-
-/// The same for the requests that the manager serves: one that was left behind holds up no other.
-pub fn pick_by_manager<'a>(requests: impl IntoIterator<Item = &'a ContainerRecreateRequest>) -> Pick<'a> {
-    pick(requests.into_iter().filter(|request| !is_left_behind(request)))
-}
-
-fn order(request: &ContainerRecreateRequest) -> (bool, bool, Option<Timestamp>, &str, &str) {
-    let meta = &request.metadata;
-    (
-        // The daemon that has come back ends it first.
-        !is_left_behind(request),
-        *request.phase() != Phase::Recreating,
-        meta.creation_timestamp.as_ref().map(|t| t.0),
-        meta.name.as_deref().unwrap_or_default(),
-        meta.uid.as_deref().unwrap_or_default(),
-    )
-}
-
-/// The status of a request that has to wait for another one.
-pub fn waiting_status(current: &ContainerRecreateRequest) -> ContainerRecreateRequestStatus {
-    let first = current.metadata.name.as_deref().unwrap_or_default();
-    ContainerRecreateRequestStatus {
-        phase: Phase::Pending,
-        message: format!("waiting for request {first} of the same Pod"),
-        ..ContainerRecreateRequestStatus::default()
-    }
-}
-
 /// What a method does, in one pass, about a container whose old instance is not known to be gone.
-pub(super) type Act<'a> = dyn FnMut(&Look<'_>, &mut ContainerRecreateState, &mut ContainerMemory, bool, &mut Plan) + 'a;
+pub(super) type Act<'a> =
+    dyn FnMut(&ContainerStep<'_>, &mut ContainerRecreateState, &mut ContainerMemory, bool, &mut NodePlan) + 'a;
 
 /// Decides the next step for a request whose turn it is.
-pub fn plan(observed: &Observed<'_>, memory: &mut Memory, now: Now) -> Plan {
+pub fn plan(observed: &ObservedContainers<'_>, memory: &mut RestartMemory, now: Now) -> NodePlan {
     if let Err(reason) = check_runtime(observed.request, observed.runtimes) {
         return refuse(observed, now, &reason);
     }
-    plan_with(observed, memory, now, &mut |look, state, memory, may_stop, plan| {
+    plan_with(observed, memory, now, &mut |step, state, memory, may_stop, plan| {
         if state.previous_container_id.is_empty() {
-            look.decide(state, memory, may_stop, plan);
+            step.decide(state, memory, may_stop, plan);
         } else {
-            look.carry_on(state, memory, may_stop, plan);
+            step.carry_on(state, memory, may_stop, plan);
         }
     })
 }
 
 /// Ends a request that cannot be carried out at all.
-pub(super) fn refuse(observed: &Observed<'_>, now: Now, reason: &str) -> Plan {
+pub(super) fn refuse(observed: &ObservedContainers<'_>, now: Now, reason: &str) -> NodePlan {
     let request = observed.request;
-    if request.is_completed() || request.is_deleting() {
-        return Plan::default();
+    if !request.is_open() {
+        return NodePlan::default();
     }
     let mut status = request.status.clone().unwrap_or_default();
     status.container_recreate_states = super::fail_unfinished(request, reason);
     complete(&mut status, observed, now, reason.to_owned());
-    Plan { status: Some(status), ..Plan::default() }
+    NodePlan { status: Some(status), ..NodePlan::default() }
 }
 
-fn complete(status: &mut ContainerRecreateRequestStatus, observed: &Observed<'_>, now: Now, message: String) {
+fn complete(status: &mut ContainerRecreateRequestStatus, observed: &ObservedContainers<'_>, now: Now, message: String) {
     status.phase = Phase::Completed;
     status.completion_time = Some(whole_seconds(now.wall));
     status.message = message;
@@ -243,10 +162,15 @@ fn complete(status: &mut ContainerRecreateRequestStatus, observed: &Observed<'_>
 }
 
 /// The steps that all methods have in common, around what this one does to an instance.
-pub(super) fn plan_with(observed: &Observed<'_>, memory: &mut Memory, now: Now, act: &mut Act<'_>) -> Plan {
+pub(super) fn plan_with(
+    observed: &ObservedContainers<'_>,
+    memory: &mut RestartMemory,
+    now: Now,
+    act: &mut Act<'_>,
+) -> NodePlan {
     let request = observed.request;
-    if request.is_completed() || request.is_deleting() {
-        return Plan::default();
+    if !request.is_open() {
+        return NodePlan::default();
     }
     let recorded = request.status.clone().unwrap_or_default();
     let mut next = recorded.clone();
@@ -254,13 +178,13 @@ pub(super) fn plan_with(observed: &Observed<'_>, memory: &mut Memory, now: Now, 
     // Whatever it waited for, a daemon or the runtime too, is there now.
     next.message = String::new();
     memory.runtime_answers(now);
-    let mut plan = Plan::default();
+    let mut plan = NodePlan::default();
     let outcome = step(observed, memory, now, &mut next, &mut plan, act);
     if let Outcome::Completed(message) = outcome {
         complete(&mut next, observed, now, message);
         plan.requeue = None;
     } else if let Some(error) = memory.repeats() {
-        next.message = format!("{WAITING_FOR_RUNTIME}{error}; asked again until the grace period is over");
+        next.message = RequestMessage::RepeatingStop { error: error.to_owned() }.to_string();
     }
     if next != recorded {
         plan.status = Some(next);
@@ -274,11 +198,11 @@ enum Outcome {
 }
 
 fn step(
-    observed: &Observed<'_>,
-    memory: &mut Memory,
+    observed: &ObservedContainers<'_>,
+    memory: &mut RestartMemory,
     now: Now,
     next: &mut ContainerRecreateRequestStatus,
-    plan: &mut Plan,
+    plan: &mut NodePlan,
     act: &mut Act<'_>,
 ) -> Outcome {
     let request = observed.request;
@@ -290,9 +214,8 @@ fn step(
     if let Some(grace) = strategy.unready_grace_period_seconds {
         let remaining = drain_remaining(request, memory, seconds(grace), now);
         if remaining != Some(Duration::ZERO) {
-            let wait = format!("waiting until the Pod has been NotReady for {grace} s");
             for state in next.container_recreate_states.iter_mut().filter(|s| s.phase == Phase::Pending) {
-                state.message.clone_from(&wait);
+                say(state, Progress::WaitingUntilNotReady(seconds(grace)));
             }
             plan.requeue = remaining;
             return Outcome::Open;
@@ -309,10 +232,10 @@ fn step(
             continue;
         }
         let remembered = memory.containers.entry(container.name.clone()).or_default();
-        let look = Look { observed, pod, container, now };
+        let container_step = ContainerStep { observed, pod, container, now };
         // Stops are issued one after the other: while one is due, the containers behind it are only watched.
         let may_stop = plan.kill.is_none();
-        look.advance(state, remembered, may_stop, plan, act);
+        container_step.advance(state, remembered, may_stop, plan, act);
         match state.phase {
             Phase::Succeeded => ended += 1,
             Phase::Failed => {
@@ -341,7 +264,7 @@ fn step(
         let Some(reason) = left_behind_reason(request) else { return Outcome::Completed(String::new()) };
         let mut reasons = String::new();
         for state in next.container_recreate_states.iter_mut().filter(|state| !is_terminal(state)) {
-            fail(state, reason.to_owned());
+            fail(state, &Failure::Other(reason.to_owned()));
             reason.clone_into(&mut reasons);
         }
         return Outcome::Completed(reasons);
@@ -389,7 +312,7 @@ fn check_runtime(request: &ContainerRecreateRequest, runtimes: &[String]) -> Res
 /// Measured from when this process first saw it, on its own clock: the manager's clock may be another one.
 fn drain_remaining(
     request: &ContainerRecreateRequest,
-    memory: &mut Memory,
+    memory: &mut RestartMemory,
     grace: Duration,
     now: Now,
 ) -> Option<Duration> {
@@ -406,384 +329,16 @@ fn drain_remaining(
     Some(grace.saturating_sub(now.mono.saturating_sub(seen)))
 }
 
-/// One container of the request under the eyes of one pass.
-pub(super) struct Look<'a> {
-    pub(super) observed: &'a Observed<'a>,
-    pub(super) pod: &'a PodView,
-    pub(super) container: &'a RecreateContainer,
-    pub(super) now: Now,
-}
-
-impl Look<'_> {
-    fn advance(
-        &self,
-        state: &mut ContainerRecreateState,
-        memory: &mut ContainerMemory,
-        may_stop: bool,
-        plan: &mut Plan,
-        act: &mut Act<'_>,
-    ) {
-        if is_terminal(state) {
-            return;
-        }
-        if !state.is_killed {
-            act(self, state, memory, may_stop, plan);
-        }
-        if state.is_killed {
-            self.await_successor(state, memory, self.newest(), plan);
-        }
-    }
-
-    /// The newest instance of the container that really belongs to this Pod.
-    pub(super) fn newest(&self) -> Option<&Instance> {
-        self.mine().max_by_key(|i| (i.created_at, i.restart_count))
-    }
-
-    /// Instances whose labels say that they are this container of this Pod: the only ones that may be touched.
-    fn mine(&self) -> impl Iterator<Item = &Instance> {
-        self.observed.instances.iter().filter(|i| {
-            i.container == self.container.name && i.pod_uid == self.pod.cri_uid() && i.namespace == self.pod.namespace()
-        })
-    }
-
-    /// Nothing was recorded for this container yet: the instance that is there, if it is to be replaced.
-    ///
-    /// None: the state says why there is nothing to do now, or that its end only has to be waited for.
-    pub(super) fn target(&self, state: &mut ContainerRecreateState) -> Option<&Instance> {
-        let context = self.container.status_context.as_ref()?;
-        let Some(instance) = self.newest() else {
-            state.phase = Phase::Pending;
-            state.message = "not found container on Node".into();
-            return None;
-        };
-        let force = self.observed.request.strategy().force_recreate;
-        let replaced = instance.id != context.container_id || instance.restart_count > context.restart_count;
-        if instance.state == InstanceState::Exited {
-            self.handled(state, instance, "it had already stopped; waiting for kubelet to start it");
-            state.previous_restart_count = Some(instance.restart_count);
-            None
-        } else if replaced && !force {
-            self.handled(state, instance, "already recreated: another instance replaced the one that was meant");
-            state.previous_container_id.clone_from(&context.container_id);
-            // Only what happens from here on counts as a crash of the new instance.
-            state.previous_restart_count = Some(instance.restart_count.saturating_sub(1));
-            None
-        } else if self.pod.condition_is_true(labels::CONDITION_ALL_CONTAINERS_RESTARTING) {
-            state.phase = Phase::Pending;
-            state.message = "waiting: kubelet is restarting all containers of the Pod by a restart rule".into();
-            None
-        } else {
-            Some(instance)
-        }
-    }
-
-    /// Records what is going to be replaced, before anything is done to it.
-    pub(super) fn record_intent(&self, state: &mut ContainerRecreateState, instance: &Instance) {
-        state.phase = Phase::Recreating;
-        state.previous_container_id.clone_from(&instance.id);
-        state.previous_restart_count = Some(instance.restart_count);
-        state.kill_started_at = Some(whole_seconds(self.now.wall));
-    }
-
-    /// Nothing was recorded for this container yet: is there something to stop?
-    fn decide(
-        &self,
-        state: &mut ContainerRecreateState,
-        memory: &mut ContainerMemory,
-        may_stop: bool,
-        plan: &mut Plan,
-    ) {
-        let Some(instance) = self.target(state) else { return };
-        if !may_stop {
-            state.phase = Phase::Pending;
-            state.message = String::new();
-            return;
-        }
-        self.record_intent(state, instance);
-        let hook = self.hook().filter(|_| !memory.hook_begun);
-        state.hook_started_at = hook.as_ref().and(state.kill_started_at);
-        state.message = if hook.is_some() { "running preStop, then stopping" } else { "stopping" }.into();
-        if let Some(wait) = self.expected_wait() {
-            state.message = format!("{}; {}", state.message, wait_expected(wait));
-        }
-        memory.hook_not_begun = hook.is_some();
-        memory.grace_ends = Some(self.now.mono.saturating_add(self.grace()));
-        plan.kill = Some(self.kill(instance, hook, self.grace()));
-    }
-
-    /// How long kubelet will hold the container back once it is stopped, if it will.
-    fn expected_wait(&self) -> Option<Duration> {
-        let name = &self.container.name;
-        let (container, status) = (self.pod.container(name)?, self.pod.container_status(name)?);
-        let wait = spelling::wait_after_stop(container, status, &spelling::Spellings::of(self.pod), self.now.wall);
-        (!wait.is_zero()).then_some(wait)
-    }
-
-    /// A stop was recorded: is the instance gone, or does the stop have to be carried on?
-    fn carry_on(
-        &self,
-        state: &mut ContainerRecreateState,
-        memory: &mut ContainerMemory,
-        may_stop: bool,
-        plan: &mut Plan,
-    ) {
-        let target = self.mine().find(|i| i.id == state.previous_container_id);
-        let Some(target) = target.filter(|i| i.state != InstanceState::Exited) else {
-            memory.failing = None;
-            state.phase = Phase::Recreating;
-            state.is_killed = true;
-            state.killed_at = Some(whole_seconds(self.now.wall));
-            let told = state.message.clone();
-            let expected = told.split("; ").find(|part| part.ends_with(BACK_OFF_EXPECTED));
-            let expected = expected.unwrap_or("waiting for kubelet to start it");
-            if memory.hook_left_out {
-                state.message = HOOK_LEFT_OUT.to_owned();
-            }
-            say(state, &format!("stopped; {expected}"));
-            return;
-        };
-        let settled_in = memory.stop_answered.map(|at| STOP_SETTLES.saturating_sub(self.now.mono.saturating_sub(at)));
-        if settled_in.is_some_and(|left| !left.is_zero()) {
-            sooner(plan, STOP_LOOK);
-            return;
-        }
-        if let Some(why) = stop_is_hopeless(memory, self.grace()) {
-            memory.failing = None;
-            fail(state, format!("kill container error: {why}"));
-            return;
-        }
-        if !may_stop {
-            return;
-        }
-        if memory.hook_not_begun {
-            plan.kill = Some(self.kill(target, self.hook(), self.grace()));
-            return;
-        }
-        let again = match memory.last_stop_error.as_str() {
-            "" => "stopping".to_owned(),
-            error => format!("stopping again: {error}"),
-        };
-        if state.hook_started_at.is_some() && !memory.hook_begun {
-            state.message = format!("{again}; {HOOK_NOT_REPEATED}");
-        } else if !memory.last_stop_error.is_empty() {
-            state.message = again;
-        }
-        let grace = self.grace();
-        let used = state.kill_started_at.map_or(Duration::ZERO, |at| self.now.since(at));
-        memory.grace_ends.get_or_insert(self.now.mono.saturating_add(grace.saturating_sub(used)));
-        let pause = memory.failing.map_or(Duration::ZERO, |f| f.again_at.saturating_sub(self.now.mono));
-        if pause.is_zero() {
-            plan.kill = Some(self.kill(target, None, stop_grace(grace, used)));
-        } else {
-            sooner(plan, pause);
-        }
-    }
-
-    /// The old instance is gone: has kubelet brought a new one that counts?
-    fn await_successor(
-        &self,
-        state: &mut ContainerRecreateState,
-        memory: &mut ContainerMemory,
-        newest: Option<&Instance>,
-        plan: &mut Plan,
-    ) {
-        state.phase = Phase::Recreating;
-        if self.pod.is_finished() {
-            fail(state, format!("the Pod has ended (phase {})", self.pod.phase));
-            return;
-        }
-        let status = self.pod.container_status(&self.container.name);
-        let base = state.previous_restart_count.unwrap_or_default();
-        let known_count = self.container.status_context.as_ref().map_or(0, |c| c.restart_count);
-        let successor = newest.filter(|i| {
-            i.id != state.previous_container_id || (state.kill_started_at.is_none() && i.restart_count > known_count)
-        });
-
-        if let Some(instance) = successor {
-            let exited = instance.state == InstanceState::Exited;
-            let crashes = instance.restart_count.saturating_sub(base).saturating_sub(1) + i32::from(exited);
-            if crashes >= MAX_CRASHES {
-                let code =
-                    instance.exit_code.filter(|_| exited).map_or(String::new(), |c| format!(", last exit code {c}"));
-                fail(state, format!("it was started again {crashes} times and ended each time{code}"));
-                return;
-            }
-            if instance.state == InstanceState::Running {
-                memory.stuck = None;
-                self.judge_running(state, memory, instance, plan);
-                return;
-            }
-        }
-        memory.running_since = None;
-        if let Some(last) = newest.filter(|i| i.state == InstanceState::Exited)
-            && let Some(why) = never_restarted(self.pod, &self.container.name, last.exit_code)
-        {
-            fail(state, why);
-            return;
-        }
-        let Some(ContainerState::Waiting { reason, message }) = status.map(|s| &s.state) else {
-            memory.stuck = None;
-            return;
-        };
-        if STUCK_REASONS.contains(&reason.as_str()) {
-            let since = memory.stuck.as_ref().map_or(self.now.mono, |(since, _)| *since);
-            memory.stuck = Some((since, format!("{reason}: {message}")));
-        } else if reason != "CrashLoopBackOff" {
-            // Between two failed attempts kubelet shows its back-off: that is no progress.
-            memory.stuck = None;
-        }
-        if let Some((since, words)) = &memory.stuck {
-            let lasted = self.now.mono.saturating_sub(*since);
-            if lasted >= STUCK_LIMIT {
-                fail(state, format!("kubelet cannot start it: {words}"));
-                return;
-            }
-            sooner(plan, STUCK_LIMIT - lasted);
-        }
-        if reason != "ContainerCreating" && reason != "PodInitializing" {
-            // While it alternates between the failure and its back-off, the failure is what matters.
-            let words =
-                memory.stuck.as_ref().map_or_else(|| format!("{reason}: {message}"), |(_, words)| words.clone());
-            say(state, &format!("stopped; kubelet: {words}"));
-        }
-    }
-
-    fn judge_running(
-        &self,
-        state: &mut ContainerRecreateState,
-        memory: &mut ContainerMemory,
-        instance: &Instance,
-        plan: &mut Plan,
-    ) {
-        let now = self.now;
-        if memory.running_since.as_ref().is_none_or(|(id, _)| *id != instance.id) {
-            memory.running_since = Some((instance.id.clone(), now.mono));
-        }
-        let seen = memory.running_since.as_ref().map_or(now.mono, |(_, at)| *at);
-        // The runtime's time is exact across our restarts, our own survives a wall clock that steps back.
-        let by_runtime = instance.started_at.map_or(Duration::ZERO, |at| now.since(at));
-        let running_for = by_runtime.max(now.mono.saturating_sub(seen));
-        let min_started = seconds(i64::from(self.observed.request.strategy().min_started_seconds));
-        let ready =
-            self.pod.container_status(&self.container.name).is_some_and(|s| s.ready && s.container_id == instance.id);
-        let tell = |state: &mut ContainerRecreateState, message: &str| {
-            state.container_id.clone_from(&instance.id);
-            state.started_at = instance.started_at.map(whole_seconds);
-            say(state, message);
-        };
-        if ready && (min_started.is_zero() || running_for > min_started) {
-            let skipped = state.kill_started_at.is_none() && state.message.starts_with("already recreated");
-            let message = if skipped { std::mem::take(&mut state.message) } else { String::new() };
-            tell(state, &message);
-            state.ready_at = Some(whole_seconds(now.wall));
-            state.phase = Phase::Succeeded;
-        } else if ready {
-            // Strictly longer than minStartedSeconds.
-            sooner(plan, min_started.saturating_sub(running_for) + Duration::from_millis(1));
-        } else if state.container_id == instance.id {
-            // told already
-        } else if running_for >= TELL_STARTED_AFTER {
-            if !state.message.starts_with("already recreated") {
-                tell(state, "started; waiting until it is ready");
-            }
-        } else {
-            sooner(plan, TELL_STARTED_AFTER - running_for);
-        }
-    }
-
-    /// Marks a container whose old instance is gone without our doing.
-    pub(super) fn handled(&self, state: &mut ContainerRecreateState, instance: &Instance, message: &str) {
-        state.phase = Phase::Recreating;
-        state.is_killed = true;
-        state.previous_container_id.clone_from(&instance.id);
-        state.message = message.to_owned();
-    }
-
-    fn grace(&self) -> Duration {
-        memory::grace(self.observed.request)
-    }
-
-    /// The hook to run; with a grace of 0 there is no time for one.
-    fn hook(&self) -> Option<Hook> {
-        let handler = self.container.pre_stop.clone().filter(|_| !self.grace().is_zero())?;
-        Some(Hook { handler, ports: self.container.ports.clone() })
-    }
-
-    fn kill(&self, instance: &Instance, hook: Option<Hook>, grace: Duration) -> Kill {
-        Kill { container: self.container.name.clone(), id: instance.id.clone(), hook, grace }
-    }
-}
-
-/// Why the instance, which runs, is not asked to stop once more.
-fn stop_is_hopeless(memory: &ContainerMemory, grace: Duration) -> Option<String> {
-    let error = &memory.last_stop_error;
-    match memory.failing {
-        _ if memory.refused => Some(error.clone()),
-        Some(failing) if failing.is_over => {
-            let times = failing.times;
-            Some(format!("{error}; asked {times} times, and the grace period of {} s is over", grace.as_secs()))
-        }
-        _ if memory.stop_attempts >= MAX_STOP_ATTEMPTS => {
-            Some(format!("still running after {MAX_STOP_ATTEMPTS} stop calls"))
-        }
-        _ => None,
-    }
-}
-
-/// What is left of the grace for the stop itself after `used` of it. Zero only if the whole grace is zero.
-pub fn stop_grace(grace: Duration, used: Duration) -> Duration {
-    if grace.is_zero() || used.is_zero() { grace } else { grace.saturating_sub(used).max(GRACE_AFTER_HOOK.min(grace)) }
-}
-
-/// Why a container that ended will not be started again, if it will not. Its restart rules come before its policy.
-fn never_restarted(pod: &PodView, container: &str, exit_code: Option<i32>) -> Option<String> {
-    let rules = pod.restart_rules_of(container);
-    let no_rule = match exit_code {
-        // Whether a rule is for it cannot be told.
-        None if !rules.is_empty() => return None,
-        Some(code) if rules.iter().any(|rule| rule.matches(code) && rule.action.starts_with("Restart")) => return None,
-        Some(code) if !rules.is_empty() => format!(" and no rule in restartPolicyRules is for exit code {code}"),
-        _ => String::new(),
-    };
-    match (pod.restart_policy_of(container), exit_code) {
-        ("Never", _) => Some(format!("stopped; kubelet does not start it again: restartPolicy is Never{no_rule}")),
-        ("OnFailure", Some(0)) => Some(format!(
-            "stopped; kubelet does not start it again: restartPolicy is OnFailure and it exited with 0{no_rule}"
-        )),
-        _ => None,
-    }
-}
-
-/// What a user is told about kubelet's back-off that is to come.
-pub fn wait_expected(wait: Duration) -> String {
-    format!("kubelet will start it in about {} s: {BACK_OFF_EXPECTED}", wait.as_secs())
-}
-
-/// Sets a container's message; what was said about its hook stays.
-pub(super) fn say(state: &mut ContainerRecreateState, message: &str) {
-    let kept = [HOOK_NOT_REPEATED, HOOK_LEFT_OUT].into_iter().find(|kept| state.message.contains(kept));
-    state.message = match (kept, message) {
-        (None, _) => message.to_owned(),
-        (Some(kept), "") => kept.to_owned(),
-        (Some(kept), _) => format!("{message}; {kept}"),
-    };
-}
-
-pub(super) fn fail(state: &mut ContainerRecreateState, message: String) {
-    state.phase = Phase::Failed;
-    state.message = message;
-}
-
-pub(super) fn sooner(plan: &mut Plan, delay: Duration) {
+pub(super) fn sooner(plan: &mut NodePlan, delay: Duration) {
     plan.requeue = Some(plan.requeue.map_or(delay, |other| other.min(delay)));
 }
 
-fn seconds(value: i64) -> Duration {
+pub(super) fn seconds(value: i64) -> Duration {
     Duration::from_secs(u64::try_from(value).unwrap_or(0))
 }
 
 /// The Pod's own view of the request's containers.
-fn snapshot(observed: &Observed<'_>) -> Vec<ContainerStatusSnapshot> {
+fn snapshot(observed: &ObservedContainers<'_>) -> Vec<ContainerStatusSnapshot> {
     let statuses = observed.pod.map_or(&[][..], |pod| &pod.container_statuses);
     let of = |name: &str| statuses.iter().find(|s| s.name == name);
     observed

@@ -11,7 +11,9 @@
 //! ```
 
 use super::{
-    node::{self, Instance, InstanceState, Look, Memory, fail, say},
+    container::ContainerStep,
+    message::{ContainerMessage, Failure, Progress, expects_back_off, fail, say, wait_expected},
+    node::{self, Instance, InstanceState, RestartMemory},
     spelling::{self, Spellings},
 };
 use crate::{
@@ -33,7 +35,7 @@ pub struct Respelling {
 
 /// What to do now, in this order; then look again after `requeue` or when something changes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct PodSpecPlan {
     /// A change to try by a server-side dry run. If it is denied, the request ends with [`denied`].
     pub trial: Option<Respelling>,
     /// The new status, if it differs from the recorded one.
@@ -45,23 +47,23 @@ pub struct Plan {
 }
 
 /// Decides the next step for a request whose turn it is. `pod` is the one that the request means.
-pub fn plan(request: &ContainerRecreateRequest, pod: &PodView, memory: &mut Memory, now: Now) -> Plan {
+pub fn plan(request: &ContainerRecreateRequest, pod: &PodView, memory: &mut RestartMemory, now: Now) -> PodSpecPlan {
     let instances = instances(pod);
-    let observed = node::Observed { request, pod: Some(pod), runtimes: &[], instances: &instances };
+    let observed = node::ObservedContainers { request, pod: Some(pod), runtimes: &[], instances: &instances };
     let mut change = Change { spellings: Spellings::of(pod), images: Vec::new() };
-    let node::Plan { status, kill: _, requeue } =
-        node::plan_with(&observed, memory, now, &mut |look, state, _, _, _| {
+    let node::NodePlan { status, kill: _, requeue } =
+        node::plan_with(&observed, memory, now, &mut |step, state, _, _, _| {
             if state.previous_container_id.is_empty() {
-                change.decide(look, state);
+                change.decide(step, state);
             } else {
-                change.carry_on(look, state);
+                change.carry_on(step, state);
             }
         });
     let completed = status.as_ref().is_some_and(|status| status.phase == Phase::Completed);
     let begins = status.is_some() && *request.phase() != Phase::Recreating && !completed;
     let trial = begins.then(|| trial(request, pod, now)).flatten();
     let respelling = if completed { None } else { change.respelling() };
-    Plan { trial, status, respelling, requeue }
+    PodSpecPlan { trial, status, respelling, requeue }
 }
 
 /// Whether a view of the Pod shows what admission saw. If not, it may be older than the request.
@@ -84,8 +86,8 @@ pub fn denied(
     words: &str,
     now: Now,
 ) -> Option<ContainerRecreateRequestStatus> {
-    let observed = node::Observed { request, pod: Some(pod), runtimes: &[], instances: &[] };
-    let mut status = node::refuse(&observed, now, &refusal(words)).status?;
+    let observed = node::ObservedContainers { request, pod: Some(pod), runtimes: &[], instances: &[] };
+    let mut status = node::refuse(&observed, now, &Failure::PodNotChanged(words.to_owned()).to_string()).status?;
     // What was to be done may have been recorded already; nothing of it was done.
     for state in status.container_recreate_states.iter_mut().filter(|state| !state.is_killed) {
         state.kill_started_at = None;
@@ -106,14 +108,10 @@ pub fn denied_later(
     status.container_recreate_states = super::states_of(request);
     for state in &mut status.container_recreate_states {
         if respelling.images.iter().any(|(name, _)| *name == state.name) && !super::is_terminal(state) {
-            fail(state, refusal(words));
+            fail(state, &Failure::PodNotChanged(words.to_owned()));
         }
     }
     status
-}
-
-fn refusal(words: &str) -> String {
-    format!("the Pod cannot be changed: {words}")
 }
 
 /// What the request will change in the end, all at once: a denial comes before anything is drained or stopped.
@@ -142,52 +140,51 @@ impl Change {
         (!self.images.is_empty()).then_some(Respelling { images: self.images, annotation })
     }
 
-    fn decide(&mut self, look: &Look<'_>, state: &mut ContainerRecreateState) {
-        let Some(context) = &look.container.status_context else { return };
-        let name = &look.container.name;
-        let image = look.pod.container(name).map_or("", |c| &*c.image);
-        if !context.image.is_empty() && spelling::was_changed(&context.image, image) && look.newest().is_some() {
+    fn decide(&mut self, step: &ContainerStep<'_>, state: &mut ContainerRecreateState) {
+        let Some(context) = &step.container.status_context else { return };
+        let name = &step.container.name;
+        let image = step.pod.container(name).map_or("", |c| &*c.image);
+        if !context.image.is_empty() && spelling::was_changed(&context.image, image) && step.newest().is_some() {
             state.phase = Phase::Recreating;
             state.previous_container_id.clone_from(&context.container_id);
             state.previous_restart_count = Some(context.restart_count);
             state.image = image.to_owned();
-            state.message =
-                format!("its image was changed to {image} meanwhile; waiting for kubelet to restart it for that");
+            say(state, Progress::ImageChanged(image.to_owned()));
             return;
         }
         // One that kubelet holds back is started at once under another spelling.
-        let held_back = look.newest().filter(|i| {
+        let held_back = step.newest().filter(|i| {
             i.state == InstanceState::Exited
                 && i.id == context.container_id
-                && look.pod.restart_policy_of(name) == "Always"
+                && step.pod.restart_policy_of(name) == "Always"
         });
-        let Some(instance) = held_back.or_else(|| look.target(state)) else { return };
+        let Some(instance) = held_back.or_else(|| step.target(state)) else { return };
         let instance = instance.clone();
-        let wait = match self.choose(look, None) {
+        let wait = match self.choose(step, None) {
             Ok((image, wait)) => {
                 state.image = image;
                 wait
             }
-            Err(why) => return fail(state, why),
+            Err(why) => return fail(state, &Failure::Other(why)),
         };
-        look.record_intent(state, &instance);
-        state.message = "its image is spelled differently; waiting for kubelet to restart it".into();
-        if !wait.is_zero() {
-            state.message = format!("{}; {}", state.message, node::wait_expected(wait));
-        }
-        if look.pod.restart_policy_of(name) != "Always" {
-            state.message.push_str("; a start that fails is not tried again: restartPolicy is ");
-            state.message.push_str(look.pod.restart_policy_of(name));
-        }
+        step.record_intent(state, &instance);
+        let policy = step.pod.restart_policy_of(name);
+        let not_tried_again = (policy != "Always").then(|| policy.to_owned());
+        let back_off = (!wait.is_zero()).then(|| wait_expected(wait));
+        ContainerMessage { progress: Progress::Respelled { not_tried_again }, back_off, hook: None }.write(state);
     }
 
-    fn choose(&mut self, look: &Look<'_>, before: Option<&str>) -> Result<(String, std::time::Duration), String> {
-        let name = &look.container.name;
-        let (Some(container), Some(status)) = (look.pod.container(name), look.pod.container_status(name)) else {
+    fn choose(
+        &mut self,
+        step: &ContainerStep<'_>,
+        before: Option<&str>,
+    ) -> Result<(String, std::time::Duration), String> {
+        let name = &step.container.name;
+        let (Some(container), Some(status)) = (step.pod.container(name), step.pod.container_status(name)) else {
             return Err("the Pod does not have it any more".into());
         };
-        let vary = look.observed.request.strategy().vary_image_tag;
-        let choice = spelling::choose(container, status, &self.spellings, (vary, before), look.now.wall)
+        let vary = step.observed.request.strategy().vary_image_tag;
+        let choice = spelling::choose(container, status, &self.spellings, (vary, before), step.now.wall)
             .map_err(|why| why.to_string())?;
         self.spellings.note(name, &choice);
         self.images.push((name.clone(), choice.image.clone()));
@@ -195,31 +192,29 @@ impl Change {
     }
 
     /// The target was recorded: has the Pod been patched, and has kubelet acted?
-    fn carry_on(&mut self, look: &Look<'_>, state: &mut ContainerRecreateState) {
-        let name = &look.container.name;
-        let image = look.pod.container(name).map_or("", |c| &*c.image);
-        let newest = look.newest();
+    fn carry_on(&mut self, step: &ContainerStep<'_>, state: &mut ContainerRecreateState) {
+        let name = &step.container.name;
+        let image = step.pod.container(name).map_or("", |c| &*c.image);
+        let newest = step.newest();
         let replaced = newest.is_none_or(|i| i.id != state.previous_container_id);
         let ended = newest.is_some_and(|i| i.state == InstanceState::Exited);
         if replaced || (ended && *image == *state.image) {
             state.phase = Phase::Recreating;
             state.is_killed = true;
-            state.killed_at = Some(whole_seconds(look.now.wall));
-            if ended && !state.message.contains(node::BACK_OFF_EXPECTED) {
-                say(state, "stopped; waiting for kubelet to start it");
+            state.killed_at = Some(whole_seconds(step.now.wall));
+            if ended && !expects_back_off(state) {
+                say(state, Progress::StoppedAndWaiting);
             }
         } else if *image != *state.image {
-            let then = look.container.status_context.as_ref().map_or("", |c| &c.image);
+            let then = step.container.status_context.as_ref().map_or("", |c| &c.image);
             if spelling::was_changed(image, &state.image) || (!then.is_empty() && spelling::was_changed(then, image)) {
-                state.message = format!(
-                    "its image was changed to {image} by somebody else; waiting for kubelet to restart it for that"
-                );
+                say(state, Progress::ImageChangedByOther(image.to_owned()));
                 return;
             }
             let recorded = state.image.clone();
-            match self.choose(look, Some(&recorded)) {
+            match self.choose(step, Some(&recorded)) {
                 Ok((image, _)) => state.image = image,
-                Err(why) => fail(state, why),
+                Err(why) => fail(state, &Failure::Other(why)),
             }
         }
     }

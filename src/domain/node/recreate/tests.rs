@@ -10,8 +10,8 @@ use serde_json::json;
 use super::{
     fail_unfinished,
     node::{
-        Instance, InstanceState, Memory, Observed, Plan, in_trouble, pick, pick_by_manager, plan, stop_grace,
-        waiting_status,
+        Instance, InstanceState, NodePlan, ObservedContainers, RestartMemory, in_trouble, pick, pick_by_manager, plan,
+        stop_grace, waiting_status,
     },
     states_of,
 };
@@ -64,7 +64,7 @@ fn ordered() -> RecreateStrategy {
 struct World {
     pod: serde_json::Value,
     instances: Vec<Instance>,
-    memory: Memory,
+    memory: RestartMemory,
     clock: u64,
     kills: Vec<(String, Duration, bool)>,
 }
@@ -77,7 +77,8 @@ impl World {
                 "containers": containers.iter().map(|c| json!({"name": c})).collect::<Vec<_>>()},
             "status": {"phase": "Running", "containerStatuses": []}
         });
-        let mut world = Self { pod, instances: Vec::new(), memory: Memory::default(), clock: 0, kills: Vec::new() };
+        let mut world =
+            Self { pod, instances: Vec::new(), memory: RestartMemory::default(), clock: 0, kills: Vec::new() };
         for name in containers {
             world.start(name, 0);
             world.report(name, 0, true);
@@ -140,15 +141,15 @@ impl World {
         self.report(name, restart_count, true);
     }
 
-    fn plan(&mut self, request: &ContainerRecreateRequest) -> Plan {
+    fn plan(&mut self, request: &ContainerRecreateRequest) -> NodePlan {
         let pod: PodView = serde_json::from_value(self.pod.clone()).unwrap();
         let runtimes = ["containerd".to_owned()];
-        let observed = Observed { request, pod: Some(&pod), runtimes: &runtimes, instances: &self.instances };
+        let observed = ObservedContainers { request, pod: Some(&pod), runtimes: &runtimes, instances: &self.instances };
         plan(&observed, &mut self.memory, now(self.clock))
     }
 
     /// Plans, records, stops, and looks again, until there is only waiting left. Returns that last plan.
-    fn run(&mut self, request: &mut ContainerRecreateRequest) -> Plan {
+    fn run(&mut self, request: &mut ContainerRecreateRequest) -> NodePlan {
         for _ in 0..50 {
             let plan = self.plan(request);
             if let Some(status) = &plan.status {
@@ -211,7 +212,7 @@ fn one_container_from_start_to_end() {
     assert_eq!((state.kill_started_at, state.killed_at), (Some(at(0)), Some(at(0))));
     assert_eq!((state.started_at, state.ready_at), (Some(at(1)), Some(at(1))));
     assert_eq!(status.container_status_snapshot[0].container_id, "containerd://main-1");
-    assert_eq!(world.plan(&request), Plan::default(), "a finished request never moves");
+    assert_eq!(world.plan(&request), NodePlan::default(), "a finished request never moves");
 }
 
 #[test]
@@ -330,7 +331,7 @@ fn case_4_two_requests_one_after_the_other_and_one_kill() {
     world.restart("main", 1);
     world.run(&mut first);
     assert!(first.is_completed());
-    world.memory = Memory::default();
+    world.memory = RestartMemory::default();
     assert_eq!(pick([&second, &first]).current.unwrap().metadata.name.as_deref(), Some("r2"));
     world.run(&mut second);
     assert_eq!(world.killed(), ["containerd://main-0"]);
@@ -341,7 +342,7 @@ fn case_4_two_requests_one_after_the_other_and_one_kill() {
 fn a_runtime_that_cannot_be_asked_is_told_when_it_lasts_and_taken_back_after() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], strategy());
-    let mut memory = Memory::default();
+    let mut memory = RestartMemory::default();
     let mut tell = |request: &ContainerRecreateRequest, begun, at| {
         in_trouble(request, &mut memory, "containerd", "ListContainers: boom", now(begun), now(at))
     };
@@ -407,8 +408,9 @@ fn without_the_pod_nothing_is_done() {
     let world = World::new(&["main"]);
     let request = request(&["main"], strategy());
     let runtimes = ["containerd".to_owned()];
-    let observed = Observed { request: &request, pod: None, runtimes: &runtimes, instances: &world.instances };
-    let plan = plan(&observed, &mut Memory::default(), now(0));
+    let observed =
+        ObservedContainers { request: &request, pod: None, runtimes: &runtimes, instances: &world.instances };
+    let plan = plan(&observed, &mut RestartMemory::default(), now(0));
     assert_eq!((plan.kill, plan.status.unwrap().phase), (None, Phase::Recreating));
 }
 
@@ -725,7 +727,7 @@ fn case_38_a_daemon_restart_runs_no_hook_twice_and_keeps_the_remaining_grace() {
     assert!(first.kill.as_ref().unwrap().hook.is_some());
     request.status = first.status;
     // The daemon dies during the hook and comes back 10 s later.
-    world.memory = Memory::default();
+    world.memory = RestartMemory::default();
     world.clock = 10;
     world.run(&mut request);
     assert_eq!(world.kills, [("containerd://main-0".to_owned(), Duration::from_secs(20), false)]);
@@ -760,7 +762,7 @@ fn case_38_a_kill_that_happened_before_the_daemon_died_is_not_repeated() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], RecreateStrategy { force_recreate: true, ..strategy() });
     request.status = world.plan(&request).status;
-    world.memory = Memory::default();
+    world.memory = RestartMemory::default();
     world.exit("main", 0, 143);
     world.restart("main", 1);
     world.run(&mut request);
@@ -773,7 +775,7 @@ fn a_recorded_intent_acts_on_its_instance_only() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], RecreateStrategy { force_recreate: true, ..strategy() });
     request.status = world.plan(&request).status;
-    world.memory = Memory::default();
+    world.memory = RestartMemory::default();
     world.instances.clear(); // the runtime has removed it
     world.restart("main", 1);
     world.run(&mut request);
@@ -927,7 +929,7 @@ fn a_runtime_that_stays_away_ends_the_request() {
     recorded.status = World::new(&["main"]).plan(&recorded).status;
     let unknown = "; whether the recorded stop was carried out is not known";
     for (request, limit, more) in [(request(&["main"], strategy()), 600, ""), (recorded, 60, unknown)] {
-        let mut memory = Memory::default();
+        let mut memory = RestartMemory::default();
         let mut ask =
             |second| in_trouble(&request, &mut memory, "containerd", "Version: no answer", now(0), now(second));
         assert_eq!(ask(0), None);
@@ -963,7 +965,7 @@ fn a_daemon_that_returns_ends_what_was_left_behind_and_touches_only_what_it_reco
         request.status = plan.status;
         leave_behind(&mut request);
         // The daemon is back after an hour, and remembers nothing.
-        world.memory = Memory::default();
+        world.memory = RestartMemory::default();
         world.clock += 3600;
         world.run(&mut request);
         assert_eq!(world.killed(), ["containerd://a-0"], "what it recorded, whose stop may be half done");
@@ -984,7 +986,7 @@ fn a_daemon_that_returns_stops_no_instance_that_came_after_the_one_it_recorded()
     let mut request = request(&["main"], force);
     request.status = world.plan(&request).status;
     leave_behind(&mut request);
-    world.memory = Memory::default();
+    world.memory = RestartMemory::default();
     // A later request has replaced the instance meanwhile.
     world.exit("main", 0, 0);
     world.restart("main", 1);
@@ -1139,7 +1141,7 @@ proptest! {
                 Event::Crash(i) => world.exit(names[i], newest[i], 1),
                 Event::ReportReady(i) => world.report(names[i], newest[i], true),
                 Event::ReportStuck(i) => world.report_waiting(names[i], "ErrImagePull"),
-                Event::DaemonRestarts => world.memory = Memory::default(),
+                Event::DaemonRestarts => world.memory = RestartMemory::default(),
                 Event::Time(seconds) => world.clock += seconds,
             }
             let before = request.status.clone();

@@ -21,7 +21,7 @@ fn now(second: u64) -> Now {
 struct World {
     request: ContainerRecreateRequest,
     pod: Value,
-    memory: Memory,
+    memory: RestartMemory,
     clock: u64,
     /// Changes of the Pod that were carried out.
     patches: Vec<Respelling>,
@@ -51,7 +51,8 @@ impl World {
             "spec": {"podName": "web", "containers": listed, "strategy": strategy},
         }))
         .unwrap();
-        let mut world = Self { request, pod, memory: Memory::default(), clock: 0, patches: Vec::new(), trials: 0 };
+        let mut world =
+            Self { request, pod, memory: RestartMemory::default(), clock: 0, patches: Vec::new(), trials: 0 };
         for name in containers {
             world.running(name, 0);
         }
@@ -89,7 +90,7 @@ impl World {
         serde_json::from_value(self.pod.clone()).unwrap()
     }
 
-    fn look(&mut self) -> Plan {
+    fn look(&mut self) -> PodSpecPlan {
         plan(&self.request, &self.view(), &mut self.memory, now(self.clock))
     }
 
@@ -176,7 +177,7 @@ fn a_denied_trial_ends_the_request_with_the_words_and_nothing_was_done() {
         assert_eq!((&state.phase, state.kill_started_at), (&Phase::Failed, None));
     }
     world.request.status = Some(status);
-    assert_eq!(world.look(), Plan::default());
+    assert_eq!(world.look(), PodSpecPlan::default());
 }
 
 #[test]
@@ -201,19 +202,19 @@ fn a_crash_between_any_two_steps_is_harmless() {
     let mut world = World::new(&["main"], RecreateStrategy::default());
     let plan = world.look();
     world.request.status = plan.status;
-    world.memory = Memory::default();
+    world.memory = RestartMemory::default();
     world.clock = 30;
     let again = world.look();
     assert_eq!((&again.trial, &again.status), (&None, &None));
     assert_eq!(again.respelling.as_ref().unwrap().images, plan.respelling.unwrap().images);
     // After the patch: an image spelled as recorded has been patched.
     world.patch(again.respelling.unwrap());
-    world.memory = Memory::default();
+    world.memory = RestartMemory::default();
     world.settle();
     assert_eq!(world.patches.len(), 1);
     // After kubelet has acted.
     world.running("main", 1);
-    world.memory = Memory::default();
+    world.memory = RestartMemory::default();
     world.settle();
     assert_eq!(world.state(0).phase, Phase::Succeeded);
 }

@@ -1,0 +1,227 @@
+//! How a round goes on: where each Pod stands in it, and what ends it.
+
+use std::{cmp::Reverse, time::Duration};
+
+use super::{
+    ObservedPods, PodFacts, REFUSALS, RestartPlan, TARGET_AGE, Target,
+    choose::choose,
+    listed, min_ready,
+    status::{deadline, end, progress},
+    status_of,
+};
+use crate::{
+    api::wr::{Order, WorkloadRestartSpec, WorkloadRestartStatus},
+    domain::node::recreate::{manager, message},
+    k8s::{
+        int_or_percent::{self, Round},
+        pod::PodView,
+        time::Now,
+    },
+};
+
+/// How far a Pod is in the round.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum PodStage {
+    /// Its restart is under way.
+    Restarting,
+    /// It is going away: neither counted nor touched.
+    Terminating,
+    /// Restarted, and not ready (long enough) yet.
+    NotReady,
+    /// Restarted and ready.
+    Restarted,
+    /// It could not be restarted.
+    Failed(String),
+    /// It needs no restart, or there is nothing to restart yet.
+    Skipped,
+    /// It has to be restarted.
+    Outdated,
+}
+
+impl PodStage {
+    pub(super) fn is_under_way(&self) -> bool {
+        matches!(self, Self::Restarting | Self::NotReady)
+    }
+}
+
+/// Moves a round on.
+pub fn advance(observed: &ObservedPods<'_>, now: Now) -> RestartPlan {
+    let (restart, spec) = (observed.restart, &observed.restart.spec);
+    let mut plan = RestartPlan { status: status_of(restart), ..RestartPlan::default() };
+    let has_ended = plan.status.has_ended();
+    let (desired, ordinals) = match &observed.target {
+        Target::Known { desired, ordinals } => (*desired, *ordinals),
+        Target::Missing(message) if !has_ended && !restart.is_triggered() => {
+            end(&mut plan, false, "TargetNotFound", message.clone(), now);
+            return plan;
+        }
+        Target::Missing(message) => return wait_for_target(plan, "TargetNotFound", message, has_ended, now),
+        Target::Unreadable { reason, message } => return wait_for_target(plan, reason, message, has_ended, now),
+    };
+    let mut pods: Vec<(&PodFacts<'_>, PodStage)> =
+        observed.pods.iter().map(|facts| (facts, stage(facts, spec, &plan.status))).collect();
+    pods.retain(|(_, stage)| *stage != PodStage::Terminating);
+    let order = spec.order.unwrap_or(if ordinals { Order::Ordinal } else { Order::OldestFirst });
+    sort(&mut pods, order);
+    count(&mut plan.status, &pods);
+    // Also after the end: nothing else tells that a Pod has been ready for long enough.
+    let waits = pods.iter().filter(|(_, s)| *s == PodStage::NotReady).filter_map(|(facts, _)| facts.ready_for);
+    if let Some(longest) = waits.max() {
+        plan.look_after(min_ready(spec).saturating_sub(longest).max(Duration::from_millis(50)));
+    }
+    if has_ended {
+        return plan;
+    }
+
+    let total = pods.len();
+    if let Some(message) = unknown_container(spec, &pods) {
+        end(&mut plan, false, "ContainerNotFound", message, now);
+        return plan;
+    }
+    let threshold = spec.failure_policy.as_ref().and_then(|policy| policy.threshold.as_ref());
+    let threshold = threshold.and_then(|t| int_or_percent::number(t, total, Round::Up)).unwrap_or(1).max(1);
+    let failures: Vec<String> = pods
+        .iter()
+        .filter_map(|(facts, stage)| match stage {
+            PodStage::Failed(why) => Some(format!("{}: {why}", facts.pod.name())),
+            _ => None,
+        })
+        .collect();
+    if failures.len() >= threshold {
+        let message = format!("{} of {total} Pods could not be restarted: {}", failures.len(), listed(&failures, "; "));
+        end(&mut plan, false, "FailureThresholdReached", message, now);
+        return plan;
+    }
+
+    let partition = spec.partition.as_ref().and_then(|p| int_or_percent::number(p, total, Round::Up)).unwrap_or(0);
+    let old: Vec<&PodFacts<'_>> =
+        pods.iter().filter(|(_, s)| *s == PodStage::Outdated).map(|(facts, _)| *facts).collect();
+    let due = &old[..old.len().saturating_sub(partition)];
+    let under_way = pods.iter().any(|(_, s)| s.is_under_way());
+    if due.is_empty() && !under_way {
+        if old.is_empty() {
+            let mut message = format!("{} of {total} Pods were restarted", plan.status.restarted);
+            if !failures.is_empty() {
+                message = format!("{message}; not so {}", listed(&failures, "; "));
+            }
+            end(&mut plan, true, "Completed", message, now);
+        } else {
+            let message = format!("spec.partition leaves {} of {total} Pods as they are", old.len());
+            progress(&mut plan.status, false, "PartitionReached", message, now);
+            deadline(&mut plan, spec, observed.age, now);
+        }
+        return plan;
+    }
+    if deadline(&mut plan, spec, observed.age, now) {
+        return plan;
+    }
+    plan.look_after(TARGET_AGE);
+    if spec.paused {
+        let message = format!("spec.paused: {} Pods are left", old.len());
+        progress(&mut plan.status, false, "Paused", message, now);
+        return plan;
+    }
+    let (reason, message) = choose(&mut plan, observed, &pods, due, desired.unwrap_or(0).max(total), order);
+    progress(&mut plan.status, true, reason, message, now);
+    plan
+}
+
+fn wait_for_target(
+    mut plan: RestartPlan,
+    reason: &'static str,
+    message: &str,
+    has_ended: bool,
+    now: Now,
+) -> RestartPlan {
+    if has_ended {
+        // Nothing is left to count.
+        plan.status.restarting = 0;
+        return plan;
+    }
+    progress(&mut plan.status, false, reason, message.to_owned(), now);
+    plan.look_after(TARGET_AGE);
+    plan
+}
+
+fn stage(facts: &PodFacts<'_>, spec: &WorkloadRestartSpec, status: &WorkloadRestartStatus) -> PodStage {
+    let pod = facts.pod;
+    if pod.is_deleting() || pod.is_finished() {
+        return PodStage::Terminating;
+    }
+    if let Some(request) = facts.request {
+        let Some(result) =
+            request.status.as_ref().filter(|_| request.is_completed() && !manager::has_finalizer(request))
+        else {
+            // With the finalizer the Pod may still be held NotReady.
+            return PodStage::Restarting;
+        };
+        return match manager::outcome(result) {
+            // The request knew earlier than our view of the Pod.
+            (false, _) if message::is_pod_gone(request) => PodStage::Terminating,
+            (false, why) => PodStage::Failed(why),
+            (true, _) if facts.ready_for.is_some_and(|ready| ready >= min_ready(spec)) => PodStage::Restarted,
+            (true, _) => PodStage::NotReady,
+        };
+    }
+    if let Some((times, _, why)) = facts.refused
+        && times >= REFUSALS
+    {
+        return PodStage::Failed(why.to_owned());
+    }
+    let created = pod.metadata.creation_timestamp.as_ref().map(|t| t.0);
+    // Both times have whole seconds: one of the same second may be older.
+    let is_new = status.pods_created_before.is_some_and(|before| created.is_some_and(|created| created > before));
+    let wanted = wanted_containers(pod, spec);
+    let is_started = |name: &&str| pod.container_status(name).is_some_and(|status| !status.container_id.is_empty());
+    let can_be_restarted = !wanted.is_empty() && !pod.node_name.is_empty() && wanted.iter().all(is_started);
+    if is_new || !can_be_restarted { PodStage::Skipped } else { PodStage::Outdated }
+}
+
+/// The containers of a Pod that are to be restarted.
+pub(super) fn wanted_containers<'p>(pod: &'p PodView, spec: &'p WorkloadRestartSpec) -> Vec<&'p str> {
+    if spec.containers.is_empty() {
+        return pod.containers.iter().map(|c| c.name.as_str()).collect();
+    }
+    spec.containers.iter().map(String::as_str).filter(|name| pod.container(name).is_some()).collect()
+}
+
+/// A name that no Pod has is a mistake; a name that some Pods lack is not.
+fn unknown_container(spec: &WorkloadRestartSpec, pods: &[(&PodFacts<'_>, PodStage)]) -> Option<String> {
+    let (first, _) = pods.first()?;
+    let unknown =
+        spec.containers.iter().find(|name| pods.iter().all(|(facts, _)| facts.pod.container(name).is_none()))?;
+    let known = first.pod.containers.iter().chain(first.pod.sidecars.iter());
+    let known: Vec<&str> = known.map(|c| c.name.as_str()).collect();
+    Some(format!(
+        "spec.containers: no Pod has a container named {unknown:?} that can be restarted; Pod {} has {}",
+        first.pod.name(),
+        known.join(", ")
+    ))
+}
+
+fn sort(pods: &mut [(&PodFacts<'_>, PodStage)], order: Order) {
+    let age = |pod: &PodView| (pod.metadata.creation_timestamp.as_ref().map(|t| t.0), pod.name().to_owned());
+    match order {
+        Order::Ordinal => {
+            pods.sort_by_cached_key(|(facts, _)| (Reverse(ordinal(facts.pod.name())), facts.pod.name().to_owned()))
+        }
+        Order::OldestFirst => pods.sort_by_cached_key(|(facts, _)| age(facts.pod)),
+        Order::NodeByNode => pods.sort_by_cached_key(|(facts, _)| (facts.pod.node_name.clone(), age(facts.pod))),
+    }
+}
+
+fn ordinal(name: &str) -> Option<u64> {
+    name.rsplit_once('-')?.1.parse().ok()
+}
+
+fn count(status: &mut WorkloadRestartStatus, pods: &[(&PodFacts<'_>, PodStage)]) {
+    let number = |fits: fn(&PodStage) -> bool| {
+        i32::try_from(pods.iter().filter(|(_, stage)| fits(stage)).count()).unwrap_or(i32::MAX)
+    };
+    status.total = number(|_| true);
+    status.restarted = number(|s| *s == PodStage::Restarted);
+    status.restarting = number(|s| s.is_under_way());
+    status.failed = number(|s| matches!(s, PodStage::Failed(_)));
+    status.skipped = number(|s| *s == PodStage::Skipped);
+    status.progress = format!("{}/{}", status.restarted + status.skipped, status.total);
+}

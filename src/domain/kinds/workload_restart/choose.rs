@@ -1,0 +1,216 @@
+//! Which Pods are restarted now, and what the round waits for if none is.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{
+    AFTER_REFUSAL, ObservedPods, PodFacts, REFRESH, RestartPlan, Start,
+    advance::{PodStage, wanted_containers},
+    listed,
+};
+use crate::{
+    api::wr::{DEFAULT_MAX_UNAVAILABLE, Order, WorkloadRestartSpec},
+    domain::budgets::disruption,
+    k8s::{
+        int_or_percent::{self, Round},
+        pod::PodView,
+    },
+};
+
+/// Pods whose volumes are refreshed ahead, in multiples of what may be unavailable: their wait then delays no wave.
+const REFRESHED_AHEAD: usize = 3;
+/// Pods begun by one plan. More follow at once, from newly read objects: a pause is noticed in between.
+const STARTS: usize = 20;
+
+/// What `maxUnavailable` leaves.
+struct Room {
+    /// The field.
+    maximum: IntOrString,
+    /// Pods that it allows.
+    limit: usize,
+    /// Pods that there should be.
+    wanted: usize,
+    /// Pods that are missing or not available.
+    unavailable: usize,
+    /// Restarts that may begin.
+    restarts: usize,
+    /// Those of them that may take a ready Pod out of service.
+    restarts_of_ready: usize,
+}
+
+impl Room {
+    fn of(spec: &WorkloadRestartSpec, pods: &[(&PodFacts<'_>, PodStage)], wanted: usize) -> Self {
+        let maximum =
+            spec.max_unavailable.clone().unwrap_or_else(|| IntOrString::String(DEFAULT_MAX_UNAVAILABLE.into()));
+        let limit = int_or_percent::number(&maximum, wanted, Round::Down).unwrap_or(1).max(1);
+        let is_begun = |pod: &&(&PodFacts<'_>, PodStage)| pod.0.busy || pod.1.is_under_way();
+        let begun = pods.iter().filter(is_begun).count();
+        let available = pods.iter().filter(|pod| !is_begun(pod) && is_ready(pod.0.pod)).count();
+        let unavailable = wanted - available.min(wanted);
+        Self {
+            maximum,
+            limit,
+            wanted,
+            unavailable,
+            restarts: limit.saturating_sub(begun),
+            restarts_of_ready: limit.saturating_sub(unavailable),
+        }
+    }
+
+    fn allows(&self, ready: bool) -> bool {
+        self.restarts > 0 && (!ready || self.restarts_of_ready > 0)
+    }
+
+    fn take(&mut self, ready: bool) {
+        self.restarts -= 1;
+        if ready {
+            self.restarts_of_ready -= 1;
+        }
+    }
+}
+
+/// Why Pods that are due were not begun.
+#[derive(Default)]
+struct Held {
+    /// A PodDisruptionBudget, in words.
+    by_budget: Option<String>,
+    /// The volumes of a Pod are being refreshed.
+    by_refresh: bool,
+}
+
+/// Chooses the Pods to restart now; gives reason and message of the condition Progressing.
+pub(super) fn choose(
+    plan: &mut RestartPlan,
+    observed: &ObservedPods<'_>,
+    pods: &[(&PodFacts<'_>, PodStage)],
+    due: &[&PodFacts<'_>],
+    wanted: usize,
+    order: Order,
+) -> (&'static str, String) {
+    let mut room = Room::of(&observed.restart.spec, pods, wanted);
+    let mut due = due.to_vec();
+    if order == Order::NodeByNode {
+        let is_open = |facts: &PodFacts<'_>, stage: &PodStage| {
+            stage.is_under_way() || due.iter().any(|due| due.pod.uid() == facts.pod.uid())
+        };
+        let first = pods.iter().find(|(facts, stage)| is_open(facts, stage));
+        let node = first.map(|(facts, _)| facts.pod.node_name.clone());
+        due.retain(|facts| Some(&facts.pod.node_name) == node.as_ref());
+    }
+    if observed.restart.is_triggered() {
+        let ahead = due.iter().take(room.limit.saturating_mul(REFRESHED_AHEAD));
+        let ahead = ahead.filter(|facts| facts.refreshed.is_none());
+        plan.touch = ahead.map(|facts| (facts.pod.name().to_owned(), facts.pod.uid().to_owned())).collect();
+    }
+    let held = start(plan, observed, &due, &mut room, order);
+    reason(plan, &observed.restart.spec, pods, held, &room)
+}
+
+/// Begins as many Pods as there is room for.
+fn start(
+    plan: &mut RestartPlan,
+    observed: &ObservedPods<'_>,
+    due: &[&PodFacts<'_>],
+    room: &mut Room,
+    order: Order,
+) -> Held {
+    let triggered = observed.restart.is_triggered();
+    let mut held = Held::default();
+    let mut budgets = observed.budgets.clone();
+    // Pods that are not ready go first: restarting them makes nothing unavailable.
+    let (ready, down): (Vec<&PodFacts<'_>>, Vec<&PodFacts<'_>>) = due.iter().partition(|facts| is_ready(facts.pod));
+    for facts in down.into_iter().chain(ready) {
+        let ready = is_ready(facts.pod);
+        if !room.allows(ready) {
+            break;
+        }
+        if plan.start.len() == STARTS {
+            plan.look_after(Duration::ZERO);
+            break;
+        }
+        if facts.busy {
+            continue;
+        }
+        let wait = refusal_wait(facts).max(if triggered { refresh_wait(facts) } else { Duration::ZERO });
+        if wait.is_zero() {
+            if ready && let Err(why) = disruption::take(&mut budgets, &facts.pod.labels) {
+                held.by_budget.get_or_insert(why);
+                if order == Order::Ordinal {
+                    break;
+                }
+                continue;
+            }
+            plan.start.push(Start {
+                pod: facts.pod.name().to_owned(),
+                uid: facts.pod.uid().to_owned(),
+                containers: wanted_containers(facts.pod, &observed.restart.spec)
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect(),
+            });
+        } else {
+            held.by_refresh |= refusal_wait(facts).is_zero();
+            plan.look_after(wait);
+        }
+        // A Pod that waits keeps its place, so that no other overtakes it.
+        room.take(ready);
+    }
+    held
+}
+
+/// What the round does or waits for.
+fn reason(
+    plan: &RestartPlan,
+    spec: &WorkloadRestartSpec,
+    pods: &[(&PodFacts<'_>, PodStage)],
+    held: Held,
+    room: &Room,
+) -> (&'static str, String) {
+    let names = |fits: &dyn Fn(&PodFacts<'_>, &PodStage) -> bool| {
+        let fitting = pods.iter().filter(|(facts, stage)| fits(facts, stage));
+        listed(&fitting.map(|(facts, _)| facts.pod.name().to_owned()).collect::<Vec<_>>(), ", ")
+    };
+    if !plan.start.is_empty() {
+        let starting: Vec<String> = plan.start.iter().map(|start| start.pod.clone()).collect();
+        return ("Restarting", format!("restarting {}", listed(&starting, ", ")));
+    }
+    if let Some(why) = held.by_budget {
+        return ("WaitingForBudget", why);
+    }
+    if pods.iter().any(|(_, stage)| *stage == PodStage::Restarting) {
+        return ("Restarting", format!("restarting {}", names(&|_, stage| *stage == PodStage::Restarting)));
+    }
+    if pods.iter().any(|(_, stage)| *stage == PodStage::NotReady) {
+        let not_ready = names(&|_, stage| *stage == PodStage::NotReady);
+        let how_long = match spec.min_ready_seconds {
+            0 => String::new(),
+            seconds => format!(" for {seconds} s"),
+        };
+        return ("WaitingForReady", format!("restarted, and not ready{how_long} yet: {not_ready}"));
+    }
+    if held.by_refresh {
+        return ("RefreshingVolumes", "the volumes of the next Pods are refreshed on their nodes".to_owned());
+    }
+    let Room { maximum, wanted, unavailable, .. } = room;
+    let missing = wanted.saturating_sub(pods.len());
+    let missing = if missing == 0 { String::new() } else { format!("; {missing} do not exist") };
+    let down = names(&|facts, _| !is_ready(facts.pod) || facts.busy);
+    let message = format!(
+        "{unavailable} of {wanted} Pods are unavailable, spec.maxUnavailable is {}: {down}{missing}",
+        int_or_percent::text(maximum)
+    );
+    ("WaitingForPods", message)
+}
+
+fn refusal_wait(facts: &PodFacts<'_>) -> Duration {
+    facts.refused.map_or(Duration::ZERO, |(_, ago, _)| AFTER_REFUSAL.saturating_sub(ago))
+}
+
+fn refresh_wait(facts: &PodFacts<'_>) -> Duration {
+    REFRESH.saturating_sub(facts.refreshed.unwrap_or_default())
+}
+
+fn is_ready(pod: &PodView) -> bool {
+    pod.condition_is_true("Ready")
+}

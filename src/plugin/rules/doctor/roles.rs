@@ -1,0 +1,224 @@
+//! The roles that run: Deployments, the leader, the daemon on each node, versions.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::Value;
+
+use super::{Fact, Finding, Lack, Verdict, finding, ok, unknown};
+use crate::{
+    api::{
+        feature_gates::{FeatureGates, gate},
+        labels,
+    },
+    plugin::rules::Look,
+};
+
+/// Nodes that are named; more help nobody.
+const MOST_NODES: usize = 10;
+
+/// One Deployment of the installation.
+pub fn deployment(name: &str, check: &'static str, object: &Fact) -> Finding {
+    let object = match object {
+        Ok(object) => object,
+        Err(Lack::NotFound) => {
+            let text = format!("Deployment {name} does not exist");
+            return finding(
+                check,
+                Verdict::Fail,
+                text,
+                "apply the manifests of this release: kubectl apply -k manifests/",
+            );
+        }
+        Err(lack) => return unknown(check, &format!("Deployment {name}"), lack),
+    };
+    let wanted = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    let ready = object.int("/status/readyReplicas");
+    let text = format!("{ready} of {wanted} replicas are ready");
+    let advice = format!("kubectl -n kruise-system describe deployment {name}");
+    if ready == 0 {
+        finding(check, Verdict::Fail, text, advice)
+    } else if ready < wanted {
+        finding(check, Verdict::Warn, text, advice)
+    } else {
+        ok(check, text)
+    }
+}
+
+/// The leader of the managers. The times in a Lease are another machine's clock; what counts is that it changes.
+pub fn lease(first: &Fact, last: &Fact, watched: Duration) -> Finding {
+    const CHECK: &str = "leader";
+    let (first, last) = match (first, last) {
+        (Ok(first), Ok(last)) => (first, last),
+        (Err(Lack::NotFound), _) | (_, Err(Lack::NotFound)) => {
+            return finding(
+                CHECK,
+                Verdict::Fail,
+                "the Lease does not exist",
+                "apply the manifests of this release: kubectl apply -k manifests/",
+            );
+        }
+        (Err(lack), _) | (_, Err(lack)) => return unknown(CHECK, "the Lease kruise-manager", lack),
+    };
+    let advice = "kubectl -n kruise-system logs -l control-plane=controller-manager";
+    let holder = last.text("/spec/holderIdentity");
+    if holder.is_empty() {
+        return finding(
+            CHECK,
+            Verdict::Fail,
+            "no manager holds the Lease: deadlines, NotReady keys and TTLs wait",
+            advice,
+        );
+    }
+    if first.pointer("/spec/renewTime") == last.pointer("/spec/renewTime") {
+        let text = format!("{holder} holds the Lease and has not renewed it in {} s", watched.as_secs());
+        return finding(CHECK, Verdict::Fail, text, advice);
+    }
+    ok(CHECK, holder)
+}
+
+/// The daemon on every Linux node, and the runtime that it has to reach to be ready.
+pub fn daemons(nodes: &Fact, pods: &Fact, daemon_set: &Fact, gates: &FeatureGates) -> Vec<Finding> {
+    const CHECK: &str = "daemon";
+    if !gates.enabled(gate::KRUISE_DAEMON) {
+        return vec![finding(
+            CHECK,
+            Verdict::Warn,
+            "the feature gate KruiseDaemon is off: only requests of method PodSpec work",
+            "",
+        )];
+    }
+    let daemon_set = match daemon_set {
+        Err(Lack::NotFound) => {
+            let advice = "apply the manifests of this release: kubectl apply -k manifests/overlays/RUNTIME";
+            return vec![finding(CHECK, Verdict::Fail, "DaemonSet kruise-daemon does not exist", advice)];
+        }
+        other => other,
+    };
+    let (Ok(nodes), Ok(pods)) = (nodes, pods) else {
+        return vec![match daemon_set {
+            Ok(set) => {
+                let (ready, wanted) = (set.int("/status/numberReady"), set.int("/status/desiredNumberScheduled"));
+                let text = format!("ready on {ready} of {wanted} nodes (not permitted to look at each)");
+                match ready < wanted {
+                    true => {
+                        finding(CHECK, Verdict::Fail, text, "kubectl -n kruise-system describe daemonset kruise-daemon")
+                    }
+                    false => ok(CHECK, text),
+                }
+            }
+            Err(lack) => unknown(CHECK, "DaemonSet kruise-daemon", lack),
+        }];
+    };
+    let label = |node: &Value, key: &str| node["metadata"]["labels"][key].as_str().unwrap_or_default().to_owned();
+    let mine = |node: &&Value| {
+        label(node, "kubernetes.io/os") == "linux"
+            && label(node, labels::NODE_TYPE) != labels::NODE_TYPE_VIRTUAL_KUBELET
+    };
+    let linux: Vec<&Value> = nodes.list("/items").iter().filter(mine).collect();
+    let mut bad = Vec::new();
+    let mut runtimes = BTreeSet::new();
+    for node in &linux {
+        let name = node.text("/metadata/name");
+        let here = pods
+            .list("/items")
+            .iter()
+            .find(|pod| pod.text("/spec/nodeName") == name && pod.pointer("/metadata/deletionTimestamp").is_none());
+        match here {
+            None => bad.push(finding(
+                CHECK,
+                Verdict::Fail,
+                format!("{name}: no daemon runs there; requests for its Pods are not carried out"),
+                "kubectl -n kruise-system describe daemonset kruise-daemon",
+            )),
+            Some(pod) if !is_ready(pod) => bad.push(finding(
+                CHECK,
+                Verdict::Fail,
+                format!("{name}: {}", why_not_ready(pod)),
+                format!("kubectl -n kruise-system logs {}", pod.text("/metadata/name")),
+            )),
+            Some(_) => {
+                runtimes.insert(node.text("/status/nodeInfo/containerRuntimeVersion").to_owned());
+            }
+        }
+    }
+    let good = linux.len() - bad.len();
+    let more = bad.len().saturating_sub(MOST_NODES);
+    bad.truncate(MOST_NODES);
+    if more > 0 {
+        bad.push(finding(CHECK, Verdict::Fail, format!("{more} more nodes are like that"), ""));
+    }
+    if good > 0 || bad.is_empty() {
+        bad.insert(0, ok(CHECK, format!("ready on {good} of {} Linux nodes", linux.len())));
+    }
+    if !runtimes.is_empty() {
+        let names = runtimes.into_iter().collect::<Vec<_>>().join(", ");
+        bad.push(ok("runtime socket", format!("every daemon that is ready has reached its runtime: {names}")));
+    }
+    bad
+}
+
+fn is_ready(pod: &Value) -> bool {
+    pod.list("/status/conditions").iter().any(|c| c.text("/type") == "Ready" && c.text("/status") == "True")
+}
+
+/// A Pod of the daemon is ready when it has reached the container runtime.
+fn why_not_ready(pod: &Value) -> String {
+    let waiting = pod.list("/status/containerStatuses").iter().find_map(|s| s.pointer("/state/waiting"));
+    match waiting {
+        Some(waiting) => {
+            format!("{}: {}", waiting.text("/reason"), waiting.text("/message")).trim_end_matches(": ").into()
+        }
+        None => "the daemon is not ready: it does not reach the container runtime's socket, or still starts".into(),
+    }
+}
+
+/// Every role should run the same image. `own` is the version of this program.
+pub fn versions(pods: &Fact, own: &str) -> Finding {
+    const CHECK: &str = "versions";
+    let pods = match pods {
+        Ok(pods) => pods.list("/items"),
+        Err(lack) => return unknown(CHECK, "the Pods of the installation", lack),
+    };
+    let mut seen = BTreeSet::new();
+    let mut image_ids = BTreeSet::new();
+    for pod in pods {
+        let role = pod["metadata"]["labels"][labels::CONTROL_PLANE].as_str().unwrap_or_default();
+        if role.is_empty() || pod.pointer("/metadata/deletionTimestamp").is_some() {
+            continue;
+        }
+        for container in pod.list("/spec/containers") {
+            seen.insert((tag(container.text("/image")).to_owned(), role.to_owned()));
+        }
+        image_ids.extend(pod.list("/status/containerStatuses").iter().map(|s| s.text("/imageID").to_owned()));
+    }
+    image_ids.remove("");
+    let tags: BTreeSet<&str> = seen.iter().map(|(tag, _)| tag.as_str()).collect();
+    let advice = "apply the manifests of one release, then kubectl -n kruise-system rollout status";
+    match tags.into_iter().collect::<Vec<_>>().as_slice() {
+        [] => finding(
+            CHECK,
+            Verdict::Fail,
+            "no Pod of kruise-rs runs",
+            "apply the manifests of this release: kubectl apply -k manifests/",
+        ),
+        [tag] if image_ids.len() > 1 => {
+            finding(CHECK, Verdict::Warn, format!("all roles run {tag}, but not the same image behind it"), advice)
+        }
+        [tag] if tag.trim_start_matches('v') == own => ok(CHECK, format!("all roles and this command are {own}")),
+        [tag] => {
+            let text = format!("all roles run {tag}, this command is {own}");
+            finding(CHECK, Verdict::Warn, text, "use the plugin of the installed release")
+        }
+        _ => {
+            let list: Vec<String> = seen.iter().map(|(tag, role)| format!("{role} {tag}")).collect();
+            finding(CHECK, Verdict::Warn, format!("roles differ: {}", list.join(", ")), advice)
+        }
+    }
+}
+
+/// The tag of an image reference, or what stands in its place. The manifests of a release have tag and digest.
+fn tag(image: &str) -> &str {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    let (name, digest) = last.split_once('@').map_or((last, None), |(name, digest)| (name, Some(digest)));
+    name.split_once(':').map(|(_, tag)| tag).or(digest).unwrap_or(image)
+}

@@ -1,0 +1,202 @@
+//! The webhook: its registration, its certificates, who answers behind its Service, and the way of one request.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Fact, Finding, Lack, Verdict, finding, ok, unknown};
+use crate::{k8s::certificate, plugin::rules::Look};
+
+/// Certificates that end sooner than this are worth a warning: they should have been renewed long before.
+const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The registration of the webhooks. `wanted` are the entries that this release installs.
+pub fn webhook_configuration(kind: &str, config: &Fact, wanted: &[Value]) -> Vec<Finding> {
+    const CHECK: &str = "webhook configuration";
+    let config = match config {
+        Ok(config) => config,
+        Err(Lack::NotFound) => {
+            let text = format!("the {kind} does not exist: requests are neither checked nor completed");
+            return vec![finding(
+                CHECK,
+                Verdict::Fail,
+                text,
+                "apply the manifests of this release: kubectl apply -k manifests/",
+            )];
+        }
+        Err(lack) => return vec![unknown(CHECK, &format!("the {kind}"), lack)],
+    };
+    let entries = config.list("/webhooks");
+    let mut findings = Vec::new();
+    for wanted in wanted {
+        let name = wanted.text("/name");
+        let Some(entry) = entries.iter().find(|entry| entry.text("/name") == name) else {
+            findings.push(match wanted.text("/failurePolicy") {
+                "Fail" => {
+                    let advice = "kubectl apply -k manifests/, then look at the webhook's log";
+                    finding(CHECK, Verdict::Fail, format!("{name} is missing"), advice)
+                }
+                _ => finding(CHECK, Verdict::Warn, format!("{name} is missing, or its feature gate is off"), ""),
+            });
+            continue;
+        };
+        if entry.text("/clientConfig/caBundle").is_empty() {
+            let advice = "the webhook role writes it: kubectl -n kruise-system logs -l control-plane=webhook";
+            findings.push(finding(CHECK, Verdict::Fail, format!("{name} has no CA bundle"), advice));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(ok(CHECK, format!("{kind}: {} entries, each with a CA", wanted.len())));
+    }
+    findings
+}
+
+/// All CAs that the registrations trust, in PEM.
+pub fn ca_bundle(configs: &[Fact]) -> String {
+    let mut bundles: Vec<String> = configs
+        .iter()
+        .flatten()
+        .flat_map(|config| config.list("/webhooks"))
+        .filter_map(|entry| STANDARD.decode(entry.text("/clientConfig/caBundle")).ok())
+        .filter_map(|pem| String::from_utf8(pem).ok())
+        .filter(|pem| !pem.trim().is_empty())
+        .collect();
+    bundles.sort();
+    bundles.dedup();
+    bundles.join("\n")
+}
+
+/// The CAs of the registration.
+pub fn ca_certificates(bundle: &str, now: Timestamp) -> Option<Finding> {
+    const CHECK: &str = "webhook CA";
+    if bundle.is_empty() {
+        return None;
+    }
+    let ends = match certificate::ends(bundle) {
+        Ok(ends) if !ends.is_empty() => ends,
+        Ok(_) => return Some(finding(CHECK, Verdict::Fail, "the CA bundle holds no certificate", RENEW)),
+        Err(error) => return Some(finding(CHECK, Verdict::Fail, format!("the CA bundle: {error}"), RENEW)),
+    };
+    // An old CA may end beside its successor.
+    ends.into_iter().max().map(|end| validity(CHECK, "", end, now))
+}
+
+const RENEW: &str = "the webhook role renews it: kubectl -n kruise-system logs -l control-plane=webhook";
+
+fn validity(check: &'static str, at: &str, end: Timestamp, now: Timestamp) -> Finding {
+    let left = end.duration_since(now);
+    let days = left.as_hours() / 24;
+    let at = if at.is_empty() { String::new() } else { format!("{at}: ") };
+    if left.is_negative() {
+        finding(check, Verdict::Fail, format!("{at}ended at {end}"), RENEW)
+    } else if left < jiff::SignedDuration::try_from(ENDS_SOON).unwrap_or_default() {
+        finding(check, Verdict::Warn, format!("{at}ends in {days} days, at {end}"), RENEW)
+    } else {
+        ok(check, format!("{at}valid for {days} days"))
+    }
+}
+
+/// Ready addresses behind a Service, from its EndpointSlices.
+pub fn addresses(slices: &Fact) -> Vec<(String, u16)> {
+    let mut found = BTreeSet::new();
+    for slice in slices.as_ref().map_or(&[][..], |slices| slices.list("/items")) {
+        let ports = slice.list("/ports").iter().filter_map(|port| u16::try_from(port.int("/port")).ok());
+        let ports: Vec<u16> = ports.collect();
+        for endpoint in slice.list("/endpoints") {
+            // Absent means ready.
+            if endpoint.pointer("/conditions/ready").and_then(Value::as_bool) == Some(false) {
+                continue;
+            }
+            for address in endpoint.list("/addresses").iter().filter_map(Value::as_str) {
+                found.extend(ports.iter().map(|port| (address.to_owned(), *port)));
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Who answers behind the webhook's Service.
+pub fn endpoints(slices: &Fact) -> Finding {
+    const CHECK: &str = "webhook endpoints";
+    if let Err(lack) = slices {
+        return unknown(CHECK, "the EndpointSlices of the webhook's Service", lack);
+    }
+    match addresses(slices).as_slice() {
+        [] => finding(
+            CHECK,
+            Verdict::Fail,
+            "nobody answers behind the webhook's Service: requests are refused",
+            "kubectl -n kruise-system get pods -l control-plane=webhook",
+        ),
+        [only] => finding(
+            CHECK,
+            Verdict::Warn,
+            format!("one replica answers ({}); while it is away, requests are refused", only.0),
+            "kubectl -n kruise-system scale deployment kruise-webhook --replicas=2",
+        ),
+        many => ok(CHECK, format!("{} replicas answer", many.len())),
+    }
+}
+
+/// A TLS handshake with one replica, trusting the registered CA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// It went well; when the certificate ends.
+    Valid(Timestamp),
+    /// The certificate is not one that an API server accepts.
+    Refused(String),
+    /// From here the address cannot be reached, which says nothing about the cluster.
+    Unreachable(String),
+}
+
+/// The certificates that are served.
+pub fn serving_certificates(handshakes: &[(String, Handshake)], now: Timestamp) -> Vec<Finding> {
+    const CHECK: &str = "serving certificate";
+    let judge = |(address, handshake): &(String, Handshake)| match handshake {
+        Handshake::Valid(end) => validity(CHECK, address, *end, now),
+        Handshake::Refused(error) => finding(CHECK, Verdict::Fail, format!("{address}: {error}"), RENEW),
+        Handshake::Unreachable(_) => finding(
+            CHECK,
+            Verdict::Unknown,
+            format!("{address} cannot be reached from here; the admission check below goes through the API server"),
+            "",
+        ),
+    };
+    handshakes.iter().map(judge).collect()
+}
+
+/// What came of a request, in a dry run, for a Pod that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// HTTP status; 201 if it was accepted.
+    pub code: u16,
+    /// The words.
+    pub message: String,
+}
+
+/// The whole way of an admission: API server, Service, TLS, handler. Our handler refuses a Pod that does not exist.
+pub fn admission(answer: &Result<Answer, Lack>) -> Finding {
+    const CHECK: &str = "admission";
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(lack) => return unknown(CHECK, "the answer to a dry run", lack),
+    };
+    let by_webhook = answer.message.contains("admission webhook") && answer.message.contains("denied the request");
+    match answer.code {
+        201 => finding(
+            CHECK,
+            Verdict::Fail,
+            "a request for a Pod that does not exist was accepted: the webhook is not called",
+            "see the webhook configuration above",
+        ),
+        // With the daemon's gate off every request is refused, by the webhook all the same.
+        400 | 403 if by_webhook => ok(CHECK, "the webhook answers a dry run"),
+        403 => finding(CHECK, Verdict::Unknown, "not permitted to create a ContainerRecreateRequest", ""),
+        404 => {
+            finding(CHECK, Verdict::Fail, "ContainerRecreateRequests are not served", "see the custom resources above")
+        }
+        _ => finding(CHECK, Verdict::Fail, answer.message.clone(), "kubectl -n kruise-system get pods,endpointslices"),
+    }
+}
