@@ -8,6 +8,8 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use kube::Client;
 
+use runner::{Runner, work};
+
 use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
     budgets::Budgets,
@@ -17,8 +19,8 @@ use crate::{
         events::Recorder,
         lock,
         metrics::{Metrics, ReconcileLabels},
-        queue::{Queue, Requeue},
-        shutdown::{self, Shutdown},
+        queue::Requeue,
+        shutdown::Shutdown,
         standstill::Work,
         watches::{Change, ObjectKey, Store},
     },
@@ -32,6 +34,7 @@ pub mod image_pull_job;
 pub mod pod_probe_marker;
 pub mod pod_readiness;
 pub mod pod_unavailable_budget;
+pub mod runner;
 pub mod workload_restart;
 
 /// Every controller.
@@ -224,30 +227,6 @@ pub fn controller_uid(pod: &PodView) -> Option<String> {
     pod.controller.as_ref().map(|owner| owner.uid.clone())
 }
 
-/// Waits until everything is in view, then reconciles until the shutdown. With half a view things would look gone.
-async fn work<F>(
-    context: &Context,
-    name: &'static str,
-    queue: &Queue<ObjectKey>,
-    workers: usize,
-    shutdown: Shutdown,
-    synced: impl Future<Output = ()>,
-    reconcile: impl Fn(ObjectKey) -> F,
-) where
-    F: Future<Output = kube::Result<Requeue>> + Send + 'static,
-{
-    tokio::select! {
-        () = synced => {}
-        () = shutdown::requested(shutdown.clone()) => return,
-    }
-    tracing::info!(controller = name, "running");
-    let counted = |key: ObjectKey, _| {
-        let (context, reconcile) = (context.clone(), reconcile(key.clone()));
-        async move { context.reconcile(name, &key, reconcile).await }
-    };
-    queue.run(workers, shutdown, counted).await;
-}
-
 #[cfg(test)]
 mod fake;
 
@@ -303,35 +282,4 @@ mod in_memory {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(wanted: &[&str]) -> Result<Vec<&'static str>, String> {
-        let wanted: Vec<String> = wanted.iter().map(|s| (*s).to_owned()).collect();
-        Ok(select(&wanted)?.into_iter().map(|c| c.name).collect())
-    }
-
-    #[test]
-    fn controllers_are_chosen_by_name() {
-        let (crr, readiness) = ("containerrecreaterequest-controller", "pod-readiness-controller");
-        let clone_set = "cloneset-controller";
-        let all: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
-        assert!(all.contains(&crr) && all.contains(&readiness));
-        let others: Vec<&str> = all.iter().copied().filter(|name| *name != readiness).collect();
-        assert_eq!(names(&["*"]).unwrap(), all);
-        assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), others);
-        assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), others);
-        assert_eq!(names(&["pod-readiness-controller"]).unwrap(), [readiness]);
-        assert_eq!(names(&[]).unwrap(), Vec::<&str>::new());
-        assert_eq!(names(&["cloneset"]).unwrap(), [clone_set]);
-        assert!(names(&["cron"]).unwrap_err().contains("unknown controller \"cron\"; known are *, cloneset"));
-    }
-
-    #[test]
-    fn names_are_unique() {
-        let mut names: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), CONTROLLERS.len());
-    }
-}
+mod tests;

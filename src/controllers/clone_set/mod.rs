@@ -29,7 +29,7 @@ use self::{
     observe::{Found, Seen},
     revisions::Resolved,
 };
-use super::{Context, Registration, Started};
+use super::{Context, Registration, Runner, Started};
 use crate::{
     api::{
         apps::{
@@ -59,7 +59,7 @@ use crate::{
         revisions::Revisions,
         shutdown::Shutdown,
         status_writer::StatusWriter,
-        watches::{self, Change, ObjectKey, Store},
+        watches::{Change, ObjectKey, Store},
     },
 };
 
@@ -175,43 +175,26 @@ impl Controller {
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let watch_clone_sets = {
-            let this = self.clone();
-            let api: Api<DeserializeGuard<CloneSet>> = self.context.api();
-            watches::watch_guarded(api, Config::default(), self.clone_sets.clone(), move |change| {
-                this.clone_set_changed(&change);
-            })
-        };
-        let watch_claims = {
-            let this = self.clone();
-            let config = Config::default().labels(labels::INSTANCE_ID);
-            watches::watch(self.context.api(), config, self.claims.clone(), move |change| this.claim_changed(&change))
-        };
-        let synced = async {
-            self.clone_sets.wait_synced().await;
-            self.claims.wait_synced().await;
-            self.context.pods.wait_synced().await;
-        };
-        let reconcile = |key: ObjectKey| {
-            let this = self.clone();
-            async move { this.reconcile(&key).await }
-        };
-        let refresh = |key: ObjectKey, _| {
-            let this = self.clone();
+        let (on_clone_set, on_claim, of_pods, this) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let refresh = move |key: ObjectKey, _| {
+            let this = of_pods.clone();
             let what = format!("{NAME} Pod {key}");
             async move { this.context.work.run(what, this.refresh_pod(&key)).await }
         };
-        let passes_and_pods = async {
-            tokio::join!(
-                super::work(&self.context, NAME, &self.queue, workers, shutdown.clone(), synced, reconcile),
-                self.pod_queue.run(POD_WORKERS, shutdown, refresh),
-            );
+        let (pod_queue, stop) = (self.pod_queue.clone(), shutdown.clone());
+        let refresh_pods = async move { pod_queue.run(POD_WORKERS, stop, refresh).await };
+        let clone_sets: Api<DeserializeGuard<CloneSet>> = self.context.api();
+        let claims = Config::default().labels(labels::INSTANCE_ID);
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(clone_sets, Config::default(), &self.clone_sets, move |c| on_clone_set.clone_set_changed(&c))
+            .watch(self.context.api(), claims, &self.claims, move |change| on_claim.claim_changed(&change))
+            .following(&self.context.pods)
+            .beside(refresh_pods);
+        let reconcile = |key: ObjectKey| {
+            let this = this.clone();
+            async move { this.reconcile(&key).await }
         };
-        tokio::select! {
-            () = watch_clone_sets => {}
-            () = watch_claims => {}
-            () = passes_and_pods => {}
-        }
+        runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
     fn clone_set_changed(&self, change: &Change<'_, CloneSet>) {

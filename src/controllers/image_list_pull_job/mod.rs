@@ -14,12 +14,11 @@ use futures::{StreamExt, stream};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
-    core::DeserializeGuard,
     runtime::watcher::Config,
 };
 use serde_json::json;
 
-use super::{Context, Registration, Started, lock};
+use super::{Context, Registration, Runner, Started, lock};
 use crate::{
     api::{
         apps::{
@@ -43,7 +42,7 @@ use crate::{
         events::reference,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
-        watches::{self, Change, ObjectKey, Store},
+        watches::{Change, ObjectKey, Store},
     },
 };
 
@@ -120,49 +119,36 @@ impl Controller {
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let watch_lists = {
-            let this = self.clone();
-            let api: Api<DeserializeGuard<ImageListPullJob>> = self.context.api();
-            watches::watch_guarded(api, Config::default(), self.lists.clone(), move |change| match change {
-                Change::Applied { new, .. } => this.queue.add(ObjectKey::of(new.as_ref())),
-                Change::Deleted(old) => {
-                    lock(&this.memories).remove(&ObjectKey::of(old.as_ref()));
-                }
-                Change::Undecodable { key, error } => {
-                    tracing::error!(list = %key, error, "this ImageListPullJob cannot be read and is left alone");
-                }
-            })
+        let (on_list, on_job) = (self.clone(), self.clone());
+        let list_changed = move |change: Change<'_, ImageListPullJob>| match change {
+            Change::Applied { new, .. } => on_list.queue.add(ObjectKey::of(new.as_ref())),
+            Change::Deleted(old) => {
+                lock(&on_list.memories).remove(&ObjectKey::of(old.as_ref()));
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(list = %key, error, "this ImageListPullJob cannot be read and is left alone");
+            }
         };
-        let watch_jobs = {
-            let this = self.clone();
-            let api: Api<DeserializeGuard<ImagePullJob>> = self.context.api();
-            let config = Config::default().labels(labels::CONTROLLER_REVISION_HASH);
-            watches::watch_guarded(api, config, self.jobs.clone(), move |change| {
-                let job = match change {
-                    Change::Applied { new, .. } => new,
-                    Change::Deleted(old) => old,
-                    // Its list makes no second one: the name is taken.
-                    Change::Undecodable { .. } => return,
-                };
-                if let Some(key) = list_key(job) {
-                    this.queue.add(key);
-                }
-            })
+        let job_changed = move |change: Change<'_, ImagePullJob>| {
+            let job = match change {
+                Change::Applied { new, .. } => new,
+                Change::Deleted(old) => old,
+                // Its list makes no second one: the name is taken.
+                Change::Undecodable { .. } => return,
+            };
+            if let Some(key) = list_key(job) {
+                on_job.queue.add(key);
+            }
         };
-        let synced = async {
-            self.lists.wait_synced().await;
-            self.jobs.wait_synced().await;
-        };
+        let of_lists = Config::default().labels(labels::CONTROLLER_REVISION_HASH);
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(self.context.api(), Config::default(), &self.lists, list_changed)
+            .watch_guarded(self.context.api(), of_lists, &self.jobs, job_changed);
         let reconcile = |key: ObjectKey| {
             let this = self.clone();
             async move { this.reconcile(&key).await }
         };
-        let work = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile);
-        tokio::select! {
-            () = watch_lists => {}
-            () = watch_jobs => {}
-            () = work => {}
-        }
+        runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
     fn api(&self, key: &ObjectKey) -> Api<ImageListPullJob> {

@@ -1,0 +1,103 @@
+//! The table of controllers, and a kind that exists for its trial alone.
+
+mod replicated_pod;
+
+use super::*;
+
+fn names(wanted: &[&str]) -> Result<Vec<&'static str>, String> {
+    let wanted: Vec<String> = wanted.iter().map(|s| (*s).to_owned()).collect();
+    Ok(select(&wanted)?.into_iter().map(|c| c.name).collect())
+}
+
+#[test]
+fn controllers_are_chosen_by_name() {
+    let (crr, readiness) = ("containerrecreaterequest-controller", "pod-readiness-controller");
+    let clone_set = "cloneset-controller";
+    let all: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
+    assert!(all.contains(&crr) && all.contains(&readiness));
+    let others: Vec<&str> = all.iter().copied().filter(|name| *name != readiness).collect();
+    assert_eq!(names(&["*"]).unwrap(), all);
+    assert_eq!(names(&["*", "-pod-readiness"]).unwrap(), others);
+    assert_eq!(names(&["-pod-readiness", "*"]).unwrap(), others);
+    assert_eq!(names(&["pod-readiness-controller"]).unwrap(), [readiness]);
+    assert_eq!(names(&[]).unwrap(), Vec::<&str>::new());
+    assert_eq!(names(&["cloneset"]).unwrap(), [clone_set]);
+    assert!(names(&["cron"]).unwrap_err().contains("unknown controller \"cron\"; known are *, cloneset"));
+}
+
+#[test]
+fn names_are_unique() {
+    let mut names: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), CONTROLLERS.len());
+}
+
+#[tokio::test]
+async fn a_runner_works_when_everything_is_in_view_and_ends_with_the_shutdown() {
+    use std::sync::Mutex;
+
+    use kube::runtime::watcher::Config;
+    use serde_json::json;
+
+    use crate::{
+        api::apps::clone_set::CloneSet,
+        runtime::{
+            lock,
+            queue::{Backoff, Queue, Requeue},
+        },
+    };
+
+    let is_open = Arc::new(Mutex::new(false));
+    let answers = is_open.clone();
+    let context = in_memory::context_of_some(move |parts, _| {
+        let object = json!({"metadata": {"name": "web", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {"selector": {}, "template": {}}});
+        let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+        let is_hidden = parts.uri.path().contains("imagepulljobs") && !*lock(&answers);
+        let items = if parts.uri.path().contains("clonesets") { vec![object] } else { Vec::new() };
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
+        match (is_watch, is_hidden) {
+            (true, _) => None,
+            (false, true) => Some((500, json!({"code": 500, "message": "not yet"}))),
+            (false, false) => Some((200, list)),
+        }
+    });
+    let (stop, shutdown) = tokio::sync::watch::channel(false);
+    let queue: Arc<Queue<ObjectKey>> = Queue::new(Backoff::default());
+    let (sets, jobs): (Arc<Store<CloneSet>>, _) = (Store::new(None), Store::new(None));
+    let (wakes, done) = (queue.clone(), Arc::new(Mutex::new(Vec::new())));
+    let runner = Runner::new(&context, "trial", shutdown)
+        .watch_guarded(context.api(), Config::default(), &sets, move |change| {
+            if let Change::Applied { new, .. } = change {
+                wakes.add(ObjectKey::of(new.as_ref()));
+            }
+        })
+        .watch_guarded(
+            context.api(),
+            Config::default(),
+            &jobs,
+            |_: Change<'_, crate::api::apps::image_pull_job::ImagePullJob>| {},
+        );
+    let notes = done.clone();
+    let running = tokio::spawn(async move {
+        let reconcile = |key: ObjectKey| {
+            let notes = notes.clone();
+            async move {
+                lock(&notes).push(key.to_string());
+                Ok(Requeue::Await)
+            }
+        };
+        runner.run(queue, 2, reconcile).await;
+    });
+    sets.wait_synced().await;
+    tokio::task::yield_now().await;
+    assert!(lock(&done).is_empty(), "half a view");
+    *lock(&is_open) = true;
+    while lock(&done).is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(*lock(&done), ["ns/web"]);
+    stop.send(true).unwrap();
+    running.await.unwrap();
+}
