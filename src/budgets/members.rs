@@ -25,14 +25,14 @@ use crate::{
     },
 };
 
-/// The Pods of a budget, before they are looked up.
+/// How the Pods of a budget are found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Members {
     /// Those with fitting labels.
     Selector(Selector),
     /// Those of a workload, and a selector for lists.
     Scope(Scope, String),
-    /// Of a workload that cannot be read: those that it controls itself, and those that say that they belong to the
+    /// The Pods of a workload that cannot be read: those that it controls directly, and those whose annotation names the
     /// budget.
     ByName {
         /// API group.
@@ -49,7 +49,7 @@ pub enum Members {
 }
 
 impl Members {
-    /// A selector with which a list holds all of them.
+    /// A selector that selects all of them in a list.
     pub(super) fn listing(&self, budget: &PodUnavailableBudget) -> Option<String> {
         let text = match self {
             Self::Selector(_) => budget.spec.selector.as_ref().map(selector::text_of).unwrap_or_default(),
@@ -69,11 +69,11 @@ pub struct Workloads {
 #[derive(Default)]
 struct Read {
     by_name: HashMap<[String; 4], (Duration, Workload)>,
-    /// Grows whenever something is forgotten: an answer that was on its way then may be older than the news.
+    /// Incremented whenever an entry is dropped: a response that was requested before may be outdated.
     forgotten: u64,
 }
 
-/// Workloads that are remembered; all are forgotten when there are more.
+/// Maximum number of cached workloads; with more, the cache is emptied.
 const REMEMBERED: usize = 2000;
 
 impl Workloads {
@@ -82,7 +82,7 @@ impl Workloads {
         Self { client, read: Mutex::default() }
     }
 
-    /// Reads one, or takes what was read not longer ago than `age`.
+    /// Reads a workload, or returns the cached one if it is not older than `age`.
     async fn read(
         &self,
         namespace: &str,
@@ -109,7 +109,7 @@ impl Workloads {
         Ok(workload)
     }
 
-    /// What is remembered of a workload is old.
+    /// Drops a workload from the cache.
     pub(super) fn forget(&self, named: Kind, workload: &ObjectKey) {
         let is_meant = |[namespace, api_version, kind, name]: &[String; 4]| {
             *namespace == *workload.namespace
@@ -162,7 +162,7 @@ impl Budgets {
             Workload::Missing(why) => {
                 (Members::ByName { group, kind, name, budget: budget.name_any() }, Some(Total::NoWorkload(why)))
             }
-            // By the labels that were found as long as it could be read, or that the manager may read.
+            // By the selector that was found while it could be read, or that the manager has found.
             Workload::Unreadable(reason, why) => {
                 let members = match scope_of(budget) {
                     Some(selector) => {
@@ -196,7 +196,7 @@ impl Budgets {
                 Members::Scope(Scope::Deployment(_, selector), _) => {
                     owner.is_some_and(|owner| is_replica_set(owner)) && selector.matches(&pod.labels)
                 }
-                // Those of ReplicaSets are looked at below.
+                // Those of ReplicaSets are handled below.
                 Members::ByName { group, kind, name, budget } => {
                     pod.related_pub.as_ref().is_some_and(|related| related.as_str() == budget)
                         || owner.is_some_and(|owner| {
@@ -249,8 +249,8 @@ impl Budgets {
         Ok(found)
     }
 
-    /// How many Pods the workloads of some Pods want together. A Pod that nobody controls counts itself, and so do Pods
-    /// of a workload of which the budget covers only a part: nobody says how large that part is to be.
+    /// The sum of the replicas of the workloads of some Pods. A Pod without a controller counts as one, and so does each Pod
+    /// of a workload that the budget covers only partly: how large that part should be is not known.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -280,7 +280,7 @@ impl Budgets {
             };
             let above = above.map(|above| (above.api_version, above.kind, above.name));
             let mut known = false;
-            // Of a chain the topmost workload that can be read says how many there should be.
+            // In a chain of owners the topmost workload that can be read gives the number.
             for (api_version, kind, name) in above.into_iter().chain([own]) {
                 if counted.contains(&(api_version.clone(), kind.clone(), name.clone())) {
                     known = true;

@@ -1,14 +1,14 @@
-//! Takes Pods out of service within their PodUnavailableBudgets: what the webhook and the manager share.
+//! Asks PodUnavailableBudgets before a Pod is taken out of service; shared by webhook and manager.
 //!
-//! - Owns: the grants in the status of PodUnavailableBudgets.
-//! - Watches: how many Pods workloads want, of the kinds that budgets rest on.
-//! - Reads: budgets (a store that the caller keeps filled), what controls a ReplicaSet, and, when a budget has no status
-//!   about its spec, seems to be used up or is for a workload that was scaled, its workload and Pods.
-//! - Never: takes a Pod off a list; that is the manager's controller's.
+//! - Owns: the entries in the status of PodUnavailableBudgets, which are its consents.
+//! - Watches: the replicas of workloads, of the kinds that budgets refer to.
+//! - Reads: budgets (from a store that the caller fills), the controllers of ReplicaSets; and the workload and Pods of a
+//!   budget whose status is outdated, allows no further Pod, or is for a workload that was scaled.
+//! - Never: removes an entry; the manager's controller does that.
 //!
-//! The rule is [`crate::domain::budgets::unavailable`]. Requests for one budget that come together in one process are
-//! decided together and written once; processes that write at the same time see each other by the version of the
-//! object, and who is late decides again from what the other has written.
+//! The rule is [`crate::domain::budgets::unavailable`]. Concurrent questions about one budget in one process are answered
+//! together, with one write. Writes of several processes are ordered by the resourceVersion: after a conflict the decision
+//! is made again from the new status.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -51,26 +51,26 @@ mod totals;
 
 pub use members::{Members, Workloads};
 
-/// How long a decision may take. Handlers give an answer before the API server stops waiting for one.
+/// Time limit of a decision, below the API server's timeout of webhooks.
 const DECISION_LIMIT: Duration = Duration::from_secs(5);
-/// How often a write that came too late is decided again. Each time somebody else has got on.
+/// How often a decision is repeated after a conflict. Each conflict means that another process has written.
 const ATTEMPTS: u32 = 50;
-/// A budget that seems to be used up is counted anew at most this often by one process, and for no more than a
-/// twentieth of its time.
+/// A budget that allows no further Pod is recounted at most this often by one process, and for no more than a twentieth of
+/// its time.
 const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
 const RECOUNT_SHARE: u32 = 20;
 
-/// Why a Pod has to stay in service.
+/// Why a Pod may not be taken out of service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A budget says no.
+    /// A budget refuses.
     Budget {
         /// Its name.
         name: String,
         /// Why, in words.
         message: String,
     },
-    /// Nobody could decide.
+    /// No decision could be made.
     Undecided(String),
 }
 
@@ -95,14 +95,14 @@ pub struct DecisionLabels {
     pub result: &'static str,
 }
 
-/// One request that waits for its answer.
+/// A question that waits for its answer.
 struct Waiting {
     ask: Ask,
     dry_run: bool,
     answer: oneshot::Sender<Result<Answer, String>>,
 }
 
-/// The requests for one budget: whoever has the turn answers all that wait.
+/// The questions about one budget: the task that holds the turn answers all that wait.
 #[derive(Default)]
 struct Turn {
     waiting: Mutex<Vec<Waiting>>,
@@ -117,19 +117,19 @@ pub struct Budgets {
     pub store: Arc<Store<PodUnavailableBudget>>,
     /// For reading workloads.
     pub workloads: Workloads,
-    /// How many Pods they want, of the kinds that budgets rest on.
+    /// The replicas of workloads, of the kinds that budgets refer to.
     replicas: Replicas,
     totals: Mutex<totals::Totals>,
     owners: ReplicaSetOwners,
     index: Mutex<Index>,
     /// Budgets for workloads whose Pods the manager has found by labels.
     scopes: Mutex<Index>,
-    /// When the last list began that was read for want of a watch.
+    /// When the last list was begun, in a process without a watch of budgets.
     listed: tokio::sync::Mutex<Option<Duration>>,
     /// The namespaces that have budgets; None until all of them are known.
     namespaces: watch::Sender<Option<BTreeSet<String>>>,
     turns: Mutex<HashMap<ObjectKey, Arc<Turn>>>,
-    /// When each budget may be counted anew.
+    /// When each budget may be recounted.
     recounts: Mutex<HashMap<ObjectKey, Duration>>,
     decisions: Family<DecisionLabels, Counter>,
 }
@@ -168,7 +168,7 @@ impl Budgets {
         );
     }
 
-    /// Follows the budgets, for ever, for a process that has nothing else to do about them.
+    /// Watches the budgets, for ever, in a process whose only use of them are these questions.
     pub async fn follow(&self) {
         let api: Api<DeserializeGuard<PodUnavailableBudget>> = Api::all(self.client.clone());
         let watch = watches::watch_guarded(api, Config::default(), self.store.clone(), |change| self.changed(&change));
@@ -176,12 +176,12 @@ impl Budgets {
             self.store.wait_synced().await;
             self.tell_namespaces();
         };
-        // Whoever asks next finds what has changed.
+        // The next question uses the changed budget.
         let totals = self.follow_totals(None, |_| {});
         tokio::join!(watch, first, totals);
     }
 
-    /// The namespaces that have budgets, for whoever wants to know when they change. None until all are known.
+    /// The namespaces that have budgets, as a channel that reports changes. None until all are known.
     pub fn namespaces(&self) -> watch::Receiver<Option<BTreeSet<String>>> {
         self.namespaces.subscribe()
     }
@@ -198,7 +198,7 @@ impl Budgets {
         }
     }
 
-    /// Takes note of a change in [`Self::store`].
+    /// Updates the index after a change in [`Self::store`].
     pub fn changed(&self, change: &Change<'_, PodUnavailableBudget>) {
         match change {
             Change::Applied { new, .. } => self.note(new),
@@ -253,8 +253,8 @@ impl Budgets {
         lock(&self.index).cover(&key.namespace, &key.name).cloned()
     }
 
-    /// The budgets that cover a Pod as far as that can be told without a look-up: by its labels, by what controls it, and
-    /// by its annotation if that names a budget for a workload.
+    /// The budgets that cover a Pod as far as its own metadata shows: labels, controller, and the annotation if it names a
+    /// budget with a targetRef.
     pub fn known_to_cover(&self, pod: &PodView) -> Vec<Arc<str>> {
         let (index, namespace) = (lock(&self.index), pod.namespace());
         let mut names = index.selecting(namespace, &pod.labels);
@@ -297,8 +297,8 @@ impl Budgets {
         Ok(names.iter().filter_map(|name| self.store.get(&ObjectKey::new(namespace, name))).collect())
     }
 
-    /// Before the first list of the watch is complete, and in a process that does not follow them: one list at a time,
-    /// which is good for all who had asked when it began.
+    /// Used before the first list of the watch is complete, and in a process without such a watch: one list at a time, which
+    /// serves all callers that asked before it began.
     async fn list(&self) -> kube::Result<()> {
         let asked = clock::now().mono;
         let mut listed = self.listed.lock().await;
@@ -322,7 +322,7 @@ impl Budgets {
         let version = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         let until = version(list.metadata.resource_version.as_deref());
         for DeserializeGuard(budget) in list.items {
-            // One that cannot be read protects nothing; the manager tells of it.
+            // A budget that cannot be decoded protects nothing; the manager reports it.
             if let Ok(budget) = budget {
                 self.note(&budget);
                 self.store.upsert(budget);
@@ -338,12 +338,11 @@ impl Budgets {
         Ok(())
     }
 
-    /// May I take this Pod out of service? A yes is written down in every budget that covers the Pod, unless it is a dry
-    /// run. To be asked before the Pod is touched, with the Pod as it is now; asking again for the same Pod costs nothing
-    /// more.
+    /// Asks all budgets that cover a Pod whether it may be taken out of service. A consent is recorded in each of them, unless
+    /// it is a dry run. Ask with the current Pod, before the operation; asking again for the same Pod uses up nothing more.
     ///
     /// # Errors
-    /// Why it has to stay.
+    /// Why it may not.
     pub async fn take(&self, pod: &PodView, operation: Operation, dry_run: bool) -> Result<(), Refusal> {
         if !operation.is_guarded(&self.gates) || rule::needs_no_budget(pod).is_some() {
             return Ok(());
@@ -366,8 +365,8 @@ impl Budgets {
         decided.map(drop)
     }
 
-    /// Whether one of these budgets, which have just said no to another Pod for the same operation, covers this one too, and
-    /// has not let it go before: the answer is known.
+    /// Whether one of these budgets, which have just refused another Pod for the same operation, covers this one too and has
+    /// not allowed it before: then it refuses this one as well.
     pub fn have_said_no(
         &self,
         pod: &PodView,
@@ -416,21 +415,21 @@ impl Budgets {
                     if !waiting.is_empty() {
                         let answers = self.settle(&key, &waiting).await;
                         for (Waiting { answer, .. }, decided) in waiting.into_iter().zip(answers) {
-                            // Who has gone does not hear it; what was written for them ends by time.
+                            // A caller that was cancelled gets no answer; its entry expires.
                             let _ = answer.send(decided);
                         }
                     }
                     mine.await
                 }
             };
-            // Whoever had the turn was stopped before the end: ask again.
+            // The task that held the turn was cancelled: ask again.
             if let Ok(answer) = answered {
                 return answer;
             }
         }
     }
 
-    /// Decides about all that wait for a budget, with one write.
+    /// Answers all waiting questions about a budget, with one write.
     async fn settle(&self, key: &ObjectKey, waiting: &[Waiting]) -> Vec<Result<Answer, String>> {
         let all = |answer: Result<Answer, String>| vec![answer; waiting.len()];
         let Some(mut budget) = self.store.get(key) else { return all(Ok(Answer::Free)) };
@@ -438,7 +437,7 @@ impl Budgets {
         let (mut is_fresh, mut recounts) = (false, false);
         for _ in 0..ATTEMPTS {
             if !is_fresh && (recounts || budget.current_status().is_none()) {
-                // The Pods have to be read after the lists that go with them.
+                // The Pods have to be read after the status whose lists they are counted with.
                 match self.read(&api, key).await {
                     Ok(Some(fresh)) => (budget, is_fresh) = (fresh, true),
                     Ok(None) => return all(Ok(Answer::Free)),
@@ -481,13 +480,13 @@ impl Budgets {
                 continue;
             }
             if !recounts && any(|answer| matches!(answer, Answer::Refused(_))) && self.may_recount(key) {
-                // A no is worth a look: the workload may have been scaled, the manager may be away.
+                // Before a refusal the status is recounted: the workload may have been scaled, the manager may be down.
                 (recounts, is_fresh) = (true, false);
                 continue;
             }
             let takes =
                 answers.iter().zip(waiting).any(|(answer, waiting)| *answer == Answer::Taken && !waiting.dry_run);
-            // That nothing has to stay any more is worth a write too: the next one need not find it out again.
+            // It is also written that no Pod has to stay available, so that the next question needs no recount.
             let found_free = recounts && any(|answer| *answer == Answer::Free) && waiting.iter().any(|w| !w.dry_run);
             if !takes && !found_free {
                 return answers.into_iter().map(Ok).collect();
@@ -509,7 +508,7 @@ impl Budgets {
         all(Err(format!("PodUnavailableBudget {key} keeps changing; try again")))
     }
 
-    /// A budget as it is now. None: it is gone, and protects nothing any more.
+    /// The current budget. None: it was deleted.
     async fn read(
         &self,
         api: &Api<PodUnavailableBudget>,
@@ -535,7 +534,7 @@ impl Budgets {
         Ok(())
     }
 
-    /// Counts a budget from the API server itself.
+    /// Computes the status of a budget from objects read from the API server.
     async fn recount(&self, budget: &PodUnavailableBudget) -> Result<PodUnavailableBudgetStatus, String> {
         let (key, begun) = (ObjectKey::of(budget), clock::now().mono);
         let counted = self.look(budget).await;

@@ -1,4 +1,4 @@
-//! What budgets have said in one pass over a workload.
+//! The refusals of budgets in one pass over a workload.
 
 use std::{
     collections::BTreeSet,
@@ -11,25 +11,25 @@ use std::{
 use super::{Budgets, Refusal};
 use crate::{domain::budgets::unavailable::Operation, k8s::pod::PodView, runtime::lock};
 
-/// What budgets have said in a pass.
+/// The refusals of budgets in one pass.
 #[derive(Default)]
 pub struct Refusals {
-    /// The first Pod that one keeps in service, and why.
+    /// The first Pod that was refused, and why.
     first: Mutex<Option<(String, String)>>,
-    /// Those that have refused something, and what.
+    /// The budgets that have refused, and which operation.
     budgets: Mutex<BTreeSet<(String, &'static str)>>,
-    /// Something was to be taken out of service.
+    /// A question was asked.
     wanted: AtomicBool,
 }
 
-/// Whether a Pod may go out of service.
+/// Whether a Pod may be taken out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It may.
     Yes,
-    /// A budget keeps it.
+    /// A budget refuses.
     No,
-    /// Nobody could decide. Others would fare no better.
+    /// No decision could be made. Others would fare no better.
     Undecided,
 }
 
@@ -44,22 +44,22 @@ impl Refusals {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// The first Pod that a budget keeps in service, and why.
+    /// The first Pod that was refused, and why.
     pub fn first(&self) -> Option<(String, String)> {
         lock(&self.first).clone()
     }
 }
 
 impl Budgets {
-    /// Whether the PodUnavailableBudgets of a Pod let it go out of service. A yes is written down there, so that admission
-    /// lets the write pass that follows, unless it is a dry run.
+    /// Asks the PodUnavailableBudgets of a Pod whether it may be taken out of service. A consent is recorded there, so that
+    /// admission allows the write that follows, unless it is a dry run.
     pub async fn may_take(
         &self,
         pod: &PodView,
         (operation, dry_run): (Operation, bool),
         refusals: &Refusals,
     ) -> Verdict {
-        // One that has said no to many Pods is not asked about each of them.
+        // A budget that has refused is not asked again about each further Pod.
         let refusing = lock(&refusals.budgets).clone();
         if self.have_said_no(pod, operation, &refusing) {
             return Verdict::No;

@@ -1,4 +1,4 @@
-//! Which workloads the totals of budgets depend on, and what their watches say.
+//! Which workloads the totals of budgets depend on, and their replicas, by watches.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,11 +11,11 @@ use crate::{
     runtime::{replicas::Kind, watches::ObjectKey},
 };
 
-/// The workloads whose numbers a budget rests on.
+/// The workloads whose replicas the total of a budget depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Asked {
     followed: BTreeSet<(Kind, ObjectKey)>,
-    /// Whether there are others, of kinds that cannot be followed.
+    /// Whether there are others, of kinds that cannot be watched.
     others: bool,
 }
 
@@ -68,8 +68,8 @@ impl Totals {
 }
 
 impl Budgets {
-    /// Follows the numbers of the workloads that budgets rest on, for ever, in one namespace or in all; `on_scaled` learns
-    /// which budgets have to be counted anew.
+    /// Watches the replicas of the workloads that budgets depend on, for ever, in one namespace or in all. `on_scaled` is
+    /// called with the budgets that have to be recounted.
     pub async fn follow_totals(&self, only_namespace: Option<&str>, on_scaled: impl Fn(&ObjectKey)) {
         let changed = |kind: Kind, workload: &ObjectKey| {
             let budgets = lock(&self.totals).by_workload.get(&(kind, workload.clone())).cloned().unwrap_or_default();
@@ -86,7 +86,7 @@ impl Budgets {
         self.replicas.follow(only_namespace, changed).await;
     }
 
-    /// Notes the workload that a budget names. What one with a selector rests on is found when it is counted.
+    /// Records the workload that a budget names. Those of a budget with a selector are found when it is counted.
     pub(super) fn note_target(&self, budget: &PodUnavailableBudget) {
         let key = ObjectKey::of(budget);
         match Cover::of(&budget.spec) {

@@ -1,11 +1,11 @@
-//! Reports with what the containers of a Pod run, and restarts those whose environment has changed.
+//! Reports the hashes of what a Pod's containers run, and restarts containers whose environment has changed.
 //!
 //! Owns: the annotation `apps.kruise.io/runtime-containers-meta` of this node's Pods that Kruise workloads control or that
-//! have SidecarSets. Watches: the node's own Pods; what the compact view lacks is read live, when there may be something
-//! new. Never: writes anything else of a Pod, or stops an instance outside an update in place.
+//! have SidecarSets. Watches: the Pods of its node; reads a full Pod from the API server when the annotation may have to
+//! change. Never: writes any other field of a Pod, or stops a container outside an in-place update.
 //!
-//! The environment of an instance is read from the runtime, once; no program is run in the container unless the runtime
-//! does not tell.
+//! The environment of a container is read from the runtime, once. Only if the runtime does not report it, the program
+//! `env` is run in the container.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -48,21 +48,21 @@ use crate::{
     },
 };
 
-/// Pods that may be in work at the same time: most of them wait for a container to end.
+/// Pods that are processed at the same time: most of them wait for a container to end.
 const WORKERS: usize = 1024;
-/// Pods that are read at the same time: each is held in full meanwhile.
+/// Full Pods that are held in memory at the same time.
 const READS: usize = 4;
-/// For the program `env`, where the runtime does not tell the environment.
+/// Timeout of the program `env`.
 const EXEC_LIMIT: Duration = Duration::from_secs(3);
-/// When to look again at what the runtime does not show yet, or what somebody else is stopping.
+/// Retry interval while the runtime does not show a container yet, or another task is stopping it.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
-/// What of it is switched on.
+/// Which parts are enabled.
 #[derive(Clone, Copy, Debug)]
 pub struct Gates {
-    /// DaemonWatchingPod: everything.
+    /// Feature gate DaemonWatchingPod: all of it.
     pub watch_pods: bool,
-    /// InPlaceUpdateEnvFromMetadata: environments.
+    /// Feature gate InPlaceUpdateEnvFromMetadata: hashes of environments, and restarts for them.
     pub environment: bool,
 }
 
@@ -75,12 +75,12 @@ pub struct ContainerMeta {
     gates: Gates,
     queue: Arc<Queue<ObjectKey>>,
     reads: Semaphore,
-    /// Fingerprints of Pods about which everything is reported.
+    /// Fingerprints of Pods whose annotation is complete.
     settled: Mutex<HashMap<ObjectKey, u64>>,
 }
 
 impl ContainerMeta {
-    /// Puts the parts together.
+    /// For the Pods in `pods`.
     pub fn new(
         kube: KubeClient,
         pods: Arc<Store<PodView>>,
@@ -121,8 +121,8 @@ impl ContainerMeta {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports on one Pod, then stops what has to be restarted. While a stop is under way, other containers of the Pod
-    /// are still reported.
+    /// Updates the annotation of one Pod, then stops the containers that have to be restarted. During a stop the annotation
+    /// is still updated for the other containers of the Pod.
     async fn reconcile(self: Arc<Self>, key: ObjectKey, interrupt: Interrupt) -> Result<Requeue, PassError> {
         let Some(Seen { view, due, requeue }) = self.report(&key).await? else { return Ok(Requeue::Await) };
         if due.is_empty() {
@@ -143,12 +143,12 @@ impl ContainerMeta {
                 let all_stopped = outcomes.into_iter().collect::<Result<Vec<bool>, _>>()?.into_iter().all(|s| s);
                 Ok(if all_stopped { requeue } else { Requeue::After(LOOK_AGAIN) })
             }
-            // The Pod is kubelet's now; a stop that was sent goes on in the runtime.
+            // kubelet ends the Pod; a stop that was sent continues in the runtime.
             () = reports => Ok(Requeue::Await),
         }
     }
 
-    /// Brings the annotation up to date. None: there is nothing to report on.
+    /// Updates the annotation. None: the Pod needs none.
     async fn report(&self, key: &ObjectKey) -> Result<Option<Seen>, PassError> {
         let Some(view) = self.pods.get(key).filter(|pod| rules::is_eligible(pod)) else { return Ok(None) };
         let _permit = self.reads.acquire().await;
@@ -176,12 +176,12 @@ impl ContainerMeta {
         }
         let mut due = may_be_due(&report);
         due.retain(|kill| rules::is_running(kill, &pod, &found));
-        // kubelet knows instances that the runtime does not show: one of them is about to say something else.
+        // kubelet's status names an instance that the runtime does not list: one of the two is about to change.
         let requeue = if report.is_awaited { Requeue::After(LOOK_AGAIN) } else { Requeue::Await };
         Ok(Some(Seen { view, due, requeue }))
     }
 
-    /// The Pod in full, at least as new as the view of it; from the API server's memory.
+    /// The full Pod, at least as new as the compact view; from the API server's watch cache.
     async fn read(&self, key: &ObjectKey, view: &PodView) -> Result<Option<Value>, PassError> {
         let get = GetParams::at(view.metadata.resource_version.as_deref().unwrap_or("0"));
         let pods = Request::new(path::pods(&key.namespace));
@@ -209,7 +209,7 @@ impl ContainerMeta {
         Ok(found)
     }
 
-    /// Asks the runtimes for the environments that are not known. What is learnt stays, whatever fails.
+    /// Reads unknown environments from the runtimes. Those that could be read are kept even if another one fails.
     async fn read_environments(&self, pod: &Value, report: &mut Report) -> Result<(), PassError> {
         let mut result = Ok(());
         for index in report.unread.clone() {
@@ -223,7 +223,7 @@ impl ContainerMeta {
         result
     }
 
-    /// None: it cannot be learnt.
+    /// None: it cannot be read.
     async fn environment_of(&self, container_id: &str) -> Result<Option<Vec<String>>, CriError> {
         let Some((client, id)) = self.runtime_of(container_id) else { return Ok(None) };
         let told = match client.container_info(id).await {
@@ -236,7 +236,7 @@ impl ContainerMeta {
         match client.exec_sync(id, &["env".to_owned()], EXEC_LIMIT).await {
             Ok(answer) if answer.exit_code == 0 => Ok(Some(rules::environment_from_output(&answer.stdout))),
             Err(error) if error.is_transient() => Err(error),
-            // It has ended, or its image has no such program.
+            // It has ended, or its image has no program `env`.
             other => {
                 tracing::info!(container_id, ?other, "the environment of this container cannot be read");
                 Ok(None)
@@ -251,7 +251,7 @@ impl ContainerMeta {
 
     async fn write(&self, key: &ObjectKey, view: &PodView, meta: &RuntimeMeta) -> Result<(), PassError> {
         let text = serde_json::to_string(meta).map_err(kube::Error::SerdeError)?;
-        // The UID: not a Pod that has taken the name meanwhile.
+        // With the UID, so that a new Pod of the same name is not changed.
         let metadata = json!({ "uid": view.uid(), "annotations": { labels::RUNTIME_CONTAINERS_META: text } });
         let pods: Api<PodView> = Api::namespaced(self.kube.clone(), &key.namespace);
         let patch = Patch::Merge(json!({ "metadata": metadata }));
@@ -261,7 +261,7 @@ impl ContainerMeta {
         }
     }
 
-    /// Stops one instance, so that kubelet starts the container with the environment of now. False: somebody else is
+    /// Stops one instance, so that kubelet starts the container with the current environment. False: another task is
     /// stopping it.
     async fn restart(&self, pod: &PodView, kill: &Kill) -> Result<bool, PassError> {
         let Some((client, id)) = self.runtime_of(&kill.id) else { return Ok(false) };
@@ -271,7 +271,7 @@ impl ContainerMeta {
         }
         let about = container_ref(pod, &kill.container);
         let runtime = kill.id.strip_suffix(id).unwrap_or_default();
-        // With the name in the place of the id, events of equal text aggregate.
+        // The name instead of the id: the API server aggregates events of equal text.
         let message = format!("Stopping containerID {runtime}{} by container meta restarter", kill.container);
         self.events.normal(&about, "Killing", &message);
         let begun = Instant::now();
@@ -296,7 +296,7 @@ impl ContainerMeta {
     }
 }
 
-/// One look at a Pod.
+/// What one pass found out about a Pod.
 struct Seen {
     view: Arc<PodView>,
     /// Instances to stop.

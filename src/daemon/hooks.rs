@@ -1,5 +1,5 @@
-//! preStop hooks: `exec`, `httpGet` and `sleep` as kubelet runs them. `tcpSocket` is part of the API but kubelet
-//! refuses to run it, and so do we.
+//! preStop hooks: `exec`, `httpGet` and `sleep`, run as kubelet runs them. `tcpSocket` is part of the API, but fails here
+//! as it does in kubelet.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -32,11 +32,10 @@ use crate::{
 
 /// Longest part of each output of a command that is kept; it goes into an event.
 const OUTPUT_KEPT: usize = 256;
-/// Longest head of an answer to httpGet that is read.
+/// Bytes of the head of an HTTP response that are read.
 const HEAD_KEPT: usize = 64 << 10;
 
-/// Longest time that a hook holds its place, however long its grace period: one that hangs must not keep others waiting
-/// for days.
+/// A hook is cancelled after this time, however long its grace period, so that one that hangs does not block others.
 const PLACE_HELD: Duration = Duration::from_secs(10 * 60);
 
 /// A hook that failed.
@@ -64,7 +63,7 @@ pub async fn before_stop(
     let begun = Instant::now();
     let mut left_out = false;
     let work = async {
-        // A hook that only sleeps takes nothing from anybody.
+        // A hook that only sleeps needs no place.
         let place = if hook.handler.exec.is_some() || hook.handler.http_get.is_some() {
             left_out = true;
             let place = places.take(pod.namespace()).await;
@@ -81,7 +80,7 @@ pub async fn before_stop(
         let taken = Instant::now();
         let result = tokio::time::timeout(PLACE_HELD, run(hook, cri, id, &pod.pod_ip, PLACE_HELD)).await;
         match result {
-            // The runtime and we have the same limit; whoever is first, the reason is the same.
+            // The runtime has the same timeout: whichever expires first, the reason is the same.
             Ok(result) if result.is_ok() || taken.elapsed() < PLACE_HELD => result,
             _ => Err(format!("cancelled: not finished after {} s, the longest time for a hook", PLACE_HELD.as_secs())),
         }
@@ -92,15 +91,15 @@ pub async fn before_stop(
         Err(_) if left_out => HOOK_LEFT_OUT.to_owned(),
         Err(_) => format!("not finished after the grace period of {} s", kill.grace.as_secs()),
     };
-    // The runtime's words may hold the id; events with equal texts aggregate.
+    // The runtime's message may contain the container id; the API server aggregates only events of equal text.
     let message = format!("preStop hook of container {}: {}", kill.container, failure.replace(id, &kill.container));
     Err(Failure { message, left_out })
 }
 
 /// Runs a hook to its end; the caller bounds the time by dropping the future.
 ///
-/// `id` is the container's id inside the runtime, `pod_ip` the Pod's address: the only one that is ever dialled, since
-/// the daemon stands on the node's network.
+/// `id` is the container's id in the runtime. `pod_ip` is the Pod's address, and the only one that is connected to: the
+/// daemon is on the host network and must not reach other addresses for users.
 ///
 /// # Errors
 /// A sentence for the event `FailedPreStopHook`. A failed hook never prevents the stop.

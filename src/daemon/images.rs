@@ -1,12 +1,11 @@
-//! Pulls the images that this node is to have.
+//! Pulls the images that this node's NodeImage lists.
 //!
-//! Owns: the status of the NodeImage of its node. Watches: that one object. Pulls through the runtime, which keeps the
-//! bytes to itself: nothing here grows with an image. Never removes an image, and holds credentials only while a pull
-//! that needs them runs.
+//! Owns: the status of the NodeImage of its node. Watches: that one object. Pulls through the runtime: no image data
+//! passes through this process. Never removes an image, and holds credentials only during the pull that needs them.
 //!
-//! One task for each open entry, a few of which pull at a time. What an entry is not wanted for any more is dropped, and
-//! with it the call of the runtime. A status is written when a pull begins or ends, and now and then while one runs; what
-//! happens together is written together.
+//! One task for each open entry, a few of which pull at a time. When an entry is removed or changed, its task is dropped,
+//! and with it the call to the runtime. The status is written when a pull begins or ends, and periodically during pulls;
+//! changes within a short time go into one write.
 
 pub mod credentials;
 pub mod disk;
@@ -54,7 +53,7 @@ use crate::{
     },
 };
 
-/// What begins or ends within this time is written together.
+/// Pulls that begin or end within this time are recorded in one write.
 const COLLECT: Duration = Duration::from_millis(20);
 /// How often the progress of pulls is written.
 const PROGRESS: Duration = Duration::from_secs(15);
@@ -62,7 +61,7 @@ const PROGRESS: Duration = Duration::from_secs(15);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// What flags say.
+/// Settings from flags.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The node, and its NodeImage.
@@ -71,7 +70,7 @@ pub struct Settings {
     pub workers: usize,
     /// How full the file system with the images may become, in percent. 100 limits nothing.
     pub image_fs_limit_percent: u8,
-    /// A path on that file system. None: found out.
+    /// A path on that file system. None: the runtime is asked.
     pub image_fs_path: Option<PathBuf>,
     /// Tells the space of a file system.
     pub space: disk::Look,
@@ -88,20 +87,20 @@ pub struct Puller {
     metrics: Metrics,
     places: Semaphore,
     shared: Mutex<Shared>,
-    /// Something is to be written.
+    /// The status has to be written.
     changed: Notify,
 }
 
 #[derive(Default)]
 struct Shared {
     object: Option<Arc<NodeImage>>,
-    /// What is not recorded as complete.
+    /// Entries that the status does not record as complete.
     jobs: BTreeMap<Entry, Job>,
     last_generation: u64,
 }
 
 struct Job {
-    /// Tells a worker that was stopped from the one after it.
+    /// Distinguishes a worker that was stopped from its successor.
     generation: u64,
     order: Arc<Order>,
     state: State,
@@ -128,7 +127,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes them part of `/metrics`.
+    /// Registers them for `/metrics`.
     pub fn new(all: &AllMetrics) -> Self {
         let metrics = Self { ended: Family::default(), running: Gauge::default(), seconds: seconds_histogram() };
         all.register("kruise_image_pulls", "Images that this daemon was to pull, by how that ended", &metrics.ended);
@@ -142,7 +141,7 @@ impl Metrics {
 }
 
 impl Puller {
-    /// Puts the parts together.
+    /// For one node.
     pub fn new(
         kube: KubeClient,
         runtimes: Runtimes,
@@ -166,7 +165,7 @@ impl Puller {
         })
     }
 
-    /// Works until `shutdown` turns true. Pulls that run then are begun again by the next process.
+    /// Works until `shutdown` turns true. The next process starts interrupted pulls again.
     pub async fn run(self: Arc<Self>, shutdown: Shutdown) {
         tokio::select! {
             () = self.watch() => {}
@@ -202,7 +201,7 @@ impl Puller {
         self.changed.notify_one();
     }
 
-    /// Takes over a version of the NodeImage: from the watch, or the answer to an own write.
+    /// Applies a version of the NodeImage: from the watch, or from the response to a write of our own.
     fn take(self: &Arc<Self>, mut object: NodeImage) {
         object.meta_mut().managed_fields = None;
         let orders = rules::orders(&object);
@@ -249,7 +248,7 @@ impl Puller {
         shared.jobs.insert(entry, job);
     }
 
-    /// Writes what has changed, for ever.
+    /// Writes the status whenever it has changed, for ever.
     async fn write(self: &Arc<Self>) {
         let api: Api<NodeImage> = Api::all(self.kube.clone());
         let mut retry = FIRST_RETRY;
@@ -267,7 +266,7 @@ impl Puller {
                     retry = FIRST_RETRY;
                     self.take(object);
                 }
-                // The watch brings what it is now.
+                // The watch delivers the current version.
                 Err(error) if code(&error) == Some(404) => {}
                 Err(error) => {
                     tracing::debug!(%error, "the status of the NodeImage was not written, trying again");
@@ -279,7 +278,7 @@ impl Puller {
         }
     }
 
-    /// What the NodeImage is, and what its status should be.
+    /// The NodeImage, and the status that it should have.
     fn due(&self) -> Option<(Arc<NodeImage>, NodeImageStatus)> {
         let shared = self.shared();
         let object = shared.object.clone()?;
@@ -289,7 +288,7 @@ impl Puller {
         Some((object, status))
     }
 
-    /// The order of a worker as it is now. None: it was stopped.
+    /// The current order of a worker. None: it was stopped.
     fn order(&self, worker: &Worker) -> Option<Arc<Order>> {
         let shared = self.shared();
         let job = shared.jobs.get(&worker.entry).filter(|job| job.generation == worker.generation)?;
@@ -321,7 +320,7 @@ impl Puller {
             Ok(image) => image,
             Err(message) => return self.finish(worker, &order, None, Err(message)),
         };
-        // Nothing to wait for, where others pull.
+        // An attempt that needs no pull needs no place.
         if order.if_not_present
             && let Ok(Some(id)) = self.present(&worker.entry, &image).await
         {
@@ -426,7 +425,7 @@ impl Puller {
         Ok(found.filter(|found| fits(&found.repo_digests)).map(|found| format!("{}@{}", entry.image, found.id)))
     }
 
-    /// One attempt, as far as time allows. The error is for people, and without secrets.
+    /// One attempt, within its time limit. The error is a message for users, without secrets.
     async fn attempt(&self, attempt: &Attempt<'_>) -> Result<String, String> {
         let Attempt { worker, order, image, .. } = *attempt;
         let runtime = self.runtime().ok_or("no container runtime answers on this node")?;
@@ -481,7 +480,7 @@ impl Puller {
         }
     }
 
-    /// Asks the manager until it answers, or the attempt is nearly over: then the reason is told.
+    /// Asks the manager until it answers. Shortly before the attempt's time limit the last error is returned.
     async fn credentials(&self, attempt: &Attempt<'_>) -> Result<Answer, String> {
         let Entry { image, tag } = attempt.order.entry.clone();
         let question = Question { image, tag, version: attempt.order.version };
@@ -501,7 +500,7 @@ impl Puller {
         }
     }
 
-    /// Looks at a pull while it runs. Ends only when there is too little space left, with what to say.
+    /// Monitors a running pull. Ends only when too little space is left, with the message for the status.
     async fn observe(&self, attempt: &Attempt<'_>, runtime: &CriClient) -> String {
         let mut progress = progress::Progress::of(runtime, &attempt.worker.entry.image);
         loop {
@@ -538,7 +537,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Without it an order whose worker has panicked would be called under way for ever.
+/// Without it an order whose worker panicked would be reported as running for ever.
 struct EndOfPanic<'a> {
     puller: &'a Puller,
     worker: &'a Worker,

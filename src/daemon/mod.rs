@@ -1,12 +1,12 @@
 //! What the daemon does on its node: carries out the steps that `domain` decides, through `cri`.
 //!
 //! - [`recreate`]: ContainerRecreateRequests of this node.
-//! - [`container_meta`]: with what containers run, and restarts of those whose environment has changed.
-//! - [`images`]: the images that the node is to have.
-//! - [`prober`]: probes of users' own, and their results.
-//! - [`stops`]: so that what two of them want stopped is stopped once.
+//! - [`container_meta`]: hashes of what containers run, and restarts of containers whose environment has changed.
+//! - [`images`]: pulls the images that the NodeImage lists.
+//! - [`prober`]: runs the probes of PodProbeMarkers and reports their results.
+//! - [`stops`]: ensures that an instance that two of them want to stop is stopped once.
 //! - [`hooks`]: preStop hooks, run as kubelet runs them.
-//! - [`runtimes`]: which runtimes are there, found again when they come and go.
+//! - [`runtimes`]: finds the container runtimes, also when they start late or restart.
 
 use crate::{domain::node::pull_secrets, k8s::rbac::Rule};
 
@@ -33,6 +33,6 @@ pub const RBAC: &[Rule] = &[
     Rule::new(&["apps.kruise.io"], &["nodeimages/status"], &["patch"]),
 ];
 
-/// What it may do in its own namespace: learn whom to trust with its token.
+/// What it may do in its own namespace: read the CA of the manager that it sends its token to.
 pub const OWN_NAMESPACE_RBAC: &[Rule] =
     &[Rule::new(&[""], &["configmaps"], &["get"]).named(&[pull_secrets::CONFIG_MAP])];

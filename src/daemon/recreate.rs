@@ -47,7 +47,7 @@ use crate::{
     },
 };
 
-/// Key of the queue: the UID of a Pod. A Pod that replaced another one under the same name has its own.
+/// Key of the queue: the UID of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodUid(pub Arc<str>);
 
@@ -78,8 +78,8 @@ pub enum PassError {
 /// Serves the requests of one node.
 pub struct Recreator {
     kube: KubeClient,
-    /// Unfinished requests of this node, indexed by the UID of their Pod. Those that the manager serves count for the
-    /// order only.
+    /// Unfinished requests of this node, indexed by the UID of their Pod; also those that the manager serves, because the
+    /// requests of a Pod have one order.
     requests: Arc<Store<ContainerRecreateRequest>>,
     /// Pods of this node.
     pods: Arc<Store<PodView>>,
@@ -93,7 +93,7 @@ pub struct Recreator {
 }
 
 impl Recreator {
-    /// Puts the parts together.
+    /// For the requests in `requests`.
     pub fn new(
         kube: KubeClient,
         requests: Arc<Store<ContainerRecreateRequest>>,
@@ -117,7 +117,7 @@ impl Recreator {
         self.queue.add(PodUid(request.pod_uid().into()));
     }
 
-    /// A request left the watch: forget what we remember of it, and let the next one have its turn.
+    /// A request left the watch: forgets it and reconciles its Pod, whose next request may begin.
     pub fn request_gone(&self, request: &ContainerRecreateRequest) {
         self.memories().remove(&request.uid().unwrap_or_default());
         self.request_changed(request);
@@ -132,7 +132,7 @@ impl Recreator {
 
     /// The runtime's containers of a Pod changed; `cri_uid` is the UID that the runtime knows.
     pub fn containers_changed(&self, cri_uid: &str) {
-        // A static Pod is known to the runtime by another UID; few requests are active at a time.
+        // The runtime knows a static Pod by another UID. Few requests are active, so all are searched.
         for request in self.requests.list() {
             if self.pod_of(&request).is_some_and(|pod| pod.cri_uid() == cri_uid) {
                 self.request_changed(&request);
@@ -167,8 +167,8 @@ impl Recreator {
         }
     }
 
-    /// Tells the requests of a Pod that have to wait for another one that they do: nobody else would for as long as a
-    /// hook or a stop is under way, and the manager would take the silence for an absent daemon.
+    /// Records in waiting requests of a Pod that they wait for another one. It is done before a hook or stop begins: an
+    /// empty status for the length of a hook would look to the manager like an absent daemon.
     async fn tell_waiting(&self, pick: &node::Pick<'_>) -> Result<(), PassError> {
         let Some(current) = pick.current else { return Ok(()) };
         for waiting in pick.tell_to_wait.iter().filter(|r| !r.is_served_by_manager()) {
@@ -222,7 +222,7 @@ impl Recreator {
             Ok(()) => memory.stop_answered(&kill.container, clock::now()),
             Err(error) => {
                 tracing::warn!(request = %ObjectKey::of(request), container = kill.container, %error, "stop failed");
-                // Container ids differ each time; equal texts are one write and one event.
+                // Container ids differ each time; only equal texts save a write and an event.
                 let words = error.told().replace(local_id(&kill.id), &kill.container);
                 let words = format!("{runtime}: {words}");
                 match error.may_pass() {
@@ -232,11 +232,11 @@ impl Recreator {
             }
         }
         self.memories().insert(request_uid, memory);
-        // The state of the instance decides, whatever the runtime answered.
+        // Whatever the runtime answered, the next pass decides from the state of the instance.
         Ok(Next::LookAgain)
     }
 
-    /// The runtime cannot be asked: the request says so, once it has lasted.
+    /// The runtime cannot be called: records that in the request, if it lasts.
     async fn tell_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &CriError, begun: Now) {
         let status = {
             let mut memories = self.memories();
@@ -254,8 +254,8 @@ impl Recreator {
         }
     }
 
-    /// Runs the hook, if any, then stops the instance. Gives up only before the stop was sent: a container that got
-    /// its stop signal must also get what comes after it.
+    /// Runs the hook, if any, then stops the instance. It can be cancelled only before the stop is sent: a container that
+    /// has got its stop signal must also get the kill after the grace period.
     async fn stop(
         &self,
         request: &ContainerRecreateRequest,
@@ -272,7 +272,7 @@ impl Recreator {
         };
         if let Some((By::Environment, _)) = turn.stopped {
             tracing::info!(request = %key, container = kill.container, "already stopped for its environment");
-            // Should it run for all that, the next attempt is a stop of this request.
+            // If it still runs, the next attempt is a stop by this request.
             turn.note_stopped(By::Request, clock::now());
             return Ok(());
         }
@@ -331,7 +331,7 @@ impl Recreator {
         }
     }
 
-    /// Something about the Pod changed while a hook or a stop is under way: perhaps there is a new request.
+    /// The Pod or its requests changed during a hook or a stop: there may be a new request.
     async fn tell_newcomers(&self, request: &ContainerRecreateRequest) {
         let requests = self.requests.by_index(request.pod_uid());
         let pick = node::pick(requests.iter().map(AsRef::as_ref));
@@ -367,7 +367,7 @@ impl Recreator {
         }
     }
 
-    /// Our version of the request is old: the watch will bring the new one, but asking is faster.
+    /// Our version of the request is outdated: reading the new one is faster than waiting for the watch.
     async fn refresh(
         &self,
         api: &Api<ContainerRecreateRequest>,
@@ -385,7 +385,7 @@ impl Recreator {
         Ok(())
     }
 
-    /// One event and one log line per decision that users care about.
+    /// One event and one log line for each change that is of interest to users.
     fn tell(&self, request: &ContainerRecreateRequest, status: &ContainerRecreateRequestStatus, pod: Option<&PodView>) {
         let key = ObjectKey::of(request);
         let before = states_of(request);
@@ -417,7 +417,7 @@ impl Recreator {
     }
 }
 
-/// Whether a request has to be known here: it is to be served, or others have to wait for it.
+/// Whether this daemon has to know a request: it serves it, or other requests have to wait for it.
 pub fn is_work(request: &ContainerRecreateRequest) -> bool {
     !request.is_completed() && (request.labels().contains_key(labels::CRR_ACTIVE) || request.is_served_by_manager())
 }
@@ -427,7 +427,7 @@ enum Next {
     Wait(Requeue),
 }
 
-/// The runtime that the request's containers belong to. Whether they all agree is for the plan to say.
+/// The runtime that the request's containers belong to. The plan checks that all belong to the same.
 fn runtime_of(request: &ContainerRecreateRequest) -> Option<&str> {
     let context = request.spec.containers.first()?.status_context.as_ref()?;
     context.container_id.split_once("://").map(|(runtime, _)| runtime)
@@ -438,8 +438,8 @@ fn local_id(id: &str) -> &str {
     id.split_once("://").map_or(id, |(_, id)| id)
 }
 
-/// What the runtime knows of the Pod's containers. Start times and exit codes are read only for instances that a
-/// decision may rest on: the newest one of each container of the request, once it is no longer the one that was meant.
+/// The Pod's containers in the runtime. Start times and exit codes need a call each and are read only where a decision may
+/// need them: for the newest instance of each container of the request, once it is not the one that the request means.
 async fn observe(
     runtime: &str,
     client: &CriClient,
@@ -449,10 +449,8 @@ async fn observe(
     let listed = client.list_containers(labels::CRI_POD_UID, pod.cri_uid()).await?;
     let mut instances: Vec<Instance> = listed.iter().map(|c| instance(runtime, c)).collect();
     for container in &request.spec.containers {
-        let newest = instances
-            .iter_mut()
-            .filter(|i| i.container == container.name)
-            .max_by_key(|i| (i.created_at, i.restart_count));
+        let newest =
+            instances.iter_mut().filter(|i| i.container == container.name).max_by_key(|instance| instance.age_order());
         let Some(newest) = newest else { continue };
         let meant = container.status_context.as_ref().is_some_and(|c| c.container_id == newest.id);
         if meant && newest.state == InstanceState::Running {

@@ -1,5 +1,5 @@
-//! Which container runtimes are on the node. A socket that is absent at start is looked for again until it answers;
-//! a runtime that goes away keeps its place, and its client reconnects.
+//! The container runtimes of the node. A socket that is absent at start is tried again until it answers. A runtime that
+//! stops answering stays listed, and its client reconnects.
 
 use std::{
     collections::BTreeMap,
@@ -33,9 +33,9 @@ const HOOKS: usize = 32;
 pub struct Runtimes {
     known: Arc<RwLock<BTreeMap<String, Client>>>,
     count: Arc<watch::Sender<usize>>,
-    /// What is stopped in them. It is here so that whoever can stop a container cannot miss what others stop.
+    /// Stops in progress, of all tasks: every task that can stop a container has access to them.
     pub stops: Arc<Stops>,
-    /// For preStop hooks, whoever runs them.
+    /// Places for preStop hooks, of all tasks.
     pub hooks: Places,
 }
 
@@ -76,7 +76,8 @@ impl Runtimes {
     }
 }
 
-/// Tries one socket until it answers, then follows its container events where that takes none from kubelet.
+/// Tries one socket until it answers, then follows its container events, unless the runtime would withhold them from
+/// kubelet.
 /// `first_look` is dropped after the first try, `changed` gets the UID of a Pod whose containers changed.
 pub async fn discover(
     socket: PathBuf,
@@ -110,7 +111,7 @@ pub async fn discover(
     std::future::pending().await
 }
 
-/// Most of the sockets never exist: nothing is made for them.
+/// Most of the sockets never exist: no client is created for them.
 async fn probe(socket: &Path, client: &mut Option<Client>) -> Result<(Client, VersionResponse), CriError> {
     if !socket.exists() {
         return Err(CriError::Unreachable { call: "Version", message: "no such file".into() });

@@ -1,7 +1,7 @@
-//! Which instances this process stops or has stopped, whoever wanted it: several duties may want the same one stopped, and
-//! none is stopped twice.
+//! Which instances this process is stopping or has stopped. Several tasks may want to stop the same instance; it is stopped
+//! once.
 //!
-//! What is known is lost with the process. That does no harm: every duty looks at the instance itself before it stops it.
+//! This is lost when the process ends, which does no harm: every task checks the state of an instance before it stops it.
 
 use std::{
     collections::HashMap,
@@ -11,24 +11,24 @@ use std::{
 
 use crate::{k8s::time::Now, runtime::clock};
 
-/// What was stopped is remembered for this long; by then the instance has another id.
+/// A stop is remembered for this time; by then the container has a new instance with another id.
 const KEEP: Duration = Duration::from_secs(600);
-/// The memory is swept when it holds more than this.
+/// Old entries are removed when there are more than this.
 const SWEEP_AT: usize = 128;
 
-/// Who wanted a stop.
+/// Why an instance is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// A ContainerRecreateRequest.
     Request,
-    /// An environment that has changed.
+    /// Its environment has changed.
     Environment,
 }
 
 /// What is known of one instance.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
-    /// Who had it stopped, and when the runtime answered that it has.
+    /// Why it was stopped, and when the runtime confirmed it.
     pub stopped: Option<(By, Duration)>,
     /// Whether its preStop hook has been run for its environment.
     pub hook_run: bool,
@@ -41,20 +41,20 @@ impl Known {
     }
 }
 
-/// The right to stop one instance, as long as it is held.
+/// The exclusive right to stop one instance, as long as it is held.
 pub type Turn = tokio::sync::OwnedMutexGuard<Known>;
 
-/// Shared by all duties that stop containers.
+/// Shared by all tasks that stop containers.
 #[derive(Default)]
 pub struct Stops(Mutex<HashMap<String, Arc<tokio::sync::Mutex<Known>>>>);
 
 impl Stops {
-    /// Waits until nobody else is about to stop the instance.
+    /// Waits until no other task is stopping the instance.
     pub async fn turn(&self, id: &str) -> Turn {
         self.entry(id).lock_owned().await
     }
 
-    /// None: somebody is stopping the instance.
+    /// None: another task is stopping the instance.
     pub fn try_turn(&self, id: &str) -> Option<Turn> {
         self.entry(id).try_lock_owned().ok()
     }

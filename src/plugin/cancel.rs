@@ -1,4 +1,4 @@
-//! `cancel`: deletes requests that have not ended, and says what that undoes.
+//! `cancel`: deletes requests that have not ended, and reports what that undoes.
 
 use kube::{
     Api,

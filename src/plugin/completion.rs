@@ -32,7 +32,7 @@ use super::{
 const NO_FILES: u8 = 4;
 /// Directive: do not put a blank behind what was completed.
 const NO_SPACE: u8 = 2;
-/// Nobody waits longer for names after Tab.
+/// Time limit of a completion.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Print a completion script for the command kubectl-kruise.
@@ -53,7 +53,7 @@ pub(super) fn script(args: &CompletionArgs, command: &mut clap::Command) -> Resu
     Ok(Exit::Success)
 }
 
-/// What only the cluster knows.
+/// Words that have to be read from the cluster.
 #[derive(Debug, PartialEq)]
 enum Asked {
     /// Names of objects of a kind, behind `TYPE/`.

@@ -1,4 +1,4 @@
-//! The way to the cluster, with the flags that kubectl has.
+//! Connection to the cluster, with the flags that kubectl has.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `describe`: where the time of a request went.
+//! `describe`: the steps of a request and their times.
 
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};

@@ -1,7 +1,7 @@
-//! `doctor`: reads what an installation is made of and shows what [`rules::doctor`](super::rules::doctor) thinks of it.
+//! `doctor`: reads the objects of an installation and prints the findings of [`rules::doctor`](super::rules::doctor).
 //!
-//! What should be there comes from the manifests that this very program renders. Nothing is written; the one create is a
-//! dry run. A right that the caller lacks makes a check unknown, never the command fail.
+//! The expected objects are the manifests that this program renders. Nothing is written; the only create is a dry run. If
+//! the caller lacks a right, the check is reported as unknown and the command does not fail.
 
 use std::{
     sync::Arc,
@@ -35,7 +35,7 @@ use crate::{
     runtime::clock,
 };
 
-/// An address inside of the cluster either answers at once or is out of reach.
+/// Time limit of a TLS handshake: an address in the cluster either answers at once or cannot be reached from here.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 /// A leader renews its Lease every 2 s and gives up after 10.
 const LEASE_LIMIT: Duration = Duration::from_secs(12);
@@ -254,7 +254,7 @@ async fn limits(read: &Reader<'_>) -> Vec<Limits> {
         (("deployments", "kruise-webhook"), account::WEBHOOK),
         (("daemonsets", "kruise-daemon"), account::DAEMON),
     ] {
-        // That one is missing is the finding of another check.
+        // A missing workload is reported by another check.
         let Ok(object) = read.system("apps", workload.0, workload.1).await else { continue };
         let runs_as = object.text("/spec/template/spec/serviceAccountName");
         let username = format!("system:serviceaccount:{}:{runs_as}", read.system);
@@ -357,7 +357,7 @@ async fn shake(address: &str, bundle: &str, dns_name: &str) -> Result<jiff::Time
     let stream = TcpStream::connect(address).await.map_err(|error| Handshake::Unreachable(error.to_string()))?;
     let mut roots = RootCertStore::empty();
     for der in CertificateDer::pem_slice_iter(bundle.as_bytes()).filter_map(Result::ok) {
-        // One that cannot be read is the finding of another check.
+        // A certificate that cannot be parsed is reported by another check.
         let _ = roots.add(der);
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -369,7 +369,7 @@ async fn shake(address: &str, bundle: &str, dns_name: &str) -> Result<jiff::Time
     let name = ServerName::try_from(dns_name.to_owned()).map_err(|error| refused(&error))?;
     let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await;
     let stream = stream.map_err(|error| match error.kind() {
-        // The end of a connection says nothing of the certificate.
+        // A closed connection says nothing about the certificate.
         std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => refused(&error),
         _ => Handshake::Unreachable(error.to_string()),
     })?;

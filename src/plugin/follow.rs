@@ -1,4 +1,4 @@
-//! Waiting for requests and roll-outs, with something to look at meanwhile.
+//! Waits for requests and roll-outs, and shows their progress.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use crate::{
     runtime::apply,
 };
 
-/// What came of it.
+/// The result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Opened {
     /// The keys are there.
@@ -26,7 +26,7 @@ pub(super) enum Opened {
         /// UID of the ConfigMap.
         config_map: String,
     },
-    /// Somebody changed or deleted it meanwhile.
+    /// It was changed or deleted meanwhile.
     Changed,
     /// The name is taken.
     Foreign,
@@ -41,7 +41,7 @@ enum Owner {
     Other,
 }
 
-/// Sees to it that the keys of some priorities are there. `known` is the UID of the barrier, if it is known.
+/// Creates the keys of some priorities if they are missing. `known` is the UID of the barrier, if it is known.
 pub(super) async fn open(
     api: &Api<ConfigMap>,
     pod: &PodView,

@@ -1,11 +1,12 @@
-//! Starts the containers of a Pod in the order of their launch priorities: writes the keys of its barrier, one level after
-//! the other, and then the mark that says so.
+//! Starts the containers of a Pod in the order of their launch priorities: adds the keys of its barrier, one level after
+//! the other, and then an annotation that marks the Pod as done.
 //!
 //! - Watches: Pods. Writes: the ConfigMap `<pod>-barrier` (`barrier.rs`), and two annotations of the Pod, through
 //!   `pods/status`: the mark, and one whose change makes kubelet look again at once instead of after some ten seconds.
 //! - What is due is decided by [`crate::domain::pod::launch_priority`].
-//! - Never touches a ConfigMap that is not the barrier of the Pod, or of a Pod before it of the same name; says so instead.
-//! - Never touches a Pod after the mark.
+//! - Never changes a ConfigMap that is not the barrier of the Pod, or of an earlier Pod of the same name; reports it
+//!   instead.
+//! - Never changes a Pod that is marked as done.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -40,7 +41,7 @@ mod barrier;
 #[cfg(test)]
 mod tests;
 
-/// Its line in the table.
+/// Its entry in `CONTROLLERS`.
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     needs_crd: None,

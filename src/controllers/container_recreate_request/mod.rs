@@ -1,4 +1,4 @@
-//! The manager's part of ContainerRecreateRequests.
+//! The manager's part in ContainerRecreateRequests.
 //!
 //! - Owns: phase Completed for what ends a request from outside (Pod gone, no daemon, deadline), the finalizer, the
 //!   active label, the NotReady key on the Pod, the record of when the grace began, the condition of one that was left
@@ -9,7 +9,7 @@
 //! - Never: touches a container, or a container's state of other requests before they end by its hand. The decisions are
 //!   in [`crate::domain::node::recreate::manager`] and [`crate::domain::node::recreate::pod_spec`].
 //!
-//! It runs whatever the feature gate KruiseDaemon says: finalizers of requests from before have to be released.
+//! It runs regardless of the feature gate KruiseDaemon: finalizers of earlier requests have to be removed.
 
 mod apply;
 mod observe;
@@ -48,7 +48,7 @@ use crate::{
     },
 };
 
-/// Its line in the table.
+/// Its entry in `CONTROLLERS`.
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     needs_crd: Some("containerrecreaterequests.apps.kruise.io"),
@@ -77,9 +77,9 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     memories: Mutex<HashMap<ObjectKey, (String, ManagerMemory)>>,
     daemons: Mutex<Daemons>,
-    /// What is remembered of the requests that are served here, by UID.
+    /// State of the requests that the manager serves, by UID.
     progress: Mutex<HashMap<String, node::RestartMemory>>,
-    /// UIDs of the Pods that a worker is busy with: requests of one Pod are served one after the other.
+    /// UIDs of the Pods that a worker is processing: requests of one Pod are served one after the other.
     busy: Mutex<HashSet<String>>,
     held: Mutex<Held>,
 }
@@ -91,11 +91,11 @@ const SWEEP_AFTER: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct Daemons {
     ready: BTreeMap<Text, BTreeSet<ObjectKey>>,
-    /// When the last Ready one went; nothing is kept for longer than it matters.
+    /// When the last Ready one was lost; entries are dropped once they are old enough to change no decision.
     lost: BTreeMap<Text, Duration>,
     /// How long it matters.
     keep: Duration,
-    /// Since when the daemons are known: a manager that has just started has seen none missing.
+    /// Since when the daemons are watched: before that none was seen missing.
     since: Option<Duration>,
 }
 
@@ -184,7 +184,7 @@ impl Controller {
         }
     }
 
-    /// A request is gone: it may have left its key on a Pod.
+    /// A request was deleted: it may have left its key on a Pod.
     fn sweep_later(&self, request: &ObjectKey) {
         if !lock(&self.held).by(request).is_empty() {
             self.queue.add_after(request.clone(), SWEEP_AFTER);

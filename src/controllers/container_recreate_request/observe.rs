@@ -1,4 +1,4 @@
-//! I/O: what is known of a request's Pod, and of the daemon on its node. No decision.
+//! I/O: reads a request's Pod and the state of the daemon on its node. No decision.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     runtime::apply::code,
 };
 
-/// The Pod that bears the name in the request.
+/// The Pod with the name in the request.
 pub(super) enum PodRead {
     Present(Arc<PodView>),
     Gone,
@@ -34,8 +34,8 @@ impl PodRead {
 }
 
 impl Controller {
-    /// From the store; that a Pod is gone or replaced is believed only when the API server says so itself, because the
-    /// store may be older than the request.
+    /// From the store. That a Pod is gone or was replaced is confirmed by a read from the API server, because the store may be
+    /// older than the request.
     pub(super) async fn read_pod(&self, request: &ContainerRecreateRequest) -> PodRead {
         let key = pod_key(request);
         let cached = self.context.pods.get(&key);
@@ -61,8 +61,8 @@ impl Controller {
         }
     }
 
-    /// What the watch says of the daemon on the request's node. That it has been missing for too long, or that the node
-    /// is gone, is believed only when the API server says so itself: a watch that has stopped would say the same.
+    /// The daemon on the request's node, by the watch. That it has been missing for too long, or that the node is gone, is
+    /// confirmed by a read from the API server: a watch that has stopped would show the same.
     pub(super) async fn daemon_of(
         &self,
         request: &ContainerRecreateRequest,

@@ -28,21 +28,21 @@ use crate::{
     },
 };
 
-/// Steps of one reconcile; more come with the next one.
+/// Maximum number of steps in one reconcile.
 const STEPS: usize = 8;
 
-/// What became of a change of the Pod.
+/// The result of a change of the Pod.
 enum Changed {
     Yes,
     /// The Pod has changed meanwhile, and was read again.
     Outdated,
     Gone,
-    /// Somebody whom the API server asks will not have it: these are the words.
+    /// Admission or validation denied it, with this message.
     Denied(String),
 }
 
 impl Controller {
-    /// Takes the request as far as it goes now; says when to look again at the latest.
+    /// Takes all steps that are possible now; returns when to reconcile again at the latest.
     pub(super) async fn serve(&self, key: &ObjectKey, pod: &Arc<PodView>) -> kube::Result<Option<Duration>> {
         self.alone(pod.uid(), self.take_steps(key, pod)).await
     }

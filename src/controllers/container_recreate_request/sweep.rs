@@ -1,8 +1,8 @@
-//! NotReady keys that a request has left on a Pod: it was deleted past its finalizer, or relabelled before that was
-//! refused. Nobody else would ever release them.
+//! Removes NotReady keys whose request does not exist: its finalizer was removed by somebody else, or its labels were
+//! changed before a policy refused that. No other code would remove them.
 //!
-//! A key is judged under the name of its request, in the same queue, so a new request of that name never acquires the key
-//! while it is swept.
+//! A key is checked under the name of its request, in the same queue, so that a new request of that name cannot acquire
+//! the key at the same time.
 
 use std::{
     collections::{BTreeMap, HashMap},

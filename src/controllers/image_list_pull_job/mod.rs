@@ -1,4 +1,4 @@
-//! ImageListPullJobs: an ImagePullJob for each image of a list.
+//! ImageListPullJobs: one ImagePullJob for each image of a list.
 //!
 //! - Owns: the ImagePullJobs that it makes, the status of lists, their hash label, their deletion after the TTL.
 //! - Watches: ImageListPullJobs, and the ImagePullJobs with a hash label, which those of lists have.
@@ -46,7 +46,7 @@ use crate::{
     },
 };
 
-/// Its line in the table.
+/// Its entry in `CONTROLLERS`.
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     needs_crd: Some("imagelistpulljobs.apps.kruise.io"),
@@ -77,7 +77,7 @@ struct Controller {
     memories: Mutex<HashMap<ObjectKey, Memory>>,
 }
 
-/// What is remembered of a list. Everything can be lost.
+/// In-memory state of a list; losing it does no harm.
 #[derive(Default)]
 struct Memory {
     uid: String,

@@ -1,9 +1,9 @@
-//! ImagePullJobs and NodeImages: tells nodes which images to pull, a number at a time, and how far they are.
+//! ImagePullJobs and NodeImages: adds the images of jobs to NodeImages, a number of nodes at a time, and counts results.
 //!
 //! - Owns: NodeImages (one for every Node that is not virtual and runs Linux) with their spec; the status of ImagePullJobs,
 //!   their deletion after the TTL, and the finalizer that OpenKruise leaves on them, which goes.
 //! - Watches: ImagePullJobs, NodeImages, Nodes, Pods.
-//! - Writes the status of a NodeImage only for a daemon that has said nothing for long.
+//! - Writes the status of a NodeImage only for a daemon that has reported nothing for a long time.
 //!
 //! A job decides which nodes begin (`jobs.rs`, [`crate::domain::kinds::image_jobs::job`]) and leaves that in `told`; a node writes what
 //! all jobs have left there in one patch, and takes away what nobody wants any more (`nodes.rs`,
@@ -48,7 +48,7 @@ use crate::{
     },
 };
 
-/// Its line in the table.
+/// Its entry in `CONTROLLERS`.
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     needs_crd: Some("imagepulljobs.apps.kruise.io"),

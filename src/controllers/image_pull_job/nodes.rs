@@ -1,4 +1,4 @@
-//! One NodeImage: made with its Node, brought up to date in one patch, gone with its Node.
+//! One NodeImage: created and deleted with its Node, updated in one patch.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,8 +1,8 @@
-//! Gives Pods with the readiness gate KruisePodReady their first condition, True.
+//! Sets the condition KruisePodReady of Pods with that readiness gate to True for the first time.
 //!
 //! - Watches: Pods. Writes: the one condition, on `pods/status`.
-//! - Reports Pods that should have got the gate at admission and did not: the webhook was not there. A gate cannot be
-//!   added later, so an event is all there is to do.
+//! - Reports by an event Pods that should have got the gate at admission and did not, because the webhook was down. A gate
+//!   cannot be added later.
 //! - Never overrides a condition that is there: the patch is bound to the version of the Pod that lacked it.
 
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Its line in the table.
+/// Its entry in `CONTROLLERS`.
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     needs_crd: None,
@@ -41,9 +41,9 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "pod-readiness-controller";
-/// Older Pods may be from before the installation: that their gate is missing says nothing about the webhook.
+/// Older Pods are not reported: they may have been created before the installation.
 const MISSED_RECENTLY: Duration = Duration::from_secs(600);
-/// After a conflict; the Pod's newer version arrives by the watch, mostly earlier.
+/// Retry interval after a conflict; the watch usually delivers the newer version earlier.
 const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {

@@ -1,4 +1,4 @@
-//! PodUnavailableBudgets: how each of them stands.
+//! PodUnavailableBudgets: keeps their status up to date.
 //!
 //! - Owns: the status of PodUnavailableBudgets, but for the grants that [`crate::budgets`] writes into it, and the
 //!   annotation `kruise.io/related-pub` of Pods.
@@ -6,9 +6,9 @@
 //!   that budgets rest on.
 //! - Reads: the workloads that budgets name, or that control their Pods, at most twice a second each and only while
 //!   something happens to their Pods.
-//! - Never: stands in anybody's way. Without it budgets are judged by counts that the webhook makes itself.
+//! - Never: is needed for a decision. Without it the webhook counts the Pods itself.
 //!
-//! It also finds Pods that were deleted although a budget forbade it, while no webhook answered, and tells.
+//! It also reports Pods that were deleted against a budget while no webhook answered.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -55,7 +55,7 @@ use crate::{
     },
 };
 
-/// Its line in the table.
+/// Its entry in `CONTROLLERS`.
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     needs_crd: Some("podunavailablebudgets.policy.kruise.io"),
@@ -85,14 +85,14 @@ const TOTAL_AGE: Duration = Duration::from_millis(500);
 const TIDY_PAUSE: Duration = Duration::from_secs(1);
 const TIDY_EACH: Duration = Duration::from_millis(250);
 const TIDY_LATEST: Duration = Duration::from_secs(5);
-/// Every budget is counted this often, whatever is seen; and one that could not be resolved.
+/// Every budget is counted at least this often; so is one that could not be resolved.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
 const RESYNC_UNRESOLVED: Duration = Duration::from_secs(30);
-/// One whose workload cannot be followed: nobody tells when it is scaled.
+/// The same for a budget whose workload cannot be watched, so that its scaling is noticed.
 const RESYNC_UNFOLLOWED: Duration = Duration::from_secs(30);
-/// And one of these that is used up: somebody may be waiting.
+/// The same for such a budget that allows no further Pod.
 const RESYNC_USED_UP: Duration = Duration::from_secs(10);
-/// How long the news of a grant may come after the news of the deletion that it was for: two watches.
+/// How much later than a deletion its consent may be seen, as they come by two watches.
 const SUSPICION: Duration = Duration::from_secs(3);
 /// How long entries are remembered after they have ended.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -122,7 +122,7 @@ struct Following {
     pods: HashMap<ObjectKey, HashSet<Arc<str>>>,
 }
 
-/// What is remembered of a budget. Everything can be lost.
+/// In-memory state of a budget; losing it does no harm.
 #[derive(Default)]
 struct Memory {
     /// When each entry of its lists was first seen and last seen here.
@@ -131,7 +131,7 @@ struct Memory {
     suspects: Vec<Suspect>,
     /// When the status was written last.
     written: Duration,
-    /// When its turn comes to be written although nobody waits for it.
+    /// When it is written at the latest although no decision depends on it.
     tidy_at: Option<Duration>,
 }
 
@@ -316,7 +316,7 @@ impl Controller {
         };
         let next = [counted.again, suspicion].into_iter().flatten().min().map_or(resync, |next| next.min(resync));
         let recorded = self.record(key, &budget, &counted.status, now, next).await;
-        // Last, and whatever comes of it: nobody decides by it.
+        // Last, and an error is only logged: no decision depends on it.
         self.relate(key, &pods).await;
         recorded
     }
@@ -345,7 +345,7 @@ impl Controller {
         keys.filter_map(|key| store.get(&key)).collect()
     }
 
-    /// Notes the budget in the annotation of Pods that name none, or one that is not there any more.
+    /// Writes the budget's name into the annotation of Pods that name none, or one that does not exist any more.
     async fn relate(&self, key: &ObjectKey, pods: &[Arc<PodView>]) {
         let budgets = &self.context.budgets;
         let lacks = |pod: &&Arc<PodView>| {
@@ -401,7 +401,7 @@ impl Controller {
         }
     }
 
-    /// Tells of Pods that went without a grant while none was to be had; when to look again.
+    /// Reports Pods that were deleted without a consent while the budget allowed none; returns when to check again.
     fn judge_suspects(
         &self,
         key: &ObjectKey,
@@ -508,7 +508,7 @@ impl Controller {
     }
 }
 
-/// Spreads the writes for which nobody waits.
+/// Spreads writes that no decision depends on.
 #[derive(Default)]
 struct Tidying {
     /// From when on the next one may be written.

@@ -37,8 +37,8 @@ const AT_ONCE: usize = 8;
 const NAME_MAX: usize = 200;
 
 impl Controller {
-    /// Leaves the Pods out whose PodUnavailableBudgets do not let them be restarted now. A consent is written down, so
-    /// the requests that follow are admitted.
+    /// Removes from the plan the Pods whose PodUnavailableBudgets do not allow a restart now. A consent is recorded, so that the
+    /// requests that follow are admitted.
     pub(super) async fn ask_budgets(&self, namespace: &str, plan: &mut RestartPlan) {
         let (mut granted, mut why) = (Vec::new(), None);
         for start in std::mem::take(&mut plan.start) {
@@ -87,7 +87,7 @@ impl Controller {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Makes kubelet look at the Pods, and so at their volumes. An annotation does, and `pods/status` may carry it.
+    /// Makes kubelet sync the Pods, and with them their volumes, by an annotation that is written through `pods/status`.
     async fn touch(&self, key: &ObjectKey, pods: &[(String, String)]) -> kube::Result<()> {
         let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let mut results = Vec::with_capacity(pods.len());
@@ -112,7 +112,7 @@ impl Controller {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Makes the request for one Pod. False: it was there already, or admission refused it.
+    /// Creates the request for one Pod. False: it exists already, or admission refused it.
     async fn create(
         &self,
         api: &Api<ContainerRecreateRequest>,
@@ -242,7 +242,7 @@ async fn touch_one(api: &Api<PodView>, name: &str, uid: &str) -> kube::Result<Po
     api.patch_status(name, &PatchParams::default(), &patch).await
 }
 
-/// The request for one Pod. Its name follows from what it is for: whoever makes it a second time meets the first.
+/// The request for one Pod. Its name is derived from round and Pod, so that it cannot be created twice.
 fn request(restart: &WorkloadRestart, round: i64, start: &Start) -> ContainerRecreateRequest {
     let uid = restart.metadata.uid.clone().unwrap_or_default();
     let round = round.to_string();

@@ -1,11 +1,12 @@
-//! WorkloadRestarts: requests for every Pod of a workload, as many at a time as may be unavailable.
+//! WorkloadRestarts: creates a ContainerRecreateRequest for every Pod of a workload, as many at a time as may be
+//! unavailable.
 //!
 //! - Owns: the status of WorkloadRestarts, the requests that it makes for them, their deletion after the TTL, and the
 //!   annotation on Pods that makes kubelet refresh volumes.
 //! - Watches: WorkloadRestarts, the requests made for them (by label), Pods, PodDisruptionBudgets, and by name the
 //!   ConfigMaps and Secrets that are triggers.
 //! - Reads: targets, when a round goes on; for Deployments each ReplicaSet once.
-//! - Never: evicts, writes a workload, restarts anything itself. Its requests pass admission like anybody's.
+//! - Never: evicts, writes a workload, or restarts a container itself. Its requests pass admission like those of users.
 //!
 //! Decisions ([`plan`]) are made one at a time in each namespace, each seeing the requests that the one before made: two
 //! never take the same disruption of a budget. Namespaces share no budget and do not wait for each other.
@@ -44,7 +45,7 @@ use crate::{
     },
 };
 
-/// Its line in the table.
+/// Its entry in `CONTROLLERS`.
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     needs_crd: Some("workloadrestarts.kruise.rs"),
@@ -104,7 +105,7 @@ struct OwnMetrics {
     pods: Counter,
 }
 
-/// What is remembered of one round of a WorkloadRestart. Everything can be lost.
+/// In-memory state of one round of a WorkloadRestart; losing it does no harm.
 #[derive(Default)]
 struct Memory {
     uid: String,

@@ -1,5 +1,5 @@
-//! I/O: watches of single ConfigMaps and Secrets by name, as long as a WorkloadRestart has them as triggers. Of their
-//! data only a hash is kept.
+//! I/O: watches of single ConfigMaps and Secrets by name, while a WorkloadRestart has them as triggers. Only a hash of
+//! their data is kept.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -65,7 +65,7 @@ impl Watches {
 }
 
 impl Controller {
-    /// Begins and ends watches, so that those of all WorkloadRestarts run and no others.
+    /// Starts and stops watches, so that exactly those for the triggers of all WorkloadRestarts run.
     pub(super) fn follow_triggers(self: &Arc<Self>) {
         let mut wanted: HashSet<Key> = HashSet::new();
         for restart in self.restarts.list() {
@@ -129,8 +129,8 @@ fn data(object: &DynamicObject) -> Value {
     json!([object.data.get("data"), object.data.get("binaryData")])
 }
 
-/// By the clock of the API server, which also dates the creation of Pods. Changes of metadata count too: that restarts
-/// more Pods than necessary, never fewer.
+/// By the clock of the API server, which also sets the creation times of Pods. Changes of metadata count too: that may
+/// restart more Pods than necessary, never fewer.
 fn last_change(object: &DynamicObject) -> Option<jiff::Timestamp> {
     object.managed_fields().iter().filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max()
 }

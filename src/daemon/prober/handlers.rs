@@ -34,12 +34,12 @@ const MOST: usize = 256 << 10;
 /// Redirects that are followed, to the Pod itself only.
 const REDIRECTS: usize = 10;
 
-/// What a probe found.
+/// The result of one run of a probe.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// A good result, with what was said.
+    /// Success, with the output.
     Good(Vec<u8>),
-    /// A bad one.
+    /// Failure.
     Bad(Vec<u8>),
     /// None: the runtime did not answer, which says nothing about the container.
     Nothing(CriError),
@@ -55,14 +55,14 @@ pub(super) async fn exec(client: &Client, id: &str, command: &[String], limit: D
         }
         Ok(Answer::TimedOut) => Found::Bad(format!("not finished within {} s", limit.as_secs()).into()),
         Err(error @ CriError::Runtime { .. }) => {
-            // Most often there is no such program.
+            // Usually the program does not exist.
             Found::Bad(without_ids(&format!("the command cannot be run: {error}")).into())
         }
         Err(error) => Found::Nothing(error),
     }
 }
 
-/// The runtime's words without the ids of instances and calls, which differ each time: equal messages are told once.
+/// The runtime's message without ids of instances and calls, which differ each time: equal messages are reported once.
 fn without_ids(text: &str) -> String {
     let is_id = |word: &str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
@@ -117,7 +117,7 @@ async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, Strin
         match got.redirect.as_deref().and_then(|location| own_path(location, to, host.as_ref(), https)) {
             Some(next) => path = next,
             None => {
-                // A redirect to somebody else is not followed, and the Pod has answered.
+                // A redirect to another host is not followed; the Pod has answered.
                 let is_good = (200..400).contains(&got.status);
                 let said = if is_good || !got.body.is_empty() {
                     got.body

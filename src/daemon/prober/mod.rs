@@ -1,11 +1,11 @@
-//! Carries out the probes of this node's NodePodProbe and tells their results there.
+//! Runs the probes of this node's NodePodProbe and reports their results in its status.
 //!
 //! Owns: the status of the NodePodProbe of this node, and events about its results. Watches: that one object, the node's
-//! Pods. Never: dials anything but a Pod's own address, asks the runtime for a state that kubelet reports, or writes what
-//! has not changed.
+//! Pods. Never: connects to anything but a Pod's own address, asks the runtime for a state that kubelet reports, or writes
+//! an unchanged status.
 //!
-//! One task keeps the time of all probes: a heap of moments, rounded so that many are due at once. Only a probe that runs
-//! has a task of its own. What runs at a time is limited, and each namespace has a share of it
+//! One task schedules all probes with a heap of times, rounded so that many are due at once. Only a running probe has a
+//! task of its own. The number of running probes is limited, and each namespace has a share of it
 //! (`domain/node/probes/slots.rs`). Commands of a namespace wait when the runtime is slow to answer them. A probe that is
 //! changed or removed while it runs is aborted.
 
@@ -50,17 +50,17 @@ use crate::{
     },
 };
 
-/// Moments are rounded up to a multiple of this: fewer of them wake the processor.
+/// Times are rounded up to a multiple of this, so that the process wakes up less often.
 const GRID: Duration = Duration::from_millis(100);
 /// Commands that run at the same time, for all containers; namespaces share them.
 const EXECS: usize = 32;
 /// Probes over the network at the same time; namespaces share them. Each may hold some 50 KiB.
 const NETWORK: usize = 128;
-/// From a change of a state to its telling: what changes together is told together.
+/// From a change of a result to the write: results that change within this time go into one write.
 const GATHER: Duration = Duration::from_millis(100);
 /// Between two writes of the status.
 const STATE_PAUSE: Duration = Duration::from_secs(1);
-/// The same while only messages have changed.
+/// The same if only messages have changed.
 const MESSAGE_PAUSE: Duration = Duration::from_secs(10);
 /// After the start of the daemon, probes begin within this time, not all at once.
 const SPREAD: Duration = Duration::from_secs(10);
@@ -93,13 +93,13 @@ impl OwnMetrics {
 }
 
 enum Input {
-    /// The object as it is now; none if there is none.
+    /// The current object; none if there is none.
     Object(Option<Box<NodePodProbe>>),
     /// A Pod that is probed has changed.
     Pod(Box<str>),
 }
 
-/// What others tell the prober.
+/// Changes that the prober is notified of.
 #[derive(Clone)]
 pub struct Handle {
     inputs: mpsc::UnboundedSender<Input>,
@@ -107,10 +107,10 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// A Pod was added, changed or is gone.
+    /// A Pod was added, changed or deleted.
     pub fn pod_changed(&self, uid: &str) {
         if self.probed.lock().unwrap_or_else(PoisonError::into_inner).contains(uid) {
-            // Nobody listens any more: the daemon is shutting down.
+            // The receiver is gone: the daemon is shutting down.
             let _ = self.inputs.send(Input::Pod(uid.into()));
         }
     }
@@ -144,14 +144,14 @@ struct Probe {
     raw: Value,
     settings: Settings,
     tally: Tally,
-    /// What was told before this daemon began.
+    /// What the status said when this daemon started.
     told: Option<ContainerProbeState>,
-    /// When it is due, and which of its moments in the heap counts.
+    /// When it is due, and which of its entries in the heap is current.
     next: Instant,
     turn: u64,
     running: Option<AbortHandle>,
     is_waiting: bool,
-    /// Since when nothing is known of the instance.
+    /// Since when the state of the instance is not known.
     unknown: Option<Instant>,
 }
 
@@ -161,7 +161,7 @@ struct Slow {
     until: Instant,
 }
 
-/// What a task of a probe is about.
+/// Which run of which probe a task belongs to.
 struct Run {
     probe: u64,
     namespace: Arc<str>,
@@ -202,7 +202,7 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Puts the parts together. Pods of `own_namespace`, ours, are never probed.
+    /// For one node. Pods of `own_namespace`, ours, are never probed.
     pub fn new(
         kube: KubeClient,
         pods: Arc<Store<PodView>>,
@@ -244,7 +244,7 @@ impl Prober {
         (Handle { inputs: sender, probed }, prober)
     }
 
-    /// Works until `shutdown` turns true. Nothing is carried on: the next daemon begins where the status says.
+    /// Works until `shutdown` turns true. The next daemon continues from the results in the status.
     pub async fn run(mut self, mut shutdown: watch::Receiver<bool>) {
         loop {
             let next = self.heap.peek().map(|Reverse((at, ..))| *at);
@@ -291,7 +291,7 @@ impl Prober {
         let mut known: HashMap<(Box<str>, Box<str>), u64> =
             self.probes.iter().map(|(id, probe)| ((probe.uid.clone(), probe.name.clone()), *id)).collect();
         let mut spec = self.object.as_ref().map(|object| object.spec.pod_probes.clone()).unwrap_or_default();
-        // Whoever can write the object could otherwise run commands in the manager and the webhook.
+        // Otherwise everyone who can write the object could run commands in the manager and the webhook.
         spec.retain(|pod| *pod.namespace != *self.own_namespace);
         self.share_slots(&spec);
         for pod in &spec {
@@ -309,7 +309,7 @@ impl Prober {
         self.is_first = false;
         self.begin_waiting();
         self.metrics.probes.set(i64::try_from(self.probes.len()).unwrap_or(i64::MAX));
-        // Somebody may have changed what was told.
+        // The status may have been changed by others.
         self.write_at(now + GATHER);
     }
 
@@ -396,7 +396,7 @@ impl Prober {
         }
     }
 
-    /// What has come due.
+    /// Probes that are due.
     fn tick(&mut self) {
         let now = Instant::now();
         while let Some(Reverse((at, id, turn))) = self.heap.peek().copied() {

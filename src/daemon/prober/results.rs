@@ -1,4 +1,4 @@
-//! What is told of the results, and when.
+//! Which results are written to the status, and when.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -41,7 +41,7 @@ impl Prober {
         let now = Instant::now();
         let (mut ids, mut later): (HashMap<(&str, &str), &Tally>, Option<Instant>) = Default::default();
         for probe in self.probes.values() {
-            // Mostly something is known within moments: until then, what was told stays.
+            // A result usually arrives within moments: until then the recorded one stays.
             match probe
                 .unknown
                 .map(|since| since + MESSAGE_PAUSE)
@@ -73,7 +73,7 @@ impl Prober {
                 self.write_failures = 0;
                 self.take_object(Some(Box::new(object)));
             }
-            // Its newer version is on the way.
+            // The watch delivers the newer version.
             Ok(Err(error)) if matches!(code(&error), Some(404 | 409)) => self.write_at(now + GATHER * 2),
             failed => {
                 let delay = backoff(self.write_failures);

@@ -1,4 +1,4 @@
-//! When a container is probed, and what becomes of its results.
+//! When a container is probed, and how its results are processed.
 
 use std::cmp::Reverse;
 
@@ -26,7 +26,7 @@ impl Prober {
     /// Looks at the container of a probe, and probes it if it is due.
     pub(super) fn look(&mut self, id: u64) {
         let Some(probe) = self.probes.get_mut(&id) else { return };
-        // Until the Pod is there, its news is what there is to wait for.
+        // Until the Pod is known, its next change triggers the probe.
         let Some(pod) = self.pods.get(&probe.pod).filter(|pod| pod.uid() == &*probe.uid) else { return };
         let now = clock::now();
         if let Some(adopted) = probe.told.take().and_then(|told| Tally::adopt(&told, &pod, &probe.container)) {
@@ -67,7 +67,7 @@ impl Prober {
         self.heap.push(Reverse((self.begin + GRID * steps, id, probe.turn)));
     }
 
-    /// Begins a probe that is due, unless the runtime has too much to do, or its namespace its share of what runs.
+    /// Starts a probe that is due, unless the runtime is overloaded or its namespace already has its share.
     fn begin(&mut self, id: u64, pod: &PodView, instance: String) {
         let Some(probe) = self.probes.get(&id) else { return };
         let (handler, limit) = (probe.settings.handler.clone(), probe.settings.timeout);
@@ -98,7 +98,7 @@ impl Prober {
         };
         self.running.insert(task.id(), Run { probe: id, namespace, instance, handler });
         if let Some(probe) = self.probes.get_mut(&id) {
-            // The rhythm is kept; what was missed is not made up for.
+            // The period is kept; missed probes are not run later.
             probe.next = (probe.next + probe.settings.period).max(now + probe.settings.period / 2);
             probe.running = Some(task);
         }
@@ -204,8 +204,8 @@ impl Prober {
         self.look(run.probe);
     }
 
-    /// A runtime that does not answer gets no more commands of a namespace for a while, longer each time. Of one namespace:
-    /// a single container can make the runtime's calls hang, and the others' still go well.
+    /// After a timeout of the runtime no commands of the namespace are sent for a while, longer each time. Other namespaces
+    /// are not affected: a single container can make the runtime's calls for it hang, while those for others succeed.
     fn judge_runtime(&mut self, run: &Run, found: Option<&Found>) {
         let Some((runtime, _)) = run.instance.split_once("://") else { return };
         let key = (runtime.to_owned(), run.namespace.clone());
@@ -213,7 +213,7 @@ impl Prober {
             Some(Found::Nothing(error)) if error.is_transient() => {
                 let now = Instant::now();
                 let slow = self.slow.entry(key).or_insert(Slow { failures: 0, until: now });
-                // Those that were begun together fail together: that is one failure.
+                // Probes that were started together and fail together count as one failure.
                 if slow.until <= now {
                     let delay = backoff(slow.failures);
                     slow.failures += 1;

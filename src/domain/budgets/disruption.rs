@@ -1,16 +1,16 @@
-//! Disruption budgets: how many Pods may be made unavailable now, by restarts instead of evictions.
+//! PodDisruptionBudgets: how many Pods restarts may make unavailable now.
 //!
-//! A PodDisruptionBudget's status is somebody else's count, and it is late: the disruption controller sees a Pod that
-//! became unready after we see it. So nothing is allowed while the status is about another spec; what our own restarts
-//! take is subtracted as long as their Pods are still counted healthy; and Pods that we see unready are subtracted even
-//! if the status still counts them.
+//! The disruption controller writes the status of a PodDisruptionBudget, and sees that a Pod is unready later than we do.
+//! Therefore nothing is allowed while the status is of another generation of the spec; our own restarts are subtracted as
+//! long as their Pods are still counted as healthy; and Pods that we see unready are subtracted even if the status still
+//! counts them.
 //!
-//! A restart leaves no trace in a budget before its Pod is unready, an eviction does at once. So a drain that evicts
-//! between our decision and the Pod's unreadiness (mostly under two seconds) can take a disruption that we have taken
-//! too: then one more Pod than allowed is unavailable for as long as that restart takes. The other way round cannot
-//! happen, if the budget is read from the API server before it is taken from: an eviction writes there what it takes.
+//! An eviction is recorded in the budget at once, a restart only when its Pod becomes unready. So a drain that evicts
+//! between our decision and that moment (mostly under two seconds) can use the disruption that we use too: then one more
+//! Pod than allowed is unavailable until the restart is over. The reverse cannot happen if the budget is read from the API
+//! server before each decision.
 //!
-//! Decisions about one budget have to be made one after the other, each seeing the restarts that the one before began.
+//! Decisions about one budget have to be made one after the other, each with the restarts that earlier ones began.
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
@@ -19,7 +19,7 @@ use crate::k8s::{
     selector::Selector,
 };
 
-/// A budget with what is left of it for this decision.
+/// A PodDisruptionBudget and how many disruptions it still allows in this decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
     /// Its name.

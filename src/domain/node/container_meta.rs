@@ -1,5 +1,5 @@
-//! What the daemon reports of a Pod's containers, and which of them have to be restarted because their environment comes
-//! from labels or annotations that have changed.
+//! What the daemon reports about a Pod's containers, and which of them have to be restarted because labels or annotations
+//! that their environment refers to have changed.
 //!
 //! ```text
 //!  Pod, annotation so far, instances in the runtime ──▶ report ──▶ environments read ──▶ annotation
@@ -43,7 +43,7 @@ pub fn is_updating(pod: &PodView) -> bool {
     pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_some_and(|condition| condition.status == "False")
 }
 
-/// Tells which instances a Pod has: as long as it is the same, there is nothing new to report.
+/// A fingerprint of the instances of a Pod: while it is the same, there is nothing new to report.
 pub fn fingerprint(pod: &PodView) -> u64 {
     let statuses = pod.container_statuses.iter().filter(|status| !pod.is_sidecar(&status.name));
     fingerprint_of(pod.uid(), statuses.map(|status| status.container_id.as_str()))
@@ -79,7 +79,7 @@ pub fn parse_plain_hash(text: Option<&String>) -> u64 {
 /// The report as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The annotation to be.
+    /// The annotation to write.
     pub meta: RuntimeMeta,
     /// Instances in the Pod's status of which neither the annotation nor the runtime says anything.
     pub missing: Vec<String>,
@@ -128,7 +128,7 @@ pub fn report(pod: &Value, reported: Option<&RuntimeMeta>, found: &[Found], with
 }
 
 impl Report {
-    /// Takes over the environment that an instance got.
+    /// Sets the environment that an instance got.
     pub fn note_environment(&mut self, pod: &Value, index: usize, got: &[String]) {
         let Some(entry) = self.meta.containers.get_mut(index) else { return };
         if let Some(container) = container_of(pod, &entry.name) {
@@ -137,7 +137,7 @@ impl Report {
     }
 }
 
-/// The instances that have to be stopped, so that kubelet starts the containers with the environment of now.
+/// The instances that have to be stopped, so that kubelet starts the containers with the current environment.
 ///
 /// Only while the Pod is being updated in place, and only those that kubelet will not replace by itself.
 pub fn outdated(pod: &Value, meta: &RuntimeMeta) -> Vec<Kill> {
@@ -171,8 +171,8 @@ fn comes_back(container: &Value, pod: &Value) -> bool {
     policy != "Never"
 }
 
-/// Whether kubelet is about to replace an instance because its image was changed. It then gets the environment of now,
-/// and a second stop would hit its successor.
+/// Whether kubelet is about to replace an instance because its image was changed. The new one gets the current environment,
+/// and a stop could hit it.
 fn kubelet_replaces(container: &Value, entry: &RuntimeContainer, pod: &Value, state: Option<&State>) -> bool {
     if plain_hashes(container).contains(&entry.hashes.plain_hash) {
         return false;

@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod exit;
 pub mod history;
 pub mod images;
+pub mod outcome;
 pub mod progress;
 pub mod request;
 pub mod rollout;

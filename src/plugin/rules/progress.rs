@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
+pub use super::outcome::{Line, Mark, Outcome, Waited};
 use super::{
     Look,
     exit::Exit,
@@ -15,50 +16,6 @@ use crate::{
     domain::node::recreate::states_of,
     k8s::time::Now,
 };
-
-/// How a line is marked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// Its turn has not come.
-    Waiting,
-    /// Under way.
-    Working,
-    /// Over and well.
-    Done,
-    /// Over and not well.
-    Failed,
-}
-
-impl Mark {
-    /// Whether nothing more will happen.
-    pub fn is_over(self) -> bool {
-        matches!(self, Self::Done | Self::Failed)
-    }
-}
-
-/// One line of the live view: a container, or a whole workload.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Line {
-    /// What it is about, for example `web/main`.
-    pub subject: String,
-    /// How far it is.
-    pub mark: Mark,
-    /// What is going on.
-    pub text: String,
-    /// Done and all, for a bar.
-    pub bar: Option<(u64, u64)>,
-}
-
-/// How a request ended, or that it did not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Not yet.
-    Open,
-    /// Every container was restarted.
-    Succeeded,
-    /// At least one was not; why.
-    Failed(String),
-}
 
 /// A request of either kind, or a workload with its roll-out, as it was seen.
 #[derive(Clone, Debug)]
@@ -280,19 +237,6 @@ impl Stopwatch {
 /// A line where nothing moves: time, subject, text.
 pub fn plain(line: &Line, elapsed: Duration) -> String {
     format!("{:>7}  {}  {}", table::span(elapsed), line.subject, line.text)
-}
-
-/// How waiting for one request ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Waited {
-    /// It ended.
-    Ended(Outcome),
-    /// It was deleted before its end was seen.
-    Gone,
-    /// Time was up.
-    TimedOut,
-    /// The user had enough.
-    Interrupted,
 }
 
 /// The exit code for all that was waited for: the worst of them.

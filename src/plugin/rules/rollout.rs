@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     Look,
     exit::{Exit, Stop},
-    progress::{Line, Mark, Outcome, Waited},
+    outcome::{Line, Mark, Outcome, Waited},
     table::span,
     target::Kind,
 };

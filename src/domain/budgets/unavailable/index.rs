@@ -1,4 +1,4 @@
-//! Finds the budgets of a Pod without looking at all of them.
+//! An index that finds the budgets of a Pod.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,7 +10,7 @@ use crate::{
     k8s::{pod::Labels, selector::Selector},
 };
 
-/// Which Pods a budget covers. An object from before the schema may say both; the target wins.
+/// Which Pods a budget covers. An object stored before the schema was installed may have both; targetRef wins.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cover {
     /// Those of a workload.

@@ -1,17 +1,17 @@
-//! PodUnavailableBudgets: whether a Pod may be taken out of service now, and how a budget stands.
+//! PodUnavailableBudgets: whether a Pod may be taken out of service now, and the status of a budget.
 //!
-//! One rule for everybody who takes Pods out of service: deletion and eviction, updates in place, resizes, container
-//! restarts. (The budgets of [`super::budget`] are PodDisruptionBudgets, which are somebody else's.)
+//! One rule for every operation that takes Pods out of service: deletion, eviction, in-place updates, resizes and container
+//! restarts. ([`super::disruption`] is about PodDisruptionBudgets, which Kubernetes keeps.)
 //!
 //! ```text
-//!   request ──needs_no_budget? protects?──▶ take: one less allowed, the Pod is put into a list ──written with the
-//!                                            version that was looked at──▶ let through
-//!   manager ──count: Pods as they are + lists──▶ status; a Pod that is seen out of service leaves the list
+//!   request ──needs_no_budget? protects?──▶ take: unavailableAllowed - 1, the Pod is added to a list ──written with the
+//!                                            resourceVersion that was read──▶ allowed
+//!   manager ──count: Pods + lists──▶ status; a Pod that is seen out of service is removed from the list
 //! ```
 //!
-//! What makes it hold: a grant is written before it is given, and only the manager takes a Pod off a list, when it has
-//! itself seen the Pod out of service, or after a time. Whoever counts elsewhere ([`Counting::Beside`]) leaves the lists
-//! alone, so that nobody counts a Pod as available of which somebody else has seen that it is going.
+//! Two rules make it safe. A consent is written before it is given. And only the manager removes a Pod from a list, when it
+//! has itself seen the Pod out of service, or after a time limit: whoever counts elsewhere ([`Counting::Beside`]) keeps the
+//! lists, so that a Pod that another process has seen going is never counted as available.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -40,13 +40,13 @@ pub mod index;
 pub mod overlap;
 pub mod update;
 
-/// How long a deletion that was let through may take to be seen.
+/// Time within which a deletion that was allowed has to be observed.
 pub const DISRUPTED_LIMIT: Duration = Duration::from_secs(20);
-/// How long an update that was let through may take to be seen.
+/// Time within which an update that was allowed has to be observed.
 pub const UNAVAILABLE_LIMIT: Duration = Duration::from_secs(10);
-/// How much longer others than the manager heed an entry: it is the manager's to remove.
+/// Processes other than the manager, which removes entries, count them for this multiple of the time.
 const BESIDE_FACTOR: u32 = 3;
-/// The most entries in both lists.
+/// Maximum number of entries in both lists.
 pub const MOST_ENTRIES: usize = 2000;
 
 /// What takes a Pod out of service.
@@ -65,7 +65,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Its word in `kruise.io/pub-protect-operations`.
+    /// Its value in `kruise.io/pub-protect-operations`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Delete => "DELETE",
@@ -86,18 +86,18 @@ impl Operation {
         }
     }
 
-    /// Whether the Pod goes for good.
+    /// Whether the Pod is removed.
     fn removes(self) -> bool {
         matches!(self, Self::Delete | Self::Evict)
     }
 
-    /// Whether the gates let budgets guard it at all.
+    /// Whether the feature gates make budgets apply to it.
     pub fn is_guarded(self, gates: &FeatureGates) -> bool {
         gates.enabled(if self.removes() { gate::BUDGETS_GUARD_DELETION } else { gate::BUDGETS_GUARD_UPDATES })
     }
 }
 
-/// The words that the annotation may have.
+/// The values that the annotation may list.
 pub const WORDS: [&str; 4] = ["DELETE", "EVICT", "UPDATE", "RESIZE"];
 
 /// Whether a budget protects against an operation, as its annotation and the gates say.
@@ -107,7 +107,7 @@ pub fn protects(budget: &PodUnavailableBudget, gates: &FeatureGates, operation: 
         Some(text) => text.split(',').any(|listed| listed.trim() == word),
         None => word != "RESIZE",
     };
-    // Where a resize is no operation of its own it is an update.
+    // Without the feature gate a resize counts as an update.
     let as_update = operation == Operation::Resize && !gates.enabled(gate::POD_VERTICAL_SCALING) && lists("UPDATE");
     operation.is_guarded(gates) && (lists(operation.word()) || as_update)
 }
@@ -117,11 +117,10 @@ pub fn is_available(pod: &PodView) -> bool {
     !pod.is_deleting()
         && pod.phase == "Running"
         && pod.condition_is_true("Ready")
-        // Conditions that were withdrawn count before kubelet has drawn its conclusion.
+        // A readiness gate that is False counts before kubelet has updated Ready.
         && pod.readiness_gates.iter().all(|gate| pod.condition(gate).is_none_or(|c| c.status != "False"))
         && !pod.labels.iter().any(|(key, _)| key.starts_with(labels::UNAVAILABLE_POD_PREFIX))
-        // About to be restarted, or being updated: what it runs is not what was asked for. Whether the image is pinned
-        // by its digest makes no difference.
+        // It is about to be restarted, or is being updated: it does not run what its spec says.
         && !pod.kubelet_is_behind
         && pod.in_place.is_none()
 }
@@ -141,25 +140,25 @@ pub fn needs_no_budget(pod: &PodView) -> Option<&'static str> {
     }
 }
 
-/// One wish to take a Pod out of service.
+/// The question whether a Pod may be taken out of service.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// The Pod's name.
     pub pod: String,
-    /// When it was created: an entry that is older is about a predecessor of the same name.
+    /// When it was created: an older entry is of an earlier Pod of the same name.
     pub created: Option<Timestamp>,
     /// How.
     pub operation: Operation,
 }
 
-/// What a budget says.
+/// The answer of a budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// None of its Pods has to stay: nothing is written down.
+    /// None of its Pods has to stay available: nothing is recorded.
     Free,
     /// The Pod is on a list already.
     AlreadyTaken,
-    /// It takes one of those that are allowed; the status has to be written before it is let through.
+    /// It uses up one of the allowed Pods; the status has to be written before the operation is allowed.
     Taken,
     /// No.
     Refused(String),
@@ -172,8 +171,8 @@ pub fn take(status: &mut Status, ask: &Ask, now: Timestamp) -> Answer {
     }
     let created = ask.created;
     let was_let_go = status.disrupted_pods.get(&ask.pod).is_some_and(|since| created.is_none_or(|c| c < *since));
-    // Entries are in whole seconds. A Pod that is updated stays, so it may have been let go in the second of its creation:
-    // the API server asks twice for one patch when the Pod changes meanwhile. A deleted one may have a successor by then.
+    // Entries have whole seconds. An update may have been allowed in the second of the Pod's creation: the API server asks
+    // twice about one patch if the Pod changes meanwhile. After a deletion a Pod of that second may be a new one.
     let is_updated = status.unavailable_pods.get(&ask.pod).is_some_and(|since| created.is_none_or(|c| c <= *since));
     if was_let_go || is_updated {
         return Answer::AlreadyTaken;
@@ -201,39 +200,39 @@ pub fn take(status: &mut Status, ask: &Ask, now: Timestamp) -> Answer {
 pub enum Total {
     /// So many.
     Known(i32),
-    /// It cannot be found out: reason (one word) and message. What is known from before counts, or the Pods that there are.
+    /// Unknown: reason (one word) and message. The recorded number counts, or the number of Pods if that is greater.
     Unknown(&'static str, String),
-    /// So many, as far as can be seen: reason and message of what is missing.
+    /// At least so many: reason and message of what could not be read.
     Estimated(i32, &'static str, String),
-    /// The workload is not there or is going: nothing has to stay.
+    /// The workload does not exist or is being deleted: no Pod has to stay available.
     NoWorkload(String),
 }
 
 /// Who counts.
 #[derive(Clone, Copy)]
 pub enum Counting<'a> {
-    /// The manager, which alone takes Pods off the lists.
+    /// The manager, which alone removes Pods from the lists.
     Manager {
-        /// How long this process has known an entry: the time in it is somebody else's clock.
+        /// How long this process has known an entry: the time in it is of another machine's clock.
         known_for: &'a dyn Fn(&str, Timestamp) -> Duration,
         /// Whether a container restart of a Pod is under way.
         is_restarting: &'a dyn Fn(&PodView) -> bool,
     },
-    /// Anybody else, from a list that was read after the status.
+    /// Another process, with a list of Pods that was read after the status.
     Beside {
         /// Now.
         now: Timestamp,
     },
 }
 
-/// How a budget stands.
+/// The result of a count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counted {
     /// The new status.
     pub status: Status,
-    /// When to look again, because an entry ends by time.
+    /// When to count again, because an entry expires.
     pub again: Option<Duration>,
-    /// Pods whose deletion was let through, and which are still there.
+    /// Pods whose deletion was allowed and did not happen.
     pub not_deleted: Vec<String>,
 }
 
@@ -242,7 +241,7 @@ pub fn fixed_total(budget: &PodUnavailableBudget) -> Option<i32> {
     budget.annotations().get(labels::PUB_PROTECT_TOTAL_REPLICAS)?.trim().parse().ok().filter(|total| *total >= 0)
 }
 
-/// Counts a budget anew. `pods` are all Pods that it covers.
+/// Computes the status of a budget. `pods` are all Pods that it covers.
 pub fn count(
     budget: &PodUnavailableBudget,
     gates: &FeatureGates,
@@ -260,7 +259,7 @@ pub fn count(
     let is_manager = matches!(counting, Counting::Manager { .. });
     let known = match (fixed_total(budget), &total) {
         (Some(fixed), _) => fixed,
-        // The manager may have seen more than whoever else counts.
+        // The manager may have been able to read more than this process.
         (None, Total::Estimated(total, ..)) if !is_manager => recorded.total_replicas.max(*total),
         (None, Total::Known(total) | Total::Estimated(total, ..)) => *total,
         (None, Total::NoWorkload(_)) => 0,
@@ -380,10 +379,11 @@ fn as_number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// How many Pods have to stay. An object from before the schema may set both numbers; maxUnavailable wins.
+/// How many Pods have to stay available. An object stored before the schema was installed may set both fields;
+/// maxUnavailable wins.
 ///
 /// # Errors
-/// It says nothing that can be read.
+/// The fields cannot be parsed, or neither is set.
 pub fn desired_available(spec: &PodUnavailableBudgetSpec, total: i32) -> Result<i32, String> {
     let number = |field: &str, value: &IntOrString| {
         let parsed = IntOrPercent::of(value).map_err(|error| format!("spec.{field}: {error}"))?;
@@ -397,8 +397,8 @@ pub fn desired_available(spec: &PodUnavailableBudgetSpec, total: i32) -> Result<
     }
 }
 
-/// A status whose total may be older than `total`, which somebody else has seen of the workload, or newer: what both of
-/// them allow.
+/// The status with the greater of two totals: its own, and `total`, which was read from the workload. Either may be the
+/// older one.
 pub fn with_total(status: &Status, spec: &PodUnavailableBudgetSpec, total: i32) -> Status {
     let mut careful = status.clone();
     if let Ok(desired) = desired_available(spec, total)
@@ -411,10 +411,10 @@ pub fn with_total(status: &Status, spec: &PodUnavailableBudgetSpec, total: i32) 
     careful
 }
 
-/// The JSON of a Pod that a decision needs, as a request carries it.
+/// The Pod in an admission request.
 ///
 /// # Errors
-/// It is none.
+/// The object is not a Pod.
 pub fn pod_of(object: &Value) -> Result<PodView, String> {
     use serde::Deserialize as _;
     PodView::deserialize(object).map_err(|error| format!("not a Pod: {error}"))

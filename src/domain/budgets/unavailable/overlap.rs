@@ -1,4 +1,4 @@
-//! Whether two selectors may well mean the same Pods, as admission compares budgets with each other.
+//! Whether two selectors may select the same Pods; admission compares budgets with each other.
 
 use std::collections::BTreeMap;
 
@@ -47,8 +47,8 @@ impl Wants<'_> {
     }
 }
 
-/// Whether two selectors name the same keys, and no key keeps them apart. Selectors that name different keys may overlap
-/// too; a Pod under two budgets needs the consent of both.
+/// Whether two selectors use the same keys, and no key has disjoint values. Selectors with different keys may overlap too,
+/// and are not reported; a Pod under two budgets needs the consent of both.
 pub fn overlap(a: &LabelSelector, b: &LabelSelector) -> bool {
     let (Some(a), Some(b)) = (requirements(a), requirements(b)) else { return false };
     let keys = |all: &[(&str, Wants<'_>)]| -> BTreeMap<String, ()> {

@@ -8,7 +8,7 @@ use crate::{api::labels, domain::pod::inplace::resize};
 /// Parts of a Pod's spec whose change restarts nothing.
 const HARMLESS: [&str; 4] = ["tolerations", "schedulingGates", "ephemeralContainers", "terminationGracePeriodSeconds"];
 
-/// What a change amounts to. None: it hurts nobody.
+/// The operation that a change is. None: it does not make the Pod unavailable.
 pub fn operation_of(old: &Value, new: &Value) -> Option<Operation> {
     let marks = |pod: &Value| -> Vec<String> {
         let labels = pod.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();

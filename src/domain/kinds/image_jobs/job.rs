@@ -24,7 +24,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Nodes that a message names; there may be thousands.
+/// Nodes that a message names.
 const NAMED: usize = 3;
 
 /// A job as the rules read it.
@@ -145,9 +145,9 @@ impl Job {
 /// How far a node is with a job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Class {
-    /// It has not been told.
+    /// Its NodeImage has no entry for the job.
     Unassigned,
-    /// It has been told, and has not ended.
+    /// Its NodeImage has an entry that has not ended.
     Pulling,
     /// It has the image.
     Succeeded,
@@ -174,7 +174,7 @@ pub struct Node {
     pub name: String,
     /// How far it is; one whose entry is being written is pulling.
     pub class: Class,
-    /// Why it cannot be told, if so.
+    /// Why its NodeImage cannot have an entry, if so.
     pub refused: Option<String>,
 }
 
@@ -271,7 +271,7 @@ pub fn plan(observed: &ObservedJob<'_>, now: Now) -> JobPlan {
     JobPlan { begin, status: next_status, next }
 }
 
-/// What the conditions say: a word, and a sentence that changes only when the word does or nodes fail.
+/// Reason and message of the conditions. The message changes only with the reason, or when nodes fail.
 fn outcome(
     observed: &ObservedJob<'_>,
     is_late: bool,
@@ -329,7 +329,7 @@ pub fn invalid(status: &ImagePullJobStatus, generation: Option<i64>, why: &str, 
     status
 }
 
-/// Whether a status is worth writing at once, rather than with the next ones: more than numbers have changed.
+/// Whether a status has to be written at once: more than numbers have changed.
 pub fn is_news(before: &ImagePullJobStatus, after: &ImagePullJobStatus) -> bool {
     let words = |status: &ImagePullJobStatus| {
         let conditions = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()));

@@ -130,8 +130,8 @@ fn status(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], status: &mut 
     }
 }
 
-/// A job as it would be with every default written, and without what a list does not tell its jobs. What another release
-/// made is the same job whatever it left out, or it would be made again at every upgrade.
+/// A job with all defaults set, and without fields that a list does not pass on. So a job that another release created
+/// compares as equal, whichever defaults it left out, and is not created again at an upgrade.
 fn normal(spec: ImagePullJobSpec) -> ImagePullJobSpec {
     let mut spec = spec;
     let policy = spec.pull_policy.get_or_insert_default();
@@ -146,7 +146,7 @@ fn normal(spec: ImagePullJobSpec) -> ImagePullJobSpec {
     spec
 }
 
-/// The job for an image. Its name is made from what it is for: made twice, it is there once.
+/// The job for an image. Its name is derived from its content, so that it cannot be created twice.
 fn child(list: &ImageListPullJob, image: &str) -> ImagePullJob {
     let spec = list.spec.of_image(image);
     let name = list.metadata.name.as_deref().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Images on nodes ahead of time: what a job wants of which node, when an entry of a NodeImage goes, and what the status
-//! of a job says.
+//! Images on nodes ahead of time: which nodes a job selects, when an entry of a NodeImage is removed, and the status of a
+//! job.
 //!
-//! [`job`] decides for one ImagePullJob which nodes begin next, [`node`] what stands in one NodeImage, [`list`] which
-//! ImagePullJobs an ImageListPullJob has. [`rules`] is what admission and controllers refuse, [`share`] what one namespace
-//! may take of a node.
+//! [`job`] decides for one ImagePullJob which nodes begin next, [`node`] decides the spec of one NodeImage, [`list`] which
+//! ImagePullJobs an ImageListPullJob has. [`rules`] is what admission and controllers refuse, [`share`] limits what one
+//! namespace may use of a node.
 
 pub mod job;
 pub mod list;

@@ -1,7 +1,7 @@
 //! One NodeImage: which entries it gets, which change, and which go.
 //!
-//! The manager is the only one who writes the spec for jobs, and all that several jobs want of a node goes out in one
-//! patch, tied to the version that was looked at: no job overwrites what another one has written.
+//! The manager alone writes the spec for jobs. The entries of all jobs for a node go into one patch with the
+//! resourceVersion that was read, so that no job overwrites another one's entries.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,9 +27,9 @@ use crate::{
     },
 };
 
-/// What a daemon that says nothing is given as the reason.
+/// Message of an entry whose daemon has reported nothing.
 const SILENT: &str = "node has not responded for a long time";
-/// What a pull that goes on for too long is given as the reason.
+/// Message of an entry whose pull has exceeded its deadline.
 const LATE: &str = "pulling exceeds the activeDeadlineSeconds";
 /// The longest wait between two attempts of a daemon.
 const LONGEST_BACK_OFF: u64 = 30;
@@ -37,13 +37,13 @@ const LONGEST_BACK_OFF: u64 = 30;
 const DAY: i64 = 24 * 60 * 60;
 /// What a pull of a job without an end may take.
 const NEVER_DEADLINE: i64 = 1800;
-/// Entries of thousands of nodes do not all go in the same second.
+/// Seconds over which removals of entries are spread, for thousands of nodes.
 const SPREAD: u32 = 300;
 
-/// What is known of somebody who wants an image.
+/// What is known of the owner of an entry.
 #[derive(Clone, Debug)]
 pub enum Wants {
-    /// It is no job, or cannot be judged: its entry stays.
+    /// It is not a job, or cannot be read: its entry stays.
     Whatever,
     /// It is gone.
     Nothing,
@@ -51,7 +51,7 @@ pub enum Wants {
     Of(Arc<Job>),
 }
 
-/// Everything a pass is made from.
+/// The input of a plan.
 pub struct ObservedNode<'a> {
     /// The NodeImage.
     pub node: &'a NodeImageView,
@@ -72,13 +72,13 @@ pub struct NodePlan {
     pub spec: Option<NodeImageSpec>,
     /// UIDs of jobs that cannot begin, and why.
     pub refused: Vec<(String, String)>,
-    /// Entries whose daemon is to be given up.
+    /// Entries to end because their daemon has reported nothing for too long.
     pub given_up: Vec<GivenUp>,
     /// When to look again if nothing happens.
     pub next: Option<Duration>,
 }
 
-/// An entry whose daemon says nothing, or does not end.
+/// An entry that is ended in place of its daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GivenUp {
     /// The image.
@@ -120,7 +120,7 @@ fn sooner(next: &mut Option<Duration>, wait: Duration) {
     *next = Some(next.map_or(wait, |before| before.min(wait)));
 }
 
-/// Whether an entry stays; brings it up to date.
+/// Whether an entry stays; updates it.
 fn stays(observed: &ObservedNode<'_>, image: &str, tag: &mut ImageTagSpec, pass: &mut NodePlan, now: Now) -> bool {
     let node = observed.node;
     tag.created_at.get_or_insert(time::whole_seconds(now.wall));
@@ -161,7 +161,7 @@ fn stays(observed: &ObservedNode<'_>, image: &str, tag: &mut ImageTagSpec, pass:
     !left.is_zero()
 }
 
-/// An entry that has not ended: is its daemon to be given up?
+/// Checks whether an open entry has to be ended in place of its daemon.
 fn waits(observed: &ObservedNode<'_>, image: &str, tag: &ImageTagSpec, view: &TagView, pass: &mut NodePlan, now: Now) {
     let age = (observed.age)(image, view);
     let response = Duration::from_secs(RESPONSE_SECONDS);
@@ -170,7 +170,7 @@ fn waits(observed: &ObservedNode<'_>, image: &str, tag: &ImageTagSpec, view: &Ta
     let (limit, message) = match view.current() {
         None => (response, SILENT),
         Some(status) if status.phase == PullPhase::Pulling => {
-            // A daemon ends every attempt in time; one that has died says nothing of it.
+            // A daemon ends every attempt in time; one that has died reports nothing.
             let attempts = u64::from(policy.backoff_limit()) + 1;
             let longest = attempts.saturating_mul(policy.timeout_seconds().saturating_add(LONGEST_BACK_OFF));
             let begun = status.start_time.map_or(age, |start| now.since(start)).min(age);

@@ -1,5 +1,5 @@
-//! Who may have which registry credentials: a daemon, for an open entry of its own NodeImage, those that a running job
-//! of the Secret's own namespace names, and of them only what fits the image.
+//! Which registry credentials a daemon may have: for an open entry of its own NodeImage, the Secrets that a running job of
+//! the Secret's namespace names, and of these only the credentials for the image.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt};
 
@@ -19,11 +19,11 @@ use crate::{
     },
 };
 
-/// The audience of the tokens with which daemons ask.
+/// The audience of the daemons' tokens.
 pub const AUDIENCE: &str = "kruise-pull-secrets";
 /// The Service in front of the managers.
 pub const SERVICE: &str = "kruise-pull-secrets";
-/// The ConfigMap with the CAs that vouch for the managers, where daemons look for them.
+/// The ConfigMap with the CAs of the managers' certificate, which daemons read.
 pub const CONFIG_MAP: &str = "kruise-pull-secrets-ca";
 /// Its key.
 pub const CA: &str = "ca.crt";
@@ -59,7 +59,7 @@ pub struct Question {
 pub struct Answer {
     /// In the order in which they are to be tried.
     pub credentials: Vec<Credential>,
-    /// What is wrong with Secrets that were named. Never what is in them.
+    /// What is wrong with Secrets that were named; never their content.
     pub problems: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ pub struct Credential {
     pub registry_token: String,
 }
 
-/// Nobody prints one by accident.
+/// Debug output hides the value.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credential(...)")
@@ -91,7 +91,7 @@ impl Credential {
         [&self.username, &self.password, &self.identity_token, &self.registry_token].iter().all(|part| part.is_empty())
     }
 
-    /// What must not be seen in any text.
+    /// A value that must not appear in any text.
     pub fn secrets(&self) -> Vec<String> {
         let joined = STANDARD.encode(format!("{}:{}", self.username, self.password));
         [self.password.clone(), self.identity_token.clone(), self.registry_token.clone(), joined]
@@ -110,10 +110,10 @@ pub enum Caller {
     InPod(String, String),
 }
 
-/// Judges what the API server says of a token. `account` is the daemon's user name.
+/// The caller that a TokenReview identifies. `account` is the daemon's user name.
 ///
 /// # Errors
-/// Why it is not good enough; for the log.
+/// Why the token is not accepted; for the log.
 pub fn caller(review: &TokenReviewStatus, account: &str) -> Result<Caller, String> {
     if review.authenticated != Some(true) {
         return Err(review.error.clone().unwrap_or_else(|| "the token is not valid".into()));
@@ -138,7 +138,7 @@ pub fn caller(review: &TokenReviewStatus, account: &str) -> Result<Caller, Strin
     }
 }
 
-/// A Secret that an entry may be pulled with, if one of the jobs says so.
+/// A Secret that an entry may be pulled with, if one of the jobs names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Namespace of the Secret and of the jobs.
@@ -149,10 +149,10 @@ pub struct Candidate {
     pub jobs: Vec<(String, String)>,
 }
 
-/// What may be looked up for an entry.
+/// The Secrets that may be used for an entry.
 ///
 /// # Errors
-/// The entry is not there, is another version, or needs nothing any more.
+/// The entry does not exist, has another version, or is complete.
 pub fn candidates(object: &NodeImage, question: &Question) -> Result<Vec<Candidate>, String> {
     let Question { image, tag, version } = question;
     let named = || format!("entry {image}, {tag} of this node");

@@ -1,4 +1,4 @@
-//! What a daemon pulls: which entries of its NodeImage are open, when an attempt is due, and what is reported.
+//! What a daemon pulls: which entries of its NodeImage are open, when an attempt is due, and what the status says.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -78,13 +78,13 @@ pub struct Order {
 }
 
 impl Order {
-    /// What the next attempt may take after so many failed ones. None: there is no next one.
+    /// The time limit of the next attempt after so many failed ones. None: there is no next one.
     pub fn next_attempt(&self, failed: u32, elapsed: Duration) -> Option<Duration> {
         let left = self.limit.map_or(self.attempt_limit, |limit| limit.saturating_sub(elapsed));
         (failed < self.attempts && !left.is_zero()).then(|| left.min(self.attempt_limit))
     }
 
-    /// Whether it is over because of its deadline rather than of its attempts.
+    /// Whether it has ended because of its deadline rather than its attempts.
     pub fn is_overdue(&self, elapsed: Duration) -> bool {
         self.limit.is_some_and(|limit| elapsed >= limit)
     }
@@ -95,7 +95,7 @@ pub fn pause(failed: u32) -> Duration {
     Duration::from_secs(1 << failed.saturating_sub(1).min(5)).min(LONGEST_PAUSE)
 }
 
-/// What is not done yet, in the order in which it was asked for.
+/// The open entries, in the order in which they were requested.
 pub fn orders(object: &NodeImage) -> Vec<Order> {
     let mut orders: Vec<(Option<Timestamp>, Order)> = Vec::new();
     for (image, spec) in &object.spec.images {
@@ -158,7 +158,7 @@ pub enum State {
     },
 }
 
-/// The status to record. What is complete stays as it is recorded: the manager may have given up on an entry, too.
+/// The status to record. Entries that are recorded as complete are kept: the manager may have ended one too.
 pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, State)>, now: Timestamp) -> NodeImageStatus {
     let before = object.status.clone().unwrap_or_default();
     let mut status =
@@ -238,14 +238,14 @@ fn tag_status(tag: &ImageTagSpec, state: &State) -> ImageTagStatus {
 pub struct Space {
     /// All of it.
     pub total: u64,
-    /// What nobody uses.
+    /// Unused space.
     pub free: u64,
-    /// What is free for us; some of it may be kept for root.
+    /// Space that is available to us; some unused space may be reserved for root.
     pub available: u64,
 }
 
 impl Space {
-    /// How full it is, as `df` tells it, rounded up.
+    /// How full it is in percent, as `df` shows it, rounded up.
     pub fn used_percent(&self) -> u64 {
         let used = u128::from(self.total.saturating_sub(self.free));
         let usable = used + u128::from(self.available);
@@ -265,7 +265,7 @@ impl Space {
     }
 }
 
-/// How far a pull is: bytes that have arrived, and all of them if that is known.
+/// Progress of a pull in bytes, with the total if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// Bytes that are there.
@@ -282,7 +282,7 @@ impl Arrived {
     }
 }
 
-/// What a status says of a pull that is under way.
+/// The status of a running pull.
 pub fn progress_message(elapsed: Duration, arrived: Option<Arrived>, last_error: Option<&str>) -> String {
     let mut text = format!("pulling for {} s", elapsed.as_secs());
     if let Some(arrived) = arrived {
@@ -306,8 +306,8 @@ pub fn layers(manifest: &[u8]) -> Option<Vec<(String, u64)>> {
     manifest.get("layers")?.as_array()?.iter().map(layer).collect()
 }
 
-/// An error as it is shown: without what could let somebody in. Addresses lose their query, in which registries and
-/// their storage expect names and signatures.
+/// An error as it is shown, without credentials: URLs lose their query, which may hold user names and signatures for
+/// registries and their storage.
 pub fn presentable(message: &str, secrets: &[String]) -> String {
     let mut text = message.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {

@@ -74,7 +74,7 @@ impl ContainerStep<'_> {
 
     /// The newest instance of the container that really belongs to this Pod.
     pub(super) fn newest(&self) -> Option<&Instance> {
-        self.mine().max_by_key(|i| (i.created_at, i.restart_count))
+        self.mine().max_by_key(|instance| instance.age_order())
     }
 
     /// Instances whose labels say that they are this container of this Pod: the only ones that may be touched.

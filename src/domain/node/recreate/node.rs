@@ -77,6 +77,13 @@ pub struct Instance {
     pub restart_count: i32,
 }
 
+impl Instance {
+    /// Orders the instances of one container: the newest is the greatest.
+    pub fn age_order(&self) -> (i64, i32) {
+        (self.created_at, self.restart_count)
+    }
+}
+
 /// Everything that one decision rests on.
 #[derive(Debug)]
 pub struct ObservedContainers<'a> {
