@@ -140,6 +140,7 @@ pub(super) fn facts(view: &PodView, clone_set: &CloneSet, now: Now) -> (Pod, Opt
         is_ready: until.is_some(),
         is_ready_now: in_service && until.is_some(),
         is_in_grace: view.in_place.as_ref().is_some_and(|notes| notes.grace.is_some()),
+        is_updating: view.in_place.is_some(),
     };
     (pod, until.filter(|until| !until.is_zero()))
 }

@@ -19,6 +19,7 @@ use crate::{
     api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
     domain::kinds::clone_set::{
         make,
+        one_update::{self, Rules},
         pre_download::{self as rules, Decision, Observed},
     },
     k8s::revision,
@@ -108,7 +109,11 @@ async fn pass(controller: &Controller, clone_set: &CloneSet, resolved: &Resolved
     let from = resolved.template(&resolved.current).unwrap_or_default();
     // What the API server can resize matters to no image.
     let allowed = controller.in_place.allowed(&controller.context.gates).await.unwrap_or_default();
-    let in_place = controller.way(clone_set, &resolved, &resolved.current, &resolved.update, allowed).map(drop);
+    let recreate_on_claim_change = controller.context.gates.enabled(gate::RECREATE_ON_CLAIM_CHANGE);
+    let changes = Rules { allowed, recreate_on_claim_change };
+    let between = (resolved.current.as_str(), resolved.update.as_str());
+    let known = resolved.known.as_deref().map(Vec::as_slice).unwrap_or_default();
+    let in_place = one_update::difference(clone_set, known, between, changes).map(drop);
     let label = match rules::decide(&Observed { clone_set, update: &update, from: &from, in_place }) {
         Decision::Decided => return Ok(Settled::Yes),
         Decision::Wait => return Ok(Settled::NotYet),

@@ -1,6 +1,6 @@
 //! Which revisions a CloneSet is between, and their templates.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -140,6 +140,3 @@ impl Controller {
         Ok(())
     }
 }
-
-/// Ways from old revisions to one target, worked out once per pass.
-pub(super) type Ways<T> = BTreeMap<String, T>;

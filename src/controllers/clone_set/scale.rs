@@ -17,9 +17,9 @@ use crate::{
     domain::{
         budgets::unavailable::Operation,
         kinds::clone_set::{
-            make,
-            plan::{self, Action, Deletion},
+            make, plan,
             room::{Charge, Room},
+            scale::{self, Cancel, Create, Deletion, ScalePlan},
         },
         pod::{lifecycle::State, order::Constraint},
         workload::{owner::OwnerRef, rollout},
@@ -56,52 +56,56 @@ impl Controller {
         let mut pods = seen.pods.clone();
         loop {
             let observed = plan::Observed { pods: &pods, ..self.observed(clone_set, resolved, seen, &constraints) };
-            let (actions, deletions, room) = match plan::scale(&observed) {
-                Ok(plan) => {
-                    self.report_limit(clone_set, plan.limited);
-                    let deletions = plan.deletions.iter().filter_map(|deletion| leaving(seen, deletion)).collect();
-                    (plan.actions, deletions, plan.room)
-                }
+            let ScalePlan { cancels, create, deletions, room, limited } = match scale::scale(&observed) {
+                Ok(plan) => plan,
                 Err(rollout::Invalid(why)) => {
                     // It waits for another spec, not for time.
                     pass.outcome.scale_error = Some(why);
                     return true;
                 }
             };
-            let (changed, refused) = self.act(clone_set, resolved, seen, actions, pass).await;
-            if changed {
+            self.report_limit(clone_set, limited);
+            let deletions: VecDeque<Leaving> =
+                deletions.iter().filter_map(|deletion| leaving(seen, deletion)).collect();
+            let (cancelled, refused) = self.cancel(clone_set, seen, cancels, pass).await;
+            let created = match create {
+                Some(create) => {
+                    let (done, failure) = self.create(clone_set, resolved, seen, create).await;
+                    note(pass, done, failure).0
+                }
+                None => false,
+            };
+            if cancelled || created {
                 return true;
             }
             if refused.is_empty() {
                 return self.delete_some(clone_set, seen, deletions, room, pass).await;
             }
             // Each round there are fewer that can be refused.
-            pods = plan::as_if_done(clone_set, &pods, &refused);
+            pods = scale::as_if_cancelled(clone_set, &pods, &refused);
         }
     }
 
-    /// What is to be done before any deletion. Whether something was done, or may have been done, and what was refused of
-    /// single Pods.
-    async fn act(
+    /// Cancels what is not wanted any more. Whether something was done, or may have been done, and what was refused.
+    async fn cancel(
         &self,
         clone_set: &CloneSet,
-        resolved: &Resolved,
         seen: &Seen,
-        actions: Vec<Action>,
+        cancels: Vec<Cancel>,
         pass: &mut Pass,
-    ) -> (bool, Vec<Action>) {
+    ) -> (bool, Vec<Cancel>) {
         let (mut changed, mut refused) = (false, Vec::new());
-        for action in actions {
-            let (done, failure) = match &action {
-                Action::Create { current, update } => self.create(clone_set, resolved, seen, (*current, *update)).await,
-                Action::KeepAfterAll(name) => one(self.keep_after_all(clone_set, seen, name).await),
-                Action::TakeBackMark { pod, label } => one(self.take_back_mark(clone_set, seen, pod, *label).await),
+        for cancel in cancels {
+            let Some(pod) = seen.view(cancel.pod()) else { continue };
+            let result = match &cancel {
+                Cancel::Deletion { state, .. } => self.move_to(clone_set, pod, state.clone(), false).await,
+                Cancel::Mark { label, .. } => self.unmark(clone_set, pod, *label).await,
             };
-            let is_refused = failure.as_ref().is_some_and(is_refusal);
-            changed |= done || (failure.is_some() && !is_refused);
-            pass.note(failure.map_or(Ok(done), Err), |outcome| &mut outcome.scale_error);
-            if is_refused && !matches!(action, Action::Create { .. }) {
-                refused.push(action);
+            let (done, failure) = result.map_or_else(|error| (false, Some(error)), |done| (done, None));
+            let (done, is_refused) = note(pass, done, failure);
+            changed |= done;
+            if is_refused {
+                refused.push(cancel);
             }
         }
         (changed, refused)
@@ -180,7 +184,7 @@ impl Controller {
         clone_set: &CloneSet,
         resolved: &Resolved,
         seen: &Seen,
-        (current, update): (usize, usize),
+        Create { current, update }: Create,
     ) -> (bool, Option<kube::Error>) {
         let known = match current {
             0 => Ok(resolved.clone()),
@@ -277,15 +281,14 @@ impl Controller {
 
     /// A mark of ours is for a revision that nobody wants any more. Only if the Pod is still the one we looked at: somebody
     /// may be marking it just now.
-    async fn take_back_mark(&self, clone_set: &CloneSet, seen: &Seen, name: &str, label: bool) -> kube::Result<bool> {
-        let Some(pod) = seen.view(name) else { return Ok(false) };
+    async fn unmark(&self, clone_set: &CloneSet, pod: &PodView, label: bool) -> kube::Result<bool> {
         let mut metadata = json!({"uid": pod.uid(), "resourceVersion": pod.metadata.resource_version,
             "annotations": {labels::SPECIFIED_DELETE_FOR: null}});
         if label {
             metadata["labels"] = json!({labels::SPECIFIED_DELETE: null});
         }
         self.pods.try_patch(pod, Part::Whole, &json!({ "metadata": metadata })).await?;
-        tracing::info!(clone_set = %ObjectKey::of(clone_set), pod = name, "is not to be replaced any more");
+        tracing::info!(clone_set = %ObjectKey::of(clone_set), pod = pod.name(), "is not to be replaced any more");
         Ok(true)
     }
 
@@ -351,16 +354,6 @@ impl Controller {
         Ok(())
     }
 
-    async fn keep_after_all(&self, clone_set: &CloneSet, seen: &Seen, name: &str) -> kube::Result<bool> {
-        let Some(pod) = seen.view(name) else { return Ok(false) };
-        // It goes back to where it was: into its update, if one is under way.
-        let state = match pod.in_place {
-            Some(_) => State::Updating,
-            None => State::PreparingNormal,
-        };
-        self.move_to(clone_set, pod, state, false).await
-    }
-
     /// `disablePVCReuse`: claims of no active Pod go, or follow the Pod that still has them. One that is refused keeps
     /// none of the others.
     pub(super) async fn drop_claims(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<bool> {
@@ -405,10 +398,10 @@ fn admitted(left: &mut VecDeque<Leaving>, room: &mut Room) -> Vec<Leaving> {
     left.drain(..fits).collect()
 }
 
-/// Of something that was done to one Pod.
-fn one(result: kube::Result<bool>) -> (bool, Option<kube::Error>) {
-    match result {
-        Ok(done) => (done, None),
-        Err(error) => (false, Some(error)),
-    }
+/// Takes note of what came of a step: whether something was done, or may have been done, and whether it was refused.
+fn note(pass: &mut Pass, done: bool, failure: Option<kube::Error>) -> (bool, bool) {
+    let is_refused = failure.as_ref().is_some_and(is_refusal);
+    let unsure = failure.is_some() && !is_refused;
+    pass.note(failure.map_or(Ok(done), Err), |outcome| &mut outcome.scale_error);
+    (done || unsure, is_refused)
 }

@@ -25,7 +25,7 @@ use crate::{
     },
     domain::{
         kinds::{
-            clone_set::plan,
+            clone_set::update,
             image_jobs::job::{self, Class, Job, Node, Nodes, ObservedJob},
         },
         pod::order::{self, Candidate, Phase},
@@ -202,7 +202,7 @@ impl Controller {
                 if let Some(strategy) = strategy {
                     let labels: Vec<Labels> = pods.iter().map(|pod| pod.labels.clone()).collect();
                     if let Err(rollout::Invalid(why)) =
-                        plan::sort_by_strategy(&mut pods, |pod| pod, labels.iter(), strategy)
+                        update::sort_by_strategy(&mut pods, |pod| pod, labels.iter(), strategy)
                     {
                         tracing::debug!(job = %key, why, "nodes begin in the order of the Pods alone");
                     }

@@ -7,4 +7,6 @@ pub mod one_update;
 pub mod plan;
 pub mod pre_download;
 pub mod room;
+pub mod scale;
 pub mod status;
+pub mod update;

@@ -1,95 +1,302 @@
-//! How one Pod that was chosen for an update gets there.
+//! What is done with one Pod that was chosen for an update: in place or anew, now or after its hook, and what its budgets
+//! are asked before. The shell carries the step out and decides nothing.
+
+use std::collections::BTreeMap;
 
 use super::plan::Pod;
-use crate::{api::apps::lifecycle::Lifecycle, domain::pod::lifecycle::State};
+use crate::{
+    api::apps::{clone_set::CloneSet, lifecycle::Lifecycle},
+    domain::{
+        budgets::unavailable::Operation,
+        pod::{
+            inplace::{self, Allowed, UpdateSpec},
+            lifecycle::{self, State},
+        },
+        workload::revisions::Known,
+    },
+    k8s::revision,
+};
+
+/// What to ask PodUnavailableBudgets before a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// What is about to be done.
+    pub operation: Operation,
+    /// The Pod stays in service for now: a yes is not written down.
+    pub dry_run: bool,
+}
 
 /// What to do with the Pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum How {
-    /// Its hook holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Its hook holds it, or a refresh comes first.
     Wait,
+    /// It is not to be updated any more: back to this state.
+    CancelUpdate(State),
     /// Tell whoever owns the hook, and put the hook back first if an earlier update took it away.
     Announce {
         /// Whether the hook has to be put back.
         restore: bool,
+        /// None: it stays in service meanwhile.
+        ask: Option<Question>,
     },
     /// Change it now.
-    Now,
+    InPlace {
+        /// The change.
+        spec: Box<UpdateSpec>,
+        /// Before it.
+        ask: Question,
+    },
     /// Mark it, so that it is deleted and made anew.
-    Replace,
-    /// It is not to be updated any more: back into service.
-    LetGo,
+    Recreate {
+        /// Before that.
+        ask: Question,
+    },
     /// It cannot be updated: why.
     Impossible(String),
 }
 
-/// Decides. `obstacle` is why the change cannot be made in place, if it cannot; `only` that nothing else is allowed.
-pub fn how(pod: &Pod, lifecycle: Option<&Lifecycle>, obstacle: Option<&str>, only: bool) -> How {
-    match obstacle {
-        Some(why) if only => {
-            return How::Impossible(format!(
+/// What decides about the updates of a pass.
+pub struct Updates<'a> {
+    /// The CloneSet.
+    pub clone_set: &'a CloneSet,
+    /// Its revisions.
+    pub revisions: &'a [Known],
+    /// Name of the revision to get to.
+    pub target: &'a str,
+    /// Otherwise Pods are replaced in any case.
+    pub in_place: bool,
+    /// Which changes may be made in place.
+    pub rules: Rules,
+}
+
+/// Which changes may be made in place.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// In this cluster.
+    pub allowed: Allowed,
+    /// Other claim templates need another Pod: gate RecreatePodWhenChangeVCTInCloneSetGate.
+    pub recreate_on_claim_change: bool,
+}
+
+/// Ways from old revisions to one target, worked out once per pass.
+pub type Differences = BTreeMap<String, Result<UpdateSpec, String>>;
+
+impl Updates<'_> {
+    /// The step of one Pod.
+    pub fn step(&self, pod: &Pod, differences: &mut Differences) -> Step {
+        let lifecycle = self.clone_set.spec.lifecycle.as_ref();
+        if !self.in_place {
+            return recreate(pod, lifecycle);
+        }
+        let difference = differences
+            .entry(pod.revision.clone())
+            .or_insert_with(|| difference(self.clone_set, self.revisions, (&pod.revision, self.target), self.rules));
+        let only = self.clone_set.spec.update_strategy.type_ == "InPlaceOnly";
+        step(pod, lifecycle, difference.as_ref().map_err(String::as_str), only)
+    }
+}
+
+/// The step of a Pod whose update is not wanted any more.
+pub fn cancel(clone_set: &CloneSet, pod: &Pod) -> Step {
+    Step::CancelUpdate(lifecycle::after_update(clone_set.spec.lifecycle.as_ref(), pod))
+}
+
+/// What has to change between two revisions, or why that needs another Pod.
+///
+/// # Errors
+/// Why it cannot be made in place.
+pub fn difference(
+    clone_set: &CloneSet,
+    revisions: &[Known],
+    (old, target): (&str, &str),
+    rules: Rules,
+) -> Result<UpdateSpec, String> {
+    let find = |name: &str| revisions.iter().find(|known| revision::is_same(&known.name, name));
+    let (Some(from), Some(to)) = (find(old), find(target)) else {
+        return Err(format!("revision {old:?} of the Pod is not known any more"));
+    };
+    let strategy = &clone_set.spec.update_strategy;
+    if rules.recreate_on_claim_change
+        && strategy.type_ != "InPlaceOnly"
+        && let (Some(a), Some(b)) = (&from.claims_hash, &to.claims_hash)
+        && a != b
+    {
+        return Err("volumeClaimTemplates differ".into());
+    }
+    let templates = (revision::template(&from.data), revision::template(&to.data));
+    let (Some(from), Some(to)) = templates else { return Err("a revision holds no template".into()) };
+    let mut spec = inplace::spec_between(&from, &to, target, rules.allowed)?;
+    let grace = strategy.in_place_update_strategy.as_ref();
+    spec.grace_seconds = i64::from(grace.map_or(0, |grace| grace.grace_period_seconds.max(0)));
+    Ok(spec)
+}
+
+/// Decides. `only` says that nothing but an update in place is allowed.
+fn step(pod: &Pod, lifecycle: Option<&Lifecycle>, difference: Result<&UpdateSpec, &str>, only: bool) -> Step {
+    let spec = match difference {
+        Ok(spec) => spec,
+        Err(why) if only => {
+            return Step::Impossible(format!(
                 "cannot be updated in place, and type InPlaceOnly allows nothing else: {why}"
             ));
         }
-        Some(_) => return How::Replace,
-        None => {}
-    }
+        Err(_) => return recreate(pod, lifecycle),
+    };
     let held = lifecycle.is_some_and(|lifecycle| lifecycle.holds_update(pod));
     match &pod.state {
-        State::None | State::PreparingNormal | State::Normal if held => How::Announce { restore: false },
-        State::PreparingUpdate if held => How::Wait,
-        State::None | State::PreparingNormal | State::Normal | State::PreparingUpdate | State::Updating => How::Now,
+        State::None | State::PreparingNormal | State::Normal if held => announce(lifecycle, spec, false),
+        State::PreparingUpdate if held => Step::Wait,
+        State::None | State::PreparingNormal | State::Normal | State::PreparingUpdate | State::Updating => {
+            Step::InPlace { spec: Box::new(spec.clone()), ask: question(spec) }
+        }
         // Without a hook a refresh makes it Normal first.
         State::Updated if lifecycle.is_some_and(|lifecycle| lifecycle.in_place_update.is_some()) => {
-            How::Announce { restore: true }
+            announce(lifecycle, spec, true)
         }
-        State::Updated => How::Wait,
-        State::PreparingDelete => How::Impossible("is about to be deleted".into()),
+        State::Updated => Step::Wait,
+        State::PreparingDelete => Step::Impossible("is about to be deleted".into()),
         State::Unknown(state) => {
-            How::Impossible(format!("is in lifecycle state {state:?}, which this release does not know"))
+            Step::Impossible(format!("is in lifecycle state {state:?}, which this release does not know"))
         }
     }
 }
 
+fn question(spec: &UpdateSpec) -> Question {
+    let operation = match spec.container_images.is_empty() && !spec.container_resources.is_empty() {
+        true => Operation::Resize,
+        false => Operation::Update,
+    };
+    Question { operation, dry_run: false }
+}
+
+fn announce(lifecycle: Option<&Lifecycle>, spec: &UpdateSpec, restore: bool) -> Step {
+    let hook = lifecycle.and_then(|lifecycle| lifecycle.in_place_update.as_ref());
+    let takes_out = hook.is_some_and(|hook| hook.mark_pod_not_ready);
+    Step::Announce { restore, ask: takes_out.then(|| question(spec)) }
+}
+
+fn recreate(pod: &Pod, lifecycle: Option<&Lifecycle>) -> Step {
+    // Marked, it is deleted at once, unless its hook holds it in service.
+    let hook = lifecycle.and_then(|lifecycle| lifecycle.pre_delete.as_ref());
+    let dry_run = hook.is_some_and(|hook| hook.is_hooked(pod) && !hook.mark_pod_not_ready);
+    Step::Recreate { ask: Question { operation: Operation::Delete, dry_run } }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn lifecycle() -> Lifecycle {
-        serde_json::from_value(json!({"inPlaceUpdate": {"finalizersHandler": ["f"]}})).unwrap()
+    fn lifecycle(not_ready: bool) -> Lifecycle {
+        let hook = json!({"finalizersHandler": ["f"], "markPodNotReady": not_ready});
+        serde_json::from_value(json!({"inPlaceUpdate": hook, "preDelete": hook})).unwrap()
+    }
+    fn image() -> UpdateSpec {
+        let mut spec = UpdateSpec::default();
+        spec.container_images.insert("main".into(), "i:2".into());
+        spec
+    }
+    fn pod(state: State, hooked: bool) -> Pod {
+        let finalizers = if hooked { vec!["f".to_owned()] } else { Vec::new() };
+        Pod { state, finalizers, revision: "web-1".into(), ..Pod::default() }
+    }
+    fn ask(operation: Operation, dry_run: bool) -> Question {
+        Question { operation, dry_run }
+    }
+    fn now() -> Step {
+        Step::InPlace { spec: Box::new(image()), ask: ask(Operation::Update, false) }
     }
 
     #[test]
     fn hooks_decide_about_the_moment() {
-        let announce = |restore| How::Announce { restore };
+        let announce = |restore| Step::Announce { restore, ask: None };
         for (state, hooked, with_hook, without) in [
-            (State::None, true, announce(false), How::Now),
-            (State::Normal, true, announce(false), How::Now),
-            (State::Normal, false, How::Now, How::Now),
-            (State::PreparingNormal, true, announce(false), How::Now),
-            (State::PreparingUpdate, true, How::Wait, How::Now),
-            (State::PreparingUpdate, false, How::Now, How::Now),
-            (State::Updating, true, How::Now, How::Now),
-            (State::Updated, false, announce(true), How::Wait),
+            (State::None, true, announce(false), now()),
+            (State::Normal, true, announce(false), now()),
+            (State::Normal, false, now(), now()),
+            (State::PreparingNormal, true, announce(false), now()),
+            (State::PreparingUpdate, true, Step::Wait, now()),
+            (State::PreparingUpdate, false, now(), now()),
+            (State::Updating, true, now(), now()),
+            (State::Updated, false, announce(true), Step::Wait),
         ] {
-            let finalizers = if hooked { vec!["f".to_owned()] } else { Vec::new() };
-            let pod = Pod { state: state.clone(), finalizers, ..Pod::default() };
-            assert_eq!(how(&pod, Some(&lifecycle()), None, false), with_hook, "{state:?}, hooked: {hooked}");
-            assert_eq!(how(&pod, None, None, false), without, "{state:?} without a hook");
+            let pod = pod(state.clone(), hooked);
+            let spec = image();
+            assert_eq!(step(&pod, Some(&lifecycle(false)), Ok(&spec), false), with_hook, "{state:?}, hooked: {hooked}");
+            assert_eq!(step(&pod, None, Ok(&spec), false), without, "{state:?} without a hook");
+        }
+    }
+
+    #[test]
+    fn budgets_are_asked_before_a_pod_goes_out_of_service() {
+        let (in_service, out) = (lifecycle(false), lifecycle(true));
+        let hooked = pod(State::Normal, true);
+        let of = |lifecycle: &Lifecycle, spec: &UpdateSpec| step(&hooked, Some(lifecycle), Ok(spec), false);
+        assert_eq!(of(&in_service, &image()), Step::Announce { restore: false, ask: None });
+        let asked = Some(ask(Operation::Update, false));
+        assert_eq!(of(&out, &image()), Step::Announce { restore: false, ask: asked });
+        let mut resize = UpdateSpec::default();
+        resize.container_resources.insert("main".into(), serde_json::from_value(json!({})).unwrap());
+        assert_eq!(of(&out, &resize), Step::Announce { restore: false, ask: Some(ask(Operation::Resize, false)) });
+        for (hooks, is_hooked, dry_run) in [
+            (Some(&in_service), true, true),
+            (Some(&out), true, false),
+            (Some(&in_service), false, false),
+            (None, true, false),
+        ] {
+            let step = recreate(&pod(State::Normal, is_hooked), hooks);
+            assert_eq!(step, Step::Recreate { ask: ask(Operation::Delete, dry_run) });
         }
     }
 
     #[test]
     fn what_cannot_be_done_in_place_is_replaced_unless_that_is_forbidden() {
-        let pod = Pod { state: State::Normal, ..Pod::default() };
-        assert_eq!(how(&pod, None, Some("template.spec.volumes differs"), false), How::Replace);
-        let How::Impossible(why) = how(&pod, None, Some("template.spec.volumes differs"), true) else { panic!() };
+        let there = pod(State::Normal, false);
+        let differs = Err("template.spec.volumes differs");
+        assert_eq!(step(&there, None, differs, false), Step::Recreate { ask: ask(Operation::Delete, false) });
+        let Step::Impossible(why) = step(&there, None, differs, true) else { panic!() };
         assert!(why.ends_with("allows nothing else: template.spec.volumes differs"), "{why}");
         for state in [State::PreparingDelete, State::Unknown("Later".into())] {
-            let pod = Pod { state, ..Pod::default() };
-            assert!(matches!(how(&pod, None, None, false), How::Impossible(_)));
+            assert!(matches!(step(&pod(state, false), None, Ok(&image()), false), Step::Impossible(_)));
         }
+    }
+
+    #[test]
+    fn the_whole_decision_rests_on_the_revisions() {
+        let known = |name: &str, image: &str, claims: &str| Known {
+            name: name.into(),
+            data: revision::data(&json!({"spec": {"containers": [{"name": "main", "image": image}]}})),
+            claims_hash: Some(claims.into()),
+            ..Known::default()
+        };
+        let revisions = [known("web-1", "i:1", "a"), known("web-2", "i:2", "b")];
+        let set = |strategy: Value| -> CloneSet {
+            serde_json::from_value(json!({"metadata": {"name": "web"},
+                "spec": {"selector": {}, "template": {}, "updateStrategy": strategy}}))
+            .unwrap()
+        };
+        let grace = json!({"type": "InPlaceIfPossible", "inPlaceUpdateStrategy": {"gracePeriodSeconds": 7}});
+        let only = json!({"type": "InPlaceOnly"});
+        let decide = |strategy: &Value, from: &str, in_place: bool, recreate_on_claim_change: bool| {
+            let clone_set = set(strategy.clone());
+            let rules = Rules { allowed: Allowed::default(), recreate_on_claim_change };
+            let updates = Updates { clone_set: &clone_set, revisions: &revisions, target: "web-2", in_place, rules };
+            let there = Pod { revision: from.into(), ..pod(State::Normal, false) };
+            match updates.step(&there, &mut Differences::new()) {
+                Step::InPlace { spec, .. } => {
+                    format!("{} after {} s", spec.container_images["main"], spec.grace_seconds)
+                }
+                Step::Recreate { .. } => "recreate".into(),
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(decide(&grace, "web-1", true, false), "i:2 after 7 s");
+        assert_eq!(decide(&grace, "1", true, false), "i:2 after 7 s", "the short label");
+        assert_eq!(decide(&grace, "web-1", false, false), "recreate");
+        assert_eq!(decide(&grace, "web-1", true, true), "recreate", "other claims");
+        assert_eq!(decide(&only, "web-1", true, true), "i:2 after 0 s", "nothing else is allowed");
+        assert_eq!(decide(&grace, "web-0", true, false), "recreate", "the revision is gone");
     }
 }

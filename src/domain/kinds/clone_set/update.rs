@@ -1,0 +1,176 @@
+//! Which Pods of a CloneSet are updated next. What is done with each of them is [`one_update`](super::one_update).
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    diff,
+    plan::{Counting, Observed, Pod, count, is_on, wanted},
+    room::{Charge, Room},
+};
+use crate::{
+    api::apps::clone_set::UpdateStrategy,
+    domain::{
+        pod::{
+            lifecycle::State,
+            order::{self, Candidate},
+        },
+        workload::rollout::Invalid,
+    },
+    k8s::{pod::Labels, selector::Selector},
+};
+
+/// What to do about updates.
+#[derive(Clone, Debug, Default)]
+pub struct UpdatePlan<'a> {
+    /// Pods that wait for their hook before an update that is not wanted any more: it is cancelled.
+    pub cancels: Vec<&'a Pod>,
+    /// Pods to update, the first ones first, as many as find room.
+    pub candidates: Vec<&'a Pod>,
+    /// The room for them.
+    pub room: Room,
+    /// They go back to the current revision.
+    pub back: bool,
+    /// They are updated in place if the change can be made so, else replaced.
+    pub in_place: bool,
+    /// How many of the candidates have begun.
+    begun: usize,
+}
+
+impl<'a> UpdatePlan<'a> {
+    /// The next Pods that find room, at most so many.
+    pub fn next_wave(&mut self, most: usize) -> Vec<&'a Pod> {
+        let left = self.candidates.iter().skip(self.begun).take(most);
+        let wave: Vec<&Pod> = left.take_while(|pod| self.room.enter(Charge::of(pod))).copied().collect();
+        self.begun += wave.len();
+        wave
+    }
+}
+
+/// What to do about updates. Looked at only when nothing was done about the number of Pods and every Pod's own state has
+/// been refreshed.
+///
+/// # Errors
+/// A number in the spec that cannot be read: updates are held, instead of updating everything.
+pub fn update<'a>(observed: &Observed<'a>) -> Result<UpdatePlan<'a>, Invalid> {
+    let strategy = &observed.clone_set.spec.update_strategy;
+    let mut plan = UpdatePlan::default();
+    if strategy.paused {
+        return Ok(plan);
+    }
+    if strategy.type_ == "OnDelete" {
+        plan.cancels = needless_updates(observed, &[]);
+        return Ok(plan);
+    }
+    let wanted = wanted(observed)?;
+    let counted = count(observed, Counting::default());
+    let diff = diff::diff(&wanted, &counted);
+    plan.back = diff.update < 0;
+    plan.in_place = matches!(strategy.type_.as_str(), "InPlaceIfPossible" | "InPlaceOnly");
+    let is_candidate = |pod: &&Pod| plan.back == is_on(pod, observed.update_revision);
+    // Those that are to be deleted get their successors on the right revision without an update.
+    let marked =
+        observed.pods().filter(is_candidate).filter(|pod| pod.is_specified && pod.state != State::PreparingDelete);
+    let marked = i32::try_from(marked.count()).unwrap_or(i32::MAX);
+    plan.candidates = observed
+        .pods()
+        .filter(is_candidate)
+        .filter(|pod| pod.state != State::PreparingDelete && !pod.is_specified)
+        .filter(|pod| pod.state == State::Updated || !pod.is_in_grace)
+        .collect();
+    sort_for_update(&mut plan.candidates, observed.pods, strategy)?;
+    let size = |n: i32| usize::try_from(n).unwrap_or(0);
+    // What the partition leaves to be updated, even if there are too many Pods to begin with it now.
+    let beyond = if plan.back { 0 } else { size(counted.old.active() - wanted.partition - marked) };
+    plan.cancels = needless_updates(observed, &plan.candidates[..beyond.min(plan.candidates.len())]);
+    plan.candidates.truncate(size(diff.update.saturating_abs() - marked));
+    what_is_down_first(&mut plan.candidates, observed);
+
+    // Unavailable Pods that are on the target already count too: a bad image cannot spread by going on to Pods that are
+    // broken anyway.
+    let target = if plan.back { observed.current_revision } else { observed.update_revision };
+    let on_target = observed.pods().filter(|pod| !pod.facts.available && is_on(pod, target)).count();
+    let on_target = i32::try_from(on_target).unwrap_or(i32::MAX);
+    plan.room = Room::new(observed.pods(), diff.update_max_unavailable, Some(on_target));
+    Ok(plan)
+}
+
+/// The order in which the chosen Pods begin: those that come to an end, those that are down, those that wait for a hook,
+/// which may last, and then those that serve.
+fn what_is_down_first(candidates: &mut [&Pod], observed: &Observed<'_>) {
+    let lifecycle = observed.clone_set.spec.lifecycle.as_ref();
+    let rank = |pod: &&Pod| match Charge::of(pod) {
+        Charge::Announced if lifecycle.is_some_and(|lifecycle| lifecycle.holds_update(*pod)) => 2,
+        Charge::Announced => 0,
+        Charge::Down => 1,
+        Charge::NotYetAvailable => 3,
+        Charge::Available => 4,
+    };
+    candidates.sort_by_key(rank);
+}
+
+/// Pods that wait for their hook before an update, out of service, and that a partition or another type of update keeps as
+/// they are by now. Those that are on the update revision a refresh lets go.
+fn needless_updates<'a>(observed: &Observed<'a>, to_be_updated: &[&Pod]) -> Vec<&'a Pod> {
+    let waits = |pod: &&Pod| pod.state == State::PreparingUpdate && !pod.is_specified;
+    let to_be_updated: BTreeSet<&str> = to_be_updated.iter().map(|pod| pod.facts.name.as_str()).collect();
+    let is_kept = |pod: &&Pod| !to_be_updated.contains(pod.facts.name.as_str());
+    observed.pods().filter(|pod| waits(pod) && !is_on(pod, observed.update_revision)).filter(is_kept).collect()
+}
+
+fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], strategy: &UpdateStrategy) -> Result<(), Invalid> {
+    let all = all.iter().map(|pod| &pod.facts.labels);
+    sort_by_strategy(candidates, |pod| &pod.facts, all, strategy)?;
+    // Pods that wait for their hook come to an end before others begin.
+    candidates.sort_by_key(|pod| pod.state != State::PreparingUpdate);
+    Ok(())
+}
+
+/// The order of updates of Pods alone, without what an update that is under way adds to it: what is least useful first,
+/// then by the strategy's priorities, then scattered. `all` are the labels of all Pods of the workload.
+///
+/// # Errors
+/// A selector of the strategy that cannot be read.
+pub fn sort_by_strategy<'a, T>(
+    candidates: &mut Vec<T>,
+    facts: impl Fn(&T) -> &Candidate,
+    all: impl Iterator<Item = &'a Labels> + Clone,
+    strategy: &UpdateStrategy,
+) -> Result<(), Invalid> {
+    candidates.sort_by(|a, b| order::base(facts(a), facts(b)));
+    if let Some(priority) = &strategy.priority_strategy {
+        if !priority.order_priority.is_empty() {
+            let keys: Vec<String> = priority.order_priority.iter().map(|term| term.ordered_key.clone()).collect();
+            candidates.sort_by(|a, b| order::by_order_priority(&keys, &facts(a).labels, &facts(b).labels));
+        } else {
+            let mut terms = Vec::new();
+            for (i, term) in priority.weight_priority.iter().enumerate() {
+                let field = format!("spec.updateStrategy.priorityStrategy.weightPriority[{i}].matchSelector");
+                let selector =
+                    Selector::of(&term.match_selector).map_err(|error| Invalid(format!("{field}: {error}")))?;
+                terms.push((i64::from(term.weight), selector));
+            }
+            let weight = |pod: &T| -> i64 {
+                let labels = &facts(pod).labels;
+                terms.iter().filter(|(_, selector)| selector.matches(labels)).map(|(weight, _)| weight).sum()
+            };
+            candidates.sort_by_key(|pod| std::cmp::Reverse(weight(pod)));
+        }
+    }
+    let mut terms: Vec<_> = strategy
+        .scatter_strategy
+        .iter()
+        .map(|term| {
+            let fits = move |labels: &Labels| labels.get(&term.key) == Some(&term.value);
+            (candidates.iter().filter(|pod| fits(&facts(pod).labels)).count(), fits)
+        })
+        .filter(|(number, _)| *number > 0)
+        .collect();
+    terms.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    let total = all.clone().count();
+    for (_, fits) in terms {
+        let matching = all.clone().filter(|labels| fits(labels)).count();
+        let pods = std::mem::take(candidates);
+        *candidates = order::scatter(pods, |pod| fits(&facts(pod).labels), matching, total - matching);
+    }
+    Ok(())
+}
