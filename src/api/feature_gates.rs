@@ -76,6 +76,14 @@ pub mod gate {
     pub const SERVERLESS_PROBES: &str = "EnablePodProbeMarkerOnServerless";
     /// The webhook's certificates and registration are somebody else's to keep.
     pub const EXTERNAL_CERTS: &str = "EnableExternalCerts";
+    /// Claims of a StatefulSet are deleted with it, or with their Pods, if it says so.
+    pub const DELETE_CLAIMS: &str = "StatefulSetAutoDeletePVC";
+    /// A StatefulSet may start at an ordinal other than 0.
+    pub const START_ORDINAL: &str = "StatefulSetStartOrdinal";
+    /// Claims of a StatefulSet grow with their templates.
+    pub const RESIZE_CLAIMS: &str = "StatefulSetAutoResizePVCGate";
+    /// Pods of a StatefulSet have a label with their ordinal.
+    pub const POD_INDEX_LABEL: &str = "PodIndexLabel";
     /// Templates are stored as they were written.
     pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
@@ -104,10 +112,10 @@ pub const GATES: &[Gate] = &[
     off(gate::POD_VERTICAL_SCALING, "the cluster can resize Pods in place"),
     off(gate::TEMPLATE_NO_DEFAULTS, "Pod and claim templates are not defaulted"),
     on(gate::IN_PLACE_UPDATE_ENV, "restart containers whose environment comes from changed metadata"),
-    on("StatefulSetAutoDeletePVC", "retention policy for claims of a StatefulSet"),
-    off("StatefulSetStartOrdinal", "a StatefulSet may start at an ordinal other than 0"),
-    off("StatefulSetAutoResizePVCGate", "claims grow with their template"),
-    on("PodIndexLabel", "index label on the Pods of a StatefulSet"),
+    on(gate::DELETE_CLAIMS, "retention policy for claims of a StatefulSet"),
+    off(gate::START_ORDINAL, "a StatefulSet may start at an ordinal other than 0"),
+    off(gate::RESIZE_CLAIMS, "claims grow with their template"),
+    on(gate::POD_INDEX_LABEL, "index label on the Pods of a StatefulSet"),
     off("SidecarSetPatchPodMetadataDefaultsAllowed", "SidecarSets may patch Pod metadata without a whitelist"),
     off("SidecarTerminator", "stop sidecars when the main containers of a job have ended"),
     off("EnableSortSidecarContainerByName", "inject sidecars sorted by name"),

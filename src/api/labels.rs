@@ -89,6 +89,12 @@ pub const INSTANCE_ID: &str = "apps.kruise.io/cloneset-instance-id";
 pub const CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
 /// Label on a Pod: the hash of its revision.
 pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
+/// Label on a Pod of a StatefulSet: its name.
+pub const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
+/// Label on a Pod of a StatefulSet: its ordinal.
+pub const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+/// Annotation on a claim that a StatefulSet grows: the set's name.
+pub const OWNED_BY_STATEFUL_SET: &str = "apps.kruise.io/owned-by-asts";
 /// Label on a revision: its hash.
 pub const REVISION_HASH: &str = "controller.kubernetes.io/hash";
 /// Label on a Pod, whatever its value: it is to be deleted.
@@ -116,6 +122,13 @@ pub const RUNTIME_CONTAINERS_META: &str = "apps.kruise.io/runtime-containers-met
 pub const SIDECAR_SET_HASH: &str = "kruise.io/sidecarset-hash";
 /// Annotation on a Pod: what its deletion costs, compared with its equals.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Annotation on a StatefulSet: changes of the template for single ordinals, as JSON.
+pub const ORDINAL_OVERRIDES: &str = "kruise.rs/ordinal-overrides";
+/// Annotation on a Pod of a StatefulSet: the hash of the override that it was made or updated with.
+pub const ORDINAL_OVERRIDE_HASH: &str = "kruise.rs/ordinal-override-hash";
+/// Annotation on a StatefulSet: a label of its Pods and values of it, `KEY=VALUE,VALUE`; Pods with these values are updated
+/// last, in this order.
+pub const UPDATE_ORDER: &str = "kruise.rs/update-order";
 /// Annotation on a revision: the hash of the claim templates that it came with.
 pub const CLAIM_TEMPLATES_HASH: &str = "kruise.io/cloneset-volumeclaimtemplate-hash";
 

@@ -28,6 +28,14 @@ pub fn hash_of(data: &Value, collision_count: i32) -> String {
     hash::safe_encode(hash::fnv1_32(bytes))
 }
 
+/// The body of the request that creates a ControllerRevision.
+///
+/// The API server stores `data` in the bytes that it is sent, and OpenKruise compares bytes: a `<` that Go would have
+/// escaped would roll every Pod of the workload after a move back.
+pub fn body(controller_revision: &Value) -> Vec<u8> {
+    canonical_json::encode(controller_revision).into_bytes()
+}
+
 /// The name of a revision.
 pub fn name(owner: &str, hash: &str) -> String {
     // Object names are ASCII, so this is no place inside a character.
@@ -78,6 +86,31 @@ mod tests {
             checked += 1;
         }
         assert_eq!(checked, 14);
+    }
+
+    /// Decision 34.
+    #[test]
+    fn recorded_revisions_are_reproduced_byte_for_byte() {
+        let mut escaped = 0;
+        for (kind, _, revision, bytes) in recorded() {
+            let parsed: Value = serde_json::from_str(bytes).unwrap();
+            let object = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1,
+                "metadata": {"name": revision}, "data": data(&template(&parsed).unwrap())});
+            let body = String::from_utf8(body(&object)).unwrap();
+            let (_, data) = body.split_once("\"data\":").unwrap();
+            let (data, _) = data.split_once(",\"kind\":").unwrap();
+            assert_eq!(data, bytes, "{kind} {revision}");
+            assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), object);
+            escaped += usize::from(bytes.contains("\\u0026") || bytes.contains("\\u003c"));
+        }
+        assert!(escaped >= 4, "{escaped} recorded revisions have characters that Go escapes");
+    }
+
+    #[test]
+    fn all_that_go_escapes_is_escaped_in_a_body() {
+        let body = body(&json!({"data": data(&json!({"x": "<>&\u{2028}\u{2029}"}))}));
+        let text = String::from_utf8(body).unwrap();
+        assert!(text.contains(r#""x":"\u003c\u003e\u0026\u2028\u2029""#), "{text}");
     }
 
     #[test]

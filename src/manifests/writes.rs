@@ -52,24 +52,24 @@ const NO_SPEC: &str = "metadata, but no owner references, and of finalizers only
 
 /// The table.
 pub const WRITES: &[Write] = &[
-    write(MANAGER, "", "pods", &["create"]).only(PODS, "controlled by a CloneSet; not in our own namespace"),
-    write(MANAGER, "", "pods", &["delete"]).only(PODS, "controlled by a CloneSet; not in our own namespace"),
+    write(MANAGER, "", "pods", &["create"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
+    write(MANAGER, "", "pods", &["delete"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
     write(MANAGER, "", "pods", &["patch"]).only(
         PODS,
-        "controlled by a CloneSet before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`; not in our own namespace",
+        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`; not in our own namespace",
     ),
-    write(MANAGER, "", "pods/resize", &["patch"]).only(PODS, "controlled by a CloneSet; not in our own namespace"),
+    write(MANAGER, "", "pods/resize", &["patch"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
     write(MANAGER, "", "pods/status", &["patch"]).only(
         POD_STATUS,
-        "conditions, but none of kubelet, scheduler, control plane and load balancers, and `Ready` only to False; labels and annotations, on Pods of others none of Kubernetes and Kruise but those listed in the policy; finalizers of Pods that a CloneSet controls; not in our own namespace",
+        "conditions, but none of kubelet, scheduler, control plane and load balancers, and `Ready` only to False; labels and annotations, on Pods of others none of Kubernetes and Kruise but those listed in the policy; finalizers of Pods that a workload of ours controls; not in our own namespace",
     ),
-    write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a CloneSet"),
+    write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a workload of ours"),
     write(MANAGER, "apps", "controllerrevisions", &["patch"])
-        .only(REVISIONS, "controlled by a CloneSet before and after; adoption and release: that owner reference alone"),
-    write(MANAGER, "", "persistentvolumeclaims", &["create"]).only(CLAIMS, "controlled by a CloneSet, or owned by nobody"),
-    write(MANAGER, "", "persistentvolumeclaims", &["delete"]).only(CLAIMS, "controlled by a CloneSet, with the label `apps.kruise.io/cloneset-instance-id`"),
+        .only(REVISIONS, "controlled by a workload of ours before and after; adoption and release: that owner reference alone"),
+    write(MANAGER, "", "persistentvolumeclaims", &["create"]).only(CLAIMS, "controlled by a workload of ours, owned by nobody, or named `TEMPLATE-SET-ORDINAL` and owned by the StatefulSet SET"),
+    write(MANAGER, "", "persistentvolumeclaims", &["delete"]).only(CLAIMS, "controlled by a workload of ours, with the label `apps.kruise.io/cloneset-instance-id`"),
     write(MANAGER, "", "persistentvolumeclaims", &["patch"])
-        .only(CLAIMS, "that have the label `apps.kruise.io/cloneset-instance-id`: that label, owner references to CloneSets and Pods, `spec.resources`"),
+        .only(CLAIMS, "that have the label `apps.kruise.io/cloneset-instance-id`: that label, owner references to workloads of ours and Pods, `spec.resources`; others named `TEMPLATE-SET-ORDINAL`: owner references to the StatefulSet SET and the Pod `SET-ORDINAL`, annotation `apps.kruise.io/owned-by-asts` and, where it says SET, `spec.resources`"),
     write(MANAGER, "", "configmaps", &["create", "patch"]).only(
         "kruise-manager-configmaps",
         "`POD-barrier` that is owned by the Pod POD, and `kruise-pull-secrets-ca` of our own namespace",

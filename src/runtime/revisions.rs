@@ -1,10 +1,11 @@
 //! ControllerRevisions of a workload: found, chosen, made, adopted and truncated, for any kind that keeps its history in
 //! them. The rule which one it is to be is [`domain::workload::revisions`](crate::domain::workload::revisions).
 
+use http::{Request, header::CONTENT_TYPE};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::{Map, Value, json};
@@ -17,7 +18,7 @@ use crate::{
         owner::OwnerRef,
         revisions::{self, Choice, Known},
     },
-    k8s::{revision, selector},
+    k8s::{path, revision, selector},
 };
 
 /// How a kind names its revisions.
@@ -161,8 +162,7 @@ impl Revisions {
             let hash = (of.naming.hash_label, hash.as_str());
             let wanted = make::controller_revision(of.owner, &of.labels, &annotations, hash, data, number);
             let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let wanted = serde_json::from_value(wanted).map_err(kube::Error::SerdeError)?;
-            let taken = match api.create(&PostParams::default(), &wanted).await {
+            let taken = match self.create(&of.owner.namespace, &wanted).await {
                 Ok(made) => {
                     let OwnerRef { kind, namespace, name: owner, .. } = of.owner;
                     tracing::info!(kind, namespace, owner, revision = name, number, "new revision");
@@ -189,6 +189,15 @@ impl Revisions {
                 return Err(taken);
             }
         }
+    }
+
+    /// Sends it in the bytes that are to be stored.
+    async fn create(&self, namespace: &str, controller_revision: &Value) -> kube::Result<DynamicObject> {
+        let request = Request::post(path::in_namespace("apps", "v1", namespace, "controllerrevisions"))
+            .header(CONTENT_TYPE, "application/json")
+            .body(revision::body(controller_revision))
+            .map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
     }
 
     /// Takes over a revision that nobody controls, as one that was orphaned: only those of our own may be changed or
@@ -262,5 +271,54 @@ fn known_of(object: &DynamicObject) -> Known {
         data: object.data.get("data").cloned().unwrap_or_default(),
         claims_hash: object.metadata.annotations.as_ref().and_then(|a| a.get(labels::CLAIM_TEMPLATES_HASH)).cloned(),
         is_deleting: object.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::Mutex};
+
+    use http::Response;
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Decision 34.
+    #[tokio::test]
+    async fn the_data_of_a_new_revision_is_sent_as_go_encodes_it() {
+        let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = sent.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let log = log.clone();
+            async move {
+                assert_eq!(request.uri().path(), "/apis/apps/v1/namespaces/a/controllerrevisions");
+                let bytes = request.into_body().collect().await.unwrap().to_bytes().to_vec();
+                log.lock().unwrap().push(String::from_utf8(bytes.clone()).unwrap());
+                Ok::<_, Infallible>(Response::builder().status(201).body(Body::from(bytes)).unwrap())
+            }
+        });
+        let owner = OwnerRef {
+            kind: "StatefulSet".into(),
+            name: "db".into(),
+            uid: "u".into(),
+            namespace: "a".into(),
+            ..OwnerRef::default()
+        };
+        let of = History {
+            owner: &owner,
+            selector: &LabelSelector::default(),
+            naming: Naming::BY_DATA,
+            labels: Map::new(),
+            annotations: Map::new(),
+            newest_annotations: Map::new(),
+        };
+        let data = revision::data(&json!({"spec": {"args": ["a<b>&c\u{2028}\u{2029}"]}}));
+        let (known, collisions) = Revisions::new(Client::new(service, "a")).make(&of, &data, 1, 0).await.unwrap();
+        assert_eq!((known.data, collisions), (data, 0));
+        let sent = sent.lock().unwrap();
+        let want = r#""data":{"spec":{"template":{"$patch":"replace","spec":{"args":["a\u003cb\u003e\u0026c\u2028\u2029"]}}}}"#;
+        assert!(sent.len() == 1 && sent[0].contains(want), "{sent:?}");
     }
 }

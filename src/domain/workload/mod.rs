@@ -2,7 +2,9 @@
 
 pub mod claims;
 pub mod make;
+pub mod overrides;
 pub mod owner;
 pub mod revisions;
 pub mod rollout;
 pub mod status;
+pub mod update_order;

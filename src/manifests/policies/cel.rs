@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{api::apps, k8s::account};
 
 /// Kinds of ours that own Pods, ControllerRevisions and claims, of the group `apps.kruise.io` in any version.
-pub(super) const OWNERS: [&str; 1] = ["CloneSet"];
+pub(super) const OWNERS: [&str; 2] = ["CloneSet", "StatefulSet"];
 
 /// Matches writes of our accounts only; everybody else pays for nothing more.
 pub(super) fn by(accounts: &[&str]) -> Value {

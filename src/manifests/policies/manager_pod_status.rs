@@ -95,9 +95,9 @@ pub(super) fn spec() -> Value {
             must(&equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change them with the status"),
             unless(OTHER, &equal("metadata.finalizers", "[]"), "metadata.finalizers: the manager does not change those of Pods"),
             unless(OTHER, &same_but("labels", &format!("({is_label})")),
-                "metadata.labels: the manager changes none of Kubernetes and Kruise of Pods that no CloneSet controls"),
+                "metadata.labels: the manager changes none of Kubernetes and Kruise of Pods that no workload of apps.kruise.io controls"),
             unless(OTHER, &same_but("annotations", &format!("({is_annotation})")),
-                &format!("metadata.annotations: of those of Kubernetes and Kruise the manager changes only {} of Pods that no CloneSet controls", ANNOTATIONS.join(", "))),
+                &format!("metadata.annotations: of those of Kubernetes and Kruise the manager changes only {} of Pods that no workload of apps.kruise.io controls", ANNOTATIONS.join(", "))),
         ],
     })
 }

@@ -22,7 +22,7 @@ pub(super) fn spec() -> Value {
         "variables": cel::ownership(),
         "validations": [
             must("variables.isFree || variables.isHandover",
-                "the manager creates, changes and deletes only ControllerRevisions that a CloneSet of apps.kruise.io controls"),
+                "the manager creates, changes and deletes only ControllerRevisions that a workload of apps.kruise.io controls"),
             unless("variables.isHandover", &handover.join(" && "),
                 "the manager adopts and releases a ControllerRevision by its owner reference, and changes nothing else of it with that"),
         ],

@@ -167,7 +167,11 @@ mod tests {
             ("kruise-manager-specs", ["metadata.?finalizers", "'kruise.io/node-pod-probe-cleanup'"]),
             (
                 "kruise-manager-claims",
-                ["request.operation != 'CREATE'", "?'apps.kruise.io/cloneset-instance-id'].hasValue()"],
+                ["request.operation == 'UPDATE'", "variables.isLabelled || variables.ofPod != ''"],
+            ),
+            (
+                "kruise-manager-claims",
+                ["request.operation == 'DELETE'", "variables.isLabelled && oldObject.metadata.?ownerReferences"],
             ),
             (
                 "kruise-manager-claims",

@@ -1,0 +1,419 @@
+//! Changes of a StatefulSet's template for single ordinals: the annotation `kruise.rs/ordinal-overrides`.
+//!
+//! ```json
+//! [{"ordinals": "0-1", "containers": {"main": {"image": "db:2", "resources": {"limits": {"memory": "8Gi"}}}},
+//!   "nodeSelector": {"disk": "fast"}}]
+//! ```
+//!
+//! They are laid over the template of the revision that a Pod is made of or updated to, and are no part of the revision's
+//! data: its name and bytes stay those that OpenKruise computes. A Pod carries the hash of its override, so that a change of
+//! the annotation concerns only the ordinals whose override it changes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::k8s::{
+    canonical_json, hash,
+    name::{is_label_value, is_qualified_name},
+    quantity,
+};
+
+/// The most entries of one annotation: each is tried with a dry run when it is written.
+pub const MOST: usize = 32;
+
+/// What is different for some ordinals.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Change {
+    /// By container.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub containers: BTreeMap<String, ContainerChange>,
+    /// Laid over the node selector of the template.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+}
+
+/// What is different in a container or init container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContainerChange {
+    /// Instead of the image of the template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Laid over the resources of the template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourcesChange>,
+}
+
+/// Amounts by resource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResourcesChange {
+    /// Laid over the limits of the template.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+    /// Laid over the requests of the template.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, String>,
+}
+
+/// A change and its ordinals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    /// The smallest ordinal.
+    pub first: i32,
+    /// The largest ordinal.
+    pub last: i32,
+    /// What is different.
+    pub change: Change,
+}
+
+/// The overrides of a StatefulSet, in the order of the annotation. No two of them have an ordinal in common.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides(Vec<Override>);
+
+/// What is wrong with an annotation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}{message}")]
+pub struct Problem {
+    /// Where, for example `[0].ordinals: `; empty for the whole.
+    pub at: String,
+    /// What, and what is allowed.
+    pub message: String,
+}
+
+impl Problem {
+    fn new(at: String, message: impl Into<String>) -> Self {
+        Self { at, message: message.into() }
+    }
+}
+
+impl Overrides {
+    /// Reads the value of the annotation. An empty one has no overrides.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(annotation: &str) -> Result<Self, Vec<Problem>> {
+        if annotation.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let entries: Vec<Map<String, Value>> = serde_json::from_str(annotation).map_err(|error| {
+            vec![Problem::new(
+                String::new(),
+                format!(
+                    "it is no JSON list of objects; want [{{\"ordinals\": \"0-2\", \"containers\": {{...}}}}]: {error}"
+                ),
+            )]
+        })?;
+        let mut problems = Vec::new();
+        if entries.len() > MOST {
+            problems.push(Problem::new(String::new(), format!("it has {} entries; want up to {MOST}", entries.len())));
+        }
+        let mut overrides: Vec<Override> = Vec::new();
+        for (i, mut entry) in entries.into_iter().take(MOST).enumerate() {
+            let ordinals = entry.remove("ordinals").unwrap_or_default();
+            let range =
+                range(&ordinals).map_err(|message| problems.push(Problem::new(format!("[{i}].ordinals: "), message)));
+            let change = match serde_json::from_value::<Change>(Value::Object(entry)) {
+                Ok(change) => change,
+                Err(error) => {
+                    problems.push(Problem::new(format!("[{i}]: "), error.to_string()));
+                    continue;
+                }
+            };
+            check(i, &change, &mut problems);
+            let Ok((first, last)) = range else { continue };
+            if let Some(other) = overrides.iter().position(|other| first <= other.last && other.first <= last) {
+                problems.push(Problem::new(
+                    format!("[{i}].ordinals: "),
+                    format!("{ordinals} has ordinals of [{other}]; want each ordinal in one entry"),
+                ));
+            }
+            overrides.push(Override { first, last, change });
+        }
+        if problems.is_empty() { Ok(Self(overrides)) } else { Err(problems) }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, in the order of the annotation.
+    pub fn iter(&self) -> impl Iterator<Item = &Override> {
+        self.0.iter()
+    }
+
+    /// What is different for an ordinal.
+    pub fn of(&self, ordinal: i32) -> Option<&Change> {
+        self.0.iter().find(|entry| (entry.first..=entry.last).contains(&ordinal)).map(|entry| &entry.change)
+    }
+
+    /// The hash that a Pod with this ordinal is to carry; empty without an override.
+    pub fn hash(&self, ordinal: i32) -> String {
+        self.of(ordinal).map(Change::hash).unwrap_or_default()
+    }
+
+    /// Containers that the overrides name and the template does not have.
+    pub fn missing(&self, template: &Value) -> Vec<Problem> {
+        let names: Vec<&str> = ["containers", "initContainers"]
+            .into_iter()
+            .filter_map(|list| template.get("spec")?.get(list)?.as_array())
+            .flatten()
+            .filter_map(|container| container.get("name")?.as_str())
+            .collect();
+        let all =
+            self.0.iter().enumerate().flat_map(|(i, entry)| entry.change.containers.keys().map(move |name| (i, name)));
+        all.filter(|(_, name)| !names.contains(&name.as_str()))
+            .map(|(i, name)| {
+                let want = names.join(", ");
+                Problem::new(
+                    format!("[{i}].containers: "),
+                    format!("the template has no container {name:?}; want one of {want}"),
+                )
+            })
+            .collect()
+    }
+}
+
+impl Change {
+    /// Lays the change over a template.
+    pub fn apply(&self, template: &mut Value) {
+        let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) else { return };
+        for list in ["containers", "initContainers"] {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                let change = container.get("name").and_then(Value::as_str).and_then(|name| self.containers.get(name));
+                if let (Some(change), Some(container)) = (change.cloned(), container.as_object_mut()) {
+                    change.apply(container);
+                }
+            }
+        }
+        lay(spec, "nodeSelector", &self.node_selector);
+    }
+
+    fn hash(&self) -> String {
+        let content = serde_json::to_value(self).unwrap_or_default();
+        hash::safe_encode(hash::fnv1_32(canonical_json::encode(&content).into_bytes()))
+    }
+}
+
+impl ContainerChange {
+    fn apply(&self, container: &mut Map<String, Value>) {
+        if let Some(image) = &self.image {
+            container.insert("image".into(), image.as_str().into());
+        }
+        let Some(change) = &self.resources else { return };
+        let resources = container.entry("resources").or_insert(Value::Null);
+        if !resources.is_object() {
+            *resources = Value::Object(Map::new());
+        }
+        if let Some(resources) = resources.as_object_mut() {
+            lay(resources, "limits", &change.limits);
+            lay(resources, "requests", &change.requests);
+        }
+    }
+}
+
+fn lay(parent: &mut Map<String, Value>, key: &str, members: &BTreeMap<String, String>) {
+    if members.is_empty() {
+        return;
+    }
+    let object = parent.entry(key).or_insert(Value::Null);
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    if let Some(object) = object.as_object_mut() {
+        object.extend(members.iter().map(|(key, value)| (key.clone(), value.as_str().into())));
+    }
+}
+
+/// An ordinal, or text `A-B` for all from A to B.
+fn range(ordinals: &Value) -> Result<(i32, i32), String> {
+    let wrong = || format!("{ordinals} is neither an ordinal nor a range such as \"3-5\"");
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<i32>().ok().filter(|_| digits).ok_or_else(wrong)
+    };
+    match ordinals {
+        Value::Number(number) => {
+            let ordinal = number.as_i64().and_then(|n| i32::try_from(n).ok()).filter(|n| *n >= 0).ok_or_else(wrong)?;
+            Ok((ordinal, ordinal))
+        }
+        Value::String(text) => {
+            let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+            let (first, last) = (number(first)?, number(last)?);
+            if first <= last { Ok((first, last)) } else { Err(wrong()) }
+        }
+        Value::Null => Err("it is missing; want an ordinal or a range such as \"3-5\"".into()),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(wrong()),
+    }
+}
+
+fn check(i: usize, change: &Change, problems: &mut Vec<Problem>) {
+    if *change == Change::default() {
+        problems.push(Problem::new(format!("[{i}]: "), "it changes nothing; want containers or nodeSelector"));
+    }
+    for (name, container) in &change.containers {
+        let at = format!("[{i}].containers.{name}");
+        if container.image.as_deref().is_some_and(|image| image.trim().is_empty()) {
+            problems.push(Problem::new(format!("{at}.image: "), "it is empty; want an image"));
+        }
+        if *container == ContainerChange::default() {
+            problems.push(Problem::new(format!("{at}: "), "it changes nothing; want image or resources"));
+        }
+        let resources = container.resources.iter();
+        let amounts = resources.flat_map(|resources| {
+            let of = |key: &'static str, amounts: &'_ BTreeMap<String, String>| {
+                amounts.iter().map(|(resource, amount)| (key, resource.clone(), amount.clone())).collect::<Vec<_>>()
+            };
+            [of("limits", &resources.limits), of("requests", &resources.requests)].concat()
+        });
+        for (key, resource, amount) in amounts {
+            if quantity::parse(&amount).is_none_or(|amount| amount < 0) {
+                problems.push(Problem::new(
+                    format!("{at}.resources.{key}.{resource}: "),
+                    format!("{amount:?} is not allowed; want an amount such as \"500m\" or \"2Gi\""),
+                ));
+            }
+        }
+    }
+    for (key, value) in &change.node_selector {
+        if !is_qualified_name(key) || !is_label_value(value) {
+            problems.push(Problem::new(
+                format!("[{i}].nodeSelector: "),
+                format!("{key:?}: {value:?} is no label of a node"),
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn template() -> Value {
+        json!({"metadata": {"labels": {"app": "db"}}, "spec": {
+            "initContainers": [{"name": "init", "image": "init:1"}],
+            "containers": [
+                {"name": "main", "image": "db:1", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}},
+                {"name": "agent", "image": "agent:1", "resources": {}}],
+            "nodeSelector": {"zone": "a"}}})
+    }
+    fn parsed(value: &Value) -> Overrides {
+        Overrides::parse(&value.to_string()).unwrap()
+    }
+    fn problems(value: &Value) -> Vec<String> {
+        Overrides::parse(&value.to_string()).unwrap_err().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_override_is_laid_over_the_template() {
+        let overrides = parsed(&json!([{"ordinals": "1-2", "nodeSelector": {"disk": "fast"}, "containers": {
+            "main": {"image": "db:2", "resources": {"limits": {"memory": "8Gi"}, "requests": {"cpu": "2"}}},
+            "init": {"image": "init:2"}}}, {"ordinals": 7, "containers": {"agent": {"resources": {"limits": {"cpu": "1"}}}}}]));
+        assert_eq!((overrides.of(0), overrides.of(3), overrides.of(8)), (None, None, None));
+        let mut changed = template();
+        overrides.of(2).unwrap().apply(&mut changed);
+        assert_eq!(
+            changed,
+            json!({"metadata": {"labels": {"app": "db"}}, "spec": {
+                "initContainers": [{"name": "init", "image": "init:2"}],
+                "containers": [
+                    {"name": "main", "image": "db:2", "resources": {"limits": {"cpu": "1", "memory": "8Gi"}, "requests": {"cpu": "2"}}},
+                    {"name": "agent", "image": "agent:1", "resources": {}}],
+                "nodeSelector": {"zone": "a", "disk": "fast"}}})
+        );
+        let mut other = template();
+        overrides.of(7).unwrap().apply(&mut other);
+        assert_eq!(other["spec"]["containers"][1]["resources"], json!({"limits": {"cpu": "1"}}));
+        assert!(overrides.missing(&template()).is_empty());
+    }
+
+    #[test]
+    fn a_template_of_another_shape_stays() {
+        let overrides =
+            parsed(&json!([{"ordinals": 0, "nodeSelector": {"a": "b"}, "containers": {"main": {"image": "i"}}}]));
+        for odd in [json!(null), json!({}), json!({"spec": 1}), json!({"spec": {"containers": {}}})] {
+            let mut changed = odd.clone();
+            overrides.of(0).unwrap().apply(&mut changed);
+            assert_eq!(changed.pointer("/spec/containers"), odd.pointer("/spec/containers"));
+        }
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_change_and_not_of_the_range() {
+        let change = json!({"containers": {"main": {"image": "db:2"}}});
+        let entry = |ordinals: Value, change: &Value| {
+            let mut entry = change.clone();
+            entry["ordinals"] = ordinals;
+            entry
+        };
+        let narrow = parsed(&json!([entry(json!(1), &change)]));
+        let wide = parsed(&json!([entry(json!("0-9"), &change)]));
+        assert_eq!(narrow.hash(1), wide.hash(1));
+        assert_eq!((narrow.hash(0).as_str(), narrow.hash(1).is_empty()), ("", false));
+        let other = parsed(&json!([entry(json!(1), &json!({"containers": {"main": {"image": "db:3"}}}))]));
+        assert_ne!(narrow.hash(1), other.hash(1));
+        assert_eq!(parsed(&json!([])).hash(1), "");
+        assert!(Overrides::parse(" ").unwrap().is_empty());
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_named() {
+        let entry = |ordinals: Value| json!([{"ordinals": ordinals, "nodeSelector": {"a": "b"}}]);
+        for odd in [
+            json!("5"),
+            json!("3-1"),
+            json!("a-b"),
+            json!(-1),
+            json!(1.5),
+            json!("0-2147483648"),
+            json!({}),
+            json!("1-2-3"),
+        ] {
+            let problems = problems(&entry(odd.clone()));
+            assert!(
+                problems[0].starts_with("[0].ordinals: ") && problems[0].contains(&odd.to_string()),
+                "{problems:?}"
+            );
+        }
+        assert!(problems(&json!([{"nodeSelector": {"a": "b"}}]))[0].contains("it is missing"));
+        assert!(problems(&json!([{"ordinals": 1}]))[0].contains("it changes nothing"));
+        assert!(
+            problems(&json!([{"ordinals": 1, "containers": {"main": {}}}]))[0]
+                .contains("containers.main: it changes nothing")
+        );
+        assert!(problems(&json!([{"ordinals": 1, "containers": {"main": {"image": " "}}}]))[0].contains("it is empty"));
+        assert!(
+            problems(&json!([{"ordinals": 1, "containers": {"main": {"imag": "x"}}}]))[0]
+                .contains("unknown field `imag`")
+        );
+        assert!(problems(&json!([{"ordinals": 1, "replicas": 3}]))[0].contains("unknown field `replicas`"));
+        assert!(problems(&json!([{"ordinals": 1, "nodeSelector": {"a b": "c"}}]))[0].contains("no label of a node"));
+        let amounts = json!([{"ordinals": 1, "containers": {"main": {"resources": {"limits": {"cpu": "x"}, "requests": {"cpu": "-1"}}}}}]);
+        assert_eq!(problems(&amounts).len(), 2, "all of them at once");
+        let twice =
+            json!([{"ordinals": "1-3", "nodeSelector": {"a": "b"}}, {"ordinals": 3, "nodeSelector": {"a": "b"}}]);
+        assert_eq!(problems(&twice), ["[1].ordinals: 3 has ordinals of [0]; want each ordinal in one entry"]);
+        assert!(problems(&json!({"ordinals": 1}))[0].contains("no JSON list"));
+        let many: Vec<Value> = (0..=MOST).map(|i| json!({"ordinals": i, "nodeSelector": {"a": "b"}})).collect();
+        assert!(problems(&many.into())[0].contains("want up to 32"));
+        assert!(Overrides::parse("[").is_err());
+        let unknown = parsed(&json!([{"ordinals": 1, "containers": {"other": {"image": "x"}}}]));
+        assert_eq!(
+            unknown.missing(&template())[0].to_string(),
+            "[0].containers: the template has no container \"other\"; want one of main, agent, init"
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_panics(text in ".{0,200}") {
+            let _ = Overrides::parse(&text);
+        }
+    }
+}
