@@ -13,7 +13,13 @@ use super::{
     table::span,
     target::Kind,
 };
-use crate::{api::group_of, k8s::time::rfc3339};
+use crate::{
+    api::group_of,
+    k8s::{
+        int_or_percent::{IntOrPercent, Round},
+        time::rfc3339,
+    },
+};
 
 /// The annotation by which everybody makes a template new without changing it.
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
@@ -27,17 +33,32 @@ pub struct Rolls {
     kind: &'static str,
     /// Pointer to the switch that pauses it.
     paused: &'static str,
+    /// Pointer to the field that says whether Pods are updated in place.
+    policy: &'static str,
     /// Reads how far it is.
     figures: fn(&Value) -> Figures,
 }
 
 /// The kinds.
-pub const ROLLS: &[Rolls] = &[Rolls {
-    api_version: "apps.kruise.io/v1alpha1",
-    kind: "CloneSet",
-    paused: "/spec/updateStrategy/paused",
-    figures: clone_set,
-}];
+pub const ROLLS: &[Rolls] = &[
+    Rolls {
+        api_version: "apps.kruise.io/v1alpha1",
+        kind: "CloneSet",
+        paused: "/spec/updateStrategy/paused",
+        policy: "/spec/updateStrategy/type",
+        figures: clone_set,
+    },
+    Rolls {
+        api_version: "apps.kruise.io/v1beta1",
+        kind: "StatefulSet",
+        paused: "/spec/updateStrategy/rollingUpdate/paused",
+        policy: "/spec/updateStrategy/rollingUpdate/podUpdatePolicy",
+        figures: stateful_set,
+    },
+];
+
+/// Conditions that say why Pods are not made or updated.
+const FAILURES: [&str; 5] = ["FailedScale", "FailedUpdate", "FailedCreatePod", "FailedUpdatePod", "Stalled"];
 
 /// What is said of a kind that is none of them.
 pub const OF_OTHERS: &str = "has no roll-outs here (those of the built-in kinds are kubectl's own)";
@@ -59,18 +80,35 @@ pub struct Figures {
     held: Option<String>,
 }
 
+fn held_by_type(object: &Value) -> Option<String> {
+    let is_on_delete = object.text("/spec/updateStrategy/type") == "OnDelete";
+    is_on_delete.then(|| "updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned())
+}
+
 fn clone_set(object: &Value) -> Figures {
-    let held = match object.text("/spec/updateStrategy/type") {
-        "OnDelete" => Some("updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned()),
-        _ => None,
-    };
     Figures {
         replicas: object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1),
         expected: object.int("/status/expectedUpdatedReplicas"),
         updated: object.int("/status/updatedReplicas"),
         available: object.int("/status/updatedAvailableReplicas"),
         revision: object.text("/status/updateRevision").to_owned(),
-        held,
+        held: held_by_type(object),
+    }
+}
+
+fn stateful_set(object: &Value) -> Figures {
+    let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
+    let whole = i32::try_from(replicas).unwrap_or(i32::MAX);
+    let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
+    let kept = kept.map_or(0, |kept| i64::from(kept.resolve(whole, Round::Up)));
+    Figures {
+        replicas,
+        expected: (replicas - kept).clamp(0, replicas.max(0)),
+        updated: object.int("/status/updatedReplicas"),
+        available: object.int("/status/updatedAvailableReplicas"),
+        revision: object.text("/status/updateRevision").to_owned(),
+        held: held_by_type(object),
     }
 }
 
@@ -86,9 +124,11 @@ impl Rolls {
     }
 }
 
-/// `cloneset/web`.
+/// `cloneset/web`, as it can be written in a command: `statefulset.apps.kruise.io/db` is not the built-in kind.
 fn short(object: &Value) -> String {
-    format!("{}/{}", object.text("/kind").to_ascii_lowercase(), object.text("/metadata/name"))
+    let kind =
+        Kind::of(object).map_or_else(|| object.text("/kind").to_ascii_lowercase(), |kind| kind.name().to_owned());
+    format!("{kind}/{}", object.text("/metadata/name"))
 }
 
 /// `cloneset "web"`.
@@ -191,7 +231,7 @@ impl Rollout {
         } else if let Some(held) = figures.held.as_ref().filter(|_| figures.updated < figures.expected) {
             text += &format!("; {held}");
         }
-        for type_ in ["FailedScale", "FailedUpdate"] {
+        for type_ in FAILURES {
             if let Some(failed) = condition(&self.object, type_).filter(|c| c.text("/status") == "True") {
                 text += &format!("; {type_}: {}", failed.text("/message"));
             }
@@ -340,14 +380,15 @@ pub fn restart(object: &Value, now: Timestamp) -> Result<(Write, Option<String>)
         return failed("was restarted within the past second; please wait before restarting it again");
     }
     let change = json!({ "spec": { "template": { "metadata": { "annotations": { RESTARTED_AT: now } } } } });
-    let type_ = object.text("/spec/updateStrategy/type");
-    let warning = match type_ {
-        "InPlaceIfPossible" | "InPlaceOnly" => Some(format!(
-            "updateStrategy.type is {type_}: Pods take over a new annotation without restarting anything; \
+    let policy = Rolls::of(object).map_or("/spec/updateStrategy/type", |rolls| rolls.policy);
+    let warning = match object.text(policy) {
+        in_place @ ("InPlaceIfPossible" | "InPlaceOnly") => Some(format!(
+            "{} is {in_place}: Pods take over a new annotation without restarting anything; \
              to restart their containers: kubectl kruise restart {}",
+            policy.trim_start_matches("/spec/").replace('/', "."),
             short(object)
         )),
-        "OnDelete" => {
+        _ if object.text("/spec/updateStrategy/type") == "OnDelete" => {
             Some("updateStrategy.type is OnDelete: a Pod is replaced when somebody deletes it, not by this".to_owned())
         }
         _ => None,
@@ -544,5 +585,52 @@ mod tests {
             assert!(Kind::of(&object).is_some(), "{} is a line of target::KINDS", rolls.kind);
             assert_eq!(Rolls::of(&object).map(|found| found.kind), Some(rolls.kind));
         }
+    }
+
+    fn stateful_set_of(spec: Value, status: Value) -> Value {
+        json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet",
+            "metadata": { "name": "db", "namespace": "a", "uid": "u", "generation": 2 }, "spec": spec,
+            "status": status })
+    }
+
+    #[test]
+    fn a_stateful_set_is_held_by_its_partition() {
+        let rolled = |partition: Value, updated: i64| {
+            let spec = json!({ "replicas": 5, "updateStrategy": { "rollingUpdate": { "partition": partition } } });
+            let status =
+                json!({ "observedGeneration": 2, "updatedReplicas": updated, "updatedAvailableReplicas": updated });
+            Rollout::new(stateful_set_of(spec, status), None)
+        };
+        assert_eq!(rolled(json!(0), 5).text(), "successfully rolled out");
+        assert_eq!(rolled(json!(3), 2).text(), "partitioned roll out complete: 2 new pods have been updated");
+        assert_eq!(rolled(json!("50%"), 2).outcome(), Outcome::Succeeded);
+        assert_eq!(rolled(json!(9), 0).outcome(), Outcome::Succeeded);
+        assert_eq!(rolled(json!(3), 1).text(), "1 out of 2 new replicas have been updated");
+        assert_eq!(rolled(json!(0), 1).line().subject, "statefulset.apps.kruise.io/db");
+    }
+
+    #[test]
+    fn why_pods_of_a_stateful_set_are_not_made_is_told() {
+        let status = json!({ "observedGeneration": 2, "conditions": [
+            { "type": "FailedCreatePod", "status": "True", "message": "no quota" }, { "type": "Stalled", "status": "False", "message": "x" }] });
+        let text = Rollout::new(stateful_set_of(json!({ "replicas": 1 }), status), None).text();
+        assert_eq!(text, "0 out of 1 new replicas have been updated; FailedCreatePod: no quota");
+    }
+
+    #[test]
+    fn a_stateful_set_is_paused_and_restarted() {
+        let object = stateful_set_of(json!({}), json!({}));
+        let Write::Merge(patch) = pause(&object).unwrap() else { panic!("no merge patch") };
+        assert_eq!(patch["spec"], json!({ "updateStrategy": { "rollingUpdate": { "paused": true } } }));
+        let paused = stateful_set_of(patch["spec"].clone(), json!({}));
+        assert!(is_paused(&paused) && resume(&paused).is_ok());
+        let in_place = stateful_set_of(
+            json!({ "updateStrategy": { "rollingUpdate": { "podUpdatePolicy": "InPlaceOnly" } } }),
+            json!({}),
+        );
+        let (_, warning) = restart(&in_place, Timestamp::UNIX_EPOCH).unwrap();
+        let warning = warning.unwrap();
+        assert!(warning.starts_with("updateStrategy.rollingUpdate.podUpdatePolicy is InPlaceOnly"), "{warning}");
+        assert!(warning.ends_with("kubectl kruise restart statefulset.apps.kruise.io/db"), "{warning}");
     }
 }
