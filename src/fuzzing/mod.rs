@@ -43,7 +43,7 @@ use crate::{
         watches::ObjectKey,
     },
     webhook::{
-        kinds::{clone_set, container_recreate_request as crr, pod},
+        kinds::{clone_set, container_recreate_request as crr, pod, stateful_set},
         server::review::{Decision, Denied, MAX_MESSAGE, Request, Review},
         template,
     },
@@ -68,6 +68,7 @@ pub fn admission_review(data: &[u8]) {
         }
     }
     clone_set_review(&review);
+    stateful_set_review(&review);
     let [_, now, _] = moments();
     let situation = crr::Situation { node_is_virtual: false, daemon_is_ready: Some(false), now: now.wall };
     // The Pod that the request names comes from the API server; here from the same hostile hand.
@@ -115,6 +116,34 @@ fn clone_set_review(review: &Review) {
     }
     let _ = pod_template::looks_defaulted(&object["spec"]["template"]);
     let _ = pod_template::missing_volumes(&object["spec"]["template"]);
+}
+
+/// The same of a StatefulSet.
+fn stateful_set_review(review: &Review) {
+    let object = &review.request.object;
+    let answer = Answer { object: object["answer"].clone(), ..Answer::default() };
+    let resizing = FeatureGates::parse(&["StatefulSetAutoResizePVCGate=true"], None).unwrap_or_default();
+    for gates in [FeatureGates::default(), resizing] {
+        for operation in ["CREATE", "UPDATE"] {
+            let request = Request { operation: operation.into(), ..review.request.clone() };
+            let admission = match stateful_set::check(&gates, request) {
+                Ok(admission) => admission,
+                Err(denied) => {
+                    check_answer(review, &Err(denied));
+                    continue;
+                }
+            };
+            let templates = template::Answers { trial: Some(Ok(answer.clone())), old_template: None };
+            let answers = stateful_set::Answers { templates, ..stateful_set::Answers::default() };
+            let decision = stateful_set::admit(&admission, &answers);
+            check_answer(review, &decision);
+            if let Some(patched) = patched(object, &decision) {
+                assert_eq!(patched["spec"]["selector"], object["spec"]["selector"]);
+                assert_eq!(patched["metadata"], object["metadata"]);
+                assert!(patched["spec"]["replicas"].is_i64() && patched["spec"]["podManagementPolicy"].is_string());
+            }
+        }
+    }
 }
 
 fn check_answer(review: &Review, decision: &Decision) {

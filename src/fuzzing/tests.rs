@@ -170,6 +170,26 @@ fn a_clone_set() -> Value {
     })
 }
 
+fn a_stateful_set() -> Value {
+    let mut object = a_clone_set();
+    object["apiVersion"] = "apps.kruise.io/v1beta1".into();
+    object["kind"] = "StatefulSet".into();
+    object["metadata"]["annotations"] = json!({
+        labels::ORDINAL_OVERRIDES: r#"[{"ordinals": "0-1", "containers": {"main": {"image": "j"}}}]"#, labels::UPDATE_ORDER: "role=leader"});
+    object["spec"]["template"]["spec"]["readinessGates"] = json!([{"conditionType": "InPlaceUpdateReady"}]);
+    json_patch::merge(
+        &mut object["spec"],
+        &json!({
+        "podManagementPolicy": "Parallel", "serviceName": "web", "reserveOrdinals": [1, "3-7"], "ordinals": {"start": 2},
+        "volumeClaimUpdateStrategy": {"type": "OnPodRollingUpdate"}, "scaleStrategy": {"maxUnavailable": "20%", "podsToDelete": null},
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"}}),
+    );
+    object["spec"]["updateStrategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {
+        "podUpdatePolicy": "InPlaceIfPossible", "partition": "12.5%", "maxUnavailable": 2, "minReadySeconds": 3,
+        "unorderedUpdate": {"priorityStrategy": {"orderPriority": [{"orderedKey": "a"}]}}}});
+    object
+}
+
 fn a_review(resource: &str, mut object: Value) -> Value {
     object["pod"] = a_pod();
     let name = object["metadata"]["name"].clone();
@@ -200,6 +220,10 @@ fn reviews_that_ask() -> Vec<(Value, &'static str)> {
     vec![
         (a_review(CRR, a_new_request()), "GET /api/v1/namespaces/a/pods/web-0?"),
         (a_review("clonesets.apps.kruise.io", a_clone_set()), "POST /api/v1/namespaces/a/podtemplates?dryRun=All"),
+        (
+            a_review("statefulsets.apps.kruise.io", a_stateful_set()),
+            "POST /api/v1/namespaces/a/podtemplates?dryRun=All",
+        ),
         (
             review_of("pods", json!({"operation": "DELETE", "name": "web-0", "oldObject": a_pod()})),
             "GET /api/v1/namespaces/a/pods/web-0?",
@@ -377,6 +401,11 @@ proptest! {
     }
 
     #[test]
+    fn reviews_of_stateful_sets(data in document(a_review("statefulsets.apps.kruise.io", a_stateful_set()))) {
+        admission_review(&data);
+    }
+
+    #[test]
     fn reviews_of_pods(data in document(a_review("pods", a_pod()))) {
         admission_review(&data);
     }
@@ -448,6 +477,13 @@ fn the_undamaged_inputs_pass() {
     let templates = template::Answers { trial: Some(Ok(answer)), old_template: None };
     let answers = clone_set::Answers { templates, ..clone_set::Answers::default() };
     assert!(clone_set::admit(&admission, &answers).unwrap().patch.0.len() > 5);
+    let review = a_review("statefulsets.apps.kruise.io", a_stateful_set());
+    let review = Review::decode(review.to_string().as_bytes()).unwrap();
+    let answer = Answer { object: review.request.object["answer"].clone(), ..Answer::default() };
+    let admission = stateful_set::check(&FeatureGates::default(), review.request).unwrap();
+    let templates = template::Answers { trial: Some(Ok(answer)), old_template: None };
+    let answers = stateful_set::Answers { templates, ..stateful_set::Answers::default() };
+    assert!(stateful_set::admit(&admission, &answers).unwrap().patch.0.len() > 5);
     serde_json::from_value::<Crr>(a_stored_request("Recreating")["request"].clone()).unwrap();
     let instance = daemon::instance("containerd", &a_container(1, 5, 3, "3".into()));
     assert_eq!((instance.restart_count, instance.pod_uid.as_str()), (3, "u1"));

@@ -19,7 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use self::{
     kinds::{
         clone_set, container_recreate_request, deletion_protection, image_pull_job, pod, pod_budget, pod_probe_marker,
-        pod_unavailable_budget, serverless_probes,
+        pod_unavailable_budget, serverless_probes, stateful_set,
     },
     server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
 };
@@ -131,6 +131,7 @@ const TABLE: &[&[Handler]] = &[
         clone_set::handle,
         clone_set::RBAC,
     ),
+    &STATEFUL_SETS,
     // Of deletion protection only what has to be counted; the rest is a policy of the API server. Rights to list custom
     // resources are the administrator's to add.
     &[
@@ -223,6 +224,19 @@ const TABLE: &[&[Handler]] = &[
         &[],
     ),
 ];
+
+/// Annotations of ours are judged with the spec.
+const STATEFUL_SETS: [Handler; 2] = {
+    let names = Names {
+        create: "mstatefulset.kb.io",
+        update: "mstatefulset-update.kb.io",
+        create_paths: &["/mutate-apps-kruise-io-statefulset", "/validate-apps-kruise-io-statefulset"],
+        update_path: &["/mutate-apps-kruise-io-statefulset-update"],
+    };
+    let target = Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "statefulsets");
+    let [create, update] = Handler::pair(Phase::Mutating, names, target, stateful_set::handle, stateful_set::RBAC);
+    [create, update.when(stateful_set::on_update)]
+};
 
 /// Annotations of budgets are judged too: an update may matter with the same spec.
 const POD_UNAVAILABLE_BUDGETS: [Handler; 2] = {

@@ -350,6 +350,42 @@ impl Findings {
         }
     }
 
+    /// `priorityStrategy` of the object at `at`: exactly one kind of terms.
+    pub fn priority_strategy(&mut self, parent: &Object, at: &str) {
+        let Some(priority) = self.object(parent, at, "priorityStrategy") else { return };
+        let at = format!("{at}priorityStrategy");
+        let orders = self.list(priority, &format!("{at}."), "orderPriority");
+        let weights = self.list(priority, &format!("{at}."), "weightPriority");
+        if orders.is_empty() == weights.is_empty() {
+            let there = if orders.is_empty() { "neither is" } else { "both are" };
+            self.deny(&at, format!("want exactly one of orderPriority and weightPriority; {there} there"));
+        }
+        for (i, term) in orders.iter().enumerate() {
+            let at = format!("{at}.orderPriority[{i}]");
+            match term.as_object() {
+                None => self.wrong_type(&at, term, "an object"),
+                Some(term) => {
+                    if self.text(term, &format!("{at}."), "orderedKey").is_empty() {
+                        self.deny(format!("{at}.orderedKey"), "it is missing; want the key of a label");
+                    }
+                }
+            }
+        }
+        for (i, term) in weights.iter().enumerate() {
+            let at = format!("{at}.weightPriority[{i}].");
+            match term.as_object() {
+                None => self.wrong_type(at.trim_end_matches('.'), term, "an object"),
+                Some(term) => {
+                    let weight = self.integer(term, &at, "weight", 0).unwrap_or(0);
+                    if weight > 100 {
+                        self.deny(format!("{at}weight"), format!("{weight} is not allowed; want 0 to 100"));
+                    }
+                    self.selector(term, &at, "matchSelector");
+                }
+            }
+        }
+    }
+
     /// `spec.lifecycle` with these hooks.
     pub fn lifecycle(&mut self, spec: &Object, hooks: &[&str]) {
         let Some(lifecycle) = self.object(spec, "spec.", "lifecycle") else { return };

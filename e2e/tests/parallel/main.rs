@@ -27,4 +27,5 @@ mod probes;
 mod readiness;
 mod restart;
 mod several;
+mod stateful_set_admission;
 mod workload_restart;

@@ -222,6 +222,7 @@ async fn world(t: &Test) -> Result<World> {
         (CLAIM, claim("free")),
         (CLAIM, claim("theirs").with("/metadata/labels", json!({})).with("/metadata/ownerReferences", owner(&set))),
         (CLAIM, claim("owned").with("/metadata/ownerReferences", owner(&set))),
+        (CLAIM, claim("data-db-0").with("/metadata/labels", json!({}))),
         (CONFIG_MAP, json!({ "metadata": { "name": "web-barrier", "ownerReferences": pod_owner } })),
         (CONFIG_MAP, json!({ "metadata": { "name": "theirs-barrier" } })),
         (REVISION, json!({ "metadata": { "name": "theirs" }, "revision": 1, "data": {} })),
@@ -411,6 +412,10 @@ fn of_other_kinds(w: &World) -> Vec<Case> {
     let web = || json!([{ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": w.web.text("/metadata/uid") }]);
     let set_of_apps =
         json!([{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }]);
+    let kruise_set = |name: &str| json!([{ "apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": name, "uid": "u" }]);
+    let pod_of_set = |name: &str| json!([{ "apiVersion": "v1", "kind": "Pod", "name": name, "uid": "u" }]);
+    let named_claim = |name: &str, owners: Value| claim(owners).with("/metadata/name", name);
+    let owned_by = |owners: Value| json!({ "metadata": { "ownerReferences": owners } });
     let map = |name: &str, namespace: Option<&str>, owners: Value| {
         let map = json!({ "metadata": { "name": name, "ownerReferences": owners } });
         namespace.map_or(map.clone(), |namespace| map.with("/metadata/namespace", namespace))
@@ -433,6 +438,29 @@ fn of_other_kinds(w: &World) -> Vec<Case> {
         case(CLAIM, "of a CloneSet", true, Do::Create(claim(owner(&w.set)))),
         case(CLAIM, "of nobody", true, Do::Create(claim(json!([])))),
         case(CLAIM, "of a StatefulSet", false, Do::Create(claim(set_of_apps.clone()))),
+        case(CLAIM, "of the set in its name", true, Do::Create(named_claim("data-db-1", kruise_set("db")))),
+        case(CLAIM, "of a set not in its name", false, Do::Create(named_claim("data-db-1", kruise_set("other")))),
+        case(CLAIM, "of a StatefulSet", false, Do::Delete("data-db-0".into())),
+        p(CLAIM, "its set", true, "data-db-0", owned_by(kruise_set("db"))),
+        p(CLAIM, "another set", false, "data-db-0", owned_by(kruise_set("b"))),
+        p(CLAIM, "its Pod", true, "data-db-0", owned_by(pod_of_set("db-0"))),
+        p(CLAIM, "another Pod", false, "data-db-0", owned_by(pod_of_set("db-1"))),
+        p(CLAIM, "the set of a claim that has none in its name", false, "theirs", owned_by(kruise_set("db"))),
+        p(
+            CLAIM,
+            "who grows it",
+            true,
+            "data-db-0",
+            json!({ "metadata": { "annotations": { "apps.kruise.io/owned-by-asts": "db" } } }),
+        ),
+        p(CLAIM, "another annotation", false, "data-db-0", json!({ "metadata": { "annotations": { "any": "1" } } })),
+        p(
+            CLAIM,
+            "our label, on a claim without it",
+            false,
+            "data-db-0",
+            json!({ "metadata": { "labels": { "apps.kruise.io/cloneset-instance-id": "x" } } }),
+        ),
         case(CLAIM, "of a CloneSet", true, Do::Delete("owned".into())),
         case(CLAIM, "of nobody", false, Do::Delete("free".into())),
         case(CLAIM, "without our label", false, Do::Delete("theirs".into())),

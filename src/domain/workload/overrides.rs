@@ -114,8 +114,8 @@ impl Overrides {
         let mut overrides: Vec<Override> = Vec::new();
         for (i, mut entry) in entries.into_iter().take(MOST).enumerate() {
             let ordinals = entry.remove("ordinals").unwrap_or_default();
-            let range =
-                range(&ordinals).map_err(|message| problems.push(Problem::new(format!("[{i}].ordinals: "), message)));
+            let range = ordinal_range(&ordinals)
+                .map_err(|message| problems.push(Problem::new(format!("[{i}].ordinals: "), message)));
             let change = match serde_json::from_value::<Change>(Value::Object(entry)) {
                 Ok(change) => change,
                 Err(error) => {
@@ -229,9 +229,12 @@ fn lay(parent: &mut Map<String, Value>, key: &str, members: &BTreeMap<String, St
     }
 }
 
-/// An ordinal, or text `A-B` for all from A to B.
-fn range(ordinals: &Value) -> Result<(i32, i32), String> {
-    let wrong = || format!("{ordinals} is neither an ordinal nor a range such as \"3-5\"");
+/// The first and the last of some ordinals: a number, or text `A-B` for all from A to B.
+///
+/// # Errors
+/// In words that name the value and what is allowed.
+pub fn ordinal_range(ordinals: &Value) -> Result<(i32, i32), String> {
+    let wrong = || format!("{ordinals} is not allowed; want an ordinal such as 3, or a range such as \"3-5\"");
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse::<i32>().ok().filter(|_| digits).ok_or_else(wrong)

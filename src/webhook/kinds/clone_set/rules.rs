@@ -135,7 +135,7 @@ fn update_strategy(found: &mut Findings, spec: &Object, replicas: i32) {
     if let Some(in_place) = found.object(strategy, AT, "inPlaceUpdateStrategy") {
         found.integer(in_place, "spec.updateStrategy.inPlaceUpdateStrategy.", "gracePeriodSeconds", 0);
     }
-    priority_strategy(found, strategy);
+    found.priority_strategy(strategy, AT);
     let mut pairs = BTreeSet::new();
     for (i, term) in found.list(strategy, AT, "scatterStrategy").iter().enumerate() {
         let at = format!("{AT}scatterStrategy[{i}]");
@@ -148,41 +148,6 @@ fn update_strategy(found: &mut Findings, spec: &Object, replicas: i32) {
             found.deny(format!("{at}.key"), "it is missing; want the key of a label");
         } else if !pairs.insert((key, value)) {
             found.deny(at, format!("{} is there twice; want each pair once", show_text(&format!("{key}={value}"))));
-        }
-    }
-}
-
-fn priority_strategy(found: &mut Findings, strategy: &Object) {
-    const AT: &str = "spec.updateStrategy.priorityStrategy";
-    let Some(priority) = found.object(strategy, "spec.updateStrategy.", "priorityStrategy") else { return };
-    let orders = found.list(priority, &format!("{AT}."), "orderPriority");
-    let weights = found.list(priority, &format!("{AT}."), "weightPriority");
-    if orders.is_empty() == weights.is_empty() {
-        let there = if orders.is_empty() { "neither is" } else { "both are" };
-        found.deny(AT, format!("want exactly one of orderPriority and weightPriority; {there} there"));
-    }
-    for (i, term) in orders.iter().enumerate() {
-        let at = format!("{AT}.orderPriority[{i}]");
-        match term.as_object() {
-            None => found.wrong_type(&at, term, "an object"),
-            Some(term) => {
-                if found.text(term, &format!("{at}."), "orderedKey").is_empty() {
-                    found.deny(format!("{at}.orderedKey"), "it is missing; want the key of a label");
-                }
-            }
-        }
-    }
-    for (i, term) in weights.iter().enumerate() {
-        let at = format!("{AT}.weightPriority[{i}].");
-        match term.as_object() {
-            None => found.wrong_type(at.trim_end_matches('.'), term, "an object"),
-            Some(term) => {
-                let weight = found.integer(term, &at, "weight", 0).unwrap_or(0);
-                if weight > 100 {
-                    found.deny(format!("{at}weight"), format!("{weight} is not allowed; want 0 to 100"));
-                }
-                found.selector(term, &at, "matchSelector");
-            }
         }
     }
 }

@@ -1,0 +1,317 @@
+//! Admission of Advanced StatefulSets: defaults and rules in one call, for v1beta1 and v1alpha1 alike.
+//!
+//! [`check`] judges the object alone (`rules`, `claims`), [`admit`] together with what the API server says: of the templates
+//! and of every override, by dry runs, and of the StorageClasses of claims that are to grow. [`handle`] asks in between.
+//!
+//! CREATE fails closed, UPDATE fails open: what has to hold in any case, that selector, serviceName and podManagementPolicy
+//! stay, is CEL in the schema. An update is never refused for what it does not change.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, future::BoxFuture, stream};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::{Api, api::ListParams};
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        feature_gates::{FeatureGates, gate},
+        labels,
+    },
+    domain::{
+        pod::inplace,
+        workload::{
+            overrides::{Change, Overrides},
+            update_order::UpdateOrder,
+        },
+    },
+    k8s::{name::Namespace, pod_template::Trial, rbac::Rule},
+    runtime::pod_template::{self, Refused},
+    webhook::{
+        Context,
+        server::{
+            handler::MatchCondition,
+            review::{Admitted, Decision, Denied, Request},
+        },
+        template::{self, InPlaceOnly, READ_BUDGET, Templates},
+        validate::{Findings, Object, drop_empty, is_judged, set_default},
+    },
+};
+
+mod claims;
+mod rules;
+
+pub use claims::Class;
+
+/// What [`handle`] reads. StorageClasses only while the gate StatefulSetAutoResizePVCGate is on.
+pub const RBAC: &[Rule] = &[template::RBAC, Rule::new(&["storage.k8s.io"], &["storageclasses"], &["list"])];
+
+/// How many overrides are tried at once.
+const TRIALS: usize = 8;
+/// Annotations that are judged with the spec.
+const ANNOTATIONS: [&str; 2] = [labels::ORDINAL_OVERRIDES, labels::UPDATE_ORDER];
+
+/// A StatefulSet of which every field has the right type.
+#[derive(Clone, Debug)]
+pub struct StatefulSetAdmission {
+    object: Value,
+    /// What is stored now, on UPDATE.
+    old: Option<Value>,
+    namespace: Namespace,
+    found: Findings,
+    gates: Gates,
+    /// Claim templates that ask for more than before, where claims grow with them.
+    growing: Vec<claims::Growing>,
+    /// Overrides that are new, or that are for a new template.
+    overrides: Overrides,
+}
+
+/// The gates that matter here.
+#[derive(Clone, Copy, Debug)]
+struct Gates {
+    template_defaults: bool,
+    deletes_claims: bool,
+    resizes_claims: bool,
+    in_place: inplace::Allowed,
+}
+
+/// What the API server says.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// Of the template and the claim templates.
+    pub templates: template::Answers,
+    /// The StorageClasses of the cluster; None if nobody has asked.
+    pub classes: Option<Result<Vec<Class>, String>>,
+    /// Of each override, by its place in the annotation. One that is missing was not tried.
+    pub overrides: Vec<(usize, Result<(), Refused>)>,
+}
+
+/// When an update is judged: its spec or an annotation of ours changes, and the object is not being deleted.
+pub fn on_update(_: &FeatureGates) -> Vec<MatchCondition> {
+    let annotation = |object: &str, key: &str| format!("{object}.metadata.?annotations[?'{key}'].orValue('')");
+    let changes = ANNOTATIONS.map(|key| format!("{} != {}", annotation("object", key), annotation("oldObject", key)));
+    let changed = format!("object.spec != oldObject.spec || {}", changes.join(" || "));
+    vec![
+        MatchCondition { name: "spec-changed", expression: changed },
+        MatchCondition { name: "not-being-deleted", expression: "!has(object.metadata.deletionTimestamp)".into() },
+    ]
+}
+
+/// Answers the API server.
+pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
+    Box::pin(async move {
+        if !is_judged(&request) {
+            return Ok(Admitted::unchanged());
+        }
+        let admission = check(&context.gates, request)?;
+        let answers = tokio::time::timeout(READ_BUDGET, read(&context, &admission))
+            .await
+            .unwrap_or_else(|_| Answers { templates: template::Answers::late(), ..Answers::default() });
+        admit(&admission, &answers)
+    })
+}
+
+async fn read(context: &Context, admission: &StatefulSetAdmission) -> Answers {
+    let (client, namespace) = (&context.client, &admission.namespace);
+    let templates = template::ask(client, namespace, &admission.templates()).await;
+    let mut answers = Answers { templates, ..Answers::default() };
+    if !admission.growing.is_empty() {
+        let list = Api::<StorageClass>::all(client.clone()).list(&ListParams::default()).await;
+        let classes = list.map(|list| list.items.iter().map(Class::of).collect());
+        answers.classes = Some(classes.map_err(|error| error.to_string()));
+    }
+    let trials = admission
+        .trials()
+        .into_iter()
+        .map(|(i, body)| async move { (i, pod_template::dry_run(client, namespace, &body).await.map(drop)) });
+    answers.overrides = stream::iter(trials).buffer_unordered(TRIALS).collect().await;
+    answers
+}
+
+/// Judges what needs no look-up.
+///
+/// # Errors
+/// A field has a type that it cannot have.
+pub fn check(gates: &FeatureGates, request: Request) -> Result<StatefulSetAdmission, Denied> {
+    let Request { operation, object, old_object, namespace, .. } = request;
+    let is_new = operation == "CREATE";
+    let mut found = rules::judge(gates, &object, is_new);
+    found.refuse_wrong_types()?;
+    let old = (!is_new).then_some(old_object);
+    let gates = Gates {
+        template_defaults: !gates.enabled(gate::TEMPLATE_NO_DEFAULTS),
+        deletes_claims: gates.enabled(gate::DELETE_CLAIMS),
+        resizes_claims: gates.enabled(gate::RESIZE_CLAIMS),
+        in_place: inplace::Allowed { resources: gates.enabled(gate::RESIZE_IN_PLACE), ..inplace::Allowed::default() },
+    };
+    let mut growing = Vec::new();
+    if let Some(old) = &old {
+        found.leave_out(&rules::judge_stored(old));
+        // By the strategy of the new object: to switch it and to resize in one request is judged too.
+        if gates.resizes_claims && claims::grow_with_update(&object) {
+            growing = claims::changed(old, &object, &mut found);
+        }
+    }
+    let overrides = overrides(&object, old.as_ref(), &mut found);
+    update_order(&object, old.as_ref(), &mut found);
+    for key in ANNOTATIONS.into_iter().filter(|key| !is_same(old.as_ref(), &object, key)) {
+        if !annotation(&object, key).is_empty() {
+            found.warnings.push(format!("metadata.annotations[{key}] is checked and has no effect in this release"));
+        }
+    }
+    Ok(StatefulSetAdmission { object, old, namespace, found, gates, growing, overrides })
+}
+
+fn annotation<'o>(object: &'o Value, key: &str) -> &'o str {
+    object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_same(old: Option<&Value>, object: &Value, key: &str) -> bool {
+    old.is_some_and(|old| annotation(old, key) == annotation(object, key))
+}
+
+/// The overrides to try.
+fn overrides(object: &Value, old: Option<&Value>, found: &mut Findings) -> Overrides {
+    let key = labels::ORDINAL_OVERRIDES;
+    let field = |at: &str| format!("metadata.annotations[{key}]{}", at.trim_end_matches(": "));
+    let template = object.pointer("/spec/template").unwrap_or(&Value::Null);
+    let is_same = is_same(old, object, key);
+    if is_same && old.and_then(|old| old.pointer("/spec/template")) == Some(template) {
+        return Overrides::default();
+    }
+    let overrides = match Overrides::parse(annotation(object, key)) {
+        Ok(overrides) => overrides,
+        // It was let in before; the controller says so in a condition.
+        Err(_) if is_same => return Overrides::default(),
+        Err(problems) => {
+            problems.iter().for_each(|problem| found.deny(field(&problem.at), problem.message.clone()));
+            return Overrides::default();
+        }
+    };
+    for problem in overrides.missing(template) {
+        found.deny(field(&problem.at), problem.message);
+    }
+    overrides
+}
+
+fn update_order(object: &Value, old: Option<&Value>, found: &mut Findings) {
+    let key = labels::UPDATE_ORDER;
+    if !is_same(old, object, key)
+        && let Err(message) = UpdateOrder::parse(annotation(object, key))
+    {
+        found.deny(format!("metadata.annotations[{key}]"), message);
+    }
+}
+
+impl StatefulSetAdmission {
+    fn templates(&self) -> Templates<'_> {
+        let policy = self.object.pointer("/spec/updateStrategy/rollingUpdate/podUpdatePolicy");
+        let is_in_place_only = policy.is_some_and(|policy| policy == rules::IN_PLACE_ONLY);
+        Templates {
+            object: &self.object,
+            old: self.old.as_ref(),
+            defaults: self.gates.template_defaults,
+            in_place_only: (is_in_place_only && self.old.is_some())
+                .then_some(InPlaceOnly { asked_by: "podUpdatePolicy InPlaceOnly", allowed: self.gates.in_place }),
+        }
+    }
+
+    /// The question about the template with each override, by the place of the override.
+    fn trials(&self) -> Vec<(usize, Value)> {
+        let Some(template) = self.object.pointer("/spec/template").filter(|template| template.is_object()) else {
+            return Vec::new();
+        };
+        let claims = self.object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+        let claims = claims.map_or(&[][..], Vec::as_slice);
+        let with = |change: &Change| {
+            let mut template = template.clone();
+            change.apply(&mut template);
+            Trial::new(&template, claims, false).body()
+        };
+        self.overrides.iter().enumerate().map(|(i, entry)| (i, with(&entry.change))).collect()
+    }
+}
+
+/// Decides: all fields that are wrong, or the defaults.
+///
+/// # Errors
+/// See there.
+pub fn admit(admission: &StatefulSetAdmission, answers: &Answers) -> Decision {
+    let (object, mut found) = (&admission.object, admission.found.clone());
+    let mut wanted = object.clone();
+    let spec = wanted.get_mut("spec").and_then(Value::as_object_mut);
+    let Some(spec) = spec else { return Err(Denied::bad_request("spec is missing")) };
+    set_defaults(spec, admission.gates);
+    let before = found.causes.len();
+    admission.templates().judge(&answers.templates, spec, &mut found)?;
+    claims::judge_classes(&admission.growing, answers.classes.as_ref(), &mut found);
+    // A template that is wrong is wrong with every override.
+    if before == found.causes.len() {
+        judge_overrides(answers, &mut found);
+    }
+    found.refuse()?;
+    Ok(Admitted { warnings: found.warnings, ..Admitted::changed(object, &wanted) })
+}
+
+fn judge_overrides(answers: &Answers, found: &mut Findings) {
+    let mut results: Vec<_> = answers.overrides.iter().collect();
+    results.sort_by_key(|(i, _)| *i);
+    for (i, result) in results {
+        let field = format!("metadata.annotations[{}][{i}]", labels::ORDINAL_OVERRIDES);
+        match result {
+            Ok(()) => {}
+            Err(Refused::Invalid(causes)) => {
+                for (of, message) in causes {
+                    found.deny(&field, format!("with it spec.{of}: {message}"));
+                }
+            }
+            Err(Refused::Undecodable(message)) => found.deny(field, message),
+            Err(error @ Refused::Unavailable(_)) => found.warnings.push(format!("{field} is not checked: {error}")),
+        }
+    }
+}
+
+/// Everything but the templates.
+fn set_defaults(spec: &mut Object, gates: Gates) {
+    set_default(spec, "replicas", json!(1));
+    set_default(spec, "revisionHistoryLimit", json!(10));
+    drop_empty(spec, "podManagementPolicy");
+    set_default(spec, "podManagementPolicy", json!(rules::ORDERED_READY));
+    set_default(spec, "updateStrategy", json!({}));
+    if let Some(strategy) = spec.get_mut("updateStrategy").and_then(Value::as_object_mut) {
+        drop_empty(strategy, "type");
+        set_default(strategy, "type", json!(rules::ROLLING_UPDATE));
+        if strategy.get("type").is_some_and(|kind| kind == rules::ROLLING_UPDATE) {
+            set_default(strategy, "rollingUpdate", json!({}));
+        }
+        let is_rolling = strategy.get("type").is_some_and(|kind| kind == rules::ROLLING_UPDATE);
+        let rolling = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut).filter(|_| is_rolling);
+        if let Some(rolling) = rolling {
+            set_default(rolling, "partition", json!(0));
+            set_default(rolling, "maxUnavailable", json!(1));
+            drop_empty(rolling, "podUpdatePolicy");
+            set_default(rolling, "podUpdatePolicy", json!(rules::RECREATE));
+            set_default(rolling, "minReadySeconds", json!(0));
+        }
+    }
+    if gates.deletes_claims {
+        set_default(spec, "persistentVolumeClaimRetentionPolicy", json!({}));
+        let policy = spec.get_mut("persistentVolumeClaimRetentionPolicy").and_then(Value::as_object_mut);
+        if let Some(policy) = policy {
+            for key in ["whenDeleted", "whenScaled"] {
+                drop_empty(policy, key);
+                set_default(policy, key, json!(rules::RETAIN));
+            }
+        }
+    }
+    if gates.resizes_claims {
+        set_default(spec, "volumeClaimUpdateStrategy", json!({}));
+        if let Some(strategy) = spec.get_mut("volumeClaimUpdateStrategy").and_then(Value::as_object_mut) {
+            drop_empty(strategy, "type");
+            set_default(strategy, "type", json!(rules::ON_DELETE));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
