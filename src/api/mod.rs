@@ -1,7 +1,7 @@
 //! The custom resources that kruise-rs serves, and every key it reads or writes on other objects.
 //!
 //! LEAF: imports nothing of ours. The documentation of the types becomes the text of `kubectl explain`.
-//! To add a kind: write its file, add one line to [`CRDS`]. `manifests/` and start-up follow from the table.
+//! To add a kind: write its file, add one line to [`kinds::KINDS`]. `manifests/` and start-up follow from the table.
 
 #![warn(missing_docs)]
 
@@ -17,11 +17,13 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 pub mod apps;
 pub mod feature_gates;
+pub mod kinds;
 pub mod kruise;
 pub mod labels;
 pub mod policy;
 
 pub use apps::container_recreate_request as crr;
+pub use kinds::{CRD_NAMES, CRDS, Crd};
 pub use kruise::workload_restart as wr;
 
 /// The namespace that kruise-rs is installed into unless `POD_NAMESPACE` says otherwise.
@@ -36,39 +38,6 @@ pub fn group_and_version(api_version: &str) -> (&str, &str) {
 pub fn group_of(api_version: &str) -> &str {
     group_and_version(api_version).0
 }
-
-/// One custom resource definition that we install.
-pub struct Crd {
-    /// Name of the definition object, `<plural>.<group>`.
-    pub name: &'static str,
-    /// Renders the definition.
-    pub render: fn() -> CustomResourceDefinition,
-}
-
-/// Every custom resource definition, in the order of installation.
-pub const CRDS: &[Crd] = &[
-    Crd { name: "containerrecreaterequests.apps.kruise.io", render: container_recreate_requests },
-    Crd { name: "workloadrestarts.kruise.rs", render: workload_restarts },
-    Crd { name: "clonesets.apps.kruise.io", render: clone_sets },
-    Crd { name: "statefulsets.apps.kruise.io", render: stateful_sets },
-    Crd { name: "podunavailablebudgets.policy.kruise.io", render: pod_unavailable_budgets },
-    Crd { name: "podprobemarkers.apps.kruise.io", render: pod_probe_markers },
-    Crd { name: "nodepodprobes.apps.kruise.io", render: node_pod_probes },
-    Crd { name: "nodeimages.apps.kruise.io", render: node_images },
-    Crd { name: "imagepulljobs.apps.kruise.io", render: image_pull_jobs },
-    Crd { name: "imagelistpulljobs.apps.kruise.io", render: image_list_pull_jobs },
-];
-
-/// Their names.
-pub const CRD_NAMES: [&str; CRDS.len()] = {
-    let mut names = [""; CRDS.len()];
-    let mut at = 0;
-    while at < CRDS.len() {
-        names[at] = CRDS[at].name;
-        at += 1;
-    }
-    names
-};
 
 fn container_recreate_requests() -> CustomResourceDefinition {
     one_schema(crr::ContainerRecreateRequest::crd(), &["v1beta1"])

@@ -4,10 +4,12 @@
 //! gate ResourcesDeletionProtection is on, and takes away while it is off. A second one, over who may take labels off, is
 //! bound by nobody but an administrator who wants it.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::api::{
-    apps,
+    kinds::{KINDS, Kind, Protection},
     labels::{DELETE_PROTECTION as LABEL, DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING},
 };
 
@@ -32,8 +34,17 @@ pub const LABEL_GUARD: &str = "kruise-deletion-protection-labels";
 /// The verb that RBAC has to allow for an object whose label is to go.
 pub const UNPROTECT: &str = "unprotect";
 
-/// Kinds whose replicas are in their spec.
-const WORKLOADS: [&str; 5] = ["deployments", "replicasets", "statefulsets", "clonesets", "uniteddeployments"];
+/// The kinds that are protected, by group.
+fn protected() -> Vec<(&'static str, Vec<&'static Kind>)> {
+    let mut groups: Vec<(&str, Vec<&Kind>)> = Vec::new();
+    for kind in KINDS.iter().filter(|kind| kind.protection != Protection::None) {
+        match groups.iter_mut().find(|(group, _)| *group == kind.group) {
+            Some((_, kinds)) => kinds.push(kind),
+            None => groups.push((kind.group, vec![kind])),
+        }
+    }
+    groups
+}
 
 /// Binds the policy. An administrator may narrow it by `matchResources`.
 pub fn binding_spec() -> Value {
@@ -43,20 +54,15 @@ pub fn binding_spec() -> Value {
 
 /// The objects that have the label, of each kind that it protects; `parts` are the kind itself (empty) and subresources.
 fn labelled(operations: &[&str], parts: &[&str]) -> Value {
-    let rule = |group: &str, versions: &[&str], kinds: &[&str]| {
-        let of_part = |part: &&str| kinds.iter().map(|kind| format!("{kind}{part}")).collect::<Vec<_>>();
+    let rule = |(group, kinds): &(&str, Vec<&Kind>)| {
+        let of_part = |part: &&str| kinds.iter().map(|kind| format!("{}{part}", kind.plural)).collect::<Vec<_>>();
         let resources: Vec<String> = parts.iter().flat_map(of_part).collect();
+        let versions: BTreeSet<&str> = kinds.iter().flat_map(|kind| kind.versions).copied().collect();
         json!({ "apiGroups": [group], "apiVersions": versions, "operations": operations, "resources": resources })
     };
     json!({
         "objectSelector": { "matchExpressions": [{ "key": LABEL, "operator": "Exists" }] },
-        "resourceRules": [
-            rule("", &["v1"], &["namespaces", "services"]),
-            rule("apiextensions.k8s.io", &["v1"], &["customresourcedefinitions"]),
-            rule("apps", &["v1"], &["deployments", "replicasets", "statefulsets"]),
-            rule("networking.k8s.io", &["v1"], &["ingresses"]),
-            rule(apps::GROUP, &["v1alpha1", "v1beta1"], &["clonesets", "statefulsets", "uniteddeployments"]),
-        ],
+        "resourceRules": protected().iter().map(rule).collect::<Vec<_>>(),
     })
 }
 
@@ -91,7 +97,15 @@ pub fn label_guard_spec() -> Value {
 /// What the policy says.
 pub fn spec() -> Value {
     let (always, cascading) = (DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING);
-    let workloads = WORKLOADS.map(|resource| format!("'{resource}'")).join(", ");
+    let mut workloads: Vec<String> = Vec::new();
+    for kind in KINDS.iter().filter(|kind| kind.protection == Protection::Replicas) {
+        let resource = format!("'{}'", kind.plural);
+        // Two groups have StatefulSets.
+        if !workloads.contains(&resource) {
+            workloads.push(resource);
+        }
+    }
+    let workloads = workloads.join(", ");
     // A UnitedDeployment may leave its replicas to its subsets; other workloads without the field have one.
     let subsets = "oldObject.spec.?topology.?subsets.orValue([]).map(s, type(s.?replicas.orValue(0)) == int ? int(s.?replicas.orValue(0)) : 0).sum()";
     let of_united = format!("[{subsets}, int(oldObject.?status.?replicas.orValue(0))].max()");

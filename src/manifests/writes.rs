@@ -45,7 +45,8 @@ const PODS: &str = "kruise-manager-pods";
 const POD_STATUS: &str = "kruise-manager-pod-status";
 const REVISIONS: &str = "kruise-manager-revisions";
 const CLAIMS: &str = "kruise-manager-claims";
-const SPECS: &str = "kruise-manager-specs";
+/// The policy over specs that the manager must not change; its lines say of which kinds.
+pub(super) const SPECS: &str = "kruise-manager-specs";
 const TEMPLATES: &str = "kruise-podtemplates";
 const REGISTRATION: &str = "its own, by name: entries of its table, with their rules, target and an accepted failure policy; `mcontainerrecreaterequest.kb.io` stays, for all requests; no owner references";
 const NO_SPEC: &str = "metadata, but no owner references, and of finalizers only ours; the spec stays";
@@ -162,6 +163,7 @@ mod tests {
         super::{policies, roles::roles},
         *,
     };
+    use crate::api::kinds::{Account, KINDS};
 
     const READS: [&str; 3] = ["get", "list", "watch"];
 
@@ -186,6 +188,45 @@ mod tests {
         }
         assert_eq!(granted.difference(&table).collect::<Vec<_>>(), Vec::<&Right>::new(), "granted, not in the table");
         assert_eq!(table.difference(&granted).collect::<Vec<_>>(), Vec::<&Right>::new(), "in the table, not granted");
+    }
+
+    #[test]
+    fn every_kind_of_ours_has_its_writes_and_only_known_kinds_have_some() {
+        let account = |account: &Account| match account {
+            Account::Manager => MANAGER,
+            Account::Webhook => WEBHOOK,
+            Account::Daemon => DAEMON,
+        };
+        let installed = || KINDS.iter().filter(|kind| kind.definition.is_some());
+        let has = |account: &str, group: &str, resource: &str, verb: &str| {
+            WRITES
+                .iter()
+                .any(|w| (w.account, w.group, w.resource) == (account, group, resource) && w.verbs.contains(&verb))
+        };
+        for kind in installed() {
+            let status = format!("{}/status", kind.plural);
+            for of in [Account::Manager, Account::Webhook, Account::Daemon] {
+                let writes = kind.status_writers.contains(&of);
+                assert_eq!(has(account(&of), kind.group, &status, "patch"), writes, "{kind:?} {of:?}");
+            }
+            if kind.owns_pods() {
+                for (resource, verb) in
+                    [(kind.plural.to_owned(), "patch"), (format!("{}/finalizers", kind.plural), "update")]
+                {
+                    assert_eq!(has(MANAGER, kind.group, &resource, verb), kind.makes_pods(), "{kind:?} {verb}");
+                }
+                for policy in [PODS, POD_STATUS, REVISIONS, CLAIMS] {
+                    let text =
+                        policies::objects().into_iter().find(|o| o["metadata"]["name"] == policy).unwrap().to_string();
+                    assert!(text.contains(&format!("'{}'", kind.kind)), "{policy} does not know {kind:?}");
+                }
+            }
+        }
+        let groups: BTreeSet<&str> = installed().map(|kind| kind.group).collect();
+        for write in WRITES.iter().filter(|write| groups.contains(write.group)) {
+            let plural = write.resource.split('/').next().unwrap_or_default();
+            assert!(installed().any(|kind| (kind.group, kind.plural) == (write.group, plural)), "{write:?}");
+        }
     }
 
     #[test]

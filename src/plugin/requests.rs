@@ -19,10 +19,7 @@ use super::{
         target::{Kind, Subject},
     },
 };
-use crate::{
-    api::{group_and_version, group_of},
-    runtime::apply,
-};
+use crate::{api::group_of, runtime::apply};
 
 /// Who writes, in `managedFields`.
 const FIELD_MANAGER: &str = "kubectl-kruise";
@@ -38,8 +35,7 @@ pub(super) fn resource(kind: &str) -> ApiResource {
 
 /// A kind of target.
 pub(super) fn resource_of(kind: &Kind) -> ApiResource {
-    let (group, version) = group_and_version(kind.api_version);
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind.kind), kind.plural)
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(kind.group, kind.version(), kind.kind), kind.plural)
 }
 
 pub(super) const KINDS: [&str; 2] = ["ContainerRecreateRequest", "WorkloadRestart"];

@@ -17,41 +17,42 @@ use tokio::sync::watch;
 use super::{
     lock,
     watches::{self, Change, ObjectKey, Store},
-    workload::KNOWN,
 };
-use crate::{api::apps, k8s::rbac::Rule};
+use crate::{
+    api::{
+        apps,
+        kinds::{BUILT_IN_WORKLOADS, KINDS, KRUISE_WORKLOADS},
+    },
+    k8s::rbac::Rule,
+};
 
-/// The rights to follow the kinds of `apps`.
-pub const WATCH_BUILT_IN: Rule =
-    Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["list", "watch"]);
+/// The rights to follow the workloads of `apps`.
+pub const WATCH_BUILT_IN: Rule = Rule::new(&["apps"], &BUILT_IN_WORKLOADS, &["list", "watch"]);
 /// And those of our group.
-pub const WATCH_KRUISE: Rule =
-    Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets", "daemonsets"], &["list", "watch"]);
+pub const WATCH_KRUISE: Rule = Rule::new(&[apps::GROUP], &KRUISE_WORKLOADS, &["list", "watch"]);
 
-/// A kind that can be followed, by its place in the table of known kinds.
+/// A kind that can be followed, by its place in [`KINDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(usize);
 
 impl Kind {
     /// The kind of this name, if it can be followed.
     pub fn of(group: &str, kind: &str) -> Option<Self> {
-        KNOWN.iter().position(|(g, k, ..)| (*g, *k) == (group, kind)).map(Self)
+        Self::all().find(|known| (KINDS[known.0].group, KINDS[known.0].kind) == (group, kind))
     }
 
     fn all() -> impl Iterator<Item = Self> {
-        (0..KNOWN.len()).map(Self)
+        (0..KINDS.len()).filter(|i| KINDS[*i].workload.is_some()).map(Self)
     }
 
-    /// Every known kind is served in the version of this name.
     fn resource(self) -> ApiResource {
-        let (group, kind, plural, _) = KNOWN[self.0];
-        let version = if group == apps::GROUP { "v1alpha1" } else { "v1" };
+        let kind = &KINDS[self.0];
         ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: format!("{group}/{version}"),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
+            group: kind.group.to_owned(),
+            version: kind.version().to_owned(),
+            api_version: kind.api_version(),
+            kind: kind.kind.to_owned(),
+            plural: kind.plural.to_owned(),
         }
     }
 }

@@ -14,7 +14,11 @@ use serde_json::Value;
 
 use super::{apply::code, lock};
 use crate::{
-    api::{apps, group_and_version, labels},
+    api::{
+        apps, group_and_version,
+        kinds::{self, BUILT_IN_WORKLOADS, KRUISE_WORKLOADS, Pods},
+        labels,
+    },
     k8s::{
         name::is_dns_subdomain,
         pod::Labels,
@@ -23,21 +27,10 @@ use crate::{
     },
 };
 
-/// Kinds that may be read by themselves: group, kind, resource, and where they say how many Pods they want.
-pub(super) const KNOWN: &[(&str, &str, &str, &str)] = &[
-    ("apps", "Deployment", "deployments", "/spec/replicas"),
-    ("apps", "ReplicaSet", "replicasets", "/spec/replicas"),
-    ("apps", "StatefulSet", "statefulsets", "/spec/replicas"),
-    ("apps", "DaemonSet", "daemonsets", "/status/desiredNumberScheduled"),
-    (apps::GROUP, "CloneSet", "clonesets", "/spec/replicas"),
-    (apps::GROUP, "StatefulSet", "statefulsets", "/spec/replicas"),
-    (apps::GROUP, "DaemonSet", "daemonsets", "/status/desiredNumberScheduled"),
-];
-/// The rights to read the built-in ones of them.
-pub const READ_BUILT_IN: Rule =
-    Rule::new(&["apps"], &["deployments", "replicasets", "statefulsets", "daemonsets"], &["get"]);
+/// The rights to read the built-in workloads.
+pub const READ_BUILT_IN: Rule = Rule::new(&["apps"], &BUILT_IN_WORKLOADS, &["get"]);
 /// And those of our group.
-pub const READ_KRUISE: Rule = Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets", "daemonsets"], &["get"]);
+pub const READ_KRUISE: Rule = Rule::new(&[apps::GROUP], &KRUISE_WORKLOADS, &["get"]);
 /// Owners of ReplicaSets that are remembered; all are forgotten when there are more.
 const OWNERS: usize = 10_000;
 
@@ -76,113 +69,155 @@ pub enum Workload {
     Unreadable(&'static str, String),
 }
 
-/// Reads one, from the API server itself.
+/// A reference to a workload whose parts can be in a URL.
+struct Reference<'a> {
+    client: &'a Client,
+    namespace: &'a str,
+    api_version: &'a str,
+    kind: &'a str,
+    name: &'a str,
+}
+
+/// Reads a workload from the API server itself.
 ///
 /// # Errors
-/// There is no answer.
+/// The API server does not answer, or not with 403 or 404, which are a [`Workload`] each.
 pub async fn read(
     client: &Client,
     namespace: &str,
     (api_version, kind, name): (&str, &str, &str),
 ) -> kube::Result<Workload> {
     let (group, version) = group_and_version(api_version);
-    // They become part of a URL.
     let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric());
     if !(is_dns_subdomain(name) && is_dns_subdomain(version) && is_word(kind) && !kind.is_empty())
         || !(group.is_empty() || is_dns_subdomain(group))
     {
-        let message = format!("spec.targetRef: {kind} {name:?} of {api_version:?} cannot exist");
-        return Ok(Workload::Unreadable("InvalidTarget", message));
+        return Ok(invalid(format!("{kind} {name:?} of {api_version:?} cannot exist")));
     }
-    let known = KNOWN.iter().find(|(g, k, ..)| (*g, *k) == (group, kind));
-    let missing = |error: &kube::Error| {
-        Workload::Missing(format!("spec.targetRef: {kind} {name:?} ({api_version}) is not there: {error}"))
-    };
-    let resource = |plural: &str| ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    };
-    if let Some((_, _, plural, replicas)) = known {
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource(plural));
-        return match api.get(name).await {
-            Ok(object) => Ok(known_workload(&object, kind, replicas)),
-            Err(error) if code(&error) == Some(404) => Ok(missing(&error)),
-            Err(error) if code(&error) == Some(403) => Ok(forbidden(plural, group, &error)),
-            Err(error) => Err(error),
-        };
-    }
-    let served = match group {
-        "" => client.list_core_api_resources(version).await,
-        _ => client.list_api_group_resources(api_version).await,
-    };
-    let served = match served {
-        Ok(served) => served.resources,
-        Err(error) if code(&error) == Some(404) => return Ok(missing(&error)),
-        Err(error) => return Err(error),
-    };
-    let Some(plural) = served.iter().find(|r| r.kind == *kind && !r.name.contains('/')).map(|r| &r.name) else {
-        return Ok(Workload::Missing(format!("spec.targetRef: {api_version} has no kind {kind:?}")));
-    };
-    let scale = format!("{plural}/scale");
-    if !served.iter().any(|r| r.name == scale) {
-        let message = format!("spec.targetRef: {kind} of {api_version} has no scale subresource; use spec.selector");
-        return Ok(Workload::Unreadable("InvalidTarget", message));
-    }
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource(plural));
-    match api.get_scale(name).await {
-        Ok(scale) => {
-            let text = scale.status.and_then(|status| status.selector).unwrap_or_default();
-            Ok(match Selector::parse(&text) {
-                Ok(selector) if !selector.is_empty() => Workload::Found {
-                    scope: Scope::Labels(selector),
-                    listing: text,
-                    // The API leaves a 0 out; a kind that does not say how many is an error instead, see below.
-                    desired: scale.spec.and_then(|spec| spec.replicas).unwrap_or(0).try_into().ok(),
-                    labels: None,
-                    ordinals: false,
-                    is_going: scale.metadata.deletion_timestamp.is_some(),
-                },
-                Ok(_) => Workload::Unreadable(
-                    "InvalidTarget",
-                    format!("spec.targetRef: the scale of {kind} {name:?} has no status.selector; use spec.selector"),
-                ),
-                Err(error) => Workload::Unreadable("InvalidTarget", format!("spec.targetRef: {error}")),
-            })
-        }
-        Err(error) if code(&error) == Some(404) => Ok(missing(&error)),
-        Err(error) if code(&error) == Some(403) => Ok(forbidden(&scale, group, &error)),
-        Err(kube::Error::Api(status)) if status.message.contains("spec replicas field") => {
-            let message =
-                format!("spec.targetRef: {kind} {name:?} does not say how many Pods it wants: {}", status.message);
-            Ok(Workload::Unreadable("NoReplicas", message))
-        }
-        Err(error) => Err(error),
+    let reference = Reference { client, namespace, api_version, kind, name };
+    match kinds::Kind::of(group, kind) {
+        Some(kinds::Kind { workload: Some(workload), plural, .. }) => reference.read_known(plural, workload).await,
+        _ => reference.read_scale().await,
     }
 }
 
-fn known_workload(object: &DynamicObject, kind: &str, replicas: &str) -> Workload {
+fn invalid(why: String) -> Workload {
+    Workload::Unreadable("InvalidTarget", format!("spec.targetRef: {why}"))
+}
+
+impl Reference<'_> {
+    fn api(&self, plural: &str) -> Api<DynamicObject> {
+        let (group, version) = group_and_version(self.api_version);
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: self.api_version.to_owned(),
+            kind: self.kind.to_owned(),
+            plural: plural.to_owned(),
+        };
+        Api::namespaced_with(self.client.clone(), self.namespace, &resource)
+    }
+
+    /// What an answer says that is no object: 403 and 404.
+    fn refused(&self, resource: &str, error: kube::Error) -> kube::Result<Workload> {
+        let Self { api_version, kind, name, .. } = self;
+        match code(&error) {
+            Some(404) => Ok(self.missing(&error)),
+            Some(403) => Ok(forbidden(resource, group_and_version(api_version).0, &error)),
+            _ => match error {
+                kube::Error::Api(status) if status.message.contains("spec replicas field") => {
+                    let message = format!(
+                        "spec.targetRef: {kind} {name:?} does not say how many Pods it wants: {}",
+                        status.message
+                    );
+                    Ok(Workload::Unreadable("NoReplicas", message))
+                }
+                error => Err(error),
+            },
+        }
+    }
+
+    fn missing(&self, error: &kube::Error) -> Workload {
+        let Self { api_version, kind, name, .. } = self;
+        Workload::Missing(format!("spec.targetRef: {kind} {name:?} ({api_version}) is not there: {error}"))
+    }
+
+    /// Of a kind of the table: as the object is.
+    async fn read_known(&self, plural: &str, workload: &kinds::Workload) -> kube::Result<Workload> {
+        match self.api(plural).get(self.name).await {
+            Ok(object) => Ok(known_workload(&object, workload)),
+            Err(error) => self.refused(plural, error),
+        }
+    }
+
+    /// The resource of the kind, by discovery. An error says that there is none, or not with a scale.
+    async fn discover(&self) -> kube::Result<Result<String, Workload>> {
+        let Self { client, api_version, kind, .. } = self;
+        let served = match group_and_version(api_version) {
+            ("", version) => client.list_core_api_resources(version).await,
+            _ => client.list_api_group_resources(api_version).await,
+        };
+        let served = match served {
+            Ok(served) => served.resources,
+            Err(error) if code(&error) == Some(404) => return Ok(Err(self.missing(&error))),
+            Err(error) => return Err(error),
+        };
+        let Some(plural) = served.iter().find(|r| r.kind == *kind && !r.name.contains('/')).map(|r| &r.name) else {
+            return Ok(Err(Workload::Missing(format!("spec.targetRef: {api_version} has no kind {kind:?}"))));
+        };
+        if !served.iter().any(|r| r.name == format!("{plural}/scale")) {
+            return Ok(Err(invalid(format!("{kind} of {api_version} has no scale subresource; use spec.selector"))));
+        }
+        Ok(Ok(plural.clone()))
+    }
+
+    /// Of any other kind: its scale subresource.
+    async fn read_scale(&self) -> kube::Result<Workload> {
+        let plural = match self.discover().await? {
+            Ok(plural) => plural,
+            Err(workload) => return Ok(workload),
+        };
+        let scale = match self.api(&plural).get_scale(self.name).await {
+            Ok(scale) => scale,
+            Err(error) => return self.refused(&format!("{plural}/scale"), error),
+        };
+        let text = scale.status.and_then(|status| status.selector).unwrap_or_default();
+        Ok(match Selector::parse(&text) {
+            Ok(selector) if !selector.is_empty() => Workload::Found {
+                scope: Scope::Labels(selector),
+                listing: text,
+                // The API leaves a 0 out; a kind that does not say how many is an error instead, see above.
+                desired: scale.spec.and_then(|spec| spec.replicas).unwrap_or(0).try_into().ok(),
+                labels: None,
+                ordinals: false,
+                is_going: scale.metadata.deletion_timestamp.is_some(),
+            },
+            Ok(_) => {
+                let Self { kind, name, .. } = self;
+                invalid(format!("the scale of {kind} {name:?} has no status.selector; use spec.selector"))
+            }
+            Err(error) => invalid(error.to_string()),
+        })
+    }
+}
+
+fn known_workload(object: &DynamicObject, workload: &kinds::Workload) -> Workload {
     let uid = object.metadata.uid.clone().unwrap_or_default();
-    let desired = object.data.pointer(replicas).and_then(Value::as_u64).and_then(|n| n.try_into().ok());
+    let desired = object.data.pointer(workload.replicas).and_then(Value::as_u64).and_then(|n| n.try_into().ok());
     let selector = object.data.pointer("/spec/selector").cloned().unwrap_or_default();
     let selector = serde_json::from_value::<LabelSelector>(selector).map_err(|error| error.to_string());
     let listing = selector.as_ref().map(selector::text_of).unwrap_or_default();
-    let scope = if kind == "Deployment" {
-        match selector.and_then(|selector| Selector::of(&selector)) {
+    let scope = match workload.pods {
+        Pods::Controlled => Scope::Owner(uid),
+        Pods::OfReplicaSets => match selector.and_then(|selector| Selector::of(&selector)) {
             Ok(selector) => Scope::Deployment(uid, selector),
-            Err(error) => {
-                return Workload::Unreadable("InvalidTarget", format!("spec.targetRef: its selector: {error}"));
-            }
-        }
-    } else {
-        Scope::Owner(uid)
+            Err(error) => return invalid(format!("its selector: {error}")),
+        },
     };
     let is_going = object.metadata.deletion_timestamp.is_some();
     let labels = object.data.pointer("/spec/template/metadata/labels").cloned();
     let labels = labels.and_then(|labels| serde_json::from_value(labels).ok());
-    Workload::Found { scope, listing, desired, labels, ordinals: kind == "StatefulSet", is_going }
+    Workload::Found { scope, listing, desired, labels, ordinals: workload.ordinals, is_going }
 }
 
 fn forbidden(resource: &str, group: &str, error: &kube::Error) -> Workload {

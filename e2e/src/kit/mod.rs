@@ -10,7 +10,7 @@ mod runtime;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -474,8 +474,46 @@ impl Container {
     }
 }
 
+/// A kind of ours, as its definition under `manifests/crds` says.
+struct Installed {
+    group: String,
+    kind: String,
+    plural: String,
+    /// The version that is stored.
+    version: String,
+    namespaced: bool,
+}
+
+/// Every kind of ours: its definition is rendered from the product's own table.
+static INSTALLED: LazyLock<Vec<Installed>> = LazyLock::new(|| {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/crds");
+    let files = std::fs::read_dir(folder).expect("manifests/crds").map(|entry| entry.expect("a file").path());
+    let definition = |path: std::path::PathBuf| -> Option<Installed> {
+        let text = std::fs::read_to_string(path).expect("a definition");
+        let object: Value = serde_yaml::from_str(&text).expect("a definition in YAML");
+        let versions = object.pointer("/spec/versions")?.as_array()?;
+        let stored = versions.iter().find(|version| version["storage"] == true)?;
+        Some(Installed {
+            group: object.text("/spec/group").to_owned(),
+            kind: object.text("/spec/names/kind").to_owned(),
+            plural: object.text("/spec/names/plural").to_owned(),
+            version: stored.text("/name").to_owned(),
+            namespaced: object.text("/spec/scope") == "Namespaced",
+        })
+    };
+    files.filter_map(definition).collect()
+});
+
 /// Resource and scope of the kinds that tests use.
 fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
+    // A StatefulSet without a version is that of Kubernetes.
+    let group = api_version.map_or("", |version| version.split_once('/').map_or("", |(group, _)| group));
+    let of_kind = |known: &&Installed| known.kind == kind && (kind != "StatefulSet" || known.group == group);
+    if let Some(known) = INSTALLED.iter().find(of_kind) {
+        let version = api_version.and_then(|version| version.split_once('/')).map_or(&*known.version, |(_, v)| v);
+        let resource = GroupVersionKind::gvk(&known.group, version, kind);
+        return (ApiResource::from_gvk_with_plural(&resource, &known.plural), known.namespaced);
+    }
     let (version, plural, namespaced) = match kind {
         "Namespace" => ("v1", "namespaces", false),
         "Node" => ("v1", "nodes", false),
@@ -515,15 +553,6 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "UnitedDeployment" => ("apps.kruise.io/v1alpha1", "uniteddeployments", true),
         "Widget" => ("e2e.kruise.rs/v1", "widgets", true),
         "Rollout" => ("e2e.kruise.rs/v1", "rollouts", true),
-        "CloneSet" => ("apps.kruise.io/v1alpha1", "clonesets", true),
-        "ContainerRecreateRequest" => ("apps.kruise.io/v1alpha1", "containerrecreaterequests", true),
-        "WorkloadRestart" => ("kruise.rs/v1alpha1", "workloadrestarts", true),
-        "PodUnavailableBudget" => ("policy.kruise.io/v1alpha1", "podunavailablebudgets", true),
-        "ImagePullJob" => ("apps.kruise.io/v1beta1", "imagepulljobs", true),
-        "ImageListPullJob" => ("apps.kruise.io/v1beta1", "imagelistpulljobs", true),
-        "NodeImage" => ("apps.kruise.io/v1beta1", "nodeimages", false),
-        "PodProbeMarker" => ("apps.kruise.io/v1alpha1", "podprobemarkers", true),
-        "NodePodProbe" => ("apps.kruise.io/v1alpha1", "nodepodprobes", false),
         other => panic!("the toolkit does not know the kind {other:?}; add it here"),
     };
     let version = api_version.unwrap_or(version);

@@ -14,7 +14,7 @@ use super::{
     readiness::{self, NotReadyKey},
 };
 use crate::{
-    api::{apps, apps::lifecycle::Lifecycle, labels},
+    api::{apps::lifecycle::Lifecycle, kinds, labels},
     k8s::{
         pod::PodView,
         revision,
@@ -65,8 +65,9 @@ pub fn state_of(pod: &PodView) -> State {
 
 /// Whether the first conditions of a Pod come from the controller of its workload, all in one write.
 pub fn gets_first_conditions_from_workload(pod: &PodView) -> bool {
-    pod.controller.as_ref().is_some_and(|owner| owner.is(apps::GROUP, "CloneSet"))
-        && pod.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY)
+    pod.controller.as_ref().is_some_and(|owner| {
+        kinds::Kind::of_owner(&owner.api_version, &owner.kind).is_some_and(kinds::Kind::makes_pods)
+    }) && pod.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY)
         && pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_none()
 }
 

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{api::apps, k8s::account};
-
-/// Kinds of ours that own Pods, ControllerRevisions and claims, of the group `apps.kruise.io` in any version.
-pub(super) const OWNERS: [&str; 2] = ["CloneSet", "StatefulSet"];
+use crate::{
+    api::{apps, kinds::KINDS},
+    k8s::account,
+};
 
 /// Matches writes of our accounts only; everybody else pays for nothing more.
 pub(super) fn by(accounts: &[&str]) -> Value {
@@ -26,7 +26,8 @@ pub(super) fn resource_rule(group: &str, versions: &[&str], operations: &[&str],
 
 /// Whether an owner reference `o` is that of a controller of ours.
 pub(super) fn is_our_reference() -> String {
-    let kinds: Vec<String> = OWNERS.iter().map(|kind| format!("'{kind}'")).collect();
+    let kinds: Vec<String> =
+        KINDS.iter().filter(|kind| kind.owns_pods()).map(|kind| format!("'{}'", kind.kind)).collect();
     format!(
         "o.?controller.orValue(false) && o.kind in [{}] && o.apiVersion.startsWith('{}/')",
         kinds.join(", "),

@@ -6,10 +6,11 @@ use super::cel::{self, by, equal, must, resource_rule};
 use crate::{
     api::{apps, labels},
     k8s::account::MANAGER,
+    manifests::writes::{self, WRITES},
 };
 
-/// Kinds of which the manager changes metadata and status alone.
-const KINDS: [&str; 4] = ["imagepulljobs", "imagelistpulljobs", "podprobemarkers", "containerrecreaterequests"];
+/// The name of the policy.
+pub(super) const NAME: &str = writes::SPECS;
 
 /// Finalizers that the manager adds and removes.
 const FINALIZERS: [&str; 3] =
@@ -19,7 +20,7 @@ pub(super) fn spec() -> Value {
     let others_finalizers = |object: &str| {
         format!("{object}.metadata.?finalizers.orValue([]).filter(f, !(f in {}))", cel::list(&FINALIZERS))
     };
-    let resources: Vec<&str> = KINDS.iter().copied().chain(["clonesets"]).collect();
+    let resources: Vec<&str> = WRITES.iter().filter(|write| write.policy == NAME).map(|write| write.resource).collect();
     // Names of `podsToDelete` go when their Pods are gone; everything else of a CloneSet stays.
     let same = |new: &str, old: &str, free: &str| {
         format!(

@@ -47,7 +47,7 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true },
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true },
     Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true },
-    Policy { name: "kruise-manager-specs", spec: manager_specs::spec, is_bound: true },
+    Policy { name: manager_specs::NAME, spec: manager_specs::spec, is_bound: true },
     Policy { name: "kruise-podprobemarker-authors", spec: probe_marker_authors::spec, is_bound: true },
     Policy { name: "kruise-podtemplates", spec: pod_templates::spec, is_bound: true },
     Policy { name: "kruise-webhook-registration", spec: webhook_registration::spec, is_bound: true },

@@ -58,7 +58,7 @@ pub fn for_workload(workload: &Workload<'_>, wish: &Wish) -> Value {
         Workload::Named(target) => {
             spec.insert(
                 "targetRef".into(),
-                json!({ "apiVersion": target.kind.api_version, "kind": target.kind.kind, "name": target.name }),
+                json!({ "apiVersion": target.kind.api_version(), "kind": target.kind.kind, "name": target.name }),
             );
             format!("{}-", target.name)
         }

@@ -14,7 +14,7 @@ use super::{
     target::Kind,
 };
 use crate::{
-    api::group_of,
+    api::{apps, group_of},
     k8s::{
         int_or_percent::{IntOrPercent, Round},
         time::rfc3339,
@@ -28,7 +28,7 @@ const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 #[derive(Debug)]
 pub struct Rolls {
     /// As in an object.
-    api_version: &'static str,
+    group: &'static str,
     /// As in an object.
     kind: &'static str,
     /// Pointer to the switch that pauses it.
@@ -42,14 +42,14 @@ pub struct Rolls {
 /// The kinds.
 pub const ROLLS: &[Rolls] = &[
     Rolls {
-        api_version: "apps.kruise.io/v1alpha1",
+        group: apps::GROUP,
         kind: "CloneSet",
         paused: "/spec/updateStrategy/paused",
         policy: "/spec/updateStrategy/type",
         figures: clone_set,
     },
     Rolls {
-        api_version: "apps.kruise.io/v1beta1",
+        group: apps::GROUP,
         kind: "StatefulSet",
         paused: "/spec/updateStrategy/rollingUpdate/paused",
         policy: "/spec/updateStrategy/rollingUpdate/podUpdatePolicy",
@@ -120,7 +120,7 @@ impl Rolls {
 
     /// What is known of a kind.
     pub fn of_kind(kind: &Kind) -> Option<&'static Self> {
-        ROLLS.iter().find(|rolls| (rolls.api_version, rolls.kind) == (kind.api_version, kind.kind))
+        ROLLS.iter().find(|rolls| (rolls.group, rolls.kind) == (kind.group, kind.kind))
     }
 }
 
@@ -399,6 +399,7 @@ pub fn restart(object: &Value, now: Timestamp) -> Result<(Write, Option<String>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::kinds::KINDS;
 
     fn clone_set_with(changes: Value) -> Value {
         let mut object = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
@@ -580,10 +581,11 @@ mod tests {
 
     #[test]
     fn every_kind_of_the_table_can_be_named() {
-        for rolls in ROLLS {
-            let object = json!({ "apiVersion": rolls.api_version, "kind": rolls.kind });
-            assert!(Kind::of(&object).is_some(), "{} is a line of target::KINDS", rolls.kind);
-            assert_eq!(Rolls::of(&object).map(|found| found.kind), Some(rolls.kind));
+        let of_table = KINDS.iter().filter(|kind| kind.workload.is_some_and(|workload| workload.rolls_out));
+        assert_eq!(of_table.clone().count(), ROLLS.len());
+        for kind in of_table {
+            let object = json!({ "apiVersion": kind.api_version(), "kind": kind.kind });
+            assert_eq!(Rolls::of(&object).map(|found| (found.group, found.kind)), Some((kind.group, kind.kind)));
         }
     }
 

@@ -1,87 +1,28 @@
 //! What the user names: `pod/web`, `deployment web api`, `crr/restart-1`, `app=web,tier in (a,b)`.
 
+use std::ops::Deref;
+
 use serde_json::{Value, json};
 
 use super::{Look, exit::Stop};
-use crate::k8s::name::is_dns_subdomain;
+use crate::{
+    api::{
+        group_of,
+        kinds::{self, Command},
+    },
+    k8s::name::is_dns_subdomain,
+};
 
-/// A kind whose containers can be restarted.
+/// A kind whose containers can be restarted: a Pod by a ContainerRecreateRequest, a workload by a WorkloadRestart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
-    /// As in an object.
-    pub kind: &'static str,
-    /// As in an object.
-    pub api_version: &'static str,
-    /// As in a path.
-    pub plural: &'static str,
-    /// What users may write, the shortest usual form first.
-    names: &'static [&'static str],
+pub struct Kind(&'static kinds::Kind);
+
+impl Deref for Kind {
+    type Target = kinds::Kind;
+    fn deref(&self) -> &kinds::Kind {
+        self.0
+    }
 }
-
-/// Kinds that `restart` takes. A Pod is restarted by a ContainerRecreateRequest, the others by a WorkloadRestart.
-pub const KINDS: &[Kind] = &[
-    Kind { kind: "Pod", api_version: "v1", plural: "pods", names: &["pod", "po", "pods"] },
-    Kind {
-        kind: "Deployment",
-        api_version: "apps/v1",
-        plural: "deployments",
-        names: &["deployment", "deploy", "deployments", "deployment.apps", "deployments.apps"],
-    },
-    Kind {
-        kind: "StatefulSet",
-        api_version: "apps/v1",
-        plural: "statefulsets",
-        names: &["statefulset", "sts", "statefulsets", "statefulset.apps", "statefulsets.apps"],
-    },
-    Kind {
-        kind: "DaemonSet",
-        api_version: "apps/v1",
-        plural: "daemonsets",
-        names: &["daemonset", "ds", "daemonsets", "daemonset.apps", "daemonsets.apps"],
-    },
-    Kind {
-        kind: "ReplicaSet",
-        api_version: "apps/v1",
-        plural: "replicasets",
-        names: &["replicaset", "rs", "replicasets", "replicaset.apps", "replicasets.apps"],
-    },
-    Kind {
-        kind: "CloneSet",
-        api_version: "apps.kruise.io/v1alpha1",
-        plural: "clonesets",
-        names: &["cloneset", "clone", "clonesets", "cloneset.apps.kruise.io", "clonesets.apps.kruise.io"],
-    },
-    Kind {
-        kind: "StatefulSet",
-        api_version: "apps.kruise.io/v1beta1",
-        plural: "statefulsets",
-        names: &["statefulset.apps.kruise.io", "asts", "statefulsets.apps.kruise.io"],
-    },
-    Kind {
-        kind: "DaemonSet",
-        api_version: "apps.kruise.io/v1alpha1",
-        plural: "daemonsets",
-        names: &["daemonset.apps.kruise.io", "ads", "daemonsets.apps.kruise.io"],
-    },
-];
-
-/// Kinds of requests, for `status`, `describe` and `cancel`.
-const REQUEST_KINDS: &[(&str, &[&str])] = &[
-    (
-        "ContainerRecreateRequest",
-        &[
-            "crr",
-            "containerrecreaterequest",
-            "containerrecreaterequests",
-            "containerrecreaterequest.apps.kruise.io",
-            "containerrecreaterequests.apps.kruise.io",
-        ],
-    ),
-    (
-        "WorkloadRestart",
-        &["wr", "workloadrestart", "workloadrestarts", "workloadrestart.kruise.rs", "workloadrestarts.kruise.rs"],
-    ),
-];
 
 /// One thing to restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,21 +34,20 @@ pub struct Target {
 }
 
 impl Kind {
-    /// The kind that users call so.
-    pub fn called(name: &str) -> Option<Self> {
-        let lower = name.to_ascii_lowercase();
-        KINDS.iter().find(|kind| kind.names.contains(&lower.as_str())).copied()
+    /// Every such kind.
+    pub fn all() -> impl Iterator<Item = Self> {
+        kinds::KINDS.iter().filter(|kind| kind.command == Command::Restart).map(Self)
     }
 
-    /// What to write for it.
-    pub fn name(&self) -> &'static str {
-        self.names[0]
+    /// The kind that users call so.
+    pub fn called(name: &str) -> Option<Self> {
+        Self::all().find(|kind| kind.is_called(name))
     }
 
     /// The kind of an object.
     pub fn of(object: &Value) -> Option<Self> {
-        let (api_version, kind) = (object.text("/apiVersion"), object.text("/kind"));
-        KINDS.iter().find(|known| known.api_version == api_version && known.kind == kind).copied()
+        let (group, kind) = (group_of(object.text("/apiVersion")), object.text("/kind"));
+        Self::all().find(|known| (known.group, known.kind) == (group, kind))
     }
 }
 
@@ -131,14 +71,14 @@ pub fn targets(arguments: &[String]) -> Result<Vec<Target>, Stop> {
 /// # Errors
 /// Naming the argument and what is allowed.
 pub fn targets_among(arguments: &[String], fits: &dyn Fn(&Kind) -> bool, otherwise: &str) -> Result<Vec<Target>, Stop> {
-    let names: Vec<&str> = KINDS.iter().filter(|kind| fits(kind)).map(Kind::name).collect();
+    let names: Vec<String> = Kind::all().filter(|kind| fits(kind)).map(|kind| kind.name()).collect();
     let known = names.join(", ");
     let mut found: Vec<Target> = Vec::new();
     for (type_, name) in pairs(arguments)? {
         let Some(type_) = type_ else {
             return Err(Stop::usage(format!(
                 "{name:?}: want TYPE/NAME, for example {}/{name}; types are {known}",
-                names.first().unwrap_or(&"pod")
+                names.first().map_or("pod", String::as_str)
             )));
         };
         let Some(kind) = Kind::called(&type_).filter(|kind| fits(kind)) else {
@@ -175,14 +115,13 @@ pub fn subjects(arguments: &[String]) -> Result<Vec<Subject>, Stop> {
         let Some((type_, name)) = argument.split_once('/') else {
             return Ok(Subject::Request { kind: None, name: valid_name(argument)? });
         };
-        let lower = type_.to_ascii_lowercase();
         let name = valid_name(name)?;
         if Kind::called(type_).is_some_and(|kind| kind.kind == "Pod") {
             return Ok(Subject::Pod(name));
         }
-        let kind = REQUEST_KINDS.iter().find(|(_, names)| names.contains(&lower.as_str()));
-        match kind {
-            Some((kind, _)) => Ok(Subject::Request { kind: Some(kind), name }),
+        let mut requests = kinds::KINDS.iter().filter(|kind| kind.command == Command::Request);
+        match requests.find(|kind| kind.is_called(type_)) {
+            Some(kind) => Ok(Subject::Request { kind: Some(kind.kind), name }),
             None => {
                 Err(Stop::usage(format!("{argument:?}: want the NAME of a request, crr/NAME, wr/NAME or pod/NAME")))
             }
@@ -339,12 +278,12 @@ mod tests {
         ] {
             let found = targets(&strings(line)).unwrap();
             let text: Vec<String> =
-                found.iter().map(|t| format!("{} {} {}", t.kind.api_version, t.kind.kind, t.name)).collect();
+                found.iter().map(|t| format!("{} {} {}", t.kind.api_version(), t.kind.kind, t.name)).collect();
             assert_eq!(text.join(", "), expected, "{line}");
         }
         for (line, words) in [
             ("web", "want TYPE/NAME, for example pod/web"),
-            ("service/web", "\"service\" cannot be restarted; want one of pod, deployment, statefulset"),
+            ("service/web", "\"service\" cannot be restarted; want one of pod, deployment, replicaset, statefulset"),
             ("pod pod/web", "want either TYPE NAME... or TYPE/NAME..."),
             ("pod/Web", "\"Web\" cannot be a name"),
             ("pod/", "\"\" cannot be a name"),

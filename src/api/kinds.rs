@@ -1,0 +1,486 @@
+//! Every kind that kruise-rs serves, and every kind of others that it knows: one table, [`KINDS`].
+//!
+//! From it follow the custom resource definitions ([`CRDS`]), what is read of workloads (`runtime/workload.rs`,
+//! `runtime/replicas.rs`), the kinds that budgets and restarts refer to, those that `kubectl kruise` takes, whose owner
+//! references admission policies accept, what deletion protection covers, and the kinds of the end-to-end tests. The writes
+//! of our accounts are the table `WRITES`; tests hold it to this one.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use super::{apps, group_of, kruise, policy};
+
+/// Whether objects of a kind have a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// They have one.
+    Namespaced,
+    /// They have none.
+    Cluster,
+}
+
+/// One of our ServiceAccounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// Of the manager.
+    Manager,
+    /// Of the webhook.
+    Webhook,
+    /// Of the daemon.
+    Daemon,
+}
+
+/// What deletion protection does for objects with its label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Nothing.
+    None,
+    /// Level Always: they are not deleted. Level Cascading is judged by the webhook, or does nothing.
+    Always,
+    /// Levels Always and Cascading: they are not deleted while they have replicas.
+    Replicas,
+}
+
+/// Whose Pods are those of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// Those that it controls.
+    Controlled,
+    /// Those that its ReplicaSets control.
+    OfReplicaSets,
+}
+
+/// A kind that has Pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// JSON pointer to the number of Pods that it wants.
+    pub replicas: &'static str,
+    /// Which Pods are its own.
+    pub pods: Pods,
+    /// Whether its Pods have ordinals.
+    pub ordinals: bool,
+    /// Whether it is a kind of ours that owns Pods, ControllerRevisions and claims.
+    pub is_ours: bool,
+    /// Whether `kubectl kruise rollout` looks after its roll-outs.
+    pub rolls_out: bool,
+}
+
+impl Workload {
+    /// Of others, with its number of Pods at a pointer.
+    const fn at(replicas: &'static str) -> Self {
+        Self { replicas, pods: Pods::Controlled, ordinals: false, is_ours: false, rolls_out: false }
+    }
+    const fn with_ordinals(self) -> Self {
+        Self { ordinals: true, ..self }
+    }
+    const fn by_replica_sets(self) -> Self {
+        Self { pods: Pods::OfReplicaSets, ..self }
+    }
+    const fn ours(self) -> Self {
+        Self { is_ours: true, rolls_out: true, ..self }
+    }
+}
+
+/// What `kubectl kruise` does with objects of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Nothing by name.
+    None,
+    /// Restarts the Pod, or the Pods of the workload.
+    Restart,
+    /// Shows and cancels the request for restarts.
+    Request,
+}
+
+/// A custom resource definition that we install.
+#[derive(Clone, Copy)]
+pub struct Crd {
+    /// Name of the definition object, `<plural>.<group>`.
+    pub name: &'static str,
+    /// Renders the definition.
+    pub render: fn() -> CustomResourceDefinition,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// API group; empty for core.
+    pub group: &'static str,
+    /// As in an object.
+    pub kind: &'static str,
+    /// As in a path.
+    pub plural: &'static str,
+    /// Whether objects have a namespace.
+    pub scope: Scope,
+    /// Versions that are served. The first one is that in which objects are read, and of our kinds the stored one.
+    pub versions: &'static [&'static str],
+    /// The definition, of kinds that we install.
+    pub definition: Option<Crd>,
+    /// Who writes the status, of kinds that we install.
+    pub status_writers: &'static [Account],
+    /// What is known of its Pods.
+    pub workload: Option<Workload>,
+    /// What the label of deletion protection does.
+    pub protection: Protection,
+    /// What `kubectl kruise` does with it.
+    pub command: Command,
+    /// Short names, as kubectl takes them.
+    pub short_names: &'static [&'static str],
+}
+
+impl Kind {
+    const fn new(
+        group: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        versions: &'static [&'static str],
+    ) -> Self {
+        Self {
+            group,
+            kind,
+            plural,
+            scope: Scope::Namespaced,
+            versions,
+            definition: None,
+            status_writers: &[],
+            workload: None,
+            protection: Protection::None,
+            command: Command::None,
+            short_names: &[],
+        }
+    }
+    const fn of_cluster(self) -> Self {
+        Self { scope: Scope::Cluster, ..self }
+    }
+    const fn installed(
+        self,
+        name: &'static str,
+        render: fn() -> CustomResourceDefinition,
+        status_writers: &'static [Account],
+    ) -> Self {
+        Self { definition: Some(Crd { name, render }), status_writers, ..self }
+    }
+    const fn workload(self, workload: Workload) -> Self {
+        Self { workload: Some(workload), ..self }
+    }
+    const fn protected(self, protection: Protection) -> Self {
+        Self { protection, ..self }
+    }
+    const fn command(self, command: Command, short_names: &'static [&'static str]) -> Self {
+        Self { command, short_names, ..self }
+    }
+
+    /// The version in which objects are read.
+    pub const fn version(&self) -> &'static str {
+        self.versions[0]
+    }
+
+    /// Group and version, as in an object.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version().to_owned() } else { format!("{}/{}", self.group, self.version()) }
+    }
+
+    /// The kind of a group, whatever the version.
+    pub fn of(group: &str, kind: &str) -> Option<&'static Self> {
+        KINDS.iter().find(|known| known.group == group && known.kind == kind)
+    }
+
+    /// The kind that an owner reference names, if it is one of ours that owns Pods. Its version says nothing.
+    pub fn of_owner(api_version: &str, kind: &str) -> Option<&'static Self> {
+        Self::of(group_of(api_version), kind).filter(|kind| kind.owns_pods())
+    }
+
+    /// Whether it is of ours and owns Pods.
+    pub fn owns_pods(&self) -> bool {
+        self.workload.is_some_and(|workload| workload.is_ours)
+    }
+
+    /// Whether a controller of ours makes its Pods.
+    pub fn makes_pods(&self) -> bool {
+        self.owns_pods() && self.status_writers.contains(&Account::Manager)
+    }
+
+    /// The kind in lower case.
+    fn singular(&self) -> String {
+        self.kind.to_ascii_lowercase()
+    }
+
+    /// Whether a user means it by a name such as `deployment`, `deploy`, `deployments` or `deployment.apps`. Of two kinds
+    /// with one name, the first in the table is meant.
+    pub fn is_called(&self, name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        match name.split_once('.') {
+            Some((plain, group)) => group == self.group && (plain == self.plural || plain == self.singular()),
+            None => {
+                self.short_names.contains(&name.as_str())
+                    || (name == self.plural || name == self.singular()) && self.is_first_of_its_name()
+            }
+        }
+    }
+
+    /// What to write for it: its kind in lower case, with the group where another kind has the same name.
+    pub fn name(&self) -> String {
+        let singular = self.singular();
+        if self.is_first_of_its_name() { singular } else { format!("{singular}.{}", self.group) }
+    }
+
+    fn is_first_of_its_name(&self) -> bool {
+        KINDS.iter().find(|known| known.kind == self.kind).is_some_and(|first| first.group == self.group)
+    }
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        (self.group, self.kind) == (other.group, other.kind)
+    }
+}
+
+impl Eq for Kind {}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.plural, self.group)
+    }
+}
+
+const SPEC: Workload = Workload::at("/spec/replicas");
+const SCHEDULED: Workload = Workload::at("/status/desiredNumberScheduled");
+const BY_MANAGER: &[Account] = &[Account::Manager];
+const BY_DAEMON: &[Account] = &[Account::Daemon];
+const BY_MANAGER_AND_DAEMON: &[Account] = &[Account::Manager, Account::Daemon];
+const BY_MANAGER_AND_WEBHOOK: &[Account] = &[Account::Manager, Account::Webhook];
+
+/// The table. Definitions are installed, and types listed, in its order.
+pub const KINDS: &[Kind] = &[
+    // Of Kubernetes.
+    Kind::new("", "Pod", "pods", &["v1"]).command(Command::Restart, &["po"]),
+    Kind::new("", "Namespace", "namespaces", &["v1"]).of_cluster().protected(Protection::Always),
+    Kind::new("", "Service", "services", &["v1"]).protected(Protection::Always),
+    Kind::new("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", &["v1"])
+        .of_cluster()
+        .protected(Protection::Always),
+    Kind::new("apps", "Deployment", "deployments", &["v1"])
+        .workload(SPEC.by_replica_sets())
+        .protected(Protection::Replicas)
+        .command(Command::Restart, &["deploy"]),
+    Kind::new("apps", "ReplicaSet", "replicasets", &["v1"])
+        .workload(SPEC)
+        .protected(Protection::Replicas)
+        .command(Command::Restart, &["rs"]),
+    Kind::new("apps", "StatefulSet", "statefulsets", &["v1"])
+        .workload(SPEC.with_ordinals())
+        .protected(Protection::Replicas)
+        .command(Command::Restart, &["sts"]),
+    Kind::new("apps", "DaemonSet", "daemonsets", &["v1"]).workload(SCHEDULED).command(Command::Restart, &["ds"]),
+    Kind::new("networking.k8s.io", "Ingress", "ingresses", &["v1"]).protected(Protection::Always),
+    // Ours.
+    Kind::new(apps::GROUP, "ContainerRecreateRequest", "containerrecreaterequests", &["v1alpha1", "v1beta1"])
+        .installed(
+            "containerrecreaterequests.apps.kruise.io",
+            super::container_recreate_requests,
+            BY_MANAGER_AND_DAEMON,
+        )
+        .command(Command::Request, &["crr"]),
+    Kind::new(kruise::GROUP, "WorkloadRestart", "workloadrestarts", &["v1alpha1"])
+        .installed("workloadrestarts.kruise.rs", super::workload_restarts, BY_MANAGER)
+        .command(Command::Request, &["wr"]),
+    Kind::new(apps::GROUP, "CloneSet", "clonesets", &["v1alpha1"])
+        .installed("clonesets.apps.kruise.io", super::clone_sets, BY_MANAGER)
+        .workload(SPEC.ours())
+        .protected(Protection::Replicas)
+        .command(Command::Restart, &["clone"]),
+    // No controller of ours runs for it yet: nobody writes its status.
+    Kind::new(apps::GROUP, "StatefulSet", "statefulsets", &["v1beta1", "v1alpha1"])
+        .installed("statefulsets.apps.kruise.io", super::stateful_sets, &[])
+        .workload(SPEC.with_ordinals().ours())
+        .protected(Protection::Replicas)
+        .command(Command::Restart, &["asts"]),
+    Kind::new(policy::GROUP, "PodUnavailableBudget", "podunavailablebudgets", &["v1alpha1"]).installed(
+        "podunavailablebudgets.policy.kruise.io",
+        super::pod_unavailable_budgets,
+        BY_MANAGER_AND_WEBHOOK,
+    ),
+    Kind::new(apps::GROUP, "PodProbeMarker", "podprobemarkers", &["v1alpha1"]).installed(
+        "podprobemarkers.apps.kruise.io",
+        super::pod_probe_markers,
+        BY_MANAGER,
+    ),
+    Kind::new(apps::GROUP, "NodePodProbe", "nodepodprobes", &["v1alpha1"]).of_cluster().installed(
+        "nodepodprobes.apps.kruise.io",
+        super::node_pod_probes,
+        BY_DAEMON,
+    ),
+    Kind::new(apps::GROUP, "NodeImage", "nodeimages", &["v1beta1", "v1alpha1"]).of_cluster().installed(
+        "nodeimages.apps.kruise.io",
+        super::node_images,
+        BY_MANAGER_AND_DAEMON,
+    ),
+    Kind::new(apps::GROUP, "ImagePullJob", "imagepulljobs", &["v1beta1", "v1alpha1"]).installed(
+        "imagepulljobs.apps.kruise.io",
+        super::image_pull_jobs,
+        BY_MANAGER,
+    ),
+    Kind::new(apps::GROUP, "ImageListPullJob", "imagelistpulljobs", &["v1beta1", "v1alpha1"]).installed(
+        "imagelistpulljobs.apps.kruise.io",
+        super::image_list_pull_jobs,
+        BY_MANAGER,
+    ),
+    // Of OpenKruise, where it runs beside us.
+    Kind::new(apps::GROUP, "DaemonSet", "daemonsets", &["v1alpha1", "v1beta1"])
+        .workload(SCHEDULED)
+        .command(Command::Restart, &["ads"]),
+    Kind::new(apps::GROUP, "UnitedDeployment", "uniteddeployments", &["v1alpha1", "v1beta1"])
+        .protected(Protection::Replicas),
+];
+
+/// Every custom resource definition, in the order of installation.
+pub const CRDS: &[Crd] = &INSTALLED;
+
+const INSTALLED: [Crd; installed()] = {
+    let mut crds = [Crd { name: "", render: super::clone_sets }; installed()];
+    let (mut at, mut next) = (0, 0);
+    while at < KINDS.len() {
+        if let Some(crd) = KINDS[at].definition {
+            crds[next] = crd;
+            next += 1;
+        }
+        at += 1;
+    }
+    crds
+};
+
+/// Their names.
+pub const CRD_NAMES: [&str; CRDS.len()] = {
+    let mut names = [""; CRDS.len()];
+    let mut at = 0;
+    while at < CRDS.len() {
+        names[at] = CRDS[at].name;
+        at += 1;
+    }
+    names
+};
+
+/// The resources of the workloads of the group `apps`.
+pub const BUILT_IN_WORKLOADS: [&str; workloads_of("apps")] = workload_plurals("apps");
+/// The resources of the workloads of the group `apps.kruise.io`.
+pub const KRUISE_WORKLOADS: [&str; workloads_of(apps::GROUP)] = workload_plurals(apps::GROUP);
+
+const fn installed() -> usize {
+    let (mut at, mut count) = (0, 0);
+    while at < KINDS.len() {
+        count += KINDS[at].definition.is_some() as usize;
+        at += 1;
+    }
+    count
+}
+
+const fn workloads_of(group: &str) -> usize {
+    let (mut at, mut count) = (0, 0);
+    while at < KINDS.len() {
+        count += is_workload_of(&KINDS[at], group) as usize;
+        at += 1;
+    }
+    count
+}
+
+const fn workload_plurals<const N: usize>(group: &str) -> [&'static str; N] {
+    let mut plurals = [""; N];
+    let (mut at, mut next) = (0, 0);
+    while at < KINDS.len() {
+        if is_workload_of(&KINDS[at], group) {
+            plurals[next] = KINDS[at].plural;
+            next += 1;
+        }
+        at += 1;
+    }
+    plurals
+}
+
+const fn is_workload_of(kind: &Kind, group: &str) -> bool {
+    let (a, b) = (kind.group.as_bytes(), group.as_bytes());
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    kind.workload.is_some() && a.len() == b.len() && at == a.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_kind_is_there_twice() {
+        for (i, kind) in KINDS.iter().enumerate() {
+            assert!(
+                !KINDS[..i]
+                    .iter()
+                    .any(|other| other == kind || (other.group, other.plural) == (kind.group, kind.plural))
+            );
+        }
+    }
+
+    #[test]
+    fn lines_say_what_the_definitions_say() {
+        assert_eq!(CRDS.len(), 10);
+        for kind in KINDS {
+            let Some(crd) = kind.definition else { continue };
+            assert_eq!(crd.name, format!("{}.{}", kind.plural, kind.group));
+            let rendered = (crd.render)();
+            assert_eq!(rendered.metadata.name.as_deref(), Some(crd.name));
+            let spec = rendered.spec;
+            assert_eq!((&*spec.group, &*spec.names.kind, &*spec.names.plural), (kind.group, kind.kind, kind.plural));
+            assert_eq!(spec.scope == "Namespaced", kind.scope == Scope::Namespaced, "{kind:?}");
+            let served: Vec<&str> = spec.versions.iter().filter(|v| v.served).map(|v| v.name.as_str()).collect();
+            assert_eq!(served, kind.versions, "{kind:?}");
+            let stored: Vec<&str> = spec.versions.iter().filter(|v| v.storage).map(|v| v.name.as_str()).collect();
+            assert_eq!(stored, [kind.version()], "{kind:?}");
+            let short_names = spec.names.short_names.unwrap_or_default();
+            assert!(kind.short_names.iter().all(|name| short_names.iter().any(|known| known == name)), "{kind:?}");
+            let has_scale = spec.versions.iter().all(|v| v.subresources.as_ref().is_some_and(|s| s.scale.is_some()));
+            assert_eq!(has_scale, kind.workload.is_some(), "{kind:?}");
+            for version in spec.versions {
+                let scale = version.subresources.and_then(|s| s.scale).map(|scale| scale.spec_replicas_path);
+                let pointer = kind.workload.map(|workload| workload.replicas.replace('/', "."));
+                assert_eq!(scale, pointer, "{kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_are_called_as_kubectl_calls_them() {
+        let called = |name: &str| KINDS.iter().find(|kind| kind.is_called(name)).map(Kind::name);
+        for (name, want) in [
+            ("po", Some("pod")),
+            ("Deployments", Some("deployment")),
+            ("deployment.apps", Some("deployment")),
+            ("statefulset", Some("statefulset")),
+            ("statefulsets.apps.kruise.io", Some("statefulset.apps.kruise.io")),
+            ("asts", Some("statefulset.apps.kruise.io")),
+            ("clone", Some("cloneset")),
+            ("cloneset.apps.kruise.io", Some("cloneset")),
+            ("wr", Some("workloadrestart")),
+            ("cloneset.apps", None),
+            ("set", None),
+        ] {
+            assert_eq!(called(name).as_deref(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn owners_are_matched_by_group_and_kind_in_any_version() {
+        assert!(Kind::of_owner("apps.kruise.io/v1alpha1", "CloneSet").is_some());
+        assert!(Kind::of_owner("apps.kruise.io/v1beta1", "CloneSet").is_some_and(Kind::makes_pods));
+        assert!(Kind::of_owner("apps.kruise.io/v1beta1", "StatefulSet").is_some());
+        for (api_version, kind) in
+            [("apps/v1", "CloneSet"), ("apps/v1", "StatefulSet"), ("apps.kruise.io/v1alpha1", "DaemonSet")]
+        {
+            assert_eq!(Kind::of_owner(api_version, kind), None, "{api_version} {kind}");
+        }
+    }
+
+    #[test]
+    fn resources_of_workloads_are_those_of_the_table() {
+        assert_eq!(BUILT_IN_WORKLOADS, ["deployments", "replicasets", "statefulsets", "daemonsets"]);
+        assert_eq!(KRUISE_WORKLOADS, ["clonesets", "statefulsets", "daemonsets"]);
+    }
+}
