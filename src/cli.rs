@@ -47,8 +47,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "daemonset-workers",
     "nodepodprobe-workers",
     "persistentpodstate-workers",
-    "podprobemarker-workers",
-    "podunavailablebudget-workers",
     "resourcedistribution-workers",
     "sidecarset-workers",
     "sidecarterminator-workers",
@@ -365,7 +363,7 @@ mod tests {
              --rest-config-qps=50 --rest-config-burst=100 --logtostderr=true --leader-election-lease-duration=1m30s --pprof-addr :8090",
         );
         assert!(args.enable_leader_election);
-        assert_eq!((args.crr_workers, args.metrics_addr.as_str()), (7, "127.0.0.1:8080"));
+        assert_eq!((args.workers.get("crr-workers"), args.metrics_addr.as_str()), (Some(7), "127.0.0.1:8080"));
         assert_eq!(args.leader_election_lease_duration.as_secs(), 90);
         assert_eq!((common.verbosity, common.logging_format), (4, LogFormat::Json));
         let options = common.client_options("kruise-manager", 0.0, 50);

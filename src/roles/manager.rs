@@ -1,6 +1,13 @@
 //! `kruise-rs manager`: the controllers, on one replica at a time.
 
-use std::{io, net::TcpListener, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::TcpListener,
+    pin::pin,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use clap::ArgAction;
@@ -14,7 +21,7 @@ use crate::{
         feature_gates::{FeatureGates, gate},
     },
     budgets::Budgets,
-    controllers::{self, Context, ImageSettings, Registration, RequestSettings, Settings},
+    controllers::{self, CONTROLLERS, Context, ImageSettings, Registration, RequestSettings, Settings},
     domain::node::pull_secrets as rules,
     k8s::{account, pod::PodView},
     manifests,
@@ -61,19 +68,13 @@ pub struct ManagerArgs {
     /// The only namespace to look at. Default: all.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "NAMESPACE")]
     pub namespace: String,
-    /// ContainerRecreateRequests of one namespace that are reconciled at the same time; of all together, twice as many.
-    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub crr_workers: u32,
+    /// Of the controllers that have a flag for it.
+    #[command(flatten)]
+    pub workers: Workers,
     /// After this time without a ready kruise-daemon on its node, a ContainerRecreateRequest ends, or is left behind if a
     /// stop is on record. At least 1m.
     #[arg(long, default_value = "10m", value_name = "DURATION")]
     pub daemon_gone_after: SignedDuration,
-    /// CloneSets of one namespace that are reconciled at the same time; of all together, twice as many.
-    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub cloneset_workers: u32,
-    /// ImagePullJobs of one namespace that are reconciled at the same time; of all together, twice as many.
-    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub imagepulljob_workers: u32,
     /// NodeImages that are written at the same time.
     #[arg(long, default_value_t = 8, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub nodeimage_workers: u32,
@@ -83,9 +84,6 @@ pub struct ManagerArgs {
     /// Seconds that entries of NodeImages are kept beyond what their ImagePullJobs say.
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(0..=2_678_400))]
     pub default_ttlseconds_for_always_nodeimage: i32,
-    /// Nodes, and PodProbeMarkers of one namespace, that are reconciled at the same time.
-    #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub podprobemarker_workers: u32,
     /// Pods of CloneSets that wait for their deletion do not count as replicas.
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL")]
@@ -152,15 +150,61 @@ impl ManagerArgs {
             requests: self.requests()?,
         })
     }
+}
 
-    fn workers(&self, controller: &Registration) -> usize {
-        match controller.workers_flag {
-            Some("cloneset-workers") => self.cloneset_workers.try_into().unwrap_or(controller.workers),
-            Some("imagepulljob-workers") => self.imagepulljob_workers.try_into().unwrap_or(controller.workers),
-            Some("crr-workers") => self.crr_workers.try_into().unwrap_or(controller.workers),
-            Some("podprobemarker-workers") => self.podprobemarker_workers.try_into().unwrap_or(controller.workers),
-            Some(_) | None => controller.workers,
-        }
+/// How many objects each controller reconciles at the same time: the flags `--cloneset-workers` and so on of the table
+/// [`CONTROLLERS`].
+#[derive(Clone, Debug, Default)]
+pub struct Workers(BTreeMap<&'static str, u32>);
+
+impl Workers {
+    /// What the flag of a controller says, or its own number.
+    fn of(&self, controller: &Registration) -> usize {
+        let set = controller.workers_flag.and_then(|flag| self.0.get(flag));
+        set.and_then(|count| usize::try_from(*count).ok()).unwrap_or(controller.workers)
+    }
+
+    /// The value of a flag.
+    #[cfg(test)]
+    pub fn get(&self, flag: &str) -> Option<u32> {
+        self.0.get(flag).copied()
+    }
+}
+
+impl clap::FromArgMatches for Workers {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let flags = CONTROLLERS.iter().filter_map(|controller| controller.workers_flag);
+        Ok(Self(flags.filter_map(|flag| Some((flag, *matches.get_one::<u32>(flag)?))).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        self.0.extend(Self::from_arg_matches(matches)?.0);
+        Ok(())
+    }
+}
+
+impl clap::Args for Workers {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        // clap keeps references.
+        static DEFAULTS: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
+            let flags = CONTROLLERS.iter().filter_map(|c| Some((c.workers_flag?, c.workers.to_string())));
+            flags.collect()
+        });
+        command.args(CONTROLLERS.iter().filter_map(|controller| {
+            let flag = controller.workers_flag?;
+            let help = format!(
+                "Objects of one namespace that {} reconciles at the same time; of all together, twice as many",
+                controller.name
+            );
+            let default = DEFAULTS.get(flag).map_or("3", String::as_str);
+            let parser = clap::value_parser!(u32).range(1..);
+            let arg = clap::Arg::new(flag).long(flag).value_name("COUNT").value_parser(parser);
+            Some(arg.default_value(default).help(help))
+        }))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
     }
 }
 
@@ -401,7 +445,7 @@ impl Leader<'_> {
             if !self.is_wanted(controller).await {
                 continue;
             }
-            let started = (controller.start)(&context, self.args.workers(controller), shutdown.clone());
+            let started = (controller.start)(&context, self.args.workers.of(controller), shutdown.clone());
             handlers.push(started.on_pod);
             running.spawn(started.run);
         }

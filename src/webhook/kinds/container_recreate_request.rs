@@ -19,7 +19,6 @@ use kube::{
     Api,
     api::{GetParams, ListParams},
 };
-use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -32,7 +31,6 @@ use crate::{
     k8s::{
         name::{Namespace, ObjectName},
         path,
-        pod::PodView,
         rbac::Rule,
     },
     runtime::clock,
@@ -46,6 +44,10 @@ use crate::{
 };
 
 mod method;
+mod pod;
+
+pub use pod::PodFacts;
+use pod::{Listed, judge_restart_policy};
 
 /// The reads of one call take no longer than this, so that the answer comes before the API server gives up.
 const READ_BUDGET: Duration = Duration::from_secs(7);
@@ -79,115 +81,6 @@ pub struct Situation {
     pub daemon_is_ready: Option<bool>,
     /// Now.
     pub now: Timestamp,
-}
-
-/// What admission reads of a Pod. Lenient: a field of a newer Kubernetes changes nothing.
-#[derive(Clone, Debug, Default)]
-pub struct PodFacts {
-    metadata: PodMetadata,
-    spec: PodSpec,
-    status: PodStatus,
-    /// The same Pod as rules of other roles see it.
-    view: PodView,
-}
-
-impl<'de> Deserialize<'de> for PodFacts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Wire {
-            metadata: PodMetadata,
-            spec: PodSpec,
-            status: PodStatus,
-        }
-        let pod = Value::deserialize(deserializer)?;
-        let Wire { metadata, spec, status } = Wire::deserialize(&pod).map_err(D::Error::custom)?;
-        let view = PodView::deserialize(pod).map_err(D::Error::custom)?;
-        Ok(Self { metadata, spec, status, view })
-    }
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PodMetadata {
-    uid: String,
-    generation: Option<i64>,
-    deletion_timestamp: Option<Value>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PodSpec {
-    node_name: String,
-    restart_policy: String,
-    termination_grace_period_seconds: Option<i64>,
-    readiness_gates: Vec<ReadinessGate>,
-    containers: Vec<Container>,
-    init_containers: Vec<Container>,
-    ephemeral_containers: Vec<Container>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ReadinessGate {
-    condition_type: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container {
-    name: String,
-    restart_policy: Option<String>,
-    image_pull_policy: String,
-    lifecycle: Lifecycle,
-    ports: Value,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Lifecycle {
-    pre_stop: Option<Value>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PodStatus {
-    phase: String,
-    conditions: Vec<Condition>,
-    container_statuses: Vec<ContainerStatus>,
-    init_container_statuses: Vec<ContainerStatus>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Condition {
-    #[serde(rename = "type")]
-    type_: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ContainerStatus {
-    name: String,
-    #[serde(rename = "containerID")]
-    container_id: String,
-    image: String,
-    restart_count: i64,
-}
-
-impl PodFacts {
-    /// SidecarTerminator ends the remaining containers of Pods that are over, through requests like any other.
-    fn sidecars_are_being_ended(&self) -> bool {
-        self.status.conditions.iter().any(|c| c.type_ == labels::CONDITION_SIDECAR_TERMINATED)
-    }
-
-    fn has_kruise_gate(&self) -> bool {
-        self.spec.readiness_gates.iter().any(|g| g.condition_type == labels::CONDITION_KRUISE_POD_READY)
-    }
-
-    fn phase(&self) -> &str {
-        if self.status.phase.is_empty() { "unknown" } else { &self.status.phase }
-    }
 }
 
 /// What [`handle`] reads.
@@ -428,23 +321,13 @@ pub fn check_pod<'p>(admission: &CrrAdmission, pod: &'p PodFacts) -> Result<&'p 
 /// # Errors
 /// A listed container cannot be restarted by a request.
 pub fn admit(admission: &CrrAdmission, pod: &PodFacts, situation: Situation) -> Decision {
-    let CrrAdmission {
-        object,
-        pod_name,
-        containers,
-        grace_seconds,
-        unready_grace_seconds,
-        min_started_seconds,
-        deadline_seconds,
-        ..
-    } = admission;
+    let CrrAdmission { object, pod_name, containers, .. } = admission;
     let found = containers
         .iter()
         .enumerate()
         .map(|(i, name)| Listed::find(format!("spec.containers[{i}].name: {name:?}"), name, pod_name, pod))
         .collect::<Result<Vec<_>, _>>()?;
     let (method, mut warnings) = method::resolve(admission, pod, &found, situation)?;
-    let by_manager = method == method::Method::PodSpec;
     let mut metadata = map_at(object, "metadata");
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
         && annotations.remove(labels::CRR_UNREADY_ACQUIRED).is_some()
@@ -455,55 +338,72 @@ pub fn admit(admission: &CrrAdmission, pod: &PodFacts, situation: Situation) -> 
         ));
     }
     let mut own_labels = map_at(&metadata, "labels");
-    own_labels.insert(labels::CRR_POD_UID.into(), json!(pod.metadata.uid));
-    own_labels.insert(labels::CRR_NODE_NAME.into(), json!(pod.spec.node_name));
-    // A label that says who serves it; whatever the user wrote there is not heeded.
-    own_labels.remove(labels::CRR_ACTIVE);
-    own_labels.remove(labels::CRR_METHOD);
-    match method {
-        method::Method::Runtime => own_labels.insert(labels::CRR_ACTIVE.into(), json!("true")),
-        method::Method::PodSpec => own_labels.insert(labels::CRR_METHOD.into(), json!(labels::CRR_METHOD_POD_SPEC)),
-    };
-    if situation.node_is_virtual {
-        own_labels.insert(labels::NODE_TYPE.into(), json!(labels::NODE_TYPE_VIRTUAL_KUBELET));
-    } else if own_labels.get(labels::NODE_TYPE).is_some_and(|value| value == labels::NODE_TYPE_VIRTUAL_KUBELET) {
-        // It says that no daemon is to be expected; other values of so common a key mean nothing to us.
-        own_labels.remove(labels::NODE_TYPE);
-    }
+    write_labels(&mut own_labels, pod, method, situation);
     metadata.insert("labels".into(), own_labels.into());
 
+    let grace_seconds = admission.grace_seconds.or(pod.spec.termination_grace_period_seconds);
     let mut spec = map_at(object, "spec");
     let mut strategy = map_at(&spec, "strategy");
     if strategy.get("failurePolicy").and_then(Value::as_str).is_none_or(str::is_empty) {
         strategy.insert("failurePolicy".into(), json!("Fail"));
     }
-    let grace_seconds = grace_seconds.or(pod.spec.termination_grace_period_seconds);
     if let Some(grace) = grace_seconds {
         strategy.insert("terminationGracePeriodSeconds".into(), json!(grace));
     }
     spec.insert("strategy".into(), strategy.into());
-
     let entries = spec.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten();
-    for (entry, Listed { container, status, .. }) in entries.zip(&found) {
+    for (entry, listed) in entries.zip(&found) {
         let Some(entry) = entry.as_object_mut() else { continue };
-        // Under method PodSpec kubelet runs the hook itself.
-        if let Some(hook) = container.lifecycle.pre_stop.as_ref().filter(|_| !by_manager) {
-            entry.insert("preStop".into(), hook.clone());
-            if hook.get("httpGet").is_some() && container.ports.as_array().is_some_and(|ports| !ports.is_empty()) {
-                entry.insert("ports".into(), container.ports.clone());
-            }
-        }
-        let mut context = json!({ "containerID": status.container_id, "restartCount": status.restart_count });
-        if by_manager {
-            context["image"] = json!(pod.view.container(&container.name).map_or("", |c| &*c.image));
-        }
-        entry.insert("statusContext".into(), context);
+        write_container(entry, listed, pod, method);
     }
 
     let mut wanted = object.clone();
     wanted.insert("metadata".into(), metadata.into());
     wanted.insert("spec".into(), spec.into());
+    warnings.extend(timing_warnings(admission, pod, grace_seconds));
+    Ok(Admitted { warnings, ..Admitted::changed(&object.clone().into(), &wanted.into()) })
+}
 
+/// Labels that say who serves the request; whatever the user wrote there is not heeded.
+fn write_labels(own: &mut Map<String, Value>, pod: &PodFacts, method: method::Method, situation: Situation) {
+    own.insert(labels::CRR_POD_UID.into(), json!(pod.metadata.uid));
+    own.insert(labels::CRR_NODE_NAME.into(), json!(pod.spec.node_name));
+    own.remove(labels::CRR_ACTIVE);
+    own.remove(labels::CRR_METHOD);
+    match method {
+        method::Method::Runtime => own.insert(labels::CRR_ACTIVE.into(), json!("true")),
+        method::Method::PodSpec => own.insert(labels::CRR_METHOD.into(), json!(labels::CRR_METHOD_POD_SPEC)),
+    };
+    if situation.node_is_virtual {
+        own.insert(labels::NODE_TYPE.into(), json!(labels::NODE_TYPE_VIRTUAL_KUBELET));
+    } else if own.get(labels::NODE_TYPE).is_some_and(|value| value == labels::NODE_TYPE_VIRTUAL_KUBELET) {
+        // It says that no daemon is to be expected; other values of so common a key mean nothing to us.
+        own.remove(labels::NODE_TYPE);
+    }
+}
+
+/// What the request says of a listed container: its hook, ports and current instance.
+fn write_container(entry: &mut Map<String, Value>, listed: &Listed<'_>, pod: &PodFacts, method: method::Method) {
+    let Listed { container, status, .. } = listed;
+    let by_manager = method == method::Method::PodSpec;
+    // Under method PodSpec kubelet runs the hook itself.
+    if let Some(hook) = container.lifecycle.pre_stop.as_ref().filter(|_| !by_manager) {
+        entry.insert("preStop".into(), hook.clone());
+        if hook.get("httpGet").is_some() && container.ports.as_array().is_some_and(|ports| !ports.is_empty()) {
+            entry.insert("ports".into(), container.ports.clone());
+        }
+    }
+    let mut context = json!({ "containerID": status.container_id, "restartCount": status.restart_count });
+    if by_manager {
+        context["image"] = json!(pod.view.container(&container.name).map_or("", |c| &*c.image));
+    }
+    entry.insert("statusContext".into(), context);
+}
+
+/// Grace that has no effect, and a deadline that leaves no time.
+fn timing_warnings(admission: &CrrAdmission, pod: &PodFacts, grace_seconds: Option<i64>) -> Vec<String> {
+    let CrrAdmission { pod_name, unready_grace_seconds, min_started_seconds, deadline_seconds, .. } = admission;
+    let mut warnings = Vec::new();
     if unready_grace_seconds.is_some() && !pod.has_kruise_gate() {
         warnings.push(format!(
             "spec.strategy.unreadyGracePeriodSeconds: Pod {pod_name:?} does not list the readiness gate {}, so it stays Ready and traffic is not drained before the restart",
@@ -521,83 +421,7 @@ pub fn admit(admission: &CrrAdmission, pod: &PodFacts, situation: Situation) -> 
             "spec.activeDeadlineSeconds: {deadline} is not more than unreadyGracePeriodSeconds + terminationGracePeriodSeconds + minStartedSeconds ({needed}), so the request may end before its containers are back"
         ));
     }
-    Ok(Admitted { warnings, ..Admitted::changed(&object.clone().into(), &wanted.into()) })
-}
-
-/// A listed container: its definition and its current instance.
-struct Listed<'p> {
-    /// How messages about it begin.
-    at: String,
-    container: &'p Container,
-    status: &'p ContainerStatus,
-}
-
-impl<'p> Listed<'p> {
-    fn find(at: String, name: &str, pod_name: &str, pod: &'p PodFacts) -> Result<Self, Denied> {
-        let in_list = |list: &'p [Container]| list.iter().find(|c| c.name == name);
-        let other_kind = |kind: &str| {
-            Denied::bad_request(format!(
-                "{at} is {kind} of Pod {pod_name:?}, and a request cannot restart one; list containers of spec.containers, or native sidecars"
-            ))
-        };
-        let init = in_list(&pod.spec.init_containers);
-        let is_sidecar = init.is_some_and(|c| c.restart_policy.as_deref() == Some("Always"));
-        if init.is_some() && !is_sidecar {
-            return Err(other_kind("an init container"));
-        }
-        if in_list(&pod.spec.ephemeral_containers).is_some() {
-            return Err(other_kind("an ephemeral container"));
-        }
-        let Some(container) = init.or_else(|| in_list(&pod.spec.containers)) else {
-            let names: Vec<&str> = pod.spec.containers.iter().map(|c| c.name.as_str()).collect();
-            return Err(Denied::bad_request(format!(
-                "{at} is no container of Pod {pod_name:?}; it has {}",
-                names.join(", ")
-            )));
-        };
-        let statuses = if is_sidecar { &pod.status.init_container_statuses } else { &pod.status.container_statuses };
-        match statuses.iter().find(|s| s.name == name) {
-            Some(status) if !status.container_id.is_empty() => Ok(Self { at, container, status }),
-            _ => Err(Denied::bad_request(format!(
-                "{at} of Pod {pod_name:?} (phase {}) is not started: its status has no containerID yet; wait until it runs",
-                pod.phase()
-            ))),
-        }
-    }
-}
-
-/// Stopping is all that method Runtime does; whether the container starts again is up to its restart policy.
-fn judge_restart_policy(at: &str, container: &Container, pod: &PodFacts, force: bool) -> Result<Vec<String>, Denied> {
-    let (policy, level) = match container.restart_policy.as_deref() {
-        Some(policy) => (policy, "the container"),
-        None => (pod.spec.restart_policy.as_str(), "the Pod"),
-    };
-    let rules = pod.view.restart_rules_of(&container.name);
-    let has_rules = rules.iter().any(|rule| rule.action.starts_with("Restart"));
-    let mut warnings = Vec::new();
-    if rules.iter().any(|rule| rule.action == "RestartAllContainers") {
-        warnings.push(format!(
-            "{at} has a rule RestartAllContainers in restartPolicyRules: if the exit code of the stop matches, kubelet restarts every container of the Pod, without preStop and grace"
-        ));
-    }
-    match policy {
-        "Never" if has_rules => warnings.push(format!(
-            "{at} has restartPolicy Never and restartPolicyRules: it starts again only if a rule matches the exit code of the stop"
-        )),
-        "Never" if force || pod.sidecars_are_being_ended() => warnings
-            .push(format!("{at} has restartPolicy Never (set on {level}): it is stopped and does not start again")),
-        "Never" => {
-            return Err(Denied::bad_request(format!(
-                "{at} has restartPolicy Never (set on {level}): stopped, it would not start again; want Always or OnFailure, or method PodSpec, or set spec.strategy.forceRecreate to stop it all the same"
-            )));
-        }
-        "OnFailure" if !rules.iter().any(|rule| rule.matches(0) && rule.action.starts_with("Restart")) => warnings
-            .push(format!(
-                "{at} has restartPolicy OnFailure (set on {level}): it does not start again if it exits with code 0 when stopped"
-            )),
-        _ => {}
-    }
-    Ok(warnings)
+    warnings
 }
 
 /// A member that is an object, or an empty one.

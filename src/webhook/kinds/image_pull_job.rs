@@ -48,7 +48,8 @@ pub fn decide(gates: &FeatureGates, request: &Request) -> Decision {
         return Err(Denied::bad_request("spec: it is missing or no object; want at least the image"));
     };
     set_defaults(spec);
-    let mut problems = judge(is_list, &Value::Object(spec.clone())).map_err(Denied::bad_request)?;
+    let mut problems =
+        judge(is_list, &Value::Object(spec.clone())).map_err(|error| Denied::bad_request(error.to_string()))?;
     if !is_new {
         let before = judge(is_list, &old_object["spec"]).unwrap_or_default();
         problems.retain(|problem| !before.contains(problem));
@@ -60,13 +61,17 @@ pub fn decide(gates: &FeatureGates, request: &Request) -> Decision {
     Ok(Admitted::changed(object, &with_defaults))
 }
 
-/// What is wrong with a spec. An error: it cannot be read.
-fn judge(is_list: bool, spec: &Value) -> Result<Vec<Problem>, String> {
-    let wrong = |error: serde_json::Error| format!("spec: {error}");
+/// A spec that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("spec: {0}")]
+struct Unreadable(#[from] serde_json::Error);
+
+/// What is wrong with a spec.
+fn judge(is_list: bool, spec: &Value) -> Result<Vec<Problem>, Unreadable> {
     // By reference: a value that cannot be read is not copied first.
     Ok(match is_list {
-        true => rules::of_list(&serde::Deserialize::deserialize(spec).map_err(wrong)?),
-        false => rules::of_job(&serde::Deserialize::deserialize(spec).map_err(wrong)?),
+        true => rules::of_list(&serde::Deserialize::deserialize(spec)?),
+        false => rules::of_job(&serde::Deserialize::deserialize(spec)?),
     })
 }
 

@@ -27,11 +27,7 @@ use crate::{
         },
         clock,
     },
-    webhook::server::{
-        callers::Callers,
-        installation::{self, FIRST_RETRY, LAST_RETRY},
-        metrics::Metrics,
-    },
+    webhook::server::{callers::Callers, installation, metrics::Metrics, retry::Retry},
 };
 
 /// How often the certificates are looked at whatever the watch says. Files have no watch.
@@ -109,21 +105,10 @@ impl External {
     pub async fn run(&self, tls: &watch::Sender<Option<RustlsConfig>>) {
         let mut serving: Option<Material> = None;
         let mut events = self.events();
-        let mut retry = FIRST_RETRY;
+        let mut retry = Retry::new();
         loop {
-            let wait = match self.sync(&mut serving, tls).await {
-                Ok(()) => {
-                    retry = FIRST_RETRY;
-                    RESYNC
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "no new certificate is served, trying again");
-                    self.problem.send_replace(error.to_string());
-                    let wait = retry;
-                    retry = (retry * 2).min(LAST_RETRY);
-                    wait
-                }
-            };
+            let pass = self.sync(&mut serving, tls).await.map(|()| RESYNC);
+            let wait = retry.wait(pass, "no new certificate is served", &self.problem);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 Some(()) = events.next() => {}

@@ -40,6 +40,7 @@ use crate::{
             failure_policies::FailurePolicies,
             handler::Phase,
             metrics::Metrics,
+            retry::Retry,
             scope::{self, Lingering},
         },
     },
@@ -49,8 +50,6 @@ use crate::{
 const SETTLE: Duration = Duration::from_secs(5);
 /// Everything is looked at again this often, whatever the watches say; certificates age without an event.
 const RESYNC: Duration = Duration::from_secs(10 * 60);
-pub(super) const FIRST_RETRY: Duration = Duration::from_secs(1);
-pub(super) const LAST_RETRY: Duration = Duration::from_secs(30);
 /// How often a lost race for a webhook configuration is run again within one pass.
 const PATCH_ATTEMPTS: u32 = 4;
 
@@ -128,26 +127,15 @@ impl Installation {
         let mut lingering = <[Lingering; 2]>::default();
         let mut with_budgets = self.with_budgets.clone();
         let mut events = self.events();
-        let mut retry = FIRST_RETRY;
+        let mut retry = Retry::new();
         loop {
             let namespaces = with_budgets.borrow_and_update().clone();
             let synced = match self.sync(&mut serving, tls, namespaces.as_ref(), &mut lingering).await {
                 Ok(wait) => bind(&self.client, &self.gates).await.map(|()| wait),
                 error => error,
             };
-            let wait = match synced {
-                Ok(wait) => {
-                    retry = FIRST_RETRY;
-                    wait.unwrap_or(RESYNC).min(RESYNC)
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the webhook is not in step, trying again");
-                    self.problem.send_replace(error.to_string());
-                    let wait = retry;
-                    retry = (retry * 2).min(LAST_RETRY);
-                    wait
-                }
-            };
+            let pass = synced.map(|wait| wait.unwrap_or(RESYNC).min(RESYNC));
+            let wait = retry.wait(pass, "the webhook is not in step", &self.problem);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 Some(()) = events.next() => {}

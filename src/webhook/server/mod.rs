@@ -11,6 +11,7 @@ pub mod failure_policies;
 pub mod handler;
 pub mod installation;
 pub mod metrics;
+mod retry;
 pub mod review;
 pub mod scope;
 
