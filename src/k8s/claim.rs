@@ -1,11 +1,17 @@
-//! A PersistentVolumeClaim as our rules see it: whose it is.
+//! A PersistentVolumeClaim as our rules see it: whose it is, and, for sets that look after its size, how large it is.
 
 use std::borrow::Cow;
 
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use jiff::Timestamp;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-use crate::api::labels::INSTANCE_ID;
+use super::quantity;
+use crate::api::labels::{INSTANCE_ID, OWNED_BY_STATEFUL_SET};
 
 /// The compact form of a claim. Never written back.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,5 +80,179 @@ impl kube::Resource for ClaimView {
     }
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
+    }
+}
+
+/// A claim whose owners and size matter. Never written back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SizedClaim {
+    /// Name, namespace, UID, resourceVersion, owner references and deletion time; nothing else is kept.
+    pub metadata: ObjectMeta,
+    /// Annotation `apps.kruise.io/owned-by-asts`: the set that grows it.
+    pub grown_by: Option<String>,
+    /// `spec.storageClassName`.
+    pub storage_class: Option<String>,
+    /// `spec.accessModes`.
+    pub access_modes: Vec<String>,
+    /// `spec.resources.requests.storage`, in billionths.
+    pub requested: Option<i128>,
+    /// `status.capacity.storage`, in billionths.
+    pub capacity: Option<i128>,
+    /// Since when its file system waits to be grown where it is mounted.
+    pub resize_pending_since: Option<Timestamp>,
+}
+
+impl SizedClaim {
+    /// Name.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+    /// Whether a deletion timestamp is set.
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+    /// Its owners.
+    pub fn owners(&self) -> &[OwnerReference] {
+        self.metadata.owner_references.as_deref().unwrap_or_default()
+    }
+}
+
+/// What is read of a claim.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireClaim {
+    metadata: ObjectMeta,
+    spec: WireSpec,
+    status: WireStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireSpec {
+    storage_class_name: Option<String>,
+    access_modes: Option<Vec<String>>,
+    resources: Option<WireResources>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireResources {
+    requests: Option<WireAmounts>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireAmounts {
+    storage: Option<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireStatus {
+    capacity: Option<WireAmounts>,
+    conditions: Option<Vec<WireCondition>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    last_transition_time: Option<Timestamp>,
+}
+
+/// An amount, which is mostly text and may be a number.
+pub fn amount(value: &Value) -> Option<i128> {
+    match value {
+        Value::String(text) => quantity::parse(text),
+        Value::Number(number) => quantity::parse(&number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+impl<'de> Deserialize<'de> for SizedClaim {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let WireClaim { metadata, spec, status } = WireClaim::deserialize(deserializer)?;
+        let ObjectMeta {
+            name,
+            namespace,
+            uid,
+            resource_version,
+            deletion_timestamp,
+            annotations,
+            owner_references,
+            ..
+        } = metadata;
+        let stored = |amounts: Option<WireAmounts>| amounts.and_then(|amounts| amount(&amounts.storage?));
+        let pending = status
+            .conditions
+            .unwrap_or_default()
+            .into_iter()
+            .find(|condition| condition.type_ == "FileSystemResizePending" && condition.status == "True");
+        Ok(Self {
+            grown_by: annotations.and_then(|mut annotations| annotations.remove(OWNED_BY_STATEFUL_SET)),
+            storage_class: spec.storage_class_name,
+            access_modes: spec.access_modes.unwrap_or_default(),
+            requested: stored(spec.resources.and_then(|resources| resources.requests)),
+            capacity: stored(status.capacity),
+            resize_pending_since: pending
+                .map(|condition| condition.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH)),
+            metadata: ObjectMeta {
+                name,
+                namespace,
+                uid,
+                resource_version,
+                deletion_timestamp,
+                owner_references,
+                ..ObjectMeta::default()
+            },
+        })
+    }
+}
+
+impl kube::Resource for SizedClaim {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+    fn kind((): &()) -> Cow<'_, str> {
+        "PersistentVolumeClaim".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "persistentvolumeclaims".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_tells_its_size_and_its_owners() {
+        let claim: SizedClaim = serde_json::from_value(json!({
+            "metadata": {"name": "data-web-0", "annotations": {OWNED_BY_STATEFUL_SET: "web", "other": "x"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "p"}]},
+            "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}},
+            "status": {"capacity": {"storage": 1_073_741_824}, "conditions": [
+                {"type": "FileSystemResizePending", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        }))
+        .unwrap();
+        assert_eq!((claim.grown_by.as_deref(), claim.owners().len()), (Some("web"), 1));
+        assert_eq!((claim.requested, claim.capacity), (quantity::parse("2Gi"), quantity::parse("1Gi")));
+        assert!(claim.resize_pending_since.is_some() && !claim.is_deleting());
+        assert_eq!(serde_json::from_str::<SizedClaim>("{}").unwrap(), SizedClaim::default());
     }
 }

@@ -63,6 +63,8 @@ pub struct PodView {
     pub termination_grace_period_seconds: Option<i64>,
     /// Condition types of `spec.readinessGates`.
     pub readiness_gates: Arc<[String]>,
+    /// Volumes whose claim is named `<volume>-<Pod>`, as those of a StatefulSet's claim templates are; sorted.
+    pub own_claims: Arc<[String]>,
     /// Regular containers.
     pub containers: Arc<[ContainerView]>,
     /// Init containers with restartPolicy Always: native sidecars.

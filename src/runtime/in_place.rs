@@ -31,7 +31,6 @@ use crate::{
     },
     k8s::{
         pod::PodView,
-        revision,
         time::{Now, rfc3339},
     },
 };
@@ -60,13 +59,13 @@ pub struct Refreshing<'a> {
     pub update_revision: &'a str,
 }
 
-/// The revision that a Pod is changed to.
+/// The labels of the revision that a Pod is changed to.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// Its name.
-    pub revision: &'a str,
     /// The label `controller-revision-hash` of Pods on it.
     pub label: &'a str,
+    /// The label `pod-template-hash` of Pods on it, if they have one.
+    pub template_hash: Option<&'a str>,
 }
 
 /// The writer of updates in place of one controller.
@@ -250,11 +249,12 @@ impl InPlace {
                 None => return Ok(false),
             }
         };
-        for (key, value) in [
-            (labels::CONTROLLER_REVISION_HASH, target.label),
-            (labels::POD_TEMPLATE_HASH, revision::short(target.revision)),
-            (labels::LIFECYCLE_STATE, State::Updating.as_str()),
-        ] {
+        let template_hash = target.template_hash.map(|hash| (labels::POD_TEMPLATE_HASH, hash));
+        for (key, value) in
+            [(labels::CONTROLLER_REVISION_HASH, target.label), (labels::LIFECYCLE_STATE, State::Updating.as_str())]
+                .into_iter()
+                .chain(template_hash)
+        {
             patch["metadata"]["labels"][key] = value.into();
         }
         patch["metadata"]["annotations"][labels::LIFECYCLE_TIMESTAMP] = rfc3339(now.wall).into();

@@ -19,7 +19,7 @@ use crate::{
         pod::{inplace::UpdateSpec, lifecycle::State},
         workload::rollout,
     },
-    k8s::pod::PodView,
+    k8s::{pod::PodView, revision},
     runtime::{
         apply::is_refusal,
         in_place::Target,
@@ -175,7 +175,8 @@ impl Controller {
         spec: &UpdateSpec,
     ) -> kube::Result<bool> {
         let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
-        let to = Target { revision: target, label: make::revision_label(target, short) };
+        let label = make::revision_label(target, short);
+        let to = Target { label, template_hash: Some(revision::short(target)) };
         let result = self.in_place.begin(view, to, spec).await;
         match &result {
             Ok(true) => {

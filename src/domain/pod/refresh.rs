@@ -14,7 +14,10 @@ use super::{
     readiness::{self, NotReadyKey},
 };
 use crate::{
-    api::{apps::lifecycle::Lifecycle, kinds, labels},
+    api::{
+        apps::{self, lifecycle::Lifecycle},
+        kinds, labels,
+    },
     k8s::{
         pod::PodView,
         revision,
@@ -71,6 +74,12 @@ pub fn gets_first_conditions_from_workload(pod: &PodView) -> bool {
         && pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_none()
 }
 
+/// Whether it is to have the label `pod-template-hash` and lacks it: Pods of CloneSets have it, those of StatefulSets do not.
+fn lacks_template_hash(pod: &PodView) -> bool {
+    let is_wanted = pod.controller.as_ref().is_none_or(|owner| !owner.is(apps::GROUP, "StatefulSet"));
+    is_wanted && pod.labels.get(labels::POD_TEMPLATE_HASH).is_none()
+}
+
 /// Whether there is surely nothing to do for a Pod: most Pods most of the time.
 pub fn is_at_rest(pod: &PodView) -> bool {
     let gate = labels::CONDITION_INPLACE_UPDATE_READY;
@@ -80,7 +89,7 @@ pub fn is_at_rest(pod: &PodView) -> bool {
         || matches!(state_of(pod), State::None | State::Normal | State::PreparingDelete | State::Unknown(_))
             && pod.in_place.is_none()
             && (pod.condition_is_true(gate) || !pod.has_readiness_gate(gate))
-            && pod.labels.get(labels::POD_TEMPLATE_HASH).is_some()
+            && !lacks_template_hash(pod)
 }
 
 /// Decides what a Pod needs now. `update_revision` is the name of the revision that its workload goes to, `whole` the
@@ -142,7 +151,7 @@ pub fn refresh(
         }
         change.state = Some(next);
     }
-    if pod.labels.get(labels::POD_TEMPLATE_HASH).is_none() && !label.is_empty() {
+    if lacks_template_hash(pod) && !label.is_empty() {
         change.template_hash = Some(revision::short(label).to_owned());
     }
     match change.patch(pod, raw, conditions, now) {
@@ -445,6 +454,13 @@ mod tests {
     }
 
     #[test]
+    fn pods_of_stateful_sets_get_no_template_hash() {
+        let owner = json!([{"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "s", "uid": "o", "controller": true}]);
+        let pod = pod(json!({"metadata": {"labels": {"pod-template-hash": null}, "ownerReferences": owner}}));
+        assert_eq!(run(&pod, Value::Null), Refresh::Nothing);
+    }
+
+    #[test]
     fn a_missing_template_hash_is_added() {
         let old = pod(json!({"metadata": {"labels": {"pod-template-hash": null}}}));
         let Refresh::Status(patch) = run(&old, Value::Null) else { panic!() };
@@ -452,10 +468,11 @@ mod tests {
     }
 
     #[test]
-    fn first_conditions_of_a_clone_sets_pod_come_from_its_controller() {
+    fn first_conditions_of_a_workloads_pod_come_from_its_controller() {
         assert!(gets_first_conditions_from_workload(&view(&fresh(json!({})))));
         assert!(!gets_first_conditions_from_workload(&view(&pod(json!({})))));
-        let other = json!({"metadata": {"ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "s", "uid": "o", "controller": true}]}});
-        assert!(!gets_first_conditions_from_workload(&view(&fresh(other))));
+        let owned_by = |kind: &str| json!({"metadata": {"ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1", "kind": kind, "name": "s", "uid": "o", "controller": true}]}});
+        assert!(gets_first_conditions_from_workload(&view(&fresh(owned_by("StatefulSet")))));
+        assert!(!gets_first_conditions_from_workload(&view(&fresh(owned_by("DaemonSet")))));
     }
 }

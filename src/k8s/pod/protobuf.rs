@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     ContainerView, ExitCodes, Labels, PodView, RestartRule,
     wire::{
-        WireAnnotations, WireCondition, WireContainerStatus, WireGate, WireMeta, WireOwner, WirePod, WireRunning,
-        WireSpec, WireState, WireStatus, WireTerminated, WireWaiting, barrier,
+        WireAnnotations, WireClaim, WireCondition, WireContainerStatus, WireGate, WireMeta, WireOwner, WirePod,
+        WireRunning, WireSpec, WireState, WireStatus, WireTerminated, WireVolume, WireWaiting, barrier,
     },
 };
 use crate::k8s::{
@@ -104,6 +104,13 @@ fn spec(spec: v1::PodSpec) -> WireSpec {
         readiness_gates: list(spec.readiness_gates, |gate| WireGate { condition_type: text(gate.condition_type) }),
         containers: list(spec.containers, container),
         init_containers: list(spec.init_containers, container),
+        volumes: list(spec.volumes, |volume| WireVolume {
+            name: text(volume.name),
+            persistent_volume_claim: volume
+                .volume_source
+                .and_then(|source| source.persistent_volume_claim)
+                .map(|claim| WireClaim { claim_name: text(claim.claim_name) }),
+        }),
     }
 }
 

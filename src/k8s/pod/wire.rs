@@ -19,6 +19,7 @@ use crate::{
 };
 
 static OWNERS: Pool<Owner> = Pool::new();
+/// Readiness gates, and names of volumes.
 static GATES: Pool<[String]> = Pool::new();
 static CONTAINERS: Pool<[ContainerView]> = Pool::new();
 static CONDITIONS: Pool<[PodCondition]> = Pool::new();
@@ -202,6 +203,32 @@ pub(super) struct WireSpec {
     pub(super) readiness_gates: Option<Vec<WireGate>>,
     pub(super) containers: Option<Vec<ContainerView>>,
     pub(super) init_containers: Option<Vec<ContainerView>>,
+    pub(super) volumes: Option<Vec<WireVolume>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireVolume {
+    pub(super) name: String,
+    pub(super) persistent_volume_claim: Option<WireClaim>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireClaim {
+    pub(super) claim_name: String,
+}
+
+/// The volumes whose claim is named after the volume and the Pod.
+fn own_claims(pod: &str, volumes: Vec<WireVolume>) -> Vec<String> {
+    let is_own = |WireVolume { name, persistent_volume_claim }: &WireVolume| {
+        let claim = persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str()).unwrap_or_default();
+        let rest = claim.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('-'));
+        !pod.is_empty() && rest == Some(pod)
+    };
+    let mut names: Vec<String> = volumes.into_iter().filter(is_own).map(|volume| volume.name).collect();
+    names.sort_unstable();
+    names
 }
 
 #[derive(Default, Deserialize)]
@@ -294,6 +321,7 @@ impl From<WirePod> for PodView {
     fn from(WirePod { metadata: meta, spec, status }: WirePod) -> Self {
         let mut annotations = meta.annotations.unwrap_or_default();
         let labels = meta.labels.unwrap_or_default();
+        let own_claims = own_claims(meta.name.as_deref().unwrap_or_default(), spec.volumes.unwrap_or_default());
         let mut sidecars = spec.init_containers.unwrap_or_default();
         sidecars.retain(|c| c.restart_policy.as_deref() == Some("Always"));
         let mut init_statuses = status.init_container_statuses.unwrap_or_default();
@@ -346,6 +374,7 @@ impl From<WirePod> for PodView {
             readiness_gates: GATES.share(
                 spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect::<Vec<_>>(),
             ),
+            own_claims: GATES.share(own_claims),
             containers: CONTAINERS.share(spec.containers.unwrap_or_default()),
             sidecars: CONTAINERS.share(sidecars),
             phase: status.phase.unwrap_or_default(),
