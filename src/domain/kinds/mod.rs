@@ -2,4 +2,5 @@
 
 pub mod clone_set;
 pub mod image_jobs;
+pub mod stateful_set;
 pub mod workload_restart;

@@ -1,0 +1,279 @@
+//! Claims of Pods: their names, who owns them, and how they grow.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::Value;
+
+use super::{
+    numbering,
+    spec::{Retention, Spec},
+};
+use crate::k8s::{claim::SizedClaim, claim::amount};
+
+/// How long kubelet has to grow the file system of a volume that is in use, before its Pod is restarted for it.
+pub const ONLINE_RESIZE: Duration = Duration::from_secs(120);
+
+/// One of `spec.volumeClaimTemplates`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClaimTemplate {
+    /// Its name, which is that of the volume.
+    pub name: String,
+    /// `spec.storageClassName`.
+    pub storage_class: Option<String>,
+    /// `spec.accessModes`.
+    pub access_modes: Vec<String>,
+    /// `spec.resources.requests.storage`, in billionths.
+    pub storage: Option<i128>,
+    /// The template itself.
+    pub raw: Value,
+}
+
+impl ClaimTemplate {
+    /// From the spec.
+    pub fn of(raw: &Value) -> Self {
+        let text = |path: &str| raw.pointer(path).and_then(Value::as_str).map(str::to_owned);
+        let modes = raw.pointer("/spec/accessModes").and_then(Value::as_array).into_iter().flatten();
+        Self {
+            name: text("/metadata/name").unwrap_or_default(),
+            storage_class: text("/spec/storageClassName"),
+            access_modes: modes.filter_map(Value::as_str).map(str::to_owned).collect(),
+            storage: raw.pointer("/spec/resources/requests/storage").and_then(amount),
+            raw: raw.clone(),
+        }
+    }
+
+    /// The name of the claim of a Pod.
+    pub fn claim_name(&self, set: &str, ordinal: i32) -> String {
+        format!("{}-{}", self.name, numbering::pod_name(set, ordinal))
+    }
+
+    /// Whether a claim has the storage class and the access modes of the template: neither can be changed.
+    fn has_shape_of(&self, claim: &SizedClaim) -> bool {
+        let same_class = match (&self.storage_class, &claim.storage_class) {
+            (Some(a), Some(b)) => a == b,
+            _ => true,
+        };
+        same_class && self.access_modes == claim.access_modes
+    }
+
+    /// Whether a claim has what the template asks for.
+    pub fn is_compatible(&self, claim: &SizedClaim) -> bool {
+        self.has_shape_of(claim) && claim.requested.unwrap_or(0) >= self.storage.unwrap_or(0)
+    }
+}
+
+/// Whether a claim is as large as it asks to be.
+pub fn is_grown(claim: &SizedClaim) -> bool {
+    claim.capacity.is_some_and(|capacity| capacity >= claim.requested.unwrap_or(0))
+}
+
+/// How far a claim is from what its template asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// It has it.
+    Fits,
+    /// It has to ask for more.
+    Ask,
+    /// It has asked, and the volume grows.
+    Grows,
+    /// The volume has grown, and its file system waits for a mount since then.
+    AwaitsMount(Timestamp),
+    /// It cannot get there: why, and what a user can do.
+    Refused(String),
+}
+
+/// Decides how far a claim is. `class_expands` says whether its storage class lets volumes grow; None: not known.
+pub fn growth(template: &ClaimTemplate, claim: &SizedClaim, class_expands: Option<bool>) -> Growth {
+    let name = claim.name();
+    let Some(wanted) = template.storage else { return Growth::Fits };
+    if !template.has_shape_of(claim) {
+        return Growth::Refused(format!(
+            "claim {name} differs from its template in storageClassName or accessModes, which cannot be changed; delete the claim and its Pod to have it made anew"
+        ));
+    }
+    if claim.requested.unwrap_or(0) < wanted {
+        return match class_expands {
+            Some(true) => Growth::Ask,
+            Some(false) => Growth::Refused(format!(
+                "claim {name} cannot grow: StorageClass {} does not allow volume expansion",
+                claim.storage_class.as_deref().unwrap_or_default()
+            )),
+            None => Growth::Refused(format!("claim {name} cannot grow: its StorageClass is not there")),
+        };
+    }
+    match (claim.capacity, claim.resize_pending_since) {
+        // It is bound to no volume yet, and will be to one that is large enough.
+        (None, _) => Growth::Fits,
+        (Some(capacity), _) if capacity >= wanted => Growth::Fits,
+        (Some(_), Some(since)) => Growth::AwaitsMount(since),
+        (Some(_), None) => Growth::Grows,
+    }
+}
+
+/// Whether the set and the Pod own a claim. `is_down`: the Pod's ordinal is not wanted.
+fn wanted_owners(retention: Retention, is_down: bool) -> (bool, bool) {
+    let Retention { delete_with_set, delete_with_pod } = retention;
+    (delete_with_set && !(delete_with_pod && is_down), delete_with_pod && is_down)
+}
+
+/// The reference by which the set owns a claim.
+pub fn set_owner(spec: &Spec) -> OwnerReference {
+    OwnerReference {
+        api_version: "apps.kruise.io/v1beta1".into(),
+        kind: "StatefulSet".into(),
+        name: spec.name.clone(),
+        uid: spec.uid.clone(),
+        ..OwnerReference::default()
+    }
+}
+
+fn pod_owner(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
+    }
+}
+
+fn is_of_pod(owner: &OwnerReference, pod: &str) -> bool {
+    owner.api_version == "v1" && owner.kind == "Pod" && owner.name == pod
+}
+
+/// The owners of a claim that is made for a Pod to come.
+pub fn owners_of_new(spec: &Spec) -> Vec<OwnerReference> {
+    let is_set = spec.retention.is_some_and(|retention| wanted_owners(retention, false).0);
+    is_set.then(|| set_owner(spec)).into_iter().collect()
+}
+
+/// The owners that a claim of a Pod is to have, if they are not right. Others' references stay.
+pub fn mended_owners(
+    spec: &Spec,
+    claim: &SizedClaim,
+    (pod, uid): (&str, &str),
+    is_down: bool,
+) -> Option<Vec<OwnerReference>> {
+    let retention = spec.retention?;
+    let (by_set, by_pod) = wanted_owners(retention, is_down);
+    let is_set = |owner: &OwnerReference| owner.uid == spec.uid;
+    let mut owners: Vec<OwnerReference> = claim.owners().to_vec();
+    if !by_set {
+        owners.retain(|owner| !is_set(owner));
+    } else if !owners.iter().any(is_set) {
+        owners.push(set_owner(spec));
+    }
+    if !by_pod {
+        // One of an earlier Pod of this name too: the claim would go although the present one uses it.
+        owners.retain(|owner| owner.uid != uid && !is_of_pod(owner, pod));
+    } else if !owners.iter().any(|owner| owner.uid == uid) {
+        owners.push(pod_owner(pod, uid));
+    }
+    (owners != claim.owners()).then_some(owners)
+}
+
+/// Whether a claim is about to go with an earlier Pod of this name, which is not there any more.
+pub fn is_stale(claim: &SizedClaim, pod: &str) -> bool {
+    claim.owners().iter().any(|owner| is_of_pod(owner, pod))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::tests::fixtures::*, *};
+
+    fn template(storage: &str) -> ClaimTemplate {
+        ClaimTemplate::of(&json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "storageClassName": "fast", "resources": {"requests": {"storage": storage}}}}))
+    }
+    fn retained(delete_with_set: bool, delete_with_pod: bool) -> Spec {
+        Spec { retention: Some(Retention { delete_with_set, delete_with_pod }), ..spec(json!({})) }
+    }
+    fn kinds(owners: Option<Vec<OwnerReference>>) -> Option<Vec<String>> {
+        owners.map(|owners| owners.into_iter().map(|owner| owner.kind).collect())
+    }
+
+    #[test]
+    fn the_table_of_retention() {
+        let set = || "StatefulSet".to_owned();
+        let pod = || "Pod".to_owned();
+        for ((with_set, with_pod), up, down) in [
+            ((false, false), vec![], vec![]),
+            ((true, false), vec![set()], vec![set()]),
+            ((false, true), vec![], vec![pod()]),
+            ((true, true), vec![set()], vec![pod()]),
+        ] {
+            let spec = retained(with_set, with_pod);
+            let bare = claim("data-web-0", "1Gi", "1Gi");
+            for (is_down, want) in [(false, up), (true, down)] {
+                let owners = mended_owners(&spec, &bare, ("web-0", "uid-0"), is_down);
+                assert_eq!(kinds(owners.clone()).unwrap_or_default(), want, "{with_set} {with_pod} {is_down}");
+                let mut mended = bare.clone();
+                mended.metadata.owner_references = Some(owners.unwrap_or_default());
+                assert_eq!(mended_owners(&spec, &mended, ("web-0", "uid-0"), is_down), None);
+            }
+        }
+    }
+
+    #[test]
+    fn edge_08_claims_need_neither_a_policy_nor_type_metadata() {
+        let none = Spec { retention: None, ..spec(json!({})) };
+        assert_eq!(mended_owners(&none, &claim("data-web-0", "1Gi", "1Gi"), ("web-0", "uid-0"), true), None);
+        assert_eq!(owners_of_new(&none), []);
+        let owner = set_owner(&retained(true, false));
+        assert_eq!((owner.api_version.as_str(), owner.kind.as_str()), ("apps.kruise.io/v1beta1", "StatefulSet"));
+        assert_eq!((owner.controller, owner.block_owner_deletion), (None, None));
+    }
+
+    #[test]
+    fn shortfall_22_only_an_owner_of_kind_pod_makes_a_claim_stale() {
+        let owned = |kind: &str, api_version: &str| {
+            let mut claim = claim("data-web-0", "1Gi", "1Gi");
+            let owner = OwnerReference {
+                kind: kind.into(),
+                api_version: api_version.into(),
+                name: "web-0".into(),
+                uid: "gone".into(),
+                ..OwnerReference::default()
+            };
+            claim.metadata.owner_references = Some(vec![owner]);
+            claim
+        };
+        assert!(is_stale(&owned("Pod", "v1"), "web-0"));
+        assert!(!is_stale(&owned("Backup", "example.com/v1"), "web-0"));
+        assert!(!is_stale(&owned("Pod", "v1"), "web-1"));
+        // The Pod is there again: the claim stays, and so do the references of others.
+        let spec = retained(false, true);
+        assert_eq!(mended_owners(&spec, &owned("Pod", "v1"), ("web-0", "new"), false), Some(vec![]));
+        assert_eq!(mended_owners(&spec, &owned("Backup", "example.com/v1"), ("web-0", "new"), false), None);
+    }
+
+    #[test]
+    fn how_far_a_claim_is() {
+        let (ten, template) = (claim("data-web-0", "10Gi", "10Gi"), template("20Gi"));
+        assert_eq!(growth(&template, &ten, Some(true)), Growth::Ask);
+        assert!(matches!(growth(&template, &ten, Some(false)), Growth::Refused(why) if why.contains("data-web-0")));
+        assert!(matches!(growth(&template, &ten, None), Growth::Refused(_)));
+        let asked = claim("data-web-0", "20Gi", "10Gi");
+        assert_eq!(growth(&template, &asked, None), Growth::Grows, "no class is asked for what was asked already");
+        let since = Timestamp::UNIX_EPOCH;
+        let waits = SizedClaim { resize_pending_since: Some(since), ..asked.clone() };
+        assert_eq!(growth(&template, &waits, None), Growth::AwaitsMount(since));
+        assert_eq!(growth(&template, &claim("data-web-0", "20Gi", "20Gi"), None), Growth::Fits);
+        assert_eq!(growth(&template, &SizedClaim { capacity: None, ..asked }, None), Growth::Fits, "not bound yet");
+        let shaped = SizedClaim { storage_class: Some("slow".into()), ..ten.clone() };
+        assert!(matches!(growth(&template, &shaped, Some(true)), Growth::Refused(_)));
+        let unnamed = SizedClaim { storage_class: None, ..ten };
+        assert_eq!(growth(&template, &unnamed, Some(true)), Growth::Ask);
+    }
+
+    #[test]
+    fn shortfall_11_a_template_that_shrinks_again_is_fitted_by_a_claim_that_cannot_get_larger() {
+        let stuck = claim("data-web-0", "20Gi", "10Gi");
+        assert_eq!(growth(&template("10Gi"), &stuck, None), Growth::Fits);
+        assert!(template("10Gi").is_compatible(&stuck) && !is_grown(&stuck));
+    }
+}

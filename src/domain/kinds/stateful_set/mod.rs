@@ -1,0 +1,24 @@
+//! The rules of the Advanced StatefulSet: which ordinals there are, what one pass does, what becomes of claims, and what
+//! the set says of itself.
+//!
+//! ```text
+//! StatefulSet ──spec.rs──▶ Spec (normalised) ──┐
+//! PodView ──────pod.rs───▶ Pod ────────────────┼─▶ plan.rs: scale.rs, then update.rs ─▶ Plan ─▶ the controller
+//! claims ───────claims.rs▶ Claim ──────────────┘
+//!                                              └─▶ status.rs
+//! ```
+
+pub mod claims;
+pub mod make;
+pub mod numbering;
+pub mod order;
+pub mod plan;
+pub mod pod;
+pub mod room;
+mod scale;
+pub mod spec;
+pub mod status;
+mod update;
+
+#[cfg(test)]
+mod tests;

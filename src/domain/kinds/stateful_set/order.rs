@@ -1,0 +1,103 @@
+//! Which Pods are updated, and in which order.
+
+use std::cmp::Ordering;
+
+use super::{pod::Pod, spec::Priority};
+use crate::domain::pod::lifecycle::State;
+use crate::k8s::{pod::Labels, revision};
+
+/// The Pod of a wanted ordinal, if there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// The ordinal.
+    pub ordinal: i32,
+    /// How many wanted ordinals come before it.
+    pub rank: usize,
+    /// Its Pod.
+    pub pod: Option<&'a Pod>,
+}
+
+/// What decides which Pods are to be on the update revision.
+#[derive(Clone, Copy, Debug)]
+pub struct Range<'a> {
+    /// How many Pods stay on the current revision.
+    pub partition: i32,
+    /// The order of updates, if it is not that of the ordinals.
+    pub unordered: Option<&'a Priority>,
+    /// Name of the update revision.
+    pub update_revision: &'a str,
+    /// Whether a Pod that waits for its update counts as updated (gate PreparingUpdateAsUpdate).
+    pub announced_is_updated: bool,
+}
+
+impl Range<'_> {
+    fn is_updated(&self, pod: &Pod) -> bool {
+        let label = revision::short(&pod.revision) == revision::short(self.update_revision);
+        label || self.announced_is_updated && pod.state == State::PreparingUpdate
+    }
+
+    /// Whether new Pods are made on the update revision, for each slot without a Pod: ordinals and answers.
+    pub fn new_pods(&self, slots: &[Slot<'_>]) -> Vec<(i32, bool)> {
+        let partition = usize::try_from(self.partition).unwrap_or(0);
+        let empty = slots.iter().filter(|slot| slot.pod.is_none());
+        if self.unordered.is_none() {
+            return empty.map(|slot| (slot.ordinal, slot.rank >= partition)).collect();
+        }
+        let mut old = slots.iter().filter_map(|slot| slot.pod).filter(|pod| !self.is_updated(pod)).count();
+        empty
+            .map(|slot| {
+                let on_update = old >= partition;
+                old += usize::from(!on_update);
+                (slot.ordinal, on_update)
+            })
+            .collect()
+    }
+
+    /// The Pods that are to be on the update revision, the next ones to update first. Some of them are already.
+    pub fn wanted<'p>(&self, slots: &[Slot<'p>]) -> Vec<&'p Pod> {
+        let partition = usize::try_from(self.partition).unwrap_or(0);
+        let number = slots.len().saturating_sub(partition);
+        let Some(priority) = self.unordered else {
+            return slots.iter().rev().take(number).filter_map(|slot| slot.pod).collect();
+        };
+        // Pods that are to be made on the update revision take their share too.
+        let to_come = self.new_pods(slots).into_iter().filter(|(_, on_update)| *on_update).count();
+        let pods = slots.iter().rev().filter_map(|slot| slot.pod);
+        let (mut first, mut rest): (Vec<&Pod>, Vec<&Pod>) =
+            pods.partition(|pod| pod.is_terminating || self.is_updated(pod));
+        sort(&mut rest, priority);
+        first.extend(rest);
+        first.truncate(number.saturating_sub(to_come));
+        first
+    }
+}
+
+fn sort(pods: &mut [&Pod], priority: &Priority) {
+    match priority {
+        Priority::None => {}
+        Priority::Weight(terms) => {
+            let weight = |pod: &&Pod| {
+                let matching = terms.iter().filter(|(_, selector)| selector.matches(&pod.labels));
+                matching.fold(0_i64, |sum, (weight, _)| sum.saturating_add(*weight))
+            };
+            pods.sort_by_cached_key(|pod| std::cmp::Reverse(weight(pod)));
+        }
+        Priority::Order(keys) => pods.sort_by(|a, b| by_order(keys, &a.labels, &b.labels)),
+    }
+}
+
+/// By the first of the keys that a Pod has, then by the number at the end of its value, the largest first. Pods with none
+/// of the keys come last, as the API documents it; OpenKruise takes them first.
+fn by_order(keys: &[String], a: &Labels, b: &Labels) -> Ordering {
+    let level = |labels: &Labels| keys.iter().position(|key| labels.get(key).is_some()).unwrap_or(keys.len());
+    let number = |labels: &Labels, level: usize| {
+        keys.get(level).map_or(0, |key| last_number(labels.get(key).unwrap_or_default()))
+    };
+    let (of_a, of_b) = (level(a), level(b));
+    of_a.cmp(&of_b).then_with(|| number(b, of_b).cmp(&number(a, of_a)))
+}
+
+fn last_number(text: &str) -> u64 {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    text[digits..].parse().unwrap_or(if digits < text.len() { u64::MAX } else { 0 })
+}

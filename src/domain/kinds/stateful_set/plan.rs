@@ -1,0 +1,290 @@
+//! One pass over a StatefulSet: everything to do now, from what was observed.
+//!
+//! The plan is complete: whoever carries it out decides nothing but whether a budget and the API server allow a step.
+//! Every step rests on objects as they are, so a crash between any two of them is harmless, and each Pod is touched at
+//! most once.
+//!
+//! What can never be in a plan: a forced deletion, and a Pod for an ordinal whose Pod is still there in whatever state.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use super::{
+    order::Slot,
+    pod::Pod,
+    room::{Charge, Room},
+    scale,
+    spec::Spec,
+    update,
+};
+use crate::{
+    api::apps::lifecycle::{Hook, Lifecycle},
+    domain::{
+        budgets::unavailable::Operation,
+        pod::{
+            inplace::{Allowed, UpdateSpec},
+            lifecycle::{Hooked, State},
+        },
+        workload::revisions::Known,
+    },
+    k8s::{claim::SizedClaim, time::Now},
+};
+
+/// What a pass looks at.
+#[derive(Clone)]
+pub struct Observed<'a> {
+    /// The set.
+    pub spec: &'a Spec,
+    /// Its Pods, sorted by ordinal; those that end and have ended too.
+    pub pods: &'a [Arc<Pod>],
+    /// Claims of its Pods and of those to come, by name.
+    pub claims: &'a BTreeMap<String, Arc<SizedClaim>>,
+    /// Storage classes, and whether they let volumes grow. Read only while claims are grown.
+    pub classes: &'a BTreeMap<String, bool>,
+    /// Name of the revision to get to.
+    pub update_revision: &'a str,
+    /// The revisions of the set. Read only while Pods are updated in place.
+    pub revisions: &'a [Known],
+    /// Which changes may be made in place.
+    pub allowed: Allowed,
+    /// Gate PreparingUpdateAsUpdate.
+    pub announced_is_updated: bool,
+    /// Now.
+    pub now: Now,
+}
+
+/// One thing to do. Pods and claims are named.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Make a Pod, after those of its claims that are not there.
+    Create {
+        /// Its ordinal.
+        ordinal: i32,
+        /// On the update revision, else on the current one.
+        on_update: bool,
+        /// Places of the claim templates whose claims are missing.
+        claims: Vec<usize>,
+    },
+    /// Make claims that a Pod waits for.
+    CreateClaims {
+        /// The Pod's ordinal.
+        ordinal: i32,
+        /// Places of their templates.
+        claims: Vec<usize>,
+    },
+    /// Change the owners of a claim.
+    SetClaimOwners {
+        /// The claim.
+        claim: String,
+        /// All of its owners.
+        owners: Vec<OwnerReference>,
+    },
+    /// Let claims ask for what their templates ask for.
+    GrowClaims {
+        /// The Pod that uses them.
+        pod: String,
+        /// The claims, and the places of their templates.
+        claims: Vec<(String, usize)>,
+    },
+    /// Write labels of a Pod's identity that are not right.
+    MendLabels {
+        /// The Pod.
+        pod: String,
+        /// The labels.
+        labels: Vec<(&'static str, String)>,
+    },
+    /// A deletion that was announced to a Pod is not needed any more.
+    CancelDeletion {
+        /// The Pod.
+        pod: String,
+    },
+    /// An update that was announced to a Pod is not wanted any more.
+    CancelUpdate {
+        /// The Pod.
+        pod: String,
+    },
+    /// Move a Pod to PreparingDelete: its hook holds it.
+    AnnounceDeletion {
+        /// The Pod.
+        pod: String,
+    },
+    /// Delete a Pod.
+    Delete {
+        /// The Pod.
+        pod: String,
+    },
+    /// Move a Pod to PreparingUpdate: its hook holds it.
+    AnnounceUpdate {
+        /// The Pod.
+        pod: String,
+        /// Whether the hook has to be put back first.
+        restore: bool,
+    },
+    /// Begin an update in place.
+    UpdateInPlace {
+        /// The Pod.
+        pod: String,
+        /// What changes.
+        spec: UpdateSpec,
+    },
+}
+
+impl Action {
+    /// What budgets are asked before. None: the Pod stays in service, or there is none yet.
+    pub fn takes_out(&self, hooks: &Lifecycle) -> Option<Operation> {
+        let marks = |hook: &Option<Hook>| hook.as_ref().is_some_and(|hook| hook.mark_pod_not_ready);
+        match self {
+            Self::Delete { .. } => Some(Operation::Delete),
+            Self::AnnounceDeletion { .. } => marks(&hooks.pre_delete).then_some(Operation::Delete),
+            Self::AnnounceUpdate { .. } => marks(&hooks.in_place_update).then_some(Operation::Update),
+            Self::UpdateInPlace { spec, .. } => {
+                let is_resize = spec.container_images.is_empty() && !spec.container_resources.is_empty();
+                Some(if is_resize { Operation::Resize } else { Operation::Update })
+            }
+            Self::Create { .. }
+            | Self::CreateClaims { .. }
+            | Self::SetClaimOwners { .. }
+            | Self::GrowClaims { .. }
+            | Self::MendLabels { .. }
+            | Self::CancelDeletion { .. }
+            | Self::CancelUpdate { .. } => None,
+        }
+    }
+}
+
+/// Something that takes a Pod out of service within the limits of an update.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// What to do.
+    pub action: Action,
+    /// The room that it takes.
+    pub charge: Charge,
+}
+
+/// Something that the set waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// A word for programs.
+    pub reason: &'static str,
+    /// A sentence that names the object.
+    pub message: String,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Each of them whatever becomes of the others, in this order.
+    pub actions: Vec<Action>,
+    /// As many as find room, the first ones first.
+    pub candidates: Vec<Candidate>,
+    /// The room for them.
+    pub room: Room,
+    /// The first thing that is waited for.
+    pub wait: Option<Wait>,
+    /// The first thing that no waiting cures.
+    pub impossible: Option<Wait>,
+    /// When something that is waited for is due, if nothing happens before.
+    pub look: Option<Duration>,
+    /// Pods are held on their revision by the partition, by a pause or by OnDelete.
+    pub is_held: bool,
+}
+
+impl Plan {
+    /// The first thing that is waited for is told.
+    pub(super) fn wait(&mut self, reason: &'static str, message: impl FnOnce() -> String) {
+        if self.wait.is_none() {
+            self.wait = Some(Wait { reason, message: message() });
+        }
+    }
+
+    pub(super) fn impossible(&mut self, reason: &'static str, message: String) {
+        self.impossible.get_or_insert(Wait { reason, message });
+    }
+
+    pub(super) fn look_after(&mut self, after: Duration) {
+        self.look = Some(self.look.map_or(after, |look| look.min(after)));
+    }
+
+    /// The next candidates that find room, at most so many of them.
+    pub fn next_wave(&mut self, most: usize) -> Vec<Candidate> {
+        let mut wave = Vec::new();
+        let mut left = Vec::new();
+        for candidate in std::mem::take(&mut self.candidates) {
+            match wave.len() < most && self.room.enter(candidate.charge) {
+                true => wave.push(candidate),
+                false => left.push(candidate),
+            }
+        }
+        self.candidates = left;
+        wave
+    }
+}
+
+/// Everything to do now.
+pub fn plan(observed: &Observed<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let slots = slots(observed);
+    let surplus: Vec<&Pod> = observed
+        .pods
+        .iter()
+        .rev()
+        .map(Arc::as_ref)
+        .filter(|pod| !observed.spec.ordinals.contains(pod.ordinal))
+        .collect();
+    if slots.len() < usize::try_from(observed.spec.replicas).unwrap_or(0) {
+        let message = "there are fewer ordinals than replicas: the largest ordinal is 2147483647".to_owned();
+        plan.impossible("NoOrdinals", message);
+    }
+    let is_busy = scale::scale(observed, &slots, &surplus, &mut plan);
+    update::update(observed, &slots, is_busy, &mut plan);
+    for pod in slots.iter().filter_map(|slot| slot.pod).filter(|pod| pod.is_serving()) {
+        let left = pod.until_available.unwrap_or_default();
+        if !left.is_zero() {
+            plan.look_after(left);
+            plan.wait("PodNotAvailable", || {
+                format!("Pod {} is Ready and counts as available in {} s", pod.name, left.as_secs() + 1)
+            });
+        }
+    }
+    plan
+}
+
+/// The wanted ordinals with their Pods.
+pub(super) fn slots<'a>(observed: &Observed<'a>) -> Vec<Slot<'a>> {
+    let mut pods = observed.pods.iter().map(Arc::as_ref).peekable();
+    let slot = |(rank, ordinal): (usize, i32)| {
+        while pods.next_if(|pod| pod.ordinal < ordinal).is_some() {}
+        Slot { ordinal, rank, pod: pods.next_if(|pod| pod.ordinal == ordinal) }
+    };
+    observed.spec.ordinals.iter().enumerate().map(slot).collect()
+}
+
+/// Deletes a Pod, or announces that; None while its hook holds it after that.
+pub(super) fn leave(spec: &Spec, pod: &Pod) -> Option<Action> {
+    let name = pod.name.clone();
+    match (spec.lifecycle.holds_deletion(pod), &pod.state) {
+        (false, _) => Some(Action::Delete { pod: name }),
+        (true, State::PreparingDelete) => None,
+        (true, _) => Some(Action::AnnounceDeletion { pod: name }),
+    }
+}
+
+/// The state in which a Pod is made: in preparation while its preNormal hook is not complete.
+pub fn first_state(hooks: &Lifecycle, pod: &impl Hooked) -> State {
+    match &hooks.pre_normal {
+        Some(hook) if !hook.is_all_hooked(pod) => State::PreparingNormal,
+        Some(_) | None => State::Normal,
+    }
+}
+
+/// Names of the claims that a pass looks at: those of the Pods that there are and that are wanted.
+pub fn claim_names(spec: &Spec, pods: &[Arc<Pod>]) -> BTreeSet<String> {
+    let ordinals: BTreeSet<i32> = spec.ordinals.iter().chain(pods.iter().map(|pod| pod.ordinal)).collect();
+    let names = |ordinal| spec.claims.iter().map(move |template| template.claim_name(&spec.name, ordinal));
+    ordinals.into_iter().flat_map(names).collect()
+}

@@ -1,0 +1,149 @@
+//! A Pod of a StatefulSet, as the rules see it.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{numbering, spec::Spec};
+use crate::{
+    api::labels,
+    domain::pod::{
+        inplace::{self, UpdateSpec},
+        lifecycle::{Hooked, State},
+        order::Phase,
+        refresh::state_of,
+    },
+    k8s::{
+        pod::{Labels, PodView},
+        revision,
+        time::Now,
+    },
+};
+
+/// A Pod that belongs to the set, by its owner and its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its ordinal.
+    pub ordinal: i32,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+    /// Its node, or empty.
+    pub node: String,
+    /// Label `controller-revision-hash`.
+    pub revision: String,
+    /// The state of its lifecycle.
+    pub state: State,
+    /// Its phase; None: the API server has just made it.
+    pub phase: Option<Phase>,
+    /// It has succeeded or failed for good.
+    pub is_finished: bool,
+    /// It has a deletion timestamp.
+    pub is_terminating: bool,
+    /// How long it still has to be Ready to be available; None: it is not Ready, or an update in place is not done.
+    pub until_available: Option<Duration>,
+    /// Its condition Ready is True and it runs.
+    pub is_ready: bool,
+    /// Somebody marked it to be deleted.
+    pub is_specified: bool,
+    /// It can be updated in place.
+    pub has_gate: bool,
+    /// What an update in place that is not done has still to write.
+    pub pending: Option<UpdateSpec>,
+    /// Labels of its identity that are not right, with what they have to be.
+    pub wrong_labels: Vec<(&'static str, String)>,
+    /// The claim template for which it has no volume, if there is one.
+    pub lacks_claim: Option<String>,
+}
+
+impl Pod {
+    /// From what the stores keep. None: its name is not one of the set's.
+    pub fn of(view: &PodView, spec: &Spec, index_label: bool, now: Now) -> Option<Self> {
+        let ordinal = numbering::ordinal_of(&spec.name, view.name())?;
+        let label = |key: &str| view.labels.get(key);
+        let index = ordinal.to_string();
+        let mut wrong_labels = Vec::new();
+        if label(labels::POD_NAME) != Some(view.name()) {
+            wrong_labels.push((labels::POD_NAME, view.name().to_owned()));
+        }
+        if index_label && label(labels::POD_INDEX) != Some(&index) {
+            wrong_labels.push((labels::POD_INDEX, index));
+        }
+        let lacks = |template: &&super::claims::ClaimTemplate| !view.own_claims.contains(&template.name);
+        Some(Self {
+            name: view.name().to_owned(),
+            uid: view.uid().to_owned(),
+            ordinal,
+            labels: view.labels.clone(),
+            finalizers: view.finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
+            node: view.node_name.as_str().to_owned(),
+            revision: label(labels::CONTROLLER_REVISION_HASH).unwrap_or_default().to_owned(),
+            state: state_of(view),
+            phase: (!view.phase.is_empty()).then(|| Phase::of(&view.phase)),
+            is_finished: view.is_finished(),
+            is_terminating: view.is_deleting(),
+            until_available: until_available(view, spec.min_ready_seconds, now),
+            is_ready: view.phase == "Running" && view.condition_is_true("Ready"),
+            is_specified: label(labels::SPECIFIED_DELETE).is_some(),
+            has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
+            pending: pending(view),
+            wrong_labels,
+            lacks_claim: spec.claims.iter().find(lacks).map(|template| template.name.clone()),
+        })
+    }
+
+    /// Whether it counts as available.
+    pub fn is_available(&self) -> bool {
+        self.is_serving() && self.until_available == Some(Duration::ZERO)
+    }
+
+    /// Whether it is Ready and in service, for however short a time.
+    pub fn is_serving(&self) -> bool {
+        self.state.is_in_service() && !self.is_terminating && !self.is_finished && self.until_available.is_some()
+    }
+
+    /// Whether it is on a revision.
+    pub fn is_on(&self, name: &str) -> bool {
+        revision::is_same(&self.revision, name)
+    }
+}
+
+impl Hooked for Pod {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key)
+    }
+    fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == name)
+    }
+}
+
+/// Pods in the order of their ordinals.
+pub fn sort(pods: &mut [Arc<Pod>]) {
+    pods.sort_by_key(|pod| pod.ordinal);
+}
+
+fn until_available(view: &PodView, min_ready_seconds: i32, now: Now) -> Option<Duration> {
+    let gate = view.condition(labels::CONDITION_INPLACE_UPDATE_READY);
+    let is_in_grace = view.in_place.as_ref().is_some_and(|notes| notes.grace.is_some());
+    let is_ready = view.phase == "Running"
+        && view.condition_is_true("Ready")
+        && !is_in_grace
+        && gate.is_none_or(|condition| condition.status == "True");
+    let wanted = Duration::from_secs(u64::try_from(min_ready_seconds).unwrap_or(0));
+    // A time that is not known, or a clock that is ahead of ours, makes nobody wait for longer than the whole time.
+    is_ready.then(|| view.ready_since.map_or(wanted, |since| wanted.saturating_sub(now.since(since))))
+}
+
+/// The rest of an update in place: what its grace period holds back, or its later batches.
+fn pending(view: &PodView) -> Option<UpdateSpec> {
+    let notes = view.in_place.as_deref()?;
+    let read = |text: &Option<Box<str>>| text.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    if let Some(grace) = read(&notes.grace) {
+        return Some(grace);
+    }
+    let state: Option<inplace::State> = notes.state.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    state.filter(inplace::State::has_next).map(|state| state.next())
+}

@@ -1,0 +1,192 @@
+//! Which Pods are there: makes the missing ones, deletes surplus and finished ones, and keeps identity and claims right.
+//!
+//! OrderedReady makes one Pod at a time, from the smallest ordinal up, and deletes one at a time from the largest down,
+//! each when all Pods that are wanted are available. Nothing else waits for that order: a finished Pod is deleted at once.
+
+use super::{
+    claims::{is_stale, mended_owners},
+    order::{Range, Slot},
+    plan::{Action, Observed, Plan, Wait, leave},
+    pod::Pod,
+};
+use crate::domain::pod::order::Phase;
+
+/// Adds to the plan. True: in strict order something is done that updates of Pods in service wait for.
+pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod], plan: &mut Plan) -> bool {
+    for slot in slots {
+        if let Some(pod) = slot.pod {
+            keep(observed, pod, plan);
+        }
+    }
+    let before = plan.actions.len();
+    let is_complete = create(observed, slots, plan);
+    let mut is_busy = plan.actions.len() > before;
+    for pod in surplus {
+        let mends = mend_claims(observed, pod, true);
+        if !mends.is_empty() {
+            // The claim goes with the Pod only if it is owned before.
+            plan.actions.extend(mends);
+            continue;
+        }
+        if observed.spec.is_ordered && (is_busy || !is_complete) {
+            continue;
+        }
+        if pod.is_terminating {
+            plan.wait("PodTerminating", || terminating(pod));
+        } else if let Some(action) = leave(observed.spec, pod) {
+            plan.actions.push(action);
+        } else {
+            plan.wait("PodHeld", || held(pod, "preDelete"));
+        }
+        is_busy = true;
+    }
+    observed.spec.is_ordered && plan.actions.len() > before
+}
+
+/// A Pod that is wanted: finished ones are deleted, and identity and claims are made right.
+fn keep(observed: &Observed<'_>, pod: &Pod, plan: &mut Plan) {
+    plan.actions.extend(mend_claims(observed, pod, false));
+    if pod.is_terminating {
+        return;
+    }
+    if pod.is_finished {
+        match leave(observed.spec, pod) {
+            Some(action) => plan.actions.push(action),
+            None => plan.wait("PodHeld", || held(pod, "preDelete")),
+        }
+        return;
+    }
+    if !pod.wrong_labels.is_empty() {
+        plan.actions.push(Action::MendLabels { pod: pod.name.clone(), labels: pod.wrong_labels.clone() });
+    }
+    let missing = missing_claims(observed, pod.ordinal);
+    // A Pod that was made with a claim that its template has got since is replaced instead.
+    if !missing.is_empty() && pod.phase == Some(Phase::Pending) && pod.lacks_claim.is_none() {
+        plan.actions.push(Action::CreateClaims { ordinal: pod.ordinal, claims: missing });
+    }
+}
+
+/// The owners of a Pod's claims.
+fn mend_claims(observed: &Observed<'_>, pod: &Pod, is_down: bool) -> Vec<Action> {
+    let spec = observed.spec;
+    let mend = |template: &super::claims::ClaimTemplate| {
+        let name = template.claim_name(&spec.name, pod.ordinal);
+        let claim = observed.claims.get(&name).filter(|claim| !claim.is_deleting())?;
+        let owners = mended_owners(spec, claim, (&pod.name, &pod.uid), is_down)?;
+        Some(Action::SetClaimOwners { claim: name, owners })
+    };
+    spec.claims.iter().filter_map(mend).collect()
+}
+
+/// Places of the templates for which an ordinal has no claim.
+fn missing_claims(observed: &Observed<'_>, ordinal: i32) -> Vec<usize> {
+    let spec = observed.spec;
+    let is_missing = |template: &super::claims::ClaimTemplate| {
+        !observed.claims.contains_key(&template.claim_name(&spec.name, ordinal))
+    };
+    spec.claims.iter().enumerate().filter(|(_, template)| is_missing(template)).map(|(place, _)| place).collect()
+}
+
+/// Makes missing Pods. Whether all that are wanted are there and available.
+fn create(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) -> bool {
+    let spec = observed.spec;
+    let mut new = match spec.rolling() {
+        Some(rolling) => Range {
+            partition: rolling.partition,
+            unordered: rolling.unordered.as_ref(),
+            update_revision: observed.update_revision,
+            announced_is_updated: observed.announced_is_updated,
+        }
+        .new_pods(slots),
+        None => slots.iter().filter(|slot| slot.pod.is_none()).map(|slot| (slot.ordinal, true)).collect(),
+    }
+    .into_iter();
+    let (mut is_complete, mut blocker) = (true, None);
+    let unavailable = slots.iter().filter(|slot| slot.pod.is_some_and(|pod| !pod.is_available())).count();
+    let mut room =
+        spec.scale_max_unavailable.map(|limit| usize::try_from(limit).unwrap_or(0).saturating_sub(unavailable));
+    for slot in slots {
+        let Some(pod) = slot.pod else {
+            let Some((ordinal, on_update)) = new.next() else { continue };
+            let is_held_back = (spec.is_ordered && !is_complete) || room == Some(0);
+            is_complete = false;
+            if is_held_back {
+                let pod = super::numbering::pod_name(&spec.name, ordinal);
+                plan.wait("ScaleUpLimited", || match &blocker {
+                    Some(blocker) => format!("Pod {pod} is made when Pod {blocker} is available"),
+                    None => format!("Pod {pod} is made when others are available"),
+                });
+                continue;
+            }
+            if spec.is_ordered {
+                blocker = Some(super::numbering::pod_name(&spec.name, ordinal));
+            }
+            match make(observed, ordinal, on_update, plan) {
+                Ok(action) => {
+                    plan.actions.push(action);
+                    room = room.map(|room| room - 1);
+                }
+                Err(Wait { reason, message }) => plan.wait(reason, || message),
+            }
+            continue;
+        };
+        if !pod.is_available() {
+            is_complete = false;
+            wait_for(pod, plan);
+        }
+    }
+    is_complete
+}
+
+/// Makes a Pod, unless one of its claims is about to go.
+fn make(observed: &Observed<'_>, ordinal: i32, on_update: bool, plan: &mut Plan) -> Result<Action, Wait> {
+    let spec = observed.spec;
+    let pod = super::numbering::pod_name(&spec.name, ordinal);
+    for template in &spec.claims {
+        let name = template.claim_name(&spec.name, ordinal);
+        let Some(claim) = observed.claims.get(&name) else { continue };
+        let gone = |why: &str| Wait {
+            reason: "ClaimTerminating",
+            message: format!("Pod {pod} waits until claim {name} is gone: {why}"),
+        };
+        if claim.is_deleting() {
+            return Err(gone("it is being deleted"));
+        }
+        if let Some(retention) = spec.retention.filter(|_| is_stale(claim, &pod)) {
+            if !retention.delete_with_pod
+                && let Some(owners) = mended_owners(spec, claim, (&pod, ""), false)
+            {
+                plan.actions.push(Action::SetClaimOwners { claim: name.clone(), owners });
+            }
+            return Err(gone("it is owned by an earlier Pod of this name"));
+        }
+    }
+    Ok(Action::Create { ordinal, on_update, claims: missing_claims(observed, ordinal) })
+}
+
+pub(super) fn wait_for(pod: &Pod, plan: &mut Plan) {
+    if pod.is_terminating {
+        plan.wait("PodTerminating", || terminating(pod));
+    } else if pod.is_finished {
+        plan.wait("PodFinished", || format!("Pod {} has ended and is replaced", pod.name));
+    } else if !pod.state.is_in_service() {
+        plan.wait("PodNotInService", || format!("Pod {} is in lifecycle state {}", pod.name, pod.state.as_str()));
+    } else if !pod.is_serving() {
+        plan.wait("PodNotReady", || format!("Pod {} is not Ready", pod.name));
+    }
+    // What remains is a matter of time, and told with it.
+}
+
+pub(super) fn terminating(pod: &Pod) -> String {
+    match pod.node.as_str() {
+        "" => format!("Pod {} is being deleted", pod.name),
+        node => format!(
+            "Pod {} is being deleted and has not ended on node {node}; if that node is lost for good, give it the taint node.kubernetes.io/out-of-service",
+            pod.name
+        ),
+    }
+}
+
+pub(super) fn held(pod: &Pod, hook: &str) -> String {
+    format!("Pod {} is held by its hook {hook}", pod.name)
+}

@@ -1,0 +1,348 @@
+//! The normalised spec: what the controller reads of a StatefulSet, with every default applied and every number resolved.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::Value;
+
+use super::{
+    claims::ClaimTemplate,
+    numbering::{Ordinals, Reserved},
+};
+pub use crate::domain::workload::rollout::Invalid;
+use crate::{
+    api::{
+        apps::{
+            lifecycle::Lifecycle,
+            stateful_set::{RollingUpdate, StatefulSet, UnorderedUpdate},
+        },
+        labels,
+    },
+    domain::workload::{rollout, update_order::UpdateOrder},
+    k8s::{int_or_percent::IntOrPercent, selector::Selector},
+};
+
+/// Feature gates that change what a spec means.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gates {
+    /// StatefulSetStartOrdinal.
+    pub start_ordinal: bool,
+    /// StatefulSetAutoDeletePVC.
+    pub deletes_claims: bool,
+    /// StatefulSetAutoResizePVCGate.
+    pub grows_claims: bool,
+}
+
+/// What the controller reads of a StatefulSet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spec {
+    /// Name of the set.
+    pub name: String,
+    /// UID of the set.
+    pub uid: String,
+    /// `spec.replicas`.
+    pub replicas: i32,
+    /// The first ordinal; 0 without gate StatefulSetStartOrdinal.
+    pub start: i32,
+    /// The ordinals that are wanted.
+    pub ordinals: Ordinals,
+    /// Ordinals that no Pod gets.
+    pub reserved: Reserved,
+    /// OrderedReady: one Pod after the other.
+    pub is_ordered: bool,
+    /// How many Pods may be unavailable while Pods are created, if that is limited.
+    pub scale_max_unavailable: Option<i32>,
+    /// How Pods are updated.
+    pub update: Update,
+    /// Seconds for which a Pod has to be Ready to be available.
+    pub min_ready_seconds: i32,
+    /// Hooks.
+    pub lifecycle: Lifecycle,
+    /// Whether the spec has `lifecycle` at all: an update passes through Updated then.
+    pub has_lifecycle: bool,
+    /// Claim templates, in their order.
+    pub claims: Vec<ClaimTemplate>,
+    /// Whether claims are grown by a rolling update.
+    pub grows_claims: bool,
+    /// What becomes of claims; None without gate StatefulSetAutoDeletePVC.
+    pub retention: Option<Retention>,
+    /// `spec.revisionHistoryLimit`.
+    pub revision_history_limit: i32,
+    /// `spec.template`, as it is stored.
+    pub template: Value,
+    /// `spec.serviceName`.
+    pub service_name: String,
+    /// `spec.selector`.
+    pub selector: LabelSelector,
+    /// Annotation `kruise.rs/update-order`: which Pods are updated last, by a label.
+    pub update_order: Option<UpdateOrder>,
+}
+
+impl Spec {
+    /// From a stored set, whether admission has seen it or not.
+    ///
+    /// # Errors
+    /// Naming a field that cannot be read: nothing is done on a guess.
+    pub fn of(set: &StatefulSet, gates: Gates) -> Result<Self, Invalid> {
+        let spec = &set.spec;
+        let replicas = spec.replicas.unwrap_or(1).max(0);
+        let start = spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start).max(0);
+        let start = if gates.start_ordinal { start } else { 0 };
+        let reserved = Reserved::parse(&spec.reserve_ordinals).map_err(Invalid)?;
+        let is_ordered = spec.pod_management_policy != "Parallel";
+        let rolling = spec.update_strategy.rolling_update.as_ref();
+        let update = match spec.update_strategy.type_.as_str() {
+            "" | "RollingUpdate" => {
+                Update::Rolling(Rolling::of(&rolling.cloned().unwrap_or_default(), replicas, is_ordered)?)
+            }
+            "OnDelete" => Update::OnDelete,
+            other => return Err(Invalid(format!("spec.updateStrategy.type: {other:?} is not known"))),
+        };
+        let scale = spec.scale_strategy.as_ref().and_then(|scale| scale.max_unavailable.as_ref());
+        let scale =
+            scale.map(|value| rollout::number("scaleStrategy.maxUnavailable", Some(value), IntOrPercent::Int(1)));
+        let scale = scale.transpose()?.map(|limit| rollout::at_least_one(limit, replicas));
+        let policy = spec.persistent_volume_claim_retention_policy.clone().unwrap_or_default();
+        let claims = spec.volume_claim_templates.as_ref().and_then(Value::as_array);
+        let growth = spec.volume_claim_update_strategy.as_ref().map(|strategy| strategy.type_.as_str());
+        Ok(Self {
+            name: set.metadata.name.clone().unwrap_or_default(),
+            uid: set.metadata.uid.clone().unwrap_or_default(),
+            replicas,
+            start,
+            ordinals: Ordinals::new(replicas, start, &reserved),
+            reserved,
+            is_ordered,
+            scale_max_unavailable: scale,
+            update,
+            min_ready_seconds: rolling.and_then(|rolling| rolling.min_ready_seconds).unwrap_or(0).max(0),
+            lifecycle: spec.lifecycle.clone().unwrap_or_default(),
+            has_lifecycle: spec.lifecycle.is_some(),
+            claims: claims.into_iter().flatten().map(ClaimTemplate::of).collect(),
+            grows_claims: gates.grows_claims && growth == Some("OnPodRollingUpdate"),
+            retention: gates.deletes_claims.then(|| Retention {
+                delete_with_set: policy.when_deleted == "Delete",
+                delete_with_pod: policy.when_scaled == "Delete",
+            }),
+            revision_history_limit: spec.revision_history_limit.unwrap_or(10),
+            template: spec.template.clone(),
+            service_name: spec.service_name.clone(),
+            selector: spec.selector.clone(),
+            update_order: update_order(set)?,
+        })
+    }
+
+    /// The hooks, if the spec has any.
+    pub fn hooks(&self) -> Option<&Lifecycle> {
+        self.has_lifecycle.then_some(&self.lifecycle)
+    }
+
+    /// The rules of a rolling update; None with OnDelete.
+    pub fn rolling(&self) -> Option<&Rolling> {
+        match &self.update {
+            Update::Rolling(rolling) => Some(rolling),
+            Update::OnDelete => None,
+        }
+    }
+}
+
+fn update_order(set: &StatefulSet) -> Result<Option<UpdateOrder>, Invalid> {
+    let annotation = set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::UPDATE_ORDER));
+    let order = annotation.map(|annotation| UpdateOrder::parse(annotation)).transpose();
+    order.map(Option::flatten).map_err(|why| Invalid(format!("annotation {}: {why}", labels::UPDATE_ORDER)))
+}
+
+/// `spec.updateStrategy`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update {
+    /// Pods are updated when somebody deletes them.
+    OnDelete,
+    /// Pods are updated by the controller.
+    Rolling(Rolling),
+}
+
+impl Default for Update {
+    fn default() -> Self {
+        Self::Rolling(Rolling::default())
+    }
+}
+
+/// `spec.updateStrategy.rollingUpdate`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rolling {
+    /// How many Pods stay on the current revision.
+    pub partition: i32,
+    /// How many Pods may be unavailable.
+    pub max_unavailable: i32,
+    /// How a Pod gets to another revision.
+    pub policy: Policy,
+    /// Pods are not updated for now.
+    pub paused: bool,
+    /// The order of updates, if it is not that of the ordinals.
+    pub unordered: Option<Priority>,
+    /// Seconds between NotReady and the change in place.
+    pub grace_seconds: i64,
+}
+
+impl Rolling {
+    fn of(rolling: &RollingUpdate, replicas: i32, is_ordered: bool) -> Result<Self, Invalid> {
+        let field = |name: &str| format!("updateStrategy.rollingUpdate.{name}");
+        let partition = rolling.partition.as_ref();
+        let partition = rollout::number(&field("partition"), partition, IntOrPercent::Int(0))?;
+        let limit = rollout::number(&field("maxUnavailable"), rolling.max_unavailable.as_ref(), IntOrPercent::Int(1))?;
+        let policy = match rolling.pod_update_policy.as_str() {
+            "" | "ReCreate" => Policy::ReCreate,
+            "InPlaceIfPossible" => Policy::InPlaceIfPossible,
+            "InPlaceOnly" => Policy::InPlaceOnly,
+            other => return Err(Invalid(format!("spec.{}: {other:?} is not known", field("podUpdatePolicy")))),
+        };
+        let grace = rolling.in_place_update_strategy.as_ref().map_or(0, |strategy| strategy.grace_period_seconds);
+        Ok(Self {
+            partition: rollout::kept_old(partition, replicas),
+            max_unavailable: if is_ordered { 1 } else { rollout::at_least_one(limit, replicas) },
+            policy,
+            paused: rolling.paused,
+            unordered: match rolling.unordered_update.as_ref().filter(|_| !is_ordered) {
+                Some(unordered) => Some(Priority::of(unordered)?),
+                None => None,
+            },
+            grace_seconds: i64::from(grace.max(0)),
+        })
+    }
+}
+
+impl Priority {
+    fn of(unordered: &UnorderedUpdate) -> Result<Self, Invalid> {
+        let Some(strategy) = &unordered.priority_strategy else { return Ok(Self::None) };
+        let weights = strategy.weight_priority.iter().map(|term| {
+            let selector = Selector::of(&term.match_selector)
+                .map_err(|error| Invalid(format!("spec.updateStrategy.rollingUpdate.unorderedUpdate: {error}")))?;
+            Ok((i64::from(term.weight), selector))
+        });
+        if !strategy.weight_priority.is_empty() {
+            return Ok(Self::Weight(weights.collect::<Result<_, Invalid>>()?));
+        }
+        match strategy.order_priority.is_empty() {
+            true => Ok(Self::None),
+            false => Ok(Self::Order(strategy.order_priority.iter().map(|term| term.ordered_key.clone()).collect())),
+        }
+    }
+}
+
+impl Default for Rolling {
+    fn default() -> Self {
+        Self {
+            partition: 0,
+            max_unavailable: 1,
+            policy: Policy::ReCreate,
+            paused: false,
+            unordered: None,
+            grace_seconds: 0,
+        }
+    }
+}
+
+/// `podUpdatePolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Another Pod takes its place.
+    ReCreate,
+    /// In place where that is possible, else another Pod.
+    InPlaceIfPossible,
+    /// In place or not at all.
+    InPlaceOnly,
+}
+
+/// `unorderedUpdate.priorityStrategy`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Priority {
+    /// From the largest ordinal down.
+    #[default]
+    None,
+    /// By the weights of the selectors that match, the heaviest first.
+    Weight(Vec<(i64, Selector)>),
+    /// By the first of these labels that a Pod has.
+    Order(Vec<String>),
+}
+
+/// `persistentVolumeClaimRetentionPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Claims go with the set.
+    pub delete_with_set: bool,
+    /// Claims go with a Pod that is surplus.
+    pub delete_with_pod: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(spec: Value, gates: Gates) -> Result<Spec, Invalid> {
+        let mut object = json!({"metadata": {"name": "web", "uid": "set"}, "spec": {"selector": {}, "template": {}}});
+        json_patch::merge(&mut object["spec"], &spec);
+        Spec::of(&serde_json::from_value(object).unwrap(), gates)
+    }
+    fn rolling(spec: Value) -> Rolling {
+        let strategy =
+            json!({"podManagementPolicy": "Parallel", "replicas": 10, "updateStrategy": {"rollingUpdate": spec}});
+        let Update::Rolling(rolling) = read(strategy, Gates::default()).unwrap().update else { panic!() };
+        rolling
+    }
+
+    #[test]
+    fn edge_17_a_spec_without_defaults_is_read_with_them() {
+        let spec = read(json!({}), Gates::default()).unwrap();
+        assert_eq!(
+            (spec.replicas, spec.ordinals.len(), spec.is_ordered, spec.scale_max_unavailable),
+            (1, 1, true, None)
+        );
+        assert_eq!((spec.update, spec.retention, spec.revision_history_limit), (Update::default(), None, 10));
+        assert!(read(json!({"updateStrategy": {"type": "OnDelete"}}), Gates::default()).unwrap().rolling().is_none());
+    }
+
+    #[test]
+    fn numbers_are_resolved_against_replicas() {
+        let limits = |spec| {
+            let rolling = rolling(spec);
+            (rolling.partition, rolling.max_unavailable)
+        };
+        assert_eq!(limits(json!({"partition": 3, "maxUnavailable": "25%"})), (3, 2));
+        assert_eq!(limits(json!({"partition": "25%", "maxUnavailable": "1%"})), (3, 1));
+        assert_eq!(limits(json!({"partition": 99, "maxUnavailable": 0})), (10, 1));
+        let ordered = read(
+            json!({"replicas": 10, "updateStrategy": {"rollingUpdate": {"maxUnavailable": 5, "unorderedUpdate": {}}}}),
+            Gates::default(),
+        );
+        let Update::Rolling(ordered) = ordered.unwrap().update else { panic!() };
+        assert_eq!((ordered.max_unavailable, ordered.unordered), (1, None), "one by one, and in order");
+        assert_eq!(rolling(json!({"unorderedUpdate": {}})).unordered, Some(Priority::None));
+        let keys = json!({"unorderedUpdate": {"priorityStrategy": {"orderPriority": [{"orderedKey": "shard"}]}}});
+        assert_eq!(rolling(keys).unordered, Some(Priority::Order(vec!["shard".into()])));
+    }
+
+    #[test]
+    fn gates_switch_the_start_and_claims_on() {
+        let spec = json!({"ordinals": {"start": 5}, "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"},
+            "volumeClaimUpdateStrategy": {"type": "OnPodRollingUpdate"}});
+        let off = read(spec.clone(), Gates::default()).unwrap();
+        assert_eq!((off.start, off.retention, off.grows_claims), (0, None, false));
+        let on = read(spec, Gates { start_ordinal: true, deletes_claims: true, grows_claims: true }).unwrap();
+        let retention = Retention { delete_with_set: false, delete_with_pod: true };
+        assert_eq!((on.start, on.retention, on.grows_claims), (5, Some(retention), true));
+    }
+
+    #[test]
+    fn shortfall_09_what_cannot_be_read_is_told() {
+        for (spec, word) in [
+            (json!({"reserveOrdinals": [1, "5"]}), "reserveOrdinals"),
+            (json!({"scaleStrategy": {"maxUnavailable": "5"}}), "scaleStrategy.maxUnavailable"),
+            (json!({"updateStrategy": {"rollingUpdate": {"partition": "x"}}}), "partition"),
+            (json!({"updateStrategy": {"rollingUpdate": {"podUpdatePolicy": "Later"}}}), "podUpdatePolicy"),
+            (json!({"updateStrategy": {"type": "Later"}}), "updateStrategy.type"),
+        ] {
+            let Invalid(why) = read(spec, Gates::default()).unwrap_err();
+            assert!(why.contains(word), "{why}");
+        }
+    }
+}

@@ -1,0 +1,598 @@
+//! The edge cases and shortfalls of the specification that the plan is about, each under its number.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::json;
+
+use self::fixtures::*;
+use super::{plan::*, pod::Pod};
+use crate::{
+    domain::{
+        budgets::unavailable::Operation,
+        pod::{inplace::UpdateSpec, lifecycle::State},
+        workload::update_order::UpdateOrder,
+    },
+    k8s::claim::SizedClaim,
+};
+
+pub(crate) mod fixtures;
+mod simulation;
+
+const NOTHING: [&str; 0] = [];
+
+fn wait_of(fields: serde_json::Value, pods: &[Pod]) -> String {
+    planned(&spec(fields), pods, &BTreeMap::new()).wait.map_or_else(String::new, |wait| wait.message)
+}
+
+#[test]
+fn parallel_makes_and_deletes_all_at_once_and_ordered_ready_one_by_one() {
+    assert_eq!(of(json!({"replicas": 3}), &[]), ["create 0 update", "create 1 update", "create 2 update"]);
+    let ordered = |replicas: i32| json!({"replicas": replicas, "ordered": true});
+    assert_eq!(of(ordered(3), &[]), ["create 0 update"]);
+    assert_eq!(of(ordered(3), &[pod(0)]), ["create 1 update"]);
+    assert_eq!(of(ordered(3), &[pod(0), unready(1)]), NOTHING);
+    assert_eq!(of(ordered(3), &[pod(0), pod(1), pod(2)]), NOTHING);
+    let five = [pod(0), pod(1), pod(2), pod(3), pod(4)];
+    assert_eq!(of(json!({"replicas": 2}), &five), ["delete web-4", "delete web-3", "delete web-2"]);
+    assert_eq!(of(ordered(2), &five), ["delete web-4"]);
+    assert_eq!(of(ordered(2), &[pod(0), pod(1), pod(2), terminating(pod(3))]), NOTHING);
+    assert_eq!(of(json!({"replicas": 2}), &[pod(0), pod(1), pod(2), terminating(pod(3))]), ["delete web-2"]);
+    assert_eq!(of(ordered(2), &[unready(0), pod(1), pod(2)]), NOTHING, "the Pods that stay come first");
+    assert_eq!(
+        of(ordered(2), &[pod(0), pod(1), unready(2), unready(3)]),
+        ["delete web-3"],
+        "the surplus ones may be broken"
+    );
+}
+
+#[test]
+fn edge_01_one_pass_never_makes_more_pods_unavailable_than_allowed() {
+    let pods: Vec<Pod> = (0..10).map(old).collect();
+    assert_eq!(
+        of(json!({"replicas": 10, "maxUnavailable": 3}), &pods),
+        ["delete web-9", "delete web-8", "delete web-7"]
+    );
+    assert_eq!(
+        of(json!({"replicas": 10, "maxUnavailable": "25%"}), &pods),
+        ["delete web-9", "delete web-8"],
+        "rounded down"
+    );
+    assert_eq!(of(json!({"replicas": 10, "maxUnavailable": "5%"}), &pods), ["delete web-9"], "at least one");
+    let both: Vec<Pod> =
+        pods.iter().cloned().enumerate().map(|(i, pod)| if i == 0 { specified(pod) } else { pod }).collect();
+    assert_eq!(
+        of(json!({"replicas": 10, "maxUnavailable": 2}), &both),
+        ["delete web-0", "delete web-9"],
+        "of all causes together"
+    );
+}
+
+#[test]
+fn edge_02_unavailable_pods_anywhere_count_and_an_unavailable_outdated_one_is_updated_all_the_same() {
+    let outside = json!({"partition": 2, "maxUnavailable": 1});
+    assert_eq!(of(outside.clone(), &[not_ready(old(0)), old(1), old(2)]), NOTHING, "0 is not to be updated, and down");
+    assert_eq!(of(outside, &[not_ready(old(0)), old(1), not_ready(old(2))]), ["delete web-2"]);
+    assert_eq!(of(json!({}), &[old(0), not_ready(old(1)), not_ready(old(2))]), ["delete web-2", "delete web-1"]);
+}
+
+#[test]
+fn edge_03_availability_and_not_readiness_gates_ordered_steps_and_updates() {
+    let fields = |replicas: i32| json!({"replicas": replicas, "ordered": true, "minReadySeconds": 30});
+    assert_eq!(of(fields(2), &[fresh(pod(0), 7)]), NOTHING);
+    assert_eq!(of(fields(1), &[fresh(pod(0), 7), pod(1)]), NOTHING);
+    assert_eq!(of(fields(2), &[old(0), fresh(pod(1), 7)]), NOTHING);
+    let plan = planned(&spec(fields(2)), &[fresh(pod(0), 7)], &BTreeMap::new());
+    assert_eq!(plan.look, Some(Duration::from_secs(7)));
+    let serving = [fresh(old(0), 7), fresh(old(1), 7), fresh(old(2), 7)];
+    assert_eq!(
+        of(json!({"minReadySeconds": 30}), &serving),
+        ["delete web-2"],
+        "those that serve do not go all at once"
+    );
+}
+
+#[test]
+fn shortfall_16_a_scale_down_that_waits_for_time_looks_again_by_itself() {
+    let fields = json!({"replicas": 1, "ordered": true, "minReadySeconds": 30});
+    let plan = planned(&spec(fields), &[fresh(pod(0), 12), pod(1)], &BTreeMap::new());
+    assert_eq!((plan.actions.len(), plan.look), (0, Some(Duration::from_secs(12))));
+    assert_eq!(plan.wait.unwrap().message, "Pod web-0 is Ready and counts as available in 13 s");
+}
+
+#[test]
+fn edge_04_the_partition_counts_pods_whatever_their_ordinals() {
+    let fields = |partition: i32| json!({"reserve": [1], "partition": partition, "maxUnavailable": 3, "start": 0});
+    let three = [old(0), old(2), old(3)];
+    assert_eq!(of(fields(2), &three), ["delete web-3"]);
+    assert_eq!(of(fields(0), &three), ["delete web-3", "delete web-2", "delete web-0"]);
+    assert_eq!(of(fields(2), &[old(0), pod(3)]), ["create 2 current"]);
+    assert_eq!(of(fields(2), &[old(0), old(2)]), ["create 3 update"]);
+    let started = json!({"start": 5, "partition": 2, "maxUnavailable": 3});
+    assert_eq!(of(started.clone(), &[old(5), old(6), old(7)]), ["delete web-7"]);
+    assert_eq!(of(started, &[]), ["create 5 current", "create 6 current", "create 7 update"]);
+    let unordered = json!({"partition": 2, "maxUnavailable": 3, "order": []});
+    assert_eq!(of(unordered.clone(), &[old(1), old(2)]), ["create 0 update"], "two old ones are there already");
+    assert_eq!(of(unordered, &[pod(1), pod(2)]), ["create 0 current"]);
+}
+
+#[test]
+fn edge_05_a_partition_of_all_pods_updates_none() {
+    for partition in [3, 5, i32::MAX] {
+        for order in [json!(null), json!([])] {
+            let mut fields = json!({"partition": partition, "maxUnavailable": 3});
+            if !order.is_null() {
+                fields["order"] = order;
+            }
+            assert_eq!(of(fields.clone(), &[old(0), not_ready(old(1)), old(2)]), NOTHING, "{fields}");
+            assert!(planned(&spec(fields), &[old(0), old(1), old(2)], &BTreeMap::new()).is_held);
+        }
+    }
+}
+
+#[test]
+fn edge_06_a_reservation_that_is_taken_away_recreates_that_ordinal_and_removes_the_highest() {
+    assert_eq!(of(json!({"reserve": [1]}), &[pod(0), pod(1), pod(2)]), ["create 3 update", "delete web-1"]);
+    assert_eq!(of(json!({}), &[pod(0), pod(2), pod(3)]), ["create 1 update", "delete web-3"]);
+    let ordered = json!({"reserve": [1], "ordered": true});
+    assert_eq!(of(ordered.clone(), &[pod(0), pod(1), pod(2)]), ["create 3 update"]);
+    assert_eq!(of(ordered.clone(), &[pod(0), pod(1), pod(2), unready(3)]), NOTHING);
+    assert_eq!(of(ordered, &[pod(0), pod(1), pod(2), pod(3)]), ["delete web-1"]);
+}
+
+fn with_claims(mut fields: serde_json::Value) -> serde_json::Value {
+    fields["claims"] = json!([{"metadata": {"name": "data"}, "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "10Gi"}}}}]);
+    fields
+}
+fn owned(mut claim: SizedClaim, kind: &str, name: &str, uid: &str) -> SizedClaim {
+    let api_version = if kind == "Pod" { "v1" } else { "apps.kruise.io/v1beta1" };
+    let owner = OwnerReference {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        name: name.into(),
+        uid: uid.into(),
+        ..OwnerReference::default()
+    };
+    claim.metadata.owner_references.get_or_insert_default().push(owner);
+    claim
+}
+fn data(ordinal: i32) -> SizedClaim {
+    claim(&format!("data-web-{ordinal}"), "10Gi", "10Gi")
+}
+fn with(fields: serde_json::Value, pods: &[Pod], claims_there: &[SizedClaim]) -> Vec<String> {
+    told(planned(&spec(with_claims(fields)), pods, &claims(claims_there)))
+}
+
+#[test]
+fn edge_07_a_pod_above_replicas_that_is_wanted_keeps_its_claim() {
+    let fields = json!({"replicas": 2, "reserve": [0, 1], "retention": {"whenScaled": "Delete"}});
+    let there = [data(0), data(2), data(3)];
+    assert_eq!(with(fields.clone(), &[pod(0), pod(2), pod(3)], &there), [r#"own data-web-0 ["Pod"]"#]);
+    let mut owned_there = there.clone();
+    owned_there[0] = owned(data(0), "Pod", "web-0", "uid-0");
+    assert_eq!(with(fields, &[pod(0), pod(2), pod(3)], &owned_there), ["delete web-0"], "owned before it is deleted");
+}
+
+#[test]
+fn claims_are_never_lost_when_a_pod_is_wanted_again() {
+    let fields = json!({"replicas": 1, "retention": {"whenScaled": "Delete"}});
+    let surplus = owned(data(0), "Pod", "web-0", "uid-0");
+    assert_eq!(with(fields.clone(), &[terminating(pod(0))], std::slice::from_ref(&surplus)), ["own data-web-0 []"]);
+    // The Pod is gone already: its claim goes too, and nobody is made before.
+    let plan = planned(&spec(with_claims(fields)), &[], &claims(std::slice::from_ref(&surplus)));
+    assert!(plan.wait.as_ref().unwrap().message.contains("data-web-0"), "{:?}", plan.wait);
+    assert_eq!(told(plan), NOTHING);
+    let retained = json!({"replicas": 1, "retention": {}});
+    assert_eq!(with(retained, &[], &[surplus]), ["own data-web-0 []"], "the policy has changed meanwhile");
+    let mut ending = data(0);
+    ending.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0).wall));
+    assert_eq!(with(json!({"replicas": 1}), &[], &[ending]), NOTHING);
+}
+
+#[test]
+fn missing_claims_are_made_with_the_pod_and_for_a_pod_that_is_pending() {
+    let fields = json!({"replicas": 1});
+    let plan = planned(&spec(with_claims(fields.clone())), &[], &BTreeMap::new());
+    assert_eq!(plan.actions, [Action::Create { ordinal: 0, on_update: true, claims: vec![0] }]);
+    assert_eq!(with(fields.clone(), &[pending(pod(0))], &[]), ["claims of 0: [0]"]);
+    assert_eq!(with(fields.clone(), &[pod(0)], &[]), NOTHING, "it runs");
+    assert_eq!(with(fields, &[pending(pod(0))], &[data(0)]), NOTHING);
+}
+
+#[test]
+fn edge_09_in_parallel_one_broken_pod_blocks_nobody() {
+    for broken in [terminating(pod(0)), pending(pod(0)), unready(0)] {
+        assert_eq!(of(json!({}), std::slice::from_ref(&broken)), ["create 1 update", "create 2 update"], "{broken:?}");
+        assert_eq!(of(json!({"replicas": 1}), &[broken, pod(1)]), ["delete web-1"]);
+    }
+    assert_eq!(of(json!({}), &[failed(pod(0))]), ["delete web-0", "create 1 update", "create 2 update"]);
+    let all_broken = [not_ready(old(0)), not_ready(old(1))];
+    let limited = json!({"scaleMaxUnavailable": 2, "maxUnavailable": 1});
+    assert_eq!(
+        of(limited, &all_broken),
+        ["delete web-1", "delete web-0"],
+        "no room for 2, but a new template reaches them"
+    );
+}
+
+#[test]
+fn edge_10_a_scale_up_with_a_limit_never_has_more_pods_that_are_not_available() {
+    let fields = |replicas: i32| json!({"replicas": replicas, "scaleMaxUnavailable": 2});
+    assert_eq!(of(fields(5), &[]), ["create 0 update", "create 1 update"]);
+    assert_eq!(of(fields(5), &[pod(0), unready(1)]), ["create 2 update"]);
+    assert_eq!(of(fields(5), &[terminating(pod(0)), unready(1)]), NOTHING);
+    assert_eq!(of(fields(5), &[pod(0), pod(1), unready(4)]), ["create 2 update"], "wherever they are");
+    assert_eq!(of(json!({"replicas": 10, "scaleMaxUnavailable": "25%"}), &[]).len(), 2);
+}
+
+#[test]
+fn shortfall_04_a_failed_pod_is_deleted_when_the_limit_is_reached_and_charged_once() {
+    let fields = json!({"scaleMaxUnavailable": 1, "maxUnavailable": 1});
+    assert_eq!(of(fields.clone(), &[failed(pod(0)), pod(1), pod(2)]), ["delete web-0"]);
+    assert_eq!(of(fields, &[pod(1), pod(2)]), ["create 0 update"]);
+    let two = json!({"scaleMaxUnavailable": 2});
+    assert_eq!(of(two, &[terminating(unready(0)), pod(1)]), ["create 2 update"], "not ready and ending: one");
+}
+
+fn hooked(kind: &str, fields: serde_json::Value) -> serde_json::Value {
+    let mut fields = fields;
+    fields["lifecycle"][kind] = json!({"labelsHandler": {"hold": "true"}});
+    fields["policy"] = json!("InPlaceIfPossible");
+    fields
+}
+fn holding(pod: Pod) -> Pod {
+    labelled(pod, json!({"hold": "true"}))
+}
+
+#[test]
+fn edge_12_and_13_hooks_of_updates() {
+    let fields = hooked("inPlaceUpdate", json!({"replicas": 1}));
+    assert_eq!(of(fields.clone(), &[holding(old(0))]), ["announce update web-0"]);
+    let waits = Pod { state: State::PreparingUpdate, ..old(0) };
+    assert_eq!(of(fields.clone(), &[holding(waits.clone())]), NOTHING);
+    assert_eq!(of(fields.clone(), &[waits.clone()]), ["update web-0 main=i:2"]);
+    // A roll-back while it waits: its own revision is wanted again, and refreshing moves it on.
+    let rolled_back = Pod { state: State::PreparingUpdate, ..pod(0) };
+    assert_eq!(of(fields.clone(), &[holding(rolled_back)]), NOTHING);
+    let mut held = fields.clone();
+    held["partition"] = json!(1);
+    assert_eq!(of(held, &[holding(waits.clone())]), ["no update web-0"], "the partition keeps it");
+    let mut paused = fields.clone();
+    paused["paused"] = json!(true);
+    assert_eq!(of(paused, &[holding(waits)]), NOTHING, "paused: as it is");
+    let updated = Pod { state: State::Updated, ..old(0) };
+    assert_eq!(of(fields.clone(), std::slice::from_ref(&updated)), ["announce update web-0 again"]);
+    assert_eq!(of(json!({"replicas": 1, "policy": "InPlaceOnly"}), &[updated]), NOTHING, "it becomes Normal first");
+    let updating = Pod { state: State::Updating, ..not_ready(old(0)) };
+    assert_eq!(of(fields, &[updating]), ["update web-0 main=i:2"]);
+}
+
+#[test]
+fn a_pod_that_waits_for_its_hook_takes_part_of_the_room() {
+    let fields = hooked("inPlaceUpdate", json!({"maxUnavailable": 1}));
+    let pods: Vec<Pod> = (0..3).map(|n| holding(old(n))).collect();
+    assert_eq!(of(fields.clone(), &pods), ["announce update web-2"]);
+    let waits = Pod { state: State::PreparingUpdate, ..pods[2].clone() };
+    assert_eq!(of(fields, &[pods[0].clone(), pods[1].clone(), waits]), NOTHING);
+}
+
+#[test]
+fn edge_15_a_template_that_changes_during_the_grace_starts_over_and_loses_no_change() {
+    let fields = json!({"replicas": 1, "policy": "InPlaceIfPossible", "grace": 30});
+    let pending = UpdateSpec {
+        revision: OLD.into(),
+        container_images: BTreeMap::from([
+            ("sidecar".to_owned(), "s:1".to_owned()),
+            ("main".to_owned(), "i:1".to_owned()),
+        ]),
+        grace_seconds: 30,
+        ..UpdateSpec::default()
+    };
+    let in_grace = Pod { state: State::Updating, pending: Some(pending), until_available: None, ..old(0) };
+    assert_eq!(of(fields.clone(), std::slice::from_ref(&in_grace)), ["update web-0 main=i:2 sidecar=s:1"]);
+    let plan = planned(&spec(fields.clone()), &[in_grace], &BTreeMap::new());
+    let Action::UpdateInPlace { spec: change, .. } = &plan.candidates[0].action else { panic!() };
+    assert_eq!((change.revision.as_str(), change.grace_seconds), (NEW, 30));
+    let own = Pod { pending: Some(UpdateSpec::default()), until_available: None, ..pod(0) };
+    assert_eq!(of(fields, &[own]), NOTHING, "its own grace goes on");
+}
+
+#[test]
+fn edge_17_pods_without_labels_and_on_delete_with_anything_are_no_trouble() {
+    let bare = Pod { revision: String::new(), ..pod(0) };
+    assert_eq!(
+        of(json!({"replicas": 1, "policy": "InPlaceIfPossible"}), std::slice::from_ref(&bare)),
+        ["delete web-0"]
+    );
+    assert_eq!(of(json!({"replicas": 1, "onDelete": true}), &[bare]), NOTHING);
+    assert_eq!(of(json!({"onDelete": true}), &[old(0), old(2)]), ["create 1 update"]);
+}
+
+#[test]
+fn edge_24_labels_of_the_identity_are_mended() {
+    let wrong = Pod { wrong_labels: vec![("apps.kubernetes.io/pod-index", "7".to_owned())], ..pod(7) };
+    assert_eq!(
+        of(json!({"replicas": 1, "start": 7}), &[wrong]),
+        [r#"label web-7 [("apps.kubernetes.io/pod-index", "7")]"#]
+    );
+}
+
+#[test]
+fn edge_25_a_roll_back_updates_towards_the_old_revision_again() {
+    // What was the old one is the update revision now.
+    assert_eq!(of(json!({}), &[pod(0), pod(1), old(2)]), ["delete web-2"]);
+}
+
+#[test]
+fn edge_26_a_pod_that_has_ended_is_replaced_whether_it_succeeded_or_failed() {
+    for ordered in [false, true] {
+        let fields = json!({"ordered": ordered});
+        assert_eq!(of(fields.clone(), &[pod(0), failed(pod(1)), pod(2)]), ["delete web-1"], "{ordered}");
+        assert_eq!(of(fields.clone(), &[pod(0), terminating(failed(pod(1))), pod(2)]), NOTHING, "never by force");
+        assert_eq!(of(fields, &[pod(0), pod(2)]), ["create 1 update"]);
+    }
+    let held = hooked("preDelete", json!({"replicas": 1}));
+    assert_eq!(of(held.clone(), &[holding(failed(pod(0)))]), ["announce deletion web-0"]);
+    assert_eq!(of(held, &[Pod { state: State::PreparingDelete, ..holding(failed(pod(0))) }]), NOTHING);
+}
+
+#[test]
+fn edge_27_specified_deletion_keeps_the_limit_and_lets_unavailable_ones_through() {
+    let fields = json!({"maxUnavailable": 1});
+    assert_eq!(of(fields.clone(), &[specified(pod(0)), specified(pod(1)), specified(pod(2))]), ["delete web-2"]);
+    assert_eq!(of(fields.clone(), &[specified(unready(0)), pod(1), specified(pod(2))]), ["delete web-0"]);
+    assert_eq!(
+        of(fields.clone(), &[pod(0), pod(1), specified(old(2))]),
+        ["delete web-2"],
+        "deleted, and not updated too"
+    );
+    assert_eq!(of(fields, &[specified(terminating(pod(0))), pod(1), pod(2)]), NOTHING);
+    assert_eq!(
+        of(json!({"partition": 3}), &[pod(0), pod(1), specified(old(2))]),
+        ["delete web-2"],
+        "the partition does not matter"
+    );
+}
+
+#[test]
+fn shortfall_15_specified_deletion_is_honoured_when_paused_and_with_on_delete() {
+    let pods = [old(0), specified(old(1)), old(2)];
+    for fields in [json!({"paused": true}), json!({"onDelete": true}), json!({"ordered": true, "paused": true})] {
+        assert_eq!(of(fields.clone(), &pods), ["delete web-1"], "{fields}");
+    }
+}
+
+#[test]
+fn shortfall_05_with_ordered_ready_a_corrected_template_reaches_broken_pods() {
+    let fields = json!({"ordered": true});
+    assert_eq!(of(fields.clone(), &[old(0), old(1), not_ready(old(2))]), ["delete web-2"]);
+    assert_eq!(of(fields.clone(), &[not_ready(old(0)), old(1), old(2)]), ["delete web-0"], "healthy ones wait");
+    assert_eq!(of(fields.clone(), &[old(0), old(1), unready(2)]), NOTHING, "the new one is broken: nobody follows it");
+    assert_eq!(of(fields.clone(), &[old(0), terminating(old(1)), not_ready(old(2))]), ["delete web-2"]);
+    assert_eq!(of(fields, &[old(0), terminating(old(1)), old(2)]), NOTHING);
+    assert!(
+        wait_of(json!({"ordered": true}), &[old(0), terminating(old(1)), old(2)])
+            .contains("Pod web-1 is being deleted")
+    );
+}
+
+#[test]
+fn shortfall_06_a_new_claim_template_makes_pods_outdated() {
+    let lacks = |pod: Pod| Pod { lacks_claim: Some("logs".into()), ..pod };
+    let pods = [lacks(pod(0)), lacks(pod(1)), lacks(pod(2))];
+    assert_eq!(of(json!({"policy": "InPlaceIfPossible"}), &pods), ["delete web-2"], "one at a time");
+    assert_eq!(of(json!({"partition": 3}), &pods), NOTHING);
+    let only = planned(&spec(json!({"policy": "InPlaceOnly"})), &pods, &BTreeMap::new());
+    assert!(only.impossible.as_ref().unwrap().message.contains("claim template logs"), "{:?}", only.impossible);
+    assert_eq!(told(only), NOTHING);
+}
+
+#[test]
+fn shortfall_12_a_claim_that_waits_for_a_mount_has_its_pod_restarted_within_the_limit() {
+    let fields = json!({"growsClaims": true, "maxUnavailable": 1});
+    let waits = |ordinal: i32, since: i64| {
+        let since = Some(jiff::Timestamp::from_second(1_700_000_000 - since).unwrap());
+        SizedClaim {
+            requested: crate::k8s::quantity::parse("10Gi"),
+            capacity: crate::k8s::quantity::parse("5Gi"),
+            resize_pending_since: since,
+            ..data(ordinal)
+        }
+    };
+    let pods = [pod(0), pod(1), pod(2)];
+    assert_eq!(with(fields.clone(), &pods, &[waits(0, 500), waits(1, 500), data(2)]), ["delete web-1"]);
+    assert_eq!(with(fields.clone(), &[pod(0), pod(1), unready(2)], &[waits(0, 500), data(1), data(2)]), NOTHING);
+    let soon = planned(&spec(with_claims(fields)), &pods, &claims(&[waits(0, 20), data(1), data(2)]));
+    assert_eq!((soon.look, soon.candidates.len()), (Some(Duration::from_secs(100)), 0));
+    assert!(soon.wait.unwrap().message.contains("claim data-web-0 of Pod web-0"));
+}
+
+#[test]
+fn claims_grow_within_the_limit_before_their_pods_are_updated() {
+    let fields = json!({"growsClaims": true, "maxUnavailable": 1});
+    let small = |ordinal: i32| SizedClaim {
+        requested: crate::k8s::quantity::parse("5Gi"),
+        capacity: crate::k8s::quantity::parse("5Gi"),
+        ..data(ordinal)
+    };
+    let grows = |ordinal: i32| SizedClaim { capacity: crate::k8s::quantity::parse("5Gi"), ..data(ordinal) };
+    let pods = [old(0), old(1), old(2)];
+    assert_eq!(with(fields.clone(), &pods, &[small(0), small(1), small(2)]), ["grow data-web-2"]);
+    assert_eq!(with(fields.clone(), &pods, &[small(0), small(1), grows(2)]), NOTHING, "it takes the room");
+    assert_eq!(with(fields.clone(), &pods, &[small(0), small(1), data(2)]), ["delete web-2"]);
+    assert_eq!(
+        with(fields.clone(), &[pod(0), pod(1), pod(2)], &[small(0), small(1), data(2)]),
+        ["grow data-web-1"],
+        "the Pods are updated already"
+    );
+    let mut partition = fields.clone();
+    partition["partition"] = json!(3);
+    assert_eq!(with(partition, &pods, &[small(0), small(1), small(2)]), NOTHING);
+    assert_eq!(
+        with(json!({}), &[pod(0), pod(1), pod(2)], &[small(0), small(1), small(2)]),
+        NOTHING,
+        "OnDelete: only claims that are made later"
+    );
+}
+
+#[test]
+fn a_claim_that_cannot_grow_is_named_and_holds_nothing_up() {
+    let fields = json!({"growsClaims": true, "maxUnavailable": 1});
+    let fixed =
+        SizedClaim { storage_class: Some("fixed".into()), requested: crate::k8s::quantity::parse("5Gi"), ..data(2) };
+    let mut templates = with_claims(fields);
+    templates["claims"][0]["spec"]["storageClassName"] = json!(null);
+    let plan = planned(&spec(templates), &[old(0), old(1), old(2)], &claims(&[data(0), data(1), fixed]));
+    let why = plan.impossible.clone().unwrap();
+    assert_eq!((why.reason, why.message.contains("claim data-web-2 cannot grow")), ("FailedUpdatePVC", true));
+    assert_eq!(told(plan), ["delete web-2"], "its Pod is updated all the same");
+}
+
+#[test]
+fn edge_21_terminating_pods_and_claims_do_not_postpone_growth() {
+    let fields = json!({"growsClaims": true, "maxUnavailable": 2});
+    let small = |ordinal: i32| SizedClaim {
+        requested: crate::k8s::quantity::parse("5Gi"),
+        capacity: crate::k8s::quantity::parse("5Gi"),
+        ..data(ordinal)
+    };
+    let mut ending = small(1);
+    ending.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0).wall));
+    // 2 ends, 1 has a claim that ends and 0 one that grows; nobody fails for a claim that is missing.
+    assert_eq!(with(fields.clone(), &[pod(0), pod(1), terminating(pod(2))], &[small(0), ending]), ["grow data-web-0"]);
+    assert_eq!(with(fields, &[pod(0), pod(1), pod(2)], &[]), NOTHING);
+}
+
+#[test]
+fn shortfall_13_a_deletion_that_is_not_wanted_any_more_is_cancelled() {
+    let leaving = |pod: Pod| Pod { state: State::PreparingDelete, ..holding(pod) };
+    let fields = hooked("preDelete", json!({}));
+    assert_eq!(of(fields.clone(), &[pod(0), pod(1), leaving(pod(2))]), ["keep web-2"]);
+    assert_eq!(of(fields.clone(), &[pod(0), pod(1), leaving(specified(pod(2)))]), NOTHING, "it is still wanted");
+    let mut fewer = fields.clone();
+    fewer["replicas"] = json!(2);
+    assert_eq!(of(fewer.clone(), &[pod(0), pod(1), leaving(pod(2))]), NOTHING);
+    assert_eq!(
+        of(fewer.clone(), &[pod(0), pod(1), Pod { labels: Default::default(), ..leaving(pod(2)) }]),
+        ["delete web-2"]
+    );
+    assert_eq!(of(fewer, &[pod(0), pod(1), holding(pod(2))]), ["announce deletion web-2"]);
+    // It can be updated in place now: it need not go.
+    assert_eq!(of(fields.clone(), &[pod(0), pod(1), leaving(old(2))]), ["keep web-2"]);
+    let mut recreate = fields.clone();
+    recreate["policy"] = json!("ReCreate");
+    assert_eq!(of(recreate.clone(), &[pod(0), pod(1), leaving(old(2))]), NOTHING, "it is to be replaced");
+    recreate["paused"] = json!(true);
+    assert_eq!(of(recreate, &[pod(0), pod(1), leaving(old(2))]), NOTHING, "paused: as it is");
+    let mut last = fields;
+    last["lifecycle"]["preDelete"]["markPodNotReady"] = json!(true);
+    assert_eq!(of(last.clone(), &[pod(0), pod(1), leaving(pod(2))]), NOTHING, "NotReady Pods do not come back");
+    assert_eq!(of(last, &[pod(0), pod(1), Pod { labels: Default::default(), ..leaving(pod(2)) }]), ["delete web-2"]);
+}
+
+#[test]
+fn how_pods_get_to_another_revision() {
+    for (policy, want) in [
+        ("ReCreate", "delete web-0"),
+        ("InPlaceIfPossible", "update web-0 main=i:2"),
+        ("InPlaceOnly", "update web-0 main=i:2"),
+    ] {
+        assert_eq!(of(json!({"replicas": 1, "policy": policy}), &[old(0)]), [want]);
+    }
+    for unknown in [Pod { revision: "web-gone".into(), ..pod(0) }, Pod { has_gate: false, ..old(0) }] {
+        assert_eq!(
+            of(json!({"replicas": 1, "policy": "InPlaceIfPossible"}), std::slice::from_ref(&unknown)),
+            ["delete web-0"]
+        );
+        let only = planned(&spec(json!({"replicas": 1, "policy": "InPlaceOnly"})), &[unknown], &BTreeMap::new());
+        assert!(only.impossible.as_ref().unwrap().message.contains("Pod web-0"));
+        assert_eq!(told(only), NOTHING);
+    }
+    let mixed = [old(0), Pod { has_gate: false, ..old(1) }, old(2)];
+    assert_eq!(
+        of(json!({"policy": "InPlaceOnly", "maxUnavailable": 2}), &mixed),
+        ["update web-2 main=i:2", "update web-0 main=i:2"],
+        "the others go on"
+    );
+}
+
+#[test]
+fn the_order_of_updates() {
+    let pods = [labelled(old(0), json!({"role": "a"})), labelled(old(1), json!({"role": "b"})), old(2)];
+    let all = |order: serde_json::Value| of(json!({"order": order, "maxUnavailable": 3}), &pods);
+    assert_eq!(all(json!([])), ["delete web-2", "delete web-1", "delete web-0"]);
+    assert_eq!(all(json!({"role=a": 10, "role=b": 5})), ["delete web-0", "delete web-1", "delete web-2"]);
+    assert_eq!(of(json!({"order": {"role=a": 10}, "partition": 2, "maxUnavailable": 3}), &pods), ["delete web-0"]);
+}
+
+#[test]
+fn shortfall_23_pods_with_an_order_key_come_first() {
+    let keyed = |ordinal: i32, value: &str| labelled(old(ordinal), json!({"shard": value}));
+    let pods = [keyed(0, "s-2"), keyed(1, "s-10"), old(2)];
+    let told = of(json!({"order": ["shard"], "maxUnavailable": 3}), &pods);
+    assert_eq!(told, ["delete web-1", "delete web-0", "delete web-2"]);
+}
+
+#[test]
+fn updated_pods_count_first_where_the_order_is_not_that_of_ordinals() {
+    let fields = json!({"order": {"role=a": 10}, "partition": 1, "maxUnavailable": 3});
+    let a = labelled(old(0), json!({"role": "a"}));
+    assert_eq!(of(fields.clone(), &[a.clone(), pod(1), pod(2)]), NOTHING, "one stays, whoever it is");
+    assert_eq!(of(fields.clone(), &[a.clone(), pod(1)]), ["create 2 update"]);
+    assert_eq!(of(fields, &[a, old(1), pod(2)]), ["delete web-0"]);
+}
+
+#[test]
+fn budgets_are_asked_for_what_takes_a_pod_out_of_service() {
+    let none = serde_json::from_value(json!({})).unwrap();
+    let marking = serde_json::from_value(
+        json!({"preDelete": {"markPodNotReady": true}, "inPlaceUpdate": {"markPodNotReady": true}}),
+    )
+    .unwrap();
+    let pod = || "web-0".to_owned();
+    let resize =
+        UpdateSpec { container_resources: BTreeMap::from([("main".to_owned(), json!({}))]), ..UpdateSpec::default() };
+    for (action, plain, marked) in [
+        (Action::Delete { pod: pod() }, Some(Operation::Delete), Some(Operation::Delete)),
+        (Action::AnnounceDeletion { pod: pod() }, None, Some(Operation::Delete)),
+        (Action::AnnounceUpdate { pod: pod(), restore: false }, None, Some(Operation::Update)),
+        (
+            Action::UpdateInPlace { pod: pod(), spec: UpdateSpec::default() },
+            Some(Operation::Update),
+            Some(Operation::Update),
+        ),
+        (Action::UpdateInPlace { pod: pod(), spec: resize }, Some(Operation::Resize), Some(Operation::Resize)),
+        (Action::CancelDeletion { pod: pod() }, None, None),
+    ] {
+        assert_eq!((action.takes_out(&none), action.takes_out(&marking)), (plain, marked), "{action:?}");
+    }
+}
+
+#[test]
+fn what_is_waited_for_is_named() {
+    assert_eq!(wait_of(json!({"ordered": true}), &[pod(0), unready(1)]), "Pod web-1 is not Ready");
+    assert!(wait_of(json!({}), &[pod(0), terminating(pod(1)), pod(2)]).contains("node n1"));
+    assert_eq!(wait_of(json!({}), &[pod(0), pod(1), pod(2)]), "");
+    let held = hooked("preDelete", json!({"replicas": 0}));
+    assert_eq!(
+        wait_of(held, &[Pod { state: State::PreparingDelete, ..holding(pod(0)) }]),
+        "Pod web-0 is held by its hook preDelete"
+    );
+}
+
+#[test]
+fn followers_are_updated_first_and_the_leader_last_also_in_strict_order() {
+    let role = |ordinal: i32, role: &str| labelled(old(ordinal), json!({"role": role}));
+    let pods = [role(0, "follower"), role(1, "follower"), role(2, "leader")];
+    for ordered in [true, false] {
+        let mut spec = spec(json!({"ordered": ordered}));
+        spec.update_order = UpdateOrder::parse("role=leader").unwrap();
+        let told = |pods: &[Pod]| told(planned(&spec, pods, &BTreeMap::new()));
+        assert_eq!(told(&pods), ["delete web-1"]);
+        let [a, b, _] = pods.clone();
+        assert_eq!(told(&[a.clone(), pod(1), pods[2].clone()]), ["delete web-0"]);
+        assert_eq!(told(&[pod(0), pod(1), pods[2].clone()]), ["delete web-2"]);
+        assert_eq!(told(&[a, b, not_ready(pods[2].clone())]), ["delete web-2"], "what is down is not waited for");
+    }
+}

@@ -1,0 +1,585 @@
+//! Random histories of a StatefulSet against a plain model: Pods that break, end and get stuck, hooks, templates, limits
+//! and numbers that change, in any order. What is held to it: never two Pods of one identity, never more Pods down by us
+//! than the limit, the partition kept, claims never lost; and once nothing stands in the way, everything is as asked for.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde_json::json;
+
+use super::{
+    super::{claims, numbering},
+    fixtures::*,
+    *,
+};
+use crate::domain::kinds::stateful_set::spec::Spec;
+use crate::{
+    api::apps::lifecycle::Hook,
+    domain::{
+        pod::{
+            inplace::Allowed,
+            lifecycle::{self, State},
+            order::Phase,
+        },
+        workload::revisions::Known,
+    },
+    k8s::{claim::SizedClaim, revision},
+    liveness::{self, Acts, Driver, Limits, Model, Random, Step},
+};
+use std::{sync::Arc, time::Duration};
+
+const HOLD: &str = "hold";
+
+struct Player {
+    pod: Pod,
+    /// When kubelet is done with what it does.
+    due: i64,
+    ready_since: Option<i64>,
+    is_stuck: bool,
+    /// Counts its changes.
+    version: u64,
+}
+
+struct World {
+    fields: serde_json::Value,
+    pods: BTreeMap<i32, Player>,
+    claims: BTreeMap<String, SizedClaim>,
+    /// Templates of which no Pod becomes ready.
+    bad: BTreeSet<usize>,
+    version: usize,
+    time: i64,
+    made: usize,
+    queue: VecDeque<Action>,
+    candidates: Plan,
+    is_dirty: bool,
+    look: Option<i64>,
+    /// The versions of Pods that the plan rests on.
+    seen: BTreeMap<i32, u64>,
+    /// Wanted Pods that we took out of service and that are not available again.
+    down: BTreeSet<i32>,
+    acts: Acts,
+}
+
+/// The Pod that an action changes.
+fn pod_of(action: &Action) -> Option<i32> {
+    match action {
+        Action::CancelDeletion { pod }
+        | Action::CancelUpdate { pod }
+        | Action::AnnounceDeletion { pod }
+        | Action::Delete { pod }
+        | Action::AnnounceUpdate { pod, .. }
+        | Action::UpdateInPlace { pod, .. } => Some(World::ordinal(pod)),
+        _ => None,
+    }
+}
+
+fn name_of(version: usize) -> String {
+    format!("web-v{version}")
+}
+
+impl World {
+    fn new() -> Self {
+        let fields = json!({"replicas": 3, "claims": [{"metadata": {"name": "data"}, "spec": {}}], "retention": {}});
+        Self {
+            fields,
+            pods: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            bad: BTreeSet::new(),
+            version: 1,
+            time: 0,
+            made: 0,
+            queue: VecDeque::new(),
+            candidates: Plan::default(),
+            is_dirty: true,
+            look: None,
+            seen: BTreeMap::new(),
+            down: BTreeSet::new(),
+            acts: Acts::default(),
+        }
+    }
+
+    fn spec(&self) -> Spec {
+        spec(self.fields.clone())
+    }
+
+    fn update_revision(&self) -> String {
+        name_of(self.version)
+    }
+
+    fn facts(&self, player: &Player, spec: &Spec) -> Pod {
+        let left = player.ready_since.map(|since| since + i64::from(spec.min_ready_seconds) - self.time);
+        Pod {
+            until_available: left.map(|left| Duration::from_secs(u64::try_from(left).unwrap_or(0))),
+            is_ready: player.ready_since.is_some(),
+            ..player.pod.clone()
+        }
+    }
+
+    fn observe(&self, spec: &Spec) -> Vec<Arc<Pod>> {
+        self.pods.values().map(|player| Arc::new(self.facts(player, spec))).collect()
+    }
+
+    fn plan(&self) -> Plan {
+        let spec = self.spec();
+        let pods = self.observe(&spec);
+        let known = |version: usize| Known {
+            name: name_of(version),
+            data: revision::data(&json!({"spec": {"containers": [{"name": "main", "image": format!("i:{version}")}]}})),
+            ..Known::default()
+        };
+        let revisions: Vec<Known> = (1..=self.version).map(known).collect();
+        plan(&Observed {
+            spec: &spec,
+            pods: &pods,
+            claims: &self.claims.iter().map(|(name, claim)| (name.clone(), Arc::new(claim.clone()))).collect(),
+            classes: &BTreeMap::new(),
+            update_revision: &self.update_revision(),
+            revisions: &revisions,
+            allowed: Allowed::default(),
+            announced_is_updated: false,
+            now: at(self.time),
+        })
+    }
+
+    /// The next thing that the controller does; None: it has nothing to do.
+    fn control(&mut self) -> Result<Option<String>, String> {
+        let next =
+            self.queue.pop_front().or_else(|| self.candidates.next_wave(1).pop().map(|candidate| candidate.action));
+        if let Some(action) = next {
+            // A Pod that has changed is looked at anew, as the API server and the store see to.
+            if pod_of(&action).is_some_and(|n| self.pods.get(&n).map(|p| p.version) != self.seen.get(&n).copied()) {
+                self.is_dirty = true;
+                return Ok(Some(String::new()));
+            }
+            return self.carry_out(&action).map(Some);
+        }
+        if !self.is_dirty {
+            return Ok(None);
+        }
+        self.is_dirty = false;
+        if let Some(refreshed) = self.refresh() {
+            return Ok(Some(refreshed));
+        }
+        let mut plan = self.plan();
+        self.seen = self.pods.iter().map(|(ordinal, player)| (*ordinal, player.version)).collect();
+        self.queue = plan.actions.drain(..).collect();
+        self.look = plan.look.map(|look| self.time + i64::try_from(look.as_secs()).unwrap_or(0));
+        self.candidates = plan;
+        Ok(if self.queue.is_empty() && self.candidates.candidates.is_empty() { None } else { Some(String::new()) })
+    }
+
+    /// The state of each Pod moves on by itself.
+    fn refresh(&mut self) -> Option<String> {
+        let (spec, revision) = (self.spec(), self.update_revision());
+        for player in self.pods.values_mut() {
+            let observed = lifecycle::Observed {
+                lifecycle: spec.hooks(),
+                is_scheduled: true,
+                is_on_update_revision: player.pod.is_on(&revision),
+                is_updated: player.ready_since.is_some(),
+            };
+            if let Some(next) = lifecycle::refresh(&player.pod.state, &observed, &player.pod) {
+                let told = format!("{} is {}", player.pod.name, next.as_str());
+                player.pod.state = next;
+                self.is_dirty = true;
+                return Some(told);
+            }
+        }
+        None
+    }
+
+    fn ordinal(name: &str) -> i32 {
+        numbering::ordinal_of("web", name).unwrap()
+    }
+
+    /// We take a Pod out of service: within the limit.
+    fn take_down(&mut self, ordinal: i32) -> Result<(), String> {
+        let spec = self.spec();
+        let pod = self.facts(&self.pods[&ordinal], &spec);
+        if !spec.ordinals.contains(ordinal) || !pod.is_serving() {
+            return Ok(());
+        }
+        let limit = spec.rolling().map_or(1, |rolling| rolling.max_unavailable);
+        let is_up = |n: &i32| self.pods.get(n).is_some_and(|player| self.facts(player, &spec).is_serving());
+        let is_available = pod.is_available();
+        let others = self.down.iter().filter(|n| **n != ordinal && (is_available || !is_up(n))).count();
+        if i32::try_from(others).unwrap_or(i32::MAX) >= limit {
+            return Err(format!(
+                "{} is taken down, although {:?} are down by us and {limit} may be",
+                pod.name, self.down
+            ));
+        }
+        self.down.insert(ordinal);
+        self.acts.note("taken down");
+        Ok(())
+    }
+
+    /// A Pod leaves its revision for an update: the partition allows it.
+    fn leaves_revision(&mut self, ordinal: i32) -> Result<(), String> {
+        let spec = self.spec();
+        let revision = self.update_revision();
+        let pod = &self.pods[&ordinal].pod;
+        if !spec.ordinals.contains(ordinal) || pod.is_on(&revision) || pod.is_specified || pod.is_finished {
+            return Ok(());
+        }
+        let Some(rolling) = spec.rolling() else { return Err(format!("{} is updated with OnDelete", pod.name)) };
+        if rolling.paused {
+            return Err(format!("{} is updated while paused", pod.name));
+        }
+        let all: Vec<i32> = spec.ordinals.iter().collect();
+        let partition = usize::try_from(rolling.partition).unwrap();
+        if rolling.unordered.is_none() {
+            let rank = all.iter().position(|n| *n == ordinal).unwrap();
+            if rank < partition {
+                return Err(format!("{} is updated, rank {rank} of partition {partition}", pod.name));
+            }
+        } else {
+            // What is not there, or ends, comes back on the revision that the number asks for.
+            let is_updated = |n: &&i32| {
+                **n != ordinal && self.pods.get(n).is_some_and(|p| p.pod.is_on(&revision) && !p.pod.is_terminating)
+            };
+            let updated = all.iter().filter(is_updated).count();
+            if updated + 1 + partition > all.len() {
+                return Err(format!("{} is updated, {updated} others are of {partition} to keep", pod.name));
+            }
+        }
+        self.acts.note("updates");
+        Ok(())
+    }
+
+    fn carry_out(&mut self, action: &Action) -> Result<String, String> {
+        let told = text(action);
+        self.is_dirty = true;
+        match action {
+            Action::Create { ordinal, on_update, claims } => self.create(*ordinal, *on_update, claims)?,
+            Action::CreateClaims { ordinal, claims } => self.create_claims(*ordinal, claims),
+            Action::SetClaimOwners { claim, owners } => {
+                // It may be gone by now.
+                if let Some(claim) = self.claims.get_mut(claim) {
+                    claim.metadata.owner_references = Some(owners.clone());
+                }
+            }
+            Action::CancelDeletion { pod } => self.set_state(pod, State::Normal),
+            Action::CancelUpdate { pod } => {
+                let spec = self.spec();
+                let state = lifecycle::after_update(spec.hooks(), &self.pods[&Self::ordinal(pod)].pod);
+                self.set_state(pod, state);
+            }
+            Action::AnnounceDeletion { pod } => {
+                self.take_down(Self::ordinal(pod))?;
+                self.acts.note("held by hooks");
+                self.set_state(pod, State::PreparingDelete);
+            }
+            Action::AnnounceUpdate { pod, restore } => {
+                self.take_down(Self::ordinal(pod))?;
+                self.acts.note("held by hooks");
+                self.set_state(pod, State::PreparingUpdate);
+                if *restore {
+                    let player = self.pods.get_mut(&Self::ordinal(pod)).unwrap();
+                    player.pod.labels = serde_json::from_value(json!({HOLD: "true"})).unwrap();
+                }
+            }
+            Action::Delete { pod } => {
+                let ordinal = Self::ordinal(pod);
+                self.take_down(ordinal)?;
+                if self.pods[&ordinal].pod.state != State::PreparingDelete {
+                    self.leaves_revision(ordinal)?;
+                }
+                let player = self.pods.get_mut(&ordinal).unwrap();
+                if player.pod.is_terminating {
+                    return Err(format!("{pod} is deleted twice"));
+                }
+                player.pod.is_terminating = true;
+                player.due = self.time + 1;
+            }
+            Action::UpdateInPlace { pod, spec } => {
+                let ordinal = Self::ordinal(pod);
+                self.take_down(ordinal)?;
+                self.leaves_revision(ordinal)?;
+                self.acts.note("updated in place");
+                let player = self.pods.get_mut(&ordinal).unwrap();
+                player.pod.revision = spec.revision.clone();
+                player.pod.state = State::Updating;
+                (player.ready_since, player.due) = (None, self.time + 2);
+            }
+            Action::GrowClaims { .. } | Action::MendLabels { .. } => return Err(format!("nobody asked for: {told}")),
+        }
+        Ok(told)
+    }
+
+    fn set_state(&mut self, pod: &str, state: State) {
+        self.pods.get_mut(&Self::ordinal(pod)).unwrap().pod.state = state;
+    }
+
+    fn create_claims(&mut self, ordinal: i32, places: &[usize]) {
+        let spec = self.spec();
+        for place in places {
+            let name = spec.claims[*place].claim_name("web", ordinal);
+            let mut claim = claim(&name, "1Gi", "1Gi");
+            claim.metadata.owner_references = Some(claims::owners_of_new(&spec));
+            self.claims.insert(name, claim);
+        }
+    }
+
+    fn create(&mut self, ordinal: i32, on_update: bool, places: &[usize]) -> Result<(), String> {
+        if self.pods.contains_key(&ordinal) {
+            return Err(format!("a second Pod web-{ordinal} is made"));
+        }
+        let spec = self.spec();
+        if !spec.ordinals.contains(ordinal) {
+            return Err(format!("web-{ordinal} is made and not wanted"));
+        }
+        self.create_claims(ordinal, places);
+        if !self.claims.contains_key(&format!("data-web-{ordinal}")) {
+            return Err(format!("web-{ordinal} is made without its claim"));
+        }
+        self.made += 1;
+        let version = if on_update { self.version } else { 1.max(self.version - 1) };
+        let labels = if spec.has_lifecycle { json!({HOLD: "true"}) } else { json!({}) };
+        let pod = Pod {
+            uid: format!("uid-{}", self.made),
+            revision: name_of(version),
+            phase: Some(Phase::Pending),
+            labels: serde_json::from_value(labels).unwrap(),
+            ..pod(ordinal)
+        };
+        self.pods.insert(ordinal, Player { pod, due: self.time + 2, ready_since: None, is_stuck: false, version: 0 });
+        Ok(())
+    }
+
+    /// What kubelet, hooks and the garbage collector can do now.
+    fn surroundings(&self) -> Vec<(i32, &'static str)> {
+        let spec = self.spec();
+        let mut can = Vec::new();
+        for (ordinal, player) in &self.pods {
+            let is_due = player.due <= self.time;
+            let version: usize = player.pod.revision.trim_start_matches("web-v").parse().unwrap();
+            if player.pod.is_terminating {
+                can.extend((is_due && !player.is_stuck).then_some((*ordinal, "goes")));
+            } else if player.ready_since.is_none() && !player.pod.is_finished {
+                let starts = is_due && !self.bad.contains(&version) && !player.is_stuck;
+                can.extend(starts.then_some((*ordinal, "starts")));
+            }
+            let is_held = spec.lifecycle.holds_deletion(&player.pod);
+            match player.pod.state {
+                State::PreparingDelete | State::PreparingUpdate if is_held => can.push((*ordinal, "lets go")),
+                State::Updated => can.push((*ordinal, "is hooked again")),
+                _ => {}
+            }
+        }
+        let is_lost = |claim: &SizedClaim| {
+            let owners = claim.owners();
+            !owners.is_empty()
+                && owners
+                    .iter()
+                    .all(|owner| owner.kind == "Pod" && !self.pods.values().any(|player| player.pod.uid == owner.uid))
+        };
+        can.extend(self.claims.values().filter(|claim| is_lost(claim)).map(|claim| {
+            (numbering::ordinal_of("web", claim.name().trim_start_matches("data-")).unwrap(), "loses its claim")
+        }));
+        can
+    }
+
+    fn happens(&mut self, (ordinal, what): (i32, &'static str)) -> Result<String, String> {
+        self.is_dirty = true;
+        match what {
+            "goes" => drop(self.pods.remove(&ordinal)),
+            "loses its claim" => {
+                if self.pods.contains_key(&ordinal) {
+                    return Err(format!("the claim of web-{ordinal} is lost"));
+                }
+                self.acts.note("claims that went");
+                self.claims.remove(&format!("data-web-{ordinal}"));
+            }
+            _ => {
+                let time = self.time;
+                let player = self.pods.get_mut(&ordinal).unwrap();
+                player.version += 1;
+                match what {
+                    "starts" => {
+                        player.ready_since = Some(time);
+                        player.pod.phase = Some(Phase::Running);
+                    }
+                    "lets go" => player.pod.labels = serde_json::from_value(json!({})).unwrap(),
+                    _ => player.pod.labels = serde_json::from_value(json!({HOLD: "true"})).unwrap(),
+                }
+            }
+        }
+        Ok(format!("web-{ordinal} {what}"))
+    }
+
+    fn up_again(&mut self) {
+        let spec = self.spec();
+        let still = |ordinal: &i32| {
+            let up = self.pods.get(ordinal).is_some_and(|player| self.facts(player, &spec).is_available());
+            spec.ordinals.contains(*ordinal) && !up
+        };
+        self.down = self.down.iter().copied().filter(still).collect();
+    }
+
+    fn one_pod(&self, random: &mut Random) -> Option<i32> {
+        random.one_of(&self.pods.keys().copied().collect::<Vec<_>>()).copied()
+    }
+
+    fn changes_a_pod(&mut self, random: &mut Random) -> String {
+        let what = random.below(5);
+        let Some(ordinal) = self.one_pod(random) else { return String::new() };
+        let time = self.time;
+        let player = self.pods.get_mut(&ordinal).unwrap();
+        match what {
+            0 => (player.ready_since, player.due) = (None, time + 20),
+            1 => player.is_stuck = true,
+            2 if !player.pod.is_terminating => {
+                (player.pod.is_finished, player.ready_since) = (true, None);
+                self.acts.note("finished Pods");
+            }
+            3 => {
+                player.pod.is_specified = true;
+                self.acts.note("specified Pods");
+            }
+            _ => (player.pod.is_terminating, player.due) = (true, time + 3),
+        }
+        format!("web-{ordinal}: trouble {what}")
+    }
+
+    fn changes_the_spec(&mut self, random: &mut Random) -> String {
+        let (field, value) = match random.below(12) {
+            0 | 1 => ("replicas", json!(random.below(6))),
+            2 => ("reserve", json!([random.below(4), format!("{}-{}", 2, 2 + random.below(3))])),
+            3 => ("reserve", json!([])),
+            4 => ("partition", json!(random.below(5))),
+            5 => ("maxUnavailable", json!(1 + random.below(3))),
+            6 => ("paused", json!(random.chance(50))),
+            7 => ("policy", json!(random.one_of(&["ReCreate", "InPlaceIfPossible"]))),
+            8 => ("minReadySeconds", json!(random.below(2) * 10)),
+            9 => ("retention", json!({"whenScaled": random.one_of(&["Delete", "Retain"])})),
+            10 => ("onDelete", json!(random.chance(30))),
+            _ => ("scaleMaxUnavailable", json!(1 + random.below(3))),
+        };
+        self.fields[field] = value.clone();
+        format!("{field}: {value}")
+    }
+}
+
+struct Seen {
+    missing: Vec<String>,
+}
+
+impl Driver for World {
+    type Seen = Seen;
+
+    async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
+        // A pass goes on with what it saw, but for the spec: another one begins with every change of it.
+        (self.queue, self.candidates, self.is_dirty) = (VecDeque::new(), Plan::default(), true);
+        Ok(match random.below(10) {
+            0..=3 => self.changes_a_pod(random),
+            4 | 5 => {
+                self.version += 1;
+                if random.chance(40) {
+                    self.bad.insert(self.version);
+                    self.acts.note("bad templates");
+                }
+                format!("template {}", self.version)
+            }
+            _ => self.changes_the_spec(random),
+        })
+    }
+
+    async fn make_possible(&mut self) -> Result<String, String> {
+        (self.queue, self.candidates, self.is_dirty) = (VecDeque::new(), Plan::default(), true);
+        self.version += 1;
+        for (field, value) in [("partition", json!(0)), ("paused", json!(false)), ("onDelete", json!(false))] {
+            self.fields[field] = value;
+        }
+        self.pods.values_mut().for_each(|player| player.is_stuck = false);
+        Ok(format!("template {}, nothing is stuck any more", self.version))
+    }
+
+    async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
+        let can = self.surroundings();
+        let told = match random.one_of(&can).copied().filter(|_| random.chance(50)) {
+            Some(event) => Some(self.happens(event)?),
+            None => match self.control()? {
+                Some(told) => Some(told),
+                None => match can.first().copied() {
+                    Some(event) => Some(self.happens(event)?),
+                    None => None,
+                },
+            },
+        };
+        self.up_again();
+        Ok(match told {
+            Some(told) => Step::Worked(told),
+            None => {
+                let due = self
+                    .pods
+                    .values()
+                    .filter(|player| player.due > self.time && !player.is_stuck)
+                    .map(|player| player.due);
+                let next = due.chain(self.look.filter(|look| *look > self.time)).min();
+                Step::Idle(next.map(|next| Duration::from_secs(u64::try_from(next - self.time).unwrap())))
+            }
+        })
+    }
+
+    async fn advance(&mut self, by: Duration) {
+        self.time += i64::try_from(by.as_secs()).unwrap();
+        // The controller looks again when it has said so, and not before.
+        self.is_dirty |= self.look.is_some_and(|look| look <= self.time);
+        self.up_again();
+    }
+
+    async fn see(&mut self) -> Result<Seen, String> {
+        let (spec, revision) = (self.spec(), self.update_revision());
+        let is_right = |ordinal: i32| {
+            self.claims.contains_key(&format!("data-web-{ordinal}"))
+                && self.pods.get(&ordinal).is_some_and(|player| {
+                    self.facts(player, &spec).is_available() && player.pod.is_on(&revision) && !player.pod.is_specified
+                })
+        };
+        let mut missing: Vec<String> =
+            spec.ordinals.iter().filter(|n| !is_right(*n)).map(|n| format!("web-{n}")).collect();
+        missing.extend(self.pods.keys().filter(|n| !spec.ordinals.contains(**n)).map(|n| format!("no web-{n}")));
+        Ok(Seen { missing })
+    }
+}
+
+struct Plain;
+
+impl Model for Plain {
+    type Seen = Seen;
+    fn wrongs(&mut self, _: &Seen) -> Vec<String> {
+        // The driver refuses each step that breaks a promise.
+        Vec::new()
+    }
+    fn missing(&self, seen: &Seen) -> Vec<String> {
+        seen.missing.clone()
+    }
+}
+
+#[test]
+fn simulation_of_stateful_set_plans() {
+    let acts = liveness::seeds(300, "simulation_of_stateful_set_plans", |seed| {
+        let mut world = World::new();
+        world.fields["ordered"] = json!(seed % 3 == 0);
+        if seed % 3 == 1 && seed % 2 == 0 {
+            world.fields["order"] = json!([]);
+        }
+        if seed % 4 < 2 {
+            let hook = Hook { labels_handler: [(HOLD.to_owned(), "true".to_owned())].into(), ..Hook::default() };
+            world.fields["lifecycle"] = json!({"preDelete": hook, "inPlaceUpdate": hook});
+        }
+        let limits = Limits { changes: 30, ..Limits::default() };
+        liveness::at_once(liveness::run(seed, &limits, &mut world, &mut Plain))?;
+        Ok(world.acts)
+    });
+    acts.require(&[
+        ("taken down", 150),
+        ("updates", 200),
+        ("updated in place", 50),
+        ("held by hooks", 50),
+        ("finished Pods", 50),
+        ("specified Pods", 50),
+        ("bad templates", 100),
+        ("claims that went", 5),
+    ]);
+}
