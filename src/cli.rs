@@ -50,7 +50,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "resourcedistribution-workers",
     "sidecarset-workers",
     "sidecarterminator-workers",
-    "statefulset-workers",
     "uniteddeployment-workers",
     "workloadspread-workers",
 ];
@@ -380,8 +379,8 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_named_and_unknown_ones_refused() {
-        let (_, matches) = parse("manager --statefulset-workers=5 --allow-privileged --crr-workers 2").unwrap();
-        assert_eq!(ignored_flags(&matches), ["--statefulset-workers", "--allow-privileged"]);
+        let (_, matches) = parse("manager --daemonset-workers=5 --allow-privileged --crr-workers 2").unwrap();
+        assert_eq!(ignored_flags(&matches), ["--daemonset-workers", "--allow-privileged"]);
         for bad in [
             "manager --cloneset-worker=5",
             "manager --crr-workers=0",
@@ -421,6 +420,6 @@ mod tests {
             assert!(help.contains(role), "{help}");
         }
         let help = command().find_subcommand_mut("manager").unwrap().render_long_help().to_string();
-        assert!(help.contains("--crr-workers") && !help.contains("statefulset-workers"), "{help}");
+        assert!(help.contains("--crr-workers") && !help.contains("daemonset-workers"), "{help}");
     }
 }

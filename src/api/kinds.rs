@@ -288,9 +288,8 @@ pub const KINDS: &[Kind] = &[
         .workload(SPEC.ours())
         .protected(Protection::Replicas)
         .command(Command::Restart, &["clone"]),
-    // No controller of ours runs for it yet: nobody writes its status.
     Kind::new(apps::GROUP, "StatefulSet", "statefulsets", &["v1beta1", "v1alpha1"])
-        .installed("statefulsets.apps.kruise.io", super::stateful_sets, &[])
+        .installed("statefulsets.apps.kruise.io", super::stateful_sets, BY_MANAGER)
         .workload(SPEC.with_ordinals().ours())
         .protected(Protection::Replicas)
         .command(Command::Restart, &["asts"]),

@@ -35,11 +35,13 @@ pub mod pod_probe_marker;
 pub mod pod_readiness;
 pub mod pod_unavailable_budget;
 pub mod runner;
+pub mod stateful_set;
 pub mod workload_restart;
 
 /// Every controller.
 pub const CONTROLLERS: &[Registration] = &[
     clone_set::REGISTRATION,
+    stateful_set::REGISTRATION,
     container_recreate_request::REGISTRATION,
     pod_readiness::REGISTRATION,
     workload_restart::REGISTRATION,

@@ -83,6 +83,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "podprobemarkers", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "containerrecreaterequests", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "clonesets/finalizers", &["update"]).all("asked for, never called"),
+    write(MANAGER, KRUISE, "statefulsets/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "imagepulljobs", &["create", "delete"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs", &["delete"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests", &["create", "delete"]).all("all"),
@@ -91,6 +92,7 @@ pub const WRITES: &[Write] = &[
         .only("kruise-manager-node-probes", "no probes of Pods in our own namespace"),
     write(MANAGER, "kruise.rs", "workloadrestarts", &["delete"]).all("all"),
     write(MANAGER, KRUISE, "clonesets/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "statefulsets/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagepulljobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs/status", &["patch"]).all("all"),
@@ -210,11 +212,10 @@ mod tests {
                 assert_eq!(has(account(&of), kind.group, &status, "patch"), writes, "{kind:?} {of:?}");
             }
             if kind.owns_pods() {
-                for (resource, verb) in
-                    [(kind.plural.to_owned(), "patch"), (format!("{}/finalizers", kind.plural), "update")]
-                {
-                    assert_eq!(has(MANAGER, kind.group, &resource, verb), kind.makes_pods(), "{kind:?} {verb}");
-                }
+                // To own objects with blockOwnerDeletion.
+                let finalizers = format!("{}/finalizers", kind.plural);
+                assert_eq!(has(MANAGER, kind.group, &finalizers, "update"), kind.makes_pods(), "{kind:?}");
+                assert!(kind.makes_pods() || !has(MANAGER, kind.group, kind.plural, "patch"), "{kind:?}");
                 for policy in [PODS, POD_STATUS, REVISIONS, CLAIMS] {
                     let text =
                         policies::objects().into_iter().find(|o| o["metadata"]["name"] == policy).unwrap().to_string();

@@ -553,6 +553,8 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "UnitedDeployment" => ("apps.kruise.io/v1alpha1", "uniteddeployments", true),
         "Widget" => ("e2e.kruise.rs/v1", "widgets", true),
         "Rollout" => ("e2e.kruise.rs/v1", "rollouts", true),
+        // kind StatefulSet; by this name here, because the built-in one has the same
+        "AdvancedStatefulSet" => ("apps.kruise.io/v1beta1", "statefulsets", true),
         other => panic!("the toolkit does not know the kind {other:?}; add it here"),
     };
     let version = api_version.unwrap_or(version);

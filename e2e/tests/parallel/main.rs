@@ -27,5 +27,6 @@ mod probes;
 mod readiness;
 mod restart;
 mod several;
+mod stateful_set;
 mod stateful_set_admission;
 mod workload_restart;

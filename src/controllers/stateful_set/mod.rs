@@ -1,0 +1,384 @@
+//! Advanced StatefulSets: Pods with an ordinal, a name and claims of their own, made, deleted and updated within the limits
+//! of their spec.
+//!
+//! - Owns: the Pods, claims and ControllerRevisions of StatefulSets of apps.kruise.io, and their status.
+//! - Watches: those StatefulSets, Pods, claims. ControllerRevisions are read when a spec is new, storage classes while
+//!   claims grow.
+//! - Never: deletes a Pod by force, makes a second Pod of an identity, deletes a claim, touches what another owner
+//!   controls. While the built-in StatefulSet of the same name selects the same Pods it changes nothing at all.
+//!
+//! One pass ([`Controller::reconcile`]) is: which revision, which Pods are its own, each Pod's own state, the plan and
+//! its steps, what to say in status. The rules are in [`domain::stateful_set`](crate::domain::kinds::stateful_set).
+
+mod apply;
+mod observe;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
+use serde_json::Value;
+
+use self::observe::Resolved;
+use super::{Context, Registration, Runner, Started};
+use crate::{
+    api::{
+        apps::{self, stateful_set::StatefulSet},
+        feature_gates::gate,
+    },
+    budgets::refusals::Refusals,
+    domain::{
+        kinds::stateful_set::{
+            numbering, plan,
+            spec::{Gates, Invalid, Spec},
+        },
+        workload::owner::OwnerRef,
+    },
+    k8s::{claim::SizedClaim, pod::PodView, pod_template::looks_defaulted, rbac::Rule},
+    runtime::{
+        claim_control::ClaimControl,
+        in_place::InPlace,
+        pass::{self, Memories},
+        pod_control::PodControl,
+        pod_template::{self, Refused},
+        queue::{Backoff, Queue, Requeue},
+        revisions::Revisions,
+        shutdown::Shutdown,
+        status_writer::StatusWriter,
+        watches::{Change, ObjectKey, Store},
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("statefulsets.apps.kruise.io"),
+    gate: None,
+    rules: &[
+        Rule::new(&["apps.kruise.io"], &["statefulsets"], &["get", "list", "watch"]),
+        Rule::new(&["apps.kruise.io"], &["statefulsets/status"], &["patch"]),
+        // To own objects with blockOwnerDeletion, where the API server checks that.
+        Rule::new(&["apps.kruise.io"], &["statefulsets/finalizers"], &["update"]),
+        Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "create", "patch", "delete"]),
+        // Whether the built-in one of the same name is there.
+        Rule::new(&["apps"], &["statefulsets"], &["get"]),
+        Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
+        Rule::new(&[""], &["pods/status", "pods/resize"], &["patch"]),
+        Rule::new(&[""], &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch"]),
+        Rule::new(&["storage.k8s.io"], &["storageclasses"], &["list"]),
+        // A dry run of one says what defaults a template has that was stored while admission was away.
+        Rule::new(&[""], &["podtemplates"], &["create"]),
+    ],
+    workers_flag: Some("statefulset-workers"),
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "statefulset-controller";
+/// After the API server could not say what defaults a template has.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// News of a Pod of a large set wait for so long at most.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Between two looks for the built-in StatefulSet of the same name, while there is something to do.
+const BUILT_IN_PAUSE: Duration = Duration::from_secs(30);
+
+struct Controller {
+    context: Context,
+    sets: Arc<Store<StatefulSet>>,
+    claims: Arc<Store<SizedClaim>>,
+    queue: Arc<Queue<ObjectKey>>,
+    pods: Arc<PodControl>,
+    in_place: InPlace,
+    claim_control: ClaimControl<SizedClaim>,
+    revisions: Revisions,
+    memories: Memories<Memory>,
+    status: StatusWriter,
+}
+
+/// What is remembered of a set. Everything can be lost.
+#[derive(Default)]
+struct Memory {
+    /// Its revisions, for one generation of its spec.
+    resolved: Option<(i64, Resolved)>,
+    /// Its template with defaults, for one generation, if they are missing.
+    defaulted: Option<(i64, Arc<Value>)>,
+    /// Versions of Pods that were read as a whole and have to wait, by UID.
+    waits_in: HashMap<String, String>,
+    /// Pods that may be made at the same time, as the last ones went.
+    window: usize,
+    /// How many Pods there are, or are to be.
+    pods: usize,
+    /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
+    is_refused: bool,
+    /// The generation for which all Pods were searched for orphans.
+    searched: Option<i64>,
+    /// When the built-in StatefulSet of the same name was not there.
+    alone: Option<Duration>,
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    let on_pod = {
+        let controller = controller.clone();
+        move |change: &Change<'_, PodView>| controller.pod_changed(change)
+    };
+    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+}
+
+/// The set that controls a Pod.
+fn owner_of(pod: &PodView) -> Option<ObjectKey> {
+    let owner = pod.controller.as_deref()?;
+    owner.is(apps::GROUP, "StatefulSet").then(|| ObjectKey::new(pod.namespace(), &owner.name))
+}
+
+/// A set in one pass.
+struct Job {
+    key: ObjectKey,
+    set: Arc<StatefulSet>,
+    spec: Spec,
+    owner: OwnerRef,
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        let client: &Client = &context.client;
+        let claims = Store::new(None);
+        let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
+        Self {
+            context: context.clone(),
+            sets: Store::new(None),
+            claim_control: ClaimControl::new(client.clone(), claims.clone()),
+            claims,
+            queue: Queue::new(Backoff::default()),
+            in_place: InPlace::new(client.clone(), pods.clone()),
+            pods,
+            revisions: Revisions::new(client.clone()),
+            memories: Memories::default(),
+            status: StatusWriter::default(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let (on_set, on_claim, this) = (self.clone(), self.clone(), self.clone());
+        let sets: Api<DeserializeGuard<StatefulSet>> = self.context.api();
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(sets, Config::default(), &self.sets, move |change| on_set.set_changed(&change))
+            .watch(self.context.api(), Config::default(), &self.claims, move |change| on_claim.claim_changed(&change))
+            .following(&self.context.pods);
+        let reconcile = |key: ObjectKey| {
+            let this = this.clone();
+            async move { this.reconcile(&key).await }
+        };
+        runner.run(self.queue.clone(), workers, reconcile).await;
+    }
+
+    fn set_changed(&self, change: &Change<'_, StatefulSet>) {
+        match change {
+            Change::Applied { old, new, .. } => {
+                let read = |set: &StatefulSet| {
+                    let meta = &set.metadata;
+                    (meta.generation, meta.annotations.clone(), meta.deletion_timestamp.clone(), meta.uid.clone())
+                };
+                // What we write of status comes back as an event that says nothing new.
+                if old.is_none_or(|old| read(old) != read(new)) {
+                    self.queue.add(ObjectKey::of(new.as_ref()));
+                }
+            }
+            Change::Deleted(old) => {
+                self.memories.forget(&ObjectKey::of(old.as_ref()));
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(stateful_set = %key, error, "this StatefulSet cannot be read and is left alone");
+            }
+        }
+    }
+
+    /// A claim is of the set whose Pod has it, by its name.
+    fn claim_changed(&self, change: &Change<'_, SizedClaim>) {
+        let claim = match change {
+            Change::Applied { new, .. } => new,
+            Change::Deleted(old) => old,
+            Change::Undecodable { .. } => return,
+        };
+        let namespace = claim.metadata.namespace.as_deref();
+        let has_it = |set: &StatefulSet| {
+            let templates = set.spec.volume_claim_templates.as_ref().and_then(Value::as_array);
+            let mut names = templates.into_iter().flatten().filter_map(|t| t.pointer("/metadata/name")?.as_str());
+            let set_name = set.metadata.name.as_deref().unwrap_or_default();
+            let is_of = |template: &str| {
+                let pod = claim.name().strip_prefix(template).and_then(|rest| rest.strip_prefix('-'));
+                pod.is_some_and(|pod| numbering::ordinal_of(set_name, pod).is_some())
+            };
+            set.metadata.namespace.as_deref() == namespace && names.any(is_of)
+        };
+        for set in self.sets.select(has_it) {
+            self.queue.add(ObjectKey::of(set.as_ref()));
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
+            Change::Undecodable { .. } => return,
+        };
+        let owners = (old.and_then(|pod| owner_of(pod)), new.and_then(|pod| owner_of(pod)));
+        if let (Some(old), Some(new)) = (old, new)
+            && owners.0 == owners.1
+            && is_same_but_version(old, new)
+        {
+            return;
+        }
+        if let Some(key) = owners.0.as_ref().filter(|_| owners.0 != owners.1) {
+            self.wake(key);
+        }
+        if let Some(key) = &owners.1 {
+            self.wake(key);
+        }
+        if let Some(pod) = new.filter(|pod| pod.controller.is_none()) {
+            self.orphan_seen(pod);
+        }
+    }
+
+    /// A Pod that nobody controls may be one to adopt.
+    fn orphan_seen(&self, pod: &PodView) {
+        let Some((parent, _)) = pod.name().rsplit_once('-') else { return };
+        let key = ObjectKey::new(pod.namespace(), parent);
+        if self.sets.get(&key).is_some() {
+            self.memories.with(&key, |memory| memory.searched = None);
+            self.queue.add(key);
+        }
+    }
+
+    /// A pass looks at every Pod: the more there are, the longer the next one waits for further news.
+    fn wake(&self, key: &ObjectKey) {
+        let pods = self.memories.with(key, |memory| memory.pods).unwrap_or_default();
+        match pause(pods) {
+            Duration::ZERO => self.queue.add(key.clone()),
+            pause => self.queue.add_after(key.clone(), pause),
+        }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(set) = self.sets.get(key) else { return Ok(Requeue::Await) };
+        self.memories.enter(key, set.metadata.uid.as_deref().unwrap_or_default());
+        let Some(set) = self.defaulted(key, set).await else { return Ok(Requeue::After(ASK_AGAIN)) };
+        let spec = match Spec::of(&set, self.gates()) {
+            Ok(spec) => spec,
+            Err(Invalid(message)) => return self.record_invalid(key, &set, message).await,
+        };
+        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
+        if job.set.metadata.deletion_timestamp.is_some() {
+            // Its Pods and claims go with it, by their owner references.
+            return self.record_leaving(&job).await;
+        }
+        if let Some(progress) = self.built_in(&job).await? {
+            self.record_progress(&job, progress).await?;
+            return Ok(Requeue::After(BUILT_IN_PAUSE));
+        }
+        let resolved = self.resolve(&job).await?;
+        let mut pass = Pass::default();
+        let mut seen = self.see(&job, &mut pass).await;
+        if self.refresh_all(&job, &resolved, &seen, &mut pass).await {
+            seen = self.see_again(&job);
+        }
+        let resolved = self.with_needed(&job, resolved, &seen).await?;
+        let classes = self.classes(&job).await?;
+        let allowed = self.in_place.allowed(&self.context.gates).await?;
+        let observed = self.observed(&job, &resolved, &seen, &classes, allowed);
+        let plan = plan::plan(&observed);
+        let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
+        self.tell_refusals(&job, &mut pass);
+        if pass.common.again {
+            seen = self.see_again(&job);
+        }
+        pass.common.look_after(self.record(&job, &resolved, &seen, &left, &pass).await?);
+        if let Err(error) = self.tidy(&job, &resolved, &seen).await {
+            pass.common.error.get_or_insert(error);
+        }
+        pass.common.look_after(left.look);
+        pass.common.end(|after| self.queue.add_after(key.clone(), after))
+    }
+
+    /// The set with a template as admission would have stored it. It was not asked when it was away, and Pods must not be
+    /// replaced because defaults are missing. None: the API server cannot say now.
+    async fn defaulted(&self, key: &ObjectKey, set: Arc<StatefulSet>) -> Option<Arc<StatefulSet>> {
+        let template = &set.spec.template;
+        if looks_defaulted(template) || self.context.gates.enabled(gate::TEMPLATE_NO_DEFAULTS) {
+            return Some(set);
+        }
+        let generation = set.metadata.generation.unwrap_or_default();
+        let remembered = self.memories.with(key, |memory| memory.defaulted.clone()).flatten();
+        let template = match remembered.filter(|(of, _)| *of == generation) {
+            Some((_, template)) => template,
+            None => match pod_template::defaulted(&self.context.client, &key.namespace, template).await {
+                Ok(template) => Arc::new(template),
+                Err(error @ Refused::Unavailable(_)) => {
+                    tracing::warn!(stateful_set = %key, %error, "its template lacks defaults, waiting");
+                    return None;
+                }
+                // Its Pods would be refused in the same words; that is told where they are made.
+                Err(Refused::Invalid(_) | Refused::Undecodable(_)) => Arc::new(template.clone()),
+            },
+        };
+        self.memories.with(key, |memory| memory.defaulted = Some((generation, template.clone())));
+        let mut whole = StatefulSet::clone(&set);
+        whole.spec.template = Value::clone(&template);
+        Some(Arc::new(whole))
+    }
+
+    fn gates(&self) -> Gates {
+        let gates = &self.context.gates;
+        Gates {
+            start_ordinal: gates.enabled(gate::START_ORDINAL),
+            deletes_claims: gates.enabled(gate::DELETE_CLAIMS),
+            grows_claims: gates.enabled(gate::RESIZE_CLAIMS),
+        }
+    }
+}
+
+/// How long news of a Pod may wait: a tenth of a second for a thousand Pods, not at all for fewer than a hundred.
+fn pause(pods: usize) -> Duration {
+    let pods = u64::try_from(pods).unwrap_or(u64::MAX);
+    if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(100)).min(LONGEST_PAUSE) }
+}
+
+/// What comes of one pass.
+#[derive(Default)]
+struct Pass {
+    common: pass::Pass,
+    /// Why Pods or claims could not be created.
+    create_error: Option<String>,
+    /// Why Pods or claims could not be changed or deleted.
+    update_error: Option<String>,
+    /// What budgets have said.
+    refusals: Refusals,
+}
+
+impl Pass {
+    /// Takes note of what came of a change, or of a deletion.
+    fn note(&mut self, result: kube::Result<bool>) {
+        let failure = self.common.note(result);
+        self.update_error = self.update_error.take().or(failure);
+    }
+
+    /// Takes note of what could not be created.
+    fn failed_to_create(&mut self, what: &str, error: kube::Error) {
+        let failure = self.common.note(Err(error));
+        let told = failure.map(|why| format!("{what} could not be created: {why}"));
+        self.create_error = self.create_error.take().or(told);
+    }
+}
+
+/// Whether the event brings nothing that a rule reads.
+fn is_same_but_version(old: &Arc<PodView>, new: &Arc<PodView>) -> bool {
+    if old.metadata.resource_version == new.metadata.resource_version {
+        // Our own write, taken over before its event came.
+        return true;
+    }
+    let mut same = PodView::clone(old);
+    same.metadata.resource_version.clone_from(&new.metadata.resource_version);
+    same == **new
+}

@@ -1,0 +1,302 @@
+//! Everything that a pass looks at.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use kube::{
+    api::GetParams,
+    core::{ObjectList, Request},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{BUILT_IN_PAUSE, Controller, Job, Pass};
+use crate::{
+    api::feature_gates::gate,
+    domain::{
+        kinds::stateful_set::{
+            make, numbering,
+            plan::{self, Observed},
+            pod::{self, Pod},
+        },
+        pod::inplace::Allowed,
+        workload::{owner::OwnerRef, revisions::Known, status::Progress},
+    },
+    k8s::{claim::SizedClaim, path, pod::PodView, revision, selector::Selector},
+    runtime::{
+        apply::code,
+        clock,
+        revisions::{Chosen, History, Naming},
+        watches::ObjectKey,
+    },
+};
+
+/// The revisions that a set is between.
+#[derive(Clone)]
+pub(super) struct Resolved {
+    /// Name of the one to get to.
+    pub(super) update: String,
+    /// Name of the one to come from.
+    pub(super) current: String,
+    /// How often the name of a new revision was taken.
+    pub(super) collisions: i32,
+    /// All of them, oldest first. None while nobody has needed them.
+    pub(super) known: Option<Arc<Vec<Known>>>,
+}
+
+impl Resolved {
+    /// The template of a revision.
+    pub(super) fn template(&self, name: &str) -> Option<Value> {
+        revision::template(&self.find(name)?.data)
+    }
+
+    fn find(&self, name: &str) -> Option<&Known> {
+        self.known.iter().flat_map(|known| known.iter()).find(|known| revision::is_same(&known.name, name))
+    }
+}
+
+/// Pods and claims of a set.
+pub(super) struct Seen {
+    /// The Pods, as the rules see them, by ordinal.
+    pub(super) pods: Vec<Arc<Pod>>,
+    /// The same Pods, by name.
+    pub(super) views: BTreeMap<String, Arc<PodView>>,
+    /// The claims of its Pods, by name.
+    pub(super) claims: BTreeMap<String, Arc<SizedClaim>>,
+}
+
+/// What is read of a StorageClass.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct StorageClass {
+    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    allow_volume_expansion: bool,
+}
+
+fn history<'a>(job: &'a Job, owner: &'a OwnerRef) -> History<'a> {
+    History {
+        owner,
+        selector: &job.spec.selector,
+        naming: Naming::BY_DATA,
+        labels: make::revision_labels(&job.spec),
+        annotations: make::revision_annotations(&job.set),
+        newest_annotations: serde_json::Map::new(),
+    }
+}
+
+impl Controller {
+    /// The set's Pods and claims as the stores have them.
+    pub(super) fn see_again(&self, job: &Job) -> Seen {
+        let now = clock::now();
+        let has_index = self.context.gates.enabled(gate::POD_INDEX_LABEL);
+        let mut seen = Seen { pods: Vec::new(), views: BTreeMap::new(), claims: BTreeMap::new() };
+        for view in self.context.pods.by_index(&job.owner.uid) {
+            if let Some(pod) = Pod::of(&view, &job.spec, has_index, now) {
+                seen.pods.push(Arc::new(pod));
+                seen.views.insert(view.name().to_owned(), view);
+            }
+        }
+        pod::sort(&mut seen.pods);
+        for name in plan::claim_names(&job.spec, &seen.pods) {
+            if let Some(claim) = self.claims.get(&ObjectKey::new(&job.key.namespace, &name)) {
+                seen.claims.insert(name, claim);
+            }
+        }
+        self.memories.with(&job.key, |memory| memory.pods = seen.pods.len().max(job.spec.ordinals.len()));
+        seen
+    }
+
+    /// The same, after Pods were adopted and released. A Pod that cannot be keeps nothing from being done.
+    pub(super) async fn see(&self, job: &Job, pass: &mut Pass) -> Seen {
+        let selector = match Selector::of(&job.spec.selector) {
+            Ok(selector) if !selector.is_empty() => selector,
+            // Nobody could say which Pods are meant: admission refuses it, and letting go of all would be worst.
+            _ => return self.see_again(job),
+        };
+        for pod in self.context.pods.by_index(&job.owner.uid) {
+            if selector.matches(&pod.labels) {
+                continue;
+            }
+            match self.pods.release(&job.owner, &pod).await {
+                Ok(()) => {
+                    let message = format!("Pod {} no longer matches the selector", pod.name());
+                    self.pods.normal(&job.owner, "Released", &message);
+                }
+                Err(error) if matches!(code(&error), Some(404 | 409)) => pass.common.again = true,
+                Err(error) => pass.note(Err(error)),
+            }
+        }
+        for orphan in self.orphans(job, &selector) {
+            match self.pods.adopt(&job.owner, &orphan).await {
+                Ok(true) => {
+                    let message = format!("Pod {} matches the selector and had no controller", orphan.name());
+                    self.pods.normal(&job.owner, "Adopted", &message);
+                }
+                // It has changed: its event makes us look again.
+                Ok(false) => {}
+                Err(error) => pass.note(Err(error)),
+            }
+        }
+        self.see_again(job)
+    }
+
+    /// Pods that nobody controls and that have a name of the set. All Pods are searched once for each generation, and
+    /// after news of such a Pod.
+    fn orphans(&self, job: &Job, selector: &Selector) -> Vec<Arc<PodView>> {
+        let generation = job.set.metadata.generation;
+        let was_searched = self.memories.with(&job.key, |memory| {
+            std::mem::replace(&mut memory.searched, generation) == generation && generation.is_some()
+        });
+        if was_searched == Some(true) {
+            return Vec::new();
+        }
+        self.context.pods.select(|pod| {
+            pod.controller.is_none()
+                && !pod.is_deleting()
+                && pod.namespace() == &*job.key.namespace
+                && numbering::ordinal_of(&job.spec.name, pod.name()).is_some()
+                && selector.matches(&pod.labels)
+        })
+    }
+
+    /// What is told while a built-in StatefulSet of the same name selects Pods of ours, or the other way round: both would
+    /// make and delete Pods of the same names.
+    pub(super) async fn built_in(&self, job: &Job) -> kube::Result<Option<Progress>> {
+        let now = clock::now().mono;
+        let alone = self.memories.with(&job.key, |memory| memory.alone).flatten();
+        if alone.is_some_and(|since| now.saturating_sub(since) < BUILT_IN_PAUSE) {
+            return Ok(None);
+        }
+        let sets = path::in_namespace("apps", "v1", &job.key.namespace, "statefulsets");
+        let request =
+            Request::new(sets).get(&job.key.name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        let other: Value = match self.context.client.request(request).await {
+            Ok(other) => other,
+            Err(error) if code(&error) == Some(404) => Value::Null,
+            Err(error) => return Err(error),
+        };
+        let selects = |selector: &Value, template: &Value| {
+            let selector = serde_json::from_value(selector.clone()).ok().and_then(|s| Selector::of(&s).ok());
+            let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
+            let labels = serde_json::from_value(labels).unwrap_or_default();
+            selector.is_some_and(|selector| selector.matches(&labels))
+        };
+        let ours = serde_json::to_value(&job.spec.selector).unwrap_or_default();
+        let overlaps = other.is_object()
+            && (selects(&other["spec"]["selector"], &job.spec.template) || selects(&ours, &other["spec"]["template"]));
+        self.memories.with(&job.key, |memory| memory.alone = (!overlaps).then_some(now));
+        Ok(overlaps.then(|| Progress::Stalled {
+            reason: "BuiltInStatefulSet".into(),
+            message: format!(
+                "the built-in StatefulSet {} (apps/v1) selects the same Pods; delete it with --cascade=orphan to have its Pods taken over",
+                job.key.name
+            ),
+        }))
+    }
+
+    /// Finds out the revisions, and makes a new one for a new template. Nothing is read while the status says that the
+    /// spec has been seen and every name fits.
+    pub(super) async fn resolve(&self, job: &Job) -> kube::Result<Resolved> {
+        let generation = job.set.metadata.generation.unwrap_or_default();
+        let status = job.set.status.clone().unwrap_or_default();
+        let remembered = self.memories.with(&job.key, |memory| memory.resolved.clone()).flatten();
+        let mut resolved = match remembered {
+            Some((of, resolved)) if of == generation => resolved,
+            _ => {
+                let data = revision::data(&job.spec.template);
+                let name = Naming::BY_DATA.name(&job.spec.name, &data, status.collision_count);
+                if status.observed_generation == generation && status.update_revision == name {
+                    let collisions = status.collision_count;
+                    Resolved { update: name, current: String::new(), collisions, known: None }
+                } else {
+                    let owner = &job.owner;
+                    let chosen = self.revisions.choose(&history(job, owner), &data, status.collision_count).await?;
+                    let Chosen { name, collisions, known, rolled_back: _ } = chosen;
+                    Resolved { update: name, current: String::new(), collisions, known: Some(Arc::new(known)) }
+                }
+            }
+        };
+        // With one revision in play its name is all there is to know.
+        if !revision::is_same(&status.current_revision, &resolved.update) && resolved.known.is_none() {
+            resolved.known = Some(self.list(job).await?);
+        }
+        resolved.current = resolved
+            .find(&status.current_revision)
+            .filter(|_| !status.current_revision.is_empty())
+            .map_or_else(|| resolved.update.clone(), |known| known.name.clone());
+        self.keep(job, &resolved);
+        Ok(resolved)
+    }
+
+    pub(super) fn keep(&self, job: &Job, resolved: &Resolved) {
+        let generation = job.set.metadata.generation.unwrap_or_default();
+        self.memories.with(&job.key, |memory| memory.resolved = Some((generation, resolved.clone())));
+    }
+
+    async fn list(&self, job: &Job) -> kube::Result<Arc<Vec<Known>>> {
+        self.revisions.list(&history(job, &job.owner)).await.map(Arc::new)
+    }
+
+    /// The revisions with their data, if a Pod is to leave one or to be made on an older one.
+    pub(super) async fn with_needed(&self, job: &Job, resolved: Resolved, seen: &Seen) -> kube::Result<Resolved> {
+        let is_settled = resolved.current == resolved.update && seen.pods.iter().all(|pod| pod.is_on(&resolved.update));
+        if resolved.known.is_some() || is_settled {
+            return Ok(resolved);
+        }
+        let resolved = Resolved { known: Some(self.list(job).await?), ..resolved };
+        self.keep(job, &resolved);
+        Ok(resolved)
+    }
+
+    /// When every Pod is where it is to be: deletes revisions beyond the history limit, and forgets the others.
+    pub(super) async fn tidy(&self, job: &Job, resolved: &Resolved, seen: &Seen) -> kube::Result<()> {
+        let Some(known) = &resolved.known else { return Ok(()) };
+        let own = [resolved.update.as_str(), resolved.current.as_str()];
+        let live: BTreeSet<&str> = own.into_iter().chain(seen.pods.iter().map(|pod| pod.revision.as_str())).collect();
+        let live: Vec<&str> = live.into_iter().collect();
+        let limit = job.spec.revision_history_limit;
+        let left = self.revisions.truncate(&job.key.namespace, known, &live, limit).await?;
+        let is_settled = resolved.current == resolved.update && seen.pods.iter().all(|pod| pod.is_on(&resolved.update));
+        if is_settled {
+            self.memories.with(&job.key, |memory| memory.waits_in.clear());
+        }
+        let known = (!is_settled).then(|| Arc::new(left));
+        self.keep(job, &Resolved { known, ..resolved.clone() });
+        Ok(())
+    }
+
+    /// Storage classes, and whether they let volumes grow. Nothing is read without gate StatefulSetAutoResizePVCGate.
+    pub(super) async fn classes(&self, job: &Job) -> kube::Result<BTreeMap<String, bool>> {
+        if !job.spec.grows_claims || job.spec.claims.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let path = path::of_cluster("storage.k8s.io", "v1", "storageclasses");
+        let request = Request::new(path).list(&kube::api::ListParams::default()).map_err(kube::Error::BuildRequest)?;
+        let list: ObjectList<StorageClass> = self.context.client.request(request).await?;
+        let named = |class: StorageClass| (class.metadata.name.unwrap_or_default(), class.allow_volume_expansion);
+        Ok(list.items.into_iter().map(named).collect())
+    }
+
+    pub(super) fn observed<'a>(
+        &self,
+        job: &'a Job,
+        resolved: &'a Resolved,
+        seen: &'a Seen,
+        classes: &'a BTreeMap<String, bool>,
+        allowed: Allowed,
+    ) -> Observed<'a> {
+        Observed {
+            spec: &job.spec,
+            pods: &seen.pods,
+            claims: &seen.claims,
+            classes,
+            update_revision: &resolved.update,
+            revisions: resolved.known.as_ref().map(|known| known.as_slice()).unwrap_or_default(),
+            allowed,
+            announced_is_updated: self.context.gates.enabled(gate::PREPARING_UPDATE_AS_UPDATE),
+            now: clock::now(),
+        }
+    }
+}
