@@ -216,7 +216,7 @@ mod tests {
     fn shortfall_03_conditions_are_carried_and_failures_are_cleared() {
         let other = StatefulSetCondition { type_: "Mine".into(), status: "True".into(), ..Default::default() };
         let failed = [(FAILED_CREATE, Some("quota")), (FAILED_UPDATE, None)];
-        let first = with_conditions(&[other.clone()], &Progress::Available, failed, at(5));
+        let first = with_conditions(std::slice::from_ref(&other), &Progress::Available, failed, at(5));
         assert_eq!((first[0].clone(), first.len()), (other.clone(), 5));
         let created = first.iter().find(|c| c.type_ == FAILED_CREATE).unwrap();
         assert_eq!((created.status.as_str(), created.message.as_str()), ("True", "quota"));

@@ -251,7 +251,7 @@ fn edge_12_and_13_hooks_of_updates() {
     assert_eq!(of(fields.clone(), &[holding(old(0))]), ["announce update web-0"]);
     let waits = Pod { state: State::PreparingUpdate, ..old(0) };
     assert_eq!(of(fields.clone(), &[holding(waits.clone())]), NOTHING);
-    assert_eq!(of(fields.clone(), &[waits.clone()]), ["update web-0 main=i:2"]);
+    assert_eq!(of(fields.clone(), std::slice::from_ref(&waits)), ["update web-0 main=i:2"]);
     // A roll-back while it waits: its own revision is wanted again, and refreshing moves it on.
     let rolled_back = Pod { state: State::PreparingUpdate, ..pod(0) };
     assert_eq!(of(fields.clone(), &[holding(rolled_back)]), NOTHING);
