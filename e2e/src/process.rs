@@ -37,6 +37,13 @@ impl Process {
             let _ = signal(self.pid, name);
         }
     }
+    /// The most memory that it ever had, in bytes.
+    pub fn peak_memory(self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).context("its status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+        let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().context("VmHWM")?;
+        Ok(kilobytes << 10)
+    }
     /// Asks, waits, forces.
     pub fn stop(self, patience: Duration) {
         self.signal("CONT");

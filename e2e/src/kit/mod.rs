@@ -63,6 +63,15 @@ pub async fn in_namespace(name: &str, body: impl AsyncFnOnce(&Test) -> Result<()
     }
 }
 
+/// Runs a part of a test, and puts back what it has changed, also when it fails or an assertion in it does: the tests
+/// after it want the cluster as it was.
+pub async fn restoring<T>(body: impl Future<Output = Result<T>>, undo: impl Future<Output = Result<()>>) -> Result<T> {
+    let result = AssertUnwindSafe(body).catch_unwind().await;
+    let undone = undo.await;
+    let value = result.unwrap_or_else(|panic| resume_unwind(panic))?;
+    undone.map(|()| value)
+}
+
 /// For the table at the end of a run.
 pub fn took(paths: &Paths, name: &str, time: Duration) {
     use std::io::Write;

@@ -4,7 +4,9 @@
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::kubectl;
 use e2e::images::{BUSYBOX, remote, remote_tag};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restart_of, workload};
+use e2e::kit::{
+    Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restart_of, restoring, workload,
+};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -270,16 +272,16 @@ async fn kubectl_drain_and_a_roll_out_wait_for_one_budget() -> Result<()> {
             .stderr(std::process::Stdio::piped())
             .spawn()
             .context("kubectl drain")?;
-        // The roll-out alone can use up the budget before the node is closed, and then nobody would open it again.
-        let closed = t.wait_for("Node", &node, "to be closed", PATIENCE, |n| n["spec"]["unschedulable"] == true).await;
-        // It has been refused once; only then there may be Pods for those that went.
-        let refused = t.wait(BUDGET, "web", "to be used up", PATIENCE, |b| {
-            b.is_some_and(|b| b.int("/status/unavailableAllowed") == 0)
-        });
-        let refused = refused.await;
-        t.kubectl(&["uncordon", &node]).await?;
-        closed?;
-        refused?;
+        let body = async {
+            // The roll-out alone can use up the budget before the node is closed, and then nobody would open it again.
+            t.wait_for("Node", &node, "to be closed", PATIENCE, |n| n["spec"]["unschedulable"] == true).await?;
+            // It has been refused once; only then there may be Pods for those that went.
+            t.wait(BUDGET, "web", "to be used up", PATIENCE, |b| {
+                b.is_some_and(|b| b.int("/status/unavailableAllowed") == 0)
+            })
+            .await
+        };
+        restoring(body, async { t.kubectl(&["uncordon", &node]).await.map(drop) }).await?;
         let drained = tokio::task::spawn_blocking(move || {
             let status = drain.wait()?;
             let mut said = String::new();

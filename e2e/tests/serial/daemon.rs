@@ -131,6 +131,42 @@ async fn killed_while_the_new_instance_starts() -> Result<()> {
     .await
 }
 
+/// Issue 18, item 3. Each hook prints 15 MB, under the 16 MiB of which containerd would say nothing else.
+#[tokio::test]
+async fn hooks_that_print_very_much_do_not_fill_the_memory_of_the_daemon() -> Result<()> {
+    with_daemon("loud-hooks", async |t| {
+        const PODS: usize = 12;
+        t.node().fresh_daemon().await?;
+        let before = t.node().daemon().await?;
+        let hook = json!(["sh", "-c", "head -c 15000000 /dev/zero | tr '\\0' x"]);
+        let names: Vec<String> = (0..PODS).map(|i| format!("web-{i}")).collect();
+        for name in &names {
+            let main = shell("main", "").with("/lifecycle/preStop/exec/command", hook.clone());
+            t.create(pod(name, vec![main]).with("/spec/terminationGracePeriodSeconds", 60)).await?;
+        }
+        for name in &names {
+            t.ready(name).await?;
+        }
+        for name in &names {
+            t.restart(name, name, &["main"]).await?;
+        }
+        for name in &names {
+            let done = t.completed_within(name, LONG).await?;
+            let state = &done["status"]["containerRecreateStates"][0];
+            ensure!(state["phase"] == "Succeeded" && !state.text("/message").contains("preStop"), "{state}");
+        }
+        let after = t.node().daemon().await?;
+        let restarts = |daemon: &Value| daemon.int("/status/containerStatuses/0/restartCount");
+        ensure!(after["metadata"]["uid"] == before["metadata"]["uid"], "it is another daemon");
+        assert_eq!(restarts(&after), restarts(&before), "the daemon was restarted");
+        let peak = t.node().daemon_process().await?.peak_memory()?;
+        println!("loud-hooks: {PODS} hooks, the daemon had {} MiB at most", peak >> 20);
+        ensure!(peak < 128 << 20, "{} MiB of 128 MiB", peak >> 20);
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn killed_again_and_again_a_forced_request_still_stops_once() -> Result<()> {
     with_daemon("kill-forced", async |t| {

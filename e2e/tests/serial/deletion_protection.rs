@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::kubectl;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, poll, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, poll, restoring, workload};
 use e2e::paths::{NODE, SYSTEM};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -315,15 +315,13 @@ async fn a_breach_is_reported(budgeted: &Test) -> Result<()> {
     let pod = budgeted.list("Pod", "app=web").await?.remove(0);
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(budgeted.client.clone(), &budgeted.namespace);
     // What replaces it has nowhere to run.
-    budgeted.kubectl(&["cordon", NODE]).await?;
     let told = async {
+        budgeted.kubectl(&["cordon", NODE]).await?;
         pods.evict(pod.text("/metadata/name"), &EvictParams::default()).await?;
         let is_breach = |event: &String| event.starts_with("BudgetBreached");
         budgeted.wait_events(BUDGET, "web", |events| events.iter().any(is_breach)).await
-    }
-    .await;
-    budgeted.kubectl(&["uncordon", NODE]).await?;
-    told.map(drop)
+    };
+    restoring(told, async { budgeted.kubectl(&["uncordon", NODE]).await.map(drop) }).await.map(drop)
 }
 
 /// With the webhook: what is in a namespace, and what there is of a kind.

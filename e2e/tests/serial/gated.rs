@@ -1,7 +1,7 @@
 //! What feature gates switch on. They are all switched on once: every change of the gates replaces managers and webhooks.
 
 use anyhow::{Context, Result};
-use e2e::kit::in_namespace;
+use e2e::kit::{in_namespace, restoring};
 
 use crate::methods::gates;
 use crate::{budgets, pre_download, resize, serverless_probes};
@@ -14,15 +14,20 @@ const ON: &str = "ImagePullJobGate=true,PodUnavailableBudgetUpdateGate=true,PodU
 async fn budgets_for_updates_pre_download_resize_and_serverless_probes_work_behind_their_gates() -> Result<()> {
     in_namespace("gated", async |t| {
         let probes_off = serverless_probes::while_off(t).await;
-        gates(t, ON).await?;
-        let (budgets, images, resources, probes_on) = tokio::join!(
-            budgets::updates_resizes_and_container_restarts_need_consent(),
-            pre_download::a_new_image_is_pulled_before_pods_are_updated_to_it(),
-            resize::resources_change_in_place_without_a_restart(),
-            serverless_probes::once_on(t),
-        );
-        serverless_probes::tidy(t).await?;
-        gates(t, "ImagePullJobGate=true").await?;
+        let on = async {
+            gates(t, ON).await?;
+            Ok(tokio::join!(
+                budgets::updates_resizes_and_container_restarts_need_consent(),
+                pre_download::a_new_image_is_pulled_before_pods_are_updated_to_it(),
+                resize::resources_change_in_place_without_a_restart(),
+                serverless_probes::once_on(t),
+            ))
+        };
+        let off = async {
+            serverless_probes::tidy(t).await?;
+            gates(t, "ImagePullJobGate=true").await
+        };
+        let (budgets, images, resources, probes_on) = restoring(on, off).await?;
         budgets.context("updates, resizes and restarts need consent")?;
         images.context("a new image is pulled before Pods are updated to it")?;
         resources.context("resources change in place without a restart")?;

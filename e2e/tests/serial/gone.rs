@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restoring, workload};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, EvictParams};
 use serde_json::{Value, json};
@@ -34,6 +34,11 @@ async fn hold(t: &Test) -> Result<()> {
     t.wait_for(CRR, "held", "to have the finalizer", PATIENCE, finalizer).await.map(drop)
 }
 
+/// A Deployment of the installation as it is shipped.
+async fn scaled(t: &Test, deployment: &str) -> Result<()> {
+    t.node().scale(deployment, 2).await.map(drop)
+}
+
 async fn delete_namespace(t: &Test) -> Result<()> {
     t.remove("Namespace", &t.namespace).await
 }
@@ -55,8 +60,8 @@ async fn without_the_webhook_pods_live_on_and_requests_are_refused() -> Result<(
         hold(t).await?;
         let other = Test::new("webhook-down-ns").await?;
         hold(&other).await?;
-        let replicas = t.node().scale(WEBHOOK, 0).await?;
-        let result = async {
+        let body = async {
+            t.node().scale(WEBHOOK, 0).await?;
             t.start(pod("plain", vec![app("main")])).await?;
             let start = Instant::now();
             let missed = t.create(owned("missed")).await?;
@@ -82,10 +87,8 @@ async fn without_the_webhook_pods_live_on_and_requests_are_refused() -> Result<(
             t.ready("held").await?;
             delete_namespace(&other).await?;
             namespace_goes(&other).await
-        }
-        .await;
-        t.node().scale(WEBHOOK, replicas).await?;
-        result?;
+        };
+        restoring(body, scaled(t, WEBHOOK)).await?;
         missed_is_reported(t).await?;
         t.restart("once", "web", &["main"]).await?;
         t.succeeded("once").await?;
@@ -129,9 +132,9 @@ async fn without_webhook_and_manager_namespaces_go_and_the_rest_is_made_up_for()
         finished.succeeded("once").await?;
         hold(&by_hand).await?;
         hold(&waits).await?;
-        let managers = t.node().scale(MANAGER, 0).await?;
-        let webhooks = t.node().scale(WEBHOOK, 0).await?;
-        let result = async {
+        let body = async {
+            t.node().scale(MANAGER, 0).await?;
+            t.node().scale(WEBHOOK, 0).await?;
             t.create(owned("missed")).await?;
             t.create(gated("unready")).await?;
             for test in [&finished, &by_hand, &waits] {
@@ -146,19 +149,15 @@ async fn without_webhook_and_manager_namespaces_go_and_the_rest_is_made_up_for()
             let runs = |p: &Value| condition(p, "ContainersReady") == "True";
             let unready = t.wait_for("Pod", "unready", "to run", PATIENCE, runs).await?;
             assert_eq!(condition(&unready, "Ready"), "False", "nobody gives it its first condition");
-            anyhow::Ok(())
-        }
-        .await;
-        t.node().scale(MANAGER, managers).await?;
+            Ok(())
+        };
         let made_up_for = async {
-            result?;
+            restoring(body, scaled(t, MANAGER)).await?;
             namespace_goes(&waits).await?;
             t.ready("unready").await?;
             missed_is_reported(t).await
-        }
-        .await;
-        t.node().scale(WEBHOOK, webhooks).await?;
-        made_up_for?;
+        };
+        restoring(made_up_for, scaled(t, WEBHOOK)).await?;
         t.restart("once", "unready", &["main"]).await?;
         t.succeeded("once").await.map(drop)
     })
@@ -214,8 +213,8 @@ async fn without_the_webhook_clone_sets_are_not_made_and_can_be_changed_within_t
         let object = |name: &str| workload(KIND, name, 0, vec![container.clone()]);
         let held = object("web").with("/metadata/finalizers", json!(["example.com/hold"]));
         let stored = t.create(held.with("/apiVersion", "apps.kruise.io/v1alpha1")).await?;
-        let replicas = t.node().scale(WEBHOOK, 0).await?;
-        let result = async {
+        let body = async {
+            t.node().scale(WEBHOOK, 0).await?;
             let (code, message) = t.refused(object("other").with("/apiVersion", "apps.kruise.io/v1alpha1")).await?;
             ensure!(code == 500 && message.contains("mcloneset.kb.io"), "it has to fail closed: {code} {message}");
             let selector = json!({ "spec": { "selector": { "matchLabels": { "other": "1" } } } });
@@ -231,10 +230,8 @@ async fn without_the_webhook_clone_sets_are_not_made_and_can_be_changed_within_t
             t.remove(KIND, "web").await?;
             t.patch(KIND, "web", json!({ "metadata": { "finalizers": null } })).await?;
             t.gone(KIND, "web").await
-        }
-        .await;
-        t.node().scale(WEBHOOK, replicas).await?;
-        result?;
+        };
+        restoring(body, scaled(t, WEBHOOK)).await?;
         assert_eq!(stored.text("/spec/template/spec/containers/0/imagePullPolicy"), "Always");
         poll("admission to answer again", PATIENCE, async || {
             t.create(object("again").with("/apiVersion", "apps.kruise.io/v1alpha1")).await.map(drop)

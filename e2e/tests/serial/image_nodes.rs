@@ -9,7 +9,7 @@ use e2e::cmd::kubectl;
 use e2e::config::PULLER;
 use e2e::deploy::DAEMON_ARGS;
 use e2e::images::push_new;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, pod};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, pod, restoring};
 use e2e::paths::{NODE, SYSTEM};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -80,13 +80,14 @@ async fn a_daemon_gets_credentials_of_its_own_node_alone() -> Result<()> {
         let mut other = t.clone();
         other.namespace = format!("{}-b", t.namespace);
         t.create(json!({ "kind": "Namespace", "metadata": { "name": other.namespace } })).await?;
-        let result = two_nodes(t, &other).await;
-        let now = kube::api::DeleteParams::default().grace_period(0);
-        t.api_in(SYSTEM, "Pod").delete("another-daemon", &now).await.ok();
-        t.remove("Node", OTHER_NODE).await?;
-        t.remove("NodeImage", OTHER_NODE).await?;
-        t.remove("Namespace", &other.namespace).await?;
-        result
+        let undo = async {
+            let now = kube::api::DeleteParams::default().grace_period(0);
+            t.api_in(SYSTEM, "Pod").delete("another-daemon", &now).await.ok();
+            t.remove("Node", OTHER_NODE).await?;
+            t.remove("NodeImage", OTHER_NODE).await?;
+            t.remove("Namespace", &other.namespace).await
+        };
+        restoring(two_nodes(t, &other), undo).await
     })
     .await
 }
@@ -166,18 +167,16 @@ async fn daemon_flags(t: &Test, flags: &[&str]) -> Result<()> {
 async fn nothing_is_pulled_onto_a_disk_that_is_too_full() -> Result<()> {
     in_namespace("pull-disk", async |t| {
         pushed(t, "disk").await?;
-        daemon_flags(t, &["--image-fs-limit-percent=1"]).await?;
-        let result = async {
+        let body = async {
+            daemon_flags(t, &["--image-fs-limit-percent=1"]).await?;
             t.create(job("full", NODE, "registry.example/team/disk:v1")).await?;
             let job = over(t, "full").await?;
             ensure!(job.int("/status/failed") == 1, "{job:#}");
             let node = t.get("NodeImage", NODE).await?.to_string();
             ensure!(node.contains("the file system that holds images is ") && node.contains("from 1% on"), "{node}");
-            anyhow::Ok(())
-        }
-        .await;
-        daemon_flags(t, &[]).await?;
-        result?;
+            Ok(())
+        };
+        restoring(body, daemon_flags(t, &[])).await?;
         t.create(job("room", NODE, "registry.example/team/disk:v1").with("/spec/imagePullPolicy", "Always")).await?;
         let job = over(t, "room").await?;
         ensure!(job.int("/status/succeeded") == 1, "{job:#}");
@@ -192,12 +191,16 @@ async fn with_kubelet(t: &Test, more: &str, body: impl AsyncFnOnce() -> Result<(
     let before = fs::read_to_string(&file)?;
     let gates = "featureGates: {ContainerRestartRules: true}";
     ensure!(before.contains(gates), "kubelet.yaml has other gates");
-    fs::write(&file, before.replace(gates, more))?;
-    t.node().restart("kubelet", "TERM").await?;
-    let result = body().await;
-    fs::write(&file, before)?;
-    t.node().restart("kubelet", "TERM").await?;
-    result
+    let with = async {
+        fs::write(&file, before.replace(gates, more))?;
+        t.node().restart("kubelet", "TERM").await?;
+        body().await
+    };
+    let undo = async {
+        fs::write(&file, &before)?;
+        t.node().restart("kubelet", "TERM").await
+    };
+    restoring(with, undo).await
 }
 
 #[tokio::test]

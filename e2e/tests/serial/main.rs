@@ -8,6 +8,7 @@ mod client_certificates;
 mod clone_set_random;
 mod components;
 mod daemon;
+mod daemon_gone;
 mod deletion_protection;
 mod gated;
 mod gone;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{Build, Look, Test, crr, in_namespace, pod};
+use e2e::kit::{Build, Look, Test, crr, in_namespace, pod, restoring};
 use e2e::paths::SYSTEM;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -47,8 +47,8 @@ async fn without_any_daemon_the_manager_restarts_containers() -> Result<()> {
     in_namespace("no-daemon", async |t| {
         let container = |name: &str| json!({ "name": name, "image": remote("pause") });
         t.start(pod("web", vec![container("main"), container("other")])).await?;
-        daemons(t, false).await?;
-        let result = async {
+        let body = async {
+            daemons(t, false).await?;
             t.create(by("PodSpec", "asked")).await?;
             t.succeeded("asked").await?;
             let answer = t.apply(&by("Auto", "auto")).await?;
@@ -58,22 +58,18 @@ async fn without_any_daemon_the_manager_restarts_containers() -> Result<()> {
 
             let config = serde_json::to_value(t.api_in(SYSTEM, "ConfigMap").get(GATES).await?)?;
             let before = config.text("/data/feature-gates").to_owned();
-            gates(t, "KruiseDaemon=false").await?;
-            let result = async {
+            let gate_off = async {
+                gates(t, "KruiseDaemon=false").await?;
                 let (code, message) = t.refused(by("Runtime", "refused")).await?;
                 ensure!(code == 403 && message.contains("KruiseDaemon"), "{code} {message}");
                 t.create(by("Auto", "gate-off").with("/spec/strategy/varyImageTag", true)).await?;
                 t.succeeded("gate-off").await.context("gate KruiseDaemon off")?;
                 assert_eq!(t.containers("web").await?["main"].restarts, 3);
-                anyhow::Ok(())
-            }
-            .await;
-            gates(t, &before).await?;
-            result
-        }
-        .await;
-        daemons(t, true).await?;
-        result?;
+                Ok(())
+            };
+            restoring(gate_off, gates(t, &before)).await
+        };
+        restoring(body, daemons(t, true)).await?;
         t.restart("back", "web", &["other"]).await?;
         t.succeeded("back").await.map(drop)
     })
