@@ -1,6 +1,7 @@
 //! A daemon that does not come back: requests end, or are left behind, and hold nothing any more.
 
 use anyhow::{Result, ensure};
+use e2e::images::remote;
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restoring};
 use e2e::paths::{NODE, SYSTEM};
 use kube::api::{Patch, PatchParams};
@@ -8,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::{CRR, LONG, MANAGER, keeping, slow, until_kept};
 
-const SYSTEM_FLAGS: [&str; 1] = ["manager"];
+/// What the managers are started with.
+const SHIPPED: [&str; 1] = ["manager"];
 
 /// Changes the flags of the managers.
 async fn manager_flags(t: &Test, args: &[&str]) -> Result<()> {
@@ -28,7 +30,7 @@ async fn requests_of_a_node_without_a_daemon_end_or_are_left_behind() -> Result<
             manager_flags(t, &["manager", "--daemon-gone-after=1m"]).await?;
             ends_and_is_left_behind(t).await
         };
-        restoring(body, manager_flags(t, &SYSTEM_FLAGS)).await
+        restoring(body, manager_flags(t, &SHIPPED)).await
     })
     .await
 }
@@ -36,7 +38,8 @@ async fn requests_of_a_node_without_a_daemon_end_or_are_left_behind() -> Result<
 async fn ends_and_is_left_behind(t: &Test) -> Result<()> {
     let gate = json!([{ "conditionType": "KruisePodReady" }]);
     t.start(pod("early", vec![app("main")]).with("/spec/readinessGates", gate)).await?;
-    t.start(keeping("slow", slow("main"), vec![app("other")])).await?;
+    let main = slow("main").with("/image", remote("busybox"));
+    t.start(keeping("slow", main, vec![app("other")])).await?;
     // One has its key and no stop on record yet, of the other a stop is on record and goes on.
     t.create(crr("early", "early", &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 600)).await?;
     t.wait_for("Pod", "early", "to be NotReady", PATIENCE, |p| condition(p, "Ready") == "False").await?;
