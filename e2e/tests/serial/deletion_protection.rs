@@ -109,7 +109,6 @@ async fn set(t: &Test, gates: &str, policies: Value) -> Result<()> {
 /// One of each kind, none of whose Pods is ever scheduled.
 async fn one_of_each(t: &Test) -> Result<Vec<Kind>> {
     for definition in [
-        definition("apps.kruise.io", "StatefulSet", &["v1beta1", "v1alpha1"]),
         definition("apps.kruise.io", "UnitedDeployment", &["v1alpha1"]),
         definition("e2e.kruise.rs", "Widget", &["v1"]),
     ] {
@@ -402,7 +401,7 @@ async fn labels_protect_while_the_gate_is_on_whatever_else_is_dead() -> Result<(
             anyhow::Ok(())
         }
         .await;
-        for definition in ["statefulsets.apps.kruise.io", "uniteddeployments.apps.kruise.io", WIDGETS] {
+        for definition in ["uniteddeployments.apps.kruise.io", WIDGETS] {
             t.remove("CustomResourceDefinition", definition).await?;
         }
         t.remove("Namespace", &kept.namespace).await?;
