@@ -10,7 +10,7 @@ use super::{
     connection::{Connection, ConnectionArgs},
     requests::{api_of, find, list, owner, reference},
     rules::{
-        Look,
+        JsonPointer,
         cancel::{Verdict, judge},
         exit::{Exit, Stop, of_error},
         table::clean,

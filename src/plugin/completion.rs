@@ -19,7 +19,7 @@ use super::{
     connection::ConnectionArgs,
     requests::{self, resource_of},
     rules::{
-        Look,
+        JsonPointer,
         exit::{Exit, Stop},
         request::regular_containers,
         rollout::Rolls,

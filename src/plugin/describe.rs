@@ -8,7 +8,7 @@ use super::{
     connection::{Connection, ConnectionArgs},
     requests::find,
     rules::{
-        Look,
+        JsonPointer,
         exit::{Exit, Stop},
         target,
         timeline::describe,

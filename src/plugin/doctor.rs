@@ -21,10 +21,10 @@ use super::{
     connection::{Connection, ConnectionArgs},
     requests::create,
     rules::{
-        Look,
+        JsonPointer,
         doctor::{self, Answer, Crd, Fact, Finding, Handshake, Lack, Limits, Right, Verdict},
         exit::{Exit, Stop, with_sources},
-        request::{Wish, for_pod},
+        request::{RestartOptions, for_pod},
     },
     view::print,
 };
@@ -298,7 +298,7 @@ async fn served(read: &Reader<'_>, group: &str, plural: &str) -> Result<Vec<Stri
 
 /// Asks, in a dry run, for the restart of a Pod that does not exist.
 async fn admission(connection: &Connection) -> Result<Answer, Lack> {
-    let mut request = json!(for_pod("kruise-doctor", &["none".to_owned()], &Wish::default()));
+    let mut request = json!(for_pod("kruise-doctor", &["none".to_owned()], &RestartOptions::default()));
     request["metadata"]["namespace"] = connection.namespace.as_str().into();
     match create(connection, &request, true).await {
         Ok(_) => Ok(Answer { code: 201, message: String::new() }),

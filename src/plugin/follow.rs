@@ -13,9 +13,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{
     requests::{api_of, reference, resource_for, value},
     rules::{
-        Look,
+        JsonPointer,
         exit::{Exit, Stop, of_error, with_sources},
-        progress::{Line, Outcome, Seen, Stopwatch, Waited, exit_of},
+        progress::{Line, Outcome, Stopwatch, Waited, Watched, exit_of},
     },
     view::View,
 };
@@ -26,7 +26,7 @@ const FRAME: Duration = Duration::from_millis(100);
 
 struct Followed {
     object: Value,
-    seen: Seen,
+    seen: Watched,
     /// How it ended for us, and after which time.
     waited: Option<(Waited, Duration)>,
     watch: Stopwatch,
@@ -43,7 +43,7 @@ pub(super) async fn follow(
     timeout: Option<Duration>,
     view: &mut View,
 ) -> Result<(Vec<Value>, Exit), Stop> {
-    let read = |object: Value| Ok((object.clone(), Seen::read(object).map_err(|e| Stop::new(Exit::Failed, e))?));
+    let read = |object: Value| Ok((object.clone(), Watched::read(object).map_err(|e| Stop::new(Exit::Failed, e))?));
     let seen = objects.into_iter().map(read).collect::<Result<_, Stop>>()?;
     follow_seen(client, seen, timeout, view).await
 }
@@ -54,7 +54,7 @@ pub(super) async fn follow(
 /// As [`follow`].
 pub(super) async fn follow_seen(
     client: &Client,
-    objects: Vec<(Value, Seen)>,
+    objects: Vec<(Value, Watched)>,
     timeout: Option<Duration>,
     view: &mut View,
 ) -> Result<(Vec<Value>, Exit), Stop> {

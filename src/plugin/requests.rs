@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     connection::Connection,
     rules::{
-        Look,
+        JsonPointer,
         exit::{Exit, Stop, of_error},
         request::warning,
         rollout::Write,

@@ -13,9 +13,9 @@ use super::{
     follow::follow,
     requests::{create, reference},
     rules::{
-        Look,
+        JsonPointer,
         exit::{Exit, Stop, of_error},
-        request::{self, Wish, Workload},
+        request::{self, RestartOptions, Workload},
         target::{self, Target},
     },
     view::{Format, View, print, print_objects, tell},
@@ -127,9 +127,9 @@ impl RestartArgs {
         Ok((selector, targets))
     }
 
-    fn wish(&self) -> Wish {
+    fn options(&self) -> RestartOptions {
         let fields = &self.fields;
-        Wish {
+        RestartOptions {
             containers: self.containers.clone(),
             strategy: RecreateStrategy {
                 failure_policy: fields.failure_policy.as_deref().and_then(request::failure_policy),
@@ -150,19 +150,19 @@ impl RestartArgs {
 
 pub(super) async fn run(args: RestartArgs, connection: &ConnectionArgs) -> Result<Exit, Stop> {
     let (selector, targets) = args.what()?;
-    let wish = args.wish();
+    let options = args.options();
     let connection = connection.open().await?;
     let mut objects = Vec::new();
     if let Some(selector) = &selector {
-        objects.push(request::for_workload(&Workload::Selected(selector), &wish));
+        objects.push(request::for_workload(&Workload::Selected(selector), &options));
     }
     for target in &targets {
         objects.push(match target.is_pod() {
             true => {
-                let containers = containers_of(&connection, &target.name, &wish).await?;
-                json!(request::for_pod(&target.name, &containers, &wish))
+                let containers = containers_of(&connection, &target.name, &options).await?;
+                json!(request::for_pod(&target.name, &containers, &options))
             }
-            false => request::for_workload(&Workload::Named(target), &wish),
+            false => request::for_workload(&Workload::Named(target), &options),
         });
     }
     for object in &mut objects {
@@ -172,9 +172,9 @@ pub(super) async fn run(args: RestartArgs, connection: &ConnectionArgs) -> Resul
 }
 
 /// The containers to restart of a Pod. Without names the Pod has to be read; with names admission judges them.
-async fn containers_of(connection: &Connection, pod: &str, wish: &Wish) -> Result<Vec<String>, Stop> {
-    if !wish.containers.is_empty() {
-        return Ok(wish.containers.clone());
+async fn containers_of(connection: &Connection, pod: &str, options: &RestartOptions) -> Result<Vec<String>, Stop> {
+    if !options.containers.is_empty() {
+        return Ok(options.containers.clone());
     }
     let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let found = api.get(pod).await.map_err(|error| {

@@ -12,10 +12,10 @@ use super::{
     requests::{api_of, reference},
     restart::positive,
     rules::{
-        Look,
+        JsonPointer,
         exit::{Exit, Stop, with_sources},
         history::{self, Undo},
-        progress::Seen,
+        progress::Watched,
         rollout::{self, Pin, Rollout, is_observed},
     },
     view::{Format, View, print, print_objects},
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::runtime::clock;
 
-/// Look after the roll-out of a workload: follow it, undo it, pause it, see its revisions.
+/// JsonPointer after the roll-out of a workload: follow it, undo it, pause it, see its revisions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -201,14 +201,14 @@ async fn status(args: &StatusArgs, connection: &Connection) -> Result<Exit, Stop
     let mut seen = Vec::new();
     for workload in workloads {
         let (workload, pin) = pinned(args, connection, workload).await?;
-        seen.push((workload.clone(), Seen::Rollout(Rollout::new(workload, pin))));
+        seen.push((workload.clone(), Watched::Rollout(Rollout::new(workload, pin))));
     }
     if args.watch {
         let (_, exit) = follow_seen(&connection.client, seen, args.timeout, &mut View::new(false)).await?;
         return Ok(exit);
     }
     for (_, seen) in seen {
-        if let Seen::Rollout(rollout) = seen {
+        if let Watched::Rollout(rollout) = seen {
             print(&(rollout.sentence() + "\n"))?;
         }
     }

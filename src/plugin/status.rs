@@ -10,9 +10,9 @@ use super::{
     requests::{find, list, owner},
     restart::positive,
     rules::{
-        Look,
+        JsonPointer,
         exit::{Exit, Stop},
-        progress::{Outcome, STATUS_HEADER, Seen, status_row},
+        progress::{Outcome, STATUS_HEADER, Watched, status_row},
         table::columns,
         target,
     },
@@ -64,7 +64,7 @@ pub(super) async fn run(args: StatusArgs, connection: &ConnectionArgs) -> Result
     }
     let mut exit = Exit::Success;
     if args.wait {
-        let is_open = |object: &Value| Seen::read(object.clone()).is_ok_and(|seen| seen.outcome() == Outcome::Open);
+        let is_open = |object: &Value| Watched::read(object.clone()).is_ok_and(|seen| seen.outcome() == Outcome::Open);
         if subjects.is_empty() {
             objects.retain(is_open);
         }

@@ -12,7 +12,7 @@ use super::{
     connection::Connection,
     requests::{api_of, patch, reference, resource_of, value},
     rules::{
-        Look,
+        JsonPointer,
         exit::{Exit, Stop, of_error},
         history::{self, Revision},
         rollout::{OF_OTHERS, Rolls, Write},

@@ -66,7 +66,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is known of the barrier of a Pod.
 #[derive(Clone, Debug)]
-struct Memory {
+struct BarrierState {
     /// UID of the Pod.
     pod: String,
     /// UID of the ConfigMap.
@@ -82,7 +82,7 @@ struct Memory {
 
 struct Controller {
     context: Context,
-    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    memories: Mutex<HashMap<ObjectKey, BarrierState>>,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -138,7 +138,7 @@ impl Controller {
                 let told = before.is_some_and(|before| before.told);
                 let pod_uid = pod.uid().to_owned();
                 let opened = next.open.clone();
-                let memory = Memory { pod: pod_uid, config_map, opened, since, seen: now, told };
+                let memory = BarrierState { pod: pod_uid, config_map, opened, since, seen: now, told };
                 lock(&self.memories).insert(key.clone(), memory);
                 if next.is_last || next.is_held && !is_open {
                     self.annotate(&pod, key, &next).await

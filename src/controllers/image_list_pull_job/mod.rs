@@ -74,12 +74,12 @@ struct Controller {
     lists: Arc<Store<ImageListPullJob>>,
     jobs: Arc<Store<ImagePullJob>>,
     queue: Arc<Queue<ObjectKey>>,
-    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    memories: Mutex<HashMap<ObjectKey, ListState>>,
 }
 
 /// In-memory state of a list; losing it does no harm.
 #[derive(Default)]
-struct Memory {
+struct ListState {
     uid: String,
     /// It was seen before its end.
     is_known: bool,
@@ -196,7 +196,7 @@ impl Controller {
         let mut memories = lock(&self.memories);
         let memory = memories.entry(ObjectKey::of(list)).or_default();
         if memory.uid != uid {
-            *memory = Memory { uid, ..Memory::default() };
+            *memory = ListState { uid, ..ListState::default() };
         }
         let Some(end) = list.status.as_ref().and_then(|status| status.completion_time) else {
             memory.is_known = true;

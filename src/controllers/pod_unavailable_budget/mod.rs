@@ -104,7 +104,7 @@ struct Controller {
     requests: Arc<Store<ContainerRecreateRequest>>,
     queue: Arc<Queue<ObjectKey>>,
     following: Mutex<Following>,
-    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    memories: Mutex<HashMap<ObjectKey, BudgetState>>,
     tidying: Mutex<Tidying>,
     breaches: Counter,
 }
@@ -124,7 +124,7 @@ struct Following {
 
 /// In-memory state of a budget; losing it does no harm.
 #[derive(Default)]
-struct Memory {
+struct BudgetState {
     /// When each entry of its lists was first seen and last seen here.
     entries: HashMap<(String, Timestamp), (Duration, Duration)>,
     /// Pods that went while they were in service.
@@ -580,7 +580,7 @@ impl Following {
     }
 }
 
-impl Memory {
+impl BudgetState {
     fn note(&mut self, status: Option<&Status>, now: Now) {
         let entries =
             status.into_iter().flat_map(|status| status.disrupted_pods.iter().chain(&status.unavailable_pods));

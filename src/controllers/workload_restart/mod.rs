@@ -76,7 +76,7 @@ struct Controller {
     budgets: Arc<Store<PodDisruptionBudget>>,
     triggers: triggers::Watches,
     queue: Arc<Queue<ObjectKey>>,
-    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    memories: Mutex<HashMap<ObjectKey, RoundState>>,
     replica_sets: ReplicaSetOwners,
     deciding: Deciding,
     metrics: OwnMetrics,
@@ -107,7 +107,7 @@ struct OwnMetrics {
 
 /// In-memory state of one round of a WorkloadRestart; losing it does no harm.
 #[derive(Default)]
-struct Memory {
+struct RoundState {
     uid: String,
     round: i64,
     /// The begin of the round.
@@ -308,7 +308,7 @@ impl Controller {
                 Some(begin) if !is_next => Sighting::found(now, begin),
                 _ => Sighting::live(now),
             };
-            *memory = Memory { uid, round: status.round, begin: Some(begin), ..Memory::default() };
+            *memory = RoundState { uid, round: status.round, begin: Some(begin), ..RoundState::default() };
             if status.has_ended() {
                 memory.end = status.completion_time.map(|end| Sighting::found(now, end));
             }

@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, ResourceExt, api::ListParams};
 
-use super::{Controller, Memory};
+use super::{Controller, RoundState};
 use crate::domain::kinds::workload_restart::{self, Target};
 use crate::{
     api::{
@@ -210,7 +210,7 @@ impl Controller {
     }
 }
 
-impl Memory {
+impl RoundState {
     /// Since when restarted Pods have been ready.
     pub(super) fn note_ready(&mut self, pods: &[PodRecord], now: Now) {
         self.ready.retain(|uid, _| pods.iter().any(|record| record.pod.uid() == uid));

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    Look,
-    progress::{Outcome, Seen},
+    JsonPointer,
+    progress::{Outcome, Watched},
 };
 use crate::{
     api::crr::{ContainerRecreateRequest, ContainerRecreateState, Phase},
@@ -27,17 +27,17 @@ pub fn judge(object: &Value) -> Verdict {
     if object.pointer("/metadata/deletionTimestamp").is_some() {
         return Verdict::Deleting;
     }
-    let seen = match Seen::read(object.clone()) {
+    let seen = match Watched::read(object.clone()) {
         Ok(seen) => seen,
         Err(error) => return Verdict::Delete(vec![error]),
     };
     match (seen.outcome(), &seen) {
         (Outcome::Succeeded, _) => Verdict::Ended("succeeded".into()),
         (Outcome::Failed(why), _) => Verdict::Ended(format!("failed: {why}")),
-        (Outcome::Open, Seen::Request(request)) => Verdict::Delete(parts_of_request(request)),
-        (Outcome::Open, Seen::Workload(_)) => Verdict::Delete(parts_of_workload(object)),
+        (Outcome::Open, Watched::Request(request)) => Verdict::Delete(parts_of_request(request)),
+        (Outcome::Open, Watched::Workload(_)) => Verdict::Delete(parts_of_workload(object)),
         // Never asked: only requests are cancelled.
-        (Outcome::Open, Seen::Rollout(_)) => Verdict::Ended("it is no request".into()),
+        (Outcome::Open, Watched::Rollout(_)) => Verdict::Ended("it is no request".into()),
     }
 }
 

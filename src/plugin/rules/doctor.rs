@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::version::Info;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Look, exit::Exit, table::columns};
+use super::{JsonPointer, exit::Exit, table::columns};
 use crate::runtime::{client::check_version, stored_versions};
 
 mod rights;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    Look,
+    JsonPointer,
     exit::{Exit, Stop},
     rollout::{Pin, Write, is_observed, is_paused},
     table::{clean, columns},

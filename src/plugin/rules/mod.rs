@@ -16,13 +16,13 @@ pub mod timeline;
 use serde_json::Value;
 
 /// Reading by JSON pointer; what is not there, or is of another type, reads as nothing.
-pub(super) trait Look {
+pub(super) trait JsonPointer {
     fn text(&self, pointer: &str) -> &str;
     fn int(&self, pointer: &str) -> i64;
     fn list(&self, pointer: &str) -> &[Value];
 }
 
-impl Look for Value {
+impl JsonPointer for Value {
     fn text(&self, pointer: &str) -> &str {
         self.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 pub use super::outcome::{Line, Mark, Outcome, Waited};
 use super::{
-    Look,
+    JsonPointer,
     exit::Exit,
     rollout::{Rollout, Rolls},
     table::{self, age},
@@ -19,7 +19,7 @@ use crate::{
 
 /// A request of either kind, or a workload with its roll-out, as it was seen.
 #[derive(Clone, Debug)]
-pub enum Seen {
+pub enum Watched {
     /// Restarts containers of one Pod.
     Request(Box<ContainerRecreateRequest>),
     /// Restarts the Pods of a workload.
@@ -28,7 +28,7 @@ pub enum Seen {
     Rollout(Rollout),
 }
 
-impl Seen {
+impl Watched {
     /// Reads an object by its kind.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ pub fn status_row(object: &Value, now: Now) -> Vec<String> {
     let short = if object.text("/kind") == "WorkloadRestart" { "wr" } else { "crr" };
     let name = format!("{short}/{}", object.text("/metadata/name"));
     let created = object.text("/metadata/creationTimestamp").parse().map_or(String::new(), |at| age(now.since(at)));
-    let (done, result, message) = match Seen::read(object.clone()) {
+    let (done, result, message) = match Watched::read(object.clone()) {
         Err(error) => (String::new(), "Unreadable".to_owned(), error),
         Ok(seen) => {
             let lines = seen.lines();
@@ -332,7 +332,7 @@ mod tests {
         request(json!({ "phase": phase, "message": message, "containerRecreateStates": states }))
     }
     fn shown(object: Value) -> Vec<String> {
-        let lines = Seen::read(object).unwrap().lines();
+        let lines = Watched::read(object).unwrap().lines();
         lines.iter().map(|line| format!("{:?} {} {}", line.mark, line.subject, line.text)).collect()
     }
 
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn completed_is_not_succeeded() {
-        let outcome = |object| Seen::read(object).unwrap().outcome();
+        let outcome = |object| Watched::read(object).unwrap().outcome();
         let main = |phase: &str| json!({ "name": "main", "phase": phase });
         let both = |phase: &str| json!([main(phase), { "name": "other", "phase": "Succeeded" }]);
         assert_eq!(outcome(request(Value::Null)), Outcome::Open);
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_request_says_so() {
-        let error = Seen::read(request(json!({ "phase": 7 }))).unwrap_err();
+        let error = Watched::read(request(json!({ "phase": 7 }))).unwrap_err();
         assert!(error.starts_with("request web-x cannot be read: "), "{error}");
     }
 
@@ -457,7 +457,7 @@ mod tests {
                 (4, 10),
             ),
         ] {
-            let line = &Seen::read(workload(status)).unwrap().lines()[0];
+            let line = &Watched::read(workload(status)).unwrap().lines()[0];
             assert_eq!((line.text.as_str(), line.mark, line.bar), (text, mark, Some(bar)));
             assert_eq!(line.subject, "deployment/api");
         }

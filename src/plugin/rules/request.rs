@@ -10,7 +10,7 @@ use crate::api::crr::{
 
 /// What to restart and how, as the user said it. Nothing said is nothing written: defaults are the API's.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wish {
+pub struct RestartOptions {
     /// Containers; empty: all regular ones.
     pub containers: Vec<String>,
     /// How, in the fields of a request.
@@ -24,17 +24,17 @@ pub struct Wish {
 }
 
 /// The request for containers of one Pod. The API server makes its name.
-pub fn for_pod(pod: &str, containers: &[String], wish: &Wish) -> ContainerRecreateRequest {
+pub fn for_pod(pod: &str, containers: &[String], options: &RestartOptions) -> ContainerRecreateRequest {
     let named = |name: &String| RecreateContainer { name: name.clone(), ..RecreateContainer::default() };
-    let said_nothing = wish.strategy == RecreateStrategy::default();
+    let said_nothing = options.strategy == RecreateStrategy::default();
     let mut request = ContainerRecreateRequest::new(
         "",
         ContainerRecreateRequestSpec {
             pod_name: pod.to_owned(),
             containers: containers.iter().map(named).collect(),
-            strategy: (!said_nothing).then(|| wish.strategy.clone()),
-            active_deadline_seconds: wish.active_deadline_seconds,
-            ttl_seconds_after_finished: wish.ttl_seconds_after_finished,
+            strategy: (!said_nothing).then(|| options.strategy.clone()),
+            active_deadline_seconds: options.active_deadline_seconds,
+            ttl_seconds_after_finished: options.ttl_seconds_after_finished,
         },
     );
     request.metadata.name = None;
@@ -52,7 +52,7 @@ pub enum Workload<'a> {
 }
 
 /// The WorkloadRestart for a workload or selector. The API server makes its name.
-pub fn for_workload(workload: &Workload<'_>, wish: &Wish) -> Value {
+pub fn for_workload(workload: &Workload<'_>, options: &RestartOptions) -> Value {
     let mut spec = Map::new();
     let prefix = match workload {
         Workload::Named(target) => {
@@ -67,19 +67,19 @@ pub fn for_workload(workload: &Workload<'_>, wish: &Wish) -> Value {
             "restart-".into()
         }
     };
-    if !wish.containers.is_empty() {
-        spec.insert("containers".into(), json!(wish.containers));
+    if !options.containers.is_empty() {
+        spec.insert("containers".into(), json!(options.containers));
     }
-    if let Some(most) = &wish.max_unavailable {
+    if let Some(most) = &options.max_unavailable {
         spec.insert("maxUnavailable".into(), most.parse::<u32>().map_or_else(|_| json!(most), |number| json!(number)));
     }
-    if wish.strategy != RecreateStrategy::default() {
-        spec.insert("strategy".into(), json!(wish.strategy));
+    if options.strategy != RecreateStrategy::default() {
+        spec.insert("strategy".into(), json!(options.strategy));
     }
-    if let Some(seconds) = wish.active_deadline_seconds {
+    if let Some(seconds) = options.active_deadline_seconds {
         spec.insert("activeDeadlineSeconds".into(), seconds.into());
     }
-    if let Some(seconds) = wish.ttl_seconds_after_finished {
+    if let Some(seconds) = options.ttl_seconds_after_finished {
         spec.insert("ttlSecondsAfterFinished".into(), seconds.into());
     }
     json!({
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn nothing_said_is_nothing_written() {
-        let request = json!(for_pod("web", &["main".into()], &Wish::default()));
+        let request = json!(for_pod("web", &["main".into()], &RestartOptions::default()));
         assert_eq!(
             request,
             json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
@@ -163,7 +163,7 @@ mod tests {
         );
         let deployment = target("deployment/api");
         assert_eq!(
-            for_workload(&Workload::Named(&deployment), &Wish::default()),
+            for_workload(&Workload::Named(&deployment), &RestartOptions::default()),
             json!({ "apiVersion": "kruise.rs/v1alpha1", "kind": "WorkloadRestart", "metadata": { "generateName": "api-" },
                 "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "api" } } })
         );
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_wish_has_its_field() {
-        let wish = Wish {
+        let options = RestartOptions {
             containers: vec!["b".into(), "a".into()],
             strategy: RecreateStrategy {
                 failure_policy: failure_policy("ignore"),
@@ -191,13 +191,13 @@ mod tests {
             "terminationGracePeriodSeconds": 0, "unreadyGracePeriodSeconds": 3, "minStartedSeconds": 5,
             "recreateMethod": "PodSpec", "varyImageTag": true });
         assert_eq!(
-            json!(for_pod("web", &wish.containers, &wish))["spec"],
+            json!(for_pod("web", &options.containers, &options))["spec"],
             json!({ "podName": "web", "containers": [{ "name": "b" }, { "name": "a" }], "strategy": strategy,
                 "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0 })
         );
         let selector = json!({ "matchLabels": { "app": "web" } });
         assert_eq!(
-            for_workload(&Workload::Selected(&selector), &wish)["spec"],
+            for_workload(&Workload::Selected(&selector), &options)["spec"],
             json!({ "selector": selector, "containers": ["b", "a"], "strategy": strategy,
                 "maxUnavailable": "10%", "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0 })
         );
@@ -205,13 +205,17 @@ mod tests {
 
     #[test]
     fn a_workload_restart_is_of_the_kind_that_the_manager_reads() {
-        let wish = Wish { max_unavailable: Some("2".into()), containers: vec!["a".into()], ..Wish::default() };
+        let options = RestartOptions {
+            max_unavailable: Some("2".into()),
+            containers: vec!["a".into()],
+            ..RestartOptions::default()
+        };
         let selector = json!({ "matchLabels": { "app": "web" } });
         for object in [
-            for_workload(&Workload::Named(&target("clone/web")), &wish),
+            for_workload(&Workload::Named(&target("clone/web")), &options),
             for_workload(
                 &Workload::Selected(&selector),
-                &Wish { strategy: RecreateStrategy::default(), ..wish.clone() },
+                &RestartOptions { strategy: RecreateStrategy::default(), ..options.clone() },
             ),
         ] {
             let read: WorkloadRestart = serde_json::from_value(object.clone()).unwrap();
@@ -222,8 +226,9 @@ mod tests {
     #[test]
     fn max_unavailable_is_a_number_or_a_percentage() {
         let spec = |most: &str| {
-            let wish = Wish { max_unavailable: Some(max_unavailable(most).unwrap()), ..Wish::default() };
-            for_workload(&Workload::Named(&target("sts/db")), &wish)["spec"]["maxUnavailable"].clone()
+            let options =
+                RestartOptions { max_unavailable: Some(max_unavailable(most).unwrap()), ..RestartOptions::default() };
+            for_workload(&Workload::Named(&target("sts/db")), &options)["spec"]["maxUnavailable"].clone()
         };
         assert_eq!((spec("3"), spec("25%")), (json!(3), json!("25%")));
         for bad in ["0", "-1", "0%", "101%", "ten", "", "%", "1.5"] {

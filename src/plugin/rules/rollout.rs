@@ -7,7 +7,7 @@ use json_patch::Patch;
 use serde_json::{Value, json};
 
 use super::{
-    Look,
+    JsonPointer,
     exit::{Exit, Stop},
     outcome::{Line, Mark, Outcome, Waited},
     table::span,

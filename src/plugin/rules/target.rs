@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use serde_json::{Value, json};
 
-use super::{Look, exit::Stop};
+use super::{JsonPointer, exit::Stop};
 use crate::{
     api::{
         group_of,

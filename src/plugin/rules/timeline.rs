@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    Look,
-    progress::{Outcome, Seen, target_of},
+    JsonPointer,
+    progress::{Outcome, Watched, target_of},
     table::{age, columns},
 };
 use crate::{
@@ -35,14 +35,14 @@ pub fn describe(object: &Value, events: &[Value], now: Now) -> String {
     if let Some(created) = time(object, "/metadata/creationTimestamp") {
         text += &field("Created", &format!("{} ({} ago)", rfc3339(created), age(now.since(created))));
     }
-    match Seen::read(object.clone()) {
+    match Watched::read(object.clone()) {
         Ok(seen) => {
             text += &field("Result", &result(object, &seen));
             text += &field("Strategy", &strategy(object));
             match &seen {
-                Seen::Request(request) => text += &request_timeline(request),
-                Seen::Workload(object) => text += &workload_timeline(object),
-                Seen::Rollout(_) => {}
+                Watched::Request(request) => text += &request_timeline(request),
+                Watched::Workload(object) => text += &workload_timeline(object),
+                Watched::Rollout(_) => {}
             }
         }
         Err(error) => text += &field("Result", &error),
@@ -55,7 +55,7 @@ fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
     object.text(pointer).parse().ok()
 }
 
-fn result(object: &Value, seen: &Seen) -> String {
+fn result(object: &Value, seen: &Watched) -> String {
     let deleting = object.pointer("/metadata/deletionTimestamp").is_some();
     match seen.outcome() {
         Outcome::Succeeded => "Succeeded".into(),
@@ -188,7 +188,7 @@ fn workload_timeline(object: &Value) -> String {
     if !rows.is_empty() {
         let _ = write!(text, "\n{}", columns(&["CONDITION", "STATUS", "REASON", "MESSAGE"], &rows));
     }
-    for line in Seen::Workload(object.clone()).lines() {
+    for line in Watched::Workload(object.clone()).lines() {
         let _ = write!(text, "\n{}: {}\n", line.subject, line.text);
     }
     text

@@ -5,6 +5,7 @@
 
 use std::{fmt, time::Duration};
 
+use super::spelling::Unsuitable;
 use crate::api::{
     crr::{ContainerRecreateRequest, ContainerRecreateState, Phase},
     labels,
@@ -372,8 +373,12 @@ pub(super) enum Failure {
     Stuck(String),
     /// Its Pod cannot be changed.
     PodNotChanged(String),
-    /// In the words of another rule.
-    Other(String),
+    /// Its Pod has no container of that name any more.
+    NotInPod,
+    /// Its image has no other spelling.
+    NoSpelling(Unsuitable),
+    /// The request ended: its message.
+    RequestEnded(String),
 }
 
 /// A restart policy under which kubelet does not start a container that has ended.
@@ -405,7 +410,9 @@ impl fmt::Display for Failure {
             }
             Self::Stuck(why) => write!(f, "kubelet cannot start it: {why}"),
             Self::PodNotChanged(why) => write!(f, "the Pod cannot be changed: {why}"),
-            Self::Other(why) => f.write_str(why),
+            Self::NotInPod => f.write_str("the Pod does not have it any more"),
+            Self::NoSpelling(why) => why.fmt(f),
+            Self::RequestEnded(why) => f.write_str(why),
         }
     }
 }

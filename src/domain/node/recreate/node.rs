@@ -271,7 +271,7 @@ fn step(
         let Some(reason) = left_behind_reason(request) else { return Outcome::Completed(String::new()) };
         let mut reasons = String::new();
         for state in next.container_recreate_states.iter_mut().filter(|state| !is_terminal(state)) {
-            fail(state, &Failure::Other(reason.to_owned()));
+            fail(state, &Failure::RequestEnded(reason.to_owned()));
             reason.clone_into(&mut reasons);
         }
         return Outcome::Completed(reasons);

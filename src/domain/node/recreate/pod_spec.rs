@@ -165,7 +165,7 @@ impl Change {
                 state.image = image;
                 wait
             }
-            Err(why) => return fail(state, &Failure::Other(why)),
+            Err(failure) => return fail(state, &failure),
         };
         step.record_intent(state, &instance);
         let policy = step.pod.restart_policy_of(name);
@@ -178,14 +178,14 @@ impl Change {
         &mut self,
         step: &ContainerStep<'_>,
         before: Option<&str>,
-    ) -> Result<(String, std::time::Duration), String> {
+    ) -> Result<(String, std::time::Duration), Failure> {
         let name = &step.container.name;
         let (Some(container), Some(status)) = (step.pod.container(name), step.pod.container_status(name)) else {
-            return Err("the Pod does not have it any more".into());
+            return Err(Failure::NotInPod);
         };
         let vary = step.observed.request.strategy().vary_image_tag;
         let choice = spelling::choose(container, status, &self.spellings, (vary, before), step.now.wall)
-            .map_err(|why| why.to_string())?;
+            .map_err(Failure::NoSpelling)?;
         self.spellings.note(name, &choice);
         self.images.push((name.clone(), choice.image.clone()));
         Ok((choice.image, choice.wait))
@@ -214,7 +214,7 @@ impl Change {
             let recorded = state.image.clone();
             match self.choose(step, Some(&recorded)) {
                 Ok((image, _)) => state.image = image,
-                Err(why) => fail(state, &Failure::Other(why)),
+                Err(failure) => fail(state, &failure),
             }
         }
     }

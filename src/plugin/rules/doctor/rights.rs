@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Fact, Finding, Lack, Verdict, finding, ok, unknown};
-use crate::{api::feature_gates::FeatureGates, k8s::account, plugin::rules::Look};
+use crate::{api::feature_gates::FeatureGates, k8s::account, plugin::rules::JsonPointer};
 
 /// Admission policies and their bindings: kind and name of each, and whether it is there.
 pub fn policies(found: &[(String, Result<(), Lack>)]) -> Vec<Finding> {

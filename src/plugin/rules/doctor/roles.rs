@@ -10,7 +10,7 @@ use crate::{
         feature_gates::{FeatureGates, gate},
         labels,
     },
-    plugin::rules::Look,
+    plugin::rules::JsonPointer,
 };
 
 /// Nodes that are named; more help nobody.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Fact, Finding, Lack, Verdict, finding, ok, unknown};
-use crate::{k8s::certificate, plugin::rules::Look};
+use crate::{k8s::certificate, plugin::rules::JsonPointer};
 
 /// Certificates that end sooner than this are worth a warning: they should have been renewed long before.
 const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 60 * 60);
