@@ -72,6 +72,9 @@ pub struct Diff {
     pub use_surge_old: i32,
     /// Pods to update: positive to the update revision, negative back to the current one.
     pub update: i32,
+    /// How many of them, without sign, have to be others than those that are to be deleted anyway, whose successors are
+    /// made on the right revision.
+    pub update_others: i32,
     /// Pods that may be unavailable while updating; negative when too many are missing.
     pub update_max_unavailable: i32,
 }
@@ -129,6 +132,13 @@ pub fn diff(wanted: &Wanted, counted: &Counted) -> Diff {
     }
 
     diff.update = if old_diff.abs() <= new_diff.abs() { old_diff } else { -new_diff };
+    // What is to be deleted completes one side only: where there are more Pods of the other one than have to go, as during
+    // a surge, Pods that are down must not wait for a marked one that may only go after them.
+    diff.update_others = match diff.update.signum() {
+        1 => (old_diff - old.to_delete).min(-new_diff).max(0),
+        -1 => (new_diff - new.to_delete).min(-old_diff).max(0),
+        _ => 0,
+    };
     if diff.update != 0 {
         diff.update_max_unavailable = max_unavailable + all - replicas;
     }
@@ -356,15 +366,31 @@ mod tests {
             ),
         ];
         for (name, wanted, counted, want) in rows {
-            assert_eq!(diff(&wanted, &counted), want, "{name}");
+            // Which of them are updated, worked results do not say.
+            let got = Diff { update_others: 0, ..diff(&wanted, &counted) };
+            assert_eq!(got, want, "{name}");
         }
+    }
+
+    #[test]
+    fn marked_pods_count_as_updated_only_where_their_successors_complete_the_update() {
+        let none = Side::default();
+        let others = |wanted: Wanted, old: Side, new: Side| diff(&wanted, &counted(old, new)).update_others;
+        assert_eq!(others(ints(5, 0, 2, 0), side(5, 0, 0), none), 5);
+        assert_eq!(others(ints(5, 0, 2, 0), side(5, 0, 2), none), 3);
+        assert_eq!(others(ints(5, 4, 2, 0), side(5, 0, 1), none), 0);
+        // Two of the old ones are down and use the surge up, the third is marked, available, and may not go before.
+        assert_eq!(others(ints(1, 0, 0, 2), side(3, 2, 1), none), 1);
+        let back = |wanted: Wanted| Wanted { rolls_back: true, ..wanted };
+        assert_eq!(others(back(ints(5, 3, 2, 0)), none, side(5, 0, 0)), 3);
+        assert_eq!(others(back(ints(5, 3, 2, 0)), none, side(5, 0, 2)), 1);
     }
 
     #[test]
     fn case_12_paused_means_no_surge() {
         assert_eq!(limits(IntOrPercent::Int(0), IntOrPercent::Int(1), 5, true), (0, 0));
         let paused = Wanted { max_surge: 0, ..ints(5, 0, 0, 1) };
-        let update = Diff { update: 5, ..Diff::default() };
+        let update = Diff { update: 5, update_others: 5, ..Diff::default() };
         assert_eq!(diff(&paused, &counted(side(5, 0, 0), Side::default())), update);
     }
 

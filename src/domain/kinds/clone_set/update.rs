@@ -67,7 +67,6 @@ pub fn update<'a>(observed: &Observed<'a>) -> Result<UpdatePlan<'a>, Invalid> {
     plan.back = diff.update < 0;
     plan.in_place = matches!(strategy.type_.as_str(), "InPlaceIfPossible" | "InPlaceOnly");
     let is_candidate = |pod: &&Pod| plan.back == is_on(pod, observed.update_revision);
-    // Those that are to be deleted get their successors on the right revision without an update.
     let marked =
         observed.pods().filter(is_candidate).filter(|pod| pod.is_specified && pod.state != State::PreparingDelete);
     let marked = i32::try_from(marked.count()).unwrap_or(i32::MAX);
@@ -82,7 +81,7 @@ pub fn update<'a>(observed: &Observed<'a>) -> Result<UpdatePlan<'a>, Invalid> {
     // What the partition leaves to be updated, even if there are too many Pods to begin with it now.
     let beyond = if plan.back { 0 } else { size(counted.old.active() - wanted.partition - marked) };
     plan.cancels = needless_updates(observed, &plan.candidates[..beyond.min(plan.candidates.len())]);
-    plan.candidates.truncate(size(diff.update.saturating_abs() - marked));
+    plan.candidates.truncate(size(diff.update_others));
     what_is_down_first(&mut plan.candidates, observed);
 
     // Unavailable Pods that are on the target already count too: a bad image cannot spread by going on to Pods that are
