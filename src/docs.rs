@@ -257,7 +257,7 @@ fn judge_object(object: &Value, problems: &mut Vec<String>) {
     let (Some(version), Some(kind)) = (object["apiVersion"].as_str(), object["kind"].as_str()) else {
         return; // a part of something
     };
-    if kind == "CloneSet" {
+    if kind == "CloneSet" || kind == "StatefulSet" {
         // In its schema a template may be anything.
         lost::<PodTemplateSpec>(&object["spec"]["template"], problems);
     }
@@ -312,12 +312,17 @@ fn judge_object(object: &Value, problems: &mut Vec<String>) {
     }
 }
 
-/// An example as an object: on the page of CloneSet, a spec alone is a part of one.
+/// An example as an object: on the page of a workload, a spec alone is a part of one.
 fn whole(page: &Path, example: &Value) -> Value {
-    if !page.ends_with("clone-set.md") || !example["kind"].is_null() {
+    let (version, kind) = match page.file_name().and_then(|name| name.to_str()) {
+        Some("clone-set.md") => ("v1alpha1", "CloneSet"),
+        Some("statefulset.md") => ("v1beta1", "StatefulSet"),
+        _ => return example.clone(),
+    };
+    if !example["kind"].is_null() {
         return example.clone();
     }
-    let mut object = serde_json::json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+    let mut object = serde_json::json!({ "apiVersion": format!("apps.kruise.io/{version}"), "kind": kind,
         "spec": { "selector": {}, "template": { "spec": { "containers": [] } } } });
     json_patch::merge(&mut object, example);
     object
@@ -412,6 +417,7 @@ fn every_quoted_message_is_in_the_sources() {
         "docs/concepts.md",
         "docs/methods.md",
         "docs/clone-set.md",
+        "docs/statefulset.md",
         "docs/images.md",
         "docs/private-images.md",
     ] {
