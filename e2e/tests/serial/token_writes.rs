@@ -719,7 +719,7 @@ async fn an_account_of_an_installation_in_another_namespace_is_limited_too() -> 
             let of_set = pod("new", vec![app("main")]).with("/metadata/ownerReferences", owner(&set));
             let dry = PostParams { dry_run: true, ..PostParams::default() };
             for (what, namespace, object, words) in [
-                ("of nobody", "default", pod("new", vec![app("main")]), "only Pods that a CloneSet"),
+                ("of nobody", "default", pod("new", vec![app("main")]), "only Pods that a workload"),
                 ("in its own namespace", t.namespace.as_str(), of_set.clone(), "namespace that Kruise is installed in"),
             ] {
                 let answer = api(&client, namespace, POD).create(&dry, &serde_json::from_value(object)?).await;

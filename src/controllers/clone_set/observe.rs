@@ -58,7 +58,9 @@ impl Found {
 impl Controller {
     pub(super) fn see(&self, clone_set: &CloneSet) -> Seen {
         let now = clock::now();
-        let all = self.context.pods.by_index(uid_of(clone_set));
+        let mut all = self.context.pods.by_index(uid_of(clone_set));
+        // Whoever may create Pods in another namespace can write the UID into them.
+        all.retain(|pod| Some(pod.namespace()) == clone_set.metadata.namespace.as_deref());
         let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| is_active(pod));
         let mut claims = self.claims.by_index(uid_of(clone_set));
         claims.retain(|claim| !claim.is_deleting());

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{BUILT_IN_PAUSE, Controller, Job, Pass};
+use crate::runtime::pass::AFTER_REFUSAL;
 use crate::{
     api::feature_gates::gate,
     domain::{
@@ -87,12 +88,19 @@ fn history<'a>(job: &'a Job, owner: &'a OwnerRef) -> History<'a> {
 }
 
 impl Controller {
+    /// The Pods that the set controls. Whoever may create Pods in another namespace can write the set's UID into them.
+    fn owned(&self, job: &Job) -> Vec<Arc<PodView>> {
+        let mut pods = self.context.pods.by_index(&job.owner.uid);
+        pods.retain(|pod| pod.namespace() == &*job.key.namespace && job.owner.controls(pod));
+        pods
+    }
+
     /// The set's Pods and claims as the stores have them.
     pub(super) fn see_again(&self, job: &Job) -> Seen {
         let now = clock::now();
         let has_index = self.context.gates.enabled(gate::POD_INDEX_LABEL);
         let mut seen = Seen { pods: Vec::new(), views: BTreeMap::new(), claims: BTreeMap::new() };
-        for view in self.context.pods.by_index(&job.owner.uid) {
+        for view in self.owned(job) {
             if let Some(pod) = Pod::of(&view, &job.spec, has_index, now) {
                 seen.pods.push(Arc::new(pod));
                 seen.views.insert(view.name().to_owned(), view);
@@ -115,7 +123,7 @@ impl Controller {
             // Nobody could say which Pods are meant: admission refuses it, and letting go of all would be worst.
             _ => return self.see_again(job),
         };
-        for pod in self.context.pods.by_index(&job.owner.uid) {
+        for pod in self.owned(job) {
             if selector.matches(&pod.labels) {
                 continue;
             }
@@ -134,12 +142,22 @@ impl Controller {
                     let message = format!("Pod {} matches the selector and had no controller", orphan.name());
                     self.pods.normal(&job.owner, "Adopted", &message);
                 }
-                // It has changed: its event makes us look again.
-                Ok(false) => {}
-                Err(error) => pass.note(Err(error)),
+                // It cannot be adopted now: nothing may ever change in it, so it is looked for again.
+                Ok(false) => {
+                    self.search_again(job);
+                    pass.common.look_after(Some(AFTER_REFUSAL));
+                }
+                Err(error) => {
+                    self.search_again(job);
+                    pass.note(Err(error));
+                }
             }
         }
         self.see_again(job)
+    }
+
+    fn search_again(&self, job: &Job) {
+        self.memories.with(&job.key, |memory| memory.searched = None);
     }
 
     /// Pods that nobody controls and that have a name of the set. All Pods are searched once for each generation, and

@@ -541,6 +541,25 @@ async fn orphans_are_adopted_and_what_the_selector_no_longer_matches_is_released
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_of_another_namespace_that_names_the_sets_uid_is_none_of_its_pods() {
+    let world = World::new();
+    world.put_set(json!({}));
+    world.go_on().await;
+    let before = world.objects(PODS);
+    for namespace in ["a", "z"] {
+        let mut foreign = before["web-0"].clone();
+        foreign["metadata"]["namespace"] = namespace.into();
+        foreign["metadata"]["uid"] = format!("foreign-{namespace}").into();
+        foreign["metadata"]["labels"]["apps.kruise.io/specified-delete"] = "true".into();
+        world.controller.context.pods.upsert(serde_json::from_value(foreign).unwrap());
+    }
+    world.go_on().await;
+    let uids = |pods: &BTreeMap<String, Value>| pods.values().map(|p| p["metadata"]["uid"].clone()).collect::<Vec<_>>();
+    assert_eq!(uids(&world.objects(PODS)), uids(&before));
+    assert!(world.condition("Ready").is_some(), "{:?}", world.status());
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_the_built_in_set_of_the_same_name_selects_the_same_pods_nothing_is_changed() {
     let world = World::new();
     world.put_set(json!({}));

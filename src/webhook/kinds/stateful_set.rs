@@ -154,10 +154,9 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<StatefulSetAdmiss
     }
     let overrides = overrides(&object, old.as_ref(), &mut found);
     update_order(&object, old.as_ref(), &mut found);
-    for key in ANNOTATIONS.into_iter().filter(|key| !is_same(old.as_ref(), &object, key)) {
-        if !annotation(&object, key).is_empty() {
-            found.warnings.push(format!("metadata.annotations[{key}] is checked and has no effect in this release"));
-        }
+    let key = labels::ORDINAL_OVERRIDES;
+    if !is_same(old.as_ref(), &object, key) && !annotation(&object, key).is_empty() {
+        found.warnings.push(format!("metadata.annotations[{key}] is checked and has no effect in this release"));
     }
     Ok(StatefulSetAdmission { object, old, namespace, found, gates, growing, overrides })
 }

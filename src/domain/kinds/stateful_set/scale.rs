@@ -11,7 +11,8 @@ use super::{
 };
 use crate::domain::pod::order::Phase;
 
-/// Adds to the plan. True: in strict order something is done that updates of Pods in service wait for.
+/// Adds to the plan. True: OrderedReady, and Pods are being created or deleted, or a surplus Pod is not gone yet: updates of
+/// healthy Pods wait for that.
 pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod], plan: &mut Plan) -> bool {
     for slot in slots {
         if let Some(pod) = slot.pod {
@@ -40,7 +41,7 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
         }
         is_busy = true;
     }
-    observed.spec.is_ordered && plan.actions.len() > before
+    observed.spec.is_ordered && (is_busy || plan.actions.len() > before)
 }
 
 /// A Pod that is wanted: finished ones are deleted, and identity and claims are made right.

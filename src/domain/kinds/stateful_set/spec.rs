@@ -76,6 +76,10 @@ pub struct Spec {
     pub update_order: Option<UpdateOrder>,
 }
 
+/// The most replicas of a StatefulSet. A pass looks at every ordinal: without a bound one set could use up the manager's
+/// memory.
+pub const MOST_REPLICAS: i32 = 100_000;
+
 impl Spec {
     /// From a stored set, whether admission has seen it or not.
     ///
@@ -84,6 +88,9 @@ impl Spec {
     pub fn of(set: &StatefulSet, gates: Gates) -> Result<Self, Invalid> {
         let spec = &set.spec;
         let replicas = spec.replicas.unwrap_or(1).max(0);
+        if replicas > MOST_REPLICAS {
+            return Err(Invalid(format!("spec.replicas: {replicas} is not allowed; want up to {MOST_REPLICAS}")));
+        }
         let start = spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start).max(0);
         let start = if gates.start_ordinal { start } else { 0 };
         let reserved = Reserved::parse(&spec.reserve_ordinals).map_err(Invalid)?;
@@ -299,6 +306,13 @@ mod tests {
         );
         assert_eq!((spec.update, spec.retention, spec.revision_history_limit), (Update::default(), None, 10));
         assert!(read(json!({"updateStrategy": {"type": "OnDelete"}}), Gates::default()).unwrap().rolling().is_none());
+    }
+
+    #[test]
+    fn so_many_replicas_that_a_pass_could_use_up_the_memory_are_refused() {
+        assert!(read(json!({"replicas": MOST_REPLICAS}), Gates::default()).is_ok());
+        let Err(Invalid(message)) = read(json!({"replicas": i32::MAX}), Gates::default()) else { panic!() };
+        assert_eq!(message, "spec.replicas: 2147483647 is not allowed; want up to 100000");
     }
 
     #[test]

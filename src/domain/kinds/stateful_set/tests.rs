@@ -47,6 +47,19 @@ fn parallel_makes_and_deletes_all_at_once_and_ordered_ready_one_by_one() {
 }
 
 #[test]
+fn with_ordered_ready_a_surplus_pod_that_is_not_gone_holds_updates_of_healthy_pods_and_of_no_broken_one() {
+    let ordered = json!({"replicas": 2, "ordered": true});
+    assert_eq!(of(ordered.clone(), &[old(0), old(1), terminating(pod(2))]), NOTHING);
+    assert_eq!(of(ordered.clone(), &[old(0), not_ready(old(1)), terminating(pod(2))]), ["delete web-1"]);
+    assert_eq!(of(ordered, &[old(0), old(1)]), ["delete web-1"]);
+    assert_eq!(
+        of(json!({"replicas": 2}), &[old(0), old(1), terminating(pod(2))]),
+        ["delete web-1"],
+        "Parallel goes on"
+    );
+}
+
+#[test]
 fn edge_01_one_pass_never_makes_more_pods_unavailable_than_allowed() {
     let pods: Vec<Pod> = (0..10).map(old).collect();
     assert_eq!(

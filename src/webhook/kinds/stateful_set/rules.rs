@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::domain::kinds::stateful_set::spec::MOST_REPLICAS;
 use crate::{
     api::{
         feature_gates::{FeatureGates, gate},
@@ -166,6 +167,10 @@ fn ordinals(found: &mut Findings, spec: &Object, replicas: i32) {
             Ok(range) => reserved.push(range),
             Err(message) => found.deny(format!("spec.reserveOrdinals[{i}]"), message),
         }
+    }
+    if replicas > MOST_REPLICAS {
+        found.deny("spec.replicas", format!("{replicas} is not allowed; want up to {MOST_REPLICAS}"));
+        return;
     }
     let free = free_ordinals(start, &mut reserved);
     if reserved.len() == all.len() && i64::from(replicas) > free {

@@ -284,6 +284,8 @@ fn shortfall_10_validation_gaps() {
         ),
         (json!({"revisionHistoryLimit": -1}), "spec.revisionHistoryLimit"),
         (json!({"replicas": 3, "ordinals": {"start": i32::MAX}}), "spec.replicas"),
+        (json!({"replicas": 100_001}), "spec.replicas"),
+        (json!({"replicas": i32::MAX}), "spec.replicas"),
         (json!({"replicas": 3, "reserveOrdinals": ["2-2147483647"]}), "spec.replicas"),
         (json!({"replicas": 4, "reserveOrdinals": ["0-5", "3-7", "11-2147483647"]}), "spec.replicas"),
         (
