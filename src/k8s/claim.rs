@@ -1,12 +1,11 @@
 //! A PersistentVolumeClaim as our rules see it: whose it is, and, for sets that look after its size, how large it is.
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
 use k8s_openapi::{
-    NamespaceResourceScope,
+    api::core::v1::PersistentVolumeClaim,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
+use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -14,7 +13,8 @@ use super::quantity;
 use crate::api::labels::{INSTANCE_ID, OWNED_BY_STATEFUL_SET};
 
 /// The compact form of a claim. Never written back.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Resource)]
+#[resource(inherit = "PersistentVolumeClaim")]
 pub struct ClaimView {
     /// Name, namespace, UID, resourceVersion and deletion time; nothing else is kept.
     pub metadata: ObjectMeta,
@@ -60,31 +60,9 @@ impl<'de> Deserialize<'de> for ClaimView {
     }
 }
 
-impl kube::Resource for ClaimView {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-    fn kind((): &()) -> Cow<'_, str> {
-        "PersistentVolumeClaim".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "persistentvolumeclaims".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
 /// A claim whose owners and size matter. Never written back.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Resource)]
+#[resource(inherit = "PersistentVolumeClaim")]
 pub struct SizedClaim {
     /// Name, namespace, UID, resourceVersion, owner references and deletion time; nothing else is kept.
     pub metadata: ObjectMeta,
@@ -208,29 +186,6 @@ impl<'de> Deserialize<'de> for SizedClaim {
                 ..ObjectMeta::default()
             },
         })
-    }
-}
-
-impl kube::Resource for SizedClaim {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-    fn kind((): &()) -> Cow<'_, str> {
-        "PersistentVolumeClaim".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "persistentvolumeclaims".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

@@ -1,15 +1,15 @@
 //! A Node as our rules see it: a store keeps thousands of them, and most of a Node is news of its heartbeat.
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
-use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
 use super::pod::Labels;
 
 /// The compact form of a Node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Resource)]
+#[resource(inherit = "Node")]
 pub struct NodeView {
     /// Name, UID, resourceVersion, creation and deletion time; nothing else is kept.
     pub metadata: ObjectMeta,
@@ -29,29 +29,6 @@ impl NodeView {
     /// Whether a deletion timestamp is set.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
-    }
-}
-
-impl kube::Resource for NodeView {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-    fn kind((): &()) -> Cow<'_, str> {
-        "Node".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "nodes".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

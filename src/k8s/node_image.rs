@@ -1,12 +1,11 @@
 //! A NodeImage as the manager keeps it. There is one for every node, and most of what stands in it is what a job told
 //! thousands of nodes: that is held once.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    ClusterResourceScope, api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -20,14 +19,16 @@ use crate::api::{
         GROUP,
         image_pull_job::SandboxConfig,
         node_image::{
-            ImageSpec, ImageTagSpec, NodeImageSpec, NodeImageStatus, PullPhase, SecretReference, TagPullPolicy,
+            ImageSpec, ImageTagSpec, NodeImage, NodeImageSpec, NodeImageStatus, PullPhase, SecretReference,
+            TagPullPolicy,
         },
     },
     group_of,
 };
 
 /// The compact form of a NodeImage. Its spec can be had back without loss.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Resource)]
+#[resource(inherit = "NodeImage")]
 pub struct NodeImageView {
     /// Name, UID, resourceVersion, creation and deletion time; nothing else is kept.
     pub metadata: ObjectMeta,
@@ -324,29 +325,6 @@ impl<'de> Deserialize<'de> for NodeImageView {
         let left_over =
             statuses.into_iter().map(|((image, tag), view)| (image.into(), tag.into(), view.version)).collect();
         Ok(Self { metadata, labels, images, left_over })
-    }
-}
-
-impl kube::Resource for NodeImageView {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-    fn kind((): &()) -> Cow<'_, str> {
-        "NodeImage".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1beta1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "nodeimages".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

@@ -3,10 +3,11 @@
 //! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded straight from the API server's
 //! answer. It is never written back: a write patches exactly the fields it means.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -19,7 +20,8 @@ use super::shared::Text;
 use crate::api::{apps, group_of};
 
 /// The compact form of a Pod.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Resource)]
+#[resource(inherit = "Pod")]
 pub struct PodView {
     /// Name, namespace, UID, resourceVersion, creation and deletion time; nothing else is kept.
     pub metadata: ObjectMeta,
@@ -354,29 +356,6 @@ impl PodView {
     /// Whether a Kruise workload controls the Pod.
     pub fn is_owned_by_kruise(&self) -> bool {
         self.controller.as_ref().is_some_and(|owner| group_of(&owner.api_version) == apps::GROUP)
-    }
-}
-
-impl kube::Resource for PodView {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

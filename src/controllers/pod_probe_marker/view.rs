@@ -1,9 +1,8 @@
 //! A NodePodProbe as the manager keeps it: thousands of them are in memory at once.
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
-use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
 use crate::{
@@ -13,7 +12,8 @@ use crate::{
 };
 
 /// The compact form.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Resource)]
+#[resource(inherit = "NodePodProbe")]
 pub(super) struct NodeProbes {
     pub(super) metadata: ObjectMeta,
     /// What is probed, by Pod.
@@ -138,29 +138,6 @@ impl From<NodePodProbe> for NodeProbes {
 impl<'de> Deserialize<'de> for NodeProbes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         NodePodProbe::deserialize(deserializer).map(Into::into)
-    }
-}
-
-impl kube::Resource for NodeProbes {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-    fn kind((): &()) -> Cow<'_, str> {
-        "NodePodProbe".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        crate::api::apps::GROUP.into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1alpha1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "nodepodprobes".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 
