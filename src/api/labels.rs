@@ -126,6 +126,8 @@ pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost"
 pub const ORDINAL_OVERRIDES: &str = "kruise.rs/ordinal-overrides";
 /// Annotation on a Pod of a StatefulSet: the hash of the override that it was made or updated with.
 pub const ORDINAL_OVERRIDE_HASH: &str = "kruise.rs/ordinal-override-hash";
+/// Annotation on a Pod of a StatefulSet: that override, as JSON. A later one changes the Pod from it.
+pub const ORDINAL_OVERRIDE: &str = "kruise.rs/ordinal-override";
 /// Annotation on a StatefulSet: a label of its Pods and values of it, `KEY=VALUE,VALUE`; Pods with these values are updated
 /// last, in this order.
 pub const UPDATE_ORDER: &str = "kruise.rs/update-order";

@@ -39,6 +39,8 @@ pub struct PodView {
     pub in_place: Option<Box<InPlaceNotes>>,
     /// The revision for which our controller marked it to be deleted, if it did.
     pub specified_delete_for: Option<Box<str>>,
+    /// The override of its StatefulSet that it was made or updated with, if there was one.
+    pub ordinal_override: Option<Box<OverrideNotes>>,
     /// The annotation that remembers which spellings of images were used for restarts, if it is there.
     pub image_spellings: Option<Box<str>>,
     /// Whether the launch priorities of its containers have done their work.
@@ -219,6 +221,15 @@ pub struct InPlaceNotes {
     pub generation: Option<i64>,
     /// `status.observedGeneration`; kubelets before 1.33 do not write it.
     pub observed_generation: Option<i64>,
+}
+
+/// Annotations that tell the override of a StatefulSet's Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverrideNotes {
+    /// `kruise.rs/ordinal-override-hash`.
+    pub hash: Option<Box<str>>,
+    /// `kruise.rs/ordinal-override`.
+    pub content: Option<Box<str>>,
 }
 
 /// One Pod condition. The message is kept only for KruisePodReady, whose message is data.

@@ -1,6 +1,7 @@
 //! Carries a plan out. The only writer of Pods and claims; decides nothing but what a refusal means.
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     sync::{Arc, Mutex},
 };
@@ -65,10 +66,19 @@ impl Controller {
     /// Brings every Pod's own state up to date. True: something was written.
     pub(super) async fn refresh_all(&self, job: &Job, resolved: &Resolved, seen: &Seen, pass: &mut Pass) -> bool {
         let now = clock::now();
-        let by = Refreshing { owner: &job.owner, lifecycle: job.spec.hooks(), update_revision: &resolved.update };
+        let others: BTreeSet<&str> =
+            seen.pods.iter().filter(|pod| pod.has_other_override).map(|pod| pod.name.as_str()).collect();
+        // A Pod that is to get another override is not where it is to be, on whatever revision it is.
+        let by = |view: &PodView| Refreshing {
+            owner: &job.owner,
+            lifecycle: job.spec.hooks(),
+            update_revision: if others.contains(view.name()) { "" } else { &resolved.update },
+        };
+        let by = &by;
         let mut work: Vec<(Arc<PodView>, Refresh)> = Vec::new();
         for view in seen.views.values().filter(|view| !view.is_deleting() && !view.is_finished()) {
-            match refresh::refresh(view, None, by.lifecycle, &resolved.update, now) {
+            let by = by(view);
+            match refresh::refresh(view, None, by.lifecycle, by.update_revision, now) {
                 Refresh::Nothing => {}
                 Refresh::Wait { after, .. } => pass.common.look_after(after),
                 needed => work.push((view.clone(), needed)),
@@ -76,7 +86,7 @@ impl Controller {
         }
         let (done, failure) = each(work, |(view, needed)| async move {
             let waits_in = self.memories.with(&job.key, |memory| memory.waits_in.get(view.uid()).cloned()).flatten();
-            let refreshed = self.in_place.refresh(by, &view, needed, waits_in.as_deref(), now).await?;
+            let refreshed = self.in_place.refresh(by(&view), &view, needed, waits_in.as_deref(), now).await?;
             Ok::<_, kube::Error>((view, refreshed))
         })
         .await;

@@ -1,5 +1,7 @@
 //! The controller against an API server in memory: what is written, what survives, what is not touched.
 
+mod overrides;
+
 use std::{collections::BTreeMap, sync::Mutex};
 
 use axum::http::{Method, request::Parts};

@@ -6,18 +6,21 @@
 //! ```
 //!
 //! They are laid over the template of the revision that a Pod is made of or updated to, and are no part of the revision's
-//! data: its name and bytes stay those that OpenKruise computes. A Pod carries the hash of its override, so that a change of
-//! the annotation concerns only the ordinals whose override it changes.
+//! data: its name and bytes stay those that OpenKruise computes. A Pod carries its override and the hash of it, so that a
+//! change of the annotation concerns only the ordinals whose override it changes, and what changes in a Pod is known.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::k8s::{
-    canonical_json, hash,
-    name::{is_label_value, is_qualified_name},
-    quantity,
+use crate::{
+    api::labels,
+    k8s::{
+        canonical_json, hash,
+        name::{is_label_value, is_qualified_name},
+        quantity,
+    },
 };
 
 /// The most entries of one annotation: each is tried with a dry run when it is written.
@@ -156,6 +159,11 @@ impl Overrides {
         self.of(ordinal).map(Change::hash).unwrap_or_default()
     }
 
+    /// The template of a Pod: a template of the set with the override of an ordinal.
+    pub fn laid_over<'t>(&self, template: &'t Value, ordinal: i32) -> Cow<'t, Value> {
+        laid_over(template, &self.hash(ordinal), self.of(ordinal))
+    }
+
     /// Containers that the overrides name and the template does not have.
     pub fn missing(&self, template: &Value) -> Vec<Problem> {
         let names: Vec<&str> = ["containers", "initContainers"]
@@ -194,9 +202,80 @@ impl Change {
     }
 
     fn hash(&self) -> String {
-        let content = serde_json::to_value(self).unwrap_or_default();
-        hash::safe_encode(hash::fnv1_32(canonical_json::encode(&content).into_bytes()))
+        hash::safe_encode(hash::fnv1_32(self.text().into_bytes()))
     }
+
+    fn text(&self) -> String {
+        canonical_json::encode(&serde_json::to_value(self).unwrap_or_default())
+    }
+}
+
+/// The override that a Pod was made or updated with, as its annotations tell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Applied {
+    hash: String,
+    /// None: there is none, or what is there does not fit the hash.
+    change: Option<Change>,
+}
+
+impl Applied {
+    /// From the values of both annotations.
+    pub fn of(hash: Option<&str>, content: Option<&str>) -> Self {
+        let hash = hash.unwrap_or_default().to_owned();
+        let change = content.and_then(|content| serde_json::from_str::<Change>(content).ok());
+        Self { change: change.filter(|change| change.hash() == hash), hash }
+    }
+
+    /// After a patch of the Pod's metadata is written.
+    pub fn after(self, metadata: &Value) -> Self {
+        let annotations = metadata.get("annotations");
+        let text = |key: &str| annotations.and_then(|all| all.get(key));
+        match text(labels::ORDINAL_OVERRIDE_HASH) {
+            None => self,
+            Some(hash) => Self::of(hash.as_str(), text(labels::ORDINAL_OVERRIDE).and_then(Value::as_str)),
+        }
+    }
+
+    /// Whether it is the one that the ordinal is to have.
+    pub fn is_for(&self, overrides: &Overrides, ordinal: i32) -> bool {
+        self.hash == overrides.hash(ordinal)
+    }
+
+    /// The hash; empty without an override.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The template that a Pod was made of. None: what the override was is not known any more.
+    pub fn laid_over<'t>(&self, template: &'t Value) -> Option<Cow<'t, Value>> {
+        let is_known = self.hash.is_empty() || self.change.is_some();
+        is_known.then(|| laid_over(template, &self.hash, self.change.as_ref()))
+    }
+}
+
+/// A template with an override, which its annotations tell. Those of a template itself are not meant, and are left out.
+fn laid_over<'t>(template: &'t Value, hash: &str, change: Option<&Change>) -> Cow<'t, Value> {
+    let annotations = template.pointer("/metadata/annotations").and_then(Value::as_object);
+    let keys = [labels::ORDINAL_OVERRIDE_HASH, labels::ORDINAL_OVERRIDE];
+    if change.is_none() && !annotations.is_some_and(|all| keys.iter().any(|key| all.contains_key(*key))) {
+        return Cow::Borrowed(template);
+    }
+    let mut annotations = annotations.cloned().unwrap_or_default();
+    annotations.retain(|key, _| !keys.contains(&key.as_str()));
+    let mut template = template.clone();
+    if let Some(change) = change {
+        change.apply(&mut template);
+        annotations
+            .extend(keys.into_iter().zip([hash.to_owned(), change.text()]).map(|(k, v)| (k.to_owned(), v.into())));
+    }
+    if let Some(template) = template.as_object_mut() {
+        let metadata = template.entry("metadata").or_insert(Value::Null);
+        if !metadata.is_object() {
+            *metadata = json!({});
+        }
+        metadata["annotations"] = annotations.into();
+    }
+    Cow::Owned(template)
 }
 
 impl ContainerChange {
@@ -345,6 +424,39 @@ mod tests {
             overrides.of(0).unwrap().apply(&mut changed);
             assert_eq!(changed.pointer("/spec/containers"), odd.pointer("/spec/containers"));
         }
+    }
+
+    #[test]
+    fn a_pod_tells_the_override_that_it_was_made_with() {
+        let overrides = parsed(&json!([{"ordinals": 1, "containers": {"main": {"image": "db:2"}}}]));
+        let (template, of) = (template(), |pod: &Value| {
+            let text = |key: &str| pod["metadata"]["annotations"][key].as_str().map(str::to_owned);
+            Applied::of(text(labels::ORDINAL_OVERRIDE_HASH).as_deref(), text(labels::ORDINAL_OVERRIDE).as_deref())
+        });
+        let (plain, changed) = (overrides.laid_over(&template, 0), overrides.laid_over(&template, 1));
+        assert!(matches!(plain, Cow::Borrowed(_)), "nothing is copied");
+        assert_eq!(changed["spec"]["containers"][0]["image"], "db:2");
+        assert!(of(&plain).is_for(&overrides, 0) && !of(&plain).is_for(&overrides, 1));
+        assert!(of(&changed).is_for(&overrides, 1) && !of(&changed).is_for(&overrides, 0));
+        assert_eq!(of(&changed).laid_over(&template).as_deref(), Some(&*changed));
+
+        let mut edited = changed.clone().into_owned();
+        edited["metadata"]["annotations"][labels::ORDINAL_OVERRIDE] = "{}".into();
+        assert!(of(&edited).is_for(&overrides, 1), "the hash decides");
+        assert_eq!(of(&edited).laid_over(&template), None, "from what it comes nobody knows");
+        assert_eq!(of(&changed).after(&json!({"labels": {"a": "b"}})), of(&changed));
+        let gone = json!({"annotations": {labels::ORDINAL_OVERRIDE_HASH: null, labels::ORDINAL_OVERRIDE: null}});
+        assert_eq!(of(&changed).after(&gone), Applied::default());
+        assert_eq!(Applied::default().after(&changed["metadata"]), of(&changed));
+    }
+
+    #[test]
+    fn annotations_of_a_template_are_no_override() {
+        let mut template = template();
+        template["metadata"]["annotations"] = json!({labels::ORDINAL_OVERRIDE_HASH: "x", "note": "y"});
+        let pod = Overrides::default().laid_over(&template, 0);
+        assert_eq!(pod["metadata"]["annotations"], json!({"note": "y"}));
+        assert_eq!(Overrides::default().laid_over(&json!(null), 0).as_ref(), &json!(null));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use serde::{
 };
 
 use super::{
-    ContainerState, ContainerStatusView, ContainerView, InPlaceNotes, Labels, LastExit, Owner, PodCondition, PodView,
-    priority_of_key,
+    ContainerState, ContainerStatusView, ContainerView, InPlaceNotes, Labels, LastExit, OverrideNotes, Owner,
+    PodCondition, PodView, priority_of_key,
 };
 use crate::{
     api::labels as keys,
@@ -97,6 +97,8 @@ pub(super) struct WireAnnotations {
     runtime_meta: Option<Box<str>>,
     specified_delete_for: Option<Box<str>>,
     probe_marked_by: Option<Box<str>>,
+    override_hash: Option<Box<str>>,
+    override_content: Option<Box<str>>,
 }
 
 impl WireAnnotations {
@@ -118,8 +120,15 @@ impl WireAnnotations {
             "apps.kruise.io/runtime-containers-meta" => &mut self.runtime_meta,
             "kruise.rs/specified-delete-for" => &mut self.specified_delete_for,
             "kruise.rs/probe-marked-by" => &mut self.probe_marked_by,
+            "kruise.rs/ordinal-override-hash" => &mut self.override_hash,
+            "kruise.rs/ordinal-override" => &mut self.override_content,
             _ => return None,
         })
+    }
+
+    fn ordinal_override(&mut self) -> Option<Box<OverrideNotes>> {
+        let notes = OverrideNotes { hash: self.override_hash.take(), content: self.override_content.take() };
+        (notes != OverrideNotes::default()).then(|| Box::new(notes))
     }
 
     /// The notes of an update in place that is not done, as far as a Pod tells: its state is neither Updating, nor is a
@@ -339,6 +348,7 @@ impl From<WirePod> for PodView {
             conditions.push(PodCondition { type_, status, message });
         }
         let generations = (meta.generation, status.observed_generation);
+        let ordinal_override = annotations.ordinal_override();
         let in_place = annotations.in_place(&labels, &conditions, &status.container_statuses, generations);
         Self {
             metadata: ObjectMeta {
@@ -357,6 +367,7 @@ impl From<WirePod> for PodView {
             finalizers: meta.finalizers.unwrap_or_default(),
             deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),
             in_place,
+            ordinal_override,
             specified_delete_for: annotations.specified_delete_for,
             image_spellings: annotations.image_spellings,
             launch_completed: annotations.launch_completed.as_deref() == Some("true"),

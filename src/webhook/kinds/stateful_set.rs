@@ -154,10 +154,6 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<StatefulSetAdmiss
     }
     let overrides = overrides(&object, old.as_ref(), &mut found);
     update_order(&object, old.as_ref(), &mut found);
-    let key = labels::ORDINAL_OVERRIDES;
-    if !is_same(old.as_ref(), &object, key) && !annotation(&object, key).is_empty() {
-        found.warnings.push(format!("metadata.annotations[{key}] is checked and has no effect in this release"));
-    }
     Ok(StatefulSetAdmission { object, old, namespace, found, gates, growing, overrides })
 }
 

@@ -52,6 +52,7 @@ pub fn pod(
     now: Now,
 ) -> Value {
     let name = numbering::pod_name(&spec.name, ordinal);
+    let template = &*spec.overrides.laid_over(template, ordinal);
     let state = first_state(&spec.lifecycle, &FromTemplate(template));
     let mut labels = vec![
         (labels::POD_NAME, name.clone()),
@@ -108,6 +109,7 @@ mod tests {
         super::tests::fixtures::{NEW, at, spec},
         *,
     };
+    use crate::domain::workload::overrides::Overrides;
 
     fn owner() -> OwnerRef {
         OwnerRef {
@@ -141,6 +143,26 @@ mod tests {
         );
         assert_eq!(pod["spec"]["newer"], 1);
         assert_eq!(pod["metadata"]["ownerReferences"][0]["controller"], true);
+    }
+
+    #[test]
+    fn a_pod_has_the_override_of_its_ordinal_and_the_revision_of_its_template() {
+        let overrides =
+            r#"[{"ordinals": "3-4", "containers": {"main": {"image": "i:9"}}, "nodeSelector": {"disk": "fast"}}]"#;
+        let spec = Spec { overrides: Overrides::parse(overrides).unwrap(), ..spec(json!({})) };
+        let template = json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "i:1"}]}});
+        let made = |ordinal| super::pod(&owner(), &spec, (&template, NEW), ordinal, false, at(0));
+        let pod = made(3);
+        assert_eq!(pod["spec"]["containers"][0]["image"], "i:9");
+        assert_eq!(pod["spec"]["nodeSelector"], json!({"disk": "fast"}));
+        assert_eq!(pod["metadata"]["labels"]["controller-revision-hash"], NEW);
+        let annotations = &pod["metadata"]["annotations"];
+        assert_eq!(
+            (&annotations["a"], &annotations["kruise.rs/ordinal-override-hash"]),
+            (&json!("b"), &json!(spec.overrides.hash(3)))
+        );
+        assert_eq!(made(2)["spec"]["containers"], template["spec"]["containers"]);
+        assert_eq!(made(2)["metadata"]["annotations"].get("kruise.rs/ordinal-override-hash"), None);
     }
 
     #[test]

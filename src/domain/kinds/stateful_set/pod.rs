@@ -11,6 +11,7 @@ use crate::{
         order::Phase,
         refresh::state_of,
     },
+    domain::workload::overrides::Applied,
     k8s::{
         pod::{Labels, PodView},
         revision,
@@ -57,6 +58,10 @@ pub struct Pod {
     pub wrong_labels: Vec<(&'static str, String)>,
     /// The claim template for which it has no volume, if there is one.
     pub lacks_claim: Option<String>,
+    /// The override that it was made or updated with.
+    pub applied: Applied,
+    /// Its ordinal is to have another override.
+    pub has_other_override: bool,
 }
 
 impl Pod {
@@ -72,6 +77,8 @@ impl Pod {
         if index_label && label(labels::POD_INDEX) != Some(&index) {
             wrong_labels.push((labels::POD_INDEX, index));
         }
+        let pending = pending(view);
+        let applied = applied(view, pending.as_ref());
         let lacks = |template: &&super::claims::ClaimTemplate| !view.own_claims.contains(&template.name);
         Some(Self {
             name: view.name().to_owned(),
@@ -89,9 +96,11 @@ impl Pod {
             is_ready: view.phase == "Running" && view.condition_is_true("Ready"),
             is_specified: label(labels::SPECIFIED_DELETE).is_some(),
             has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
-            pending: pending(view),
+            pending,
             wrong_labels,
             lacks_claim: spec.claims.iter().find(lacks).map(|template| template.name.clone()),
+            has_other_override: !applied.is_for(&spec.overrides, ordinal),
+            applied,
         })
     }
 
@@ -103,6 +112,11 @@ impl Pod {
     /// Whether it is Ready and in service, for however short a time.
     pub fn is_serving(&self) -> bool {
         self.state.is_in_service() && !self.is_terminating && !self.is_finished && self.until_available.is_some()
+    }
+
+    /// Whether it is as the newest template wants it, its claims aside.
+    pub fn is_updated(&self, update_revision: &str) -> bool {
+        self.is_on(update_revision) && !self.has_other_override
     }
 
     /// Whether it is on a revision.
@@ -135,6 +149,16 @@ fn until_available(view: &PodView, min_ready_seconds: i32, now: Now) -> Option<D
     let wanted = Duration::from_secs(u64::try_from(min_ready_seconds).unwrap_or(0));
     // A time that is not known, or a clock that is ahead of ours, makes nobody wait for longer than the whole time.
     is_ready.then(|| view.ready_since.map_or(wanted, |since| wanted.saturating_sub(now.since(since))))
+}
+
+/// The override that a Pod has, or gets with the change that its grace period holds back.
+fn applied(view: &PodView, pending: Option<&UpdateSpec>) -> Applied {
+    let notes = view.ordinal_override.as_deref();
+    let applied = notes.map(|notes| Applied::of(notes.hash.as_deref(), notes.content.as_deref())).unwrap_or_default();
+    match pending.and_then(UpdateSpec::metadata) {
+        Some(metadata) => applied.after(&metadata),
+        None => applied,
+    }
 }
 
 /// The rest of an update in place: what its grace period holds back, or its later batches.

@@ -16,7 +16,11 @@ use crate::{
         },
         labels,
     },
-    domain::workload::{rollout, update_order::UpdateOrder},
+    domain::workload::{
+        overrides::{Overrides, Problem},
+        rollout,
+        update_order::UpdateOrder,
+    },
     k8s::{int_or_percent::IntOrPercent, selector::Selector},
 };
 
@@ -74,6 +78,8 @@ pub struct Spec {
     pub selector: LabelSelector,
     /// Annotation `kruise.rs/update-order`: which Pods are updated last, by a label.
     pub update_order: Option<UpdateOrder>,
+    /// Annotation `kruise.rs/ordinal-overrides`: changes of the template for single ordinals.
+    pub overrides: Overrides,
 }
 
 /// The most replicas of a StatefulSet. A pass looks at every ordinal: without a bound one set could use up the manager's
@@ -134,6 +140,7 @@ impl Spec {
             service_name: spec.service_name.clone(),
             selector: spec.selector.clone(),
             update_order: update_order(set)?,
+            overrides: overrides(set)?,
         })
     }
 
@@ -151,9 +158,21 @@ impl Spec {
     }
 }
 
+fn annotation<'s>(set: &'s StatefulSet, key: &str) -> Option<&'s str> {
+    set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key)).map(String::as_str)
+}
+
+fn overrides(set: &StatefulSet) -> Result<Overrides, Invalid> {
+    let key = labels::ORDINAL_OVERRIDES;
+    let told = |problems: Vec<Problem>| {
+        let first = problems.first().map(Problem::to_string).unwrap_or_default();
+        Invalid(format!("annotation {key}: {first}"))
+    };
+    Overrides::parse(annotation(set, key).unwrap_or_default()).map_err(told)
+}
+
 fn update_order(set: &StatefulSet) -> Result<Option<UpdateOrder>, Invalid> {
-    let annotation = set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::UPDATE_ORDER));
-    let order = annotation.map(|annotation| UpdateOrder::parse(annotation)).transpose();
+    let order = annotation(set, labels::UPDATE_ORDER).map(UpdateOrder::parse).transpose();
     order.map(Option::flatten).map_err(|why| Invalid(format!("annotation {}: {why}", labels::UPDATE_ORDER)))
 }
 
@@ -306,6 +325,19 @@ mod tests {
         );
         assert_eq!((spec.update, spec.retention, spec.revision_history_limit), (Update::default(), None, 10));
         assert!(read(json!({"updateStrategy": {"type": "OnDelete"}}), Gates::default()).unwrap().rolling().is_none());
+    }
+
+    #[test]
+    fn overrides_are_read_and_one_that_cannot_be_is_named() {
+        let with = |value: &str| {
+            let set = json!({"metadata": {"name": "web", "annotations": {"kruise.rs/ordinal-overrides": value}},
+                "spec": {"selector": {}, "template": {}}});
+            Spec::of(&serde_json::from_value(set).unwrap(), Gates::default())
+        };
+        assert!(with(r#"[{"ordinals": 1, "nodeSelector": {"disk": "fast"}}]"#).unwrap().overrides.of(1).is_some());
+        assert!(with("").unwrap().overrides.is_empty());
+        let Err(Invalid(message)) = with(r#"[{"ordinals": "x", "nodeSelector": {"a": "b"}}]"#) else { panic!() };
+        assert!(message.starts_with("annotation kruise.rs/ordinal-overrides: [0].ordinals: "), "{message}");
     }
 
     #[test]

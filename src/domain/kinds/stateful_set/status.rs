@@ -21,7 +21,7 @@ pub struct Counts {
     pub available: i32,
     /// Pods on the current revision that do not end.
     pub current: i32,
-    /// Pods on the update revision that do not end.
+    /// Pods on the update revision, with the override of their ordinal, that do not end.
     pub updated: i32,
     /// Of all Pods on the update revision, those that are Ready.
     pub updated_ready: i32,
@@ -41,7 +41,7 @@ pub fn counts(
 ) -> Counts {
     let mut counts = Counts::default();
     for pod in pods.iter().filter(|pod| pod.phase.is_some()) {
-        let (is_updated, stays) = (pod.is_on(update), !pod.is_terminating);
+        let (is_updated, stays) = (pod.is_updated(update), !pod.is_terminating);
         counts.replicas += 1;
         counts.ready += i32::from(pod.is_ready);
         counts.available += i32::from(pod.is_available());
@@ -71,7 +71,7 @@ pub fn is_complete(spec: &Spec, pods: &[Arc<Pod>], update: &str) -> bool {
         return rolling.partition == 0;
     }
     let wanted = pods.iter().filter(|pod| spec.ordinals.contains(pod.ordinal) && pod.phase.is_some());
-    let done = wanted.filter(|pod| !pod.is_terminating && pod.is_ready && pod.is_on(update)).count();
+    let done = wanted.filter(|pod| !pod.is_terminating && pod.is_ready && pod.is_updated(update)).count();
     i32::try_from(done) == Ok(spec.replicas)
 }
 

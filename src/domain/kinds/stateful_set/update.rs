@@ -85,7 +85,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
             // While paused nothing is begun and nothing is taken back.
             State::PreparingDelete | State::PreparingUpdate if is_due => {}
             State::PreparingDelete => job.end_or_cancel_deletion(pod, plan),
-            State::PreparingUpdate if !pod.is_on(observed.update_revision) => {
+            State::PreparingUpdate if !pod.is_updated(observed.update_revision) => {
                 plan.actions.push(Action::CancelUpdate { pod: pod.name.clone() });
             }
             _ => {}
@@ -109,8 +109,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
 
 struct Job<'a, 'o> {
     observed: &'a Observed<'o>,
-    /// By the revision that a Pod comes from.
-    ways: BTreeMap<String, Result<UpdateSpec, String>>,
+    /// By the revision and the override that a Pod comes from, and the override that it is to have.
+    ways: BTreeMap<(String, String, String), Result<UpdateSpec, String>>,
     /// By ordinal, while claims are grown.
     claims: BTreeMap<i32, Claims>,
 }
@@ -118,7 +118,7 @@ struct Job<'a, 'o> {
 impl Job<'_, '_> {
     /// Whether a Pod is not as the newest template wants it, its claims aside.
     fn is_outdated(&self, pod: &Pod) -> bool {
-        !pod.is_on(self.observed.update_revision) || pod.lacks_claim.is_some()
+        !pod.is_updated(self.observed.update_revision) || pod.lacks_claim.is_some()
     }
 
     /// The deletion that was announced to a Pod is not wanted any more.
@@ -215,7 +215,9 @@ impl Job<'_, '_> {
             _ if !pod.has_gate => Err("it has no readiness gate InPlaceUpdateReady".to_owned()),
             _ => {
                 let observed = self.observed;
-                self.ways.entry(pod.revision.clone()).or_insert_with(|| between(observed, &pod.revision)).clone()
+                let wanted = observed.spec.overrides.hash(pod.ordinal);
+                let key = (pod.revision.clone(), pod.applied.hash().to_owned(), wanted);
+                self.ways.entry(key).or_insert_with(|| between(observed, pod)).clone()
             }
         };
         match in_place {
@@ -250,17 +252,24 @@ impl Job<'_, '_> {
     }
 }
 
-/// What has to change between two revisions, or why that needs another Pod.
-fn between(observed: &Observed<'_>, from: &str) -> Result<UpdateSpec, String> {
+/// What has to change in a Pod between two revisions and overrides, or why that needs another Pod.
+fn between(observed: &Observed<'_>, pod: &Pod) -> Result<UpdateSpec, String> {
+    let (from, to) = (pod.revision.as_str(), observed.update_revision);
     let template = |name: &str| {
+        // The template of the spec, which needs no revision to be read.
+        if revision::is_same(name, to) && observed.spec.template.is_object() {
+            return Some(observed.spec.template.clone());
+        }
         let known = observed.revisions.iter().find(|known| revision::is_same(&known.name, name));
         known.and_then(|known| revision::template(&known.data))
     };
-    let to = observed.update_revision;
     let (Some(old), Some(new)) = (template(from), template(to)) else {
         return Err(format!("its revision {from:?} is not known any more"));
     };
-    inplace::spec_between(&old, &new, to, observed.allowed)
+    let Some(old) = pod.applied.laid_over(&old) else {
+        return Err("its annotations do not tell the override that it was made with".to_owned());
+    };
+    inplace::spec_between(&old, &observed.spec.overrides.laid_over(&new, pod.ordinal), to, observed.allowed)
 }
 
 /// A change, and what an earlier one has not written yet: the Pod's label says that it is on the earlier one's revision,

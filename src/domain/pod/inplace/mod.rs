@@ -77,6 +77,16 @@ pub struct UpdateSpec {
     pub grace_seconds: i64,
 }
 
+impl UpdateSpec {
+    /// The change of labels and annotations that no container reads in its environment, as a patch of the metadata.
+    pub fn metadata(&self) -> Option<Value> {
+        use base64::Engine as _;
+        let text = base64::engine::general_purpose::STANDARD.decode(self.meta_data_patch.as_ref()?).ok()?;
+        let mut patch: Value = serde_json::from_slice(&text).ok()?;
+        patch.get_mut("metadata").map(Value::take)
+    }
+}
+
 /// The image that a container ran before it was changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LastStatus {

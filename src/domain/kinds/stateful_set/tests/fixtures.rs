@@ -16,7 +16,7 @@ use super::super::{
 use crate::{
     domain::{
         pod::{inplace::Allowed, lifecycle::State, order::Phase},
-        workload::revisions::Known,
+        workload::{overrides::Applied, revisions::Known},
     },
     k8s::{
         claim::SizedClaim,
@@ -52,6 +52,8 @@ pub(crate) fn pod(ordinal: i32) -> Pod {
         pending: None,
         wrong_labels: Vec::new(),
         lacks_claim: None,
+        applied: Applied::default(),
+        has_other_override: false,
     }
 }
 pub(crate) fn old(ordinal: i32) -> Pod {
