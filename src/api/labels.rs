@@ -131,6 +131,25 @@ pub const ORDINAL_OVERRIDE: &str = "kruise.rs/ordinal-override";
 /// Annotation on a StatefulSet: a label of its Pods and values of it, `KEY=VALUE,VALUE`; Pods with these values are updated
 /// last, in this order.
 pub const UPDATE_ORDER: &str = "kruise.rs/update-order";
+/// Annotation on a DaemonSet: `true` creates Pods only as far as the partition goes; v1alpha1's way to say
+/// `scaleStrategy.partitionedScaling`.
+pub const PROGRESSIVE_CREATE: &str = "daemonset.kruise.io/progressive-create-pod";
+/// Annotation on a DaemonSet: `true` lets an update take an available Pod only while fewer Pods than maxUnavailable are
+/// unavailable, old and new ones together, and a Pod that is down only while fewer new Pods than that are.
+pub const STRICT_MAX_UNAVAILABLE: &str = "kruise.rs/strict-max-unavailable";
+/// Annotation on a DaemonSet: `KEY=NUMBER`; of the nodes with the same value of the label KEY no more than NUMBER are without
+/// an available Pod because of an update.
+pub const MAX_UNAVAILABLE_PER_TOPOLOGY: &str = "kruise.rs/max-unavailable-per-topology";
+/// Annotation on a DaemonSet: seconds between NotReady and the change of an update in place.
+pub const IN_PLACE_GRACE_SECONDS: &str = "kruise.rs/in-place-grace-period-seconds";
+/// Label on a Pod of a DaemonSet with a strict limit: since when its node was not Ready when it was made, in seconds.
+pub const NODE_NOT_READY_SINCE: &str = "kruise.rs/node-not-ready-since";
+/// Annotation on a Pod: `true` tells cluster-autoscaler that it belongs to a DaemonSet.
+pub const AUTOSCALER_DAEMON_SET_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
+/// Label on a Pod of a DaemonSet: the number in its annotation [`TEMPLATE_GENERATION`], as the built-in DaemonSet has it.
+pub const POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
+/// Annotation on a DaemonSet: the number for [`POD_TEMPLATE_GENERATION`].
+pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 /// Annotation on a revision: the hash of the claim templates that it came with.
 pub const CLAIM_TEMPLATES_HASH: &str = "kruise.io/cloneset-volumeclaimtemplate-hash";
 

@@ -63,6 +63,11 @@ fn stateful_sets() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::stateful_set::StatefulSet::crd(), &["v1alpha1"]))
 }
 
+#[cfg(test)]
+fn daemon_sets() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::daemon_set::DaemonSet::crd(), &["v1alpha1"]))
+}
+
 fn node_images() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::node_image::NodeImage::crd(), &["v1alpha1"]))
 }

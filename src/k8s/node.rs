@@ -5,7 +5,7 @@ use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Object
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
-use super::pod::Labels;
+use super::{pod::Labels, shared::Text};
 
 /// The compact form of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Resource)]
@@ -15,10 +15,24 @@ pub struct NodeView {
     pub metadata: ObjectMeta,
     /// `metadata.labels`.
     pub labels: Labels,
+    /// `spec.taints`.
+    pub taints: Vec<Taint>,
     /// Whether its condition Ready is True.
     pub ready: bool,
     /// When that condition last changed.
     pub ready_since: Option<Timestamp>,
+}
+
+/// A taint of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Taint {
+    /// Its key.
+    pub key: Text,
+    /// Its value; empty if it has none.
+    pub value: Text,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: Text,
 }
 
 impl NodeView {
@@ -38,7 +52,14 @@ impl<'de> Deserialize<'de> for NodeView {
         struct Wire {
             metadata: CompactMeta,
             #[serde(default)]
+            spec: Option<Spec>,
+            #[serde(default)]
             status: Option<Status>,
+        }
+        #[derive(Deserialize)]
+        struct Spec {
+            #[serde(default)]
+            taints: Option<Vec<Taint>>,
         }
         #[derive(Deserialize)]
         struct Status {
@@ -55,12 +76,13 @@ impl<'de> Deserialize<'de> for NodeView {
             #[serde(default)]
             last_transition_time: Option<Timestamp>,
         }
-        let Wire { metadata, status } = Wire::deserialize(deserializer)?;
+        let Wire { metadata, spec, status } = Wire::deserialize(deserializer)?;
         let ready = status.and_then(|s| s.conditions).into_iter().flatten().find(|c| c.type_ == "Ready");
         let (metadata, labels) = metadata.split();
         Ok(Self {
             metadata,
             labels,
+            taints: spec.and_then(|spec| spec.taints).unwrap_or_default(),
             ready: ready.as_ref().is_some_and(|condition| condition.status == "True"),
             ready_since: ready.and_then(|condition| condition.last_transition_time),
         })
@@ -104,12 +126,17 @@ mod tests {
     fn a_node_is_read_as_far_as_rules_need_it() {
         let node: NodeView = serde_json::from_value(json!({
             "metadata": {"name": "n", "uid": "u", "labels": {"zone": "a"}, "annotations": {"x": "y"}},
+            "spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]},
             "status": {"conditions": [{"type": "DiskPressure", "status": "False"},
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}], "images": [{"names": ["a"]}]}}))
         .unwrap();
         assert!(node.ready && !node.is_deleting() && node.metadata.annotations.is_none());
         assert_eq!((node.name(), node.labels.get("zone")), ("n", Some("a")));
         assert_eq!(node.ready_since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert_eq!(
+            (&*node.taints[0].key, &*node.taints[0].value, &*node.taints[0].effect),
+            ("dedicated", "", "NoSchedule")
+        );
         let bare: NodeView = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
         assert!(!bare.ready);
     }

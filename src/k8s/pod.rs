@@ -61,6 +61,8 @@ pub struct PodView {
     pub is_daemon: bool,
     /// Node it is bound to, or empty.
     pub node_name: Text,
+    /// While it is bound to none: the node that its affinity names, as that of a DaemonSet's Pod does; or empty.
+    pub aims_at: Text,
     /// Always, OnFailure or Never.
     pub restart_policy: Text,
     /// `spec.terminationGracePeriodSeconds`.

@@ -1,6 +1,7 @@
 //! The plans of single kinds, one folder each. A kind never imports another one.
 
 pub mod clone_set;
+pub mod daemon_set;
 pub mod image_jobs;
 pub mod stateful_set;
 pub mod workload_restart;

@@ -10,6 +10,8 @@
 //!        └── PreparingDelete ◀─┘   chosen for deletion while hooked; deleted when no longer hooked
 //! ```
 
+use serde_json::Value;
+
 use crate::api::apps::lifecycle::{Hook, Lifecycle};
 
 impl Hook {
@@ -36,6 +38,27 @@ pub trait Hooked {
     fn label(&self, key: &str) -> Option<&str>;
     /// Whether a finalizer is there.
     fn has_finalizer(&self, name: &str) -> bool;
+}
+
+/// What hooks read of a Pod to come.
+struct FromTemplate<'a>(&'a Value);
+
+impl Hooked for FromTemplate<'_> {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0.pointer("/metadata/labels")?.get(key)?.as_str()
+    }
+    fn has_finalizer(&self, name: &str) -> bool {
+        let finalizers = self.0.pointer("/metadata/finalizers").and_then(Value::as_array);
+        finalizers.into_iter().flatten().any(|finalizer| finalizer == name)
+    }
+}
+
+/// The state in which a Pod of this template is made: in preparation while its preNormal hook is not complete.
+pub fn first_state(hooks: &Lifecycle, template: &Value) -> State {
+    match &hooks.pre_normal {
+        Some(hook) if !hook.is_all_hooked(&FromTemplate(template)) => State::PreparingNormal,
+        Some(_) | None => State::Normal,
+    }
 }
 
 impl Lifecycle {

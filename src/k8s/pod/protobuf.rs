@@ -12,8 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     ContainerView, ExitCodes, Labels, PodView, RestartRule,
     wire::{
-        WireAnnotations, WireClaim, WireCondition, WireContainerStatus, WireGate, WireMeta, WireOwner, WirePod,
-        WireRunning, WireSpec, WireState, WireStatus, WireTerminated, WireVolume, WireWaiting, barrier,
+        WireAffinity, WireAnnotations, WireClaim, WireCondition, WireContainerStatus, WireGate, WireMeta,
+        WireNodeAffinity, WireNodeSelector, WireOwner, WirePod, WireRequirement, WireRunning, WireSpec, WireState,
+        WireStatus, WireTerm, WireTerminated, WireVolume, WireWaiting, barrier,
     },
 };
 use crate::k8s::{
@@ -99,6 +100,7 @@ fn meta(meta: v1::ObjectMeta) -> WireMeta {
 fn spec(spec: v1::PodSpec) -> WireSpec {
     WireSpec {
         node_name: shared(spec.node_name),
+        affinity: spec.affinity.map(affinity),
         restart_policy: shared(spec.restart_policy),
         termination_grace_period_seconds: spec.termination_grace_period_seconds,
         readiness_gates: list(spec.readiness_gates, |gate| WireGate { condition_type: text(gate.condition_type) }),
@@ -112,6 +114,19 @@ fn spec(spec: v1::PodSpec) -> WireSpec {
                 .map(|claim| WireClaim { claim_name: text(claim.claim_name) }),
         }),
     }
+}
+
+fn affinity(affinity: v1::Affinity) -> WireAffinity {
+    let requirement = |requirement: v1::NodeSelectorRequirement| WireRequirement {
+        key: shared(requirement.key).unwrap_or_default(),
+        operator: shared(requirement.operator).unwrap_or_default(),
+        values: list(requirement.values, |value| Text::from(&*read(&value))),
+    };
+    let term = |term: v1::NodeSelectorTerm| WireTerm { match_fields: list(term.match_fields, requirement) };
+    let selector =
+        |selector: v1::NodeSelector| WireNodeSelector { node_selector_terms: list(selector.node_selector_terms, term) };
+    let node = |node: v1::NodeAffinity| WireNodeAffinity { required: node.required.map(selector) };
+    WireAffinity { node_affinity: affinity.node_affinity.map(node) }
 }
 
 fn container(container: v1::Container) -> ContainerView {
@@ -224,6 +239,32 @@ mod tests {
             v1::PodStatus { phase: empty(), pod_ip: empty(), observed_generation: Some(0), ..Default::default() };
         let pod = v1::Pod { metadata: Some(metadata), spec: Some(spec), status: Some(status) };
         assert_eq!(PodView::from(pod), serde_json::from_str("{}").unwrap());
+    }
+
+    #[test]
+    fn a_pod_without_a_node_says_for_which_one_it_is_meant() {
+        let aims_at = |node: &str, key: &str, names: &[&str]| {
+            let json = serde_json::json!({"spec": {"nodeName": node, "affinity": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchFields": [{"key": key, "operator": "In", "values": names}]}]}}}}});
+            let bytes = |text: &str| Some(Bytes::copy_from_slice(text.as_bytes()));
+            let requirement = v1::NodeSelectorRequirement {
+                key: bytes(key),
+                operator: bytes("In"),
+                values: names.iter().map(|name| Bytes::copy_from_slice(name.as_bytes())).collect(),
+            };
+            let terms = vec![v1::NodeSelectorTerm { match_fields: vec![requirement] }];
+            let required = Some(v1::NodeSelector { node_selector_terms: terms });
+            let affinity = Some(v1::Affinity { node_affinity: Some(v1::NodeAffinity { required }) });
+            let spec = Some(v1::PodSpec { node_name: bytes(node), affinity, ..Default::default() });
+            let pod: PodView = serde_json::from_value(json).unwrap();
+            assert_eq!(PodView::from(v1::Pod { spec, ..Default::default() }), pod);
+            pod.aims_at.as_str().to_owned()
+        };
+        assert_eq!(aims_at("", "metadata.name", &["n1"]), "n1");
+        assert_eq!(aims_at("n2", "metadata.name", &["n1"]), "", "nobody needs it any more");
+        assert_eq!(aims_at("", "metadata.name", &["n1", "n2"]), "");
+        assert_eq!(aims_at("", "spec.unschedulable", &["n1"]), "");
     }
 
     #[test]

@@ -207,12 +207,57 @@ pub(super) struct WireOwner {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct WireSpec {
     pub(super) node_name: Option<Text>,
+    pub(super) affinity: Option<WireAffinity>,
     pub(super) restart_policy: Option<Text>,
     pub(super) termination_grace_period_seconds: Option<i64>,
     pub(super) readiness_gates: Option<Vec<WireGate>>,
     pub(super) containers: Option<Vec<ContainerView>>,
     pub(super) init_containers: Option<Vec<ContainerView>>,
     pub(super) volumes: Option<Vec<WireVolume>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireAffinity {
+    pub(super) node_affinity: Option<WireNodeAffinity>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireNodeAffinity {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub(super) required: Option<WireNodeSelector>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireNodeSelector {
+    pub(super) node_selector_terms: Option<Vec<WireTerm>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireTerm {
+    pub(super) match_fields: Option<Vec<WireRequirement>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireRequirement {
+    pub(super) key: Text,
+    pub(super) operator: Text,
+    pub(super) values: Option<Vec<Text>>,
+}
+
+/// The node that a field of the affinity names.
+fn aim(affinity: Option<WireAffinity>) -> Option<Text> {
+    let terms = affinity?.node_affinity?.required?.node_selector_terms?;
+    let fields = terms.into_iter().filter_map(|term| term.match_fields).flatten();
+    let mut names = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
+    match <[Text; 1]>::try_from(names.next()?.values?) {
+        Ok([name]) => Some(name),
+        Err(_) => None,
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -330,6 +375,8 @@ impl From<WirePod> for PodView {
     fn from(WirePod { metadata: meta, spec, status }: WirePod) -> Self {
         let mut annotations = meta.annotations.unwrap_or_default();
         let labels = meta.labels.unwrap_or_default();
+        let node_name = spec.node_name.unwrap_or_default();
+        let aims_at = if node_name.is_empty() { aim(spec.affinity).unwrap_or_default() } else { Text::default() };
         let own_claims = own_claims(meta.name.as_deref().unwrap_or_default(), spec.volumes.unwrap_or_default());
         let mut sidecars = spec.init_containers.unwrap_or_default();
         sidecars.retain(|c| c.restart_policy.as_deref() == Some("Always"));
@@ -379,7 +426,8 @@ impl From<WirePod> for PodView {
             has_sidecar_set: annotations.sidecar_set_hash.is_some(),
             is_daemon: labels.get(keys::CONTROL_PLANE) == Some(keys::CONTROL_PLANE_DAEMON),
             labels,
-            node_name: spec.node_name.unwrap_or_default(),
+            node_name,
+            aims_at,
             restart_policy: spec.restart_policy.unwrap_or_default(),
             termination_grace_period_seconds: spec.termination_grace_period_seconds,
             readiness_gates: GATES.share(

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{claims, numbering, plan::first_state, spec::Spec};
+use super::{claims, numbering, spec::Spec};
 use crate::{
     api::{apps::stateful_set::StatefulSet, labels},
     domain::{
-        pod::lifecycle::Hooked,
+        pod::lifecycle::first_state,
         workload::{
             self,
             make::{self, PodParts},
@@ -29,19 +29,6 @@ pub fn revision_label(name: &str) -> &str {
     if name.len() > LONGEST_LABEL { revision::short(name) } else { name }
 }
 
-/// What hooks read of a Pod to come.
-struct FromTemplate<'a>(&'a Value);
-
-impl Hooked for FromTemplate<'_> {
-    fn label(&self, key: &str) -> Option<&str> {
-        self.0.pointer("/metadata/labels")?.get(key)?.as_str()
-    }
-    fn has_finalizer(&self, name: &str) -> bool {
-        let finalizers = self.0.pointer("/metadata/finalizers").and_then(Value::as_array);
-        finalizers.into_iter().flatten().any(|finalizer| finalizer == name)
-    }
-}
-
 /// The Pod of an ordinal.
 pub fn pod(
     owner: &OwnerRef,
@@ -53,7 +40,7 @@ pub fn pod(
 ) -> Value {
     let name = numbering::pod_name(&spec.name, ordinal);
     let template = &*spec.overrides.laid_over(template, ordinal);
-    let state = first_state(&spec.lifecycle, &FromTemplate(template));
+    let state = first_state(&spec.lifecycle, template);
     let mut labels = vec![
         (labels::POD_NAME, name.clone()),
         (labels::CONTROLLER_REVISION_HASH, revision_label(revision).to_owned()),

@@ -28,7 +28,7 @@ use crate::{
         budgets::unavailable::Operation,
         pod::{
             inplace::{Allowed, UpdateSpec},
-            lifecycle::{Hooked, State},
+            lifecycle::State,
         },
         workload::revisions::Known,
     },
@@ -271,14 +271,6 @@ pub(super) fn leave(spec: &Spec, pod: &Pod) -> Option<Action> {
         (false, _) => Some(Action::Delete { pod: name }),
         (true, State::PreparingDelete) => None,
         (true, _) => Some(Action::AnnounceDeletion { pod: name }),
-    }
-}
-
-/// The state in which a Pod is made: in preparation while its preNormal hook is not complete.
-pub fn first_state(hooks: &Lifecycle, pod: &impl Hooked) -> State {
-    match &hooks.pre_normal {
-        Some(hook) if !hook.is_all_hooked(pod) => State::PreparingNormal,
-        Some(_) | None => State::Normal,
     }
 }
 

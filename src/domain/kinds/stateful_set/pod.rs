@@ -6,7 +6,8 @@ use super::{numbering, spec::Spec};
 use crate::{
     api::labels,
     domain::pod::{
-        inplace::{self, UpdateSpec},
+        available::{pending, until_available},
+        inplace::UpdateSpec,
         lifecycle::{Hooked, State},
         order::Phase,
         refresh::state_of,
@@ -139,18 +140,6 @@ pub fn sort(pods: &mut [Arc<Pod>]) {
     pods.sort_by_key(|pod| pod.ordinal);
 }
 
-fn until_available(view: &PodView, min_ready_seconds: i32, now: Now) -> Option<Duration> {
-    let gate = view.condition(labels::CONDITION_INPLACE_UPDATE_READY);
-    let is_in_grace = view.in_place.as_ref().is_some_and(|notes| notes.grace.is_some());
-    let is_ready = view.phase == "Running"
-        && view.condition_is_true("Ready")
-        && !is_in_grace
-        && gate.is_none_or(|condition| condition.status == "True");
-    let wanted = Duration::from_secs(u64::try_from(min_ready_seconds).unwrap_or(0));
-    // A time that is not known, or a clock that is ahead of ours, makes nobody wait for longer than the whole time.
-    is_ready.then(|| view.ready_since.map_or(wanted, |since| wanted.saturating_sub(now.since(since))))
-}
-
 /// The override that a Pod has, or gets with the change that its grace period holds back.
 fn applied(view: &PodView, pending: Option<&UpdateSpec>) -> Applied {
     let notes = view.ordinal_override.as_deref();
@@ -159,15 +148,4 @@ fn applied(view: &PodView, pending: Option<&UpdateSpec>) -> Applied {
         Some(metadata) => applied.after(&metadata),
         None => applied,
     }
-}
-
-/// The rest of an update in place: what its grace period holds back, or its later batches.
-fn pending(view: &PodView) -> Option<UpdateSpec> {
-    let notes = view.in_place.as_deref()?;
-    let read = |text: &Option<Box<str>>| text.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    if let Some(grace) = read(&notes.grace) {
-        return Some(grace);
-    }
-    let state: Option<inplace::State> = notes.state.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    state.filter(inplace::State::has_next).map(|state| state.next())
 }

@@ -2,9 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base64::Engine as _;
-use serde_json::{Value, json};
-
 use super::{
     claims::{Growth, ONLINE_RESIZE, growth},
     order::{Range, Slot},
@@ -224,7 +221,7 @@ impl Job<'_, '_> {
             Ok(spec) => {
                 let spec = UpdateSpec { grace_seconds: rolling.grace_seconds, ..spec };
                 Way::InPlace(match &pod.pending {
-                    Some(pending) => with_pending(spec, pending),
+                    Some(pending) => inplace::with_pending(spec, pending),
                     None => spec,
                 })
             }
@@ -270,47 +267,4 @@ fn between(observed: &Observed<'_>, pod: &Pod) -> Result<UpdateSpec, String> {
         return Err("its annotations do not tell the override that it was made with".to_owned());
     };
     inplace::spec_between(&old, &observed.spec.overrides.laid_over(&new, pod.ordinal), to, observed.allowed)
-}
-
-/// A change, and what an earlier one has not written yet: the Pod's label says that it is on the earlier one's revision,
-/// from which the change is computed.
-fn with_pending(spec: UpdateSpec, pending: &UpdateSpec) -> UpdateSpec {
-    let mut both = pending.clone();
-    both.container_images.extend(spec.container_images);
-    for (container, changes) in spec.container_ref_metadata {
-        let into = both.container_ref_metadata.entry(container).or_default();
-        into.labels.extend(changes.labels);
-        into.annotations.extend(changes.annotations);
-    }
-    for (container, resources) in spec.container_resources {
-        json_patch::merge(both.container_resources.entry(container).or_insert(Value::Null), &resources);
-    }
-    let base64 = &base64::engine::general_purpose::STANDARD;
-    let decoded =
-        |text: &Option<String>| -> Option<Value> { serde_json::from_slice(&base64.decode(text.as_ref()?).ok()?).ok() };
-    both.meta_data_patch = match (decoded(&both.meta_data_patch), decoded(&spec.meta_data_patch)) {
-        // A key that is removed stays in the patch as null: this is no application of one to the other.
-        (Some(a), Some(b)) => Some(base64.encode(joined(a, &b).to_string())),
-        _ => spec.meta_data_patch.or(both.meta_data_patch),
-    };
-    UpdateSpec {
-        revision: spec.revision,
-        update_env_from_metadata: spec.update_env_from_metadata || pending.update_env_from_metadata,
-        grace_seconds: spec.grace_seconds,
-        ..both
-    }
-}
-
-/// Two merge patches as one.
-fn joined(first: Value, second: &Value) -> Value {
-    match (first, second) {
-        (Value::Object(mut a), Value::Object(b)) => {
-            for (key, value) in b {
-                let before = a.remove(key).unwrap_or(json!(null));
-                a.insert(key.clone(), joined(before, value));
-            }
-            a.into()
-        }
-        (_, second) => second.clone(),
-    }
 }

@@ -24,9 +24,11 @@ use crate::{
 };
 
 mod completion;
+mod pending;
 pub mod resize;
 
 pub use completion::{ContainersDone, containers_done, is_complete, is_same_image};
+pub use pending::with_pending;
 
 /// Environment variables of SidecarSet: a change of theirs restarts nothing.
 const OWN_ENVIRONMENT: [&str; 2] = ["SIDECARSET_VERSION", "SIDECARSET_VERSION_ALT"];

@@ -1,0 +1,276 @@
+//! On which nodes the Pods of a DaemonSet run: the scheduler's rules, for the one node that a Pod is meant for.
+
+use k8s_openapi::api::core::v1::Toleration;
+use serde_json::{Value, json};
+
+use crate::k8s::{node::Taint, pod::Labels};
+
+const NO_SCHEDULE: &str = "NoSchedule";
+const NO_EXECUTE: &str = "NoExecute";
+
+/// What every Pod of a DaemonSet tolerates, in the order in which it is written: key and effect.
+const TOLERATED: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", NO_EXECUTE),
+    ("node.kubernetes.io/unreachable", NO_EXECUTE),
+    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/unschedulable", NO_SCHEDULE),
+];
+/// And with the network of the host.
+const TOLERATED_ON_HOST_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE);
+
+/// Whether a node has a Pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fit {
+    /// It is to get one.
+    pub should_run: bool,
+    /// One that is there stays.
+    pub should_continue: bool,
+}
+
+/// What a template says about nodes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placement {
+    /// `spec.nodeName`.
+    node_name: Option<String>,
+    /// `spec.nodeSelector`.
+    labels: Vec<(String, String)>,
+    /// Terms of the required node affinity, one of which has to match; None: there is none.
+    terms: Option<Vec<Term>>,
+    tolerations: Vec<Toleration>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Term {
+    labels: Vec<Requirement>,
+    /// Of `metadata.name`; any other field matches no node.
+    fields: Vec<Requirement>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Requirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl Placement {
+    /// Of a template, as it is stored.
+    pub fn of(template: &Value) -> Self {
+        let spec = template.get("spec").unwrap_or(&Value::Null);
+        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let selector = spec.get("nodeSelector").and_then(Value::as_object).into_iter().flatten();
+        let required = spec.pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution");
+        let terms = required.filter(|required| required.is_object()).map(|required| {
+            let terms = required.get("nodeSelectorTerms").and_then(Value::as_array);
+            terms.into_iter().flatten().map(Term::of).collect()
+        });
+        let tolerations = tolerations(spec).as_array().cloned().unwrap_or_default();
+        Self {
+            node_name: spec.get("nodeName").and_then(text),
+            labels: selector.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
+            terms,
+            // One that cannot be read tolerates nothing: admission refuses it.
+            tolerations: tolerations.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect(),
+        }
+    }
+
+    /// Whether a node of this name, with these labels and taints, has a Pod.
+    pub fn fit(&self, name: &str, labels: &Labels, taints: &[Taint]) -> Fit {
+        let is_named = self.node_name.as_ref().is_none_or(|wanted| wanted == name);
+        let is_selected = self.labels.iter().all(|(key, value)| labels.get(key) == Some(value));
+        let is_liked = self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(name, labels)));
+        if !(is_named && is_selected && is_liked) {
+            return Fit::default();
+        }
+        let repels = |effects: &[&str]| {
+            let untolerated = |taint: &&Taint| !self.tolerations.iter().any(|toleration| tolerates(toleration, taint));
+            taints.iter().filter(untolerated).any(|taint| effects.contains(&&*taint.effect))
+        };
+        Fit { should_run: !repels(&[NO_SCHEDULE, NO_EXECUTE]), should_continue: !repels(&[NO_EXECUTE]) }
+    }
+}
+
+impl Term {
+    fn of(term: &Value) -> Self {
+        let list = |key: &str| {
+            let list = term.get(key).and_then(Value::as_array).into_iter().flatten();
+            list.map(Requirement::of).collect()
+        };
+        Self { labels: list("matchExpressions"), fields: list("matchFields") }
+    }
+
+    /// A term without requirements matches no node.
+    fn matches(&self, name: &str, labels: &Labels) -> bool {
+        !(self.labels.is_empty() && self.fields.is_empty())
+            && self.labels.iter().all(|requirement| requirement.matches(labels.get(&requirement.key)))
+            && self.fields.iter().all(|field| field.key == "metadata.name" && field.matches(Some(name)))
+    }
+}
+
+impl Requirement {
+    fn of(value: &Value) -> Self {
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let values = value.get("values").and_then(Value::as_array).into_iter().flatten();
+        Self {
+            key: text("key"),
+            operator: text("operator"),
+            values: values.filter_map(Value::as_str).map(str::to_owned).collect(),
+        }
+    }
+
+    fn matches(&self, value: Option<&str>) -> bool {
+        let is_listed = || value.is_some_and(|value| self.values.iter().any(|wanted| wanted == value));
+        let compared = || {
+            let [limit] = self.values.as_slice() else { return None };
+            Some(value?.parse::<i64>().ok()?.cmp(&limit.parse().ok()?))
+        };
+        match self.operator.as_str() {
+            "In" => is_listed(),
+            "NotIn" => !is_listed(),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            "Gt" => compared() == Some(std::cmp::Ordering::Greater),
+            "Lt" => compared() == Some(std::cmp::Ordering::Less),
+            // Admission refuses others; nothing is known to match them.
+            _ => false,
+        }
+    }
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let empty = |text: &Option<String>| text.as_ref().is_none_or(String::is_empty);
+    let is = |text: &Option<String>, wanted: &str| text.as_deref() == Some(wanted);
+    (empty(&toleration.effect) || is(&toleration.effect, &taint.effect))
+        && (empty(&toleration.key) || is(&toleration.key, &taint.key))
+        && match toleration.operator.as_deref() {
+            None | Some("" | "Equal") => {
+                !empty(&toleration.key) && toleration.value.as_deref().unwrap_or_default() == &*taint.value
+            }
+            Some("Exists") => true,
+            Some(_) => false,
+        }
+}
+
+/// The tolerations of a Pod: those of the template's spec, and those that every Pod of a DaemonSet has.
+pub fn tolerations(spec: &Value) -> Value {
+    let mut all = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+    let on_host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
+    let more = TOLERATED.into_iter().chain(on_host_network.then_some(TOLERATED_ON_HOST_NETWORK));
+    for (key, effect) in more {
+        let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
+        if !all.contains(&toleration) {
+            all.push(toleration);
+        }
+    }
+    all.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(labels: Value) -> Labels {
+        serde_json::from_value(labels).unwrap()
+    }
+    fn taint(text: &str) -> Taint {
+        let (key, rest) = text.split_once('=').unwrap();
+        let (value, effect) = rest.split_once(':').unwrap();
+        Taint { key: key.into(), value: value.into(), effect: effect.into() }
+    }
+    /// Whether a Pod of this spec is to run, and to stay, on node `n` in zone `a`.
+    fn fit(spec: Value, taints: &[&str]) -> (bool, bool) {
+        let taints: Vec<Taint> = taints.iter().map(|text| taint(text)).collect();
+        let placement = Placement::of(&json!({ "spec": spec }));
+        let Fit { should_run, should_continue } =
+            placement.fit("n", &labels(json!({"zone": "a", "cpus": "8"})), &taints);
+        (should_run, should_continue)
+    }
+    const YES: (bool, bool) = (true, true);
+    const STAYS: (bool, bool) = (false, true);
+    const NO: (bool, bool) = (false, false);
+
+    #[test]
+    fn a_node_has_a_pod_where_name_selector_and_affinity_fit() {
+        let affinity = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
+        let expression = |key: &str, operator: &str, values: Value| {
+            affinity(json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]))
+        };
+        let field = |key: &str, name: &str| {
+            affinity(json!([{"matchFields": [{"key": key, "operator": "In", "values": [name]}]}]))
+        };
+        for (spec, want) in [
+            (json!({}), YES),
+            (json!({"nodeName": "n"}), YES),
+            (json!({"nodeName": "m"}), NO),
+            (json!({"nodeSelector": {"zone": "a"}}), YES),
+            (json!({"nodeSelector": {"zone": "b"}}), NO),
+            (json!({"nodeSelector": {"rack": "1"}}), NO),
+            (expression("zone", "In", json!(["b", "a"])), YES),
+            (expression("zone", "NotIn", json!(["a"])), NO),
+            (expression("rack", "NotIn", json!(["a"])), YES),
+            (expression("zone", "Exists", json!([])), YES),
+            (expression("zone", "DoesNotExist", json!(null)), NO),
+            (expression("cpus", "Gt", json!(["4"])), YES),
+            (expression("cpus", "Lt", json!(["8"])), NO),
+            (expression("zone", "Gt", json!(["4"])), NO),
+            (expression("zone", "Near", json!(["a"])), NO),
+            (field("metadata.name", "n"), YES),
+            (field("metadata.name", "m"), NO),
+            (field("spec.unschedulable", "n"), NO),
+            (affinity(json!([])), NO),
+            (affinity(json!([{}])), NO),
+            (affinity(json!([{}, {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}])), YES),
+        ] {
+            assert_eq!(fit(spec.clone(), &[]), want, "{spec}");
+        }
+    }
+
+    #[test]
+    fn edge_42_cordoned_and_not_ready_nodes_keep_and_receive_pods() {
+        for taint in [
+            "node.kubernetes.io/unschedulable=:NoSchedule",
+            "node.kubernetes.io/not-ready=:NoExecute",
+            "node.kubernetes.io/unreachable=:NoExecute",
+            "node.kubernetes.io/disk-pressure=:NoSchedule",
+        ] {
+            assert_eq!(fit(json!({}), &[taint]), YES, "{taint}");
+        }
+        assert_eq!(fit(json!({}), &["dedicated=db:NoSchedule"]), STAYS, "it blocks new Pods and no running one");
+        assert_eq!(fit(json!({}), &["dedicated=db:NoExecute"]), NO);
+        assert_eq!(fit(json!({}), &["dedicated=db:PreferNoSchedule"]), YES);
+        let network = "node.kubernetes.io/network-unavailable=:NoSchedule";
+        assert_eq!(fit(json!({}), &[network]), STAYS);
+        assert_eq!(fit(json!({"hostNetwork": true}), &[network]), YES);
+    }
+
+    #[test]
+    fn tolerations_match_as_the_scheduler_matches_them() {
+        let with = |toleration: Value| json!({ "tolerations": [toleration] });
+        for (toleration, want) in [
+            (json!({"key": "dedicated", "operator": "Equal", "value": "db", "effect": "NoSchedule"}), YES),
+            (json!({"key": "dedicated", "value": "db"}), YES),
+            (json!({"key": "dedicated", "value": "web"}), STAYS),
+            (json!({"key": "dedicated", "operator": "Exists"}), YES),
+            (json!({"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}), STAYS),
+            (json!({"operator": "Exists"}), YES),
+            (json!({"operator": "Equal", "value": "db"}), STAYS),
+            (json!({"key": "other", "operator": "Exists"}), STAYS),
+            (json!({"key": "dedicated", "operator": "Gt", "value": "1"}), STAYS),
+            (json!("nonsense"), STAYS),
+        ] {
+            assert_eq!(fit(with(toleration.clone()), &["dedicated=db:NoSchedule"]), want, "{toleration}");
+        }
+    }
+
+    #[test]
+    fn an_equal_toleration_is_not_written_twice() {
+        let own = json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"});
+        let all = tolerations(&json!({"tolerations": [own, {"key": "mine", "operator": "Exists"}]}));
+        let keys: Vec<&str> = all.as_array().unwrap().iter().map(|t| t["key"].as_str().unwrap()).collect();
+        assert_eq!(keys[..2], ["node.kubernetes.io/not-ready", "mine"]);
+        assert_eq!((keys.len(), keys.iter().filter(|key| key.ends_with("not-ready")).count()), (7, 1));
+        assert_eq!(tolerations(&json!({"hostNetwork": true})).as_array().unwrap().len(), 7);
+    }
+}

@@ -1,0 +1,82 @@
+//! Whether a Pod is available, and what an update in place that is not done has still to write.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::inplace::{State, UpdateSpec};
+use crate::{
+    api::labels,
+    k8s::{pod::PodView, time::Now},
+};
+
+/// How long a Pod still has to be Ready to be available; None: it is not Ready, or its update in place is not done.
+pub fn until_available(view: &PodView, min_ready_seconds: i32, now: Now) -> Option<Duration> {
+    let gate = view.condition(labels::CONDITION_INPLACE_UPDATE_READY);
+    let is_in_grace = view.in_place.as_ref().is_some_and(|notes| notes.grace.is_some());
+    let is_ready = view.phase == "Running"
+        && view.condition_is_true("Ready")
+        && !is_in_grace
+        && gate.is_none_or(|condition| condition.status == "True");
+    let wanted = Duration::from_secs(u64::try_from(min_ready_seconds).unwrap_or(0));
+    // A time that is not known, or a clock that is ahead of ours, makes nobody wait for longer than the whole time.
+    is_ready.then(|| view.ready_since.map_or(wanted, |since| wanted.saturating_sub(now.since(since))))
+}
+
+/// The rest of an update in place: what its grace period holds back, or its later batches.
+pub fn pending(view: &PodView) -> Option<UpdateSpec> {
+    let notes = view.in_place.as_deref()?;
+    if let Some(grace) = notes.grace.as_deref().and_then(|text| serde_json::from_str(text).ok()) {
+        return Some(grace);
+    }
+    state(view).filter(State::has_next).map(|state| state.next())
+}
+
+/// When an update in place that is not done has begun.
+pub fn updated_at(view: &PodView) -> Option<Timestamp> {
+    state(view).map(|state| state.update_timestamp)
+}
+
+fn state(view: &PodView) -> Option<State> {
+    serde_json::from_str(view.in_place.as_deref()?.state.as_deref()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn now() -> Now {
+        Now { wall: "2026-01-01T01:00:00Z".parse().unwrap(), mono: Duration::from_secs(9) }
+    }
+    fn view(changes: Value) -> PodView {
+        let mut pod = json!({"metadata": {"labels": {"lifecycle.apps.kruise.io/state": "Updating"}},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:59:50Z"}]}});
+        json_patch::merge(&mut pod, &changes);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn edge_39_a_pod_that_is_updated_in_place_is_not_available_although_it_is_ready() {
+        let seconds = |changes, minimum| until_available(&view(changes), minimum, now()).map(|left| left.as_secs());
+        assert_eq!((seconds(json!({}), 0), seconds(json!({}), 15)), (Some(0), Some(5)));
+        let closed = json!([{"type": "Ready", "status": "True"}, {"type": "InPlaceUpdateReady", "status": "False"}]);
+        assert_eq!(seconds(json!({"status": {"conditions": closed}}), 0), None);
+        let grace = json!({"metadata": {"annotations": {"apps.kruise.io/inplace-update-grace": "{}"}}});
+        assert_eq!(seconds(grace, 0), None);
+        assert_eq!(seconds(json!({"status": {"phase": "Pending"}}), 0), None);
+    }
+
+    #[test]
+    fn later_batches_are_pending_and_what_cannot_be_read_is_not() {
+        let state = |text: &str| {
+            let view = view(json!({"metadata": {"annotations": {"apps.kruise.io/inplace-update-state": text}}}));
+            (pending(&view).map(|spec| spec.container_images.len()), updated_at(&view).is_some())
+        };
+        let batch = r#"{"revision":"2","updateTimestamp":"2026-01-01T00:00:00Z","nextContainerImages":{"main":"i:2"}}"#;
+        assert_eq!(state(batch), (Some(1), true));
+        assert_eq!(state(r#"{"revision":"2","updateTimestamp":"2026-01-01T00:00:00Z"}"#), (None, true));
+        assert_eq!(state("odd"), (None, false));
+    }
+}

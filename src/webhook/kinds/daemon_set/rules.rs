@@ -1,0 +1,137 @@
+//! The rules of a DaemonSet that need no look-up.
+
+use serde_json::Value;
+
+use crate::{
+    api::labels,
+    domain::kinds::daemon_set::spec::{SURGING, judge_annotations},
+    k8s::int_or_percent::{IntOrPercent, Round},
+    webhook::validate::{Findings, Object, shown},
+};
+
+pub(super) const ROLLING_UPDATE: &str = "RollingUpdate";
+const ON_DELETE: &str = "OnDelete";
+pub(super) const STANDARD: &str = "Standard";
+const IN_PLACE_IF_POSSIBLE: &str = "InPlaceIfPossible";
+const ROLLING: &str = "spec.updateStrategy.rollingUpdate.";
+
+/// From so many nodes on, an update without limits that hold in any case is warned of.
+const MANY_NODES: i64 = 20;
+
+/// Judges an object.
+pub(super) fn judge(object: &Value, is_new: bool) -> Findings {
+    let mut found = Findings::default();
+    let none = Object::new();
+    let Some(object) = object.as_object() else {
+        found.wrong_type("the object", object, "a DaemonSet");
+        return found;
+    };
+    let metadata = found.object(object, "", "metadata").unwrap_or(&none);
+    if is_new {
+        found.object_name(metadata, None);
+    }
+    if let Some(annotations) = metadata.get("annotations") {
+        let annotations = serde_json::from_value(annotations.clone()).unwrap_or_default();
+        for (key, why) in judge_annotations(&annotations) {
+            found.deny(format!("metadata.annotations[{key}]"), why);
+        }
+    }
+    let Some(spec) = found.object(object, "", "spec") else {
+        found.deny("spec", "it is missing; want at least selector and template");
+        return found;
+    };
+    let selector = found.selector(spec, "spec.", "selector");
+    found.pod_template(spec, selector.as_ref(), "DaemonSet");
+    found.integer(spec, "spec.", "minReadySeconds", 0);
+    found.integer(spec, "spec.", "revisionHistoryLimit", 0);
+    found.share(spec, "spec.", "burstReplicas");
+    found.lifecycle(spec, &["preDelete", "inPlaceUpdate", "preNormal"]);
+    if let Some(scale) = found.object(spec, "spec.", "scaleStrategy") {
+        found.flag(scale, "spec.scaleStrategy.", "partitionedScaling");
+    }
+    update_strategy(&mut found, spec);
+    found
+}
+
+fn update_strategy(found: &mut Findings, spec: &Object) {
+    const AT: &str = "spec.updateStrategy.";
+    let Some(strategy) = found.object(spec, "spec.", "updateStrategy") else { return };
+    let kind = found.one_of(strategy, AT, "type", &[ROLLING_UPDATE, ON_DELETE]);
+    let Some(rolling) = found.object(strategy, AT, "rollingUpdate") else { return };
+    let way = found.one_of(rolling, ROLLING, "rollingUpdateType", &[STANDARD, IN_PLACE_IF_POSSIBLE, SURGING]);
+    let unavailable = share_of_nodes(found, rolling, "maxUnavailable");
+    let surge = share_of_nodes(found, rolling, "maxSurge");
+    share_of_nodes(found, rolling, "partition");
+    found.flag(rolling, ROLLING, "paused");
+    let is_set = |key: &str| rolling.get(key).is_some_and(|value| !value.is_null());
+    if is_set("selector") {
+        found.selector(rolling, ROLLING, "selector");
+    }
+    if kind == ON_DELETE {
+        // It says nothing then, and is let in.
+        return;
+    }
+    let is_something = |share: Option<IntOrPercent>| share.is_some_and(|share| share.resolve(1, Round::Up) > 0);
+    match (is_something(unavailable), is_something(surge)) {
+        (true, true) => found.deny(
+            format!("{ROLLING}maxSurge"),
+            format!(
+                "{} is not allowed while maxUnavailable is {}; want one of them to be 0",
+                shown(rolling, "maxSurge"),
+                shown(rolling, "maxUnavailable")
+            ),
+        ),
+        // Where both are missing one gets a default.
+        (false, false) if (unavailable.is_some() || surge.is_some()) && way != SURGING => found.deny(
+            format!("{ROLLING}maxUnavailable"),
+            "it is 0 while maxSurge is 0 too; want 1 or more of one of them, else no Pod can be updated",
+        ),
+        _ => {}
+    }
+    if way == IN_PLACE_IF_POSSIBLE && is_something(surge) {
+        found.deny(
+            format!("{ROLLING}maxSurge"),
+            format!("{} is not allowed with rollingUpdateType {way}; want 0", shown(rolling, "maxSurge")),
+        );
+    }
+    if (is_something(surge) || way == SURGING) && has_host_port(spec) {
+        found.warnings.push(format!(
+            "{ROLLING}maxSurge: a container has a hostPort, so a new Pod cannot run beside the old one on its node and no Pod is updated; use maxUnavailable"
+        ));
+    }
+}
+
+/// A number or a percentage up to 100.
+fn share_of_nodes(found: &mut Findings, rolling: &Object, key: &str) -> Option<IntOrPercent> {
+    let share = found.share(rolling, ROLLING, key)?;
+    if matches!(share, IntOrPercent::Percent(percent) if percent > 100.0) {
+        found.deny(format!("{ROLLING}{key}"), format!("{} is not allowed; want up to 100%", shown(rolling, key)));
+        return None;
+    }
+    Some(share)
+}
+
+fn has_host_port(spec: &Object) -> bool {
+    let pod = spec.get("template").and_then(|template| template.get("spec"));
+    let list = |key: &str| pod.and_then(|pod| pod.get(key)?.as_array()).into_iter().flatten();
+    let on_host = pod.and_then(|pod| pod.get("hostNetwork")) == Some(&Value::Bool(true));
+    let ports = list("containers").filter_map(|container| container.get("ports")?.as_array()).flatten();
+    let mut ports = ports.map(|port| port.get("hostPort").and_then(Value::as_i64).unwrap_or(0));
+    ports.any(|port| on_host || port > 0)
+}
+
+/// A warning of an update of many nodes without the limits that hold in any case.
+pub(super) fn unguarded(old: &Value, object: &Value) -> Option<String> {
+    let nodes = old.pointer("/status/desiredNumberScheduled").and_then(Value::as_i64).unwrap_or(0);
+    let is_new_template = old.pointer("/spec/template") != object.pointer("/spec/template");
+    let is_rolling = object.pointer("/spec/updateStrategy/type").is_none_or(|kind| kind != ON_DELETE);
+    let has = |key: &str| object.pointer("/metadata/annotations").is_some_and(|all| all.get(key).is_some());
+    let is_guarded = has(labels::STRICT_MAX_UNAVAILABLE) || has(labels::MAX_UNAVAILABLE_PER_TOPOLOGY);
+    (nodes > MANY_NODES && is_new_template && is_rolling && !is_guarded).then(|| {
+        format!(
+            "the new template goes to {nodes} nodes, and Pods that are not available are replaced whatever maxUnavailable says; the annotations {}: \"true\" and {} keep a limit in any case",
+            labels::STRICT_MAX_UNAVAILABLE,
+            labels::MAX_UNAVAILABLE_PER_TOPOLOGY
+        )
+    })
+}

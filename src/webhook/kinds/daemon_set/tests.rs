@@ -1,0 +1,273 @@
+use super::*;
+use crate::{
+    domain::workload::revisions::is_same_data, k8s::revision, runtime::pod_template::Answer,
+    webhook::server::review::Cause,
+};
+
+fn set(spec: Value) -> Value {
+    let mut object = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template()}});
+    json_patch::merge(&mut object["spec"], &spec);
+    object
+}
+
+fn template() -> Value {
+    json!({"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "main", "image": "agent:1"}]}})
+}
+
+fn rolling(rolling: Value) -> Value {
+    set(json!({"updateStrategy": {"rollingUpdate": rolling}}))
+}
+
+fn create(object: Value) -> Request {
+    Request { operation: "CREATE".into(), namespace: "a".into(), object, ..Request::default() }
+}
+
+fn update(old_object: Value, object: Value) -> Request {
+    Request { operation: "UPDATE".into(), namespace: "a".into(), object, old_object, ..Request::default() }
+}
+
+/// An API server that has defaults and finds nothing wrong.
+fn consenting(admission: &DaemonSetAdmission) -> template::Answers {
+    let trial = admission.templates().trial().map(|trial| {
+        let mut object = trial.body();
+        object["template"]["spec"]["dnsPolicy"] = "ClusterFirst".into();
+        Ok(Answer { object, ..Answer::default() })
+    });
+    template::Answers { trial, ..template::Answers::default() }
+}
+
+fn decide(request: Request) -> Decision {
+    let admission = check(request)?;
+    let answers = consenting(&admission);
+    admit(&admission, &answers)
+}
+
+fn admitted(request: Request) -> (Value, Vec<String>) {
+    let mut object = request.object.clone();
+    let Admitted { patch, warnings } = decide(request).unwrap();
+    json_patch::patch(&mut object, &patch).unwrap();
+    (object, warnings)
+}
+
+fn stored(object: Value) -> Value {
+    admitted(create(object)).0
+}
+
+/// The fields of a refusal and the messages.
+fn causes(request: Request) -> Vec<(String, String)> {
+    let denied = decide(request).unwrap_err();
+    assert_eq!(denied.code, 422, "{denied:?}");
+    denied.causes.into_iter().map(|Cause { field, message }| (field, message)).collect()
+}
+
+fn fields(object: Value) -> Vec<String> {
+    causes(create(object)).into_iter().map(|(field, _)| field).collect()
+}
+
+fn strategy(object: Value) -> Value {
+    stored(object)["spec"]["updateStrategy"]["rollingUpdate"].clone()
+}
+
+#[test]
+fn every_default_of_4_2() {
+    let spec = &stored(set(json!({})))["spec"];
+    assert_eq!((&spec["revisionHistoryLimit"], &spec["burstReplicas"]), (&json!(10), &json!(250)));
+    assert_eq!(
+        spec["updateStrategy"],
+        json!({"type": "RollingUpdate", "rollingUpdate": {"rollingUpdateType": "Standard", "maxUnavailable": 1, "maxSurge": 0}})
+    );
+    for absent in ["minReadySeconds", "scaleStrategy", "lifecycle"] {
+        assert_eq!(spec.get(absent), None, "{absent}");
+    }
+    let on_delete = stored(set(json!({"updateStrategy": {"type": "OnDelete"}})));
+    assert_eq!(on_delete["spec"]["updateStrategy"], json!({"type": "OnDelete"}));
+}
+
+#[test]
+fn a_template_gets_no_defaults_but_what_a_typed_client_writes() {
+    assert_eq!(
+        stored(set(json!({})))["spec"]["template"],
+        json!({"metadata": {"creationTimestamp": null, "labels": {"app": "agent"}},
+            "spec": {"containers": [{"name": "main", "image": "agent:1", "resources": {}}]}})
+    );
+}
+
+#[test]
+fn given_limits_get_no_partner() {
+    assert_eq!(strategy(rolling(json!({"maxSurge": 2}))), json!({"rollingUpdateType": "Standard", "maxSurge": 2}));
+    let recorded = json!({"rollingUpdateType": "Standard", "maxUnavailable": 1, "partition": 0});
+    assert_eq!(strategy(rolling(recorded.clone())), recorded, "as it was recorded");
+}
+
+#[test]
+fn surging_becomes_standard_with_a_surge() {
+    let standard = |surge: Value| json!({"rollingUpdateType": "Standard", "maxUnavailable": 0, "maxSurge": surge});
+    assert_eq!(strategy(rolling(json!({"rollingUpdateType": "Surging"}))), standard(json!(1)));
+    let given = json!({"rollingUpdateType": "Surging", "maxSurge": "20%"});
+    assert_eq!(strategy(rolling(given)), standard(json!("20%")));
+}
+
+#[test]
+fn what_is_set_stays_and_a_second_call_changes_nothing() {
+    let spec = json!({"minReadySeconds": 5, "revisionHistoryLimit": 0, "burstReplicas": "10%", "fieldOfTheFuture": {"a": [1]},
+        "lifecycle": {"preDelete": {"labelsHandler": {"a": "b"}, "finalizersHandler": ["a.b/c"], "markPodNotReady": true},
+            "inPlaceUpdate": {}, "preNormal": {}},
+        "scaleStrategy": {"partitionedScaling": true},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": "30%",
+            "partition": "50%", "paused": true, "selector": {"matchLabels": {"zone": "a"}}}}});
+    let once = stored(set(spec.clone()));
+    for (key, value) in spec.as_object().unwrap() {
+        assert_eq!(once["spec"][key], *value, "{key}");
+    }
+    assert_eq!(stored(once.clone()), once);
+    let mut alpha = set(spec);
+    alpha["apiVersion"] = "apps.kruise.io/v1alpha1".into();
+    assert_eq!(stored(alpha)["spec"], once["spec"], "both versions are admitted alike");
+    let mut changed = once.clone();
+    changed["spec"]["minReadySeconds"] = 6.into();
+    assert_eq!(decide(update(once, changed)).unwrap().patch.0, []);
+}
+
+#[test]
+fn edge_43_a_manifest_of_the_built_in_daemon_set_is_admitted() {
+    let built_in = set(
+        json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}},
+        "minReadySeconds": 0, "revisionHistoryLimit": 10}),
+    );
+    assert_eq!(admitted(create(built_in)).1, Vec::<String>::new());
+}
+
+#[test]
+fn shortfall_38_an_invalid_set_is_a_422_with_all_errors() {
+    let wrong = set(json!({"minReadySeconds": -1, "revisionHistoryLimit": -1, "burstReplicas": "many",
+        "selector": {"matchLabels": {"app": "other"}},
+        "template": {"spec": {"restartPolicy": "Never", "activeDeadlineSeconds": 5}},
+        "updateStrategy": {"type": "Sometimes", "rollingUpdate": {"rollingUpdateType": "Sideways", "maxUnavailable": "101%", "partition": -1,
+            "selector": {}}}}));
+    assert_eq!(
+        fields(wrong),
+        [
+            "spec.template.metadata.labels",
+            "spec.template.spec.restartPolicy",
+            "spec.template.spec.activeDeadlineSeconds",
+            "spec.minReadySeconds",
+            "spec.revisionHistoryLimit",
+            "spec.burstReplicas",
+            "spec.updateStrategy.type",
+            "spec.updateStrategy.rollingUpdate.rollingUpdateType",
+            "spec.updateStrategy.rollingUpdate.maxUnavailable",
+            "spec.updateStrategy.rollingUpdate.partition",
+            "spec.updateStrategy.rollingUpdate.selector",
+        ]
+    );
+}
+
+#[test]
+fn exactly_one_limit_is_not_0() {
+    let at = |rolling_update: Value| fields(rolling(rolling_update));
+    assert_eq!(at(json!({"maxUnavailable": 1, "maxSurge": 1})), ["spec.updateStrategy.rollingUpdate.maxSurge"]);
+    for both in [json!({"maxUnavailable": 0}), json!({"maxUnavailable": "0%", "maxSurge": 0}), json!({"maxSurge": 0})] {
+        assert_eq!(at(both), ["spec.updateStrategy.rollingUpdate.maxUnavailable"]);
+    }
+    let in_place = json!({"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 0, "maxSurge": 1});
+    assert_eq!(at(in_place), ["spec.updateStrategy.rollingUpdate.maxSurge"]);
+    let on_delete =
+        set(json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 0}}}));
+    stored(on_delete);
+}
+
+#[test]
+fn fields_of_a_wrong_type_are_a_400_that_names_them_all() {
+    let odd = set(json!({"minReadySeconds": "1", "scaleStrategy": {"partitionedScaling": "yes"},
+        "updateStrategy": {"rollingUpdate": {"paused": "no", "maxSurge": {}}}}));
+    let denied = decide(create(odd)).unwrap_err();
+    assert_eq!(denied.code, 400);
+    for field in ["spec.minReadySeconds", "partitionedScaling", "rollingUpdate.paused", "rollingUpdate.maxSurge"] {
+        assert!(denied.message.contains(field), "{field}: {}", denied.message);
+    }
+    assert_eq!(decide(create(json!([]))).unwrap_err().code, 400);
+}
+
+#[test]
+fn an_update_is_not_refused_for_what_it_does_not_change() {
+    let old = set(json!({"burstReplicas": "many"}));
+    let mut new = old.clone();
+    new["spec"]["minReadySeconds"] = 3.into();
+    admitted(update(old.clone(), new));
+    let mut worse = old.clone();
+    worse["spec"]["burstReplicas"] = "more".into();
+    assert_eq!(causes(update(old, worse))[0].0, "spec.burstReplicas");
+}
+
+#[test]
+fn annotations_of_ours_are_judged() {
+    let mut object = set(json!({}));
+    object["metadata"]["annotations"] = json!({labels::STRICT_MAX_UNAVAILABLE: "yes",
+        labels::MAX_UNAVAILABLE_PER_TOPOLOGY: "zone", labels::IN_PLACE_GRACE_SECONDS: "soon"});
+    let found = fields(object);
+    assert_eq!(found.len(), 3, "{found:?}");
+    let conditions = on_update(&FeatureGates::default());
+    assert!(ANNOTATIONS.iter().all(|key| conditions[0].expression.contains(key)));
+}
+
+#[test]
+fn shortfall_35_the_annotation_of_v1alpha1_goes_with_the_field() {
+    let with = |field: Value, annotation: &str| {
+        let mut object = set(json!({ "scaleStrategy": field }));
+        object["metadata"]["annotations"] = json!({labels::PROGRESSIVE_CREATE: annotation});
+        object
+    };
+    let is_there = |object: &Value| object["metadata"]["annotations"].get(labels::PROGRESSIVE_CREATE).is_some();
+    let on = with(json!({"partitionedScaling": true}), "true");
+    let off = with(json!({"partitionedScaling": false}), "true");
+    let absent = with(json!(null), "true");
+    assert!(!is_there(&stored(off.clone())), "the field says that it is off");
+    assert!(is_there(&stored(on.clone())) && is_there(&stored(absent.clone())));
+    assert!(!is_there(&admitted(update(on.clone(), absent.clone())).0), "the field has been taken away");
+    assert!(is_there(&admitted(update(absent.clone(), absent)).0), "only the annotation was ever there");
+}
+
+#[test]
+fn a_large_fleet_without_guards_is_warned_of() {
+    let mut old = set(json!({}));
+    old["status"] = json!({"desiredNumberScheduled": 21});
+    let mut new = old.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = "agent:2".into();
+    let warnings = admitted(update(old.clone(), new.clone())).1;
+    assert!(
+        warnings[0].contains("21 nodes") && warnings[0].contains("kruise.rs/strict-max-unavailable"),
+        "{warnings:?}"
+    );
+    let mut guarded = new.clone();
+    guarded["metadata"]["annotations"] = json!({labels::STRICT_MAX_UNAVAILABLE: "true"});
+    assert_eq!(admitted(update(old.clone(), guarded)).1, Vec::<String>::new());
+    assert_eq!(admitted(update(old.clone(), old.clone())).1, Vec::<String>::new(), "no new template");
+    old["status"] = json!({"desiredNumberScheduled": 20});
+    assert_eq!(admitted(update(old, new)).1, Vec::<String>::new());
+}
+
+#[test]
+fn a_surge_with_a_host_port_is_warned_of() {
+    let mut object = rolling(json!({"maxSurge": 1}));
+    object["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80}]);
+    assert_eq!(admitted(create(object.clone())).1, Vec::<String>::new());
+    object["spec"]["template"]["spec"]["containers"][0]["ports"][0]["hostPort"] = 80.into();
+    assert!(admitted(create(object)).1[0].contains("hostPort"));
+}
+
+#[test]
+fn the_recorded_manifest_is_stored_as_it_was_recorded_and_makes_no_revision() {
+    let recorded: Vec<Value> =
+        serde_json::from_str(include_str!("../../../api/apps/testdata/daemon_sets.json")).unwrap();
+    for object in &recorded {
+        let template = &object["spec"]["template"];
+        let applied = object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"].as_str();
+        let mut manifest: Value = serde_json::from_str(applied.unwrap()).unwrap();
+        manifest["spec"]["template"]["spec"]["containers"][0]["image"] =
+            template["spec"]["containers"][0]["image"].clone();
+        assert_eq!(stored(manifest.clone())["spec"], object["spec"]);
+        assert_eq!(decide(create(object.clone())).unwrap().patch.0, [], "nothing is added to what is stored");
+        assert!(is_same_data(&revision::data(&manifest["spec"]["template"]), &revision::data(template)));
+    }
+}
