@@ -14,11 +14,12 @@ use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
     budgets::Budgets,
     domain::node::recreate::manager::DAEMON_GONE_AFTER,
-    k8s::{pod::PodView, rbac::Rule},
+    k8s::{node::NodeView, pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
         lock,
         metrics::{Metrics, ReconcileLabels},
+        nodes::Nodes,
         queue::Requeue,
         shutdown::Shutdown,
         standstill::Work,
@@ -55,6 +56,8 @@ pub const CONTROLLERS: &[Registration] = &[
 /// What the manager may do cluster-wide besides the rules of its controllers.
 pub const BASE_RULES: &[Rule] = &[
     Rule::new(&[""], &["events"], &["create"]),
+    // The store of Nodes. get: whether one that the watch does not show is gone.
+    Rule::new(&[""], &["nodes"], &["get", "list", "watch"]),
     // to see that nothing is stored in a shape that we do not have
     Rule::new(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &["get"]).named(&CRD_NAMES),
 ];
@@ -90,6 +93,8 @@ pub struct Context {
     pub client: Client,
     /// The Pods of the cluster, filled by one watch for all controllers.
     pub pods: Arc<Store<PodView>>,
+    /// The Nodes of the cluster, filled by one watch for all controllers.
+    pub nodes: Nodes,
     /// The PodUnavailableBudgets: whoever takes a Pod out of service asks them first.
     pub budgets: Arc<Budgets>,
     /// For events.
@@ -152,12 +157,34 @@ impl Default for ImageSettings {
 /// Learns of every change in [`Context::pods`].
 pub type PodHandler = Box<dyn FnMut(&Change<'_, PodView>) + Send>;
 
+/// Learns when a Node in [`Context::nodes`] appears, when its view changes and when it is gone.
+pub type NodeHandler = Box<dyn FnMut(&Change<'_, NodeView>) + Send>;
+
 /// A controller that has been made.
 pub struct Started {
-    /// Wants to know of Pods.
-    pub on_pod: PodHandler,
     /// Runs until the shutdown, then ends what it is doing.
     pub run: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Wants to know of Pods.
+    pub on_pod: Option<PodHandler>,
+    /// Wants to know of Nodes.
+    pub on_node: Option<NodeHandler>,
+}
+
+impl Started {
+    /// One that wants to know of nothing but its own objects.
+    pub fn new(run: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { run: Box::pin(run), on_pod: None, on_node: None }
+    }
+
+    /// Wants to know of Pods.
+    pub fn on_pod(self, handler: impl FnMut(&Change<'_, PodView>) + Send + 'static) -> Self {
+        Self { on_pod: Some(Box::new(handler)), ..self }
+    }
+
+    /// Wants to know of Nodes.
+    pub fn on_node(self, handler: impl FnMut(&Change<'_, NodeView>) + Send + 'static) -> Self {
+        Self { on_node: Some(Box::new(handler)), ..self }
+    }
 }
 
 impl Context {
@@ -270,6 +297,7 @@ mod in_memory {
         let gates = Arc::new(FeatureGates::default());
         Context {
             budgets: Budgets::new(client.clone(), gates.clone()),
+            nodes: Nodes::new(client.clone()),
             client,
             pods: Store::new(Some(controller_uid)),
             events,

@@ -1,4 +1,6 @@
-//! A Node as our rules see it: a store keeps thousands of them, and most of a Node is news of its heartbeat.
+//! A Node as our rules see it: the store keeps thousands of them, and most of a Node is its list of images.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -6,6 +8,9 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
 use super::{pod::Labels, shared::Text};
+use crate::api::labels;
+
+const OS: &str = "kubernetes.io/os";
 
 /// The compact form of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Resource)]
@@ -17,10 +22,16 @@ pub struct NodeView {
     pub labels: Labels,
     /// `spec.taints`.
     pub taints: Vec<Taint>,
+    /// `spec.unschedulable`: it is cordoned.
+    pub unschedulable: bool,
+    /// `status.allocatable`: quantities by resource.
+    pub allocatable: BTreeMap<Text, Text>,
     /// Whether its condition Ready is True.
     pub ready: bool,
     /// When that condition last changed.
     pub ready_since: Option<Timestamp>,
+    /// Whether its condition DiskPressure is True.
+    pub disk_pressure: bool,
 }
 
 /// A taint of a Node.
@@ -44,6 +55,27 @@ impl NodeView {
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
+    /// Whether a virtual kubelet serves it: no daemon runs there.
+    pub fn is_virtual(&self) -> bool {
+        self.labels.get(labels::NODE_TYPE) == Some(labels::NODE_TYPE_VIRTUAL_KUBELET)
+    }
+    /// Whether our daemon, which is made for Linux, can run there.
+    pub fn can_run_daemon(&self) -> bool {
+        !self.is_virtual() && self.labels.get(OS) != Some("windows")
+    }
+    /// Whether both are the same but for their resourceVersion, as after a heartbeat.
+    pub fn is_same_but_version(&self, other: &Self) -> bool {
+        let Self { metadata, labels, taints, unschedulable, allocatable, ready, ready_since, disk_pressure } = self;
+        let identity = |meta: &ObjectMeta| (meta.name.clone(), meta.uid.clone(), meta.deletion_timestamp.clone());
+        identity(metadata) == identity(&other.metadata)
+            && *labels == other.labels
+            && *taints == other.taints
+            && *unschedulable == other.unschedulable
+            && *allocatable == other.allocatable
+            && *ready == other.ready
+            && *ready_since == other.ready_since
+            && *disk_pressure == other.disk_pressure
+    }
 }
 
 impl<'de> Deserialize<'de> for NodeView {
@@ -56,13 +88,17 @@ impl<'de> Deserialize<'de> for NodeView {
             #[serde(default)]
             status: Option<Status>,
         }
-        #[derive(Deserialize)]
+        #[derive(Default, Deserialize)]
         struct Spec {
             #[serde(default)]
             taints: Option<Vec<Taint>>,
+            #[serde(default)]
+            unschedulable: Option<bool>,
         }
-        #[derive(Deserialize)]
+        #[derive(Default, Deserialize)]
         struct Status {
+            #[serde(default)]
+            allocatable: Option<BTreeMap<Text, Text>>,
             #[serde(default)]
             conditions: Option<Vec<Condition>>,
         }
@@ -77,14 +113,21 @@ impl<'de> Deserialize<'de> for NodeView {
             last_transition_time: Option<Timestamp>,
         }
         let Wire { metadata, spec, status } = Wire::deserialize(deserializer)?;
-        let ready = status.and_then(|s| s.conditions).into_iter().flatten().find(|c| c.type_ == "Ready");
+        let (Spec { taints, unschedulable }, Status { allocatable, conditions }) =
+            (spec.unwrap_or_default(), status.unwrap_or_default());
+        let conditions = conditions.unwrap_or_default();
+        let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+        let is_true = |type_: &str| condition(type_).is_some_and(|condition| condition.status == "True");
         let (metadata, labels) = metadata.split();
         Ok(Self {
             metadata,
             labels,
-            taints: spec.and_then(|spec| spec.taints).unwrap_or_default(),
-            ready: ready.as_ref().is_some_and(|condition| condition.status == "True"),
-            ready_since: ready.and_then(|condition| condition.last_transition_time),
+            taints: taints.unwrap_or_default(),
+            unschedulable: unschedulable.unwrap_or_default(),
+            allocatable: allocatable.unwrap_or_default(),
+            ready: is_true("Ready"),
+            ready_since: condition("Ready").and_then(|condition| condition.last_transition_time),
+            disk_pressure: is_true("DiskPressure"),
         })
     }
 }
@@ -126,18 +169,72 @@ mod tests {
     fn a_node_is_read_as_far_as_rules_need_it() {
         let node: NodeView = serde_json::from_value(json!({
             "metadata": {"name": "n", "uid": "u", "labels": {"zone": "a"}, "annotations": {"x": "y"}},
-            "spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]},
-            "status": {"conditions": [{"type": "DiskPressure", "status": "False"},
+            "spec": {"unschedulable": true, "podCIDR": "10.0.0.0/24", "taints": [
+                {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"},
+                {"key": "team", "value": "a", "effect": "NoExecute"}]},
+            "status": {"allocatable": {"cpu": "3920m", "memory": "12Gi"}, "capacity": {"cpu": "4"},
+                "conditions": [{"type": "DiskPressure", "status": "True"},
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}], "images": [{"names": ["a"]}]}}))
         .unwrap();
         assert!(node.ready && !node.is_deleting() && node.metadata.annotations.is_none());
+        assert!(node.unschedulable && node.disk_pressure);
+        let taint = |key: &str, value: &str, effect: &str| Taint {
+            key: key.into(),
+            value: value.into(),
+            effect: effect.into(),
+        };
+        let cordoned = taint("node.kubernetes.io/unschedulable", "", "NoSchedule");
+        assert_eq!(node.taints, [cordoned, taint("team", "a", "NoExecute")]);
+        assert_eq!(node.allocatable.get("cpu").map(Text::as_str), Some("3920m"));
         assert_eq!((node.name(), node.labels.get("zone")), ("n", Some("a")));
         assert_eq!(node.ready_since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
-        assert_eq!(
-            (&*node.taints[0].key, &*node.taints[0].value, &*node.taints[0].effect),
-            ("dedicated", "", "NoSchedule")
-        );
         let bare: NodeView = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
-        assert!(!bare.ready);
+        assert!(!bare.ready && !bare.unschedulable && bare.taints.is_empty() && bare.allocatable.is_empty());
+        let nulls: NodeView = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"taints": null},
+            "status": {"allocatable": null, "conditions": null}}))
+        .unwrap();
+        assert!(nulls == bare);
+    }
+
+    #[test]
+    fn only_a_change_that_a_rule_reads_is_a_change() {
+        let node = |changes: serde_json::Value| {
+            let mut node = json!({"metadata": {"name": "n", "uid": "u", "labels": {"a": "1"}, "resourceVersion": "1"},
+                "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}, "status": {"allocatable": {"cpu": "4"},
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}});
+            json_patch::merge(&mut node, &changes);
+            serde_json::from_value::<NodeView>(node).unwrap()
+        };
+        let before = node(json!({}));
+        for heartbeat in [
+            json!({"metadata": {"resourceVersion": "2"}}),
+            json!({"metadata": {"annotations": {"a": "b"}}}),
+            json!({"status": {"images": [{"names": ["a"], "sizeBytes": 1}]}}),
+            json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:05:00Z"}]}}),
+        ] {
+            assert!(before.is_same_but_version(&node(heartbeat.clone())), "{heartbeat}");
+        }
+        for change in [
+            json!({"metadata": {"uid": "v"}}),
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+            json!({"metadata": {"labels": {"a": "2"}}}),
+            json!({"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}),
+            json!({"spec": {"unschedulable": true}}),
+            json!({"status": {"allocatable": {"cpu": "5"}}}),
+            json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}),
+            json!({"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "True"}]}}),
+        ] {
+            assert!(!before.is_same_but_version(&node(change.clone())), "{change}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_runs_on_linux_nodes_with_a_real_kubelet() {
+        let runs = |labels: serde_json::Value| {
+            let node = json!({"metadata": {"name": "n", "labels": labels}});
+            serde_json::from_value::<NodeView>(node).unwrap().can_run_daemon()
+        };
+        assert!(runs(json!({})) && runs(json!({"kubernetes.io/os": "linux", "type": "other"})));
+        assert!(!runs(json!({"type": "virtual-kubelet"})) && !runs(json!({"kubernetes.io/os": "windows"})));
     }
 }

@@ -34,6 +34,7 @@ use crate::{
         fence::Fence,
         leader::{self, Elector, Timing},
         metrics::Metrics,
+        nodes::Nodes,
         own_policies,
         serve::{self, Checks},
         shutdown::{self, Shutdown},
@@ -422,6 +423,7 @@ impl Leader<'_> {
         budgets.register(&self.metrics);
         let args = self.args;
         Context {
+            nodes: Nodes::new(fenced.clone()),
             client: fenced,
             budgets,
             pods: Store::new(Some(controllers::controller_uid)),
@@ -439,22 +441,20 @@ impl Leader<'_> {
     async fn term(&self, fence: &Fence, shutdown: Shutdown) -> anyhow::Result<()> {
         let context = self.context(fence);
         self.pods.send_replace(Some(context.pods.clone()));
-        let mut handlers = Vec::new();
+        let (mut on_pod, mut on_node) = (Vec::new(), Vec::new());
         let mut running = JoinSet::new();
         for controller in &self.chosen {
             if !self.is_wanted(controller).await {
                 continue;
             }
             let started = (controller.start)(&context, self.args.workers.of(controller), shutdown.clone());
-            handlers.push(started.on_pod);
+            on_pod.extend(started.on_pod);
+            on_node.extend(started.on_node);
             running.spawn(started.run);
         }
-        let on_change = move |change: Change<'_, _>| {
-            for handler in &mut handlers {
-                handler(&change);
-            }
-        };
-        let pods = watches::watch_pods(context.api(), None, context.pods.clone(), on_change);
+        let tell_of_pod = move |change: Change<'_, _>| on_pod.iter_mut().for_each(|handler| handler(&change));
+        let pods = watches::watch_pods(context.api(), None, context.pods.clone(), tell_of_pod);
+        let nodes = context.nodes.watch(move |change| on_node.iter_mut().for_each(|handler| handler(change)));
         let ended = async {
             while let Some(ended) = running.join_next().await {
                 ended.context("a controller failed")?;
@@ -468,6 +468,7 @@ impl Leader<'_> {
         };
         tokio::select! {
             () = pods => bail!("the watch of Pods ended"),
+            () = nodes => bail!("the watch of Nodes ended"),
             ended = ended => ended,
         }
     }

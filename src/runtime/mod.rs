@@ -19,6 +19,7 @@ pub mod in_place;
 pub mod leader;
 pub mod live;
 pub mod metrics;
+pub mod nodes;
 pub mod own_policies;
 pub mod pass;
 pub mod places;

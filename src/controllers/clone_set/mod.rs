@@ -77,7 +77,6 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
         Rule::new(&[""], &["pods/status", "pods/resize"], &["patch"]),
         Rule::new(&[""], &["persistentvolumeclaims"], &["list", "watch", "create", "patch", "delete"]),
-        Rule::new(&[""], &["nodes"], &["list"]),
         // A dry run of one says what defaults a template has that was stored while admission was away.
         Rule::new(&[""], &["podtemplates"], &["create"]),
         Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "create", "delete"]),
@@ -140,7 +139,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         let controller = controller.clone();
         move |change: &Change<'_, PodView>| controller.pod_changed(change)
     };
-    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+    Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 
 /// The CloneSet that controls a Pod.
@@ -189,6 +188,7 @@ impl Controller {
             .watch_guarded(clone_sets, Config::default(), &self.clone_sets, move |c| on_clone_set.clone_set_changed(&c))
             .watch(self.context.api(), claims, &self.claims, move |change| on_claim.claim_changed(&change))
             .following(&self.context.pods)
+            .following(self.context.nodes.store())
             .beside(refresh_pods);
         let reconcile = |key: ObjectKey| {
             let this = this.clone();

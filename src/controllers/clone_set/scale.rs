@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use kube::Api;
 use ring::rand::SecureRandom;
 use serde_json::{Value, json};
 
@@ -45,13 +44,7 @@ impl Controller {
     /// Brings the number of Pods in order. True: something was done, or may have been done: updates are for the next pass.
     /// What is refused ends nothing.
     pub(super) async fn scale(&self, clone_set: &CloneSet, resolved: &Resolved, seen: &Seen, pass: &mut Pass) -> bool {
-        let zones = match self.zones(clone_set, seen).await {
-            Ok(zones) => zones,
-            Err(error) => {
-                pass.note(Err(error), |outcome| &mut outcome.scale_error);
-                return true;
-            }
-        };
+        let zones = self.zones(clone_set, seen);
         let constraints: Vec<Constraint<'_>> = zones.iter().map(|(key, values)| Constraint { key, values }).collect();
         let mut pods = seen.pods.clone();
         loop {
@@ -322,23 +315,19 @@ impl Controller {
     }
 
     /// The values of the template's topology keys on nodes, when Pods to delete have to be chosen by them.
-    async fn zones(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<Vec<(String, BTreeMap<String, String>)>> {
+    fn zones(&self, clone_set: &CloneSet, seen: &Seen) -> Vec<(String, BTreeMap<String, String>)> {
         let constraints = clone_set.spec.template.pointer("/spec/topologySpreadConstraints").and_then(Value::as_array);
         let keys: Vec<&str> = constraints.into_iter().flatten().filter_map(|c| c["topologyKey"].as_str()).collect();
         let replicas = usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0);
         let is_announced = || seen.pods.iter().any(|pod| pod.state == State::PreparingDelete);
         if keys.is_empty() || (seen.pods.len() <= replicas && !is_announced()) {
-            return Ok(Vec::new());
+            return Vec::new();
         }
-        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.context.client.clone());
-        let nodes = nodes.list_metadata(&kube::api::ListParams::default()).await?;
+        let nodes = self.context.nodes.list();
         let values = |key: &str| {
-            let of_node = |node: &kube::core::PartialObjectMeta<_>| {
-                Some((node.metadata.name.clone()?, node.metadata.labels.as_ref()?.get(key)?.clone()))
-            };
-            nodes.items.iter().filter_map(of_node).collect()
+            nodes.iter().filter_map(|node| Some((node.name().to_owned(), node.labels.get(key)?.to_owned()))).collect()
         };
-        Ok(keys.into_iter().map(|key| (key.to_owned(), values(key))).collect())
+        keys.into_iter().map(|key| (key.to_owned(), values(key))).collect()
     }
 
     async fn create_one(&self, clone_set: &CloneSet, id: &str, pod: &Value, have: &BTreeSet<&str>) -> kube::Result<()> {

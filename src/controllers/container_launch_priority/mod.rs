@@ -111,7 +111,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         };
         queue.run(workers, shutdown, reconcile).await;
     };
-    Started { on_pod: Box::new(on_pod), run: Box::pin(run) }
+    Started::new(run).on_pod(on_pod)
 }
 
 impl Controller {

@@ -3,7 +3,7 @@
 //! - Owns: phase Completed for what ends a request from outside (Pod gone, no daemon, deadline), the finalizer, the
 //!   active label, the NotReady key on the Pod, the record of when the grace began, the condition of one that was left
 //!   behind, deletion after the TTL.
-//! - Watches: requests, Pods (of the requests, and the daemons'). Reads: the node whose daemon is missing.
+//! - Watches: requests, Pods (of the requests, and the daemons'), Nodes that are deleted.
 //! - Serves requests of method PodSpec ([`pod_spec`]): their status, and the spelling of images in their Pods.
 //! - Sweeps NotReady keys whose request does not exist ([`sweep`]).
 //! - Never: touches a container, or a container's state of other requests before they end by its hand. The decisions are
@@ -35,6 +35,7 @@ use crate::{
         node,
     },
     k8s::{
+        node::NodeView,
         pod::PodView,
         rbac::Rule,
         shared::Text,
@@ -59,8 +60,6 @@ pub const REGISTRATION: Registration = Registration {
         // patch: the spelling of images, for method PodSpec.
         Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch"]),
         Rule::new(&[""], &["pods/status"], &["patch"]),
-        // get: whether the node of a missing daemon has been deleted.
-        Rule::new(&[""], &["nodes"], &["get"]),
     ],
     workers_flag: Some("crr-workers"),
     workers: 3,
@@ -114,7 +113,11 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         let controller = controller.clone();
         move |change: &Change<'_, PodView>| controller.pod_changed(change)
     };
-    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+    let on_node = {
+        let controller = controller.clone();
+        move |change: &Change<'_, NodeView>| controller.node_changed(change)
+    };
+    Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 
 fn pod_key(request: &ContainerRecreateRequest) -> ObjectKey {
@@ -133,6 +136,7 @@ impl Controller {
         let synced = async {
             self.requests.wait_synced().await;
             self.context.pods.wait_synced().await;
+            self.context.nodes.store().wait_synced().await;
             lock(&self.daemons).since = Some(clock::now().mono);
         };
         let reconcile = |key: ObjectKey| {
@@ -220,6 +224,27 @@ impl Controller {
         }
     }
 
+    /// The open requests of a node look again.
+    fn wake_on(&self, node: &str) {
+        if !self.requests.is_synced() {
+            return;
+        }
+        let is_there = |request: &ContainerRecreateRequest| {
+            let own_labels = request.metadata.labels.as_ref();
+            own_labels.and_then(|l| l.get(labels::CRR_NODE_NAME)).is_some_and(|name| name == node)
+        };
+        for request in self.requests.select(|request| !request.is_completed() && is_there(request)) {
+            self.queue.add(ObjectKey::of(request.as_ref()));
+        }
+    }
+
+    /// Requests of a Node that was deleted end.
+    fn node_changed(&self, change: &Change<'_, NodeView>) {
+        if let Change::Deleted(node) = change {
+            self.wake_on(node.name());
+        }
+    }
+
     fn pod_changed(&self, change: &Change<'_, PodView>) {
         let (old, new) = match change {
             Change::Applied { old, new, .. } => (*old, Some(*new)),
@@ -231,18 +256,7 @@ impl Controller {
             let key = ObjectKey::of(any.as_ref());
             lock(&self.daemons).update(&key, old.map(|p| &**p), new.map(|p| &**p), clock::now());
             // Requests wait for nothing else here than to tell that the daemon is missing.
-            if self.requests.is_synced() {
-                let on_node = |r: &ContainerRecreateRequest| {
-                    r.metadata
-                        .labels
-                        .as_ref()
-                        .and_then(|l| l.get(labels::CRR_NODE_NAME))
-                        .is_some_and(|node| *node == any.node_name)
-                };
-                for request in self.requests.list().iter().filter(|r| !r.is_completed() && on_node(r)) {
-                    self.queue.add(ObjectKey::of(request.as_ref()));
-                }
-            }
+            self.wake_on(&any.node_name);
         }
         let key = ObjectKey::of(any.as_ref());
         for request in lock(&self.held).update(&key, old.map(|p| &**p), new.map(|p| &**p)) {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
 
 use super::{Controller, is_ready, lock, pod_key};
@@ -83,7 +82,7 @@ impl Controller {
             return (known, None);
         }
         let read = async {
-            if self.node_is_gone(node).await? {
+            if self.context.nodes.find(node).await?.is_none() {
                 return Ok(Daemon::NodeGone);
             }
             if lasting >= self.context.settings.requests.daemon_gone_after && self.has_ready_daemon(node).await? {
@@ -94,15 +93,6 @@ impl Controller {
         match read.await {
             Ok(daemon) => (daemon, None),
             Err(error) => (Daemon::Unknown, Some(error)),
-        }
-    }
-
-    async fn node_is_gone(&self, node: &str) -> kube::Result<bool> {
-        let nodes: Api<Node> = Api::all(self.context.client.clone());
-        match nodes.get_metadata(node).await {
-            Ok(_) => Ok(false),
-            Err(error) if code(&error) == Some(404) => Ok(true),
-            Err(error) => Err(error),
         }
     }
 

@@ -375,6 +375,13 @@ async fn a_request_whose_node_was_deleted_ends_at_once() {
     lock(&fixture.api).objects.remove(NODE);
     fixture.reconcile().await;
     assert_eq!(fixture.get(CRR)["status"]["message"], "node n1 has been deleted");
+    // While the watch shows the Node nothing is read and nothing ends.
+    let known = without_daemon(json!({"status": {"phase": "Recreating"}}), 12).await;
+    let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
+    known.controller.context.nodes.store().upsert(node);
+    lock(&known.api).objects.remove(NODE);
+    known.reconcile().await;
+    assert_eq!(known.get(CRR)["status"]["phase"], "Recreating");
     // On a virtual node there is no daemon, and none is missed.
     let on_virtual = json!({"metadata": {"labels": {"type": "virtual-kubelet"}}, "status": {"phase": "Recreating"}});
     let fixture = without_daemon(on_virtual, 10_000).await;

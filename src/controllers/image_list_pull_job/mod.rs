@@ -90,7 +90,7 @@ struct ListState {
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
-    Started { on_pod: Box::new(|_| {}), run: Box::pin(controller.run(workers, shutdown)) }
+    Started::new(controller.run(workers, shutdown))
 }
 
 /// The UID of the list that a job belongs to, the key of the index of jobs.

@@ -252,9 +252,9 @@ impl Controller {
         let joins = |node: &NodeView| {
             let is_new = self.node_images.get(&ObjectKey::of(node)).is_none();
             let selected = job.selects(node.name(), &node.labels).unwrap_or_else(|| with_pods.contains(node.name()));
-            is_new && node.ready && !node.is_deleting() && selected
+            is_new && node.can_run_daemon() && node.ready && !node.is_deleting() && selected
         };
-        self.nodes.select(joins).len()
+        self.context.nodes.select(joins).len()
     }
 
     fn tell_nodes(&self, job: &Arc<Job>, begin: &[String]) {

@@ -58,7 +58,6 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["apps.kruise.io"], &["imagepulljobs/status"], &["patch"]),
         Rule::new(&["apps.kruise.io"], &["nodeimages"], &["get", "list", "watch", "create", "patch", "delete"]),
         Rule::new(&["apps.kruise.io"], &["nodeimages/status"], &["patch"]),
-        Rule::new(&[""], &["nodes"], &["list", "watch"]),
         // In whose order of updates the nodes of a pre-download begin.
         Rule::new(&["apps.kruise.io"], &["clonesets"], &["get"]),
     ],
@@ -69,8 +68,6 @@ pub const REGISTRATION: Registration = Registration {
 
 const NAME: &str = "imagepulljob-controller";
 const NODE_NAME: &str = "nodeimage-controller";
-/// Nodes that get a NodeImage: our daemon is made for Linux, and a virtual node has none.
-const NODES: &str = "type!=virtual-kubelet,kubernetes.io/os notin (windows)";
 /// After a write that was refused because the object had changed and has been read again.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// News of a job with thousands of nodes waits for more of them: a pass looks at every node.
@@ -81,7 +78,6 @@ const POD_PAUSE: Duration = Duration::from_millis(250);
 struct Controller {
     context: Context,
     jobs: Arc<Store<ImagePullJob>>,
-    nodes: Arc<Store<NodeView>>,
     node_images: Arc<Store<NodeImageView>>,
     job_queue: Arc<Queue<ObjectKey>>,
     node_queue: Arc<Queue<ObjectKey>>,
@@ -148,7 +144,11 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         let controller = controller.clone();
         move |change: &Change<'_, PodView>| controller.pod_changed(change)
     };
-    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+    let on_node = {
+        let controller = controller.clone();
+        move |change: &Change<'_, NodeView>| controller.node_changed(change)
+    };
+    Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 
 impl Controller {
@@ -156,7 +156,6 @@ impl Controller {
         Self {
             context: context.clone(),
             jobs: Store::new(None),
-            nodes: Store::new(None),
             node_images: Store::new(None),
             job_queue: Queue::new(Backoff::default()),
             node_queue: Queue::new(Backoff::default()),
@@ -182,17 +181,11 @@ impl Controller {
                 }
             })
         };
-        let watch_nodes = {
-            let this = self.clone();
-            let api: kube::Api<NodeView> = kube::Api::all(self.context.client.clone());
-            let config = Config::default().labels(NODES);
-            watches::watch(api, config, self.nodes.clone(), move |change| this.node_changed(&change))
-        };
         let synced = || {
             let this = self.clone();
             async move {
                 this.jobs.wait_synced().await;
-                this.nodes.wait_synced().await;
+                this.context.nodes.store().wait_synced().await;
                 this.node_images.wait_synced().await;
                 this.context.pods.wait_synced().await;
             }
@@ -212,7 +205,6 @@ impl Controller {
         tokio::select! {
             () = watch_jobs => {}
             () = watch_node_images => {}
-            () = watch_nodes => {}
             _ = async { tokio::join!(work_jobs, work_nodes) } => {}
         }
     }
@@ -266,19 +258,21 @@ impl Controller {
 
     fn node_changed(&self, change: &Change<'_, NodeView>) {
         let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, *new),
-            Change::Deleted(old) => {
-                lock(&self.state).nodes.remove(old.name());
-                self.wake_waiting();
-                (None, *old)
-            }
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
             Change::Undecodable { .. } => return,
         };
-        // The rest is news of its heartbeat.
+        let with_daemon = |node: &&Arc<NodeView>| node.can_run_daemon();
+        let (old, new) = (old.filter(with_daemon), new.filter(with_daemon));
+        let Some(any) = new.or(old) else { return };
+        if new.is_none() {
+            lock(&self.state).nodes.remove(any.name());
+            self.wake_waiting();
+        }
         let facts =
             |node: &Arc<NodeView>| (node.ready, node.is_deleting(), node.labels.clone(), node.metadata.uid.clone());
-        if old.map(facts) != Some(facts(new)) {
-            self.node_queue.add(ObjectKey::of(new.as_ref()));
+        if old.map(facts) != new.map(facts) {
+            self.node_queue.add(ObjectKey::of(any.as_ref()));
         }
     }
 

@@ -34,7 +34,7 @@ use crate::{
 
 impl Controller {
     pub(super) async fn reconcile_node(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let node = self.nodes.get(key).filter(|node| !node.is_deleting());
+        let node = self.context.nodes.get(&key.name).filter(|node| node.can_run_daemon() && !node.is_deleting());
         let Some(image) = self.node_images.get(key) else {
             return match node {
                 Some(node) => self.create(&node).await,

@@ -117,7 +117,7 @@ impl World {
     fn add_node(&self, name: &str, labels: Value) {
         let node = json!({"metadata": {"name": name, "uid": name, "labels": labels, "resourceVersion": (lock(&self.server).version + 1).to_string()},
             "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}]}});
-        self.controller.nodes.upsert(serde_json::from_value(node).unwrap());
+        self.controller.context.nodes.store().upsert(serde_json::from_value(node).unwrap());
     }
 
     /// A world with this many nodes that have their NodeImages.
@@ -159,13 +159,14 @@ impl World {
     }
 
     fn remove_node(&self, name: &str) {
-        let old = self.controller.nodes.remove(&ObjectKey::new("", name), None).unwrap();
+        let old = self.controller.context.nodes.store().remove(&ObjectKey::new("", name), None).unwrap();
         self.controller.node_changed(&Change::Deleted(&old));
     }
 
     async fn run_nodes(&self) {
         let names: BTreeSet<ObjectKey> = self
             .controller
+            .context
             .nodes
             .list()
             .iter()
@@ -312,7 +313,7 @@ async fn e19_a_node_is_ready_for_a_while_first() {
     let node = |ready: &str, since: String| json!({"metadata": {"name": "n", "uid": "n"}, "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}]}});
     let now = clock::now().wall.to_string();
     for (ready, waits) in [("False", Requeue::Await), ("True", Requeue::After(Duration::from_secs(30)))] {
-        world.controller.nodes.upsert(serde_json::from_value(node(ready, now.clone())).unwrap());
+        world.controller.context.nodes.store().upsert(serde_json::from_value(node(ready, now.clone())).unwrap());
         let requeue = world.controller.reconcile_node(&ObjectKey::new("", "n")).await.unwrap();
         match (requeue, waits) {
             (Requeue::After(left), Requeue::After(most)) => assert!(left <= most && !left.is_zero()),
@@ -322,12 +323,32 @@ async fn e19_a_node_is_ready_for_a_while_first() {
     assert!(lock(&world.server).writes.is_empty());
 }
 
-#[test]
-fn e19_virtual_nodes_and_those_without_a_daemon_for_them_are_not_watched() {
-    let selector = crate::k8s::selector::Selector::parse(NODES).unwrap();
-    let is_watched = |labels: Value| selector.matches(&serde_json::from_value(labels).unwrap());
-    assert!(is_watched(json!({})) && is_watched(json!({"kubernetes.io/os": "linux", "type": "other"})));
-    assert!(!is_watched(json!({"type": "virtual-kubelet"})) && !is_watched(json!({"kubernetes.io/os": "windows"})));
+#[tokio::test]
+async fn e19_virtual_nodes_and_those_without_a_daemon_for_them_have_no_node_image() {
+    let world = World::new();
+    for (name, labels) in [
+        ("linux", json!({"kubernetes.io/os": "linux"})),
+        ("virtual", json!({"type": "virtual-kubelet"})),
+        ("windows", json!({"kubernetes.io/os": "windows"})),
+    ] {
+        world.add_node(name, labels);
+    }
+    world.run_nodes().await;
+    let has_image = |name: &str| lock(&world.server).objects.contains_key(&format!("{NODE_IMAGES}/{name}"));
+    assert_eq!(["linux", "virtual", "windows"].map(has_image), [true, false, false]);
+}
+
+#[tokio::test]
+async fn e19_a_node_that_turns_virtual_loses_its_node_image() {
+    let world = World::with_nodes(1).await;
+    let node = world.controller.context.nodes.get("n0000").unwrap();
+    let mut changed = NodeView::clone(&node);
+    changed.labels = serde_json::from_value(json!({"type": "virtual-kubelet"})).unwrap();
+    changed.metadata.resource_version = Some("1000".into());
+    let (old, new) = world.controller.context.nodes.store().upsert(changed);
+    world.controller.node_changed(&Change::Applied { old: old.as_ref(), new: &new.unwrap(), initial: false });
+    world.run_nodes().await;
+    assert!(!lock(&world.server).objects.contains_key(&format!("{NODE_IMAGES}/n0000")));
 }
 
 #[tokio::test]

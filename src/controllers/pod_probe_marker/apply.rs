@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
     api::{GetParams, Patch, PatchParams, Request},
@@ -20,10 +19,7 @@ use super::{
     view::NodeProbes,
 };
 use crate::{
-    api::{
-        apps::pod_probe_marker::{MarkedProbe, PodProbeMarker},
-        labels,
-    },
+    api::apps::pod_probe_marker::{MarkedProbe, PodProbeMarker},
     domain::node::probes::{
         FAILED, SUCCEEDED, UNKNOWN, entries, full_name, is_eligible,
         marks::{self, Gone, Keys, Outcome},
@@ -152,7 +148,7 @@ impl Controller {
             self.forget_left_out(node);
             return Ok(Requeue::Await);
         }
-        let facts = self.node_facts(node).await?;
+        let facts = self.context.nodes.find(node).await?.as_deref().map(NodeFacts::of);
         let is_gone = facts.is_none();
         // What is left on its Pods, and its entries, still go, so that nothing waits for them.
         let facts = facts.unwrap_or_default();
@@ -220,21 +216,6 @@ impl Controller {
                 self.marker_queue.add(marker.clone());
             }
         }
-    }
-
-    async fn node_facts(&self, node: &str) -> kube::Result<Option<NodeFacts>> {
-        if let Some(known) = lock(&self.nodes).get(node) {
-            return Ok(Some(known.clone()));
-        }
-        let api: Api<Node> = Api::all(self.context.client.clone());
-        let Some(found) = api.get_metadata_opt(node).await? else { return Ok(None) };
-        let type_ = found.metadata.labels.as_ref().and_then(|all| all.get(labels::NODE_TYPE));
-        let facts = NodeFacts {
-            is_virtual: type_.is_some_and(|type_| type_ == labels::NODE_TYPE_VIRTUAL_KUBELET),
-            uid: found.metadata.uid.unwrap_or_default(),
-        };
-        lock(&self.nodes).insert(node.into(), facts.clone());
-        Ok(Some(facts))
     }
 
     /// Shows the results on the Pod, unless it was brought to the same before. Whether it is clean of what nobody wants, and

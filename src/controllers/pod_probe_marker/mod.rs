@@ -39,7 +39,7 @@ use super::{Context, Registration, Started, lock};
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
     domain::node::probes::{entries::Ports, parts_of},
-    k8s::{pod::PodView, rbac::Rule, selector::Selector},
+    k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
     runtime::{
         queue::{Backoff, Queue},
         shutdown::Shutdown,
@@ -56,7 +56,6 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["apps.kruise.io"], &["podprobemarkers"], &["list", "watch", "patch"]),
         Rule::new(&["apps.kruise.io"], &["podprobemarkers/status"], &["patch"]),
         Rule::new(&["apps.kruise.io"], &["nodepodprobes"], &["get", "list", "watch", "create", "patch"]),
-        Rule::new(&[""], &["nodes"], &["get"]),
         Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
         Rule::new(&[""], &["pods/status"], &["patch"]),
     ],
@@ -73,11 +72,17 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// The number of Pods in a status may lag behind by this much.
 const COUNT_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is known of a Node, for as long as it is there.
+/// What matters of a Node. The default: it is gone.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct NodeFacts {
     uid: String,
     is_virtual: bool,
+}
+
+impl NodeFacts {
+    fn of(node: &NodeView) -> Self {
+        Self { uid: node.metadata.uid.clone().unwrap_or_default(), is_virtual: node.is_virtual() }
+    }
 }
 
 /// UID and generation of a PodProbeMarker, and whether it is being deleted.
@@ -93,7 +98,6 @@ struct Controller {
     index: Mutex<Index>,
     marker_queue: Arc<Queue<ObjectKey>>,
     node_queue: Arc<Queue<ObjectKey>>,
-    nodes: Mutex<HashMap<Arc<str>, NodeFacts>>,
     /// What each Pod was last brought to, by UID.
     applied: Mutex<HashMap<Box<str>, u64>>,
     /// Named ports of Pods with probes that name one, by UID.
@@ -114,7 +118,11 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         let controller = controller.clone();
         move |change: &Change<'_, PodView>| controller.pod_changed(change)
     };
-    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+    let on_node = {
+        let controller = controller.clone();
+        move |change: &Change<'_, NodeView>| controller.node_changed(change)
+    };
+    Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 
 fn namespace_of(marker: &PodProbeMarker) -> Option<String> {
@@ -130,7 +138,6 @@ impl Controller {
             index: Mutex::default(),
             marker_queue: Queue::new(Backoff::default()),
             node_queue: Queue::new(Backoff::default()),
-            nodes: Mutex::default(),
             applied: Mutex::default(),
             ports: Mutex::default(),
             outdated: Mutex::default(),
@@ -155,6 +162,7 @@ impl Controller {
             self.markers.wait_synced().await;
             self.probes.wait_synced().await;
             self.context.pods.wait_synced().await;
+            self.context.nodes.store().wait_synced().await;
             self.begin();
         };
         let of_markers = |key: ObjectKey| {
@@ -227,13 +235,23 @@ impl Controller {
     fn probes_changed(&self, change: &Change<'_, NodeProbes>) {
         match change {
             Change::Applied { new, .. } => self.node_queue.add(node_key(new.name())),
-            Change::Deleted(old) => {
-                lock(&self.nodes).remove(old.name());
-                self.node_queue.add(node_key(old.name()));
-            }
+            Change::Deleted(old) => self.node_queue.add(node_key(old.name())),
             Change::Undecodable { key, error } => {
                 tracing::error!(node = %key.name, error, "this NodePodProbe cannot be read; nothing is probed there");
             }
+        }
+    }
+
+    fn node_changed(&self, change: &Change<'_, NodeView>) {
+        let node = match change {
+            // The rest of it changes nothing for its Pods' probes.
+            Change::Applied { old: Some(old), new, .. } if NodeFacts::of(old) == NodeFacts::of(new) => return,
+            Change::Applied { new, .. } => new,
+            Change::Deleted(old) => old,
+            Change::Undecodable { .. } => return,
+        };
+        if self.is_ready.load(Ordering::SeqCst) && !lock(&self.index).is_idle() {
+            self.node_queue.add(node_key(node.name()));
         }
     }
 

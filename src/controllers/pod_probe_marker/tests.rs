@@ -168,6 +168,8 @@ impl Fixture {
                 if let (old, Some(new)) = this.markers.upsert(marker) {
                     this.marker_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
                 }
+            } else if path.contains("/nodes/") {
+                this.context.nodes.store().upsert(serde_json::from_value(object.clone()).unwrap());
             } else if path.contains("/nodepodprobes/") {
                 this.probes.upsert(serde_json::from_value(object.clone()).unwrap());
             } else if path.contains("/pods/")
@@ -196,6 +198,19 @@ impl Fixture {
     fn state(name: &str, state: &str, message: &str) -> Value {
         json!({"name": name, "state": state, "message": message, "lastProbeTime": "2026-01-01T00:00:05Z",
             "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    /// The nodes that are to be looked at, which are taken out of the queue.
+    async fn queued_nodes(&self) -> Vec<ObjectKey> {
+        let (_stop, stopped) = tokio::sync::watch::channel(true);
+        let keys: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
+        let note = |key: ObjectKey, _| {
+            lock(&keys).push(key);
+            std::future::ready(Ok::<_, String>(Requeue::Await))
+        };
+        self.controller.node_queue.run(100, stopped, note).await;
+        let keys = std::mem::take(&mut *lock(&keys));
+        keys
     }
 
     async fn node(&self) -> kube::Result<Requeue> {
@@ -766,6 +781,10 @@ async fn the_pods_of_a_node_that_is_gone_are_looked_at_again() {
     fixture.marker().await;
     fixture.sync();
     let node = lock(&fixture.server).objects.remove("/api/v1/nodes/n1").unwrap();
+    fixture.queued_nodes().await;
+    let old = fixture.controller.context.nodes.store().remove(&node_key("n1"), Some("node")).unwrap();
+    fixture.controller.node_changed(&Change::Deleted(&old));
+    assert_eq!(fixture.queued_nodes().await, [node_key("n1")]);
     assert_eq!(fixture.node().await.unwrap(), Requeue::After(LOOK_AGAIN));
     assert_eq!(fixture.entries(), Vec::<String>::new());
     fixture.put("/api/v1/nodes/n1", node);

@@ -70,7 +70,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         };
         queue.run(workers, shutdown, reconcile).await;
     };
-    Started { on_pod: Box::new(on_pod), run: Box::pin(run) }
+    Started::new(run).on_pod(on_pod)
 }
 
 const NOT_INJECTED: &str = "readiness gate KruisePodReady was not injected: the admission webhook was not reached when \

@@ -139,7 +139,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         let controller = controller.clone();
         move |change: &Change<'_, PodView>| controller.pod_changed(change)
     };
-    Started { on_pod: Box::new(on_pod), run: Box::pin(controller.run(workers, shutdown)) }
+    Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 
 /// The first `digits` hexadecimal digits of a hash of the parts.

@@ -149,7 +149,7 @@ impl Cluster {
             }};
         }
         if path.starts_with(NODES) {
-            tell!(controller.nodes, "", |change: &Change<'_, _>| controller.node_changed(change));
+            tell!(controller.context.nodes.store(), "", |change: &Change<'_, _>| controller.node_changed(change));
         } else if path.starts_with(IMAGES) {
             tell!(controller.node_images, "", |change: &Change<'_, NodeImageView>| match change {
                 Change::Applied { old, new, .. } =>
