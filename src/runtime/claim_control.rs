@@ -11,8 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    apply::{code, is_already_there, post},
-    pod_control::{decoded, only},
+    apply::{is_already_there, post},
+    pod_control::decoded,
+    stored,
     watches::{ObjectKey, Store},
 };
 use crate::k8s::path;
@@ -36,7 +37,8 @@ where
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
-    /// Creates a claim. False: one of its name is there already, left by an earlier attempt or by an earlier Pod.
+    /// Creates a claim. False: one of its name is there already, left by an earlier attempt or by an earlier Pod: it is in the
+    /// store now, and the next pass decides about it.
     ///
     /// # Errors
     /// Those of the API server.
@@ -48,7 +50,12 @@ where
                 self.claims.upsert(decoded(&made)?);
                 Ok(true)
             }
-            Err(error) if is_already_there(&error) => Ok(false),
+            Err(error) if is_already_there(&error) => {
+                let name = claim.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                let there = Api::<C>::namespaced(self.client.clone(), namespace).get_opt(name).await?;
+                there.into_iter().for_each(|there| drop(self.claims.upsert(there)));
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }
@@ -65,12 +72,10 @@ where
                 self.claims.upsert(newer);
                 Ok(true)
             }
-            Err(error) if code(&error) == Some(404) => {
-                self.claims.remove(&key, claim.meta().uid.as_deref());
-                Ok(false)
-            }
-            Err(error) if code(&error) == Some(409) => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => match stored::correct(&self.api(&key), &self.claims, claim, &error).await? {
+                true => Ok(false),
+                false => Err(error),
+            },
         }
     }
 
@@ -79,24 +84,7 @@ where
     /// # Errors
     /// Those of the API server, but 404 and 409.
     pub async fn delete(&self, claim: &C) -> kube::Result<bool> {
-        let key = ObjectKey::of(claim);
-        let uid = claim.meta().uid.as_deref();
-        match self.api(&key).delete(&key.name, &only(uid.unwrap_or_default())).await {
-            Ok(answer) => match answer.left().filter(|claim| claim.meta().deletion_timestamp.is_some()) {
-                Some(ending) => {
-                    self.claims.upsert(ending);
-                }
-                None => {
-                    self.claims.remove(&key, uid);
-                }
-            },
-            Err(error) if matches!(code(&error), Some(404 | 409)) => {
-                self.claims.remove(&key, uid);
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(true)
+        stored::delete(&self.api(&ObjectKey::of(claim)), &self.claims, claim).await
     }
 
     /// Deletes claims. One that is refused keeps none of the others.

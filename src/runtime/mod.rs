@@ -35,8 +35,10 @@ mod silence;
 pub mod slow_start;
 pub mod standstill;
 pub mod status_writer;
+pub mod stored;
 pub mod stored_versions;
 pub mod telemetry;
+pub mod wake;
 pub mod watches;
 pub mod workload;
 

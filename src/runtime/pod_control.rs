@@ -8,7 +8,7 @@ use std::{
 
 use kube::{
     Api, Client,
-    api::{DeleteParams, GetParams, Patch, PatchParams, Preconditions},
+    api::{GetParams, Patch, PatchParams},
     core::Request,
 };
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ use super::{
     apply::{code, is_already_there, post},
     events::Recorder,
     held::Held,
-    live,
+    live, stored,
     watches::{ObjectKey, Store},
 };
 use crate::{
@@ -100,13 +100,14 @@ impl PodControl {
         }
     }
 
-    /// Patches a Pod, and nobody else's namesake: the patch names its UID. Returns the whole Pod as text. What a 404 or 409
-    /// tells goes into the store.
+    /// A strategic merge patch of a Pod, and of nobody else's namesake: the patch names its UID. Returns the whole Pod as
+    /// text. What a 404 or 409 tells goes into the store.
     ///
     /// # Errors
     /// Those of the API server.
-    pub async fn patch(&self, pod: &PodView, part: Part, patch: Patch<Value>) -> kube::Result<String> {
-        let patch = with_uid(patch, pod.uid());
+    pub async fn patch(&self, pod: &PodView, part: Part, mut patch: Value) -> kube::Result<String> {
+        patch["metadata"]["uid"] = pod.uid().into();
+        let patch = Patch::Strategic(patch);
         let requests = Request::new(path::pods(pod.namespace()));
         let params = PatchParams::default();
         let request = match part {
@@ -116,21 +117,8 @@ impl PodControl {
         };
         let result = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
         match &result {
-            Ok(newer) => {
-                self.pods.upsert(decoded(newer)?);
-            }
-            Err(error) if code(error) == Some(404) => {
-                self.pods.remove(&ObjectKey::of(pod), Some(pod.uid()));
-            }
-            Err(error) if code(error) == Some(409) => match self.api(pod.namespace()).get_opt(pod.name()).await? {
-                Some(newer) => {
-                    self.pods.upsert(newer);
-                }
-                None => {
-                    self.pods.remove(&ObjectKey::of(pod), Some(pod.uid()));
-                }
-            },
-            Err(_) => {}
+            Ok(newer) => drop(self.pods.upsert(decoded(newer)?)),
+            Err(error) => drop(stored::correct(&self.api(pod.namespace()), &self.pods, pod, error).await?),
         }
         result
     }
@@ -141,7 +129,7 @@ impl PodControl {
     /// # Errors
     /// Those of the API server, but 404 and 409.
     pub async fn try_patch(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<Option<String>> {
-        match self.patch(pod, part, Patch::Strategic(patch.clone())).await {
+        match self.patch(pod, part, patch.clone()).await {
             Ok(newer) => Ok(Some(newer)),
             Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(None),
             Err(error) => Err(error),
@@ -177,23 +165,7 @@ impl PodControl {
     /// # Errors
     /// Those of the API server, but 404 and 409.
     pub async fn delete(&self, pod: &PodView) -> kube::Result<()> {
-        let key = ObjectKey::of(pod);
-        match self.api(pod.namespace()).delete(pod.name(), &only(pod.uid())).await {
-            Ok(answer) => match answer.left().filter(PodView::is_deleting) {
-                Some(ending) => {
-                    self.pods.upsert(ending);
-                }
-                None => {
-                    self.pods.remove(&key, Some(pod.uid()));
-                }
-            },
-            // Gone, or another one of the same name by now.
-            Err(error) if matches!(code(&error), Some(404 | 409)) => {
-                self.pods.remove(&key, Some(pod.uid()));
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        stored::delete(&self.api(pod.namespace()), &self.pods, pod).await.map(drop)
     }
 
     /// Makes a workload the controller of a Pod that nobody controls. False: it cannot be adopted now.
@@ -215,7 +187,7 @@ impl PodControl {
     /// Those of the API server.
     pub async fn release(&self, owner: &OwnerRef, pod: &PodView) -> kube::Result<()> {
         let patch = json!({"metadata": {"ownerReferences": [{"$patch": "delete", "uid": owner.uid}]}});
-        self.patch(pod, Part::Whole, Patch::Strategic(patch)).await.map(drop)
+        self.patch(pod, Part::Whole, patch).await.map(drop)
     }
 
     /// An event about a workload that something was done.
@@ -231,31 +203,6 @@ impl PodControl {
         tracing::warn!(kind, namespace, name, reason, message, "failed");
         self.events.warning(&owner.reference(), reason, message);
     }
-}
-
-/// A patch that names the UID. A JSON patch tests it first.
-fn with_uid(mut patch: Patch<Value>, uid: &str) -> Patch<Value> {
-    match &mut patch {
-        Patch::Strategic(patch) | Patch::Merge(patch) | Patch::Apply(patch) => {
-            patch["metadata"]["uid"] = uid.into();
-        }
-        Patch::Json(operations) => {
-            let test = json_patch::TestOperation {
-                path: json_patch::jsonptr::PointerBuf::from_tokens(["metadata", "uid"]),
-                value: uid.into(),
-            };
-            operations.0.insert(0, json_patch::PatchOperation::Test(test));
-        }
-        // kube may learn of other forms.
-        _ => {}
-    }
-    patch
-}
-
-/// Deletes one object and no namesake of it.
-pub(super) fn only(uid: &str) -> DeleteParams {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
-    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
 }
 
 /// Reads the text of an answer.

@@ -1,16 +1,18 @@
 //! ControllerRevisions of a workload: found, chosen, made, adopted and truncated, for any kind that keeps its history in
 //! them. The rule which one it is to be is [`domain::workload::revisions`](crate::domain::workload::revisions).
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use http::{Request, header::CONTENT_TYPE};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::{Map, Value, json};
 
-use super::{apply::code, live};
+use super::{apply::code, live, stored::only_version};
 use crate::{
     api::labels,
     domain::workload::{
@@ -70,6 +72,62 @@ pub struct Chosen {
     pub rolled_back: Option<i64>,
 }
 
+/// What the status of a workload says of its revisions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recorded<'a> {
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// `status.observedGeneration`.
+    pub observed_generation: i64,
+    /// `status.currentRevision`.
+    pub current: &'a str,
+    /// `status.updateRevision`.
+    pub update: &'a str,
+    /// `status.collisionCount`.
+    pub collisions: i32,
+}
+
+/// The revisions that a workload is between.
+#[derive(Clone, Debug, Default)]
+pub struct Resolved {
+    /// The generation of the spec whose template the update revision has.
+    pub generation: i64,
+    /// Name of the one to get to.
+    pub update: String,
+    /// Name of the one to come from.
+    pub current: String,
+    /// How often the name of a new revision was taken.
+    pub collisions: i32,
+    /// All of them, oldest first. None while nobody has needed them.
+    pub known: Option<Arc<Vec<Known>>>,
+    /// The number that the update revision has now, if it was an older one and has just become the newest again.
+    pub rolled_back: Option<i64>,
+}
+
+impl Resolved {
+    /// The template of a revision.
+    pub fn template(&self, name: &str) -> Option<Value> {
+        self.find(name).and_then(|known| revision::template(&known.data))
+    }
+
+    /// A revision, by its full or its short name.
+    pub fn find(&self, name: &str) -> Option<&Known> {
+        self.all().iter().find(|known| revision::is_same(&known.name, name))
+    }
+
+    /// All of them, as far as they are known.
+    pub fn all(&self) -> &[Known] {
+        self.known.as_ref().map(|known| known.as_slice()).unwrap_or_default()
+    }
+}
+
+/// Revisions that are read at a time.
+const PAGE: u32 = 200;
+/// Revisions without a controller that are adopted in one pass: whoever makes more has them adopted later.
+const MOST_ADOPTED: usize = 100;
+/// Names that are tried for one new revision.
+const MOST_NAMES: usize = 100;
+
 /// The ControllerRevisions of the cluster.
 #[derive(Clone)]
 pub struct Revisions {
@@ -97,17 +155,106 @@ impl Revisions {
     /// Those of the API server.
     pub async fn list(&self, of: &History<'_>) -> kube::Result<Vec<Known>> {
         let api = self.api(&of.owner.namespace);
-        let list = api.list(&ListParams::default().labels(&selector::text_of(of.selector))).await?;
-        let mut known = Vec::new();
-        for object in &list.items {
-            match controller_uid(object) {
-                Some(uid) if uid == of.owner.uid => known.push(known_of(object)),
-                Some(_) => {}
-                None => known.extend(self.adopt(&api, of.owner, object).await?),
+        let mut params = ListParams::default().labels(&selector::text_of(of.selector)).limit(PAGE);
+        let (mut known, mut adopted) = (Vec::new(), 0);
+        loop {
+            let page = api.list(&params).await?;
+            for object in &page.items {
+                match controller_uid(object) {
+                    Some(uid) if uid == of.owner.uid => known.push(known_of(object)),
+                    Some(_) => {}
+                    None if adopted == MOST_ADOPTED => {}
+                    None => {
+                        let taken = self.adopt(&api, of.owner, object).await?;
+                        adopted += usize::from(taken.is_some());
+                        known.extend(taken);
+                    }
+                }
+            }
+            // What is more than may be kept is not read into memory all at once.
+            let most = usize::try_from(2 * revisions::MOST_KEPT).unwrap_or_default();
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty() && known.len() < most);
+            if params.continue_token.is_none() {
+                break;
             }
         }
         revisions::sort(&mut known);
         Ok(known)
+    }
+
+    /// Finds out which revisions a workload with this template is between, and makes a new one for a new template. Nothing
+    /// is read while the status says that the spec has been seen and every name fits. `remembered` is what the last pass
+    /// has found.
+    ///
+    /// # Errors
+    /// As for [`Self::choose`].
+    pub async fn resolve(
+        &self,
+        of: &History<'_>,
+        template: &Value,
+        recorded: Recorded<'_>,
+        remembered: Option<Resolved>,
+    ) -> kube::Result<Resolved> {
+        let mut resolved = match remembered.filter(|resolved| resolved.generation == recorded.generation) {
+            Some(resolved) => Resolved { rolled_back: None, ..resolved },
+            None => {
+                let data = revision::data(template);
+                let update = of.naming.name(&of.owner.name, &data, recorded.collisions);
+                let Recorded { generation, collisions, .. } = recorded;
+                let resolved = Resolved { generation, update, collisions, ..Resolved::default() };
+                match recorded.observed_generation == generation && recorded.update == resolved.update {
+                    true => resolved,
+                    false => self.rechosen(of, &data, resolved).await?,
+                }
+            }
+        };
+        // With one revision in play its name is all there is to know.
+        if !revision::is_same(recorded.current, &resolved.update) {
+            resolved = self.with_known(of, template, resolved).await?;
+        }
+        let current = resolved.find(recorded.current).filter(|_| !recorded.current.is_empty());
+        resolved.current = current.map_or_else(|| resolved.update.clone(), |known| known.name.clone());
+        Ok(resolved)
+    }
+
+    async fn rechosen(&self, of: &History<'_>, data: &Value, resolved: Resolved) -> kube::Result<Resolved> {
+        let Chosen { name, collisions, known, rolled_back } = self.choose(of, data, resolved.collisions).await?;
+        Ok(Resolved { update: name, collisions, known: Some(Arc::new(known)), rolled_back, ..resolved })
+    }
+
+    /// The same with all revisions at hand. The update revision is made again if somebody has deleted it.
+    ///
+    /// # Errors
+    /// As for [`Self::choose`].
+    pub async fn with_known(&self, of: &History<'_>, template: &Value, resolved: Resolved) -> kube::Result<Resolved> {
+        if resolved.known.is_some() {
+            return Ok(resolved);
+        }
+        let known = self.list(of).await?;
+        match known.iter().any(|known| known.name == resolved.update && !known.is_deleting) {
+            true => Ok(Resolved { known: Some(Arc::new(known)), ..resolved }),
+            false => self.rechosen(of, &revision::data(template), resolved).await,
+        }
+    }
+
+    /// Deletes revisions beyond the history limit. When every Pod is where it is to be, what is known of the others is
+    /// forgotten. `pods` are the revisions of the Pods.
+    ///
+    /// # Errors
+    /// As for [`Self::truncate`].
+    pub async fn tidy<'p>(
+        &self,
+        namespace: &str,
+        resolved: &Resolved,
+        pods: impl Iterator<Item = &'p str>,
+        limit: i32,
+    ) -> kube::Result<Resolved> {
+        let mut live: BTreeSet<&str> = pods.collect();
+        let is_settled = revision::is_same(&resolved.update, &resolved.current)
+            && live.iter().all(|live| revision::is_same(live, &resolved.update));
+        live.extend([resolved.update.as_str(), resolved.current.as_str()]);
+        let left = self.truncate(namespace, resolved.all(), &live, limit).await?;
+        Ok(Resolved { known: (!is_settled).then(|| Arc::new(left)), ..resolved.clone() })
     }
 
     /// Chooses the revision with `data`: the one that there is, made the newest if it is not, or a new one. `collisions` is
@@ -146,7 +293,7 @@ impl Revisions {
     /// were taken by then.
     ///
     /// # Errors
-    /// As for [`Self::choose`].
+    /// As for [`Self::choose`], and 409 when very many names are taken.
     pub async fn make(
         &self,
         of: &History<'_>,
@@ -157,7 +304,9 @@ impl Revisions {
         let api = self.api(&of.owner.namespace);
         let mut annotations = of.annotations.clone();
         annotations.extend(of.newest_annotations.clone());
+        let mut names = 0;
         loop {
+            names += 1;
             let hash = (of.naming.hash)(data, collisions);
             let hash = (of.naming.hash_label, hash.as_str());
             let wanted = make::controller_revision(of.owner, &of.labels, &annotations, hash, data, number);
@@ -171,6 +320,9 @@ impl Revisions {
                 Err(error) if code(&error) == Some(409) => error,
                 Err(error) => return Err(error),
             };
+            if names == MOST_NAMES {
+                return Err(taken);
+            }
             // None: gone meanwhile.
             let Some(there) = api.get_opt(&name).await? else { continue };
             let owner = controller_uid(&there);
@@ -234,27 +386,19 @@ impl Revisions {
         &self,
         namespace: &str,
         known: &[Known],
-        live: &[&str],
+        live: &BTreeSet<&str>,
         limit: i32,
     ) -> kube::Result<Vec<Known>> {
         let api = self.api(namespace);
         let (mut left, mut failure) = (known.to_vec(), None);
-        for name in revisions::superfluous(known, live, limit) {
-            match api.delete(name, &DeleteParams::default()).await {
-                Err(error) if code(&error) != Some(404) => failure = failure.or(Some(error)),
-                _ => left.retain(|known| known.name != name),
+        for old in revisions::superfluous(known, live, limit) {
+            match api.delete(&old.name, &only_version(&old.uid, old.version.as_deref())).await {
+                // What somebody has changed meanwhile is looked at when the revisions are read again.
+                Err(error) if !matches!(code(&error), Some(404 | 409)) => failure = failure.or(Some(error)),
+                _ => left.retain(|known| known.name != old.name),
             }
         }
         failure.map_or(Ok(left), Err)
-    }
-
-    /// Writes labels into a revision.
-    ///
-    /// # Errors
-    /// Those of the API server.
-    pub async fn label(&self, namespace: &str, name: &str, labels: &Value) -> kube::Result<()> {
-        let patch = json!({"metadata": {"labels": labels}});
-        self.api(namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 }
 
@@ -266,6 +410,8 @@ fn controller_uid(object: &DynamicObject) -> Option<&str> {
 fn known_of(object: &DynamicObject) -> Known {
     Known {
         name: object.metadata.name.clone().unwrap_or_default(),
+        uid: object.metadata.uid.clone().unwrap_or_default(),
+        version: object.metadata.resource_version.clone(),
         number: object.data.get("revision").and_then(Value::as_i64).unwrap_or(0),
         created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
         data: object.data.get("data").cloned().unwrap_or_default(),

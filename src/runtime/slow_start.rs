@@ -1,4 +1,5 @@
-//! Many equal calls to the API server: first one, then more at a time with every success, none after a failure.
+//! Many equal calls to the API server: first one, then more at a time with every success, none after a failure that concerns
+//! the others too.
 //!
 //! What is wrong with one object is mostly wrong with all: a quota that is used up is met once, not a thousand times.
 //! Answers 429 have been waited for below us (the client obeys Retry-After), which holds the window up by itself.
@@ -9,18 +10,27 @@ use futures::{StreamExt, stream::FuturesUnordered};
 /// answer these are nearly ten thousand requests a second.
 pub const MOST: usize = 48;
 
+/// Failures of single items in a row, after which no others are tried.
+const MOST_REFUSED: usize = 8;
+
 /// Calls `call` for each item, `window` at a time at first; returns how many succeeded, and the first failure. The window
-/// goes on growing in the next call that gets it; after a failure it is closed again.
-pub async fn slow_start<T, E, F>(items: Vec<T>, window: &mut usize, call: impl Fn(T) -> F) -> (usize, Option<E>)
+/// goes on growing in the next call that gets it; after a failure it is closed again. `is_of_one` says of a failure that it
+/// concerns this item alone: the others are tried all the same, one at a time.
+pub async fn slow_start<T, E, F>(
+    items: Vec<T>,
+    window: &mut usize,
+    is_of_one: impl Fn(&E) -> bool,
+    call: impl Fn(T) -> F,
+) -> (usize, Option<E>)
 where
     F: Future<Output = Result<(), E>>,
 {
     *window = (*window).clamp(1, MOST);
-    let (mut done, mut failure) = (0, None);
+    let (mut done, mut failure, mut refused, mut is_over) = (0, None, 0, false);
     let mut items = items.into_iter();
     let mut running = FuturesUnordered::new();
     loop {
-        while running.len() < *window && failure.is_none() {
+        while running.len() < *window && !is_over {
             let Some(item) = items.next() else { break };
             running.push(call(item));
         }
@@ -28,9 +38,12 @@ where
             None => return (done, failure),
             Some(Ok(())) => {
                 done += 1;
+                refused = 0;
                 *window = (*window + 1).min(MOST);
             }
             Some(Err(error)) => {
+                refused += 1;
+                is_over |= refused == MOST_REFUSED || !is_of_one(&error);
                 failure = failure.or(Some(error));
                 *window = 1;
             }
@@ -73,10 +86,25 @@ mod tests {
             }
         };
         let mut window = 0;
-        let (done, failure) = slow_start((0..20).collect(), &mut window, call).await;
+        let (done, failure) = slow_start((0..20).collect(), &mut window, |_| false, call).await;
         assert_eq!(*began.borrow(), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 2)]);
         assert_eq!((done, failure), (6, Some(3)));
         assert!(window < 8, "{window}: closed by the failure");
+    }
+
+    #[tokio::test]
+    async fn a_failure_of_one_item_ends_nothing_and_many_in_a_row_end_it() {
+        let call = |item: usize| async move { if item % 3 == 0 || item >= 20 { Err(item) } else { Ok(()) } };
+        let mut window = 0;
+        let (done, failure) = slow_start((0..100).collect(), &mut window, |_| true, call).await;
+        assert_eq!((done, failure, window), (13, Some(0), 1));
+        let tried = RefCell::new(0);
+        let call = |_| async {
+            *tried.borrow_mut() += 1;
+            Err::<(), _>(())
+        };
+        slow_start(vec![0; 100], &mut window, |()| true, call).await;
+        assert_eq!(tried.into_inner(), MOST_REFUSED);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Controller, Pass, Resolved, Seen, pause};
+use super::{Controller, Pass, Resolved, Seen};
 use crate::{
     api::apps::clone_set::CloneSet,
     domain::{
@@ -24,6 +24,7 @@ use crate::{
         clock,
         in_place::{Refreshed, Refreshing},
         slow_start::each,
+        wake,
         watches::ObjectKey,
     },
 };
@@ -82,7 +83,7 @@ impl Controller {
     ) -> bool {
         let now = clock::now();
         let lifecycle = clone_set.spec.lifecycle.as_ref();
-        let is_large = !pause(seen.views.len()).is_zero();
+        let is_large = !wake::pause(seen.views.len()).is_zero();
         let mut work = Vec::new();
         for view in &seen.views {
             match refresh::refresh(view, None, lifecycle, &resolved.update, now) {

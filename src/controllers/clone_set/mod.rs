@@ -25,10 +25,7 @@ use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
 
 use serde_json::Value;
 
-use self::{
-    observe::{Found, Seen},
-    revisions::Resolved,
-};
+use self::observe::{Found, Seen};
 use super::{Context, Registration, Runner, Started};
 use crate::{
     api::{
@@ -56,9 +53,10 @@ use crate::{
         pod_control::PodControl,
         pod_template::{self, Refused},
         queue::{Backoff, Queue, Requeue},
-        revisions::Revisions,
+        revisions::{Resolved, Revisions},
         shutdown::Shutdown,
         status_writer::StatusWriter,
+        wake,
         watches::{Change, ObjectKey, Store},
     },
 };
@@ -91,8 +89,8 @@ const NAME: &str = "cloneset-controller";
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Pods of large CloneSets that are looked after at the same time.
 const POD_WORKERS: usize = 24;
-/// Of news of a Pod.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Group and kind, as owner references name them.
+const KIND: (&str, &str) = (apps::GROUP, "CloneSet");
 
 struct Controller {
     context: Context,
@@ -114,7 +112,7 @@ struct Controller {
 #[derive(Default)]
 struct Memory {
     /// Its revisions, for one generation of its spec.
-    resolved: Option<(i64, Resolved)>,
+    resolved: Option<Resolved>,
     /// Its template with defaults, for one generation, if they are missing.
     defaulted: Option<(i64, Arc<Value>)>,
     /// Versions of Pods that were looked at as a whole and have to wait, by UID.
@@ -140,12 +138,6 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         move |change: &Change<'_, PodView>| controller.pod_changed(change)
     };
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
-}
-
-/// The CloneSet that controls a Pod.
-fn owner_of(pod: &PodView) -> Option<ObjectKey> {
-    let owner = pod.controller.as_deref()?;
-    owner.is(apps::GROUP, "CloneSet").then(|| ObjectKey::new(pod.namespace(), &owner.name))
 }
 
 fn uid_of(clone_set: &CloneSet) -> &str {
@@ -185,7 +177,9 @@ impl Controller {
         let clone_sets: Api<DeserializeGuard<CloneSet>> = self.context.api();
         let claims = Config::default().labels(labels::INSTANCE_ID);
         let runner = Runner::new(&self.context, NAME, shutdown)
-            .watch_guarded(clone_sets, Config::default(), &self.clone_sets, move |c| on_clone_set.clone_set_changed(&c))
+            .watch_guarded(clone_sets, Config::default(), &self.clone_sets, move |change| {
+                wake::workload_changed(&change, &on_clone_set.queue, &on_clone_set.memories);
+            })
             .watch(self.context.api(), claims, &self.claims, move |change| on_claim.claim_changed(&change))
             .following(&self.context.pods)
             .following(self.context.nodes.store())
@@ -195,27 +189,6 @@ impl Controller {
             async move { this.reconcile(&key).await }
         };
         runner.run(self.queue.clone(), workers, reconcile).await;
-    }
-
-    fn clone_set_changed(&self, change: &Change<'_, CloneSet>) {
-        match change {
-            Change::Applied { old, new, .. } => {
-                let read = |set: &CloneSet| {
-                    let meta = &set.metadata;
-                    (meta.generation, meta.labels.clone(), meta.annotations.clone(), meta.deletion_timestamp.clone())
-                };
-                // What we write of status comes back as an event that says nothing new.
-                if old.is_none_or(|old| read(old) != read(new)) {
-                    self.queue.add(ObjectKey::of(new.as_ref()));
-                }
-            }
-            Change::Deleted(old) => {
-                self.memories.forget(&ObjectKey::of(old.as_ref()));
-            }
-            Change::Undecodable { key, error } => {
-                tracing::error!(clone_set = %key, error, "this CloneSet cannot be read and is left alone");
-            }
-        }
     }
 
     fn claim_changed(&self, change: &Change<'_, ClaimView>) {
@@ -231,33 +204,14 @@ impl Controller {
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
-        let owners = (old.and_then(|pod| owner_of(pod)), new.and_then(|pod| owner_of(pod)));
-        if let (Some(old), Some(new)) = (old, new)
-            && owners.0 == owners.1
-            && is_same_but_version(old, new)
-        {
-            return;
-        }
-        if let Some(key) = &owners.0
-            && owners.0 != owners.1
-        {
-            self.wake(key, None);
-        }
-        if let Some(key) = &owners.1 {
-            self.wake(key, new);
-        }
+        wake::owners_of_changed(change, KIND, |key, pod| self.wake(key, pod));
     }
 
     /// A pass looks at every Pod: the more there are, the longer the next one waits for further news. What has changed of
     /// one Pod is looked at by itself meanwhile.
     fn wake(&self, key: &ObjectKey, pod: Option<&Arc<PodView>>) {
         let pods = self.memories.with(key, |memory| memory.pods).unwrap_or(0);
-        match pause(pods) {
+        match wake::pause(pods) {
             Duration::ZERO => self.queue.add(key.clone()),
             pause => {
                 self.queue.add_after(key.clone(), pause);
@@ -274,7 +228,7 @@ impl Controller {
         let Some(pod) = self.context.pods.get(key).filter(|pod| observe::is_active(pod)) else {
             return Ok(Requeue::Await);
         };
-        let Some(owner) = owner_of(&pod) else { return Ok(Requeue::Await) };
+        let Some(owner) = wake::owner_of(&pod, KIND) else { return Ok(Requeue::Await) };
         let is_its_own = |set: &Arc<CloneSet>| {
             pod.controller.as_ref().is_some_and(|owner| owner.uid == uid_of(set))
                 && set.metadata.deletion_timestamp.is_none()
@@ -282,8 +236,8 @@ impl Controller {
         let Some(clone_set) = self.clone_sets.get(&owner).filter(is_its_own) else { return Ok(Requeue::Await) };
         let generation = clone_set.metadata.generation.unwrap_or_default();
         let update = self.memories.with(&owner, |memory| {
-            let resolved = memory.resolved.as_ref().filter(|(of, _)| *of == generation);
-            resolved.map(|(_, resolved)| resolved.update.clone())
+            let resolved = memory.resolved.as_ref().filter(|resolved| resolved.generation == generation);
+            resolved.map(|resolved| resolved.update.clone())
         });
         let Some(update) = update.flatten() else { return Ok(Requeue::Await) };
         let now = clock::now();
@@ -429,12 +383,6 @@ impl Controller {
     }
 }
 
-/// How long news of a Pod may wait: a tenth of a second for a thousand Pods, not at all for fewer than a hundred.
-fn pause(pods: usize) -> Duration {
-    let pods = u64::try_from(pods).unwrap_or(u64::MAX);
-    if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(100)).min(LONGEST_PAUSE) }
-}
-
 /// What comes of one pass.
 #[derive(Default)]
 struct Pass {
@@ -451,17 +399,6 @@ impl Pass {
             place(&mut self.outcome).get_or_insert(words);
         }
     }
-}
-
-/// Whether the event brings nothing that a rule reads.
-fn is_same_but_version(old: &Arc<PodView>, new: &Arc<PodView>) -> bool {
-    if old.metadata.resource_version == new.metadata.resource_version {
-        // Our own write, taken over before its event came.
-        return true;
-    }
-    let mut same = PodView::clone(old);
-    same.metadata.resource_version.clone_from(&new.metadata.resource_version);
-    same == **new
 }
 
 /// Whether two statuses differ in nothing but counts.

@@ -2,7 +2,7 @@
 
 use std::{mem::take, sync::Arc, time::Duration};
 
-use super::{Controller, pause, uid_of};
+use super::{Controller, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     domain::{
@@ -13,7 +13,7 @@ use crate::{
         },
     },
     k8s::{claim::ClaimView, pod::PodView, time::Now},
-    runtime::{clock, watches::ObjectKey},
+    runtime::{clock, wake, watches::ObjectKey},
 };
 
 /// Value of the label `specified-delete` where we write it.
@@ -69,7 +69,7 @@ impl Controller {
         if found.generation != clone_set.metadata.generation {
             found = Found { generation: clone_set.metadata.generation, pods: Vec::new() };
         }
-        let is_large = !pause(views.len()).is_zero();
+        let is_large = !wake::pause(views.len()).is_zero();
         let mut before = found.pods.into_iter().peekable();
         let mut stays = Vec::new();
         let mut next_look: Option<Duration> = None;

@@ -259,7 +259,9 @@ impl Controller {
         let have: BTreeSet<&str> = seen.claims.iter().map(|claim| claim.name()).collect();
         let key = ObjectKey::of(clone_set);
         let mut window = self.memories.with(&key, |memory| memory.window).unwrap_or(1);
-        let (done, failure) = slow_start(pods, &mut window, |(id, pod)| {
+        // Pods of one template differ in nothing that one of them could be refused for.
+        let concerns_all = |_: &kube::Error| false;
+        let (done, failure) = slow_start(pods, &mut window, concerns_all, |(id, pod)| {
             let have = &have;
             async move { self.create_one(clone_set, &id, &pod, have).await }
         })

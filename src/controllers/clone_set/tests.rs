@@ -782,12 +782,6 @@ async fn a_pass_that_has_begun_many_updates_leaves_the_others_to_the_next() {
     assert_eq!(updated(), 60);
 }
 
-#[test]
-fn news_of_pods_waits_only_where_there_are_many() {
-    let millis = [0, 99, 100, 1_000, 2_500, 1_000_000].map(|pods| pause(pods).as_millis());
-    assert_eq!(millis, [0, 0, 10, 100, 250, 250]);
-}
-
 #[tokio::test]
 async fn a_grace_period_writes_first_and_changes_later() {
     let world = World::new();

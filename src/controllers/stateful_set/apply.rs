@@ -8,10 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{
-    Controller, Job, Pass,
-    observe::{Resolved, Seen},
-};
+use super::{Controller, Job, Pass, observe::Seen};
 use crate::{
     api::{feature_gates::gate, labels},
     budgets::refusals::{Refusals, Verdict},
@@ -29,12 +26,13 @@ use crate::{
     },
     k8s::pod::PodView,
     runtime::{
-        apply::{is_already_there, is_refusal, namespace_is_ending},
+        apply::{code, is_already_there, is_refusal, namespace_is_ending},
         clock,
         in_place::{Refreshed, Refreshing, Target},
         lock,
         pass::{AFTER_CONFLICT, AFTER_REFUSAL},
         pod_control::{Created, Part},
+        revisions::Resolved,
         slow_start::{MOST, each, slow_start},
         watches::ObjectKey,
     },
@@ -119,6 +117,7 @@ impl Controller {
         let left = Left { plan: plan.clone(), look: plan.look };
         let (mut creations, others): (Vec<Action>, Vec<Action>) =
             std::mem::take(&mut plan.actions).into_iter().partition(|action| matches!(action, Action::Create { .. }));
+        self.put_refused_last(job, &mut creations);
         creations.truncate(MOST_PER_PASS);
         let wants = |action: &Action| action.takes_out(&job.spec.lifecycle).is_some();
         if others.iter().any(wants) || plan.candidates.iter().any(|candidate| wants(&candidate.action)) {
@@ -160,6 +159,19 @@ impl Controller {
             }
         }
         left
+    }
+
+    /// What was refused before does not stand in the way of the others: each is tried once before one is tried again.
+    fn put_refused_last(&self, job: &Job, creations: &mut [Action]) {
+        let ordinal = |action: &Action| if let Action::Create { ordinal, .. } = action { Some(*ordinal) } else { None };
+        self.memories.with(&job.key, |memory| {
+            let wanted: BTreeSet<i32> = creations.iter().filter_map(ordinal).collect();
+            memory.refused.retain(|ordinal| wanted.contains(ordinal));
+            if memory.refused == wanted {
+                memory.refused.clear();
+            }
+            creations.sort_by_key(|action| ordinal(action).is_some_and(|ordinal| memory.refused.contains(&ordinal)));
+        });
     }
 
     /// Tries all of them, whatever fails. True: something may have been done that no store shows.
@@ -208,11 +220,14 @@ impl Controller {
                 let made = self.create(job, ordinal, &claims, revision).await;
                 if made.is_err() {
                     lock(first_failed).get_or_insert(ordinal);
+                    self.memories.with(&job.key, |memory| memory.refused.insert(ordinal));
                 }
                 made
             }
         };
-        let (done, failure) = slow_start(creations, &mut window, make).await;
+        // A name that is taken, or a Pod that its own claim or ordinal makes invalid.
+        let concerns_one = |error: &kube::Error| matches!(code(error), Some(409 | 422));
+        let (done, failure) = slow_start(creations, &mut window, concerns_one, make).await;
         self.memories.with(&job.key, |memory| memory.window = window);
         pass.common.again |= done > 0;
         let Some(error) = failure.filter(|error| !namespace_is_ending(error)) else { return false };
@@ -232,7 +247,10 @@ impl Controller {
         claims: &[usize],
         (template, revision): (&Value, &str),
     ) -> kube::Result<()> {
-        self.create_claims(job, ordinal, claims).await?;
+        if !self.create_claims(job, ordinal, claims).await? {
+            // What is there instead may be about to go: the next pass looks at it.
+            return Ok(());
+        }
         let has_index = self.context.gates.enabled(gate::POD_INDEX_LABEL);
         let pod = make::pod(&job.owner, &job.spec, (template, revision), ordinal, has_index, clock::now());
         let name = numbering::pod_name(&job.spec.name, ordinal);
@@ -254,27 +272,24 @@ impl Controller {
         }
     }
 
-    /// Makes claims. False: they were there, and the watch will tell of them.
+    /// Makes claims. False: one of them was there already, which no store had shown. It does now.
     async fn create_claims(&self, job: &Job, ordinal: i32, places: &[usize]) -> kube::Result<bool> {
         let pod = numbering::pod_name(&job.spec.name, ordinal);
-        let mut made = false;
+        let mut all_new = true;
         for place in places {
             let Some(claim) = make::claim(&job.owner, &job.spec, *place, ordinal) else { continue };
             let name = claim["metadata"]["name"].as_str().unwrap_or_default();
             let told = |what: &str| format!("create Claim {name} Pod {pod} in StatefulSet {} {what}", job.spec.name);
             match self.claim_control.create(&claim).await {
-                Ok(true) => {
-                    self.pods.normal(&job.owner, "SuccessfulCreate", &told("success"));
-                    made = true;
-                }
-                Ok(false) => {}
+                Ok(true) => self.pods.normal(&job.owner, "SuccessfulCreate", &told("success")),
+                Ok(false) => all_new = false,
                 Err(error) => {
                     self.pods.warning(&job.owner, "FailedCreate", &told(&format!("failed error: {error}")));
                     return Err(error);
                 }
             }
         }
-        Ok(made)
+        Ok(all_new)
     }
 
     async fn try_one(&self, job: &Job, seen: &Seen, action: &Action, refusals: &Refusals) -> kube::Result<Tried> {

@@ -16,12 +16,15 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
-use self::observe::Resolved;
 use super::{Context, Registration, Runner, Started};
 use crate::{
     api::{
@@ -44,9 +47,10 @@ use crate::{
         pod_control::PodControl,
         pod_template::{self, Refused},
         queue::{Backoff, Queue, Requeue},
-        revisions::Revisions,
+        revisions::{Resolved, Revisions},
         shutdown::Shutdown,
         status_writer::StatusWriter,
+        wake,
         watches::{Change, ObjectKey, Store},
     },
 };
@@ -79,8 +83,8 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "statefulset-controller";
 /// After the API server could not say what defaults a template has.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// News of a Pod of a large set wait for so long at most.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Group and kind, as owner references name them.
+const KIND: (&str, &str) = (apps::GROUP, "StatefulSet");
 /// Between two looks for the built-in StatefulSet of the same name, while there is something to do.
 const BUILT_IN_PAUSE: Duration = Duration::from_secs(30);
 
@@ -101,13 +105,15 @@ struct Controller {
 #[derive(Default)]
 struct Memory {
     /// Its revisions, for one generation of its spec.
-    resolved: Option<(i64, Resolved)>,
+    resolved: Option<Resolved>,
     /// Its template with defaults, for one generation, if they are missing.
     defaulted: Option<(i64, Arc<Value>)>,
     /// Versions of Pods that were read as a whole and have to wait, by UID.
     waits_in: HashMap<String, String>,
     /// Pods that may be made at the same time, as the last ones went.
     window: usize,
+    /// Ordinals whose Pods or claims were refused, and which are tried after the others.
+    refused: BTreeSet<i32>,
     /// How many Pods there are, or are to be.
     pods: usize,
     /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
@@ -125,12 +131,6 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         move |change: &Change<'_, PodView>| controller.pod_changed(change)
     };
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
-}
-
-/// The set that controls a Pod.
-fn owner_of(pod: &PodView) -> Option<ObjectKey> {
-    let owner = pod.controller.as_deref()?;
-    owner.is(apps::GROUP, "StatefulSet").then(|| ObjectKey::new(pod.namespace(), &owner.name))
 }
 
 /// A set in one pass.
@@ -164,7 +164,9 @@ impl Controller {
         let (on_set, on_claim, this) = (self.clone(), self.clone(), self.clone());
         let sets: Api<DeserializeGuard<StatefulSet>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
-            .watch_guarded(sets, Config::default(), &self.sets, move |change| on_set.set_changed(&change))
+            .watch_guarded(sets, Config::default(), &self.sets, move |change| {
+                wake::workload_changed(&change, &on_set.queue, &on_set.memories);
+            })
             .watch(self.context.api(), Config::default(), &self.claims, move |change| on_claim.claim_changed(&change))
             .following(&self.context.pods);
         let reconcile = |key: ObjectKey| {
@@ -172,27 +174,6 @@ impl Controller {
             async move { this.reconcile(&key).await }
         };
         runner.run(self.queue.clone(), workers, reconcile).await;
-    }
-
-    fn set_changed(&self, change: &Change<'_, StatefulSet>) {
-        match change {
-            Change::Applied { old, new, .. } => {
-                let read = |set: &StatefulSet| {
-                    let meta = &set.metadata;
-                    (meta.generation, meta.annotations.clone(), meta.deletion_timestamp.clone(), meta.uid.clone())
-                };
-                // What we write of status comes back as an event that says nothing new.
-                if old.is_none_or(|old| read(old) != read(new)) {
-                    self.queue.add(ObjectKey::of(new.as_ref()));
-                }
-            }
-            Change::Deleted(old) => {
-                self.memories.forget(&ObjectKey::of(old.as_ref()));
-            }
-            Change::Undecodable { key, error } => {
-                tracing::error!(stateful_set = %key, error, "this StatefulSet cannot be read and is left alone");
-            }
-        }
     }
 
     /// A claim is of the set whose Pod has it, by its name.
@@ -219,26 +200,11 @@ impl Controller {
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
-        let owners = (old.and_then(|pod| owner_of(pod)), new.and_then(|pod| owner_of(pod)));
-        if let (Some(old), Some(new)) = (old, new)
-            && owners.0 == owners.1
-            && is_same_but_version(old, new)
+        wake::owners_of_changed(change, KIND, |key, _| self.wake(key));
+        if let Change::Applied { new, .. } = change
+            && new.controller.is_none()
         {
-            return;
-        }
-        if let Some(key) = owners.0.as_ref().filter(|_| owners.0 != owners.1) {
-            self.wake(key);
-        }
-        if let Some(key) = &owners.1 {
-            self.wake(key);
-        }
-        if let Some(pod) = new.filter(|pod| pod.controller.is_none()) {
-            self.orphan_seen(pod);
+            self.orphan_seen(new);
         }
     }
 
@@ -255,7 +221,7 @@ impl Controller {
     /// A pass looks at every Pod: the more there are, the longer the next one waits for further news.
     fn wake(&self, key: &ObjectKey) {
         let pods = self.memories.with(key, |memory| memory.pods).unwrap_or_default();
-        match pause(pods) {
+        match wake::pause(pods) {
             Duration::ZERO => self.queue.add(key.clone()),
             pause => self.queue.add_after(key.clone(), pause),
         }
@@ -339,12 +305,6 @@ impl Controller {
     }
 }
 
-/// How long news of a Pod may wait: a tenth of a second for a thousand Pods, not at all for fewer than a hundred.
-fn pause(pods: usize) -> Duration {
-    let pods = u64::try_from(pods).unwrap_or(u64::MAX);
-    if pods < 100 { Duration::ZERO } else { Duration::from_micros(pods.saturating_mul(100)).min(LONGEST_PAUSE) }
-}
-
 /// What comes of one pass.
 #[derive(Default)]
 struct Pass {
@@ -370,15 +330,4 @@ impl Pass {
         let told = failure.map(|why| format!("{what} could not be created: {why}"));
         self.create_error = self.create_error.take().or(told);
     }
-}
-
-/// Whether the event brings nothing that a rule reads.
-fn is_same_but_version(old: &Arc<PodView>, new: &Arc<PodView>) -> bool {
-    if old.metadata.resource_version == new.metadata.resource_version {
-        // Our own write, taken over before its event came.
-        return true;
-    }
-    let mut same = PodView::clone(old);
-    same.metadata.resource_version.clone_from(&new.metadata.resource_version);
-    same == **new
 }

@@ -1,9 +1,6 @@
 //! Everything that a pass looks at.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use kube::{
     api::GetParams,
@@ -23,40 +20,16 @@ use crate::{
             pod::{self, Pod},
         },
         pod::inplace::Allowed,
-        workload::{owner::OwnerRef, revisions::Known, status::Progress},
+        workload::{owner::OwnerRef, status::Progress},
     },
-    k8s::{claim::SizedClaim, path, pod::PodView, revision, selector::Selector},
+    k8s::{claim::SizedClaim, path, pod::PodView, selector::Selector},
     runtime::{
         apply::code,
         clock,
-        revisions::{Chosen, History, Naming},
+        revisions::{History, Naming, Recorded, Resolved},
         watches::ObjectKey,
     },
 };
-
-/// The revisions that a set is between.
-#[derive(Clone)]
-pub(super) struct Resolved {
-    /// Name of the one to get to.
-    pub(super) update: String,
-    /// Name of the one to come from.
-    pub(super) current: String,
-    /// How often the name of a new revision was taken.
-    pub(super) collisions: i32,
-    /// All of them, oldest first. None while nobody has needed them.
-    pub(super) known: Option<Arc<Vec<Known>>>,
-}
-
-impl Resolved {
-    /// The template of a revision.
-    pub(super) fn template(&self, name: &str) -> Option<Value> {
-        revision::template(&self.find(name)?.data)
-    }
-
-    fn find(&self, name: &str) -> Option<&Known> {
-        self.known.iter().flat_map(|known| known.iter()).find(|known| revision::is_same(&known.name, name))
-    }
-}
 
 /// Pods and claims of a set.
 pub(super) struct Seen {
@@ -214,47 +187,25 @@ impl Controller {
         }))
     }
 
-    /// Finds out the revisions, and makes a new one for a new template. Nothing is read while the status says that the
-    /// spec has been seen and every name fits.
+    /// Finds out the revisions, and makes a new one for a new template.
     pub(super) async fn resolve(&self, job: &Job) -> kube::Result<Resolved> {
-        let generation = job.set.metadata.generation.unwrap_or_default();
         let status = job.set.status.clone().unwrap_or_default();
-        let remembered = self.memories.with(&job.key, |memory| memory.resolved.clone()).flatten();
-        let mut resolved = match remembered {
-            Some((of, resolved)) if of == generation => resolved,
-            _ => {
-                let data = revision::data(&job.spec.template);
-                let name = Naming::BY_DATA.name(&job.spec.name, &data, status.collision_count);
-                if status.observed_generation == generation && status.update_revision == name {
-                    let collisions = status.collision_count;
-                    Resolved { update: name, current: String::new(), collisions, known: None }
-                } else {
-                    let owner = &job.owner;
-                    let chosen = self.revisions.choose(&history(job, owner), &data, status.collision_count).await?;
-                    let Chosen { name, collisions, known, rolled_back: _ } = chosen;
-                    Resolved { update: name, current: String::new(), collisions, known: Some(Arc::new(known)) }
-                }
-            }
+        let recorded = Recorded {
+            generation: job.set.metadata.generation.unwrap_or_default(),
+            observed_generation: status.observed_generation,
+            current: &status.current_revision,
+            update: &status.update_revision,
+            collisions: status.collision_count,
         };
-        // With one revision in play its name is all there is to know.
-        if !revision::is_same(&status.current_revision, &resolved.update) && resolved.known.is_none() {
-            resolved.known = Some(self.list(job).await?);
-        }
-        resolved.current = resolved
-            .find(&status.current_revision)
-            .filter(|_| !status.current_revision.is_empty())
-            .map_or_else(|| resolved.update.clone(), |known| known.name.clone());
+        let remembered = self.memories.with(&job.key, |memory| memory.resolved.clone()).flatten();
+        let history = history(job, &job.owner);
+        let resolved = self.revisions.resolve(&history, &job.spec.template, recorded, remembered).await?;
         self.keep(job, &resolved);
         Ok(resolved)
     }
 
-    pub(super) fn keep(&self, job: &Job, resolved: &Resolved) {
-        let generation = job.set.metadata.generation.unwrap_or_default();
-        self.memories.with(&job.key, |memory| memory.resolved = Some((generation, resolved.clone())));
-    }
-
-    async fn list(&self, job: &Job) -> kube::Result<Arc<Vec<Known>>> {
-        self.revisions.list(&history(job, &job.owner)).await.map(Arc::new)
+    fn keep(&self, job: &Job, resolved: &Resolved) {
+        self.memories.with(&job.key, |memory| memory.resolved = Some(resolved.clone()));
     }
 
     /// The revisions with their data, if a Pod is to leave one or to be made on an older one.
@@ -263,25 +214,24 @@ impl Controller {
         if resolved.known.is_some() || is_settled {
             return Ok(resolved);
         }
-        let resolved = Resolved { known: Some(self.list(job).await?), ..resolved };
+        let history = history(job, &job.owner);
+        let resolved = self.revisions.with_known(&history, &job.spec.template, resolved).await?;
         self.keep(job, &resolved);
         Ok(resolved)
     }
 
     /// When every Pod is where it is to be: deletes revisions beyond the history limit, and forgets the others.
     pub(super) async fn tidy(&self, job: &Job, resolved: &Resolved, seen: &Seen) -> kube::Result<()> {
-        let Some(known) = &resolved.known else { return Ok(()) };
-        let own = [resolved.update.as_str(), resolved.current.as_str()];
-        let live: BTreeSet<&str> = own.into_iter().chain(seen.pods.iter().map(|pod| pod.revision.as_str())).collect();
-        let live: Vec<&str> = live.into_iter().collect();
+        if resolved.known.is_none() {
+            return Ok(());
+        }
+        let pods = seen.pods.iter().map(|pod| pod.revision.as_str());
         let limit = job.spec.revision_history_limit;
-        let left = self.revisions.truncate(&job.key.namespace, known, &live, limit).await?;
-        let is_settled = resolved.current == resolved.update && seen.pods.iter().all(|pod| pod.is_on(&resolved.update));
-        if is_settled {
+        let resolved = self.revisions.tidy(&job.key.namespace, resolved, pods, limit).await?;
+        if resolved.known.is_none() {
             self.memories.with(&job.key, |memory| memory.waits_in.clear());
         }
-        let known = (!is_settled).then(|| Arc::new(left));
-        self.keep(job, &Resolved { known, ..resolved.clone() });
+        self.keep(job, &resolved);
         Ok(())
     }
 
@@ -311,7 +261,7 @@ impl Controller {
             claims: &seen.claims,
             classes,
             update_revision: &resolved.update,
-            revisions: resolved.known.as_ref().map(|known| known.as_slice()).unwrap_or_default(),
+            revisions: resolved.all(),
             allowed,
             announced_is_updated: self.context.gates.enabled(gate::PREPARING_UPDATE_AS_UPDATE),
             now: clock::now(),

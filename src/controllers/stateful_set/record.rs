@@ -7,7 +7,7 @@ use kube::Api;
 use super::{
     Controller, Job, Pass,
     apply::{Left, kept},
-    observe::{Resolved, Seen},
+    observe::Seen,
 };
 use crate::{
     api::apps::stateful_set::{StatefulSet, StatefulSetCondition, StatefulSetStatus, VolumeClaimStatus},
@@ -19,7 +19,7 @@ use crate::{
         },
     },
     k8s::{selector, time::Now},
-    runtime::{clock, queue::Requeue, watches::ObjectKey},
+    runtime::{clock, queue::Requeue, revisions::Resolved, watches::ObjectKey},
 };
 
 /// Condition: Pods or claims could not be created.

@@ -1,6 +1,7 @@
 //! The controller against an API server in memory: what is written, what survives, what is not touched.
 
 mod overrides;
+mod refusals;
 
 use std::{collections::BTreeMap, sync::Mutex};
 

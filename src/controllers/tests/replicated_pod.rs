@@ -2,6 +2,7 @@
 //! the conditions of kstatus. What its author writes is its schema, its plan and this thin shell.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -137,7 +138,7 @@ impl Controller {
         pass.look_after(self.record(key, &object, &pods(), (&update, collisions), failed).await?);
         let live: Vec<_> =
             pods().iter().filter_map(|pod| pod.labels.get("controller-revision-hash").map(str::to_owned)).collect();
-        let live: Vec<&str> = live.iter().map(String::as_str).chain([update.as_str()]).collect();
+        let live: BTreeSet<&str> = live.iter().map(String::as_str).chain([update.as_str()]).collect();
         pass.note(self.revisions.truncate(&key.namespace, &known, &live, 1).await.map(|_| false));
         pass.end(|_| {})
     }

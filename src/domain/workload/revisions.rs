@@ -1,5 +1,7 @@
 //! Which ControllerRevision a workload is to be on, from those that there are. Shared by the workloads.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -10,6 +12,10 @@ use crate::k8s::{canonical_json, revision};
 pub struct Known {
     /// Its name.
     pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The version that was read.
+    pub version: Option<String>,
     /// `revision`: larger is newer.
     pub number: i64,
     /// When it was created.
@@ -21,6 +27,10 @@ pub struct Known {
     /// It is being deleted: what Pods on it were made from can still be read, but nothing rests on it any more.
     pub is_deleting: bool,
 }
+
+/// The most revisions of one workload that are kept, whatever `revisionHistoryLimit` says: all of them are read for an
+/// update, and their owner decides how large they are.
+pub const MOST_KEPT: i32 = 1000;
 
 /// What to do to be on the right revision.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,12 +86,11 @@ fn trimmed(value: &Value) -> Value {
     }
 }
 
-/// Names of the revisions that are deleted, oldest first, so that at most `limit` remain of those that nobody is on.
-pub fn superfluous<'a>(known: &'a [Known], live: &[&str], limit: i32) -> Vec<&'a str> {
+/// The revisions that are deleted, oldest first, so that at most `limit` remain of those that nobody is on.
+pub fn superfluous<'a>(known: &'a [Known], live: &BTreeSet<&str>, limit: i32) -> Vec<&'a Known> {
     let is_live = |known: &Known| live.iter().any(|live| revision::is_same(live, &known.name));
-    let is_old = |known: &&Known| !known.is_deleting && !is_live(known);
-    let old: Vec<&str> = known.iter().filter(is_old).map(|known| known.name.as_str()).collect();
-    let keep = usize::try_from(limit).unwrap_or(0);
+    let old: Vec<&Known> = known.iter().filter(|known| !known.is_deleting && !is_live(known)).collect();
+    let keep = usize::try_from(limit.min(MOST_KEPT)).unwrap_or(0);
     old[..old.len().saturating_sub(keep)].to_vec()
 }
 
@@ -103,6 +112,13 @@ mod tests {
         choose(known, &revision::data(&json!({"spec": {"image": image}})))
     }
 
+    fn old<'a>(known: &'a [Known], live: &[&str], limit: i32) -> Vec<&'a str> {
+        superfluous(known, &live.iter().copied().collect(), limit)
+            .into_iter()
+            .map(|known| known.name.as_str())
+            .collect()
+    }
+
     #[test]
     fn a_known_template_makes_no_revision() {
         let list = [known("web-a", 1, "1"), known("web-b", 2, "2")];
@@ -118,7 +134,7 @@ mod tests {
         let list = [known("web-a", 1, "1"), deleted("web-b", 2, "2")];
         assert_eq!(chosen(&list, "2"), Choice::Make { number: 3 });
         assert_eq!(chosen(&list, "1"), Choice::Newest(0), "nothing that stays is newer");
-        assert_eq!(superfluous(&list, &[], 0), ["web-a"], "it is not deleted once more");
+        assert_eq!(old(&list, &[], 0), ["web-a"], "it is not deleted once more");
     }
 
     #[test]
@@ -151,10 +167,12 @@ mod tests {
     #[test]
     fn history_keeps_what_is_live_and_a_limited_number_of_others() {
         let list = [known("web-a", 1, ""), known("web-b", 2, ""), known("web-c", 3, ""), known("web-d", 4, "")];
-        assert_eq!(superfluous(&list, &["web-d"], 10), Vec::<&str>::new());
-        assert_eq!(superfluous(&list, &["web-d"], 1), ["web-a", "web-b"]);
-        assert_eq!(superfluous(&list, &["web-d", "a"], 1), ["web-b"], "a Pod with the short label is on web-a");
-        assert_eq!(superfluous(&list, &["web-d"], 0), ["web-a", "web-b", "web-c"]);
-        assert_eq!(superfluous(&list, &["web-d"], -3), ["web-a", "web-b", "web-c"]);
+        assert_eq!(old(&list, &["web-d"], 10), Vec::<&str>::new());
+        assert_eq!(old(&list, &["web-d"], 1), ["web-a", "web-b"]);
+        assert_eq!(old(&list, &["web-d", "a"], 1), ["web-b"], "a Pod with the short label is on web-a");
+        assert_eq!(old(&list, &["web-d"], 0), ["web-a", "web-b", "web-c"]);
+        assert_eq!(old(&list, &["web-d"], -3), ["web-a", "web-b", "web-c"]);
+        let many: Vec<Known> = (0..1002).map(|number| known(&format!("web-{number}"), number, "")).collect();
+        assert_eq!(old(&many, &[], i32::MAX), ["web-0", "web-1"], "there is a bound");
     }
 }

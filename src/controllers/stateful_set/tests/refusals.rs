@@ -1,0 +1,121 @@
+//! What the API server refuses, and what the stores learn from it.
+
+use super::*;
+
+fn foreign(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}, "metadata": {"name": name, "namespace": "ns",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordinal_whose_name_is_taken_keeps_no_later_one_from_being_made() {
+    let world = World::new();
+    lock(&world.server).put(&format!("{PODS}web-1"), foreign("web-1"));
+    world.put_set(json!({"replicas": 6}));
+    let _ = world.settle().await;
+    assert_eq!(names(&world.objects(PODS)), ["web-0", "web-1", "web-2", "web-3", "web-4", "web-5"]);
+    assert!(world.condition("FailedCreatePod").unwrap().contains("Pod web-1"), "{:?}", world.status());
+    world.writes();
+    assert!(world.controller.reconcile(&ObjectKey::new("ns", "web")).await.is_err(), "it backs off");
+    assert_eq!(world.told(), ["POST pods/web-1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ordinals_that_were_refused_are_tried_after_the_others() {
+    let world = World::new();
+    for ordinal in 0..30 {
+        let name = format!("web-{ordinal}");
+        lock(&world.server).put(&format!("{PODS}{name}"), foreign(&name));
+    }
+    world.put_set(json!({"replicas": 32}));
+    for pass in 0..5 {
+        world.writes();
+        assert!(world.controller.reconcile(&ObjectKey::new("ns", "web")).await.is_err());
+        let tried = world.told().iter().filter(|write| write.starts_with("POST pods/")).count();
+        assert!(tried <= 16, "pass {pass}: {tried}");
+    }
+    let pods = world.objects(PODS);
+    assert!(pods.contains_key("web-30") && pods.contains_key("web-31"), "{:?}", names(&pods));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_there_already_is_looked_at_before_its_pod_is_made() {
+    let world = World::new();
+    let mut claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data-web-0", "namespace": "ns", "deletionTimestamp": AT, "finalizers": ["x/y"]}});
+    lock(&world.server).put(&format!("{CLAIMS}data-web-0"), claim.clone());
+    world.put_set(json!({"replicas": 1, "volumeClaimTemplates": with_claims()}));
+    world.settle_all().await;
+    assert_eq!(names(&world.objects(PODS)), Vec::<&str>::new());
+    assert!(world.condition("Reconciling").unwrap().contains("data-web-0"), "{:?}", world.status());
+    assert!(world.controller.claims.get(&ObjectKey::new("ns", "data-web-0")).is_some(), "the store knows it");
+    claim["metadata"] = json!({"name": "data-web-0", "namespace": "ns", "uid": "next"});
+    let claim = lock(&world.server).put(&format!("{CLAIMS}data-web-0"), claim);
+    world.controller.claims.upsert(serde_json::from_value(claim).unwrap());
+    world.settle_all().await;
+    assert_eq!(names(&world.objects(PODS)), ["web-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_has_changed_is_read_before_it_is_written_again() {
+    let world = World::new();
+    let policy = json!({"whenScaled": "Delete", "whenDeleted": "Retain"});
+    world.put_set(json!({"volumeClaimTemplates": with_claims(), "persistentVolumeClaimRetentionPolicy": policy}));
+    world.go_on().await;
+    // Changed, and the watch has not told.
+    let path = format!("{CLAIMS}data-web-2");
+    let mut claim = lock(&world.server).objects[&path].clone();
+    claim["metadata"]["annotations"] = json!({"somebody": "else"});
+    lock(&world.server).put(&path, claim);
+    world.writes();
+    world.put_set(json!({"replicas": 2}));
+    let key = ObjectKey::new("ns", "web");
+    world.controller.reconcile(&key).await.unwrap();
+    world.controller.reconcile(&key).await.unwrap();
+    assert_eq!(world.told(), ["PATCH persistentvolumeclaims/data-web-2"; 2], "the second one fits");
+    let claim = world.objects(CLAIMS)["data-web-2"].clone();
+    assert_eq!(claim["metadata"]["ownerReferences"][0]["name"], "web-2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_revision_that_was_deleted_by_hand_is_made_again_and_replaces_no_pod() {
+    let world = World::new();
+    world.put_set(json!({}));
+    world.go_on().await;
+    let before = of_each(&world.objects(PODS), "/metadata/uid");
+    world.put_set(json!({"updateStrategy": {"rollingUpdate": {"partition": 2}},
+        "template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}));
+    world.go_on().await;
+    let update = world.status()["updateRevision"].as_str().unwrap().to_owned();
+    lock(&world.server).objects.remove(&format!("{REVISIONS}{update}")).unwrap();
+    // As after a restart.
+    world.controller.memories.clear();
+    let mut set = lock(&world.server).objects[SET].clone();
+    set["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = 0.into();
+    let set = lock(&world.server).put(SET, set);
+    world.controller.sets.upsert(serde_json::from_value(set).unwrap());
+    world.go_on().await;
+    let pods = world.objects(PODS);
+    assert_eq!(of_each(&pods, "/metadata/uid"), before, "in place");
+    assert_eq!(of_each(&pods, "/spec/containers/0/image"), ["i:2"; 3]);
+    assert!(world.objects(REVISIONS).contains_key(&update), "made again under its name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_is_deleted_only_as_it_was_read() {
+    let world = World::new();
+    world.put_set(json!({"revisionHistoryLimit": 0}));
+    world.go_on().await;
+    world.put_set(json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2"}]}}}));
+    world.writes();
+    world.go_on().await;
+    let deletions: Vec<Value> = world
+        .writes()
+        .into_iter()
+        .filter(|(method, path, _)| *method == Method::DELETE && path.contains("revision"))
+        .map(|(_, _, body)| body)
+        .collect();
+    assert_eq!(deletions.len(), 1);
+    let preconditions = &deletions[0]["preconditions"];
+    assert!(preconditions["uid"].is_string() && preconditions["resourceVersion"].is_string(), "{preconditions}");
+}

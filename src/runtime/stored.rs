@@ -1,0 +1,76 @@
+//! One object in the API server and in a store of ours: what an answer to a write tells goes into the store at once, and a
+//! 404 or 409, which says that the store was behind, corrects it.
+
+use std::fmt::Debug;
+
+use kube::{
+    Api, Resource,
+    api::{DeleteParams, Preconditions},
+};
+use serde::de::DeserializeOwned;
+
+use super::{
+    apply::code,
+    watches::{ObjectKey, Store},
+};
+
+/// Deletes one object and no namesake of it.
+pub fn only(uid: &str) -> DeleteParams {
+    only_version(uid, None)
+}
+
+/// Deletes one object, if it is still in the version that was looked at.
+pub fn only_version(uid: &str, version: Option<&str>) -> DeleteParams {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version.map(str::to_owned) };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+/// Corrects the store after a write of `object` was refused because the store was behind: after 404 the object is gone, after
+/// 409 it is read again. Any other answer says nothing about the object. True: the store was behind.
+///
+/// # Errors
+/// Those of the API server while it is read.
+pub async fn correct<K>(api: &Api<K>, store: &Store<K>, object: &K, error: &kube::Error) -> kube::Result<bool>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let key = ObjectKey::of(object);
+    match code(error) {
+        Some(404) => drop(store.remove(&key, uid_of(object))),
+        Some(409) => match api.get_opt(&key.name).await? {
+            Some(newer) => drop(store.upsert(newer)),
+            None => drop(store.remove(&key, uid_of(object))),
+        },
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Deletes an object gracefully, and no namesake of it. False: it was gone already, or another one has its name.
+///
+/// # Errors
+/// Those of the API server, but 404 and 409.
+pub async fn delete<K>(api: &Api<K>, store: &Store<K>, object: &K) -> kube::Result<bool>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let key = ObjectKey::of(object);
+    let uid = uid_of(object);
+    match api.delete(&key.name, &only(uid.unwrap_or_default())).await {
+        Ok(answer) => match answer.left().filter(|left| left.meta().deletion_timestamp.is_some()) {
+            Some(ending) => drop(store.upsert(ending)),
+            None => drop(store.remove(&key, uid)),
+        },
+        Err(error) => {
+            if !correct(api, store, object, &error).await? {
+                return Err(error);
+            }
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn uid_of<K: Resource>(object: &K) -> Option<&str> {
+    object.meta().uid.as_deref()
+}
