@@ -26,6 +26,7 @@ pub mod places;
 pub mod pod_control;
 mod pod_events;
 pub mod pod_template;
+pub mod pre_download;
 pub mod queue;
 pub mod replicas;
 pub mod revisions;

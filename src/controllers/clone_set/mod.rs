@@ -52,6 +52,7 @@ use crate::{
         pass::{self, Memories},
         pod_control::PodControl,
         pod_template::{self, Refused},
+        pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
         shutdown::Shutdown,
@@ -105,7 +106,7 @@ struct Controller {
     revisions: Revisions,
     statuses: StatusWriter,
     memories: Memories<Memory>,
-    pull_jobs: pre_download::PullJobs,
+    pre_downloads: PreDownloads,
 }
 
 /// What is remembered of a CloneSet. Everything can be lost.
@@ -128,7 +129,7 @@ struct Memory {
     /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
     is_refused: bool,
     /// What was done about new images.
-    pre_download: pre_download::Notes,
+    pre_download: Notes,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -149,6 +150,8 @@ impl Controller {
         let client = context.client.clone();
         let claims = Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone()));
         let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
+        let only_namespace = context.only_namespace.clone();
+        let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "CloneSet", pods.clone());
         Self {
             context: context.clone(),
             clone_sets: Store::new(Some(|set: &CloneSet| set.metadata.uid.clone())),
@@ -161,7 +164,7 @@ impl Controller {
             pod_queue: Queue::new(Backoff::default()),
             statuses: StatusWriter::default(),
             memories: Memories::default(),
-            pull_jobs: pre_download::PullJobs::default(),
+            pre_downloads,
         }
     }
 
@@ -272,7 +275,7 @@ impl Controller {
         if pass.next.again {
             seen = self.see(&clone_set);
         }
-        pass.next.look_after(pre_download::run(self, &clone_set, &resolved).await);
+        pass.next.look_after(self.pre_download(&clone_set, &resolved).await);
         if clone_set.spec.scale_strategy.disable_pvc_reuse {
             pass.note(self.drop_claims(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
         }

@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -16,23 +15,15 @@ use serde_json::json;
 use super::{AFTER_CONFLICT, Controller, is_active, lock};
 use crate::{
     api::{
-        apps::{
-            self,
-            clone_set::{CloneSet, UpdateStrategy},
-            image_pull_job::{ImagePullJob, ImagePullJobStatus},
-        },
-        group_of, labels,
+        apps::image_pull_job::{ImagePullJob, ImagePullJobStatus},
+        labels,
     },
     domain::{
-        kinds::{
-            clone_set::update,
-            image_jobs::job::{self, Class, Job, Node, Nodes, ObservedJob},
-        },
+        kinds::image_jobs::job::{self, Class, Job, Node, Nodes, ObservedJob},
         pod::order::{self, Candidate, Phase},
-        workload::rollout,
+        workload::pod_order::PodOrder,
     },
     k8s::{
-        name::is_dns_subdomain,
         node::NodeView,
         node_image::NodeImageView,
         pod::{Labels, PodView},
@@ -70,8 +61,8 @@ impl Controller {
             let status = job::invalid(&before, object.metadata.generation, &why, now);
             return self.record(&object, status, None, now).await;
         };
-        let strategy = self.update_strategy(&object, &job).await;
-        let nodes = self.nodes_of(key, &job, strategy.as_deref(), now);
+        let order = self.order_of(&object, &job).await;
+        let nodes = self.nodes_of(key, &job, order.as_deref(), now);
         let joining = if nodes.is_empty() { self.joining(&job) } else { 0 };
         let before = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
@@ -143,47 +134,8 @@ impl Controller {
         }
     }
 
-    /// How the CloneSet updates its Pods for which a job pulls ahead. It is read once: what it says while the job goes on
-    /// is for the next one. None: no CloneSet, or none that can be read; then nodes begin in the order of its Pods alone.
-    async fn update_strategy(&self, object: &ImagePullJob, job: &Job) -> Option<Arc<UpdateStrategy>> {
-        if !matches!(job.nodes, Nodes::Pods(_)) {
-            return None;
-        }
-        let key = ObjectKey::of(object);
-        let known = lock(&self.state).jobs.get(&key).and_then(|memory| memory.strategy.clone());
-        if let Some(known) = known {
-            return known;
-        }
-        let mut owners = object.metadata.owner_references.iter().flatten();
-        let is_clone_set = |owner: &&OwnerReference| {
-            let is_ours = group_of(&owner.api_version) == apps::GROUP;
-            // The name is anybody's text, and becomes part of a URL.
-            let can_exist = is_dns_subdomain(&owner.name);
-            owner.controller == Some(true) && owner.kind == "CloneSet" && is_ours && can_exist
-        };
-        let strategy = match owners.find(is_clone_set) {
-            None => None,
-            Some(owner) => {
-                let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
-                match api.get_opt(&owner.name).await {
-                    Ok(found) => found
-                        .filter(|found| found.metadata.uid.as_ref() == Some(&owner.uid))
-                        .map(|found| Arc::new(found.spec.update_strategy)),
-                    Err(error) => {
-                        tracing::warn!(job = %key, clone_set = owner.name, %error, "the order of its updates is not known");
-                        return None;
-                    }
-                }
-            }
-        };
-        if let Some(memory) = lock(&self.state).jobs.get_mut(&key) {
-            memory.strategy = Some(strategy.clone());
-        }
-        strategy
-    }
-
     /// The nodes of a job in the order in which they begin, each with how far it is.
-    fn nodes_of(&self, key: &ObjectKey, job: &Arc<Job>, strategy: Option<&UpdateStrategy>, now: Now) -> Vec<Node> {
+    fn nodes_of(&self, key: &ObjectKey, job: &Arc<Job>, order: Option<&PodOrder>, now: Now) -> Vec<Node> {
         let views = match &job.nodes {
             Nodes::Names(names) => {
                 let named = names.iter().filter_map(|name| self.node_images.get(&ObjectKey::new("", name)));
@@ -199,13 +151,9 @@ impl Controller {
                 let mut pods: Vec<Candidate> = self.pods_of(job, selector).iter().map(|pod| candidate(pod)).collect();
                 // The nodes whose Pods are updated first.
                 pods.sort_by(|a, b| order::base(a, b).then_with(|| a.name.cmp(&b.name)));
-                if let Some(strategy) = strategy {
+                if let Some(order) = order {
                     let labels: Vec<Labels> = pods.iter().map(|pod| pod.labels.clone()).collect();
-                    if let Err(rollout::Invalid(why)) =
-                        update::sort_by_strategy(&mut pods, |pod| pod, labels.iter(), strategy)
-                    {
-                        tracing::debug!(job = %key, why, "nodes begin in the order of the Pods alone");
-                    }
+                    order.sort(&mut pods, |pod| pod, labels.iter());
                 }
                 let mut seen = HashSet::new();
                 pods.retain(|pod| seen.insert(pod.node.clone()));

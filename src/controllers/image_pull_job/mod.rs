@@ -12,6 +12,7 @@
 
 mod jobs;
 mod nodes;
+mod order;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -24,13 +25,13 @@ use prometheus_client::metrics::{counter::Counter, family::Family};
 
 use super::{Context, Registration, Started, lock};
 use crate::{
-    api::{
-        apps::{clone_set::UpdateStrategy, image_pull_job::ImagePullJob},
-        feature_gates::gate,
-    },
-    domain::kinds::image_jobs::{
-        job::{Job, Nodes},
-        node::Wants,
+    api::{apps::image_pull_job::ImagePullJob, feature_gates::gate},
+    domain::{
+        kinds::image_jobs::{
+            job::{Job, Nodes},
+            node::Wants,
+        },
+        workload::pod_order::PodOrder,
     },
     k8s::{
         node::NodeView,
@@ -59,7 +60,7 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["apps.kruise.io"], &["nodeimages"], &["get", "list", "watch", "create", "patch", "delete"]),
         Rule::new(&["apps.kruise.io"], &["nodeimages/status"], &["patch"]),
         // In whose order of updates the nodes of a pre-download begin.
-        Rule::new(&["apps.kruise.io"], &["clonesets"], &["get"]),
+        Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets"], &["get"]),
     ],
     workers_flag: Some("imagepulljob-workers"),
     workers: 3,
@@ -118,8 +119,8 @@ struct JobMemory {
     refused: HashMap<String, (String, Duration)>,
     /// What was said of it last.
     said: String,
-    /// How the CloneSet that it is for updates its Pods, once that has been looked up.
-    strategy: Option<Option<Arc<UpdateStrategy>>>,
+    /// In which order the workload that it is for updates its Pods, once that has been looked up.
+    order: Option<Option<Arc<PodOrder>>>,
 }
 
 #[derive(Default)]

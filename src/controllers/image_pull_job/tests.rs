@@ -674,6 +674,35 @@ async fn f11_nodes_begin_in_the_order_in_which_the_clone_set_updates_its_pods() 
 }
 
 #[tokio::test]
+async fn nodes_begin_in_the_order_in_which_the_stateful_set_updates_its_pods() {
+    let world = World::with_nodes(4).await;
+    for (name, node, role) in
+        [("db-0", "n0000", "x"), ("db-3", "n0001", "leader"), ("db-10", "n0002", "x"), ("db-9", "n0003", "x")]
+    {
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "db", "role": role}},
+            "spec": {"nodeName": node, "containers": []}, "status": {"phase": "Running"}});
+        world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    }
+    lock(&world.server).objects.insert(
+        "/apis/apps.kruise.io/v1beta1/namespaces/ns/statefulsets/db".into(),
+        json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet",
+            "metadata": {"name": "db", "namespace": "ns", "uid": "set", "annotations": {"kruise.rs/update-order": "role=leader"}},
+            "spec": {"selector": {}, "template": {}}}),
+    );
+    let owner = json!([{"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "db", "uid": "set", "controller": true}]);
+    for (name, parallelism, nodes) in
+        [("one", 1, &["n0002"][..]), ("two", 2, &["n0002", "n0003"]), ("three", 3, &["n0000", "n0002", "n0003"])]
+    {
+        let spec = json!({"podSelector": {"matchLabels": {"app": "db"}}, "parallelism": parallelism});
+        world.put_job(name, json!({"metadata": {"ownerReferences": owner}, "spec": spec}));
+        world.settle(&[name]).await;
+        assert_eq!(world.open(), nodes, "the highest ordinals first, and the leader last");
+        world.delete_job(name);
+        world.run_nodes().await;
+    }
+}
+
+#[tokio::test]
 async fn a_job_for_pods_waits_for_their_node_to_join() {
     let world = World::new();
     world.add_node("n", json!({}));

@@ -12,6 +12,7 @@
 
 mod apply;
 mod observe;
+mod pre_download;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use crate::{
         pass::{self, Memories},
         pod_control::PodControl,
         pod_template::{self, Refused},
+        pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
         shutdown::Shutdown,
@@ -72,6 +74,7 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&[""], &["pods/status", "pods/resize"], &["patch"]),
         Rule::new(&[""], &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch"]),
         Rule::new(&["storage.k8s.io"], &["storageclasses"], &["list"]),
+        Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "create", "delete"]),
         // A dry run of one says what defaults a template has that was stored while admission was away.
         Rule::new(&[""], &["podtemplates"], &["create"]),
     ],
@@ -99,6 +102,7 @@ struct Controller {
     revisions: Revisions,
     memories: Memories<Memory>,
     status: StatusWriter,
+    pre_downloads: PreDownloads,
 }
 
 /// What is remembered of a set. Everything can be lost.
@@ -122,6 +126,8 @@ struct Memory {
     searched: Option<i64>,
     /// When the built-in StatefulSet of the same name was not there.
     alone: Option<Duration>,
+    /// What was done about new images.
+    pre_download: Notes,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -146,6 +152,8 @@ impl Controller {
         let client: &Client = &context.client;
         let claims = Store::new(None);
         let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
+        let only_namespace = context.only_namespace.clone();
+        let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "StatefulSet", pods.clone());
         Self {
             context: context.clone(),
             sets: Store::new(None),
@@ -157,6 +165,7 @@ impl Controller {
             revisions: Revisions::new(client.clone()),
             memories: Memories::default(),
             status: StatusWriter::default(),
+            pre_downloads,
         }
     }
 
@@ -251,6 +260,7 @@ impl Controller {
             seen = self.see_again(&job);
         }
         let resolved = self.with_needed(&job, resolved, &seen).await?;
+        pass.common.look_after(self.pre_download(&job, &resolved).await);
         let classes = self.classes(&job).await?;
         let allowed = self.in_place.allowed(&self.context.gates).await?;
         let observed = self.observed(&job, &resolved, &seen, &classes, allowed);

@@ -1,6 +1,7 @@
 //! The controller against an API server in memory: what is written, what survives, what is not touched.
 
 mod overrides;
+mod pre_download;
 mod refusals;
 
 use std::{collections::BTreeMap, sync::Mutex};
@@ -23,6 +24,8 @@ const CLAIMS: &str = "/api/v1/namespaces/ns/persistentvolumeclaims/";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/ns/controllerrevisions/";
 const SET: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/statefulsets/web";
 const BUILT_IN: &str = "/apis/apps/v1/namespaces/ns/statefulsets/web";
+/// An answer to come that is lost: the request is carried out.
+const LOST: u16 = 504;
 const AT: &str = "2026-01-01T00:00:00Z";
 
 /// Objects by path, and every write that came.
@@ -65,15 +68,27 @@ impl Server {
         }
         let fault = self.faults.iter().position(|(method, at, _)| request.method == *method && path.starts_with(at));
         if let Some(fault) = fault {
-            return refused(self.faults.remove(fault).2);
+            let (.., code) = self.faults.remove(fault);
+            if code == LOST {
+                let _ = self.carry_out(path, request, body);
+            }
+            return refused(code);
         }
+        self.carry_out(path, request, body)
+    }
+
+    fn carry_out(&mut self, path: String, request: &Parts, body: Value) -> (u16, Value) {
         let (path, is_status) = match path.strip_suffix("/status") {
             Some(path) => (path.to_owned(), true),
             None => (path, false),
         };
         match request.method.as_str() {
             "GET" if self.objects.contains_key(&path) => (200, self.objects[&path].clone()),
-            "GET" if ["pods", "controllerrevisions", "storageclasses"].iter().any(|kind| path.ends_with(kind)) => {
+            "GET"
+                if ["pods", "controllerrevisions", "storageclasses", "imagepulljobs"]
+                    .iter()
+                    .any(|kind| path.ends_with(kind)) =>
+            {
                 let below = format!("{path}/");
                 let items = self.objects.range(below.clone()..).take_while(|(path, _)| path.starts_with(&below));
                 let items: Vec<&Value> = items.map(|(_, object)| object).collect();
@@ -177,7 +192,11 @@ impl World {
     }
 
     fn with_gates(gates: &[&str]) -> Self {
-        let server: Arc<Mutex<Server>> = Arc::default();
+        Self::of(Arc::default(), gates)
+    }
+
+    /// Another manager for the same API server.
+    fn of(server: Arc<Mutex<Server>>, gates: &[&str]) -> Self {
         let mut context = in_memory::context({
             let server = server.clone();
             move |request, body| lock(&server).answer(request, body)

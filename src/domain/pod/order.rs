@@ -150,25 +150,6 @@ fn ordered(pods: &[Candidate], mut group: Vec<usize>, ranks: &[f64]) -> Vec<usiz
     group
 }
 
-/// `priorityStrategy.orderPriority`: the value's last digits count, within the first of the listed labels that a Pod has.
-/// A Pod with none of them comes first, as in OpenKruise.
-pub fn by_order_priority(keys: &[String], a: &Labels, b: &Labels) -> Ordering {
-    let level = |labels: &Labels| keys.iter().position(|key| labels.get(key).is_some());
-    let (level_a, level_b) = (level(a), level(b));
-    level_a.cmp(&level_b).then_with(|| match level_a {
-        Some(level) => {
-            let number = |labels: &Labels| last_number(labels.get(&keys[level]).unwrap_or_default());
-            number(b).cmp(&number(a))
-        }
-        None => Ordering::Equal,
-    })
-}
-
-fn last_number(text: &str) -> u64 {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    text[digits..].parse().unwrap_or(if digits < text.len() { u64::MAX } else { 0 })
-}
-
 /// Spreads the Pods that carry one label value over the others, so that an update neither takes all of them at once nor
 /// leaves them all to the end. `rest` counts the Pods with and without it in the whole workload.
 pub fn scatter<T>(pods: Vec<T>, matches: impl Fn(&T) -> bool, all_matching: usize, all_others: usize) -> Vec<T> {
@@ -211,7 +192,6 @@ fn group_sizes(a: usize, b: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
 
@@ -229,9 +209,6 @@ mod tests {
     }
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
-    }
-    fn labels(value: serde_json::Value) -> Labels {
-        serde_json::from_value(value).unwrap()
     }
     fn names(pods: &[Candidate]) -> Vec<&str> {
         pods.iter().map(|pod| pod.name.as_str()).collect()
@@ -287,23 +264,6 @@ mod tests {
             vec![pod("b"), pod("a"), Candidate { restarts: 1, ..pod("c") }, Candidate { ready: false, ..pod("d") }];
         pods.sort_by(base);
         assert_eq!(names(&pods), ["d", "c", "b", "a"]);
-    }
-
-    #[test]
-    fn order_priority_takes_the_last_number_of_the_first_label_found() {
-        let keys = ["first".to_owned(), "second".to_owned()];
-        let order = |a, b| by_order_priority(&keys, &labels(a), &labels(b));
-        assert_eq!(order(json!({"first": "sts-10"}), json!({"first": "sts-9"})), Ordering::Less);
-        assert_eq!(order(json!({"first": "x"}), json!({"second": "99"})), Ordering::Less);
-        assert_eq!(order(json!({"first": "x"}), json!({"first": "y"})), Ordering::Equal);
-        assert_eq!(order(json!({"first": "99999999999999999999999"}), json!({"first": "9"})), Ordering::Less);
-    }
-
-    #[test]
-    fn shortfall_16_pods_without_any_of_the_labels_come_first() {
-        let keys = ["first".to_owned(), "second".to_owned()];
-        assert_eq!(by_order_priority(&keys, &labels(json!({})), &labels(json!({"first": "99"}))), Ordering::Less);
-        assert_eq!(by_order_priority(&keys, &labels(json!({"second": "1"})), &labels(json!({}))), Ordering::Greater);
     }
 
     fn scattered(pods: &str, all_matching: usize, all_others: usize) -> String {

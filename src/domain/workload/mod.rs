@@ -4,6 +4,8 @@ pub mod claims;
 pub mod make;
 pub mod overrides;
 pub mod owner;
+pub mod pod_order;
+pub mod pre_download;
 pub mod revisions;
 pub mod rollout;
 pub mod status;

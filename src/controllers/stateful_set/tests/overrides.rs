@@ -6,7 +6,7 @@ const HASH: &str = labels::ORDINAL_OVERRIDE_HASH;
 
 impl World {
     /// The annotation alone: it makes no new generation.
-    fn put_overrides(&self, overrides: Value) {
+    pub(super) fn put_overrides(&self, overrides: Value) {
         let set = {
             let mut server = lock(&self.server);
             let mut set = server.objects[SET].clone();

@@ -10,13 +10,12 @@ use super::{
 use crate::{
     api::apps::clone_set::UpdateStrategy,
     domain::{
-        pod::{
-            lifecycle::State,
-            order::{self, Candidate},
+        pod::lifecycle::State,
+        workload::{
+            pod_order::{Base, PodOrder, Priority},
+            rollout::Invalid,
         },
-        workload::rollout::Invalid,
     },
-    k8s::{pod::Labels, selector::Selector},
 };
 
 /// What to do about updates.
@@ -118,58 +117,23 @@ fn needless_updates<'a>(observed: &Observed<'a>, to_be_updated: &[&Pod]) -> Vec<
 
 fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], strategy: &UpdateStrategy) -> Result<(), Invalid> {
     let all = all.iter().map(|pod| &pod.facts.labels);
-    sort_by_strategy(candidates, |pod| &pod.facts, all, strategy)?;
+    pod_order(strategy)?.sort(candidates, |pod| &pod.facts, all);
     // Pods that wait for their hook come to an end before others begin.
     candidates.sort_by_key(|pod| pod.state != State::PreparingUpdate);
     Ok(())
 }
 
-/// The order of updates of Pods alone, without what an update that is under way adds to it: what is least useful first,
-/// then by the strategy's priorities, then scattered. `all` are the labels of all Pods of the workload.
+/// The order of updates, without what an update that is under way adds to it.
 ///
 /// # Errors
 /// A selector of the strategy that cannot be read.
-pub fn sort_by_strategy<'a, T>(
-    candidates: &mut Vec<T>,
-    facts: impl Fn(&T) -> &Candidate,
-    all: impl Iterator<Item = &'a Labels> + Clone,
-    strategy: &UpdateStrategy,
-) -> Result<(), Invalid> {
-    candidates.sort_by(|a, b| order::base(facts(a), facts(b)));
-    if let Some(priority) = &strategy.priority_strategy {
-        if !priority.order_priority.is_empty() {
-            let keys: Vec<String> = priority.order_priority.iter().map(|term| term.ordered_key.clone()).collect();
-            candidates.sort_by(|a, b| order::by_order_priority(&keys, &facts(a).labels, &facts(b).labels));
-        } else {
-            let mut terms = Vec::new();
-            for (i, term) in priority.weight_priority.iter().enumerate() {
-                let field = format!("spec.updateStrategy.priorityStrategy.weightPriority[{i}].matchSelector");
-                let selector =
-                    Selector::of(&term.match_selector).map_err(|error| Invalid(format!("{field}: {error}")))?;
-                terms.push((i64::from(term.weight), selector));
-            }
-            let weight = |pod: &T| -> i64 {
-                let labels = &facts(pod).labels;
-                terms.iter().filter(|(_, selector)| selector.matches(labels)).map(|(weight, _)| weight).sum()
-            };
-            candidates.sort_by_key(|pod| std::cmp::Reverse(weight(pod)));
-        }
-    }
-    let mut terms: Vec<_> = strategy
-        .scatter_strategy
-        .iter()
-        .map(|term| {
-            let fits = move |labels: &Labels| labels.get(&term.key) == Some(&term.value);
-            (candidates.iter().filter(|pod| fits(&facts(pod).labels)).count(), fits)
-        })
-        .filter(|(number, _)| *number > 0)
-        .collect();
-    terms.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
-    let total = all.clone().count();
-    for (_, fits) in terms {
-        let matching = all.clone().filter(|labels| fits(labels)).count();
-        let pods = std::mem::take(candidates);
-        *candidates = order::scatter(pods, |pod| fits(&facts(pod).labels), matching, total - matching);
-    }
-    Ok(())
+pub fn pod_order(strategy: &UpdateStrategy) -> Result<PodOrder, Invalid> {
+    let field = "spec.updateStrategy.priorityStrategy";
+    let scatter = strategy.scatter_strategy.iter().map(|term| (term.key.clone(), term.value.clone()));
+    Ok(PodOrder {
+        base: Base::LeastUseful,
+        priority: Priority::of(field, strategy.priority_strategy.as_ref())?,
+        scatter: scatter.collect(),
+        last: None,
+    })
 }

@@ -14,6 +14,7 @@ pub mod numbering;
 pub mod order;
 pub mod plan;
 pub mod pod;
+pub mod pre_download;
 pub mod room;
 mod scale;
 pub mod spec;

@@ -1,10 +1,13 @@
 //! Which Pods are updated, and in which order.
 
-use std::cmp::Ordering;
-
-use super::{pod::Pod, spec::Priority};
-use crate::domain::pod::lifecycle::State;
-use crate::k8s::{pod::Labels, revision};
+use super::{pod::Pod, spec::Spec};
+use crate::{
+    domain::{
+        pod::lifecycle::State,
+        workload::pod_order::{Base, PodOrder, Priority, Unkeyed},
+    },
+    k8s::revision,
+};
 
 /// The Pod of a wanted ordinal, if there is one.
 #[derive(Clone, Copy, Debug)]
@@ -65,39 +68,15 @@ impl Range<'_> {
         let pods = slots.iter().rev().filter_map(|slot| slot.pod);
         let (mut first, mut rest): (Vec<&Pod>, Vec<&Pod>) =
             pods.partition(|pod| pod.is_terminating || self.is_updated(pod));
-        sort(&mut rest, priority);
+        priority.sort(&mut rest, |pod| &pod.labels, Unkeyed::Last);
         first.extend(rest);
         first.truncate(number.saturating_sub(to_come));
         first
     }
 }
 
-fn sort(pods: &mut [&Pod], priority: &Priority) {
-    match priority {
-        Priority::None => {}
-        Priority::Weight(terms) => {
-            let weight = |pod: &&Pod| {
-                let matching = terms.iter().filter(|(_, selector)| selector.matches(&pod.labels));
-                matching.fold(0_i64, |sum, (weight, _)| sum.saturating_add(*weight))
-            };
-            pods.sort_by_cached_key(|pod| std::cmp::Reverse(weight(pod)));
-        }
-        Priority::Order(keys) => pods.sort_by(|a, b| by_order(keys, &a.labels, &b.labels)),
-    }
-}
-
-/// By the first of the keys that a Pod has, then by the number at the end of its value, the largest first. Pods with none
-/// of the keys come last, as the API documents it; OpenKruise takes them first.
-fn by_order(keys: &[String], a: &Labels, b: &Labels) -> Ordering {
-    let level = |labels: &Labels| keys.iter().position(|key| labels.get(key).is_some()).unwrap_or(keys.len());
-    let number = |labels: &Labels, level: usize| {
-        keys.get(level).map_or(0, |key| last_number(labels.get(key).unwrap_or_default()))
-    };
-    let (of_a, of_b) = (level(a), level(b));
-    of_a.cmp(&of_b).then_with(|| number(b, of_b).cmp(&number(a, of_a)))
-}
-
-fn last_number(text: &str) -> u64 {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    text[digits..].parse().unwrap_or(if digits < text.len() { u64::MAX } else { 0 })
+/// The order in which Pods are updated, wherever the partition ends.
+pub fn pod_order(spec: &Spec) -> PodOrder {
+    let priority = spec.rolling().and_then(|rolling| rolling.unordered.clone()).unwrap_or_default();
+    PodOrder { base: Base::Ordinal, priority, scatter: Vec::new(), last: spec.update_order.clone() }
 }

@@ -12,16 +12,17 @@ use crate::{
     api::{
         apps::{
             lifecycle::Lifecycle,
-            stateful_set::{RollingUpdate, StatefulSet, UnorderedUpdate},
+            stateful_set::{RollingUpdate, StatefulSet},
         },
         labels,
     },
     domain::workload::{
         overrides::{Overrides, Problem},
+        pod_order::Priority,
         rollout,
         update_order::UpdateOrder,
     },
-    k8s::{int_or_percent::IntOrPercent, selector::Selector},
+    k8s::int_or_percent::IntOrPercent,
 };
 
 /// Feature gates that change what a spec means.
@@ -208,6 +209,9 @@ pub struct Rolling {
     pub grace_seconds: i64,
 }
 
+/// Where priorities stand.
+const PRIORITY: &str = "spec.updateStrategy.rollingUpdate.unorderedUpdate.priorityStrategy";
+
 impl Rolling {
     fn of(rolling: &RollingUpdate, replicas: i32, is_ordered: bool) -> Result<Self, Invalid> {
         let field = |name: &str| format!("updateStrategy.rollingUpdate.{name}");
@@ -227,29 +231,11 @@ impl Rolling {
             policy,
             paused: rolling.paused,
             unordered: match rolling.unordered_update.as_ref().filter(|_| !is_ordered) {
-                Some(unordered) => Some(Priority::of(unordered)?),
+                Some(unordered) => Some(Priority::of(PRIORITY, unordered.priority_strategy.as_ref())?),
                 None => None,
             },
             grace_seconds: i64::from(grace.max(0)),
         })
-    }
-}
-
-impl Priority {
-    fn of(unordered: &UnorderedUpdate) -> Result<Self, Invalid> {
-        let Some(strategy) = &unordered.priority_strategy else { return Ok(Self::None) };
-        let weights = strategy.weight_priority.iter().map(|term| {
-            let selector = Selector::of(&term.match_selector)
-                .map_err(|error| Invalid(format!("spec.updateStrategy.rollingUpdate.unorderedUpdate: {error}")))?;
-            Ok((i64::from(term.weight), selector))
-        });
-        if !strategy.weight_priority.is_empty() {
-            return Ok(Self::Weight(weights.collect::<Result<_, Invalid>>()?));
-        }
-        match strategy.order_priority.is_empty() {
-            true => Ok(Self::None),
-            false => Ok(Self::Order(strategy.order_priority.iter().map(|term| term.ordered_key.clone()).collect())),
-        }
     }
 }
 
@@ -275,18 +261,6 @@ pub enum Policy {
     InPlaceIfPossible,
     /// In place or not at all.
     InPlaceOnly,
-}
-
-/// `unorderedUpdate.priorityStrategy`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Priority {
-    /// From the largest ordinal down.
-    #[default]
-    None,
-    /// By the weights of the selectors that match, the heaviest first.
-    Weight(Vec<(i64, Selector)>),
-    /// By the first of these labels that a Pod has.
-    Order(Vec<String>),
 }
 
 /// `persistentVolumeClaimRetentionPolicy`.

@@ -11,12 +11,12 @@ use super::super::{
     numbering::{Ordinals, Reserved},
     plan::{Action, Observed, Plan, plan},
     pod::Pod,
-    spec::{Policy, Priority, Retention, Rolling, Spec, Update},
+    spec::{Policy, Retention, Rolling, Spec, Update},
 };
 use crate::{
     domain::{
         pod::{inplace::Allowed, lifecycle::State, order::Phase},
-        workload::{overrides::Applied, revisions::Known},
+        workload::{overrides::Applied, pod_order::Priority, revisions::Known},
     },
     k8s::{
         claim::SizedClaim,
