@@ -31,6 +31,9 @@ pub struct Side {
     pub to_delete: i32,
     /// Of those that are not to be deleted either, not available.
     pub unavailable: i32,
+    /// Of `preparing_delete` and `unavailable`, those that are Ready: they wait for a hook, or were let go by it and are kept
+    /// by a budget, and serve until then.
+    pub serving: i32,
 }
 
 impl Side {
@@ -119,7 +122,9 @@ pub fn diff(wanted: &Wanted, counted: &Counted) -> Diff {
     if expected > total {
         diff.scale_up = expected - total;
         diff.scale_up_old = (expected_old - total_old).max(0);
-        diff.scale_up_limit = diff.scale_up.min((scale_max_unavailable - unavailable).max(0));
+        // What serves until its hook or its budget lets it go keeps no Pod from being made: the budget may wait for that one.
+        let down = unavailable - old.serving - new.serving;
+        diff.scale_up_limit = diff.scale_up.min((scale_max_unavailable - down).max(0));
     }
     // Pods that wait for their deletion are on their way out already: nobody else has to go in their place.
     let staying = old.active() + new.active() - to_delete;
@@ -215,7 +220,7 @@ mod tests {
     }
 
     fn side(total: i32, unavailable: i32, to_delete: i32) -> Side {
-        Side { total, unavailable, to_delete, preparing_delete: 0 }
+        Side { total, unavailable, to_delete, ..Side::default() }
     }
 
     fn counted(old: Side, new: Side) -> Counted {
@@ -406,12 +411,25 @@ mod tests {
         assert_eq!(diff(&excluding, &counted), Diff { scale_up: 1, scale_up_limit: 1, ..Diff::default() });
     }
 
+    #[test]
+    fn what_serves_while_it_waits_for_a_hook_or_a_budget_keeps_no_pod_from_being_made() {
+        let limit = |side: Side| {
+            let wanted = Wanted { scale_max_unavailable: 2, ..ints(4, 0, 1, 0) };
+            diff(&wanted, &counted(side, Side::default())).scale_up_limit
+        };
+        assert_eq!(limit(side(3, 2, 0)), 0, "two are down");
+        assert_eq!(limit(Side { serving: 2, ..side(3, 2, 0) }), 1, "two wait in PreparingUpdate and are Ready");
+        assert_eq!(limit(Side { preparing_delete: 2, ..side(3, 0, 0) }), 0);
+        assert_eq!(limit(Side { preparing_delete: 2, serving: 2, ..side(3, 0, 0) }), 1);
+    }
+
     fn sides() -> impl Strategy<Value = Side> {
         (0..8, 0..8, 0..8, 0..8).prop_map(|(a, preparing_delete, to_delete, unavailable): (i32, i32, i32, i32)| Side {
             total: a + preparing_delete + to_delete + unavailable,
             preparing_delete,
             to_delete,
             unavailable,
+            serving: (preparing_delete + unavailable) / 2,
         })
     }
 

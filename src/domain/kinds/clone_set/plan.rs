@@ -171,10 +171,12 @@ pub(super) fn count(observed: &Observed<'_>, how: Counting) -> Counted {
         if pod.state == State::PreparingDelete {
             let is_kept = how.announced_as_available && !pod.is_specified;
             side.preparing_delete += i32::from(!is_kept);
+            side.serving += i32::from(!is_kept && pod.is_ready);
         } else if pod.is_specified {
             side.to_delete += 1;
         } else if !pod.facts.available {
             side.unavailable += 1;
+            side.serving += i32::from(pod.state == State::PreparingUpdate && pod.is_ready);
         }
     }
     counted

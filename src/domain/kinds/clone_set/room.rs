@@ -59,7 +59,9 @@ impl Room {
         let may_begin = self.begun.is_none_or(|begun| begun < self.limit);
         let fits = match charge {
             Charge::Announced => true,
-            Charge::Down => may_begin,
+            // What is down is replaced, one at a time, even where nothing may go: it makes nothing worse, and what is missing
+            // may be missing because of it.
+            Charge::Down => self.begun.is_none_or(|begun| begun < self.limit.max(1)),
             Charge::NotYetAvailable => may_begin && self.not_ready < self.limit,
             Charge::Available => may_begin && self.unavailable < self.limit,
         };
@@ -117,6 +119,17 @@ mod tests {
         let down = [pod(false, false), pod(false, false), pod(false, false)];
         assert_eq!(entering(&down, 2, Some(0), &[Down, Down, Down]), [true, true, false]);
         assert_eq!(entering(&down, 2, Some(2), &[Down]), [false]);
+    }
+
+    #[test]
+    fn case_16_what_is_down_is_updated_though_what_is_missing_cannot_be_made() {
+        let down = [pod(false, false), pod(false, false)];
+        // maxUnavailable is 0 and the surge waits for scaleStrategy.maxUnavailable, or a quota keeps Pods from being made.
+        for limit in [0, -1] {
+            assert_eq!(entering(&down, limit, Some(0), &[Down, Down]), [true, false], "one at a time: {limit}");
+            assert_eq!(entering(&down, limit, Some(1), &[Down]), [false], "the last one has not come up: {limit}");
+            assert_eq!(entering(&[pod(true, true)], limit, Some(0), &[Available]), [false], "it serves: {limit}");
+        }
     }
 
     #[test]
