@@ -308,6 +308,11 @@ impl Acts {
         *self.0.entry(what).or_default() += times;
     }
 
+    /// All that others have counted.
+    pub fn merge(&mut self, others: Self) {
+        others.0.into_iter().for_each(|(what, times)| self.add(what, times));
+    }
+
     /// How often.
     pub fn count(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or_default()

@@ -986,8 +986,11 @@ impl World {
         let path = "/apis/policy.kruise.io/v1alpha1/namespaces/ns/podunavailablebudgets/b";
         let mut server = lock(&self.server);
         server.version += 1;
+        // One that was deleted does not come back under its UID.
+        let known = server.objects.get(path).and_then(|budget| budget["metadata"]["uid"].as_str().map(str::to_owned));
+        let uid = known.unwrap_or_else(|| format!("budget-{}", server.version));
         let budget = json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
-            "metadata": {"name": "b", "namespace": "ns", "uid": "b", "generation": server.version, "resourceVersion": server.version.to_string()},
+            "metadata": {"name": "b", "namespace": "ns", "uid": uid, "generation": server.version, "resourceVersion": server.version.to_string()},
             "spec": spec});
         server.objects.insert(path.into(), budget);
     }

@@ -35,6 +35,52 @@ struct Spec {
     hooks: [bool; 3],
     hooks_not_ready: bool,
     claims: bool,
+    /// The image of a second container, if there is one.
+    side: Option<&'static str>,
+    /// The containers have launch priorities, so that they are updated one after the other.
+    in_batches: bool,
+    /// Processors of the first container.
+    cpu: i64,
+    order: Order,
+    /// `scaleStrategy.maxUnavailable`.
+    scale_most: Option<i64>,
+}
+
+/// Which Pods are updated first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Any,
+    /// Those with label `color: b` before those with `color: a`, and these before those without.
+    Weights,
+    /// By the number at the end of label `color`.
+    Keys,
+    Scattered,
+}
+
+impl Order {
+    /// The label of Pods that all of them look at.
+    const LABEL: &'static str = "color";
+    /// Its values.
+    const COLORS: [&'static str; 2] = ["a-1", "b-2"];
+
+    fn strategy(self) -> (Value, Value) {
+        let [a, b] = Self::COLORS;
+        let term = |weight: i64, color: &str| json!({"weight": weight, "matchSelector": {"matchLabels": {Self::LABEL: color}}});
+        let priority = match self {
+            Self::Weights => json!({"weightPriority": [term(10, a), term(20, b)]}),
+            Self::Keys => json!({"orderPriority": [{"orderedKey": Self::LABEL}]}),
+            Self::Any | Self::Scattered => Value::Null,
+        };
+        let scatter = match self {
+            Self::Scattered => json!([{"key": Self::LABEL, "value": a}, {"key": Self::LABEL, "value": b}]),
+            _ => Value::Null,
+        };
+        (priority, scatter)
+    }
+
+    fn weight(color: &str) -> usize {
+        Self::COLORS.iter().position(|of| *of == color).map_or(0, |position| position + 1)
+    }
 }
 
 impl Spec {
@@ -52,6 +98,11 @@ impl Spec {
             hooks: [one(random), one(random), one(random)],
             hooks_not_ready: random.chance(30),
             claims: random.chance(40),
+            side: random.chance(40).then_some("s:1"),
+            in_batches: random.chance(50),
+            cpu: 1,
+            order: [Order::Any, Order::Any, Order::Weights, Order::Keys, Order::Scattered][random.below(5)],
+            scale_most: [None, None, Some(1), Some(2)][random.below(4)],
         };
         if random.chance(40) {
             spec.hooks = [false; 3];
@@ -69,6 +120,20 @@ impl Spec {
         if self.paused { 0 } else { self.max_surge }
     }
 
+    fn containers(&self) -> Value {
+        // What admission makes of launch priorities.
+        let barrier = |priority: &str| match self.in_batches {
+            true => {
+                json!([{"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": {"configMapKeyRef": {"name": "b", "key": priority}}}])
+            }
+            false => json!([]),
+        };
+        let resources = json!({"requests": {"cpu": self.cpu.to_string()}, "limits": {"memory": "1Gi"}});
+        let main = json!({"name": "main", "image": self.image, "env": barrier("p_2"), "resources": resources});
+        let side = self.side.map(|image| json!({"name": "side", "image": image, "env": barrier("p_1")}));
+        [Some(main), side].into_iter().flatten().collect()
+    }
+
     fn patch(&self) -> Value {
         let hook = |on: bool, key: &str, not_ready: bool| match on {
             true => json!({"labelsHandler": {key: "yes"}, "markPodNotReady": not_ready}),
@@ -76,14 +141,16 @@ impl Spec {
         };
         let [delete, update, normal] = self.hooks;
         let claims = json!([{"metadata": {"name": "data"}, "spec": {"x": 1}}]);
+        let (priority, scatter) = self.order.strategy();
         json!({"replicas": self.replicas, "minReadySeconds": self.min_ready,
             "volumeClaimTemplates": if self.claims { claims } else { Value::Null },
             "lifecycle": {"preDelete": hook(delete, HOLDS_DELETION, self.hooks_not_ready),
                 "inPlaceUpdate": hook(update, HOLDS_UPDATE, self.hooks_not_ready), "preNormal": hook(normal, IS_IN, false)},
             "updateStrategy": {"type": self.kind, "partition": self.partition, "maxUnavailable": self.max_unavailable,
-                "maxSurge": self.max_surge, "paused": self.paused},
+                "maxSurge": self.max_surge, "paused": self.paused, "priorityStrategy": priority, "scatterStrategy": scatter},
+            "scaleStrategy": {"maxUnavailable": self.scale_most},
             "template": {"metadata": {"labels": {"app": "web", HOLDS_DELETION: "yes", HOLDS_UPDATE: "yes"}},
-                "spec": {"containers": [{"name": "main", "image": self.image}]}}})
+                "spec": {"containers": self.containers()}}})
     }
 }
 
@@ -91,7 +158,12 @@ impl Spec {
 #[derive(Clone, Debug)]
 struct Seen {
     name: String,
-    image: String,
+    /// What its spec says, where it is known as a whole.
+    wants: String,
+    /// What its kubelet runs, where it is known as a whole.
+    runs: String,
+    /// The label that orders look at.
+    color: String,
     revision: String,
     state: String,
     ready_since: Option<Timestamp>,
@@ -112,7 +184,9 @@ impl Seen {
         let ready = pod.phase == "Running" && pod.condition_is_true("Ready") && gate;
         let mut seen = Self {
             name: pod.name().to_owned(),
-            image: pod.containers.first().map(|c| c.image.to_string()).unwrap_or_default(),
+            wants: String::new(),
+            runs: String::new(),
+            color: label(Order::LABEL),
             revision: label(labels::CONTROLLER_REVISION_HASH),
             state: label(labels::LIFECYCLE_STATE),
             ready_since: pod.ready_since.filter(|_| ready),
@@ -125,9 +199,9 @@ impl Seen {
             text: String::new(),
         };
         seen.text = format!(
-            "{} {} {} ready {:?} deleting {} ended {} marked {} held {} update {} in {} node {}",
+            "{} {:?} {} ready {:?} deleting {} ended {} marked {} held {} update {} in {} node {}",
             seen.name,
-            seen.image,
+            pod.containers.iter().map(|container| &*container.image).collect::<Vec<_>>(),
             seen.state,
             seen.ready_since,
             seen.deleting,
@@ -140,6 +214,14 @@ impl Seen {
         );
         seen
     }
+
+    /// With the whole object at hand.
+    fn of_whole(pod: &Value) -> Result<Self, String> {
+        let (wants, runs) = (shape(&pod["spec"]["containers"]), shape(&pod["status"]["containerStatuses"]));
+        let view = serde_json::from_value::<PodView>(pod.clone()).map_err(|error| error.to_string())?;
+        Ok(Self { wants, runs, ..Self::of(&view) })
+    }
+
     fn active(&self) -> bool {
         !self.deleting && !self.ended
     }
@@ -150,14 +232,37 @@ impl Seen {
     }
 }
 
+/// Containers or their statuses in the plainest terms: images, and the processors of the first one.
+fn shape(containers: &Value) -> String {
+    let images = containers.as_array().into_iter().flatten().map(|container| container["image"].as_str());
+    let images: Vec<&str> = images.map(Option::unwrap_or_default).collect();
+    format!("{} cpu {}", images.join(" "), containers[0]["resources"]["requests"]["cpu"])
+}
+
 /// A pass of the controller: what it knew, and what it wrote.
 #[derive(Clone)]
 struct PassSeen {
+    /// The Pods in its store.
     knew: Vec<Seen>,
+    /// The Pods on the API server: budgets that allow nothing are counted again from there.
+    there: Vec<Seen>,
     /// Instances that have a claim.
     claimed: BTreeSet<String>,
     granted: BTreeSet<String>,
     writes: Vec<(Method, String, Value)>,
+}
+
+impl PassSeen {
+    /// In service, and not let go before.
+    fn is_kept(&self, pod: &Seen) -> bool {
+        pod.guarded && !self.granted.contains(&pod.name)
+    }
+
+    /// How many Pods a budget counts.
+    fn guarded(&self) -> i64 {
+        let count = |pods: &[Seen]| pods.iter().filter(|pod| self.is_kept(pod)).count() as i64;
+        count(&self.knew).max(count(&self.there))
+    }
 }
 
 /// What the model judges.
@@ -180,11 +285,54 @@ struct Now {
 
 /// What a played kubelet remembers of a Pod.
 struct Kubelet {
-    image: String,
-    /// When its container will have started.
-    up_at: Duration,
+    /// The image of each container, and when it will have started.
+    containers: BTreeMap<String, (String, Duration)>,
+    /// The resources of the first container, and when they will be as they are wanted.
+    resources: (Value, Value, Duration),
+    /// All containers have run once.
     started: bool,
     stops_at: Option<Duration>,
+}
+
+impl Kubelet {
+    fn resources_at(&self, now: Duration) -> Value {
+        let (before, after, at) = &self.resources;
+        if now < *at { before.clone() } else { after.clone() }
+    }
+
+    /// The statuses of its containers, and when the next one of them changes.
+    fn run(
+        &mut self,
+        wanted: &Value,
+        uid: &str,
+        now: Duration,
+        mut starts: impl FnMut() -> Duration,
+    ) -> (Vec<Value>, Option<Duration>) {
+        let (mut statuses, mut changes) = (Vec::new(), vec![self.resources.2]);
+        for (i, container) in wanted.as_array().into_iter().flatten().enumerate() {
+            let text = |key: &str| container[key].as_str().unwrap_or_default().to_owned();
+            let (name, image) = (text("name"), text("image"));
+            let run = self.containers.entry(name.clone()).or_insert_with(|| (image.clone(), starts()));
+            if run.0 != image {
+                *run = (image.clone(), starts());
+            }
+            changes.push(run.1);
+            let mut status = if now >= run.1 && !image.starts_with("bad") {
+                json!({"image": image, "imageID": format!("id-of-{image}"), "ready": true, "state": {"running": {}},
+                    "containerID": format!("c://{uid}/{name}/{image}/{}", run.1.as_millis())})
+            } else {
+                json!({"image": image, "imageID": "", "ready": false, "state": {"waiting": {"reason": "ErrImagePull"}},
+                    "containerID": ""})
+            };
+            (status["name"], status["restartCount"]) = (name.into(), 0.into());
+            if i == 0 {
+                status["resources"] = self.resources_at(now);
+            }
+            statuses.push(status);
+        }
+        let later = changes.into_iter().filter(|at| *at > now).min().map(|at| at - now);
+        (statuses, later)
+    }
 }
 
 struct Cloud {
@@ -209,6 +357,9 @@ struct Cloud {
     passes_at_once: usize,
     went_well: bool,
     is_idle: bool,
+    /// Pods in the plainest terms, by path, with their versions: most of them are as they were a step before.
+    seen: BTreeMap<String, (Value, Seen)>,
+    acts: Acts,
 }
 
 fn mono() -> Duration {
@@ -223,7 +374,10 @@ impl Cloud {
             &["PodUnavailableBudgetUpdateGate=true"],
             &["PreparingUpdateAsUpdate=true", "PodUnavailableBudgetUpdateGate=true"],
         ];
-        let gates = all[random.below(4)].to_vec();
+        let mut gates = all[random.below(4)].to_vec();
+        if random.chance(50) {
+            gates.push("InPlaceWorkloadVerticalScaling=true");
+        }
         let world = World::with_gates(&gates);
         lock(&world.server).is_graceful = true;
         let spec = Spec::new(random);
@@ -247,7 +401,133 @@ impl Cloud {
             passes_at_once: 0,
             went_well: false,
             is_idle: false,
+            seen: BTreeMap::new(),
+            acts: Acts::default(),
         }
+    }
+
+    /// A roll-out of an image that cannot be pulled, of all Pods at once, under a budget that lets one go at a time.
+    async fn bad_roll_out(&mut self, random: &mut Random) -> String {
+        let spec = &mut self.spec;
+        spec.replicas = spec.replicas.max(2);
+        (spec.kind, spec.paused, spec.partition) = ("ReCreate", false, 0);
+        (spec.max_unavailable, spec.max_surge) = (5, 0);
+        spec.image = ["bad:1", "bad:2"][random.below(2)];
+        self.had_bad_image = true;
+        self.set_budget(Some(1), random).await;
+        "a bad roll-out under a budget".into()
+    }
+
+    /// An update in place whose hooks nobody answers.
+    fn held_update(&mut self, random: &mut Random) -> String {
+        let spec = &mut self.spec;
+        spec.replicas = spec.replicas.max(3);
+        (spec.kind, spec.paused, spec.partition) = ("InPlaceIfPossible", false, random.below(2) as i64);
+        (spec.max_unavailable, spec.max_surge) = (2 + random.below(3) as i64, 0);
+        (spec.hooks[0], spec.hooks[1]) = (true, true);
+        spec.image = if spec.image == "i:2" { "i:3" } else { "i:2" };
+        self.hooks_answer = false;
+        format!("an update to {} whose hooks nobody answers", self.spec.image)
+    }
+
+    async fn change(&mut self, change: Change, random: &mut Random) -> String {
+        let spec = &mut self.spec;
+        match change {
+            Change::Replicas => {
+                spec.replicas = random.below(5) as i64;
+                format!("replicas {}", spec.replicas)
+            }
+            Change::OneLess => {
+                spec.replicas = (spec.replicas - 1).max(1);
+                format!("one less: replicas {}", spec.replicas)
+            }
+            Change::Image => {
+                spec.image = ["i:1", "i:2", "i:3", "bad:1", "bad:2"][random.below(5)];
+                self.had_bad_image |= spec.image.starts_with("bad");
+                format!("image {}", spec.image)
+            }
+            Change::Side => {
+                spec.side = spec.side.map(|_| ["s:1", "s:2", "s:3"][random.below(3)]);
+                format!("second image {:?}", spec.side)
+            }
+            Change::Resources => {
+                spec.cpu = 1 + random.below(3) as i64;
+                format!("processors {}", spec.cpu)
+            }
+            Change::Partition => {
+                spec.partition = random.below(4) as i64;
+                format!("partition {}", spec.partition)
+            }
+            Change::Limits => {
+                spec.limits(random);
+                format!("maxUnavailable {}, maxSurge {}", spec.max_unavailable, spec.max_surge)
+            }
+            Change::ScaleLimit => {
+                spec.scale_most = [None, Some(1), Some(2)][random.below(3)];
+                format!("scaleStrategy.maxUnavailable {:?}", spec.scale_most)
+            }
+            Change::MinReady => {
+                spec.min_ready = [0, 5, 40][random.below(3)];
+                format!("minReadySeconds {}", spec.min_ready)
+            }
+            Change::Type => {
+                spec.kind = ["ReCreate", "InPlaceIfPossible", "OnDelete"][random.below(3)];
+                format!("type {}", spec.kind)
+            }
+            Change::Order => {
+                spec.order = [Order::Any, Order::Weights, Order::Keys, Order::Scattered][random.below(4)];
+                format!("order {:?}", spec.order)
+            }
+            Change::Paused => {
+                spec.paused = !spec.paused;
+                format!("paused {}", spec.paused)
+            }
+            Change::Hooks => {
+                self.hooks_answer = !self.hooks_answer;
+                format!("hooks are answered: {}", self.hooks_answer)
+            }
+            Change::Budget => {
+                let budget = [Some(1), Some(1), Some(2), None][random.below(4)];
+                self.set_budget(budget, random).await;
+                format!("budget {:?}", self.budget)
+            }
+            Change::Quota => {
+                let quota = random.below(4);
+                lock(&self.world.server).quota = Some(quota);
+                format!("a quota of {quota} Pods")
+            }
+            Change::Node => self.node(random.below(NODES)),
+            Change::Restart => {
+                self.restart();
+                "the manager starts anew".into()
+            }
+            Change::Refusal => {
+                let all = [(Method::PATCH, 409), (Method::PATCH, 500), (Method::DELETE, 403), (Method::POST, 500)];
+                let (method, code) = all[random.below(4)].clone();
+                lock(&self.world.server).faults.push((method.clone(), NAMESPACE.into(), code));
+                format!("the next {method} of a Pod is answered {code}")
+            }
+            Change::BadRollOut => self.bad_roll_out(random).await,
+            Change::HeldUpdate => self.held_update(random),
+            Change::Mark | Change::Eviction | Change::Crash | Change::Deletion | Change::Color => {
+                self.disturb_pod(change, random)
+            }
+        }
+    }
+
+    async fn set_budget(&mut self, budget: Option<i64>, random: &mut Random) {
+        // A new budget counts what the watch has brought, and is not known in the moment in which all were listed.
+        while self.tell(random).is_some() {}
+        tokio::time::advance(Duration::from_secs(2)).await;
+        self.budget = budget;
+        match budget {
+            Some(most) => {
+                let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": most});
+                self.world.put_budget(spec);
+            }
+            None => drop(lock(&self.world.server).objects.remove(BUDGET)),
+        }
+        self.count_budget();
     }
 
     fn wake(&mut self) {
@@ -279,6 +559,24 @@ impl Cloud {
         pods.map(|(path, pod)| (path.clone(), pod.clone())).collect()
     }
 
+    /// The Pods on the API server.
+    fn see_pods(&mut self) -> Result<Vec<Seen>, String> {
+        let server = lock(&self.world.server);
+        let there = server.objects.range(NAMESPACE.to_owned()..).take_while(|(path, _)| path.starts_with(NAMESPACE));
+        let mut all = BTreeMap::new();
+        for (path, pod) in there {
+            let version = &pod["metadata"]["resourceVersion"];
+            let seen = match self.seen.remove(path).filter(|(of, _)| of == version) {
+                Some(seen) => seen,
+                None => (version.clone(), Seen::of_whole(pod)?),
+            };
+            all.insert(path.clone(), seen);
+        }
+        drop(server);
+        self.seen = all;
+        Ok(self.seen.values().map(|(_, seen)| seen.clone()).collect())
+    }
+
     // ---- what surrounds the controller
 
     /// What kubelet, or whoever places Pods, has to do about a Pod now; else when.
@@ -307,11 +605,11 @@ impl Cloud {
         if !is_up {
             return Err(None);
         }
-        let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned();
         let pause = |random: &mut Random| random.duration(Duration::from_secs(4));
+        let resources = &pod["spec"]["containers"][0]["resources"];
         let kubelet = self.kubelets.entry(uid.clone()).or_insert_with(|| Kubelet {
-            image: image.clone(),
-            up_at: now + pause(random),
+            containers: BTreeMap::new(),
+            resources: (resources.clone(), resources.clone(), now),
             started: false,
             stops_at: None,
         });
@@ -323,21 +621,14 @@ impl Cloud {
             self.write_pod(path, |_| false);
             return Ok(format!("{name} has gone"));
         }
-        if kubelet.image != image {
-            (kubelet.image, kubelet.up_at) = (image.clone(), now + pause(random));
+        if kubelet.resources.1 != *resources {
+            let before = kubelet.resources_at(now);
+            kubelet.resources = (before, resources.clone(), now + pause(random));
         }
-        let runs = now >= kubelet.up_at && !image.starts_with("bad");
+        let (statuses, later) = kubelet.run(&pod["spec"]["containers"], &uid, now, || now + pause(random));
+        let runs = statuses.iter().all(|status| status["ready"] == true);
         kubelet.started |= runs;
         let started = kubelet.started;
-        let later = (now < kubelet.up_at).then(|| kubelet.up_at - now);
-        let status = match runs {
-            true => json!({"name": "main", "image": image, "imageID": format!("id-of-{image}"), "ready": true,
-                "containerID": format!("c://{uid}/{image}/{}", kubelet.up_at.as_millis()), "restartCount": 0, "state": {"running": {}}}),
-            false => {
-                json!({"name": "main", "image": image, "imageID": "", "containerID": "", "ready": false, "restartCount": 0,
-                "state": {"waiting": {"reason": "ErrImagePull"}}})
-            }
-        };
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let is_true = |type_: &Value| conditions.iter().any(|c| c["type"] == *type_ && c["status"] == "True");
         let gates = pod["spec"]["readinessGates"].as_array().cloned().unwrap_or_default();
@@ -353,7 +644,7 @@ impl Cloud {
         }
         let ready = runs && gates.iter().all(|gate| is_true(&gate["conditionType"]));
         let phase = if started { "Running" } else { "Pending" };
-        if pod["status"]["containerStatuses"] == json!([status])
+        if pod["status"]["containerStatuses"] == json!(statuses)
             && is_true(&json!("Ready")) == ready
             && pod["status"]["phase"] == phase
         {
@@ -362,11 +653,11 @@ impl Cloud {
         let at = clock::now().wall.to_string();
         self.write_pod(path, |pod| {
             pod["status"]["phase"] = phase.into();
-            pod["status"]["containerStatuses"] = json!([status]);
+            pod["status"]["containerStatuses"] = json!(statuses);
             set_ready(pod, ready, &at);
             true
         });
-        Ok(format!("kubelet: {name} runs {image}: {runs}, ready: {ready}"))
+        Ok(format!("kubelet: {name} runs {}: {runs}, ready: {ready}", shape(&json!(statuses))))
     }
 
     /// What the user behind the hooks does about a Pod.
@@ -407,21 +698,24 @@ impl Cloud {
     /// Tells the controller of one Pod that has changed.
     fn tell(&mut self, random: &mut Random) -> Option<String> {
         let pods = &self.world.controller.context.pods;
-        let there = self.pods();
         let mut news: Vec<(String, Option<Value>)> = Vec::new();
+        let server = lock(&self.world.server);
+        let path = |name: &str| format!("{NAMESPACE}/{name}");
         for known in pods.list() {
-            if !there.iter().any(|(_, pod)| pod["metadata"]["uid"] == known.uid()) {
+            if server.objects.get(&path(known.name())).is_none_or(|pod| pod["metadata"]["uid"] != known.uid()) {
                 news.push((known.name().to_owned(), None));
             }
         }
+        let there = server.objects.range(NAMESPACE.to_owned()..).take_while(|(path, _)| path.starts_with(NAMESPACE));
         for (_, pod) in there {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let known = pods.get(&ObjectKey::new("ns", &name));
             let version = known.and_then(|pod| pod.metadata.resource_version.clone());
             if version.as_deref() != pod["metadata"]["resourceVersion"].as_str() {
-                news.push((name, Some(pod)));
+                news.push((name, Some(pod.clone())));
             }
         }
+        drop(server);
         let (name, pod) = random.one_of(&news)?.clone();
         match pod {
             Some(pod) => drop(pods.upsert(serde_json::from_value(pod).ok()?)),
@@ -472,6 +766,7 @@ impl Cloud {
             claims.map(|(_, claim)| of(claim)).collect()
         };
         self.world.writes();
+        let there = self.see_pods()?;
         let next = self.world.controller.reconcile(&ObjectKey::new("ns", "web")).await;
         let writes = self.world.writes();
         let now = mono();
@@ -498,7 +793,7 @@ impl Cloud {
             })
             .collect();
         self.went_well = next.is_ok();
-        self.pass = Some(PassSeen { knew, claimed, granted, writes });
+        self.pass = Some(PassSeen { knew, there, claimed, granted, writes });
         match (told.is_empty(), next) {
             (true, Ok(_)) => Ok(String::new()),
             (_, next) => Ok(format!("pass: {next:?}\n              {}", told.join("\n              "))),
@@ -528,13 +823,13 @@ impl Cloud {
         self.wake();
     }
 
-    fn disturb_pod(&mut self, what: usize, random: &mut Random) -> String {
+    fn disturb_pod(&mut self, what: Change, random: &mut Random) -> String {
         let pods: Vec<(String, Value)> = self.pods();
         let Some((path, pod)) = random.one_of(&pods).cloned() else { return "nothing".into() };
         let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let now = clock::now().wall.to_string();
         match what {
-            0 => {
+            Change::Mark => {
                 self.marked_by_users.insert(pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
                 self.write_pod(&path, |pod| {
                     pod["metadata"]["labels"][labels::SPECIFIED_DELETE] = "".into();
@@ -542,7 +837,7 @@ impl Cloud {
                 });
                 format!("a user marks {name}")
             }
-            1 => {
+            Change::Eviction => {
                 if pod["metadata"]["deletionTimestamp"].is_string() {
                     return "nothing".into();
                 }
@@ -553,12 +848,19 @@ impl Cloud {
                 });
                 format!("{name} is evicted by its node")
             }
-            2 => {
+            Change::Crash => {
                 let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-                if let Some(kubelet) = self.kubelets.get_mut(uid) {
-                    kubelet.up_at = mono() + random.duration(Duration::from_secs(30));
-                }
+                let runs = self.kubelets.get_mut(uid).into_iter().flat_map(|kubelet| kubelet.containers.values_mut());
+                runs.for_each(|run| run.1 = mono() + random.duration(Duration::from_secs(30)));
                 format!("{name} crashes")
+            }
+            Change::Color => {
+                let color = Order::COLORS[random.below(2)];
+                self.write_pod(&path, |pod| {
+                    pod["metadata"]["labels"][Order::LABEL] = color.into();
+                    true
+                });
+                format!("{name} gets color {color}")
             }
             _ => {
                 self.write_pod(&path, |pod| {
@@ -598,77 +900,82 @@ fn set_ready(pod: &mut Value, ready: bool, at: &str) {
     strategic(&mut pod["status"], &change);
 }
 
+/// What users do, and what happens.
+#[derive(Clone, Copy)]
+enum Change {
+    Replicas,
+    OneLess,
+    Image,
+    Side,
+    Resources,
+    Partition,
+    Limits,
+    ScaleLimit,
+    MinReady,
+    Type,
+    Order,
+    Paused,
+    Hooks,
+    Budget,
+    Quota,
+    Node,
+    Restart,
+    Refusal,
+    BadRollOut,
+    HeldUpdate,
+    Mark,
+    Eviction,
+    Crash,
+    Deletion,
+    Color,
+}
+
+/// All of them: what each is called, and how often it happens compared with the others.
+const CHANGES: [(Change, &str, usize); 25] = [
+    (Change::Replicas, "replicas", 2),
+    (Change::OneLess, "one replica less", 2),
+    (Change::Image, "image", 5),
+    (Change::Side, "image of the second container", 2),
+    (Change::Resources, "resources", 2),
+    (Change::Partition, "partition", 1),
+    (Change::Limits, "maxUnavailable and maxSurge", 1),
+    (Change::ScaleLimit, "scaleStrategy.maxUnavailable", 1),
+    (Change::MinReady, "minReadySeconds", 1),
+    (Change::Type, "type", 1),
+    (Change::Order, "order", 1),
+    (Change::Paused, "paused", 1),
+    (Change::Hooks, "hooks are answered or not", 1),
+    (Change::Budget, "budget", 2),
+    (Change::Quota, "quota", 1),
+    (Change::Node, "node silent or back", 2),
+    (Change::Restart, "manager restarted", 1),
+    (Change::Refusal, "write refused", 2),
+    (Change::BadRollOut, "bad roll-out under a budget", 3),
+    (Change::HeldUpdate, "update that hooks hold", 2),
+    (Change::Mark, "marked by a user", 1),
+    (Change::Eviction, "evicted", 1),
+    (Change::Crash, "crashed", 1),
+    (Change::Deletion, "deleted by a user", 1),
+    (Change::Color, "labelled by a user", 2),
+];
+
 impl Driver for Cloud {
     type Seen = Now;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
         self.changes += 1;
-        let said = match random.below(24) {
-            0 | 1 => {
-                self.spec.replicas = random.below(5) as i64;
-                format!("replicas {}", self.spec.replicas)
+        let all: usize = CHANGES.iter().map(|(_, _, weight)| weight).sum();
+        let mut which = random.below(all);
+        let chosen = CHANGES.iter().find(|(_, _, weight)| match which.checked_sub(*weight) {
+            Some(left) => {
+                which = left;
+                false
             }
-            2..=6 => {
-                self.spec.image = ["i:1", "i:2", "i:3", "bad:1", "bad:2"][random.below(5)];
-                self.had_bad_image |= self.spec.image.starts_with("bad");
-                format!("image {}", self.spec.image)
-            }
-            7 => {
-                self.spec.partition = random.below(4) as i64;
-                format!("partition {}", self.spec.partition)
-            }
-            8 => {
-                self.spec.limits(random);
-                format!("maxUnavailable {}, maxSurge {}", self.spec.max_unavailable, self.spec.max_surge)
-            }
-            9 => {
-                self.spec.min_ready = [0, 5, 40][random.below(3)];
-                format!("minReadySeconds {}", self.spec.min_ready)
-            }
-            10 => {
-                self.spec.kind = ["ReCreate", "InPlaceIfPossible", "OnDelete"][random.below(3)];
-                format!("type {}", self.spec.kind)
-            }
-            11 => {
-                self.spec.paused = !self.spec.paused;
-                format!("paused {}", self.spec.paused)
-            }
-            12 => {
-                self.hooks_answer = !self.hooks_answer;
-                format!("hooks are answered: {}", self.hooks_answer)
-            }
-            13 | 14 => {
-                self.budget = [Some(1), Some(1), Some(2), None][random.below(4)];
-                match self.budget {
-                    Some(most) => {
-                        let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": most});
-                        self.world.put_budget(spec);
-                    }
-                    None => drop(lock(&self.world.server).objects.remove(BUDGET)),
-                }
-                self.count_budget();
-                format!("budget {:?}", self.budget)
-            }
-            15 => {
-                let quota = random.below(4);
-                lock(&self.world.server).quota = Some(quota);
-                format!("a quota of {quota} Pods")
-            }
-            16 | 17 => self.node(random.below(NODES)),
-            18 => {
-                self.restart();
-                "the manager starts anew".into()
-            }
-            19 => {
-                let (method, code) =
-                    [(Method::PATCH, 409), (Method::PATCH, 500), (Method::DELETE, 403), (Method::POST, 500)]
-                        [random.below(4)]
-                    .clone();
-                lock(&self.world.server).faults.push((method.clone(), NAMESPACE.into(), code));
-                format!("the next {method} of a Pod is answered {code}")
-            }
-            what => self.disturb_pod(what - 20, random),
-        };
+            None => true,
+        });
+        let Some((change, name, _)) = chosen else { return Err("no change was chosen".into()) };
+        self.acts.note(name);
+        let said = self.change(*change, random).await;
         self.put();
         Ok(said)
     }
@@ -705,6 +1012,7 @@ impl Driver for Cloud {
         (self.pass, self.is_idle) = (None, false);
         let mut next: Option<Duration> = None;
         let mut later = |after: Option<Duration>| next = [next, after].into_iter().flatten().min();
+        let pods = self.pods();
         // Who comes first is for the seed to say.
         let first = random.below(4);
         for turn in 0..4 {
@@ -722,10 +1030,10 @@ impl Driver for Cloud {
                     due => later(due.map(|due| due - mono())),
                 },
                 which => {
-                    for (path, pod) in self.pods() {
+                    for (path, pod) in &pods {
                         let done = match which {
-                            2 => self.kubelet(&path, &pod, random),
-                            _ => self.answer(&path, &pod, random),
+                            2 => self.kubelet(path, pod, random),
+                            _ => self.answer(path, pod, random),
                         };
                         match done {
                             Ok(said) => return Ok(Step::Worked(said)),
@@ -746,8 +1054,7 @@ impl Driver for Cloud {
     }
 
     async fn see(&mut self) -> Result<Now, String> {
-        let views = self.pods().into_iter().map(|(_, pod)| serde_json::from_value::<PodView>(pod));
-        let pods: Result<Vec<PodView>, _> = views.collect();
+        let pods = self.see_pods()?;
         let server = lock(&self.world.server);
         let set = &server.objects[SET];
         Ok(Now {
@@ -756,7 +1063,7 @@ impl Driver for Cloud {
             update_revision: set["status"]["updateRevision"].as_str().unwrap_or_default().to_owned(),
             status: set["status"].clone(),
             generation: set["metadata"]["generation"].as_i64().unwrap_or_default(),
-            pods: pods.map_err(|error| error.to_string())?.iter().map(Seen::of).collect(),
+            pods,
             pass: self.pass.take(),
             desired: self.budget.map(|most| self.fewest - most),
             marked_by_users: self.marked_by_users.clone(),
@@ -787,6 +1094,7 @@ impl Promises {
                 pod.state = "Normal".into();
             }
         }
+        let was = &pass.knew;
         let pass = &PassSeen { knew, ..pass.clone() };
         let mut wrongs = Vec::new();
         let (mut down, mut made, mut begun) = (BTreeSet::new(), 0, BTreeSet::new());
@@ -824,6 +1132,13 @@ impl Promises {
                         wrongs.push(format!("{name} was announced {times} times for {state} since the last change"));
                     }
                 }
+                let was = was.iter().find(|pod| pod.name == name).map_or("", |pod| pod.state.as_str());
+                if state == "Normal" && was == "PreparingDelete" {
+                    self.acts.note("kept after all");
+                }
+                if ["Normal", "Updated"].contains(&state) && was == "PreparingUpdate" {
+                    self.acts.note("let go");
+                }
                 if state == "Updating" {
                     begun.insert(name.clone());
                     self.acts.note("updated in place");
@@ -833,6 +1148,12 @@ impl Promises {
             if mark.is_string() {
                 begun.insert(name.clone());
                 self.acts.note("marked");
+                // What was deleted before there was a budget, it may count for a moment yet.
+                let is_settled = !pass.knew.iter().any(|pod| pod.deleting && !pass.granted.contains(&pod.name));
+                let is_kept = known.is_some_and(|pod| pass.is_kept(pod)) && is_settled;
+                if is_kept && now.desired.is_some_and(|desired| pass.guarded() <= desired.max(0)) {
+                    wrongs.push(format!("{name} was marked, and the budget lets no Pod go"));
+                }
             } else if mark.is_null() && labels_of.as_object().is_some_and(|l| l.contains_key(labels::SPECIFIED_DELETE))
             {
                 self.acts.note("mark taken back");
@@ -844,6 +1165,8 @@ impl Promises {
         self.limits(now, pass, &down, made, &mut wrongs);
         wrongs.extend(claims_left(now, pass));
         wrongs.extend(let_go_too_early(now, pass));
+        wrongs.extend(what_is_down_waits(now, pass));
+        wrongs.extend(out_of_order(now, pass, &begun));
         let is_old = |pod: &&Seen| !revision::is_same(&pod.revision, &now.update_revision);
         let old = pass.knew.iter().filter(|p| p.active() && !p.marked && p.state != "PreparingDelete").filter(is_old);
         let old: Vec<&str> = old.map(|pod| pod.name.as_str()).collect();
@@ -868,6 +1191,15 @@ impl Promises {
             }
         }
         let active = count(&|pod| pod.active());
+        // What waits for its hook or a budget serves until then.
+        let waits =
+            |pod: &Seen| pod.ready_since.is_some() && ["PreparingDelete", "PreparingUpdate"].contains(&&*pod.state);
+        let missing = count(&|pod| pod.active() && !pod.marked && !pod.up(now.at, spec.min_ready) && !waits(pod));
+        if let Some(most) = spec.scale_most.filter(|most| made > 0 && missing + made > *most) {
+            wrongs.push(format!(
+                "{made} Pods were made beside {missing} unavailable ones, and {most} may be unavailable"
+            ));
+        }
         if made > 0 && active + made > spec.replicas + spec.surge() {
             wrongs.push(format!("{made} Pods were made, and there were {active}"));
         }
@@ -876,8 +1208,8 @@ impl Promises {
             let deleted = |pod: &&Seen| {
                 pass.writes.iter().any(|(method, path, _)| *method == Method::DELETE && path.ends_with(&pod.name))
             };
-            let guarded = count(&|pod| pod.guarded && !pass.granted.contains(&pod.name));
-            let taken = count(&|pod| pod.guarded && !pass.granted.contains(&pod.name) && deleted(pod));
+            let guarded = pass.guarded();
+            let taken = count(&|pod| pass.is_kept(pod) && deleted(pod));
             if taken > 0 && guarded - taken < desired {
                 wrongs.push(format!("the budget wants {desired} in service, and {taken} of {guarded} were deleted"));
             }
@@ -928,6 +1260,38 @@ fn let_go_too_early(now: &Now, pass: &PassSeen) -> Vec<String> {
     }
 }
 
+/// What is down goes before what serves.
+fn what_is_down_waits(now: &Now, pass: &PassSeen) -> Vec<String> {
+    let is_tried =
+        |pod: &Seen| pass.writes.iter().any(|(method, path, _)| *method == Method::DELETE && path.ends_with(&pod.name));
+    let may_go = |pod: &&Seen| pod.active() && pod.marked && !(pod.held && now.spec.hooks[0]);
+    let marked: Vec<&Seen> = pass.knew.iter().filter(may_go).collect();
+    let serving = marked.iter().find(|pod| pod.up(now.at, 0) && is_tried(pod));
+    let waiting = marked.iter().filter(|pod| pod.ready_since.is_none() && !is_tried(pod));
+    let told = |serving: &&Seen| waiting.map(|pod| format!("{} goes before {}", serving.text, pod.text)).collect();
+    serving.map(told).unwrap_or_default()
+}
+
+/// Of Pods that serve equally, those with more weight are updated first.
+fn out_of_order(now: &Now, pass: &PassSeen, begun: &BTreeSet<String>) -> Vec<String> {
+    let spec = &now.spec;
+    if spec.order != Order::Weights || now.desired.is_some() {
+        return Vec::new();
+    }
+    let may_begin = |pod: &&Seen| {
+        pod.up(now.at, spec.min_ready) && !pod.marked && !revision::is_same(&pod.revision, &now.update_revision)
+    };
+    let (begun, left): (Vec<&Seen>, Vec<&Seen>) =
+        pass.knew.iter().filter(may_begin).partition(|pod| begun.contains(&pod.name));
+    let lightest = begun.iter().min_by_key(|pod| Order::weight(&pod.color));
+    let heavier = |pod: &&Seen| lightest.is_some_and(|begun| Order::weight(&begun.color) < Order::weight(&pod.color));
+    let heaviest = left.into_iter().find(heavier);
+    let told = heaviest.zip(lightest).map(|(left, begun)| {
+        format!("{} with color {:?} was updated before {} with {:?}", begun.name, begun.color, left.name, left.color)
+    });
+    told.into_iter().collect()
+}
+
 /// Nothing is left to do: then no Pod waits that could go. One that is Ready and not yet available is unavailable already.
 fn waits_for_nothing(now: &Now) -> Vec<String> {
     let spec = &now.spec;
@@ -967,7 +1331,11 @@ impl Model for Promises {
         for pod in &active {
             ask(pod.up(now.at, spec.min_ready) && !pod.marked, format!("not available, or marked: {}", pod.text));
         }
-        let updated = active.iter().filter(|pod| pod.image == spec.image).count() as i64;
+        let shape = shape(&spec.containers());
+        let updated = active.iter().filter(|pod| pod.wants == shape).count() as i64;
+        for pod in active.iter().filter(|pod| pod.wants != pod.runs) {
+            ask(false, format!("wants {:?}, runs {:?}: {}", pod.wants, pod.runs, pod.text));
+        }
         let wanted = (spec.replicas - spec.partition).max(0);
         ask(updated >= wanted, format!("{updated} are updated, want {wanted}"));
         for field in ["replicas", "readyReplicas", "availableReplicas"] {
@@ -995,6 +1363,7 @@ fn history(seed: u64) -> Result<Acts, String> {
         };
         let told = format!("{:?}, gates {:?}", cloud.spec, cloud.gates);
         liveness::run(seed, &limits, &mut cloud, &mut model).await.map_err(|why| format!("{why}\nbegan as {told}"))?;
+        model.acts.merge(cloud.acts);
         Ok(model.acts)
     })
 }
@@ -1010,5 +1379,8 @@ fn simulation_of_clone_sets() {
         ("updated in place", 30),
         ("marked", 50),
         ("mark taken back", 1),
+        ("kept after all", 5),
+        ("let go", 5),
     ]);
+    acts.require(&CHANGES.map(|(_, name, _)| (name, 8)));
 }
