@@ -193,6 +193,11 @@ impl Pod {
         self.active() && ready && self.in_service()
     }
 
+    /// In service as budgets see it, whatever its lifecycle.
+    fn serves(&self) -> bool {
+        self.active() && self.ready.is_some() && self.gate && !self.drained
+    }
+
     /// The manager lets it be ready, and counts it then.
     fn in_service(&self) -> bool {
         self.gate && !self.drained && self.normal()
@@ -224,6 +229,13 @@ pub enum Event {
     /// A claim as it was written, by its UID.
     Claim(String, Claim),
     ClaimGone(String),
+    /// The budget as it was written: its generation, the one that was observed, and its `maxUnavailable`.
+    Budget {
+        generation: i64,
+        observed: i64,
+        most: i64,
+    },
+    BudgetGone,
 }
 
 /// Everything that happened, by version, with the time when it was seen.
@@ -295,6 +307,21 @@ impl History {
         self.note(object, Event::ClaimGone(object.metadata.uid.clone().unwrap_or_default()));
     }
 
+    /// The PodUnavailableBudget of the Pods, with `maxUnavailable` as a number.
+    pub fn budget(&mut self, object: &DynamicObject) {
+        let value = serde_json::to_value(object).unwrap_or_default();
+        let event = Event::Budget {
+            generation: value.int("/metadata/generation"),
+            observed: value.int("/status/observedGeneration"),
+            most: value.int("/spec/maxUnavailable"),
+        };
+        self.note(object, event);
+    }
+
+    pub fn budget_gone(&mut self, object: &DynamicObject) {
+        self.note(object, Event::BudgetGone);
+    }
+
     fn model(&self) -> Model {
         Model { theirs: self.theirs.clone(), ..Model::default() }
     }
@@ -338,6 +365,10 @@ impl History {
                 Event::Gone(uid) => format!("gone: {uid}"),
                 Event::Claim(_, claim) => format!("{claim:?}"),
                 Event::ClaimGone(uid) => format!("claim gone: {uid}"),
+                Event::Budget { generation, observed, most } => {
+                    format!("budget generation {generation}, observed {observed}: {most} may be unavailable")
+                }
+                Event::BudgetGone => "budget gone".into(),
             };
             format!("{version} {at} {event}")
         });
@@ -360,6 +391,10 @@ pub struct Acts {
     /// Came to wait for a hook.
     pub held: usize,
     pub claims_reused: usize,
+    /// Deleted under a budget.
+    pub deleted_under_budget: usize,
+    /// With as few Pods left as the budget wants.
+    pub deleted_at_budget: usize,
 }
 
 struct Known {
@@ -395,8 +430,16 @@ struct Model {
     lost: BTreeSet<String>,
     /// Pods of new instances since the last status.
     new_instances: usize,
+    /// `maxUnavailable` of the budget, by its generation; what is observed of it.
+    budgets: BTreeMap<i64, i64>,
+    budget_observed: i64,
+    /// Numbers of Pods that were wanted, and until when.
+    wanted: Vec<(Timestamp, i64)>,
     acts: Acts,
 }
+
+/// How long a budget may go by an older number of wanted Pods.
+const REPLICAS_LAG: SignedDuration = SignedDuration::from_secs(10);
 
 impl Model {
     /// Specs on which the manager may have acted.
@@ -425,6 +468,9 @@ impl Model {
         let mut wrongs = Vec::new();
         match event {
             Event::CloneSet { generation, observed, spec, status, available } => {
+                if let Some(before) = self.specs.values().next_back() {
+                    self.wanted.push((at, before.replicas));
+                }
                 self.specs.insert(*generation, (**spec).clone());
                 self.observed = self.observed.max(*observed);
                 if *status {
@@ -458,6 +504,11 @@ impl Model {
                 known.used |= used;
             }
             Event::ClaimGone(uid) => drop(self.claims.remove(uid)),
+            Event::Budget { generation, observed, most } => {
+                self.budgets.insert(*generation, *most);
+                self.budget_observed = self.budget_observed.max(*observed);
+            }
+            Event::BudgetGone => (self.budgets, self.budget_observed) = Default::default(),
         }
         wrongs
     }
@@ -525,8 +576,28 @@ impl Model {
         if self.allowed().all(|spec| spec.before_delete.holds(&before.pod)) {
             wrongs.push(format!("{} was deleted while its hook held it: {:?}", before.pod.name, before.pod.tags));
         }
+        self.judge_budget(at, before, wrongs);
         if before.pod.available(at, self.longest_ready()) {
             self.taken_down(at, before, wrongs);
+        }
+    }
+
+    /// The manager has deleted a Pod, which a budget may have been there to keep.
+    fn judge_budget(&mut self, at: Timestamp, before: &Known, wrongs: &mut Vec<String>) {
+        // before it was observed nobody goes by it
+        if self.budget_observed == 0 || before.fresh || !before.pod.serves() || before.pod.state == "Updating" {
+            return;
+        }
+        let up = self.count(|k| k.pod.serves() || (k.struck && k.pod.active())) + self.failures;
+        let now = self.specs.values().next_back().map(|spec| spec.replicas);
+        let lately = self.wanted.iter().filter(|(until, _)| at.duration_since(*until) < REPLICAS_LAG);
+        let fewest = lately.map(|(_, replicas)| *replicas).chain(now).min().unwrap_or_default();
+        let most = self.budgets.range(self.budget_observed..).map(|(_, most)| *most).max().unwrap_or_default();
+        let beyond = up - (fewest - most).max(0);
+        self.acts.deleted_under_budget += 1;
+        self.acts.deleted_at_budget += usize::from(beyond == 0);
+        if beyond < 0 {
+            wrongs.push(format!("{} was deleted, {} more than the budget lets go", before.pod.name, -beyond));
         }
     }
 
@@ -732,6 +803,37 @@ mod tests {
         assert!(change(&mut model, "a", |p| p.ready = None).is_empty());
         assert!(change(&mut model, "b", |p| p.gate = false).is_empty());
         assert_eq!(change(&mut model, "c", |p| p.deleting = true).len(), 1);
+    }
+
+    #[test]
+    fn a_deletion_beyond_what_the_budget_lets_go_is_found() {
+        let budget = |generation, observed, most| Event::Budget { generation, observed, most };
+        let delete = |model: &mut Model, name: &str| change(model, name, |p| p.deleting = true);
+        let mut model = three(&json!({ "maxUnavailable": 3 }), "v2");
+        assert_eq!(model.event(second(0), &budget(1, 0, 1)), NONE);
+        assert!(delete(&mut model, "a").is_empty(), "nobody has observed the budget");
+        let mut model = three(&json!({ "maxUnavailable": 3 }), "v2");
+        assert_eq!(model.event(second(0), &budget(1, 1, 1)), NONE);
+        assert!(delete(&mut model, "a").is_empty());
+        assert_eq!(delete(&mut model, "b"), ["b was deleted, 1 more than the budget lets go"]);
+        assert_eq!(model.event(second(0), &budget(2, 1, 3)), NONE);
+        assert!(delete(&mut model, "c").is_empty(), "the new budget may be known already");
+        let mut model = three(&json!({ "maxUnavailable": 3 }), "v2");
+        for event in [budget(1, 1, 1), Event::BudgetGone] {
+            assert_eq!(model.event(second(0), &event), NONE);
+        }
+        for name in ["a", "b", "c"] {
+            assert!(delete(&mut model, name).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_down_is_deleted_under_any_budget() {
+        let mut model = three(&json!({ "maxUnavailable": 3 }), "v2");
+        assert_eq!(model.event(second(0), &Event::Budget { generation: 1, observed: 1, most: 1 }), NONE);
+        assert!(change(&mut model, "a", |p| p.deleting = true).is_empty());
+        assert!(change(&mut model, "b", |p| p.ready = None).is_empty());
+        assert!(change(&mut model, "b", |p| (p.ready, p.deleting) = (None, true)).is_empty());
     }
 
     #[test]

@@ -69,16 +69,27 @@ pub enum Fault {
     Fail,
 }
 
+/// Images with this tag cannot be pulled.
+pub const BROKEN: &str = "broken";
+
+/// What happens.
+#[derive(Debug)]
+enum Command {
+    Strike(String, Fault),
+    /// The kubelet of this node says and does nothing for so long.
+    Silence(String, Duration),
+}
+
 /// Plays until it is dropped.
 pub struct Player {
-    faults: mpsc::UnboundedSender<(String, Fault)>,
+    commands: mpsc::UnboundedSender<Command>,
     task: JoinHandle<()>,
 }
 
 impl Player {
     /// Plays the Pods of one namespace on nodes whose names begin with `nodes`, with the client of `t`.
     pub fn start(t: &Test, nodes: &str, options: Options) -> Self {
-        let (faults, commands) = mpsc::unbounded_channel();
+        let (sender, commands) = mpsc::unbounded_channel();
         let stage = Stage {
             api: t.api("Pod"),
             nodes: nodes.to_owned(),
@@ -87,15 +98,23 @@ impl Player {
             timers: BinaryHeap::new(),
             waiting: VecDeque::new(),
             writes: JoinSet::new(),
+            silent: HashMap::new(),
             started: 0,
         };
-        Self { faults, task: tokio::spawn(stage.run(commands)) }
+        Self { commands: sender, task: tokio::spawn(stage.run(commands)) }
     }
 
     /// Lets something happen to a Pod; one that is not there (any more) is passed over.
     pub fn strike(&self, pod: &str, fault: Fault) {
         // the player ends only with this handle
-        let _ = self.faults.send((pod.to_owned(), fault));
+        let _ = self.commands.send(Command::Strike(pod.to_owned(), fault));
+    }
+
+    /// The kubelet of a node says and does nothing for so long, and its Pods of this namespace are not Ready any more, as the
+    /// node controller writes it.
+    pub fn silence(&self, node: &str, time: Duration) {
+        // the player ends only with this handle
+        let _ = self.commands.send(Command::Silence(node.to_owned(), time));
     }
 
     /// An error if playing has ended by itself, which only a panic does.
@@ -118,7 +137,8 @@ struct Seen {
     uid: String,
     version: u64,
     generation: i64,
-    on_played_node: bool,
+    /// The played node that it is bound to; none: none of them.
+    node: Option<String>,
     /// Containers of the spec with their images.
     images: Vec<(String, String)>,
     /// The first readiness gate that is not True, with the message that kubelet has for it.
@@ -153,7 +173,7 @@ impl Seen {
             uid: meta.uid.clone().unwrap_or_default(),
             version: meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
-            on_played_node: data.text("/spec/nodeName").starts_with(nodes),
+            node: Some(data.text("/spec/nodeName")).filter(|node| node.starts_with(nodes)).map(str::to_owned),
             images: containers.map(|c| (c.text("/name").to_owned(), c.text("/image").to_owned())).collect(),
             closed_gate,
             phase: data.text("/status/phase").to_owned(),
@@ -171,6 +191,16 @@ struct Instance {
     attempt: u64,
     /// When the next instance starts, if this one has ended.
     ended_until: Option<Instant>,
+}
+
+impl Instance {
+    fn is_broken(&self) -> bool {
+        self.image.ends_with(&format!(":{BROKEN}"))
+    }
+
+    fn is_up(&self) -> bool {
+        self.ended_until.is_none() && !self.is_broken()
+    }
 }
 
 /// What the kubelet of one Pod remembers.
@@ -217,7 +247,7 @@ impl Kubelet {
 
     /// `wall` is only written down.
     fn turn(&mut self, seen: &Seen, options: &Options, now: Instant, wall: &str) -> Turn {
-        if !seen.on_played_node {
+        if seen.node.is_none() {
             return Turn::Rest;
         }
         if let Some(grace) = seen.deleting {
@@ -273,7 +303,7 @@ impl Kubelet {
     }
 
     fn readiness(&self, seen: &Seen) -> (bool, bool) {
-        let containers = self.containers.iter().all(|i| i.ended_until.is_none());
+        let containers = self.containers.iter().all(Instance::is_up);
         (containers, containers && seen.closed_gate.is_none())
     }
 
@@ -325,19 +355,27 @@ impl Kubelet {
     fn status(&self, seen: &Seen, wall: &str) -> Value {
         let (containers_ready, ready) = self.readiness(seen);
         let containers = self.containers.iter().zip(&seen.images).map(|(instance, (name, _))| {
-            let up = instance.ended_until.is_none();
+            let up = instance.is_up();
             let id = |attempt: u64| format!("containerd://{}", digits(&[&seen.uid, name, &attempt.to_string()]));
             let terminated = |attempt: u64| {
                 json!({ "terminated": { "exitCode": 0, "reason": "Completed", "startedAt": wall, "finishedAt": wall,
                 "containerID": id(attempt) } })
             };
+            if instance.is_broken() && instance.ended_until.is_none() {
+                return json!({ "name": name, "image": instance.image, "imageID": "", "containerID": "",
+                    "restartCount": instance.attempt, "ready": false, "started": false,
+                    "state": { "waiting": { "reason": "ErrImagePull", "message": "there is no such image" } } });
+            }
             let state = if up { json!({ "running": { "startedAt": wall } }) } else { terminated(instance.attempt) };
             let last = if instance.attempt > 0 { terminated(instance.attempt - 1) } else { json!({}) };
             json!({ "name": name, "image": instance.image, "imageID": image_id(&instance.image),
                 "containerID": id(instance.attempt), "restartCount": instance.attempt, "ready": up, "started": up,
                 "state": state, "lastState": last })
         });
-        let mut status = json!({ "phase": "Running", "containerStatuses": containers.collect::<Vec<_>>(),
+        // a Pod whose containers have not all run once is still about to begin
+        let is_pending = self.containers.iter().any(|i| i.is_broken() && i.attempt == 0);
+        let phase = if is_pending { "Pending" } else { "Running" };
+        let mut status = json!({ "phase": phase, "containerStatuses": containers.collect::<Vec<_>>(),
             "observedGeneration": seen.generation });
         let mut conditions = Vec::new();
         if self.written.as_ref().is_none_or(|(containers, _)| containers.is_empty()) {
@@ -407,11 +445,13 @@ struct Stage {
     /// Pods whose turn comes when a write has ended.
     waiting: VecDeque<String>,
     writes: JoinSet<(String, Outcome)>,
+    /// Nodes that say nothing, and until when.
+    silent: HashMap<String, Instant>,
     started: usize,
 }
 
 impl Stage {
-    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<(String, Fault)>) {
+    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         let events = watcher::watcher(self.api.clone(), watcher::Config::default());
         pin_mut!(events);
         loop {
@@ -445,16 +485,30 @@ impl Stage {
                         self.turn(&uid);
                     }
                 },
-                Some((name, fault)) = commands.recv() => {
-                    let struck = self.pods.values_mut().find(|p| p.seen.name == name).map(|played| {
-                        played.kubelet.strike(fault, Instant::now());
-                        played.seen.uid.clone()
-                    });
-                    if let Some(uid) = struck {
-                        self.turn(&uid);
-                    }
-                }
+                Some(command) = commands.recv() => self.obey(command),
             }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        let struck: Vec<String> = match command {
+            Command::Strike(name, fault) => {
+                let played = self.pods.values_mut().find(|p| p.seen.name == name);
+                let struck = played.map(|played| {
+                    played.kubelet.strike(fault, Instant::now());
+                    played.seen.uid.clone()
+                });
+                struck.into_iter().collect()
+            }
+            Command::Silence(node, time) => {
+                let there = self.pods.values().filter(|p| p.seen.node.as_ref() == Some(&node));
+                let there = there.map(|p| p.seen.uid.clone()).collect();
+                self.silent.insert(node, Instant::now() + time);
+                there
+            }
+        };
+        for uid in struck {
+            self.turn(&uid);
         }
     }
 
@@ -479,7 +533,12 @@ impl Stage {
             self.waiting.push_back(uid.to_owned());
             return;
         }
-        let turn = played.kubelet.turn(&played.seen, &self.options, Instant::now(), &wall);
+        let now = Instant::now();
+        let silent = played.seen.node.as_ref().and_then(|node| self.silent.get(node)).filter(|until| now < **until);
+        let turn = match silent {
+            Some(until) => silence(&played.seen, *until, &wall),
+            None => played.kubelet.turn(&played.seen, &self.options, now, &wall),
+        };
         let (api, name, uid) = (self.api.clone(), played.seen.name.clone(), uid.to_owned());
         match turn {
             Turn::Rest => {}
@@ -524,6 +583,14 @@ impl Stage {
             }
         }
     }
+}
+
+/// What comes next for a Pod whose kubelet is silent: the node controller says that it is not Ready.
+fn silence(seen: &Seen, until: Instant, wall: &str) -> Turn {
+    if seen.ready != "True" {
+        return Turn::Until(until);
+    }
+    Turn::Write(json!({ "conditions": [{ "type": "Ready", "status": "False", "lastTransitionTime": wall }] }))
 }
 
 fn outcome(answer: kube::Result<Option<Seen>>) -> Outcome {
@@ -637,7 +704,7 @@ mod tests {
         Seen {
             name: "p".into(),
             uid: "u".into(),
-            on_played_node: true,
+            node: Some("n".into()),
             images: vec![("main".into(), image.into())],
             closed_gate: gate.map(str::to_owned),
             generation: 1,
@@ -781,8 +848,38 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_pulled_waits_and_a_mended_image_starts() {
+        let (mut kubelet, now, options) = (Kubelet::default(), Instant::now(), Options::default());
+        let mut pod = seen("app:broken", None);
+        let status = written(kubelet.turn(&pod, &options, now, WALL));
+        assert_eq!(status.text("/phase"), "Pending");
+        assert_eq!(status.text("/containerStatuses/0/state/waiting/reason"), "ErrImagePull");
+        assert_eq!(condition(&status, "Ready").0, "False");
+        apply(&mut kubelet, &mut pod, &status);
+        assert_eq!(kubelet.turn(&pod, &options, now, WALL), Turn::Rest);
+        pod.images[0].1 = "app:v1".into();
+        let status = written(kubelet.turn(&pod, &options, now, WALL));
+        assert_eq!((status.text("/phase"), condition(&status, "Ready").0.as_str()), ("Running", "True"));
+    }
+
+    #[test]
+    fn pods_on_a_silent_node_are_not_ready_until_it_is_back() {
+        let (mut kubelet, now, options) = (Kubelet::default(), Instant::now(), Options::default());
+        let mut pod = seen("app", None);
+        let status = written(kubelet.turn(&pod, &options, now, WALL));
+        apply(&mut kubelet, &mut pod, &status);
+        let until = now + Duration::from_secs(2);
+        let status = written(silence(&pod, until, WALL));
+        assert_eq!(condition(&status, "Ready").0, "False");
+        pod.ready = "False".into();
+        assert_eq!(silence(&pod, until, WALL), Turn::Until(until));
+        let status = written(kubelet.turn(&pod, &options, until, WALL));
+        assert_eq!(condition(&status, "Ready").0, "True", "kubelet says it again");
+    }
+
+    #[test]
     fn pods_of_other_nodes_are_left_alone() {
-        let pod = Seen { on_played_node: false, ..seen("app", None) };
+        let pod = Seen { node: None, ..seen("app", None) };
         let turn = Kubelet::default().turn(&pod, &Options::default(), Instant::now(), WALL);
         assert_eq!(turn, Turn::Rest);
     }

@@ -19,13 +19,14 @@ use tokio::sync::mpsc;
 use crate::history::{HOOKS, History, Pod, Spec};
 use crate::kit::{Build, Look, PATIENCE, Test, poll};
 use crate::liveness::{self, Driver, Limits, Model, Random, Step};
-use crate::player::{Fault, Nodes, Options, Player, on_played_nodes};
+use crate::player::{BROKEN, Fault, Nodes, Options, Player, on_played_nodes};
 
 /// At the same time: they mostly wait.
 const AT_ONCE: usize = 10;
 /// Changes and faults of one sequence.
 const STEPS: usize = 14;
 const NAME: &str = "random";
+const BUDGET: &str = "PodUnavailableBudget";
 const NODES: &str = "random-";
 /// Seven Pods one after the other, each with its hooks, its grace and its seconds of readiness.
 const LONG: Duration = Duration::from_secs(120);
@@ -217,7 +218,11 @@ impl Hooks {
 /// What the CloneSet is to be next.
 struct Wanted {
     replicas: u64,
-    image: u64,
+    image: String,
+    /// A broken image was wanted at some time: Pods that stay on it never run.
+    was_broken: bool,
+    /// `maxUnavailable` of the PodUnavailableBudget of its Pods, if there is one.
+    protection: Option<u64>,
     partition: Value,
     max_unavailable: Value,
     max_surge: Value,
@@ -237,7 +242,9 @@ impl Wanted {
         let seconds = [0, 0, 1, 2];
         let mut wanted = Self {
             replicas: 2 + random.number(5),
-            image: 0,
+            image: "v0".into(),
+            was_broken: false,
+            protection: None,
             partition: json!(0),
             max_unavailable: json!(1),
             max_surge: json!(0),
@@ -273,7 +280,7 @@ impl Wanted {
     }
 
     fn template(&self) -> Value {
-        let mut template = template(self.image);
+        let mut template = template(&self.image);
         for (name, hook) in self.hooks.all() {
             if let Some(hook) = hook
                 && name != "preNormal"
@@ -296,6 +303,21 @@ impl Wanted {
                 "maxUnavailable": self.max_unavailable, "maxSurge": self.max_surge } } })
     }
 
+    /// The PodUnavailableBudget of its Pods becomes what is wanted.
+    async fn protect(&self, t: &Test) -> Result<()> {
+        // both `spec`s have the same fields: what a merge patch leaves out stays
+        let budget = |most: u64| {
+            json!({ "kind": BUDGET, "metadata": { "name": NAME },
+                "spec": { "selector": { "matchLabels": { "app": NAME } }, "maxUnavailable": most } })
+        };
+        match (self.protection, t.find(BUDGET, NAME).await?) {
+            (Some(most), None) => t.create(budget(most)).await.map(drop),
+            (Some(most), Some(_)) => t.patch(BUDGET, NAME, budget(most)).await.map(drop),
+            (None, Some(_)) => t.remove(BUDGET, NAME).await,
+            (None, None) => Ok(()),
+        }
+    }
+
     fn object(&self, random: &mut Random) -> Value {
         let mut object = self.patch();
         object["kind"] = "CloneSet".into();
@@ -314,16 +336,16 @@ impl Wanted {
     }
 }
 
-fn template(image: u64) -> Value {
+fn template(image: &str) -> Value {
     let spec = json!({ "terminationGracePeriodSeconds": 2, "automountServiceAccountToken": false,
-        "containers": [{ "name": "main", "image": format!("registry.example/app:v{image}") }] });
+        "containers": [{ "name": "main", "image": format!("registry.example/app:{image}") }] });
     json!({ "metadata": { "labels": { "app": NAME } }, "spec": on_played_nodes(spec) })
 }
 
 /// Pods that are no business of the CloneSet: another label, and the right label without an owner.
 fn strangers() -> [Value; 2] {
     [("stranger", "other"), ("orphan", NAME)].map(|(name, app)| {
-        let mut pod = template(0);
+        let mut pod = template("v0");
         pod["kind"] = "Pod".into();
         pod["metadata"] = json!({ "name": name, "labels": { "app": app } });
         pod
@@ -372,7 +394,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
         stays: 3,
         ..Limits::default()
     };
-    let mut driver = Sequence { t: &t, player: &player, recording: &recording, wanted, told: &mut told };
+    let mut driver = Sequence { t: &t, nodes, player: &player, recording: &recording, wanted, told: &mut told };
     let result = liveness::run(seed, &limits, &mut driver, &mut Converges).await.map_err(anyhow::Error::msg);
     player.check()?;
     let history = recording.end();
@@ -389,6 +411,8 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
     result?;
     ensure!(wrongs.is_empty(), "{}", wrongs.join("\n"));
     let strangers_after = shapes(&t).await?;
+    // what ends the namespace deletes Pods as everybody does
+    t.remove(BUDGET, NAME).await?;
     ensure!(strangers_after == strangers_before, "strangers were {strangers_before:?}, are {strangers_after:?}");
     remove(&t).await?;
     drop(hooks);
@@ -398,6 +422,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
 /// One thing that a user does or that happens; what it was.
 async fn step(
     t: &Test,
+    nodes: &str,
     player: &Player,
     recording: &Recording,
     random: &mut Random,
@@ -405,14 +430,14 @@ async fn step(
 ) -> Result<String> {
     let mut pods: Vec<String> = owned(t).await?.iter().map(|p| p.text("/metadata/name").to_owned()).collect();
     pods.sort_unstable();
-    let said = match random.number(19) {
+    let said = match random.number(23) {
         0 | 1 => {
             wanted.replicas = random.number(8);
             format!("replicas {}", wanted.replicas)
         }
         2..=5 => {
-            wanted.image = random.number(4);
-            format!("image v{}", wanted.image)
+            wanted.image = format!("v{}", random.number(4));
+            format!("image {}", wanted.image)
         }
         6 => {
             let all = [json!(0), json!(1), json!(3), json!("50%"), json!("99%"), json!("100%"), json!("0.5%")];
@@ -449,6 +474,20 @@ async fn step(
             wanted.reuses_claims = !wanted.reuses_claims;
             format!("reuses claims {}", wanted.reuses_claims)
         }
+        14 => {
+            (wanted.image, wanted.was_broken) = (BROKEN.into(), true);
+            "an image that cannot be pulled".into()
+        }
+        15 | 16 => {
+            wanted.protection = [Some(1), Some(1), Some(2), None][random.below(4)];
+            wanted.protect(t).await.context("the budget")?;
+            return Ok(format!("budget {:?}", wanted.protection));
+        }
+        17 => {
+            let (node, time) = (format!("{nodes}{:04}", random.number(3)), random.milliseconds(3000));
+            player.silence(&node, time);
+            return Ok(format!("{node} is silent for {time:?}"));
+        }
         of_a_pod => {
             let Some(pod) = random.one_of(&pods) else { return Ok("nothing".into()) };
             return strike(t, player, recording, random, of_a_pod, pod).await;
@@ -468,7 +507,7 @@ async fn strike(
     pod: &str,
 ) -> Result<String> {
     match what {
-        14 => {
+        18 => {
             let patch = json!({ "spec": { "scaleStrategy": { "podsToDelete": [pod] } } });
             match t.patch("CloneSet", NAME, patch).await {
                 Ok(_) => Ok(format!("podsToDelete {pod}")),
@@ -479,22 +518,29 @@ async fn strike(
                 Err(error) => Err(error.context("podsToDelete")),
             }
         }
-        15 => {
+        19 => {
             let down = random.milliseconds(2500);
             player.strike(pod, Fault::Crash(down));
             Ok(format!("{pod} crashes for {down:?}"))
         }
-        16 => {
+        20 => {
             recording.history().theirs.marked.insert(pod.to_owned());
             let label = json!({ "metadata": { "labels": { "apps.kruise.io/specified-delete": "" } } });
             // it may have gone
             let marked = t.patch("Pod", pod, label).await.is_ok();
             Ok(format!("{pod} is marked: {marked}"))
         }
-        17 => {
+        21 => {
             recording.history().theirs.deleted.insert(pod.to_owned());
-            t.remove("Pod", pod).await?;
-            Ok(format!("{pod} is deleted by a user"))
+            match t.remove("Pod", pod).await {
+                Ok(()) => Ok(format!("{pod} is deleted by a user")),
+                // its budget keeps it
+                Err(error) if format!("{error:#}").contains("podunavailablebudget") => {
+                    recording.history().theirs.deleted.remove(pod);
+                    Ok(format!("{pod} is not deleted by a user: {error:#}"))
+                }
+                Err(error) => Err(error),
+            }
         }
         _ => {
             player.strike(pod, Fault::Fail);
@@ -513,6 +559,8 @@ async fn owned(t: &Test) -> Result<Vec<Value>> {
 /// The real manager on the real API server: it works by itself, so a step is a look, and time is real.
 struct Sequence<'a> {
     t: &'a Test,
+    /// How the names of the played nodes begin.
+    nodes: &'a str,
     player: &'a Player,
     recording: &'a Recording,
     wanted: Wanted,
@@ -526,7 +574,7 @@ impl Driver for Sequence<'_> {
     type Seen = Seen;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
-        let said = step(self.t, self.player, self.recording, random, &mut self.wanted).await;
+        let said = step(self.t, self.nodes, self.player, self.recording, random, &mut self.wanted).await;
         let said = said.map_err(|error| format!("{error:#}"))?;
         self.told.push(format!("{} {said}", Timestamp::now()));
         Ok(said)
@@ -537,6 +585,12 @@ impl Driver for Sequence<'_> {
         self.wanted.paused = false;
         if self.wanted.kind == "OnDelete" {
             self.wanted.kind = "ReCreate";
+        }
+        if self.wanted.image == BROKEN {
+            self.wanted.image = "v4".into();
+        }
+        if self.wanted.was_broken {
+            self.wanted.partition = json!(0);
         }
         let patched = self.t.patch("CloneSet", NAME, self.wanted.patch()).await;
         patched.map_err(|error| format!("{error:#}"))?;
@@ -650,13 +704,13 @@ fn is_ours(object: &DynamicObject) -> bool {
 /// Everything that happens to the CloneSet, its Pods and its claims from now on.
 struct Recording {
     history: Arc<Mutex<History>>,
-    tasks: [Task; 3],
+    tasks: [Task; 4],
 }
 
 impl Recording {
     async fn begin(t: &Test) -> Result<Self> {
         let history: Arc<Mutex<History>> = Arc::default();
-        let (began, mut begun) = mpsc::channel(3);
+        let (began, mut begun) = mpsc::channel(4);
         let follow = |kind: &str, note: fn(&mut History, Event<DynamicObject>)| {
             let (stream, kept, began) =
                 (watcher(t.api(kind), watcher::Config::default()), history.clone(), began.clone());
@@ -687,11 +741,16 @@ impl Recording {
             Event::Delete(claim) => history.claim_gone(&claim),
             _ => {}
         });
-        for _ in 0..3 {
+        let budgets = follow(BUDGET, |history, event| match event {
+            Event::Apply(budget) | Event::InitApply(budget) => history.budget(&budget),
+            Event::Delete(budget) => history.budget_gone(&budget),
+            Event::Init | Event::InitDone => {}
+        });
+        for _ in 0..4 {
             let next = tokio::time::timeout(PATIENCE, begun.recv()).await;
             next.context("a watch does not begin")?.context("a watch has ended")?;
         }
-        Ok(Self { history, tasks: [clone_sets, pods, claims] })
+        Ok(Self { history, tasks: [clone_sets, pods, claims, budgets] })
     }
 
     fn history(&self) -> MutexGuard<'_, History> {

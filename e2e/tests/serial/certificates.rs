@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, cmd, kubectl};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restoring};
 use e2e::paths::SYSTEM;
+use k8s_openapi::ByteString;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -242,6 +243,134 @@ async fn an_expired_certificate_refuses_requests_clearly_and_mends_itself() -> R
         ensure!(secret(t, "tls.crt").await? != leaf.trim(), "it is renewed");
         t.restart("once", "web", &["main"]).await?;
         t.succeeded("once").await.map(drop)
+    })
+    .await
+}
+
+/// Makes a CA of somebody else's in `dir`: `others.crt` and `others.key`.
+fn others_ca(dir: &Path) -> Result<()> {
+    let openssl = |args: &str| cmd("openssl", args.split(' ')).current_dir(dir).text().map(drop);
+    openssl("ecparam -genkey -name prime256v1 -noout -out others.key")?;
+    openssl("req -x509 -new -key others.key -subj /CN=others -days 30 -out others.crt")
+}
+
+/// What somebody else's renewal puts into the Secret: a new certificate of that CA.
+async fn renewed_by_others(t: &Test, dir: &Path) -> Result<String> {
+    fs::write(dir.join("leaf.ext"), format!("subjectAltName=DNS:{NAME}\nextendedKeyUsage=serverAuth\n"))?;
+    let openssl = |args: &str| cmd("openssl", args.split(' ')).current_dir(dir).text().map(drop);
+    openssl("ecparam -genkey -name prime256v1 -noout -out leaf.key")?;
+    openssl("req -new -key leaf.key -subj /CN=webhook -out leaf.csr")?;
+    openssl(
+        "x509 -req -in leaf.csr -CA others.crt -CAkey others.key -CAcreateserial -days 30 -extfile leaf.ext -out leaf.crt",
+    )?;
+    let text = |file: &str| fs::read_to_string(dir.join(file));
+    let leaf = text("leaf.crt")?;
+    let data = json!({ "tls.crt": leaf, "tls.key": text("leaf.key")?, "ca.crt": text("others.crt")? });
+    patch_secret(t, json!({ "stringData": data })).await?;
+    Ok(leaf.trim().to_owned())
+}
+
+async fn until_all_serve(t: &Test, leaf: &str, ca: &Path) -> Result<()> {
+    poll("every replica to serve the certificate of others", PATIENCE, async || {
+        for replica in t.node().replicas(WEBHOOK).await? {
+            ensure!(served(t, &replica, ca).await? == leaf, "{} does not yet", replica.text("/metadata/name"));
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Writes the CA into the registration, as cert-manager does. The versions of both configurations.
+async fn inject(t: &Test, ca: &str) -> Result<Vec<String>> {
+    let bundle = serde_json::to_value(ByteString(ca.as_bytes().to_vec()))?;
+    let mut versions = Vec::new();
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        for mut configuration in t.list(kind, "").await? {
+            let name = configuration.text("/metadata/name").to_owned();
+            let entries = configuration["webhooks"].as_array_mut().context("webhooks")?;
+            let ours = |e: &Value| e.text("/clientConfig/service/namespace") == SYSTEM;
+            if !entries.iter().any(ours) {
+                continue;
+            }
+            entries.iter_mut().for_each(|entry| entry["clientConfig"]["caBundle"] = bundle.clone());
+            let patched = t.patch(kind, &name, json!({ "webhooks": entries })).await?;
+            versions.push(patched.text("/metadata/resourceVersion").to_owned());
+        }
+    }
+    ensure!(versions.len() == 2, "{} configurations are registered", versions.len());
+    Ok(versions)
+}
+
+/// The API server asks the webhook, and trusts what it serves.
+async fn is_asked(t: &Test) -> Result<()> {
+    let (_, message) = t.refused(crr("asked", "nobody", &["main"])).await?;
+    ensure!(message.contains("is no Pod in namespace"), "{message}");
+    Ok(())
+}
+
+/// Replaces the webhooks by ones with this template, with `between` while there are none.
+async fn replaced(t: &Test, replicas: u32, template: Value, between: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    t.node().scale(WEBHOOK, 0).await?;
+    let put = json!([{ "op": "replace", "path": "/spec/template", "value": template }]);
+    let put = Patch::Json::<()>(serde_json::from_value(put)?);
+    t.api_in(SYSTEM, "Deployment").patch(WEBHOOK, &PatchParams::default(), &put).await?;
+    between().await?;
+    t.node().scale(WEBHOOK, replicas).await.map(drop)
+}
+
+#[tokio::test]
+async fn certificates_that_somebody_else_renews_are_served_and_nothing_is_written() -> Result<()> {
+    in_namespace("external-certificates", async |t| {
+        let files = Files::new(t)?;
+        others_ca(&files.0)?;
+        let (ca_file, ca) = (files.0.join("others.crt"), fs::read_to_string(files.0.join("others.crt"))?);
+        let deployment = serde_json::to_value(t.api_in(SYSTEM, "Deployment").get(WEBHOOK).await?)?;
+        let (before, replicas) = (deployment["spec"]["template"].clone(), deployment.int("/spec/replicas"));
+        let replicas = u32::try_from(replicas)?;
+        let old = serde_json::to_value(t.api_in(SYSTEM, "Secret").get(SECRET).await?)?["data"].clone();
+        let mut template = before.clone();
+        let args = template["spec"]["containers"][0]["args"].as_array_mut().context("args")?;
+        args.push("--feature-gates=EnableExternalCerts=true".into());
+        let body = async {
+            let mut first = String::new();
+            replaced(t, replicas, template, async || {
+                first = renewed_by_others(t, &files.0).await?;
+                Ok(())
+            })
+            .await?;
+            until_all_serve(t, &first, &ca_file).await?;
+            let versions = inject(t, &ca).await?;
+            poll("the API server to trust the CA", PATIENCE, async || is_asked(t).await).await?;
+
+            let second = renewed_by_others(t, &files.0).await?;
+            assert_ne!(second, first);
+            until_all_serve(t, &second, &ca_file).await?;
+            is_asked(t).await?;
+            // One that cannot be served takes nothing away.
+            patch_secret(t, json!({ "stringData": { "tls.crt": "nonsense" } })).await?;
+            is_asked(t).await?;
+            until_all_serve(t, &second, &ca_file).await?;
+            let put = t.api_in(SYSTEM, "Secret").get(SECRET).await?.metadata.resource_version;
+            until_all_serve(t, &second, &ca_file).await?;
+            let now = t.api_in(SYSTEM, "Secret").get(SECRET).await?.metadata.resource_version;
+            assert_eq!(now, put, "nobody but this test writes the Secret");
+            assert_eq!(inject(t, &ca).await?, versions, "nobody has written the registration");
+            anyhow::Ok(())
+        };
+        let undo = async {
+            replaced(t, replicas, before, async || {
+                let mut data = old.clone();
+                for key in ["tls.crt", "tls.key", "ca.crt"] {
+                    if data.get(key).is_none() {
+                        data[key] = Value::Null;
+                    }
+                }
+                patch_secret(t, json!({ "data": data })).await
+            })
+            .await?;
+            poll("the webhook to write its own registration again", PATIENCE, async || is_asked(t).await).await
+        };
+        restoring(body, undo).await
     })
     .await
 }
