@@ -44,7 +44,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "ws-enabled-versioned-status",
     "advancedcronjob-workers",
     "broadcastjob-workers",
-    "daemonset-workers",
     "nodepodprobe-workers",
     "persistentpodstate-workers",
     "resourcedistribution-workers",
@@ -379,8 +378,8 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_named_and_unknown_ones_refused() {
-        let (_, matches) = parse("manager --daemonset-workers=5 --allow-privileged --crr-workers 2").unwrap();
-        assert_eq!(ignored_flags(&matches), ["--daemonset-workers", "--allow-privileged"]);
+        let (_, matches) = parse("manager --sidecarset-workers=5 --allow-privileged --crr-workers 2").unwrap();
+        assert_eq!(ignored_flags(&matches), ["--sidecarset-workers", "--allow-privileged"]);
         for bad in [
             "manager --cloneset-worker=5",
             "manager --crr-workers=0",
@@ -420,6 +419,6 @@ mod tests {
             assert!(help.contains(role), "{help}");
         }
         let help = command().find_subcommand_mut("manager").unwrap().render_long_help().to_string();
-        assert!(help.contains("--crr-workers") && !help.contains("daemonset-workers"), "{help}");
+        assert!(help.contains("--crr-workers") && !help.contains("sidecarset-workers"), "{help}");
     }
 }

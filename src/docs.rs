@@ -257,7 +257,7 @@ fn judge_object(object: &Value, problems: &mut Vec<String>) {
     let (Some(version), Some(kind)) = (object["apiVersion"].as_str(), object["kind"].as_str()) else {
         return; // a part of something
     };
-    if kind == "CloneSet" || kind == "StatefulSet" {
+    if ["CloneSet", "StatefulSet", "DaemonSet"].contains(&kind) {
         // In its schema a template may be anything.
         lost::<PodTemplateSpec>(&object["spec"]["template"], problems);
     }
@@ -317,6 +317,7 @@ fn whole(page: &Path, example: &Value) -> Value {
     let (version, kind) = match page.file_name().and_then(|name| name.to_str()) {
         Some("clone-set.md") => ("v1alpha1", "CloneSet"),
         Some("statefulset.md") => ("v1beta1", "StatefulSet"),
+        Some("daemonset.md") => ("v1beta1", "DaemonSet"),
         _ => return example.clone(),
     };
     if !example["kind"].is_null() {
@@ -418,6 +419,7 @@ fn every_quoted_message_is_in_the_sources() {
         "docs/methods.md",
         "docs/clone-set.md",
         "docs/statefulset.md",
+        "docs/daemonset.md",
         "docs/images.md",
         "docs/private-images.md",
     ] {

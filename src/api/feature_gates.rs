@@ -100,6 +100,10 @@ pub const GATES: &[Gate] = &[
     ),
     off(gate::PRE_DOWNLOAD, "CloneSet and StatefulSet pull images before an in-place update"),
     off("PreDownloadImageForDaemonSetUpdate", "the same for the Advanced DaemonSet"),
+    on(
+        "DaemonSetPruneIneligibleNodes",
+        "without effect: nodes that do not fit an Advanced DaemonSet never use up its budget or its partition",
+    ),
     off(gate::CLONE_SET_PARTITION_ROLLBACK, "raising a partition rolls Pods back"),
     off_beta(gate::DELETION_PROTECTION, "deletion protection of resources in use"),
     off(
@@ -278,7 +282,7 @@ mod tests {
     #[test]
     fn defaults_are_those_of_1_9() {
         let gates = FeatureGates::parse(&[], None).unwrap();
-        assert_eq!(GATES.len(), 34);
+        assert_eq!(GATES.len(), 34 + 1, "and one of a later release");
         assert!(gates.enabled("PodWebhook") && gates.enabled("KruiseDaemon") && !gates.enabled("ImagePullJobGate"));
         assert_eq!(gates.to_string(), "defaults");
     }

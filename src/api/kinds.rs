@@ -293,6 +293,11 @@ pub const KINDS: &[Kind] = &[
         .workload(SPEC.with_ordinals().ours())
         .protected(Protection::Replicas)
         .command(Command::Restart, &["asts"]),
+    Kind::new(apps::GROUP, "DaemonSet", "daemonsets", &["v1beta1", "v1alpha1"])
+        .installed("daemonsets.apps.kruise.io", super::daemon_sets, BY_MANAGER)
+        .workload(SCHEDULED.ours())
+        .protected(Protection::Replicas)
+        .command(Command::Restart, &["ads", "daemon"]),
     Kind::new(policy::GROUP, "PodUnavailableBudget", "podunavailablebudgets", &["v1alpha1"]).installed(
         "podunavailablebudgets.policy.kruise.io",
         super::pod_unavailable_budgets,
@@ -324,9 +329,6 @@ pub const KINDS: &[Kind] = &[
         BY_MANAGER,
     ),
     // Of OpenKruise, where it runs beside us.
-    Kind::new(apps::GROUP, "DaemonSet", "daemonsets", &["v1alpha1", "v1beta1"])
-        .workload(SCHEDULED)
-        .command(Command::Restart, &["ads"]),
     Kind::new(apps::GROUP, "UnitedDeployment", "uniteddeployments", &["v1alpha1", "v1beta1"])
         .protected(Protection::Replicas),
 ];
@@ -420,7 +422,7 @@ mod tests {
 
     #[test]
     fn lines_say_what_the_definitions_say() {
-        assert_eq!(CRDS.len(), 10);
+        assert_eq!(CRDS.len(), 11);
         for kind in KINDS {
             let Some(crd) = kind.definition else { continue };
             assert_eq!(crd.name, format!("{}.{}", kind.plural, kind.group));
@@ -436,10 +438,12 @@ mod tests {
             let short_names = spec.names.short_names.unwrap_or_default();
             assert!(kind.short_names.iter().all(|name| short_names.iter().any(|known| known == name)), "{kind:?}");
             let has_scale = spec.versions.iter().all(|v| v.subresources.as_ref().is_some_and(|s| s.scale.is_some()));
-            assert_eq!(has_scale, kind.workload.is_some(), "{kind:?}");
+            // A scale is written: its number has to be in the spec.
+            let written = kind.workload.map(|workload| workload.replicas).filter(|at| at.starts_with("/spec/"));
+            assert_eq!(has_scale, written.is_some(), "{kind:?}");
             for version in spec.versions {
                 let scale = version.subresources.and_then(|s| s.scale).map(|scale| scale.spec_replicas_path);
-                let pointer = kind.workload.map(|workload| workload.replicas.replace('/', "."));
+                let pointer = written.map(|replicas| replicas.replace('/', "."));
                 assert_eq!(scale, pointer, "{kind:?}");
             }
         }
@@ -470,8 +474,9 @@ mod tests {
         assert!(Kind::of_owner("apps.kruise.io/v1alpha1", "CloneSet").is_some());
         assert!(Kind::of_owner("apps.kruise.io/v1beta1", "CloneSet").is_some_and(Kind::makes_pods));
         assert!(Kind::of_owner("apps.kruise.io/v1beta1", "StatefulSet").is_some());
+        assert!(Kind::of_owner("apps.kruise.io/v1alpha1", "DaemonSet").is_some_and(Kind::makes_pods));
         for (api_version, kind) in
-            [("apps/v1", "CloneSet"), ("apps/v1", "StatefulSet"), ("apps.kruise.io/v1alpha1", "DaemonSet")]
+            [("apps/v1", "CloneSet"), ("apps/v1", "DaemonSet"), ("apps.kruise.io/v1alpha1", "UnitedDeployment")]
         {
             assert_eq!(Kind::of_owner(api_version, kind), None, "{api_version} {kind}");
         }

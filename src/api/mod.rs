@@ -63,7 +63,6 @@ fn stateful_sets() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::stateful_set::StatefulSet::crd(), &["v1alpha1"]))
 }
 
-#[cfg(test)]
 fn daemon_sets() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::daemon_set::DaemonSet::crd(), &["v1alpha1"]))
 }

@@ -30,6 +30,7 @@ use crate::{
 pub mod clone_set;
 pub mod container_launch_priority;
 pub mod container_recreate_request;
+pub mod daemon_set;
 pub mod image_list_pull_job;
 pub mod image_pull_job;
 pub mod pod_probe_marker;
@@ -43,6 +44,7 @@ pub mod workload_restart;
 pub const CONTROLLERS: &[Registration] = &[
     clone_set::REGISTRATION,
     stateful_set::REGISTRATION,
+    daemon_set::REGISTRATION,
     container_recreate_request::REGISTRATION,
     pod_readiness::REGISTRATION,
     workload_restart::REGISTRATION,

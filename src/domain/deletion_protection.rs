@@ -109,8 +109,10 @@ pub fn spec() -> Value {
     // A UnitedDeployment may leave its replicas to its subsets; other workloads without the field have one.
     let subsets = "oldObject.spec.?topology.?subsets.orValue([]).map(s, type(s.?replicas.orValue(0)) == int ? int(s.?replicas.orValue(0)) : 0).sum()";
     let of_united = format!("[{subsets}, int(oldObject.?status.?replicas.orValue(0))].max()");
+    // A DaemonSet has as many as there are nodes for it.
+    let of_nodes = "int(oldObject.?status.?desiredNumberScheduled.orValue(0))";
     let replicas = format!(
-        "!(request.resource.resource in [{workloads}]) ? 0 : oldObject.spec.?replicas.hasValue() ? int(oldObject.spec.replicas) : request.resource.resource == 'uniteddeployments' ? {of_united} : 1"
+        "!(request.resource.resource in [{workloads}]) ? 0 : oldObject.spec.?replicas.hasValue() ? int(oldObject.spec.replicas) : request.resource.resource == 'uniteddeployments' ? {of_united} : request.resource.resource == 'daemonsets' ? {of_nodes} : 1"
     );
     json!({
         "failurePolicy": "Fail",

@@ -17,6 +17,7 @@ use crate::{
     },
     daemon::recreate as daemon,
     domain::{
+        kinds::daemon_set::spec::Spec,
         node::container_meta,
         node::recreate::{
             fail_unfinished, is_terminal,
@@ -33,7 +34,7 @@ use crate::{
     },
     k8s::{
         image::ImageRef,
-        pod::PodView,
+        pod::{Labels, PodView},
         pod_template,
         time::{Now, Sighting},
     },
@@ -43,7 +44,7 @@ use crate::{
         watches::ObjectKey,
     },
     webhook::{
-        kinds::{clone_set, container_recreate_request as crr, pod, stateful_set},
+        kinds::{clone_set, container_recreate_request as crr, daemon_set, pod, stateful_set},
         server::review::{Decision, Denied, MAX_MESSAGE, Request, Review},
         template,
     },
@@ -69,6 +70,7 @@ pub fn admission_review(data: &[u8]) {
     }
     clone_set_review(&review);
     stateful_set_review(&review);
+    daemon_set_review(&review);
     let [_, now, _] = moments();
     let situation = crr::Situation { node_is_virtual: false, daemon_is_ready: Some(false), now: now.wall };
     // The Pod that the request names comes from the API server; here from the same hostile hand.
@@ -143,6 +145,35 @@ fn stateful_set_review(review: &Review) {
                 assert!(patched["spec"]["replicas"].is_i64() && patched["spec"]["podManagementPolicy"].is_string());
             }
         }
+    }
+}
+
+/// The same of a DaemonSet.
+fn daemon_set_review(review: &Review) {
+    let object = &review.request.object;
+    let answer = Answer { object: object["answer"].clone(), ..Answer::default() };
+    for operation in ["CREATE", "UPDATE"] {
+        let request = Request { operation: operation.into(), ..review.request.clone() };
+        let admission = match daemon_set::check(request) {
+            Ok(admission) => admission,
+            Err(denied) => {
+                check_answer(review, &Err(denied));
+                continue;
+            }
+        };
+        let answers = template::Answers { trial: Some(Ok(answer.clone())), old_template: None };
+        let decision = daemon_set::admit(&admission, &answers);
+        check_answer(review, &decision);
+        if let Some(patched) = patched(object, &decision) {
+            assert_eq!(patched["spec"]["selector"], object["spec"]["selector"]);
+            assert!(patched["spec"]["updateStrategy"]["type"].is_string());
+        }
+    }
+    if let Ok(set) = serde_json::from_value(object.clone())
+        && let Ok(spec) = Spec::of(&set)
+    {
+        let _ = spec.numbers(1000);
+        let _ = spec.placement.fit("n", &Labels::default(), &[]);
     }
 }
 

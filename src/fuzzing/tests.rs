@@ -190,6 +190,21 @@ fn a_stateful_set() -> Value {
     object
 }
 
+fn a_daemon_set() -> Value {
+    let mut object = a_clone_set();
+    object["apiVersion"] = "apps.kruise.io/v1beta1".into();
+    object["kind"] = "DaemonSet".into();
+    object["metadata"]["annotations"] = json!({labels::STRICT_MAX_UNAVAILABLE: "true", labels::MAX_UNAVAILABLE_PER_TOPOLOGY: "zone=2",
+        labels::PROGRESSIVE_CREATE: "true", labels::IN_PLACE_GRACE_SECONDS: "3"});
+    json_patch::merge(
+        &mut object["spec"],
+        &json!({"minReadySeconds": 3, "burstReplicas": "20%", "scaleStrategy": {"partitionedScaling": false, "podsToDelete": null, "maxUnavailable": null}}),
+    );
+    object["spec"]["updateStrategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {"rollingUpdateType": "Surging",
+        "maxSurge": "10%", "partition": "12.5%", "paused": false, "selector": {"matchLabels": {"a": "b"}}}});
+    object
+}
+
 fn a_review(resource: &str, mut object: Value) -> Value {
     object["pod"] = a_pod();
     let name = object["metadata"]["name"].clone();
@@ -224,6 +239,7 @@ fn reviews_that_ask() -> Vec<(Value, &'static str)> {
             a_review("statefulsets.apps.kruise.io", a_stateful_set()),
             "POST /api/v1/namespaces/a/podtemplates?dryRun=All",
         ),
+        (a_review("daemonsets.apps.kruise.io", a_daemon_set()), "POST /api/v1/namespaces/a/podtemplates?dryRun=All"),
         (
             review_of("pods", json!({"operation": "DELETE", "name": "web-0", "oldObject": a_pod()})),
             "GET /api/v1/namespaces/a/pods/web-0?",
@@ -406,6 +422,11 @@ proptest! {
     }
 
     #[test]
+    fn reviews_of_daemon_sets(data in document(a_review("daemonsets.apps.kruise.io", a_daemon_set()))) {
+        admission_review(&data);
+    }
+
+    #[test]
     fn reviews_of_pods(data in document(a_review("pods", a_pod()))) {
         admission_review(&data);
     }
@@ -484,6 +505,12 @@ fn the_undamaged_inputs_pass() {
     let templates = template::Answers { trial: Some(Ok(answer)), old_template: None };
     let answers = stateful_set::Answers { templates, ..stateful_set::Answers::default() };
     assert!(stateful_set::admit(&admission, &answers).unwrap().patch.0.len() > 5);
+    let review = a_review("daemonsets.apps.kruise.io", a_daemon_set());
+    let review = Review::decode(review.to_string().as_bytes()).unwrap();
+    let answer = Answer { object: review.request.object["answer"].clone(), ..Answer::default() };
+    let admission = daemon_set::check(review.request).unwrap();
+    let answers = template::Answers { trial: Some(Ok(answer)), old_template: None };
+    assert!(daemon_set::admit(&admission, &answers).unwrap().patch.0.len() > 2);
     serde_json::from_value::<Crr>(a_stored_request("Recreating")["request"].clone()).unwrap();
     let instance = daemon::instance("containerd", &a_container(1, 5, 3, "3".into()));
     assert_eq!((instance.restart_count, instance.pod_uid.as_str()), (3, "u1"));

@@ -18,8 +18,8 @@ use prometheus_client::metrics::counter::Counter;
 
 use self::{
     kinds::{
-        clone_set, container_recreate_request, deletion_protection, image_pull_job, pod, pod_budget, pod_probe_marker,
-        pod_unavailable_budget, serverless_probes, stateful_set,
+        clone_set, container_recreate_request, daemon_set, deletion_protection, image_pull_job, pod, pod_budget,
+        pod_probe_marker, pod_unavailable_budget, serverless_probes, stateful_set,
     },
     server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
 };
@@ -132,6 +132,7 @@ const TABLE: &[&[Handler]] = &[
         clone_set::RBAC,
     ),
     &STATEFUL_SETS,
+    &DAEMON_SETS,
     // Of deletion protection only what has to be counted; the rest is a policy of the API server. Rights to list custom
     // resources are the administrator's to add.
     &[
@@ -236,6 +237,19 @@ const STATEFUL_SETS: [Handler; 2] = {
     let target = Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "statefulsets");
     let [create, update] = Handler::pair(Phase::Mutating, names, target, stateful_set::handle, stateful_set::RBAC);
     [create, update.when(stateful_set::on_update)]
+};
+
+/// The same for DaemonSets.
+const DAEMON_SETS: [Handler; 2] = {
+    let names = Names {
+        create: "mdaemonset.kb.io",
+        update: "mdaemonset-update.kb.io",
+        create_paths: &["/mutate-apps-kruise-io-daemonset", "/validate-apps-kruise-io-daemonset"],
+        update_path: &["/mutate-apps-kruise-io-daemonset-update"],
+    };
+    let target = Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "daemonsets");
+    let [create, update] = Handler::pair(Phase::Mutating, names, target, daemon_set::handle, daemon_set::RBAC);
+    [create, update.when(daemon_set::on_update)]
 };
 
 /// Annotations of budgets are judged too: an update may matter with the same spec.

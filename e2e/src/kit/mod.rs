@@ -515,9 +515,11 @@ static INSTALLED: LazyLock<Vec<Installed>> = LazyLock::new(|| {
 
 /// Resource and scope of the kinds that tests use.
 fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
-    // A StatefulSet without a version is that of Kubernetes.
+    // A StatefulSet or DaemonSet without a version is that of Kubernetes.
     let group = api_version.map_or("", |version| version.split_once('/').map_or("", |(group, _)| group));
-    let of_kind = |known: &&Installed| known.kind == kind && (kind != "StatefulSet" || known.group == group);
+    let of_kind = |known: &&Installed| {
+        known.kind == kind && (!["StatefulSet", "DaemonSet"].contains(&kind) || known.group == group)
+    };
     if let Some(known) = INSTALLED.iter().find(of_kind) {
         let version = api_version.and_then(|version| version.split_once('/')).map_or(&*known.version, |(_, v)| v);
         let resource = GroupVersionKind::gvk(&known.group, version, kind);
@@ -564,6 +566,7 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "Rollout" => ("e2e.kruise.rs/v1", "rollouts", true),
         // kind StatefulSet; by this name here, because the built-in one has the same
         "AdvancedStatefulSet" => ("apps.kruise.io/v1beta1", "statefulsets", true),
+        "AdvancedDaemonSet" => ("apps.kruise.io/v1beta1", "daemonsets", true),
         other => panic!("the toolkit does not know the kind {other:?}; add it here"),
     };
     let version = api_version.unwrap_or(version);

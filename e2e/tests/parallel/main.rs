@@ -12,6 +12,7 @@ mod clone_set_random;
 mod clone_set_rest;
 mod clone_set_restart;
 mod container_meta;
+mod daemon_set;
 mod failure;
 mod guide;
 mod harness;

@@ -9,6 +9,7 @@ mod clone_set_random;
 mod components;
 mod daemon;
 mod daemon_gone;
+mod daemon_set;
 mod deletion_protection;
 mod gated;
 mod gone;

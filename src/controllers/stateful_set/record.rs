@@ -10,51 +10,18 @@ use super::{
     observe::Seen,
 };
 use crate::{
-    api::apps::stateful_set::{StatefulSet, StatefulSetCondition, StatefulSetStatus, VolumeClaimStatus},
+    api::apps::stateful_set::{StatefulSet, StatefulSetStatus, VolumeClaimStatus},
     domain::{
         kinds::stateful_set::status::{self, Counts},
         workload::{
+            conditions::{self, FAILED_CREATE, FAILED_UPDATE},
             owner::OwnerRef,
-            status::{self as conditions, Condition, Progress},
+            status::{Progress, READY},
         },
     },
-    k8s::{selector, time::Now},
+    k8s::selector,
     runtime::{clock, queue::Requeue, revisions::Resolved, watches::ObjectKey},
 };
-
-/// Condition: Pods or claims could not be created.
-const FAILED_CREATE: &str = "FailedCreatePod";
-/// Condition: Pods or claims could not be changed or deleted.
-const FAILED_UPDATE: &str = "FailedUpdatePod";
-
-fn shared(condition: &StatefulSetCondition) -> Condition {
-    let StatefulSetCondition { type_, status, last_transition_time, reason, message } = condition.clone();
-    Condition { type_, status, reason, message, last_transition_time }
-}
-
-fn own(condition: Condition) -> StatefulSetCondition {
-    let Condition { type_, status, reason, message, last_transition_time } = condition;
-    StatefulSetCondition { type_, status, last_transition_time, reason, message }
-}
-
-/// The conditions of the recorded status with those that are ours as they are now. Others' are carried.
-fn with_conditions(
-    recorded: &[StatefulSetCondition],
-    progress: &Progress,
-    failures: [(&str, Option<&str>); 2],
-    now: Now,
-) -> Vec<StatefulSetCondition> {
-    let before: Vec<Condition> = recorded.iter().map(shared).collect();
-    let mut ours: Vec<Condition> = conditions::conditions(progress, &before, now.wall).into();
-    for (type_, error) in failures {
-        ours.extend(error.map(|error| conditions::set(&before, type_, true, type_, error, now.wall)));
-    }
-    let is_ours = |condition: &StatefulSetCondition| {
-        [conditions::READY, conditions::RECONCILING, conditions::STALLED, FAILED_CREATE, FAILED_UPDATE]
-            .contains(&condition.type_.as_str())
-    };
-    recorded.iter().filter(|condition| !is_ours(condition)).cloned().chain(ours.into_iter().map(own)).collect()
-}
 
 /// A status without what may be written a little later.
 fn without_counts(status: &StatefulSetStatus) -> StatefulSetStatus {
@@ -104,7 +71,7 @@ impl Controller {
             current_revision: current.clone(),
             update_revision: resolved.update.clone(),
             collision_count: resolved.collisions,
-            conditions: with_conditions(&recorded.conditions, &progress, failures, now),
+            conditions: conditions::merged(&recorded.conditions, &progress, failures, now),
             ..self.counted(job, counts)
         };
         self.write(&job.key, &job.set, &wanted).await
@@ -147,7 +114,7 @@ impl Controller {
         let recorded = job.set.status.clone().unwrap_or_default();
         let revisions = (recorded.current_revision.as_str(), recorded.update_revision.as_str());
         let counts = status::counts(&job.spec, &seen.pods, &seen.claims, revisions);
-        let conditions = with_conditions(
+        let conditions = conditions::merged(
             &recorded.conditions,
             &progress,
             [(FAILED_CREATE, None), (FAILED_UPDATE, None)],
@@ -176,7 +143,7 @@ impl Controller {
         let progress = Progress::Stalled { reason: "InvalidSpec".into(), message: message.clone() };
         let wanted = StatefulSetStatus {
             observed_generation: set.metadata.generation.unwrap_or_default(),
-            conditions: with_conditions(&recorded.conditions, &progress, failures, clock::now()),
+            conditions: conditions::merged(&recorded.conditions, &progress, failures, clock::now()),
             ..recorded.clone()
         };
         // It waits for another spec, not for time.
@@ -193,7 +160,7 @@ impl Controller {
         if *wanted == recorded && set.status.is_some() {
             return Ok(None);
         }
-        let is_settled = wanted.conditions.iter().any(|c| c.type_ == conditions::READY && c.status == "True");
+        let is_settled = wanted.conditions.iter().any(|c| c.type_ == READY && c.status == "True");
         let can_wait = !is_settled && without_counts(&recorded) == without_counts(wanted);
         let api: Api<StatefulSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let to = (&api, self.sets.as_ref());
@@ -204,28 +171,8 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
-
-    fn at(second: i64) -> Now {
-        Now { wall: Timestamp::from_second(second).unwrap(), mono: Duration::from_secs(1) }
-    }
-
-    #[test]
-    fn shortfall_03_conditions_are_carried_and_failures_are_cleared() {
-        let other = StatefulSetCondition { type_: "Mine".into(), status: "True".into(), ..Default::default() };
-        let failed = [(FAILED_CREATE, Some("quota")), (FAILED_UPDATE, None)];
-        let first = with_conditions(std::slice::from_ref(&other), &Progress::Available, failed, at(5));
-        assert_eq!((first[0].clone(), first.len()), (other.clone(), 5));
-        let created = first.iter().find(|c| c.type_ == FAILED_CREATE).unwrap();
-        assert_eq!((created.status.as_str(), created.message.as_str()), ("True", "quota"));
-        let again = with_conditions(&first, &Progress::Available, failed, at(50));
-        assert_eq!(again, first, "the times stay");
-        let mended =
-            with_conditions(&first, &Progress::Available, [(FAILED_CREATE, None), (FAILED_UPDATE, None)], at(60));
-        assert!(mended.iter().all(|c| c.type_ != FAILED_CREATE) && mended.contains(&other));
-    }
+    use crate::api::apps::stateful_set::StatefulSetCondition;
 
     #[test]
     fn what_changes_with_every_pod_may_wait_and_nothing_else() {

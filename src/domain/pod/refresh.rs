@@ -74,9 +74,9 @@ pub fn gets_first_conditions_from_workload(pod: &PodView) -> bool {
         && pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_none()
 }
 
-/// Whether it is to have the label `pod-template-hash` and lacks it: Pods of CloneSets have it, those of StatefulSets do not.
+/// Whether it is to have the label `pod-template-hash` and lacks it: Pods of CloneSets have it, those of other kinds do not.
 fn lacks_template_hash(pod: &PodView) -> bool {
-    let is_wanted = pod.controller.as_ref().is_none_or(|owner| !owner.is(apps::GROUP, "StatefulSet"));
+    let is_wanted = pod.controller.as_ref().is_none_or(|owner| owner.is(apps::GROUP, "CloneSet"));
     is_wanted && pod.labels.get(labels::POD_TEMPLATE_HASH).is_none()
 }
 
@@ -473,6 +473,7 @@ mod tests {
         assert!(!gets_first_conditions_from_workload(&view(&pod(json!({})))));
         let owned_by = |kind: &str| json!({"metadata": {"ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1", "kind": kind, "name": "s", "uid": "o", "controller": true}]}});
         assert!(gets_first_conditions_from_workload(&view(&fresh(owned_by("StatefulSet")))));
-        assert!(!gets_first_conditions_from_workload(&view(&fresh(owned_by("DaemonSet")))));
+        assert!(gets_first_conditions_from_workload(&view(&fresh(owned_by("DaemonSet")))));
+        assert!(!gets_first_conditions_from_workload(&view(&fresh(owned_by("SidecarSet")))));
     }
 }

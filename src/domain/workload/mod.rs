@@ -1,6 +1,7 @@
 //! What all kinds that own Pods share: what they write into the objects that they make, and the arithmetic of roll-outs.
 
 pub mod claims;
+pub mod conditions;
 pub mod make;
 pub mod overrides;
 pub mod owner;

@@ -55,6 +55,13 @@ pub const ROLLS: &[Rolls] = &[
         policy: "/spec/updateStrategy/rollingUpdate/podUpdatePolicy",
         figures: stateful_set,
     },
+    Rolls {
+        group: apps::GROUP,
+        kind: "DaemonSet",
+        paused: "/spec/updateStrategy/rollingUpdate/paused",
+        policy: "/spec/updateStrategy/rollingUpdate/rollingUpdateType",
+        figures: daemon_set,
+    },
 ];
 
 /// Conditions that say why Pods are not made or updated.
@@ -109,6 +116,35 @@ fn stateful_set(object: &Value) -> Figures {
         available: object.int("/status/updatedAvailableReplicas"),
         revision: object.text("/status/updateRevision").to_owned(),
         held: held_by_type(object),
+    }
+}
+
+fn daemon_set(object: &Value) -> Figures {
+    let nodes = object.int("/status/desiredNumberScheduled");
+    let whole = i32::try_from(nodes).unwrap_or(i32::MAX);
+    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
+    let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
+    let kept = kept.map_or(0, |kept| i64::from(kept.resolve(whole, Round::Down)));
+    let updated = object.int("/status/updatedNumberScheduled");
+    // With a selector the status does not tell how many nodes are meant: it is over when the set says so.
+    let has_selector = object.pointer("/spec/updateStrategy/rollingUpdate/selector").is_some_and(Value::is_object);
+    let is_over = condition(object, "Ready").is_some_and(|ready| ready.text("/status") == "True");
+    let expected = if has_selector && is_over { updated } else { (nodes - kept).clamp(0, nodes.max(0)) };
+    Figures {
+        replicas: nodes,
+        expected,
+        updated,
+        available: object.int("/status/numberAvailable").min(updated),
+        revision: revision_of(object),
+        held: held_by_type(object),
+    }
+}
+
+/// The name of the revision of a DaemonSet, whose status has the hash alone.
+fn revision_of(object: &Value) -> String {
+    match object.text("/status/updateRevision") {
+        "" => String::new(),
+        hash => format!("{}-{hash}", object.text("/metadata/name")),
     }
 }
 
@@ -609,6 +645,27 @@ mod tests {
         assert_eq!(rolled(json!(9), 0).outcome(), Outcome::Succeeded);
         assert_eq!(rolled(json!(3), 1).text(), "1 out of 2 new replicas have been updated");
         assert_eq!(rolled(json!(0), 1).line().subject, "statefulset.apps.kruise.io/db");
+    }
+
+    #[test]
+    fn a_daemon_set_is_held_by_its_partition_or_its_selector() {
+        let rolled = |rolling: Value, updated: i64, ready: &str| {
+            let object = json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+                "metadata": { "name": "agent", "namespace": "ns", "uid": "u", "generation": 2 },
+                "spec": { "updateStrategy": { "rollingUpdate": rolling } },
+                "status": { "observedGeneration": 2, "desiredNumberScheduled": 5, "numberAvailable": 5,
+                    "updatedNumberScheduled": updated, "updateRevision": "2",
+                    "conditions": [{ "type": "Ready", "status": ready }] } });
+            Rollout::new(object, None)
+        };
+        assert_eq!(rolled(json!({}), 3, "False").outcome(), Outcome::Open);
+        assert_eq!(rolled(json!({}), 5, "True").outcome(), Outcome::Succeeded);
+        assert_eq!(rolled(json!({ "partition": "50%" }), 3, "True").outcome(), Outcome::Succeeded, "5 without 2");
+        let selector = json!({ "selector": { "matchLabels": { "canary": "yes" } } });
+        assert_eq!(rolled(selector.clone(), 0, "False").outcome(), Outcome::Open);
+        assert_eq!(rolled(selector, 1, "True").outcome(), Outcome::Succeeded);
+        assert_eq!(rolled(json!({}), 5, "True").line().subject, "daemonset.apps.kruise.io/agent");
+        assert_eq!(rolled(json!({}), 5, "True").figures().unwrap().revision, "agent-2");
     }
 
     #[test]

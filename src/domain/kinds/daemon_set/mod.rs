@@ -1,4 +1,22 @@
 //! The rules of the Advanced DaemonSet: which nodes have a Pod, what one pass does, and what the set says of itself.
+//!
+//! ```text
+//! DaemonSet ──spec.rs, placement.rs──▶ Spec ─┐
+//! NodeView ──────pod.rs──────────────▶ Node ─┼─▶ plan.rs: keep.rs, then update.rs ─▶ Plan ─▶ the controller
+//! PodView ───────pod.rs──────────────▶ Pod ──┘
+//!                                            └─▶ status.rs
+//! ```
 
+pub mod backoff;
+mod keep;
+pub mod make;
 pub mod placement;
+pub mod plan;
+pub mod pod;
+pub mod room;
 pub mod spec;
+pub mod status;
+mod update;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! Advanced DaemonSet on the real node: made, updated in place and with a surge, following labels, and taken over from
+//! apps/v1. A label that only one test's Pods ask for keeps them apart.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::images::{remote, remote_tag};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, restoring, workload};
+use serde_json::{Value, json};
+
+use crate::clone_set::{image, pods, uids};
+
+const DAEMON_SET: &str = "AdvancedDaemonSet";
+const LONG: Duration = Duration::from_secs(120);
+const ROLLING: &str = "/spec/updateStrategy/rollingUpdate";
+
+/// The key of a node label that is this test's alone.
+fn label(t: &Test) -> String {
+    format!("e2e/{}", t.namespace)
+}
+
+/// The name of the node.
+async fn node(t: &Test) -> Result<String> {
+    let nodes = t.list("Node", "kubernetes.io/hostname").await?;
+    Ok(nodes.first().context("a node")?.text("/metadata/name").to_owned())
+}
+
+/// A set of Pods with the label app=NAME, on nodes with the test's own label.
+fn daemon_set(t: &Test, name: &str, containers: Vec<Value>) -> Value {
+    workload("DaemonSet", name, 0, containers)
+        .with("/apiVersion", "apps.kruise.io/v1beta1")
+        .with("/spec/template/spec/nodeSelector", json!({ label(t): "yes" }))
+}
+
+/// A container whose image was pulled, so that there are others of its name.
+fn pulled() -> Value {
+    json!({ "name": "main", "image": remote("pause") })
+}
+
+fn is_ready(set: &Value) -> bool {
+    condition(set, "Ready") == "True" && set.int("/status/observedGeneration") == set.int("/metadata/generation")
+}
+
+/// Waits until the set is as its spec wants it, on so many nodes.
+async fn settled(t: &Test, name: &str, nodes: i64) -> Result<Value> {
+    let fits = |set: &Value| is_ready(set) && set.int("/status/numberAvailable") == nodes;
+    t.wait_for(DAEMON_SET, name, "to be as its spec wants it", LONG, fits).await
+}
+
+async fn update(t: &Test, name: &str, image: &str) -> Result<()> {
+    let containers = json!([{ "name": "main", "image": image }]);
+    t.patch(DAEMON_SET, name, json!({ "spec": { "template": { "spec": { "containers": containers } } } }))
+        .await
+        .map(drop)
+}
+
+/// Does something while the node has the test's label.
+async fn labelled(t: &Test, body: impl AsyncFnOnce(&str) -> Result<()>) -> Result<()> {
+    let (node, label) = (node(t).await?, label(t));
+    t.kubectl(&["label", "node", &node, &format!("{label}=yes"), "--overwrite"]).await?;
+    restoring(body(&node), async { t.kubectl(&["label", "node", &node, &format!("{label}-")]).await.map(drop) }).await
+}
+
+#[tokio::test]
+async fn a_daemon_set_follows_the_labels_of_its_node() -> Result<()> {
+    in_namespace("ads-labels", async |t| {
+        t.create(daemon_set(t, "agent", vec![app("main")])).await?;
+        settled(t, "agent", 0).await?;
+        labelled(t, async |name| {
+            let set = settled(t, "agent", 1).await?;
+            let all = pods(t, "agent").await?;
+            assert_eq!((all.len(), all[0].text("/spec/nodeName")), (1, name));
+            assert_eq!(all[0].text("/metadata/labels/controller-revision-hash"), set.text("/status/updateRevision"));
+            assert_eq!(set.text("/status/daemonSetHash"), set.text("/status/updateRevision"));
+            let columns = t.kubectl(&["get", "ads", "agent"]).await?;
+            ensure!(columns.contains("UP-TO-DATE"), "{columns}");
+
+            // one that is deleted comes back at once
+            t.kubectl(&["delete", "pod", "-l", "app=agent", "--wait=false"]).await?;
+            t.gone("Pod", all[0].text("/metadata/name")).await?;
+            settled(t, "agent", 1).await?;
+            Ok(())
+        })
+        .await?;
+        settled(t, "agent", 0).await?;
+        assert_eq!(pods(t, "agent").await?.len(), 0);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_update_of_a_daemon_set_in_place_keeps_its_pods() -> Result<()> {
+    in_namespace("ads-inplace", async |t| {
+        labelled(t, async |_| {
+            let set = daemon_set(t, "agent", vec![pulled()])
+                .with(&format!("{ROLLING}/rollingUpdateType"), "InPlaceIfPossible")
+                .with("/metadata/annotations", json!({ "kruise.rs/strict-max-unavailable": "true" }));
+            t.create(set).await?;
+            settled(t, "agent", 1).await?;
+            let before = pods(t, "agent").await?;
+            update(t, "agent", &remote_tag("pause", "v2")).await?;
+            let updated = |o: &Value| is_ready(o) && o.int("/status/updatedNumberScheduled") == 1;
+            t.wait_for(DAEMON_SET, "agent", "to be updated", LONG, updated).await?;
+            let after = pods(t, "agent").await?;
+            assert_eq!(uids(&after), uids(&before));
+            assert_eq!(image(&after[0], "main"), remote_tag("pause", "v2"));
+            let status = t.kubectl(&["kruise", "rollout", "status", "ads/agent", "--timeout=60s"]).await?;
+            ensure!(status.contains("successfully rolled out"), "{status}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_surge_has_the_new_pod_beside_the_old_one_and_a_host_port_is_explained() -> Result<()> {
+    in_namespace("ads-surge", async |t| {
+        labelled(t, async |_| {
+            t.create(daemon_set(t, "agent", vec![pulled()]).with(&format!("{ROLLING}/maxSurge"), 1)).await?;
+            settled(t, "agent", 1).await?;
+            let before = pods(t, "agent").await?;
+            let availability = t.availability("app=agent").await?;
+            update(t, "agent", &remote_tag("pause", "v2")).await?;
+            let updated = |o: &Value| is_ready(o) && o.int("/status/updatedNumberScheduled") == 1;
+            t.wait_for(DAEMON_SET, "agent", "to be updated", LONG, updated).await?;
+            t.gone("Pod", before[0].text("/metadata/name")).await?;
+            ensure!(availability.most_unavailable() <= 1, "only the new Pod was not available for a while");
+
+            let port = json!([{ "containerPort": 80, "hostPort": 47311 }]);
+            let taken = daemon_set(t, "taken", vec![pulled()])
+                .with(&format!("{ROLLING}/maxSurge"), 1)
+                .with("/spec/template/spec/containers/0/ports", port);
+            t.create(taken).await?;
+            settled(t, "taken", 1).await?;
+            update(t, "taken", &remote_tag("pause", "v2")).await?;
+            let told = |set: &Value| {
+                let mut conditions = set.array("/status/conditions").iter();
+                conditions.any(|c| c.text("/type") == "Reconciling" && c.text("/message").contains("host port"))
+            };
+            t.wait_for(DAEMON_SET, "taken", "to tell of the host port", PATIENCE, told).await?;
+            let mut left = pods(t, "taken").await?;
+            left.retain(|pod| condition(pod, "Ready") == "True");
+            assert_eq!(left.len(), 1, "the old one still serves");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_built_in_daemon_set_is_taken_over_when_it_is_gone() -> Result<()> {
+    in_namespace("ads-takeover", async |t| {
+        labelled(t, async |_| {
+            let built_in = daemon_set(t, "agent", vec![app("main")]).with("/apiVersion", "apps/v1");
+            t.create(built_in).await?;
+            let ready = |o: &Value| o.int("/status/numberReady") == 1;
+            t.wait_for("DaemonSet", "agent", "to be ready", PATIENCE, ready).await?;
+            let before = pods(t, "agent").await?;
+            t.create(daemon_set(t, "agent", vec![app("main")])).await?;
+            let told = |set: &Value| {
+                let mut conditions = set.array("/status/conditions").iter();
+                conditions.any(|c| c.text("/type") == "Stalled" && c.text("/message").contains("--cascade=orphan"))
+            };
+            t.wait_for(DAEMON_SET, "agent", "to tell of the other one", PATIENCE, told).await?;
+            assert_eq!(uids(&pods(t, "agent").await?), uids(&before));
+            t.kubectl(&["delete", "daemonsets.apps", "agent", "--cascade=orphan"]).await?;
+            let over = |o: &Value| is_ready(o) && o.int("/status/updatedNumberScheduled") == 1;
+            t.wait_for(DAEMON_SET, "agent", "to take its Pod over", LONG, over).await?;
+            let after = pods(t, "agent").await?;
+            assert_eq!(uids(&after), uids(&before));
+            assert_eq!(after[0].text("/metadata/ownerReferences/0/apiVersion"), "apps.kruise.io/v1beta1");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_daemon_set_that_is_wrong_is_refused_with_every_field_that_is() -> Result<()> {
+    in_namespace("ads-admission", async |t| {
+        let wrong = daemon_set(t, "agent", vec![app("main")])
+            .with(ROLLING, json!({ "maxUnavailable": 1, "maxSurge": 1, "partition": "200%" }))
+            .with("/spec/minReadySeconds", -1);
+        let (code, message) = t.refused(wrong).await?;
+        assert_eq!(code, 422);
+        for field in ["maxSurge", "partition", "minReadySeconds"] {
+            ensure!(message.contains(field), "{field}: {message}");
+        }
+        let surging = daemon_set(t, "agent", vec![app("main")])
+            .with("/apiVersion", "apps.kruise.io/v1alpha1")
+            .with(&format!("{ROLLING}/rollingUpdateType"), "Surging");
+        t.create(surging).await?;
+        let set = t.get(DAEMON_SET, "agent").await?;
+        let rolling = set.pointer(ROLLING).context("rollingUpdate")?;
+        assert_eq!(*rolling, json!({ "rollingUpdateType": "Standard", "maxUnavailable": 0, "maxSurge": 1 }));
+        let other = json!({ "spec": { "selector": { "matchLabels": { "app": "other" } } } });
+        let refused = t.patch(DAEMON_SET, "agent", other).await.err().context("the selector was changed")?;
+        ensure!(format!("{refused:#}").contains("spec.selector cannot be changed"), "{refused:#}");
+        Ok(())
+    })
+    .await
+}

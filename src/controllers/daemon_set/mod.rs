@@ -1,0 +1,328 @@
+//! Advanced DaemonSets: one Pod on each node that fits, made, deleted and updated within the limits of their spec.
+//!
+//! - Owns: the Pods and ControllerRevisions of DaemonSets of apps.kruise.io, and their status.
+//! - Watches: those DaemonSets, Pods, Nodes. ControllerRevisions are read when a spec is new and while Pods are outdated.
+//! - Never: deletes a Pod by force, touches what another owner controls. While the built-in DaemonSet of the same name
+//!   selects the same Pods it changes nothing at all: every node would have two.
+//!
+//! One pass ([`Controller::reconcile`]) is: which revision, which Pods are its own, each Pod's own state, the plan and
+//! its steps, what to say in status. The rules are in [`domain::daemon_set`](crate::domain::kinds::daemon_set).
+
+mod apply;
+mod observe;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
+
+use self::observe::Resolved;
+use super::{Context, Registration, Runner, Started};
+use crate::{
+    api::apps::{self, daemon_set::DaemonSet},
+    budgets::refusals::Refusals,
+    domain::{
+        kinds::daemon_set::{
+            backoff::Failures,
+            plan,
+            pod::Node,
+            spec::{Invalid, Spec},
+        },
+        workload::owner::OwnerRef,
+    },
+    k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
+    runtime::{
+        in_place::InPlace,
+        pass::{self, Memories},
+        pod_control::PodControl,
+        queue::{Backoff, Queue, Requeue},
+        revisions::Revisions,
+        shutdown::Shutdown,
+        status_writer::StatusWriter,
+        wake,
+        watches::{Change, ObjectKey, Store},
+    },
+};
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("daemonsets.apps.kruise.io"),
+    gate: None,
+    rules: &[
+        Rule::new(&["apps.kruise.io"], &["daemonsets"], &["get", "list", "watch"]),
+        Rule::new(&["apps.kruise.io"], &["daemonsets/status"], &["patch"]),
+        // To own objects with blockOwnerDeletion, where the API server checks that.
+        Rule::new(&["apps.kruise.io"], &["daemonsets/finalizers"], &["update"]),
+        Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "create", "patch", "delete"]),
+        // Whether the built-in one of the same name is there.
+        Rule::new(&["apps"], &["daemonsets"], &["get"]),
+        Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
+        Rule::new(&[""], &["pods/status", "pods/resize"], &["patch"]),
+        // A dry run of one says what defaults a template has: revisions of the built-in DaemonSet have them.
+        Rule::new(&[""], &["podtemplates"], &["create"]),
+    ],
+    workers_flag: Some("daemonset-workers"),
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "daemonset-controller";
+/// Between two looks for the built-in DaemonSet of the same name, while there is something to do.
+const BUILT_IN_PAUSE: Duration = Duration::from_secs(30);
+
+struct Controller {
+    context: Context,
+    sets: Arc<Store<DaemonSet>>,
+    queue: Arc<Queue<ObjectKey>>,
+    pods: Arc<PodControl>,
+    in_place: InPlace,
+    revisions: Revisions,
+    memories: Memories<Memory>,
+    status: StatusWriter,
+}
+
+/// What is remembered of a set. Everything can be lost.
+#[derive(Default)]
+struct Memory {
+    /// Its spec, for one generation and its annotations.
+    spec: Option<(Option<i64>, Annotations, Arc<Spec>)>,
+    /// Its revisions, for one generation of its spec.
+    resolved: Option<(i64, Resolved)>,
+    /// Versions of Pods that were read as a whole and have to wait, by UID.
+    waits_in: HashMap<String, String>,
+    /// Pods that may be made at the same time, as the last ones went.
+    window: usize,
+    /// How many Pods there are, or are to be.
+    pods: usize,
+    /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
+    is_refused: bool,
+    /// The generation for which all Pods were searched for orphans.
+    searched: Option<i64>,
+    /// When the built-in DaemonSet of the same name was not there.
+    alone: Option<Duration>,
+    /// Failed Pods of nodes, for one generation.
+    failures: (i64, Failures),
+    /// Nodes whose old Pod went while they were not Ready: since when, in seconds.
+    lost: BTreeMap<String, i64>,
+    /// How many Pods were made for a node, for their names.
+    made: HashMap<String, u32>,
+}
+
+type Annotations = Option<BTreeMap<String, String>>;
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    let (on_pod, on_node) = (controller.clone(), controller.clone());
+    Started::new(controller.run(workers, shutdown))
+        .on_pod(move |change| on_pod.pod_changed(change))
+        .on_node(move |change| on_node.node_changed(change))
+}
+
+/// A set in one pass.
+struct Job {
+    key: ObjectKey,
+    set: Arc<DaemonSet>,
+    spec: Arc<Spec>,
+    owner: OwnerRef,
+}
+
+impl Job {
+    fn generation(&self) -> i64 {
+        self.set.metadata.generation.unwrap_or_default()
+    }
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        let client: &Client = &context.client;
+        let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
+        Self {
+            context: context.clone(),
+            sets: Store::new(None),
+            queue: Queue::new(Backoff::default()),
+            in_place: InPlace::new(client.clone(), pods.clone()),
+            pods,
+            revisions: Revisions::new(client.clone()),
+            memories: Memories::default(),
+            status: StatusWriter::default(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let (on_set, this) = (self.clone(), self.clone());
+        let sets: Api<DeserializeGuard<DaemonSet>> = self.context.api();
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(sets, Config::default(), &self.sets, move |change| {
+                wake::workload_changed(&change, &on_set.queue, &on_set.memories);
+            })
+            .following(self.context.nodes.store())
+            .following(&self.context.pods);
+        let reconcile = |key: ObjectKey| {
+            let this = this.clone();
+            async move { this.reconcile(&key).await }
+        };
+        runner.run(self.queue.clone(), workers, reconcile).await;
+    }
+
+    /// A node is news for those sets that see another one than before.
+    fn node_changed(&self, change: &Change<'_, NodeView>) {
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
+            Change::Undecodable { .. } => return,
+        };
+        for set in self.sets.list() {
+            let key = ObjectKey::of(set.as_ref());
+            // One that cannot be followed waits for another spec.
+            let Ok(spec) = self.spec(&key, &set) else { continue };
+            let seen = |node: Option<&Arc<NodeView>>| {
+                let node = node.map(|node| Node::of(node, &spec)).filter(|node| node.fit.should_continue)?;
+                // Whether a node is Ready matters to limits of ours alone.
+                let counts = spec.is_strict || spec.per_topology.is_some();
+                Some(if counts { node } else { Node { not_ready_since: None, ..node } })
+            };
+            if seen(old) != seen(new) {
+                self.queue.add(key);
+            }
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        wake::owners_of_changed(change, (apps::GROUP, "DaemonSet"), |key, _| self.wake(key));
+        if let Change::Applied { new, .. } = change
+            && new.controller.is_none()
+        {
+            self.orphan_seen(new);
+        }
+    }
+
+    /// A Pod that nobody controls may be one to adopt.
+    fn orphan_seen(&self, pod: &PodView) {
+        let selects = |set: &DaemonSet| {
+            set.metadata.namespace.as_deref() == Some(pod.namespace())
+                && Selector::of(&set.spec.selector).is_ok_and(|s| !s.is_empty() && s.matches(&pod.labels))
+        };
+        for set in self.sets.select(selects) {
+            let key = ObjectKey::of(set.as_ref());
+            self.memories.with(&key, |memory| memory.searched = None);
+            self.queue.add(key);
+        }
+    }
+
+    /// A pass looks at every node: the more there are, the longer the next one waits for further news.
+    fn wake(&self, key: &ObjectKey) {
+        let pods = self.memories.with(key, |memory| memory.pods).unwrap_or_default();
+        match wake::pause(pods) {
+            Duration::ZERO => self.queue.add(key.clone()),
+            pause => self.queue.add_after(key.clone(), pause),
+        }
+    }
+
+    /// The spec of a set, read once for each generation.
+    fn spec(&self, key: &ObjectKey, set: &DaemonSet) -> Result<Arc<Spec>, Invalid> {
+        let meta = &set.metadata;
+        self.memories.enter(key, meta.uid.as_deref().unwrap_or_default());
+        let known = self.memories.with(key, |memory| memory.spec.clone()).flatten();
+        if let Some((generation, annotations, spec)) = known
+            && (generation, &annotations) == (meta.generation, &meta.annotations)
+        {
+            return Ok(spec);
+        }
+        let spec = Arc::new(Spec::of(set)?);
+        let memory = Some((meta.generation, meta.annotations.clone(), spec.clone()));
+        self.memories.with(key, |m| m.spec = memory);
+        Ok(spec)
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(set) = self.sets.get(key) else { return Ok(Requeue::Await) };
+        let spec = match self.spec(key, &set) {
+            Ok(spec) => spec,
+            Err(Invalid(message)) => return self.record_invalid(key, &set, "InvalidSpec", message).await,
+        };
+        if Selector::of(&spec.selector).map_or(true, |selector| selector.is_empty()) {
+            let message = "This daemon set is selecting all pods. A non-empty selector is required.".to_owned();
+            return self.record_invalid(key, &set, "SelectingAll", message).await;
+        }
+        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
+        if job.set.metadata.deletion_timestamp.is_some() {
+            // Its Pods go with it, by their owner references.
+            return self.record_leaving(&job).await;
+        }
+        if let Some(progress) = self.built_in(&job, BUILT_IN_PAUSE).await? {
+            self.record_progress(&job, progress).await?;
+            return Ok(Requeue::After(BUILT_IN_PAUSE));
+        }
+        let mut pass = Pass::default();
+        self.claim(&job, &mut pass).await;
+        let resolved = self.resolve(&job).await?;
+        let mut seen = self.see(&job, &resolved);
+        if self.refresh_all(&job, &resolved, &seen, &mut pass).await {
+            seen = self.see(&job, &resolved);
+        }
+        let (resolved, allowed) = match self.with_needed(&job, &resolved, &seen).await {
+            Ok((resolved, allowed)) => (resolved, Some(allowed)),
+            // Nothing is updated on a guess; what is missing is made all the same.
+            Err(error) => {
+                pass.note(Err(error));
+                (resolved, None)
+            }
+        };
+        let mut plan = plan::plan(&self.observed(&job, &resolved, &seen, allowed.unwrap_or_default()));
+        if allowed.is_none() {
+            plan.candidates.clear();
+        }
+        // The last look for it may be some time ago.
+        if (!plan.actions.is_empty() || !plan.candidates.is_empty())
+            && let Some(progress) = self.built_in(&job, Duration::ZERO).await?
+        {
+            self.record_progress(&job, progress).await?;
+            return Ok(Requeue::After(BUILT_IN_PAUSE));
+        }
+        let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
+        self.tell_refusals(&job, &mut pass);
+        if pass.common.again {
+            seen = self.see(&job, &resolved);
+        }
+        pass.common.look_after(self.record(&job, &resolved, &seen, &left, &pass).await?);
+        if let Err(error) = self.tidy(&job, &resolved, &seen).await {
+            pass.common.error.get_or_insert(error);
+        }
+        pass.common.look_after(left.look);
+        pass.common.end(|after| self.queue.add_after(key.clone(), after))
+    }
+}
+
+/// What comes of one pass.
+#[derive(Default)]
+struct Pass {
+    common: pass::Pass,
+    /// Why Pods could not be created.
+    create_error: Option<String>,
+    /// Why Pods could not be changed or deleted.
+    update_error: Option<String>,
+    /// What budgets have said.
+    refusals: Refusals,
+}
+
+impl Pass {
+    /// Takes note of what came of a change, or of a deletion.
+    fn note(&mut self, result: kube::Result<bool>) {
+        let failure = self.common.note(result);
+        self.update_error = self.update_error.take().or(failure);
+    }
+
+    /// Takes note of what could not be created.
+    fn failed_to_create(&mut self, node: &str, error: kube::Error) {
+        let failure = self.common.note(Err(error));
+        let told = failure.map(|why| format!("the Pod for node {node} could not be created: {why}"));
+        self.create_error = self.create_error.take().or(told);
+    }
+}

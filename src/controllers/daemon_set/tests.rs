@@ -1,0 +1,604 @@
+//! The controller against an API server in memory: what is written, what survives, what is not touched.
+
+use std::sync::Mutex;
+
+use axum::http::{Method, request::Parts};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    api::labels,
+    controllers::{
+        fake::{Fault, Server},
+        in_memory,
+    },
+    runtime::lock,
+};
+
+/// What OpenKruise 1.9 left behind.
+const RECORDED: &str = include_str!("testdata/recorded.json");
+const PODS: &str = "/api/v1/namespaces/ns/pods/";
+const REVISIONS: &str = "/apis/apps/v1/namespaces/ns/controllerrevisions/";
+const SET: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/daemonsets/agent";
+const BUILT_IN: &str = "/apis/apps/v1/namespaces/ns/daemonsets/agent";
+
+struct World {
+    server: Arc<Mutex<Server>>,
+    /// Every write that came.
+    writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
+    controller: Controller,
+}
+
+/// A dry run of a PodTemplate: one default, as an example.
+fn defaulted(body: &[u8]) -> Value {
+    let mut body: Value = serde_json::from_slice(body).unwrap();
+    let spec = &mut body["template"]["spec"];
+    for (key, value) in [
+        ("dnsPolicy", json!("ClusterFirst")),
+        ("restartPolicy", json!("Always")),
+        ("schedulerName", json!("default-scheduler")),
+        ("securityContext", json!({})),
+        ("terminationGracePeriodSeconds", json!(30)),
+    ] {
+        spec[key] = value;
+    }
+    for container in spec["containers"].as_array_mut().unwrap() {
+        container["imagePullPolicy"] = "IfNotPresent".into();
+        container["resources"] = json!({});
+        container["terminationMessagePath"] = "/dev/termination-log".into();
+        container["terminationMessagePolicy"] = "File".into();
+    }
+    body["template"]["metadata"]["creationTimestamp"] = Value::Null;
+    body
+}
+
+/// The fake API server merges lists as a whole: members that a patch takes away are left out of them.
+fn without_nulls(body: &[u8]) -> Value {
+    let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
+    for condition in body.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        condition.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    }
+    body
+}
+
+/// Without members of metadata that a patch does not name.
+fn without_missing(mut changes: Value) -> Value {
+    changes["metadata"].as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    changes
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
+        let writes: Arc<Mutex<Vec<(Method, String, Value)>>> = Arc::default();
+        let (answers, log) = (server.clone(), writes.clone());
+        let context = in_memory::context(move |parts: &Parts, body: &[u8]| {
+            let path = parts.uri.path();
+            if path.ends_with("/podtemplates") {
+                return (201, defaulted(body));
+            }
+            if parts.method != Method::GET {
+                let body = serde_json::from_slice(body).unwrap_or_default();
+                lock(&log).push((parts.method.clone(), path.to_owned(), body));
+            }
+            let body = without_nulls(body);
+            let mut server = lock(&answers);
+            let answer = server.answer(parts, body.to_string().as_bytes());
+            // Labels and annotations are written with a Pod's status; the fake API server takes the status alone.
+            match path.strip_suffix("/status").filter(|pod| pod.starts_with(PODS) && answer.0 == 200) {
+                Some(pod) => {
+                    let metadata = &body["metadata"];
+                    let changes =
+                        json!({"metadata": {"labels": metadata["labels"], "annotations": metadata["annotations"]}});
+                    server.change(pod, &without_missing(changes));
+                    (200, Value::clone(&server.objects[pod]))
+                }
+                None => answer,
+            }
+        });
+        Self { server, writes, controller: Controller::new(&context) }
+    }
+
+    /// With these nodes, which are Ready.
+    fn with_nodes(names: &[&str]) -> Self {
+        let world = Self::new();
+        names.iter().for_each(|name| world.node(name, json!({})));
+        world
+    }
+
+    fn node(&self, name: &str, changes: Value) {
+        let mut node = json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        json_patch::merge(&mut node, &changes);
+        let before =
+            self.controller.context.nodes.get(name).map_or(0, |node| {
+                node.metadata.resource_version.as_deref().unwrap_or_default().parse::<u64>().unwrap()
+            });
+        node["metadata"]["resourceVersion"] = (before + 1).to_string().into();
+        self.controller.context.nodes.store().upsert(serde_json::from_value(node).unwrap());
+    }
+
+    /// A set in namespace `ns`; `changes` are merged over its spec.
+    fn apply(&self, changes: Value) {
+        let mut server = lock(&self.server);
+        let mut set = server.objects.get(SET).map_or_else(
+            || {
+                json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+                    "metadata": {"name": "agent", "namespace": "ns", "uid": "set", "generation": 0},
+                    "spec": {"selector": {"matchLabels": {"app": "agent"}},
+                        "template": {"metadata": {"labels": {"app": "agent"}, "creationTimestamp": null}, "spec": {
+                            "containers": [{"name": "main", "image": "i:1", "newField": {"a": [1]}}]}}}})
+            },
+            |set| Value::clone(set),
+        );
+        json_patch::merge(&mut set["spec"], &changes);
+        set["metadata"]["generation"] = (set["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        server.put(SET, set);
+    }
+
+    fn image(&self, image: &str) {
+        self.apply(
+            json!({"template": {"spec": {"containers": [{"name": "main", "image": image, "newField": {"a": [1]}}]}}}),
+        );
+    }
+
+    /// Watches bring what there is.
+    fn deliver(&self) {
+        let server = lock(&self.server);
+        for (_, pod) in server.of(PODS) {
+            self.controller.context.pods.upsert(serde_json::from_value(Value::clone(&pod)).unwrap());
+        }
+        if let Some(set) = server.objects.get(SET) {
+            self.controller.sets.upsert(serde_json::from_value(Value::clone(set)).unwrap());
+        }
+    }
+
+    async fn pass(&self) -> kube::Result<Requeue> {
+        self.deliver();
+        self.controller.reconcile(&ObjectKey::new("ns", "agent")).await
+    }
+
+    /// Kubelets: every Pod gets to its node and runs the images of its spec.
+    fn play(&self) {
+        let mut server = lock(&self.server);
+        for (path, pod) in server.of(PODS) {
+            if pod["status"]["phase"] == "Failed" {
+                continue;
+            }
+            let mut pod = Value::clone(&pod);
+            let aim = pod.pointer("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0");
+            if let Some(node) = aim.cloned() {
+                pod["spec"]["nodeName"] = node;
+            }
+            let containers = pod["spec"]["containers"].as_array().unwrap();
+            let statuses: Vec<Value> = containers
+                .iter()
+                .map(|c| {
+                    json!({"name": c["name"], "image": c["image"], "imageID": format!("id-of-{}", c["image"]), "ready": true,
+                    "containerID": format!("c://{}", c["image"]), "restartCount": 0, "state": {"running": {}}})
+                })
+                .collect();
+            let gate = pod["status"]["conditions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .find(|c| c["type"] == "InPlaceUpdateReady")
+                .cloned();
+            let is_closed = gate.as_ref().is_some_and(|gate| gate["status"] == "False");
+            let ready = if is_closed { "False" } else { "True" };
+            let mut conditions = vec![
+                json!({"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}),
+                json!({"type": "KruisePodReady", "status": "True"}),
+                json!({"type": "ContainersReady", "status": "True"}),
+            ];
+            conditions.extend(gate);
+            pod["status"] = json!({"phase": "Running", "conditions": conditions, "containerStatuses": statuses});
+            server.put(&path, pod);
+        }
+    }
+
+    /// Passes, kubelets and time, until nothing more is to be done.
+    async fn settle(&self) {
+        for _ in 0..40 {
+            // A refusal backs off; here it is tried again.
+            let _ = self.pass().await;
+            self.play();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        self.pass().await.unwrap();
+    }
+
+    fn pods(&self) -> Vec<Value> {
+        lock(&self.server).of(PODS).into_iter().map(|(_, pod)| Value::clone(&pod)).collect()
+    }
+
+    /// Node and image of each Pod, by node.
+    fn images(&self) -> Vec<(String, String)> {
+        let text = |pod: &Value, at: &str| pod.pointer(at).unwrap().as_str().unwrap().to_owned();
+        let mut all: Vec<_> = self
+            .pods()
+            .iter()
+            .map(|pod| (text(pod, "/spec/nodeName"), text(pod, "/spec/containers/0/image")))
+            .collect();
+        all.sort();
+        all
+    }
+
+    fn everywhere(&self, image: &str, nodes: &[&str]) {
+        let want: Vec<(String, String)> = nodes.iter().map(|node| ((*node).to_owned(), image.to_owned())).collect();
+        assert_eq!(self.images(), want);
+    }
+
+    fn status(&self) -> Value {
+        lock(&self.server).objects[SET]["status"].clone()
+    }
+
+    /// Reason and message of a condition that is True.
+    fn condition(&self, type_: &str) -> Option<(String, String)> {
+        let status = self.status();
+        let condition =
+            status["conditions"].as_array()?.iter().find(|c| c["type"] == type_ && c["status"] == "True")?;
+        let text = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+        Some((text("reason"), text("message")))
+    }
+
+    /// Writes to anything but the set's status.
+    fn told(&self) -> Vec<String> {
+        let writes = std::mem::take(&mut *lock(&self.writes));
+        let told = writes.into_iter().filter(|(_, path, _)| !path.starts_with(SET));
+        told.map(|(method, path, _)| format!("{method} {path}")).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_node_that_fits_gets_a_pod_with_one_write_and_then_nothing_is_written() {
+    let world = World::with_nodes(&["a", "b", "c"]);
+    world.node("d", json!({"spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}}));
+    world.apply(json!({}));
+    world.settle().await;
+    world.everywhere("i:1", &["a", "b", "c"]);
+    assert_eq!(world.told().iter().filter(|write| write.contains("/pods")).count(), 3);
+    let pod = &world.pods()[0];
+    let hash = world.status()["updateRevision"].as_str().unwrap().to_owned();
+    assert_eq!(
+        pod["metadata"]["labels"],
+        json!({"app": "agent", "controller-revision-hash": hash}),
+        "as in OpenKruise"
+    );
+    assert_eq!(pod["metadata"]["annotations"], json!({"cluster-autoscaler.kubernetes.io/daemonset-pod": "true"}));
+    assert_eq!(pod["metadata"]["generateName"], "agent-");
+    let owner = &pod["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["apiVersion"], &owner["kind"], &owner["controller"]),
+        (&json!("apps.kruise.io/v1beta1"), &json!("DaemonSet"), &json!(true))
+    );
+    assert_eq!(pod["spec"]["readinessGates"], json!([{"conditionType": "KruisePodReady"}]));
+    assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 6);
+    assert_eq!(
+        pod["spec"]["containers"][0]["newField"],
+        json!({"a": [1]}),
+        "fields that nobody here knows come through"
+    );
+    let status = world.status();
+    for (field, want) in [
+        ("desiredNumberScheduled", 3),
+        ("currentNumberScheduled", 3),
+        ("numberReady", 3),
+        ("numberAvailable", 3),
+        ("updatedNumberScheduled", 3),
+        ("numberUnavailable", 0),
+        ("numberMisscheduled", 0),
+        ("observedGeneration", 1),
+    ] {
+        assert_eq!(status[field].as_i64().unwrap_or(0), want, "{field}");
+    }
+    assert_eq!(status["daemonSetHash"], status["updateRevision"]);
+    assert_eq!(world.condition("Ready").unwrap().0, "Available");
+    let before = lock(&world.server).objects.clone();
+    world.settle().await;
+    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(lock(&world.server).objects[SET], before[SET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_from_openkruise_makes_no_revision_and_touches_no_pod_whatever_the_version_of_its_owner() {
+    let recorded: Vec<Value> = serde_json::from_str(RECORDED).unwrap();
+    for (stage, version) in recorded.iter().flat_map(|stage| [(stage, "v1beta1"), (stage, "v1alpha1")]) {
+        let world = World::with_nodes(&["node-a"]);
+        let below = |plural: &str, name: &str| format!("/apis/apps/v1/namespaces/golden/{plural}/{name}");
+        for pod in stage["pods"].as_array().unwrap() {
+            let mut pod = pod.clone();
+            pod["metadata"]["ownerReferences"][0]["apiVersion"] = format!("apps.kruise.io/{version}").into();
+            world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+        }
+        for revision in stage["revisions"].as_array().unwrap() {
+            let path = below("controllerrevisions", revision["metadata"]["name"].as_str().unwrap());
+            lock(&world.server).objects.insert(path, Arc::new(revision.clone()));
+        }
+        let set = &stage["sets"][version];
+        let path = "/apis/apps.kruise.io/v1beta1/namespaces/golden/daemonsets/ads";
+        lock(&world.server).objects.insert(path.into(), Arc::new(set.clone()));
+        world.controller.sets.upsert(serde_json::from_value(set.clone()).unwrap());
+        for _ in 0..3 {
+            world.controller.reconcile(&ObjectKey::new("golden", "ads")).await.unwrap();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        for (method, path, body) in std::mem::take(&mut *lock(&world.writes)) {
+            assert!(path.ends_with("/daemonsets/ads/status"), "{}: {method} {path} {body}", stage["stage"]);
+        }
+        let status = lock(&world.server).objects[path]["status"].clone();
+        for field in ["desiredNumberScheduled", "numberAvailable", "updatedNumberScheduled", "numberReady"] {
+            assert_eq!(status[field], set["status"][field], "{field}");
+        }
+        let hash =
+            if version == "v1beta1" { &set["status"]["updateRevision"] } else { &set["status"]["daemonSetHash"] };
+        assert_eq!((&status["updateRevision"], &status["daemonSetHash"]), (hash, hash));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_built_in_daemon_set_of_the_same_name_nothing_is_done() {
+    let world = World::with_nodes(&["a"]);
+    lock(&world.server).put(
+        BUILT_IN,
+        json!({"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": {"app": "agent"}},
+            "template": {"metadata": {"labels": {"app": "agent"}}}}}),
+    );
+    world.apply(json!({}));
+    world.settle().await;
+    assert_eq!(world.told(), Vec::<String>::new());
+    let (reason, message) = world.condition("Stalled").unwrap();
+    assert_eq!(reason, "BuiltInDaemonSet");
+    assert!(message.contains("--cascade=orphan"), "{message}");
+    lock(&world.server).remove(BUILT_IN);
+    tokio::time::advance(BUILT_IN_PAUSE).await;
+    world.settle().await;
+    world.everywhere("i:1", &["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_built_in_daemon_set_that_comes_back_stops_the_next_step() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({}));
+    world.settle().await;
+    world.told();
+    lock(&world.server).put(
+        BUILT_IN,
+        json!({"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": {"app": "agent"}},
+            "template": {"metadata": {"labels": {"app": "agent"}}}}}),
+    );
+    world.image("i:2");
+    let _ = world.pass().await;
+    assert!(world.told().iter().all(|write| !write.contains("/pods/")), "although it was not there a moment ago");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_and_revisions_that_the_built_in_daemon_set_left_are_adopted_and_not_replaced() {
+    let world = World::with_nodes(&["a", "b"]);
+    let template = json!({"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "main", "image": "i:1", "newField": {"a": [1]}}]}});
+    let stored = defaulted(json!({"template": template}).to_string().as_bytes())["template"].clone();
+    let revision = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 3,
+        "metadata": {"name": "agent-5d8f", "namespace": "ns", "labels": {"app": "agent", "controller-revision-hash": "5d8f"}},
+        "data": crate::k8s::revision::data(&stored)});
+    lock(&world.server).put(&format!("{REVISIONS}agent-5d8f"), revision);
+    for node in ["a", "b"] {
+        let pod = json!({"metadata": {"name": format!("agent-{node}"), "namespace": "ns",
+            "labels": {"app": "agent", "controller-revision-hash": "5d8f", "pod-template-generation": "3"}},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i:1"}]}});
+        lock(&world.server).put(&format!("{PODS}agent-{node}"), pod);
+    }
+    world.play();
+    world.apply(json!({}));
+    world.settle().await;
+    let pods = world.pods();
+    assert_eq!(
+        pods.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["agent-a", "agent-b"]
+    );
+    let hash = world.status()["updateRevision"].clone();
+    for pod in &pods {
+        assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], "set");
+        assert_eq!(
+            pod["metadata"]["labels"]["controller-revision-hash"], hash,
+            "the hash of the template as it is stored now"
+        );
+    }
+    assert_eq!(world.condition("Ready").unwrap().0, "Available");
+    assert!(world.told().iter().all(|write| !write.starts_with("DELETE")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_replaces_one_pod_at_a_time_and_keeps_a_limited_history() {
+    let nodes = ["a", "b", "c"];
+    let world = World::with_nodes(&nodes);
+    world.apply(json!({"revisionHistoryLimit": 1}));
+    world.settle().await;
+    for (image, revisions) in [("i:2", 2), ("i:3", 2), ("i:2", 2)] {
+        world.image(image);
+        world.told();
+        for _ in 0..20 {
+            let before = world.pods().len();
+            let _ = world.pass().await;
+            assert!(world.pods().len() + 1 >= nodes.len() && before >= 2, "more than one is missing");
+            world.play();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        world.settle().await;
+        world.everywhere(image, &nodes);
+        assert_eq!(lock(&world.server).of(REVISIONS).len(), revisions, "{image}");
+        assert_eq!(world.condition("Ready").unwrap().0, "Available");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_surge_makes_the_new_pod_before_the_old_one_goes() {
+    let nodes = ["a", "b"];
+    let world = World::with_nodes(&nodes);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}));
+    world.settle().await;
+    world.image("i:2");
+    for _ in 0..20 {
+        let _ = world.pass().await;
+        let count = world.pods().len();
+        assert!((2..=3).contains(&count), "{count}");
+        world.play();
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    world.settle().await;
+    world.everywhere("i:2", &nodes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_in_place_keeps_the_pod_and_labels_it_with_the_bare_hash() {
+    let world = World::with_nodes(&["a", "b"]);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
+    world.settle().await;
+    let uids = |world: &World| world.pods().iter().map(|pod| pod["metadata"]["uid"].clone()).collect::<Vec<_>>();
+    let before = uids(&world);
+    assert_eq!(
+        world.pods()[0]["spec"]["readinessGates"],
+        json!([{"conditionType": "InPlaceUpdateReady"}, {"conditionType": "KruisePodReady"}])
+    );
+    world.image("i:2");
+    world.settle().await;
+    world.everywhere("i:2", &["a", "b"]);
+    assert_eq!(uids(&world), before);
+    let hash = world.status()["updateRevision"].clone();
+    let pod = &world.pods()[0];
+    assert_eq!(pod["metadata"]["labels"][labels::CONTROLLER_REVISION_HASH], hash);
+    let state: Value =
+        serde_json::from_str(pod["metadata"]["annotations"][labels::IN_PLACE_STATE].as_str().unwrap()).unwrap();
+    assert_eq!(state["revision"], hash);
+    assert_eq!(pod["metadata"]["labels"].get(labels::POD_TEMPLATE_HASH), None);
+    assert_eq!(world.condition("Ready").unwrap().0, "Available");
+}
+
+#[tokio::test(start_paused = true)]
+async fn edge_37_of_a_duplicate_revision_pods_are_relabelled_before_it_goes() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({"revisionHistoryLimit": 0}));
+    world.settle().await;
+    let (_, revision) = lock(&world.server).of(REVISIONS).remove(0);
+    let mut twin = Value::clone(&revision);
+    twin["metadata"]["name"] = "agent-twin".into();
+    twin["metadata"]["uid"] = Value::Null;
+    twin["revision"] = 9.into();
+    lock(&world.server).put(&format!("{REVISIONS}agent-twin"), twin);
+    world.apply(json!({"minReadySeconds": 1}));
+    world.told();
+    world.settle().await;
+    assert_eq!(world.status()["updateRevision"], "twin", "the newer one counts");
+    assert_eq!(world.pods()[0]["metadata"]["labels"]["controller-revision-hash"], "twin");
+    assert_eq!(lock(&world.server).of(REVISIONS).len(), 1);
+    assert!(world.told().iter().all(|write| !write.contains("DELETE /api/v1")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_whose_answer_was_lost_makes_no_second_pod() {
+    let world = World::with_nodes(&["a", "b"]);
+    world.apply(json!({}));
+    // The revision is made first.
+    let _ = world.pass().await;
+    let pods = lock(&world.server).of(PODS);
+    pods.iter().for_each(|(path, _)| lock(&world.server).remove(path));
+    world.controller.context.pods.list().iter().for_each(|pod| {
+        world.controller.context.pods.remove(&ObjectKey::of(pod.as_ref()), None);
+    });
+    lock(&world.server).faults.extend([Fault::Lost, Fault::Lost]);
+    // What the watch would bring is late.
+    let _ = world.controller.reconcile(&ObjectKey::new("ns", "agent")).await;
+    let _ = world.controller.reconcile(&ObjectKey::new("ns", "agent")).await;
+    let _ = world.controller.reconcile(&ObjectKey::new("ns", "agent")).await;
+    world.settle().await;
+    assert_eq!(world.pods().len(), 2);
+    assert!(world.told().iter().all(|write| !write.starts_with("DELETE /api/v1")), "none was too many");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shortfall_31_what_is_refused_is_told_and_the_status_is_written_all_the_same() {
+    let world = World::with_nodes(&["a", "b"]);
+    world.apply(json!({}));
+    world.settle().await;
+    world.node("c", json!({}));
+    lock(&world.server).faults.push_back(Fault::Error(403));
+    let _ = world.pass().await;
+    assert_eq!(world.status()["desiredNumberScheduled"], 3);
+    let (_, message) = world.condition("FailedCreatePod").unwrap();
+    assert!(message.starts_with("the Pod for node c could not be created"), "{message}");
+    world.settle().await;
+    assert_eq!(world.condition("FailedCreatePod"), None);
+    world.everywhere("i:1", &["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn edge_35_a_pod_that_fails_again_and_again_is_replaced_with_longer_and_longer_pauses() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({}));
+    let mut replaced = 0;
+    for _ in 0..60 {
+        let _ = world.pass().await;
+        let mut server = lock(&world.server);
+        for (path, pod) in server.of(PODS) {
+            if pod["status"].is_null() {
+                replaced += 1;
+                server.change(&path, &json!({"spec": {"nodeName": "a"}, "status": {"phase": "Failed"}}));
+            }
+        }
+        drop(server);
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert!((5..=7).contains(&replaced), "{replaced} Pods in a minute: 1, 2, 4, 8, 16, 32 seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_wakes_only_the_sets_that_it_matters_to() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({"template": {"spec": {"nodeSelector": {"zone": "1"}}}}));
+    world.deliver();
+    let node = |changes: Value| -> Arc<NodeView> {
+        let mut node = json!({"metadata": {"name": "a", "uid": "a", "labels": {"zone": "1"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        json_patch::merge(&mut node, &changes);
+        Arc::new(serde_json::from_value(node).unwrap())
+    };
+    let wakes = |old: Option<Value>, new: Option<Value>| {
+        let (old, new) = (old.map(&node), new.map(&node));
+        let world = World::new();
+        world.apply(json!({"template": {"spec": {"nodeSelector": {"zone": "1"}}},
+            "updateStrategy": {"rollingUpdate": {"selector": {"matchLabels": {"canary": "yes"}}}}}));
+        world.deliver();
+        match (&old, &new) {
+            (_, Some(new)) => {
+                world.controller.node_changed(&Change::Applied { old: old.as_ref(), new, initial: false })
+            }
+            (Some(old), None) => world.controller.node_changed(&Change::Deleted(old)),
+            (None, None) => {}
+        }
+        world.controller.queue.depth() > 0
+    };
+    let labels = |labels: Value| json!({"metadata": {"labels": labels}});
+    let taint = json!({"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}});
+    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    assert!(wakes(None, Some(json!({}))), "a new one that fits");
+    assert!(!wakes(None, Some(labels(json!({"zone": "2"})))), "one that does not");
+    assert!(wakes(Some(json!({})), None), "shortfall 33: one that is gone");
+    assert!(wakes(Some(json!({})), Some(taint)));
+    assert!(wakes(Some(json!({})), Some(labels(json!({"zone": "2"})))));
+    assert!(wakes(Some(json!({})), Some(labels(json!({"canary": "yes"})))), "edge 32: the update selector");
+    assert!(!wakes(Some(json!({})), Some(labels(json!({"other": "yes"})))));
+    assert!(!wakes(Some(json!({})), Some(not_ready)), "without limits of ours");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_cannot_be_followed_is_told_once_and_nothing_is_done() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({"updateStrategy": {"type": "Sometimes"}}));
+    world.settle().await;
+    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.condition("Stalled").unwrap().0, "InvalidSpec");
+    let empty = World::with_nodes(&["a"]);
+    empty.apply(json!({"selector": {"matchLabels": null}}));
+    empty.settle().await;
+    assert_eq!(empty.condition("Stalled").unwrap().0, "SelectingAll");
+    assert_eq!(empty.told(), Vec::<String>::new());
+}

@@ -1,0 +1,126 @@
+//! Which Pods there are: makes the missing ones, deletes those that are too many, have failed or are on a node that is to
+//! have none.
+
+use super::{
+    plan::{Action, Observed, Plan, Remember, Slot, leave},
+    pod::Pod,
+    spec::Numbers,
+};
+use crate::k8s::revision;
+
+/// Adds to the plan.
+pub(super) fn keep(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbers, plan: &mut Plan) {
+    let has_surge = numbers.max_surge > 0 && observed.spec.is_rolling;
+    let mut missing = Vec::new();
+    for slot in slots {
+        if !slot.node.fit.should_continue {
+            slot.pods.iter().filter(|pod| !pod.is_terminating).for_each(|pod| remove(observed, pod, plan));
+            continue;
+        }
+        let is_held = replace_failed(observed, slot, plan);
+        match has_surge {
+            true => keep_pair(observed, slot, plan),
+            false => slot.live().skip(1).for_each(|pod| remove(observed, pod, plan)),
+        }
+        relabel(observed, slot, plan);
+        let is_empty = match has_surge {
+            // The Pod that ends does not keep the next one from being made.
+            true => slot.live().next().is_none() && !is_held,
+            false => slot.pods.is_empty(),
+        };
+        if is_empty && slot.node.fit.should_run {
+            missing.push(slot);
+        } else if let Some(pod) = slot.pods.iter().find(|pod| pod.is_terminating && slot.live().next().is_none()) {
+            plan.wait("PodTerminating", || {
+                format!("Pod {} is being deleted and has not ended on node {}", pod.name, pod.node)
+            });
+        }
+    }
+    remove_orphans(observed, slots, plan);
+    create(observed, slots, missing, numbers, plan);
+}
+
+/// Deletes failed Pods when their time has come. True: one stays for now.
+fn replace_failed(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) -> bool {
+    let mut is_held = false;
+    for pod in slot.pods.iter().filter(|pod| pod.is_finished && !pod.is_terminating) {
+        is_held = true;
+        let wait = observed.failures.wait(&slot.node.name, observed.now.mono);
+        if !wait.is_zero() {
+            plan.look_after(wait);
+            plan.wait("PodFailed", || {
+                format!("Pod {} has ended on node {} and is replaced in {} s", pod.name, pod.node, wait.as_secs() + 1)
+            });
+            continue;
+        }
+        let remember = Remember::Failure(slot.node.name.clone());
+        match leave(observed.spec, pod, remember) {
+            Some(action) => plan.actions.push(action),
+            None => plan.wait("PodHeld", || held(pod, "preDelete")),
+        }
+    }
+    is_held
+}
+
+/// Of the Pods side by side on a node, one old and one new one stay; the old one goes when the new one is available, or if
+/// it is of no use itself.
+fn keep_pair(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) {
+    let kept = |pod: &Pod| [slot.new, slot.old].into_iter().flatten().any(|kept| kept.name == pod.name);
+    slot.live().filter(|pod| !kept(pod)).for_each(|pod| remove(observed, pod, plan));
+    let (Some(new), Some(old)) = (slot.new, slot.old) else { return };
+    if new.is_available() || !old.is_serving() {
+        remove(observed, old, plan);
+    } else if !new.is_bound {
+        plan.wait("PodNotScheduled", || {
+            format!(
+                "Pod {} has not been scheduled to node {} beside {}; with maxSurge two Pods must fit on a node, and cannot have the same host port",
+                new.name, new.node, old.name
+            )
+        });
+    }
+}
+
+fn remove(observed: &Observed<'_>, pod: &Pod, plan: &mut Plan) {
+    match leave(observed.spec, pod, Remember::Nothing) {
+        Some(action) => plan.actions.push(action),
+        None => plan.wait("PodHeld", || held(pod, "preDelete")),
+    }
+}
+
+/// A Pod with the template of the newest revision that has the hash of another one: an update in place will have to find
+/// its revision by that.
+fn relabel(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) {
+    let is_other = |pod: &&Pod| pod.is_new && !revision::is_same(&pod.hash, observed.update);
+    for pod in slot.live().filter(is_other).filter(|pod| pod.pending.is_none()) {
+        plan.actions.push(Action::Relabel { pod: pod.name.clone() });
+    }
+}
+
+/// Pods that never got to their node, which is gone.
+fn remove_orphans(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) {
+    let is_there = |name: &str| slots.binary_search_by(|slot| slot.node.name.as_str().cmp(name)).is_ok();
+    for pod in observed.pods.iter().filter(|pod| !pod.is_bound && !pod.is_terminating && !is_there(&pod.node)) {
+        remove(observed, pod, plan);
+    }
+}
+
+fn create(observed: &Observed<'_>, slots: &[Slot<'_>], missing: Vec<&Slot<'_>>, numbers: Numbers, plan: &mut Plan) {
+    let mut most = missing.len();
+    if observed.spec.partitioned_scaling && observed.spec.is_rolling && numbers.partition > 0 {
+        let desired = slots.iter().filter(|slot| slot.node.fit.should_run);
+        let (all, new) = desired
+            .fold((0, 0), |(all, new), slot| (all + 1_usize, new + usize::from(slot.live().any(|pod| pod.is_new))));
+        let kept = usize::try_from(numbers.partition).unwrap_or(0).min(all);
+        most = most.min(all.saturating_sub(new + kept));
+        plan.is_held |= most < missing.len();
+    }
+    let remembers = observed.spec.is_strict || observed.spec.per_topology.is_some();
+    for slot in missing.into_iter().take(most) {
+        let not_ready_since = if remembers { slot.lost_before(observed) } else { None };
+        plan.actions.push(Action::Create { node: slot.node.name.clone(), not_ready_since });
+    }
+}
+
+pub(super) fn held(pod: &Pod, hook: &str) -> String {
+    format!("Pod {} is held by its hook {hook}", pod.name)
+}

@@ -1,0 +1,310 @@
+//! One pass over a DaemonSet: everything to do now, from what was observed.
+//!
+//! The plan is complete: whoever carries it out decides nothing but whether a budget and the API server allow a step.
+//! Every step rests on objects as they are, so a crash between any two of them is harmless, and each Pod is touched at
+//! most once.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::{
+    backoff::Failures,
+    keep,
+    pod::{Node, Pod},
+    room::{Charge, Room},
+    spec::{Numbers, Spec},
+    update,
+};
+use crate::{
+    api::apps::lifecycle::{Hook, Lifecycle},
+    domain::{
+        budgets::unavailable::Operation,
+        pod::{
+            inplace::{Allowed, UpdateSpec},
+            lifecycle::State,
+        },
+        workload::revisions::Known,
+    },
+    k8s::time::Now,
+};
+
+/// What a pass looks at.
+#[derive(Clone)]
+pub struct Observed<'a> {
+    /// The set.
+    pub spec: &'a Spec,
+    /// All nodes, by name.
+    pub nodes: &'a [Node],
+    /// The set's Pods of which the node is known; those that end and have ended too. In the order of [`super::pod::sort`].
+    pub pods: &'a [Arc<Pod>],
+    /// The hash of the revision to get to.
+    pub update: &'a str,
+    /// When that revision was made, if that is known.
+    pub update_since: Option<jiff::Timestamp>,
+    /// The revisions of the set. Read only while Pods are to be updated.
+    pub revisions: &'a [Known],
+    /// Which changes may be made in place.
+    pub allowed: Allowed,
+    /// Failed Pods of the nodes.
+    pub failures: &'a Failures,
+    /// Nodes whose old Pod went while they were not Ready: since when that was, in seconds.
+    pub lost: &'a BTreeMap<String, i64>,
+    /// Now.
+    pub now: Now,
+}
+
+/// One thing to do. Pods are named.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Make a Pod for a node.
+    Create {
+        /// The node.
+        node: String,
+        /// Since when the node was not Ready before its old Pod went, in seconds: the new Pod remembers it.
+        not_ready_since: Option<i64>,
+    },
+    /// Give a Pod the hash of the revision that it is on by its template.
+    Relabel {
+        /// The Pod.
+        pod: String,
+    },
+    /// A deletion that was announced to a Pod is not needed any more.
+    CancelDeletion {
+        /// The Pod.
+        pod: String,
+    },
+    /// An update that was announced to a Pod is not wanted any more.
+    CancelUpdate {
+        /// The Pod.
+        pod: String,
+    },
+    /// Move a Pod to PreparingDelete: its hook holds it.
+    AnnounceDeletion {
+        /// The Pod.
+        pod: String,
+    },
+    /// Delete a Pod.
+    Delete {
+        /// The Pod.
+        pod: String,
+        /// What to remember of its node.
+        remember: Remember,
+    },
+    /// Move a Pod to PreparingUpdate: its hook holds it.
+    AnnounceUpdate {
+        /// The Pod.
+        pod: String,
+        /// Whether the hook has to be put back first.
+        restore: bool,
+    },
+    /// Begin an update in place.
+    UpdateInPlace {
+        /// The Pod.
+        pod: String,
+        /// What changes.
+        spec: UpdateSpec,
+    },
+}
+
+/// What the deletion of a Pod says about its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Remember {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Its Pod has failed.
+    Failure(String),
+    /// It was not Ready before its Pod was replaced: since when, in seconds.
+    Lost(String, i64),
+}
+
+impl Action {
+    /// What budgets are asked before. None: the Pod stays in service, or there is none yet.
+    pub fn takes_out(&self, hooks: &Lifecycle) -> Option<Operation> {
+        let marks = |hook: &Option<Hook>| hook.as_ref().is_some_and(|hook| hook.mark_pod_not_ready);
+        match self {
+            Self::Delete { .. } => Some(Operation::Delete),
+            Self::AnnounceDeletion { .. } => marks(&hooks.pre_delete).then_some(Operation::Delete),
+            Self::AnnounceUpdate { .. } => marks(&hooks.in_place_update).then_some(Operation::Update),
+            Self::UpdateInPlace { spec, .. } => {
+                let is_resize = spec.container_images.is_empty() && !spec.container_resources.is_empty();
+                Some(if is_resize { Operation::Resize } else { Operation::Update })
+            }
+            Self::Create { .. } | Self::Relabel { .. } | Self::CancelDeletion { .. } | Self::CancelUpdate { .. } => {
+                None
+            }
+        }
+    }
+}
+
+/// Something that takes a Pod out of service, or makes a second one, within the limits of an update.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// What to do.
+    pub action: Action,
+    /// The room that it takes.
+    pub charge: Charge,
+    /// The zone of the node.
+    pub zone: String,
+}
+
+/// Something that the set waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// A word for programs.
+    pub reason: &'static str,
+    /// A sentence that names the object.
+    pub message: String,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Each of them whatever becomes of the others, in this order.
+    pub actions: Vec<Action>,
+    /// As many as find room, the first ones first.
+    pub candidates: Vec<Candidate>,
+    /// The room for them.
+    pub room: Room,
+    /// How many candidates at most in one pass.
+    pub burst: usize,
+    /// The first thing that is waited for.
+    pub wait: Option<Wait>,
+    /// The first thing that no waiting cures.
+    pub impossible: Option<Wait>,
+    /// When something that is waited for is due, if nothing happens before.
+    pub look: Option<Duration>,
+    /// Pods are held on their revision by partition, selector, a pause or OnDelete.
+    pub is_held: bool,
+    /// More is to be done than one pass does.
+    pub is_cut: bool,
+}
+
+impl Plan {
+    /// The first thing that is waited for is told.
+    pub(super) fn wait(&mut self, reason: &'static str, message: impl FnOnce() -> String) {
+        if self.wait.is_none() {
+            self.wait = Some(Wait { reason, message: message() });
+        }
+    }
+
+    pub(super) fn look_after(&mut self, after: Duration) {
+        self.look = Some(self.look.map_or(after, |look| look.min(after)));
+    }
+
+    /// The next candidates that find room, at most so many of them, and at most [`Self::burst`] of all.
+    pub fn next_wave(&mut self, most: usize) -> Vec<Candidate> {
+        let mut wave = Vec::new();
+        let mut left = Vec::new();
+        for candidate in std::mem::take(&mut self.candidates) {
+            let may = wave.len() < most && wave.len() < self.burst;
+            match may && self.room.enter(&candidate.zone, candidate.charge) {
+                true => wave.push(candidate),
+                false => left.push(candidate),
+            }
+        }
+        self.burst -= wave.len();
+        self.candidates = left;
+        wave
+    }
+}
+
+/// A node with the set's Pods on it.
+pub(super) struct Slot<'a> {
+    pub(super) node: &'a Node,
+    /// In the order in which one of several is kept.
+    pub(super) pods: Vec<&'a Pod>,
+    /// The one that is kept of those that are new and stay.
+    pub(super) new: Option<&'a Pod>,
+    /// The one that is kept of those that are to be replaced.
+    pub(super) old: Option<&'a Pod>,
+}
+
+impl<'a> Slot<'a> {
+    pub(super) fn live(&self) -> impl Iterator<Item = &'a Pod> {
+        self.pods.iter().copied().filter(|pod| pod.is_live())
+    }
+
+    /// Whether there are several that stay.
+    pub(super) fn is_pair(&self) -> bool {
+        self.live().nth(1).is_some()
+    }
+
+    /// Whether the node was not Ready before its Pod was replaced, and still is not: what is missing there was not lost by
+    /// an update. Since when, in seconds.
+    pub(super) fn lost_before(&self, observed: &Observed<'_>) -> Option<i64> {
+        let since = self.node.not_ready_since?;
+        let seconds = since.as_second();
+        let is_older = observed.update_since.is_some_and(|update| since < update);
+        let is_remembered = observed.lost.get(&self.node.name) == Some(&seconds);
+        let is_known = match (self.new, self.old) {
+            (Some(new), _) => {
+                new.made_not_ready == Some(seconds)
+                    || new.updated_at.is_some_and(|begun| since.as_second() <= begun.as_second())
+            }
+            (None, Some(old)) => !old.is_specified || !old.is_new,
+            (None, None) => false,
+        };
+        (is_older || is_remembered || is_known).then_some(seconds)
+    }
+}
+
+/// Everything to do now.
+pub fn plan(observed: &Observed<'_>) -> Plan {
+    let desired = observed.nodes.iter().filter(|node| node.fit.should_run).count();
+    let numbers = observed.spec.numbers(desired);
+    let mut plan = Plan { burst: numbers.burst, ..Plan::default() };
+    let slots = slots(observed);
+    keep::keep(observed, &slots, numbers, &mut plan);
+    update::update(observed, &slots, numbers, &mut plan);
+    for pod in observed.pods.iter().filter(|pod| pod.is_serving()) {
+        let left = pod.until_available.unwrap_or_default();
+        if !left.is_zero() {
+            plan.look_after(left);
+            plan.wait("PodNotAvailable", || {
+                format!("Pod {} is Ready and counts as available in {} s", pod.name, left.as_secs() + 1)
+            });
+        }
+    }
+    cut(&mut plan, numbers);
+    plan
+}
+
+/// Holds to `burstReplicas`.
+fn cut(plan: &mut Plan, numbers: Numbers) {
+    let (mut creations, mut deletions) = (0, 0);
+    let before = plan.actions.len();
+    plan.actions.retain(|action| {
+        let count = match action {
+            Action::Create { .. } => &mut creations,
+            Action::Delete { .. } => &mut deletions,
+            _ => return true,
+        };
+        *count += 1;
+        *count <= numbers.burst
+    });
+    plan.is_cut = plan.actions.len() < before;
+}
+
+/// The nodes with their Pods, by name.
+pub(super) fn slots<'a>(observed: &Observed<'a>) -> Vec<Slot<'a>> {
+    let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in observed.pods {
+        by_node.entry(&pod.node).or_default().push(pod);
+    }
+    let slot = |node: &'a Node| {
+        let pods = by_node.remove(node.name.as_str()).unwrap_or_default();
+        let first = |is_old: bool| pods.iter().copied().find(|pod| pod.is_live() && pod.is_old() == is_old);
+        Slot { node, new: first(false), old: first(true), pods }
+    };
+    observed.nodes.iter().map(slot).collect()
+}
+
+/// Deletes a Pod, or announces that; None while its hook holds it after that.
+pub(super) fn leave(spec: &Spec, pod: &Pod, remember: Remember) -> Option<Action> {
+    let name = pod.name.clone();
+    match (spec.lifecycle.holds_deletion(pod), &pod.state) {
+        (false, _) => Some(Action::Delete { pod: name, remember }),
+        (true, State::PreparingDelete) => None,
+        (true, _) => Some(Action::AnnounceDeletion { pod: name }),
+    }
+}

@@ -1,0 +1,182 @@
+//! A Pod of a DaemonSet and the node that it is meant for, as the rules see them.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+
+use super::{
+    placement::Fit,
+    spec::{Rolling, Spec},
+};
+use crate::{
+    api::labels,
+    domain::pod::{
+        available::{pending, until_available, updated_at},
+        inplace::UpdateSpec,
+        lifecycle::{Hooked, State},
+        refresh::state_of,
+    },
+    k8s::{
+        node::NodeView,
+        pod::{Labels, PodView},
+        revision,
+        time::Now,
+    },
+};
+
+/// A node, as a set sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Whether it has a Pod of the set.
+    pub fit: Fit,
+    /// Whether its Pod is updated, as far as `rollingUpdate.selector` says.
+    pub is_selected: bool,
+    /// Its value of the label for which there is a limit; empty if it has none.
+    pub zone: String,
+    /// Since when its condition Ready is not True; None: it is.
+    pub not_ready_since: Option<Timestamp>,
+}
+
+impl Node {
+    /// Of a node in the store.
+    pub fn of(view: &NodeView, spec: &Spec) -> Self {
+        let Rolling { selector, .. } = &spec.rolling;
+        let zone = spec.per_topology.as_ref().and_then(|(key, _)| view.labels.get(key));
+        let since = || {
+            let created = view.metadata.creation_timestamp.as_ref().map(|created| created.0);
+            view.ready_since.or(created).unwrap_or(Timestamp::UNIX_EPOCH)
+        };
+        Self {
+            name: view.name().to_owned(),
+            fit: spec.placement.fit(view.name(), &view.labels, &view.taints),
+            is_selected: selector.as_ref().is_none_or(|selector| selector.matches(&view.labels)),
+            zone: zone.unwrap_or_default().to_owned(),
+            not_ready_since: (!view.ready).then(since),
+        }
+    }
+}
+
+/// The revisions that count as the newest one.
+#[derive(Clone, Copy, Debug)]
+pub struct Newest<'a> {
+    /// The hash that Pods are to have.
+    pub hash: &'a str,
+    /// Hashes of other revisions with the same template.
+    pub same: &'a [String],
+}
+
+/// A Pod that belongs to the set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// The node that it runs on or is meant for.
+    pub node: String,
+    /// Whether it has been bound to that node.
+    pub is_bound: bool,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+    /// Label `controller-revision-hash`.
+    pub hash: String,
+    /// Whether it has the newest template.
+    pub is_new: bool,
+    /// The state of its lifecycle.
+    pub state: State,
+    /// It has succeeded or failed for good.
+    pub is_finished: bool,
+    /// It has a deletion timestamp.
+    pub is_terminating: bool,
+    /// How long it still has to be Ready to be available; None: it is not Ready, or an update in place is not done.
+    pub until_available: Option<Duration>,
+    /// Its condition Ready is True and it runs.
+    pub is_ready: bool,
+    /// Somebody marked it to be deleted.
+    pub is_specified: bool,
+    /// It can be updated in place.
+    pub has_gate: bool,
+    /// What an update in place that is not done has still to write.
+    pub pending: Option<UpdateSpec>,
+    /// When an update in place that is not done has begun.
+    pub updated_at: Option<Timestamp>,
+    /// Since when its node was not Ready when it was made, in seconds.
+    pub made_not_ready: Option<i64>,
+}
+
+impl Pod {
+    /// From what the stores keep. None: nobody knows for which node it is meant.
+    pub fn of(view: &PodView, spec: &Spec, newest: Newest<'_>, now: Now) -> Option<Self> {
+        let is_bound = !view.node_name.is_empty();
+        let node = if is_bound { &view.node_name } else { &view.aims_at };
+        let label = |key: &str| view.labels.get(key);
+        let hash = label(labels::CONTROLLER_REVISION_HASH).unwrap_or_default();
+        let is_same = |other: &str| !hash.is_empty() && revision::is_same(hash, other);
+        (!node.is_empty()).then(|| Self {
+            name: view.name().to_owned(),
+            node: node.as_str().to_owned(),
+            is_bound,
+            created: view.metadata.creation_timestamp.as_ref().map(|created| created.0),
+            labels: view.labels.clone(),
+            finalizers: view.finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
+            hash: hash.to_owned(),
+            is_new: is_same(newest.hash) || newest.same.iter().any(|same| is_same(same)),
+            state: state_of(view),
+            is_finished: view.is_finished(),
+            is_terminating: view.is_deleting(),
+            until_available: until_available(view, spec.min_ready_seconds, now),
+            is_ready: view.phase == "Running" && view.condition_is_true("Ready"),
+            is_specified: label(labels::SPECIFIED_DELETE).is_some(),
+            has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
+            pending: pending(view),
+            updated_at: updated_at(view),
+            made_not_ready: label(labels::NODE_NOT_READY_SINCE).and_then(|seconds| seconds.parse().ok()),
+        })
+    }
+
+    /// Whether it is there to stay, as far as can be seen.
+    pub fn is_live(&self) -> bool {
+        !self.is_terminating && !self.is_finished
+    }
+
+    /// Whether another Pod is to take its place.
+    pub fn is_old(&self) -> bool {
+        !self.is_new || self.is_specified
+    }
+
+    /// Whether it counts as available.
+    pub fn is_available(&self) -> bool {
+        self.is_serving() && self.until_available == Some(Duration::ZERO)
+    }
+
+    /// Whether it is Ready and in service, for however short a time.
+    pub fn is_serving(&self) -> bool {
+        self.state.is_in_service() && self.is_live() && self.until_available.is_some()
+    }
+
+    /// Whether a hook has been told that it is to be replaced or updated.
+    pub fn is_announced(&self) -> bool {
+        matches!(self.state, State::PreparingDelete | State::PreparingUpdate)
+    }
+}
+
+impl Hooked for Pod {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key)
+    }
+    fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == name)
+    }
+}
+
+/// In the order in which one of several is kept: those that stay, bound ones, the oldest.
+pub fn sort(pods: &mut [Arc<Pod>]) {
+    pods.sort_by(|a, b| {
+        let key = |pod: &Pod| (!pod.is_live(), !pod.is_bound, pod.created);
+        (key(a), &a.name).cmp(&(key(b), &b.name))
+    });
+}

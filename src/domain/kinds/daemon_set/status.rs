@@ -1,0 +1,75 @@
+//! What a DaemonSet says about itself.
+
+use super::{
+    plan::{Observed, Plan, Slot, Wait, slots},
+    spec::Numbers,
+};
+use crate::domain::workload::status::Progress;
+
+/// Nodes, counted. Zeros are written too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Nodes that are to have a Pod.
+    pub desired: i32,
+    /// Of them, those that have one.
+    pub current: i32,
+    /// Nodes that have one and are not to.
+    pub misscheduled: i32,
+    /// Of the desired ones, those whose Pod is Ready.
+    pub ready: i32,
+    /// Those whose Pod is available.
+    pub available: i32,
+    /// Those whose Pod is on the update revision.
+    pub updated: i32,
+}
+
+/// Counts the nodes of the set. Of several Pods on a node the one that is kept is looked at.
+pub fn counts(observed: &Observed<'_>) -> Counts {
+    let mut counts = Counts::default();
+    for Slot { node, pods, .. } in slots(observed) {
+        let pod = pods.first();
+        if !node.fit.should_run {
+            counts.misscheduled += i32::from(pod.is_some());
+            continue;
+        }
+        counts.desired += 1;
+        let Some(pod) = pod else { continue };
+        counts.current += 1;
+        counts.ready += i32::from(pod.is_ready && pod.is_live());
+        counts.available += i32::from(pod.is_available());
+        counts.updated += i32::from(pod.is_new);
+    }
+    counts
+}
+
+/// How the set is after a plan was made.
+pub fn progress(observed: &Observed<'_>, counts: &Counts, plan: &Plan) -> Progress {
+    let spec = observed.spec;
+    let told = |wait: &Wait| (wait.reason.to_owned(), wait.message.clone());
+    if let Some((reason, message)) = plan.impossible.as_ref().map(told) {
+        return Progress::Stalled { reason, message };
+    }
+    if let Some((reason, message)) = plan.wait.as_ref().map(told) {
+        return Progress::Waiting { reason, message };
+    }
+    let is_idle = plan.actions.is_empty() && plan.candidates.is_empty() && !plan.is_cut;
+    let is_complete = counts.current == counts.desired && counts.available == counts.desired;
+    if !is_idle || (!is_complete && !(plan.is_held && spec.partitioned_scaling && counts.available == counts.current)) {
+        let message = format!("Pods are available on {} of {} nodes", counts.available, counts.desired);
+        return Progress::Waiting { reason: "Progressing".into(), message };
+    }
+    if !plan.is_held {
+        return Progress::Available;
+    }
+    let Numbers { partition, .. } = spec.numbers(usize::try_from(counts.desired).unwrap_or(0));
+    match (spec.is_rolling, spec.rolling.paused, partition) {
+        (false, ..) => held("OnDelete", "Pods are updated when they are deleted"),
+        (true, true, _) => held("Paused", "the update is paused"),
+        (true, false, 0) => held("Selector", "rollingUpdate.selector keeps Pods on old revisions"),
+        (true, false, _) => held("Partition", "the partition keeps nodes on old revisions, or without a Pod"),
+    }
+}
+
+fn held(reason: &str, message: &str) -> Progress {
+    Progress::Held { reason: reason.into(), message: message.into() }
+}

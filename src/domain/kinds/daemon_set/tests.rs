@@ -1,0 +1,406 @@
+//! Tables over the plan. Tests are named after the items of the behaviour reference: edge cases of section 9, shortfalls of
+//! section 10.2.
+
+use serde_json::{Value, json};
+
+use super::{
+    plan::{Remember, plan},
+    pod::{Node, Pod},
+    status,
+};
+use crate::domain::{pod::lifecycle::State, workload::status::Progress};
+
+pub(crate) mod fixtures;
+mod simulation;
+
+use fixtures::*;
+
+const NONE: [&str; 0] = [];
+
+fn names(nodes: &[&str], pod: impl Fn(&str) -> Pod) -> Vec<Pod> {
+    nodes.iter().map(|node| pod(node)).collect()
+}
+
+#[test]
+fn every_node_that_fits_gets_a_pod_and_no_other() {
+    let nodes = [node("a"), tainted("b"), unfit("c"), node("d")];
+    assert_eq!(of(json!({}), &nodes, &[]), ["create a", "create d"]);
+    assert_eq!(
+        of(json!({}), &nodes, &[pod("a"), pod("b"), pod("c"), pod("d")]),
+        ["delete p-c"],
+        "a taint that blocks new Pods leaves running ones"
+    );
+}
+
+#[test]
+fn of_several_pods_on_a_node_the_bound_and_oldest_one_stays() {
+    let younger = Pod { name: "younger".into(), created: Some(time(5)), ..pod("a") };
+    let unbound = Pod { name: "unbound".into(), is_bound: false, created: Some(time(-5)), ..pod("a") };
+    assert_eq!(of(json!({}), &nodes(&["a"]), &[younger, unbound, pod("a")]), ["delete younger", "delete unbound"]);
+    let old_too = Pod { created: Some(time(9)), ..old("a") };
+    assert_eq!(of(json!({}), &nodes(&["a"]), &[pod("a"), old_too]), ["delete o-a"]);
+    let older = Pod { created: Some(time(-9)), ..old("a") };
+    assert_eq!(of(json!({}), &nodes(&["a"]), &[pod("a"), older]), ["delete p-a"], "and only that in this pass");
+}
+
+#[test]
+fn edge_31_a_partition_of_all_nodes_updates_nothing() {
+    let all = nodes(&["a", "b"]);
+    let pods = names(&["a", "b"], old);
+    assert_eq!(of(json!({"partition": 2}), &all, &pods), NONE);
+    assert_eq!(of(json!({"partition": "100%"}), &all, &pods), NONE);
+    assert_eq!(of(json!({"partition": 1}), &all, &pods), ["delete o-b"], "from the last name down");
+}
+
+#[test]
+fn edge_33_34_terminating_pods_are_not_deleted_again_and_stall_nothing() {
+    let all = nodes(&["a", "b", "c"]);
+    let pods = [terminating(old("a")), old("b"), terminating(pod("c"))];
+    assert_eq!(
+        of(json!({"maxUnavailable": 3}), &all, &pods),
+        ["delete o-b"],
+        "no Pod is made before the last one is gone"
+    );
+    let surge = of(json!({"maxSurge": 3}), &all, &pods);
+    assert_eq!(surge, ["create a", "create c", "create b"], "with a surge the next one does not wait");
+}
+
+#[test]
+fn edge_35_a_failed_pod_is_replaced_after_its_pause_and_stalls_no_other_node() {
+    let (spec, all) = (spec(json!({})), nodes(&["a", "b"]));
+    let pods = [failed(pod("a")), old("b")];
+    let mut besides = Besides::default();
+    let first = observing(&spec, &all, &pods, &besides, plan);
+    assert_eq!(told(first.clone()), ["delete p-a"]);
+    assert!(
+        matches!(&first.actions[0], super::plan::Action::Delete { remember: Remember::Failure(node), .. } if node == "a")
+    );
+    besides.failures.note("a", at(0).mono);
+    let held = observing(&spec, &all, &pods, &besides, plan);
+    assert_eq!(held.look, Some(std::time::Duration::from_secs(1)));
+    assert_eq!(told(held), NONE, "it takes the room of the update meanwhile, as in the built-in DaemonSet");
+    let two = Besides { failures: besides.failures.clone(), ..Besides::default() };
+    let wide = observing(&fixtures::spec(json!({"maxUnavailable": 2})), &all, &pods, &two, plan);
+    assert_eq!(told(wide), ["delete o-b"]);
+}
+
+#[test]
+fn shortfall_32_a_failed_pod_in_its_pause_gets_no_further_pod_beside_it() {
+    let (spec, all) = (spec(json!({"maxSurge": 1})), nodes(&["a"]));
+    let mut besides = Besides::default();
+    besides.failures.note("a", at(0).mono);
+    assert_eq!(told(observing(&spec, &all, &[failed(pod("a"))], &besides, plan)), NONE);
+    let beside_an_old_one = [failed(pod("a")), old("a")];
+    assert_eq!(told(observing(&spec, &all, &beside_an_old_one, &besides, plan)), NONE);
+    besides.now = 1;
+    assert_eq!(told(observing(&spec, &all, &beside_an_old_one, &besides, plan)), ["delete p-a"]);
+}
+
+#[test]
+fn edge_36_pending_pods_that_are_meant_for_a_removed_node_are_deleted() {
+    let unbound = Pod { is_bound: false, ..unready(pod("gone")) };
+    let bound = Pod { name: "bound".into(), ..pod("gone") };
+    assert_eq!(of(json!({}), &nodes(&["a"]), &[pod("a"), unbound, bound]), ["delete p-gone"], "the others are garbage");
+}
+
+#[test]
+fn edge_37_pods_of_a_duplicate_revision_are_relabelled_and_not_replaced() {
+    let duplicate = Pod { hash: "twin".into(), ..pod("a") };
+    assert_eq!(of(json!({}), &nodes(&["a"]), std::slice::from_ref(&duplicate)), ["relabel p-a"]);
+}
+
+#[test]
+fn edge_38_the_pre_delete_hook_holds_every_deletion_and_its_pod_counts_as_unavailable() {
+    let hooks = hooked(&["preDelete"]);
+    let (a, b) = (held(old("a")), held(old("b")));
+    assert_eq!(of(hooks.clone(), &nodes(&["a", "b"]), &[a.clone(), b.clone()]), ["announce deletion o-b"]);
+    let announced = in_state(b.clone(), State::PreparingDelete);
+    assert_eq!(of(hooks.clone(), &nodes(&["a", "b"]), &[a.clone(), announced.clone()]), NONE, "its turn is not over");
+    let free = Pod { labels: Default::default(), ..announced };
+    assert_eq!(of(hooks.clone(), &nodes(&["a", "b"]), &[a, free]), ["delete o-b"]);
+    assert_eq!(of(hooks.clone(), &[unfit("a")], &[held(pod("a"))]), ["announce deletion p-a"]);
+    let all_held = in_state(held(pod("a")), State::PreparingDelete);
+    assert_eq!(of(hooks, &[unfit("a")], &[all_held]), NONE);
+}
+
+#[test]
+fn shortfall_34_an_announced_deletion_is_taken_back() {
+    let hooks = hooked(&["preDelete"]);
+    let announced = in_state(held(pod("a")), State::PreparingDelete);
+    assert_eq!(
+        of(hooks.clone(), &nodes(&["a"]), std::slice::from_ref(&announced)),
+        ["keep p-a"],
+        "its node fits again"
+    );
+    assert_eq!(of(hooks.clone(), &[tainted("a")], &[announced]), ["keep p-a"], "and where it may stay");
+    let old = in_state(held(old("a")), State::PreparingDelete);
+    let mut kept = hooks.clone();
+    kept["partition"] = 1.into();
+    assert_eq!(of(kept, &nodes(&["a"]), std::slice::from_ref(&old)), ["keep o-a"], "the partition keeps it");
+    let mut on_delete = hooks;
+    on_delete["onDelete"] = true.into();
+    assert_eq!(of(on_delete, &nodes(&["a"]), &[old]), ["keep o-a"]);
+}
+
+#[test]
+fn edge_30_with_a_surge_the_old_pod_stays_until_the_new_one_is_available_and_the_pass_looks_again() {
+    let (surge, all) = (json!({"maxSurge": 1, "minReadySeconds": 30}), nodes(&["a"]));
+    assert_eq!(of(surge.clone(), &all, &[old("a")]), ["create a"]);
+    assert_eq!(of(surge.clone(), &all, &[old("a"), unready(pod("a"))]), NONE);
+    let young = planned(&spec(surge.clone()), &all, &[old("a"), fresh(pod("a"), 12)]);
+    assert_eq!((young.look, told(young)), (Some(std::time::Duration::from_secs(12)), vec![]));
+    assert_eq!(of(surge.clone(), &all, &[old("a"), pod("a")]), ["delete o-a"]);
+    assert_eq!(of(surge.clone(), &all, &[unready(old("a")), unready(pod("a"))]), ["delete o-a"], "it is of no use");
+    let (two_old, two_new) = (
+        Pod { name: "o2".into(), created: Some(time(5)), ..old("a") },
+        Pod { name: "p2".into(), created: Some(time(5)), ..unready(pod("a")) },
+    );
+    assert_eq!(of(surge, &all, &[old("a"), two_old, unready(pod("a")), two_new]), ["delete o2", "delete p2"]);
+}
+
+#[test]
+fn a_surge_is_limited_and_what_is_down_needs_no_room() {
+    let all = nodes(&["a", "b", "c"]);
+    assert_eq!(of(json!({"maxSurge": 2}), &all, &names(&["a", "b", "c"], old)), ["create c", "create b"]);
+    let pods = [old("a"), unready(pod("a")), old("b"), unready(old("c"))];
+    assert_eq!(of(json!({"maxSurge": 1}), &all, &pods), ["create c"], "one is on its way on a");
+}
+
+#[test]
+fn a_surge_that_cannot_be_scheduled_is_explained() {
+    let unbound = Pod { is_bound: false, ..unready(pod("a")) };
+    let wait = planned(&spec(json!({"maxSurge": 1})), &nodes(&["a"]), &[old("a"), unbound]).wait.unwrap();
+    assert_eq!(wait.reason, "PodNotScheduled");
+    assert!(wait.message.contains("host port"), "{}", wait.message);
+}
+
+#[test]
+fn a_rolling_update_takes_available_pods_within_the_limit_and_those_that_are_down_at_once() {
+    let all = nodes(&["a", "b", "c", "d"]);
+    let old_ones = names(&["a", "b", "c", "d"], old);
+    assert_eq!(of(json!({}), &all, &old_ones), ["delete o-d"]);
+    assert_eq!(of(json!({"maxUnavailable": "50%"}), &all, &old_ones), ["delete o-d", "delete o-c"]);
+    let some_down = [old("a"), unready(old("b")), unready(old("c")), old("d")];
+    assert_eq!(of(json!({}), &all, &some_down), ["delete o-c", "delete o-b"], "an available one waits for them");
+    let on_its_way = [unready(pod("a")), old("b"), old("c"), unready(old("d"))];
+    assert_eq!(of(json!({}), &all, &on_its_way), ["delete o-d"]);
+    let empty = [old("b"), old("c"), old("d")];
+    assert_eq!(of(json!({}), &all, &empty), ["create a"], "a node without a Pod has none available");
+}
+
+#[test]
+fn edge_32_only_pods_on_selected_nodes_are_updated_and_partition_applies_too() {
+    let unselected = Node { is_selected: false, ..node("c") };
+    let all = [node("a"), node("b"), unselected];
+    let pods = names(&["a", "b", "c"], old);
+    let selector = json!({"matchLabels": {"canary": "yes"}});
+    assert_eq!(of(json!({"selector": selector, "maxUnavailable": 3}), &all, &pods), ["delete o-b", "delete o-a"]);
+    assert_eq!(of(json!({"selector": selector, "maxUnavailable": 3, "partition": 2}), &all, &pods), ["delete o-b"]);
+    let begun = [old("a"), old("b"), pod("c")];
+    assert_eq!(of(json!({"selector": selector, "maxUnavailable": 3, "partition": 2}), &all, &begun), NONE);
+}
+
+#[test]
+fn shortfall_29_nodes_that_left_the_selection_use_up_neither_budget_nor_partition() {
+    let all = [node("a"), node("b"), tainted("x"), unfit("y")];
+    let pods = [old("a"), old("b"), unready(old("x")), unready(pod("y"))];
+    let done = of(json!({"partition": 1}), &all, &pods);
+    assert_eq!(done, ["delete p-y", "delete o-b"], "one of the two nodes that count");
+}
+
+#[test]
+fn shortfall_30_a_new_pod_that_waits_for_its_deletion_counts_once() {
+    let all = nodes(&["a", "b", "c"]);
+    let pods = [old("a"), old("b"), in_state(held(specified(pod("c"))), State::PreparingDelete)];
+    let mut fields = hooked(&["preDelete"]);
+    fields["maxUnavailable"] = 2.into();
+    assert_eq!(of(fields, &all, &pods), ["delete o-b"], "1 of 2 is used, and the last name goes first");
+}
+
+#[test]
+fn paused_stops_updates_and_nothing_else() {
+    let all = nodes(&["a", "b"]);
+    assert_eq!(of(json!({"paused": true}), &all, &[unready(old("b"))]), ["create a"]);
+    let announced = in_state(held(old("b")), State::PreparingDelete);
+    let mut fields = hooked(&["preDelete"]);
+    fields["paused"] = true.into();
+    assert_eq!(of(fields, &all, &[pod("a"), announced]), NONE, "nothing is taken back");
+    assert_eq!(of(json!({"onDelete": true}), &all, &names(&["a", "b"], old)), NONE);
+}
+
+#[test]
+fn shortfall_36_marked_pods_are_replaced_within_the_limit_whatever_the_strategy() {
+    let all = nodes(&["a", "b", "c"]);
+    let pods = [specified(pod("a")), specified(pod("b")), pod("c")];
+    assert_eq!(of(json!({}), &all, &pods), ["delete p-b"]);
+    assert_eq!(of(json!({"onDelete": true}), &all, &pods), ["delete p-b"]);
+    assert_eq!(of(json!({"paused": true, "partition": 3}), &all, &pods), ["delete p-b"]);
+    let down = [specified(pod("a")), specified(unready(pod("b"))), pod("c")];
+    assert_eq!(of(json!({}), &all, &down), ["delete p-b"], "the available one waits");
+    let surge = json!({"maxSurge": 1});
+    assert_eq!(of(surge.clone(), &all, &pods), ["create b"]);
+    let beside = Pod { name: "next".into(), created: Some(time(9)), ..pod("b") };
+    assert_eq!(of(surge, &all, &[pod("a"), specified(pod("b")), beside, pod("c")]), ["delete p-b"]);
+}
+
+#[test]
+fn pods_are_updated_in_place_where_that_is_possible() {
+    let (in_place, all) =
+        (json!({"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 4}), nodes(&["a", "b", "c"]));
+    let gateless = Pod { has_gate: false, ..old("b") };
+    let unknown = Pod { hash: "lost".into(), ..old("c") };
+    assert_eq!(of(in_place, &all, &[old("a"), gateless, unknown]), ["delete o-c", "delete o-b", "update o-a main=i:2"]);
+    assert_eq!(of(json!({}), &nodes(&["a"]), &[old("a")]), ["delete o-a"]);
+}
+
+#[test]
+fn the_hook_of_updates_in_place_holds_and_is_put_back() {
+    let mut fields = hooked(&["inPlaceUpdate"]);
+    fields["rollingUpdateType"] = "InPlaceIfPossible".into();
+    let about = |pod: Pod| of(fields.clone(), &nodes(&["a"]), &[pod]);
+    assert_eq!(about(held(old("a"))), ["announce update o-a"]);
+    assert_eq!(about(in_state(held(old("a")), State::PreparingUpdate)), NONE);
+    assert_eq!(about(in_state(old("a"), State::PreparingUpdate)), ["update o-a main=i:2"]);
+    assert_eq!(about(in_state(old("a"), State::Updated)), ["announce update o-a again"]);
+    let mut partition = fields.clone();
+    partition["onDelete"] = true.into();
+    let announced = in_state(held(old("a")), State::PreparingUpdate);
+    assert_eq!(of(partition, &nodes(&["a"]), &[announced]), ["no update o-a"]);
+}
+
+#[test]
+fn edge_45_pods_of_intermediate_revisions_are_old() {
+    let between = Pod { hash: "between".into(), ..old("a") };
+    assert_eq!(of(json!({}), &nodes(&["a", "b"]), &[between, pod("b")]), ["delete o-a"]);
+}
+
+#[test]
+fn shortfall_28_partitioned_scaling_creates_as_far_as_the_partition_goes() {
+    let all = nodes(&["a", "b", "c", "d"]);
+    let fields = |partition: Value| json!({"partitionedScaling": true, "partition": partition});
+    assert_eq!(of(fields(json!(3)), &all, &[]), ["create a"], "in ascending order, by the nodes of this pass");
+    assert_eq!(of(fields(json!("50%")), &all, &[]), ["create a", "create b"]);
+    assert_eq!(of(fields(json!("50%")), &all, &[pod("d")]), ["create a"]);
+    assert_eq!(of(fields(json!(9)), &all, &[]), NONE);
+    assert_eq!(of(fields(json!(0)), &all, &[]).len(), 4);
+    assert_eq!(of(json!({"partition": 3}), &all, &[]).len(), 4, "without it all are made");
+}
+
+#[test]
+fn a_burst_limits_what_one_pass_does() {
+    let all = nodes(&["a", "b", "c", "d"]);
+    let cut = planned(&spec(json!({"burstReplicas": 3})), &all, &[]);
+    assert!(cut.is_cut);
+    assert_eq!(told(cut), ["create a", "create b", "create c"]);
+    let pods = names(&["a", "b", "c", "d"], |node| unready(old(node)));
+    assert_eq!(of(json!({"burstReplicas": "50%"}), &all, &pods), ["delete o-d", "delete o-c"]);
+}
+
+#[test]
+fn strict_pods_that_are_down_go_only_while_few_are_on_their_way() {
+    let all = nodes(&["a", "b", "c", "d"]);
+    let strict = |limit: i32| json!({"strict": true, "maxUnavailable": limit});
+    let all_down = names(&["a", "b", "c", "d"], |node| unready(old(node)));
+    assert_eq!(of(strict(1), &all, &all_down), ["delete o-d"], "not all ingress Pods at once");
+    let one_on_its_way = [unready(old("a")), unready(old("b")), unready(old("c")), unready(pod("d"))];
+    assert_eq!(of(strict(1), &all, &one_on_its_way), NONE);
+    assert_eq!(of(strict(2), &all, &one_on_its_way), ["delete o-c"]);
+    let mixed = [old("a"), old("b"), unready(old("c")), old("d")];
+    assert_eq!(of(strict(1), &all, &mixed), ["delete o-c"], "an available one waits for those that are down");
+    assert_eq!(of(strict(2), &all, &mixed), ["delete o-c", "delete o-d"]);
+}
+
+#[test]
+fn strict_a_node_that_was_lost_before_holds_no_slot_and_comes_last() {
+    let strict = json!({"strict": true, "maxUnavailable": 1});
+    let lost = [down("a", 0), node("b"), down("c", 0)];
+    let pods = [unready(old("a")), old("b"), unready(old("c"))];
+    assert_eq!(of(strict.clone(), &lost, &pods), ["delete o-b", "delete o-c", "delete o-a"]);
+    let plan = planned(&spec(strict.clone()), &lost, &[unready(old("a")), pod("b"), pod("c")]);
+    assert!(
+        matches!(&plan.candidates[0].action, super::plan::Action::Delete { remember: Remember::Lost(node, since), .. }
+        if node == "a" && *since == time(0).as_second()),
+        "the Pod that is made there will know"
+    );
+    let remembering = Besides { lost: [("a".to_owned(), time(0).as_second())].into(), ..Besides::default() };
+    let made = observing(&spec(strict.clone()), &lost, &[pod("b"), pod("c")], &remembering, super::plan::plan);
+    assert!(matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: Some(_), .. }));
+    let replaced = Pod { made_not_ready: Some(time(0).as_second()), ..unready(pod("a")) };
+    assert_eq!(of(strict.clone(), &lost, &[replaced, old("b"), pod("c")]), ["delete o-b"]);
+    let older = [down("a", -500), node("b"), node("c")];
+    assert_eq!(
+        of(strict, &older, &[unready(pod("a")), old("b"), pod("c")]),
+        ["delete o-b"],
+        "before there was this revision"
+    );
+}
+
+#[test]
+fn strict_a_node_that_is_lost_after_its_pod_was_replaced_keeps_its_slot() {
+    let strict = json!({"strict": true, "maxUnavailable": 1});
+    let lost = [down("a", 5), node("b")];
+    assert_eq!(of(strict.clone(), &lost, &[unready(pod("a")), old("b")]), NONE);
+    let again = Pod { made_not_ready: Some(time(3).as_second()), ..unready(pod("a")) };
+    assert_eq!(of(strict.clone(), &lost, &[again, old("b")]), NONE, "it was back in between");
+    assert_eq!(of(strict.clone(), &lost, &[old("b")]), ["create a"], "and so does one that has no Pod now");
+    let begun = |second: i64| Pod { updated_at: Some(time(second)), ..unready(pod("a")) };
+    assert_eq!(of(strict.clone(), &lost, &[begun(4), old("b")]), NONE, "updated in place, then lost");
+    assert_eq!(of(strict, &lost, &[begun(6), old("b")]), ["delete o-b"], "lost, then updated in place");
+}
+
+#[test]
+fn a_zone_never_loses_more_than_its_limit() {
+    let zone = |name: &str| Node { zone: name[..1].into(), ..node(name) };
+    let all = ["a1", "a2", "b1", "b2"].map(zone);
+    let pods = names(&["a1", "a2", "b1", "b2"], old);
+    let fields = json!({"perZone": 1, "maxUnavailable": 4});
+    assert_eq!(of(fields.clone(), &all, &pods), ["delete o-b2", "delete o-a2"]);
+    let down = [unready(old("a1")), unready(old("a2")), unready(pod("b1")), old("b2")];
+    assert_eq!(of(fields, &all, &down), ["delete o-a2"], "what is down goes one by one too, and b has lost one");
+}
+
+#[test]
+fn a_node_that_is_not_ready_counts_as_in_the_built_in_daemon_set_without_limits_of_ours() {
+    let lost = [down("a", -500), node("b")];
+    assert_eq!(of(json!({}), &lost, &[unready(pod("a")), old("b")]), NONE);
+    assert_eq!(of(json!({}), &lost, &[unready(old("a")), old("b")]), ["delete o-a"]);
+}
+
+#[test]
+fn counts_are_of_nodes() {
+    let all = [node("a"), node("b"), node("c"), node("d"), tainted("x"), unfit("y")];
+    let pods = [pod("a"), unready(pod("b")), old("c"), pod("x"), terminating(pod("y"))];
+    let counts = observing(&spec(json!({})), &all, &pods, &Besides::default(), status::counts);
+    let want = status::Counts { desired: 4, current: 3, misscheduled: 2, ready: 2, available: 2, updated: 2 };
+    assert_eq!(counts, want);
+    let pair = [old("a"), Pod { created: Some(time(5)), ..unready(pod("a")) }];
+    let surging = observing(&spec(json!({"maxSurge": 1})), &nodes(&["a"]), &pair, &Besides::default(), status::counts);
+    assert_eq!((surging.available, surging.updated), (1, 0), "the one that serves is looked at");
+}
+
+#[test]
+fn how_the_set_is() {
+    let progress = |fields: Value, nodes: &[Node], pods: &[Pod]| {
+        observing(&spec(fields), nodes, pods, &Besides::default(), |observed| {
+            status::progress(observed, &status::counts(observed), &plan(observed))
+        })
+    };
+    let all = nodes(&["a", "b"]);
+    assert_eq!(progress(json!({}), &all, &names(&["a", "b"], pod)), Progress::Available);
+    assert_eq!(progress(json!({}), &[], &[]), Progress::Available, "no node fits");
+    let held = |fields: Value| match progress(fields, &all, &[old("a"), pod("b")]) {
+        Progress::Held { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(held(json!({"partition": 1})), "Partition");
+    assert_eq!(held(json!({"paused": true})), "Paused");
+    assert_eq!(held(json!({"onDelete": true})), "OnDelete");
+    let Progress::Waiting { reason, message } = progress(json!({}), &all, &[pod("a"), unready(pod("b"))]) else {
+        panic!()
+    };
+    assert_eq!((reason.as_str(), message.as_str()), ("PodNotReady", "Pod p-b on node b is not Ready"));
+    let Progress::Waiting { reason, .. } = progress(json!({}), &all, &[old("a"), pod("b")]) else { panic!() };
+    assert_eq!(reason, "Progressing");
+    let scaled = progress(json!({"partitionedScaling": true, "partition": 1}), &all, &[pod("a")]);
+    assert!(matches!(scaled, Progress::Held { .. }), "{scaled:?}");
+}

@@ -1,0 +1,248 @@
+//! Which Pods are taken out of service to be updated or replaced, and how each of them gets there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    keep::held,
+    plan::{Action, Candidate, Observed, Plan, Remember, Slot, leave},
+    pod::Pod,
+    room::{Charge, Room},
+    spec::Numbers,
+};
+use crate::{
+    domain::pod::{
+        inplace::{self, UpdateSpec},
+        lifecycle::State,
+    },
+    k8s::revision,
+};
+
+/// How a Pod gets to the update revision.
+enum Way {
+    InPlace(UpdateSpec),
+    Replace,
+    /// By another one beside it.
+    Surge,
+}
+
+/// Adds to the plan what makes Pods unavailable, in the order in which it may be done.
+pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbers, plan: &mut Plan) {
+    let spec = observed.spec;
+    let has_surge = numbers.max_surge > 0 && spec.is_rolling;
+    let limit = if has_surge { numbers.max_surge } else { numbers.max_unavailable };
+    plan.room = Room::new(limit, spec.is_strict, has_surge, spec.per_topology.as_ref().map(|(_, limit)| *limit));
+    // Nodes that leave the selection use up nothing.
+    let eligible: Vec<&Slot<'_>> = slots.iter().rev().filter(|slot| slot.node.fit.should_run).collect();
+    let mut job = Job { observed, has_surge, ways: BTreeMap::new() };
+    eligible.iter().for_each(|slot| job.count(slot, plan));
+    let due: Vec<&Slot<'_>> = if spec.is_rolling { in_range(observed, &eligible, numbers) } else { Vec::new() };
+    let named: BTreeSet<&str> = due.iter().map(|slot| slot.node.name.as_str()).collect();
+    let acts = spec.is_rolling && !spec.rolling.paused;
+    for slot in slots.iter().filter(|slot| slot.node.fit.should_continue && !slot.is_pair()) {
+        let Some(pod) = slot.live().next() else { continue };
+        let is_wanted = !pod.is_new && named.contains(slot.node.name.as_str());
+        plan.is_held |= !pod.is_new && slot.node.fit.should_run && !(is_wanted && acts);
+        if !pod.is_specified {
+            job.take_back(pod, is_wanted, plan);
+        }
+    }
+    // Marks of a user are followed at any time.
+    for slot in eligible.iter().filter(|slot| slot.old.is_some_and(|old| old.is_specified)) {
+        job.replace(slot, plan);
+    }
+    if acts {
+        let due = due.into_iter().filter(|slot| slot.old.is_some_and(|old| !old.is_specified));
+        due.for_each(|slot| job.consider(slot, plan));
+    }
+    // What is down waits for nobody; a node that was lost before anything was done comes last.
+    let forgives = plan.room.forgives();
+    plan.candidates.sort_by_key(|candidate| (forgives && candidate.charge == Charge::Nothing, candidate.charge));
+    for slot in &eligible {
+        slot.live().filter(|pod| !pod.is_available()).for_each(|pod| wait_for(pod, plan));
+    }
+}
+
+/// The nodes whose Pods are on the update revision or get there: those that are first, then the others from the last name
+/// down, without as many as the partition keeps.
+fn in_range<'s, 'a>(observed: &Observed<'_>, eligible: &[&'s Slot<'a>], numbers: Numbers) -> Vec<&'s Slot<'a>> {
+    let has_selector = observed.spec.rolling.selector.is_some();
+    let rank = |slot: &Slot<'_>| match (slot.new, slot.old) {
+        (Some(_), _) => Some(0),
+        (None, None) => Some(1),
+        (None, Some(old)) if old.is_announced() || (old.is_new && old.is_specified) => Some(1),
+        (None, Some(_)) if has_selector && !slot.node.is_selected => None,
+        (None, Some(_)) => Some(2),
+    };
+    let mut ranked: Vec<(i32, &Slot<'_>)> = eligible.iter().filter_map(|slot| Some((rank(slot)?, *slot))).collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    let kept = usize::try_from(numbers.partition).unwrap_or(0);
+    ranked.into_iter().map(|(_, slot)| slot).take(eligible.len().saturating_sub(kept)).collect()
+}
+
+struct Job<'a, 'o> {
+    observed: &'a Observed<'o>,
+    has_surge: bool,
+    /// By the hash that a Pod comes from.
+    ways: BTreeMap<String, Result<UpdateSpec, String>>,
+}
+
+impl Job<'_, '_> {
+    /// Counts what is out of service on a node.
+    fn count(&self, slot: &Slot<'_>, plan: &mut Plan) {
+        if plan.room.forgives() && slot.lost_before(self.observed).is_some() {
+            return;
+        }
+        let zone = &slot.node.zone;
+        match (slot.new, slot.old) {
+            // Two Pods side by side: the new one is on its way.
+            (Some(new), Some(_)) if self.has_surge && !new.is_available() => plan.room.count_in_flight(zone),
+            (Some(_), Some(_)) if self.has_surge => {}
+            _ if self.has_surge && !plan.room.forgives() => {}
+            (None, None) => plan.room.count_in_flight(zone),
+            _ => match slot.live().next() {
+                Some(pod) if pod.is_available() => {}
+                Some(pod) if pod.is_new || pod.is_announced() => plan.room.count_in_flight(zone),
+                Some(_) => plan.room.count_down(zone),
+                None => {}
+            },
+        }
+    }
+
+    /// What it costs to take a Pod out of service.
+    fn charge(&self, slot: &Slot<'_>, pod: &Pod, forgives: bool) -> Charge {
+        let is_lost = forgives && slot.lost_before(self.observed).is_some() && !pod.is_available();
+        match () {
+            () if is_lost => Charge::Nothing,
+            () if pod.is_available() => Charge::Available,
+            () if self.has_surge => Charge::Down,
+            () if pod.is_new || pod.is_announced() => Charge::Nothing,
+            () => Charge::Down,
+        }
+    }
+
+    /// What was announced to a Pod and is not wanted any more.
+    fn take_back(&self, pod: &Pod, is_wanted: bool, plan: &mut Plan) {
+        let spec = self.observed.spec;
+        match pod.state {
+            // While paused nothing is begun and nothing is taken back.
+            State::PreparingDelete | State::PreparingUpdate if is_wanted => {}
+            State::PreparingDelete if !spec.lifecycle.deletion_is_final() => {
+                plan.actions.push(Action::CancelDeletion { pod: pod.name.clone() });
+            }
+            State::PreparingDelete => match leave(spec, pod, Remember::Nothing) {
+                Some(action) => plan.actions.push(action),
+                None => plan.wait("PodHeld", || held(pod, "preDelete")),
+            },
+            State::PreparingUpdate if !pod.is_new => plan.actions.push(Action::CancelUpdate { pod: pod.name.clone() }),
+            _ => {}
+        }
+    }
+
+    /// What to do about the old Pod of a node.
+    fn consider(&mut self, slot: &Slot<'_>, plan: &mut Plan) {
+        let Some(old) = slot.old else { return };
+        match self.way(old) {
+            Way::Replace | Way::Surge => self.replace(slot, plan),
+            Way::InPlace(spec) => self.in_place(slot, old, spec, plan),
+        }
+    }
+
+    /// Another Pod takes the place of the old one, beside it if there is a surge.
+    fn replace(&self, slot: &Slot<'_>, plan: &mut Plan) {
+        let Some(old) = slot.old else { return };
+        let forgives = plan.room.forgives();
+        let charge = self.charge(slot, old, forgives);
+        let lost = if forgives { slot.lost_before(self.observed) } else { None };
+        let zone = slot.node.zone.clone();
+        // Of several Pods all but one go first.
+        if slot.is_pair() && !self.has_surge {
+            return;
+        }
+        if self.has_surge {
+            let is_failing = slot.pods.iter().any(|pod| pod.is_finished && !pod.is_terminating);
+            // The pair is looked after elsewhere, and so is what has failed.
+            if slot.new.is_none() && !is_failing && old.state != State::PreparingDelete {
+                let action = Action::Create { node: slot.node.name.clone(), not_ready_since: lost };
+                plan.candidates.push(Candidate { action, charge, zone });
+            }
+            return;
+        }
+        let remember = lost.map_or(Remember::Nothing, |since| Remember::Lost(slot.node.name.clone(), since));
+        match leave(self.observed.spec, old, remember) {
+            Some(action) => plan.candidates.push(Candidate { action, charge, zone }),
+            None => plan.wait("PodHeld", || held(old, "preDelete")),
+        }
+    }
+
+    fn in_place(&self, slot: &Slot<'_>, pod: &Pod, spec: UpdateSpec, plan: &mut Plan) {
+        if slot.is_pair() {
+            return;
+        }
+        let hooks = &self.observed.spec.lifecycle;
+        let name = pod.name.clone();
+        let is_held = hooks.holds_update(pod);
+        let action = match &pod.state {
+            State::None | State::PreparingNormal | State::Normal if is_held => {
+                Action::AnnounceUpdate { pod: name, restore: false }
+            }
+            State::PreparingUpdate if is_held => return plan.wait("PodHeld", || held(pod, "inPlaceUpdate")),
+            State::None | State::PreparingNormal | State::Normal | State::PreparingUpdate | State::Updating => {
+                Action::UpdateInPlace { pod: name, spec }
+            }
+            State::Updated if hooks.in_place_update.is_some() => Action::AnnounceUpdate { pod: name, restore: true },
+            // Without a hook it is moved to Normal before the next pass.
+            State::Updated => return,
+            // It was to be replaced, and need not be.
+            State::PreparingDelete => return self.take_back(pod, false, plan),
+            // A release that knows more states has to get it out of this one.
+            State::Unknown(state) => {
+                return plan.wait("PodNotInService", || {
+                    format!("Pod {} is in lifecycle state {state:?}, which this release does not know", pod.name)
+                });
+            }
+        };
+        let charge = self.charge(slot, pod, plan.room.forgives());
+        plan.candidates.push(Candidate { action, charge, zone: slot.node.zone.clone() });
+    }
+
+    /// How a Pod gets to the update revision.
+    fn way(&mut self, pod: &Pod) -> Way {
+        let rolling = &self.observed.spec.rolling;
+        if self.has_surge {
+            return Way::Surge;
+        }
+        if !rolling.in_place || !pod.has_gate {
+            return Way::Replace;
+        }
+        let observed = self.observed;
+        match self.ways.entry(pod.hash.clone()).or_insert_with(|| between(observed, &pod.hash)) {
+            Ok(spec) => {
+                let spec = UpdateSpec { grace_seconds: rolling.grace_seconds, ..spec.clone() };
+                Way::InPlace(match &pod.pending {
+                    Some(pending) => inplace::with_pending(spec, pending),
+                    None => spec,
+                })
+            }
+            Err(_) => Way::Replace,
+        }
+    }
+}
+
+/// What has to change between two revisions, or why that needs another Pod.
+fn between(observed: &Observed<'_>, from: &str) -> Result<UpdateSpec, String> {
+    let known = observed.revisions.iter().find(|known| revision::is_same(&known.name, from));
+    let old = known.and_then(|known| revision::template(&known.data));
+    let old = old.ok_or_else(|| format!("its revision {from:?} is not known any more"))?;
+    inplace::spec_between(&old, &observed.spec.template, observed.update, observed.allowed)
+}
+
+fn wait_for(pod: &Pod, plan: &mut Plan) {
+    if !pod.state.is_in_service() {
+        plan.wait("PodNotInService", || {
+            format!("Pod {} on node {} is in lifecycle state {}", pod.name, pod.node, pod.state.as_str())
+        });
+    } else if !pod.is_serving() {
+        plan.wait("PodNotReady", || format!("Pod {} on node {} is not Ready", pod.name, pod.node));
+    }
+    // What remains is a matter of time, and told with it.
+}
