@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kube::Api;
+use serde_json::json;
 
 use super::{
     Controller, Job, Pass,
@@ -164,7 +165,10 @@ impl Controller {
         let can_wait = !is_settled && without_counts(&recorded) == without_counts(wanted);
         let api: Api<StatefulSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let to = (&api, self.sets.as_ref());
-        let outcome = self.status.write(to, set, (&recorded, wanted), can_wait, clock::now()).await?;
+        let json = |status: &StatefulSetStatus| serde_json::to_value(status).map_err(kube::Error::SerdeError);
+        // Zeros are written too, the first time: the scale subresource and columns read them.
+        let before = if set.status.is_some() { json(&recorded)? } else { json!({}) };
+        let outcome = self.status.write(to, set, (&before, &json(wanted)?), can_wait, clock::now()).await?;
         Ok(outcome.look_after())
     }
 }

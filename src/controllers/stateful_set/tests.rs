@@ -3,6 +3,7 @@
 mod overrides;
 mod pre_download;
 mod refusals;
+mod simulation;
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -421,6 +422,16 @@ async fn pods_get_ordinals_names_and_claims_with_two_writes_each() {
     assert!(world.condition("Ready").is_some());
     world.settle().await.unwrap();
     assert_eq!(world.writes(), [], "at rest");
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_that_are_zero_are_written_the_first_time_too() {
+    let world = World::new();
+    world.put_set(json!({"replicas": 0}));
+    world.settle().await.unwrap();
+    for count in ["replicas", "readyReplicas", "availableReplicas", "currentReplicas", "updatedReplicas"] {
+        assert_eq!(world.status()[count], 0, "{count}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,608 @@
+//! Random histories of a StatefulSet: the real controller, an API server in memory, a played kubelet, users and faults, late
+//! watches, and a clock that a seed moves. See [`crate::liveness`].
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::*;
+use crate::{
+    liveness::{self, Acts, Driver, Limits, Model, Random, Step},
+    runtime::clock,
+};
+
+/// What a user has asked for.
+#[derive(Clone, Debug)]
+struct Wanted {
+    ordered: bool,
+    claims: bool,
+    replicas: usize,
+    reserved: Vec<i64>,
+    image: &'static str,
+    /// The image of ordinals 1 and 2, if it is another one.
+    other_image: Option<&'static str>,
+    partition: usize,
+    max_unavailable: usize,
+    min_ready: i64,
+    policy: &'static str,
+    paused: bool,
+}
+
+impl Wanted {
+    fn new(random: &mut Random) -> Self {
+        let ordered = random.chance(40);
+        Self {
+            ordered,
+            claims: random.chance(50),
+            replicas: 1 + random.below(4),
+            reserved: Vec::new(),
+            image: "i:1",
+            other_image: None,
+            partition: 0,
+            max_unavailable: if ordered { 1 } else { 1 + random.below(2) },
+            min_ready: [0, 0, 5][random.below(3)],
+            policy: ["ReCreate", "InPlaceIfPossible"][random.below(2)],
+            paused: false,
+        }
+    }
+
+    fn ordinals(&self) -> Vec<i64> {
+        (0..).filter(|ordinal| !self.reserved.contains(ordinal)).take(self.replicas).collect()
+    }
+
+    fn image_of(&self, ordinal: i64) -> &'static str {
+        self.other_image.filter(|_| (1..=2).contains(&ordinal)).unwrap_or(self.image)
+    }
+
+    fn spec(&self) -> Value {
+        json!({"replicas": self.replicas, "reserveOrdinals": self.reserved,
+            "podManagementPolicy": if self.ordered { "OrderedReady" } else { "Parallel" },
+            "volumeClaimTemplates": if self.claims { with_claims() } else { Value::Null },
+            "updateStrategy": {"rollingUpdate": {"partition": self.partition, "maxUnavailable": self.max_unavailable,
+                "minReadySeconds": self.min_ready, "podUpdatePolicy": self.policy, "paused": self.paused}},
+            "template": {"spec": {"containers": [{"name": "main", "image": self.image}]}}})
+    }
+}
+
+/// A Pod in the plainest terms.
+#[derive(Clone, Debug)]
+struct Member {
+    ordinal: i64,
+    image: String,
+    ready_since: Option<Timestamp>,
+    is_deleting: bool,
+    has_failed: bool,
+    is_marked: bool,
+}
+
+impl Member {
+    fn of(pod: &PodView) -> Option<Self> {
+        let is_open = |type_: &str| pod.condition(type_).is_none_or(|condition| condition.status == "True");
+        let is_ready =
+            pod.phase == "Running" && pod.condition_is_true("Ready") && is_open(labels::CONDITION_INPLACE_UPDATE_READY);
+        let is_normal = ["", "Normal"].contains(&pod.labels.get(labels::LIFECYCLE_STATE).unwrap_or_default());
+        Some(Self {
+            ordinal: pod.name().strip_prefix("web-")?.parse().ok()?,
+            image: pod.containers.first().map(|container| container.image.to_string()).unwrap_or_default(),
+            ready_since: pod.ready_since.filter(|_| is_ready && is_normal),
+            is_deleting: pod.is_deleting(),
+            has_failed: pod.is_finished(),
+            is_marked: pod.labels.get(labels::SPECIFIED_DELETE).is_some(),
+        })
+    }
+
+    /// Serves, for so many seconds at least.
+    fn is_up(&self, now: Timestamp, seconds: i64) -> bool {
+        let is_long_enough = |since: Timestamp| since + SignedDuration::from_secs(seconds) <= now;
+        !self.is_deleting && !self.has_failed && self.ready_since.is_some_and(is_long_enough)
+    }
+}
+
+/// A pass of the controller: what it knew, and what it wrote.
+#[derive(Clone)]
+struct PassSeen {
+    knew: BTreeMap<i64, Member>,
+    writes: Vec<(Method, String, Value)>,
+}
+
+/// What the model judges.
+struct Now {
+    at: Timestamp,
+    wanted: Wanted,
+    generation: i64,
+    status: Value,
+    pods: BTreeMap<i64, Member>,
+    claims: BTreeSet<String>,
+    pass: Option<PassSeen>,
+}
+
+/// What the played kubelet remembers of a Pod.
+struct Container {
+    image: String,
+    up_at: Duration,
+    stops_at: Option<Duration>,
+}
+
+struct Cloud {
+    world: World,
+    wanted: Wanted,
+    containers: BTreeMap<String, Container>,
+    kubelet_works: bool,
+    /// When the next pass is due. None: when something happens.
+    due: Option<Duration>,
+    pass: Option<PassSeen>,
+    passes_at_once: usize,
+}
+
+fn mono() -> Duration {
+    clock::now().mono
+}
+
+impl Cloud {
+    fn new(random: &mut Random) -> Self {
+        let (world, wanted) = (World::new(), Wanted::new(random));
+        world.put_set(wanted.spec());
+        let due = Some(Duration::ZERO);
+        Self { world, wanted, containers: BTreeMap::new(), kubelet_works: true, due, pass: None, passes_at_once: 0 }
+    }
+
+    fn wake(&mut self) {
+        self.due = Some(Duration::ZERO);
+    }
+
+    fn put(&mut self) {
+        self.world.put_set(self.wanted.spec());
+        let image = self.wanted.other_image;
+        self.world.put_overrides(
+            image.map_or(Value::Null, |image| json!([{"ordinals": "1-2", "containers": {"main": {"image": image}}}])),
+        );
+        self.wake();
+    }
+
+    /// Writes one Pod, as kubelet, a user or a fault does. The watch will tell of it. False: remove it.
+    fn write_pod(&self, name: &str, change: impl FnOnce(&mut Value) -> bool) {
+        let path = format!("{PODS}{name}");
+        let mut server = lock(&self.world.server);
+        let Some(mut pod) = server.objects.get(&path).cloned() else { return };
+        if change(&mut pod) {
+            server.put(&path, pod);
+        } else {
+            server.objects.remove(&path);
+        }
+    }
+
+    /// What kubelet has to do about a Pod now; else when.
+    fn kubelet(&mut self, name: &str, pod: &Value, random: &mut Random) -> Result<String, Option<Duration>> {
+        if !self.kubelet_works {
+            return Err(None);
+        }
+        let (now, pause) = (mono(), random.duration(Duration::from_secs(3)));
+        if pod["spec"]["nodeName"].is_null() {
+            self.write_pod(name, |pod| {
+                pod["spec"]["nodeName"] = "n".into();
+                pod["status"]["phase"] = "Pending".into();
+                true
+            });
+            return Ok(format!("{name} is placed"));
+        }
+        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+        let image = pod["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
+        let first = || Container { image: image.clone(), up_at: now + pause, stops_at: None };
+        let container = self.containers.entry(uid).or_insert_with(first);
+        if pod["metadata"]["deletionTimestamp"].is_string() {
+            let at = *container.stops_at.get_or_insert(now + pause);
+            if now < at {
+                return Err(Some(at - now));
+            }
+            self.write_pod(name, |_| false);
+            return Ok(format!("{name} has gone"));
+        }
+        if pod["status"]["phase"] == "Failed" {
+            return Err(None);
+        }
+        if container.image != image {
+            (container.image, container.up_at) = (image.clone(), now + pause);
+        }
+        let (runs, up_at) = (now >= container.up_at && !image.starts_with("bad"), container.up_at);
+        let status = json!([{"name": "main", "image": image, "imageID": format!("id-of-{image}"), "ready": runs,
+            "containerID": if runs { format!("c://{image}/{}", up_at.as_millis()) } else { String::new() },
+            "restartCount": 0, "state": if runs { json!({"running": {}}) } else { json!({"waiting": {}}) }}]);
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_true = |type_: &Value| conditions.iter().any(|c| c["type"] == *type_ && c["status"] == "True");
+        let gates = pod["spec"]["readinessGates"].as_array().cloned().unwrap_or_default();
+        let ready = runs && gates.iter().all(|gate| is_true(&gate["conditionType"]));
+        let has = |type_: &str| conditions.iter().any(|condition| condition["type"] == type_);
+        if has(labels::CONDITION_INPLACE_UPDATE_READY) && !has(labels::CONDITION_KRUISE_POD_READY) {
+            // The manager's controller of that condition sees to Pods that did not get it with their first one.
+            let change = json!({"conditions": [{"type": labels::CONDITION_KRUISE_POD_READY, "status": "True"}]});
+            self.write_pod(name, |pod| {
+                strategic(&mut pod["status"], &change);
+                true
+            });
+            return Ok(format!("{name} gets KruisePodReady"));
+        }
+        let is_told = conditions.iter().any(|condition| condition["type"] == "Ready");
+        if pod["status"]["containerStatuses"] == status && is_told && is_true(&json!("Ready")) == ready {
+            return Err((now < up_at).then(|| up_at - now));
+        }
+        let (was, at) = (is_told && is_true(&json!("Ready")) == ready, clock::now().wall.to_string());
+        self.write_pod(name, |pod| {
+            pod["status"]["containerStatuses"] = status;
+            if runs {
+                pod["status"]["phase"] = "Running".into();
+            }
+            if !was {
+                let status = if ready { "True" } else { "False" };
+                let change = json!({"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": at}]});
+                strategic(&mut pod["status"], &change);
+            }
+            true
+        });
+        Ok(format!("kubelet: {name} runs {image}: {runs}, ready: {ready}"))
+    }
+
+    /// The watches tell the controller of one Pod or claim that has changed.
+    fn tell(&mut self) -> Option<String> {
+        let controller = &self.world.controller;
+        let (there, claims) = (self.world.objects(PODS), self.world.objects(CLAIMS));
+        let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        let told = |name: &str| ObjectKey::new("ns", name);
+        for known in controller.context.pods.list() {
+            if there.get(known.name()).is_none_or(|pod| pod["metadata"]["uid"] != known.uid()) {
+                controller.context.pods.remove(&told(known.name()), Some(known.uid()));
+                let said = format!("watch: {} has gone", known.name());
+                self.wake();
+                return Some(said);
+            }
+        }
+        for (name, pod) in there {
+            let known = controller.context.pods.get(&told(&name));
+            if known.is_none_or(|known| known.metadata.resource_version != version(&pod)) {
+                controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+                self.wake();
+                return Some(format!("watch: {name}"));
+            }
+        }
+        for (name, claim) in claims {
+            let known = controller.claims.get(&told(&name));
+            if known.is_none_or(|known| known.metadata.resource_version != version(&claim)) {
+                controller.claims.upsert(serde_json::from_value(claim).unwrap());
+                self.wake();
+                return Some(format!("watch: {name}"));
+            }
+        }
+        None
+    }
+
+    async fn pass(&mut self) -> Result<String, String> {
+        let knew = self.world.controller.context.pods.list();
+        let knew = knew.iter().filter_map(|pod| Member::of(pod)).map(|member| (member.ordinal, member)).collect();
+        self.world.writes();
+        let next = self.world.controller.reconcile(&ObjectKey::new("ns", "web")).await;
+        let writes = self.world.writes();
+        let now = mono();
+        self.due = match &next {
+            Ok(Requeue::Await) => None,
+            Ok(Requeue::After(after)) => Some(now + *after),
+            // The queue tries again, after a while.
+            Err(_) => Some(now + Duration::from_secs(1)),
+        };
+        let is_at_once = next.as_ref().is_ok_and(|next| *next == Requeue::After(Duration::ZERO));
+        self.passes_at_once = if is_at_once { self.passes_at_once + 1 } else { 0 };
+        if self.passes_at_once > 100 {
+            return Err("one pass follows the other without end".into());
+        }
+        let told: Vec<String> = writes
+            .iter()
+            .filter(|(_, path, _)| !path.ends_with("/statefulsets/web/status"))
+            .map(|(method, path, body)| {
+                format!(
+                    "{method} {} {}",
+                    path.rsplit_once("/ns/").map_or(&**path, |(_, p)| p),
+                    body["metadata"]["name"]
+                )
+            })
+            .collect();
+        self.pass = Some(PassSeen { knew, writes });
+        Ok(format!("pass: {next:?} {}", told.join("; ")))
+    }
+
+    /// The manager starts anew: it has forgotten everything, and has read everything.
+    fn restart(&mut self) {
+        let world = World::of(self.world.server.clone(), &[]);
+        let set = lock(&self.world.server).objects[SET].clone();
+        world.controller.sets.upsert(serde_json::from_value(set).unwrap());
+        self.world = world;
+        while self.tell().is_some() {}
+        self.wake();
+    }
+
+    fn disturb_pod(&mut self, what: usize, random: &mut Random) -> String {
+        let names: Vec<String> = self.world.objects(PODS).into_keys().collect();
+        let Some(name) = random.one_of(&names).cloned() else { return "nothing".into() };
+        match what {
+            0 => {
+                self.write_pod(&name, |pod| {
+                    pod["status"]["phase"] =
+                        if pod["spec"]["nodeName"].is_null() { Value::Null } else { "Failed".into() };
+                    true
+                });
+                format!("{name} fails")
+            }
+            1 => {
+                self.write_pod(&name, |pod| {
+                    pod["metadata"]["labels"][labels::SPECIFIED_DELETE] = "true".into();
+                    true
+                });
+                format!("{name} is marked")
+            }
+            2 => {
+                self.write_pod(&name, |pod| {
+                    pod["metadata"]["deletionTimestamp"] = AT.into();
+                    !pod["spec"]["nodeName"].is_null()
+                });
+                format!("a user deletes {name}")
+            }
+            _ => {
+                self.write_pod(&name, |_| false);
+                format!("{name} is deleted by force, by a user")
+            }
+        }
+    }
+}
+
+impl Driver for Cloud {
+    type Seen = Now;
+
+    async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
+        let wanted = &mut self.wanted;
+        let said = match random.below(18) {
+            0 | 1 => {
+                wanted.replicas = random.below(5);
+                format!("replicas {}", wanted.replicas)
+            }
+            2..=4 => {
+                wanted.image = ["i:1", "i:2", "i:3", "bad:1"][random.below(4)];
+                format!("image {}", wanted.image)
+            }
+            5 | 6 => {
+                wanted.other_image = [None, Some("o:1"), Some("o:2"), Some("bad:2")][random.below(4)];
+                format!("image of ordinals 1 and 2 {:?}", wanted.other_image)
+            }
+            7 => {
+                wanted.reserved = [vec![], vec![0], vec![1], vec![1, 2]][random.below(4)].clone();
+                format!("reserved {:?}", wanted.reserved)
+            }
+            8 => {
+                wanted.partition = random.below(4);
+                format!("partition {}", wanted.partition)
+            }
+            9 => {
+                wanted.paused = !wanted.paused;
+                format!("paused {}", wanted.paused)
+            }
+            10 => {
+                wanted.policy = ["ReCreate", "InPlaceIfPossible"][random.below(2)];
+                format!("policy {}", wanted.policy)
+            }
+            11 => {
+                self.kubelet_works = !self.kubelet_works;
+                format!("kubelet works: {}", self.kubelet_works)
+            }
+            12 => {
+                self.restart();
+                "the manager starts anew".into()
+            }
+            13 => {
+                let faults = [
+                    (Method::PATCH, 409),
+                    (Method::PATCH, 500),
+                    (Method::DELETE, 403),
+                    (Method::POST, 500),
+                    (Method::POST, 504),
+                    (Method::DELETE, 504),
+                ];
+                let (method, code) = faults[random.below(faults.len())].clone();
+                let below = [PODS, CLAIMS][random.below(2)].trim_end_matches('/').to_owned();
+                lock(&self.world.server).faults.push((method.clone(), below, code));
+                format!("the next {method} is answered {code}")
+            }
+            what => self.disturb_pod(what - 14, random),
+        };
+        self.put();
+        Ok(said)
+    }
+
+    async fn make_possible(&mut self) -> Result<String, String> {
+        self.kubelet_works = true;
+        lock(&self.world.server).faults.clear();
+        let wanted = &mut self.wanted;
+        wanted.paused = false;
+        wanted.partition = 0;
+        wanted.other_image = wanted.other_image.filter(|image| !image.starts_with("bad"));
+        if wanted.image.starts_with("bad") {
+            wanted.image = "i:4";
+        }
+        self.put();
+        Ok(format!("{:?}", self.wanted))
+    }
+
+    async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
+        self.pass = None;
+        let mut next: Option<Duration> = None;
+        let mut later = |after: Option<Duration>| next = [next, after].into_iter().flatten().min();
+        // Who comes first is for the seed to say.
+        let first = random.below(3);
+        for turn in 0..3 {
+            match (first + turn) % 3 {
+                0 => {
+                    if let Some(said) = self.tell() {
+                        return Ok(Step::Worked(said));
+                    }
+                }
+                1 => match self.due {
+                    Some(due) if due <= mono() => return Ok(Step::Worked(self.pass().await?)),
+                    due => later(due.map(|due| due - mono())),
+                },
+                _ => {
+                    for (name, pod) in self.world.objects(PODS) {
+                        match self.kubelet(&name, &pod, random) {
+                            Ok(said) => return Ok(Step::Worked(said)),
+                            Err(after) => later(after),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Step::Idle(next))
+    }
+
+    async fn advance(&mut self, by: Duration) {
+        tokio::time::advance(by).await;
+    }
+
+    async fn see(&mut self) -> Result<Now, String> {
+        let pods = self.world.objects(PODS);
+        let members = pods.into_values().filter_map(|pod| Member::of(&serde_json::from_value(pod).ok()?));
+        let set = lock(&self.world.server).objects[SET].clone();
+        Ok(Now {
+            at: clock::now().wall,
+            wanted: self.wanted.clone(),
+            generation: set["metadata"]["generation"].as_i64().unwrap_or_default(),
+            status: set["status"].clone(),
+            pods: members.map(|member| (member.ordinal, member)).collect(),
+            claims: self.world.objects(CLAIMS).into_keys().collect(),
+            pass: self.pass.take(),
+        })
+    }
+}
+
+#[derive(Default)]
+struct Promises {
+    acts: Acts,
+    claims: BTreeSet<String>,
+}
+
+impl Promises {
+    /// What one pass may not do, by what it knew.
+    fn judge(&mut self, now: &Now, pass: &PassSeen) -> Vec<String> {
+        let mut wrongs = Vec::new();
+        let (wanted, ordinals) = (&now.wanted, now.wanted.ordinals());
+        let is_up = |ordinal: &i64| pass.knew.get(ordinal).is_some_and(|pod| pod.is_up(now.at, wanted.min_ready));
+        let of_pod = |path: &str| -> Option<i64> {
+            path.strip_prefix(PODS)?.trim_end_matches("/status").strip_prefix("web-")?.parse().ok()
+        };
+        let (mut taken, mut opened, mut created) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        for (method, path, body) in &pass.writes {
+            if *method == Method::DELETE && !path.starts_with(PODS) && !path.starts_with(REVISIONS) {
+                wrongs.push(format!("DELETE {path}"));
+            }
+            if *method == Method::DELETE && body["gracePeriodSeconds"] == 0 {
+                wrongs.push(format!("{path} is deleted by force"));
+            }
+            if *method == Method::POST && path.ends_with("/pods") {
+                let name = body["metadata"]["name"].as_str().unwrap_or_default();
+                created.extend(name.strip_prefix("web-").and_then(|ordinal| ordinal.parse::<i64>().ok()));
+            }
+            let Some(ordinal) = of_pod(path) else { continue };
+            let gate = |status: &str| {
+                let conditions = body["status"]["conditions"].as_array().into_iter().flatten();
+                conditions.clone().any(|c| c["type"] == labels::CONDITION_INPLACE_UPDATE_READY && c["status"] == status)
+            };
+            if *method == Method::DELETE {
+                taken.insert(ordinal);
+                self.acts.note("deleted");
+            } else if gate("False") {
+                taken.insert(ordinal);
+                self.acts.note("updated in place");
+            } else if gate("True") {
+                opened.insert(ordinal);
+            }
+        }
+        self.acts.add("created", created.len() as u64);
+        for ordinal in &created {
+            if pass.knew.contains_key(ordinal) {
+                wrongs.push(format!("web-{ordinal} is made while its namesake is there"));
+            }
+            if wanted.ordered && ordinals.iter().take_while(|lower| *lower < ordinal).any(|lower| !is_up(lower)) {
+                wrongs.push(format!("web-{ordinal} is made before a lower one is available"));
+            }
+        }
+        let taken: Vec<i64> =
+            taken.into_iter().filter(|ordinal| ordinals.contains(ordinal) && is_up(ordinal)).collect();
+        let down = ordinals.iter().filter(|ordinal| !is_up(ordinal) && !opened.contains(*ordinal)).count();
+        let limit = if wanted.ordered { 1 } else { wanted.max_unavailable };
+        if !taken.is_empty() && down + taken.len() > limit {
+            wrongs.push(format!("{taken:?} are taken down while {down} are, and {limit} may be"));
+        }
+        for ordinal in taken.iter().filter(|ordinal| !pass.knew[*ordinal].is_marked) {
+            let rank = ordinals.iter().filter(|lower| *lower < ordinal).count();
+            if rank < wanted.partition || wanted.paused {
+                wrongs.push(format!("web-{ordinal} is updated, and it is held"));
+            }
+        }
+        wrongs
+    }
+}
+
+impl Model for Promises {
+    type Seen = Now;
+
+    fn wrongs(&mut self, now: &Now) -> Vec<String> {
+        let mut wrongs: Vec<String> =
+            self.claims.difference(&now.claims).map(|claim| format!("claim {claim} is lost")).collect();
+        self.claims.clone_from(&now.claims);
+        if let Some(pass) = &now.pass {
+            wrongs.extend(self.judge(now, pass));
+        }
+        wrongs
+    }
+
+    fn missing(&self, now: &Now) -> Vec<String> {
+        let (wanted, ordinals) = (&now.wanted, now.wanted.ordinals());
+        let mut missing = Vec::new();
+        let mut ask = |is_so: bool, what: String| {
+            if !is_so {
+                missing.push(what);
+            }
+        };
+        let there: Vec<i64> = now.pods.keys().copied().collect();
+        ask(there == ordinals, format!("Pods {there:?}, wanted {ordinals:?}"));
+        for pod in now.pods.values() {
+            let is_right = pod.is_up(now.at, wanted.min_ready)
+                && pod.image == wanted.image_of(pod.ordinal)
+                && !(pod.is_marked || pod.is_deleting);
+            ask(is_right, format!("{pod:?}"));
+            let claim = format!("data-web-{}", pod.ordinal);
+            ask(!wanted.claims || now.claims.contains(&claim), format!("claim {claim}"));
+        }
+        for field in ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"] {
+            ask(now.status[field] == wanted.replicas, format!("status.{field} is {}", now.status[field]));
+        }
+        ask(now.status["observedGeneration"] == now.generation, "the status is about an older spec".into());
+        let conditions = now.status["conditions"].as_array().into_iter().flatten();
+        let is_ready = conditions.clone().any(|c| c["type"] == "Ready" && c["status"] == "True");
+        ask(is_ready, format!("Ready: {:?}", conditions.collect::<Vec<_>>()));
+        missing
+    }
+}
+
+fn history(seed: u64) -> Result<Acts, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.map_err(|error| error.to_string())?.block_on(async {
+        let mut random = Random(seed);
+        let mut cloud = Cloud::new(&mut random);
+        let mut model = Promises::default();
+        let limits =
+            Limits { changes: 14, steps_between: 30, patience: Duration::from_secs(1800), ..Limits::default() };
+        let told = format!("{:?}", cloud.wanted);
+        liveness::run(seed, &limits, &mut cloud, &mut model).await.map_err(|why| format!("{why}\nbegan as {told}"))?;
+        Ok(model.acts)
+    })
+}
+
+#[test]
+fn simulation_of_stateful_sets() {
+    let acts = liveness::seeds(60, "simulation_of_stateful_sets", history);
+    acts.require(&[("created", 300), ("deleted", 200), ("updated in place", 50)]);
+}
