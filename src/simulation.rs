@@ -3,8 +3,9 @@
 //!
 //! Every effect is a step of its own, and between any two of them a process may crash or stay away, a watch may lag,
 //! repeat or expire, a write may be refused, throttled or lose its answer, clocks may be off or step, the runtime may
-//! fail, containers may crash, the sandbox and the Pod may be replaced, and a user may delete a request. Afterwards the
-//! faults stop, and every request has to end, release its key, and let later ones go on ([`crate::liveness`]). From then
+//! fail, containers may crash, the sandbox and the Pod may be replaced, the Pod may be lost, and a user may delete a
+//! request. Afterwards the faults stop, and every request has to end, release its key, let later ones go on, and go after
+//! its TTL ([`crate::liveness`]). From then
 //! on daemon and manager look only when something changed, or when they said they would.
 
 use std::{
@@ -387,6 +388,7 @@ impl World {
 
     fn recreate_sandbox(&mut self) {
         self.log("the sandbox is recreated");
+        self.acts.note("sandbox recreated");
         for name in CONTAINERS {
             if let Some(index) = self.newest(name) {
                 self.instances[index].state = InstanceState::Exited;
@@ -397,10 +399,19 @@ impl World {
 
     fn replace_pod(&mut self) {
         self.log("the Pod is replaced by one of the same name");
+        self.acts.note("Pod replaced");
         self.instances.clear();
         self.api.store_pod(None);
         self.new_pod();
         self.report();
+    }
+
+    /// The Pod goes, and nobody makes another one.
+    fn lose_pod(&mut self) {
+        self.log("the Pod is gone");
+        self.acts.note("Pod lost");
+        self.instances.clear();
+        self.api.store_pod(None);
     }
 
     /// A user creates a request; admission writes down what it means.
@@ -425,6 +436,8 @@ impl World {
         };
         let unready = self.random.chance(40).then_some(3);
         let deadline = self.random.chance(30).then_some(60);
+        // The last one stays, so that it can be looked at.
+        let ttl = (name != LAST && self.random.chance(30)).then_some(120);
         let policy = if self.random.chance(50) { "Fail" } else { "Ignore" };
         let created = self.now(0, 0).wall;
         let request: Crr = serde_json::from_value(json!({
@@ -433,6 +446,7 @@ impl World {
                 "labels": {"crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"], label: value,
                     "crr.apps.kruise.io/node-name": "n1"}},
             "spec": {"podName": "web", "containers": containers, "activeDeadlineSeconds": deadline,
+                "ttlSecondsAfterFinished": ttl,
                 "strategy": {"failurePolicy": policy, "orderedRecreate": self.random.chance(50),
                     "forceRecreate": self.random.chance(25), "terminationGracePeriodSeconds": 30,
                     "unreadyGracePeriodSeconds": unready, "minStartedSeconds": self.random.below(2) * 3}},
@@ -448,6 +462,7 @@ impl World {
             && !request.is_deleting()
         {
             self.log(format!("user deletes {name}"));
+            self.acts.note("request deleted by a user");
             request.metadata.deletion_timestamp = request.metadata.creation_timestamp.clone();
             self.api.store(request);
         }
@@ -547,6 +562,7 @@ impl World {
             let memory = self.daemon.memories.entry(current.metadata.uid.clone().unwrap()).or_default();
             memory.stop_begins(&kill);
             let states = states_of(&recorded);
+            self.acts.note("stop recorded");
             let on_record = |s: &ContainerRecreateState| s.name == kill.container && s.previous_container_id == kill.id;
             assert!(states.iter().any(on_record), "no instance is stopped that was not recorded");
             self.daemon.stopping = Some(Stopping { request: recorded, kill, hook_done: false });
@@ -610,6 +626,7 @@ impl World {
         if stopping.kill.hook.is_some() && !stopping.hook_done {
             let hooks = self.hooks.entry(by).or_default();
             *hooks += 1;
+            self.acts.note("hook");
             assert!(*hooks <= 1, "no hook runs twice");
             self.log(format!("daemon: hook of {} for {name}", stopping.kill.container));
             stopping.hook_done = true;
@@ -632,9 +649,10 @@ impl World {
             self.log("daemon: the runtime cannot be reached");
             return;
         }
-        if self.faults && self.random.chance(3) {
+        if self.faults && self.random.chance(12) {
             memory.stop_refused(&container, "boom".into());
             self.log("daemon: the runtime refuses the stop");
+            self.acts.note("stop refused");
             return;
         }
         let id = stopping.kill.id.clone();
@@ -657,6 +675,7 @@ impl World {
 
     fn daemon_crash(&mut self) {
         self.log("daemon: crashes");
+        self.acts.note(if self.daemon.stopping.is_some() { "daemon crashes during a stop" } else { "daemon crashes" });
         let DaemonProcess { wall_offset, away, unready, missing_since, .. } = self.daemon;
         self.daemon = DaemonProcess {
             wall_offset,
@@ -723,11 +742,15 @@ impl World {
         self.manager.looked.insert(name.clone(), (self.manager.view.version, None));
         let now = self.now(self.manager.wall_offset, self.manager.mono_base);
         let memory =
-            *self.manager.memories.entry(request.metadata.uid.clone().unwrap()).or_insert(manager::ManagerMemory {
+            self.manager.memories.entry(request.metadata.uid.clone().unwrap()).or_insert(manager::ManagerMemory {
                 created: Sighting::live(now),
                 completed: None,
                 reported_no_daemon: false,
             });
+        if request.is_completed() && memory.completed.is_none() {
+            memory.completed = Some(Sighting::live(now));
+        }
+        let memory = *memory;
         // That a Pod is gone or replaced is believed only when the API server itself says so.
         let cached = self.manager.view.pod().filter(|pod| manager::is_meant(&request, pod));
         let live = || self.api.pod.clone().map(|pod| serde_json::from_value::<PodView>(pod).unwrap());
@@ -789,8 +812,9 @@ impl World {
         let again = self.after(plan.requeue);
         let looked = self.manager.looked.get_mut(request.metadata.name.as_deref().unwrap()).unwrap();
         looked.1 = [looked.1, again].into_iter().flatten().min();
-        if plan.trial.is_some() && self.faults && self.random.chance(5) {
+        if plan.trial.is_some() && self.faults && self.random.chance(10) {
             self.log("manager: the trial is denied");
+            self.acts.note("trial denied");
             // What was to be done is recorded at the same time.
             let recorded = plan.status.and_then(|status| self.write_status(false, request, "records", status));
             if let Some(recorded) = recorded
@@ -857,6 +881,7 @@ impl World {
                     self.api.store_pod(Some(pod));
                 }
                 self.log(format!("manager: {what}"));
+                self.acts.note(if *action == Action::AcquireKey { "key acquired" } else { "key released" });
                 return Some(request.clone());
             }
             Action::AddFinalizer => self.write("manager", &what, request, |r| {
@@ -877,6 +902,9 @@ impl World {
             Action::Complete { message, .. } => {
                 if message.contains("has had no ready kruise-daemon") {
                     self.acts.note("ended without a daemon");
+                }
+                if self.api.pod.is_none() {
+                    self.acts.note("ended without a Pod");
                 }
                 self.write("manager", &what, request, |r| {
                     let states = fail_unfinished(r, message);
@@ -903,7 +931,13 @@ impl World {
                     (status.conditions, status.message) = (conditions, message.clone());
                 })
             }
-            Action::Delete => return Some(request.clone()),
+            Action::Delete => {
+                assert!(request.is_completed(), "what has not ended is kept");
+                self.acts.note("deleted after its TTL");
+                self.write("manager", &what, request, |r| {
+                    r.metadata.deletion_timestamp = r.metadata.creation_timestamp.clone();
+                })
+            }
         };
         match result {
             Ok(written) => {
@@ -924,6 +958,7 @@ impl World {
 
     fn manager_crash(&mut self) {
         self.log("manager: crashes");
+        self.acts.note("manager crashes");
         let wall_offset = self.manager.wall_offset;
         self.manager = ManagerProcess { wall_offset, mono_base: self.clock_ms, ..ManagerProcess::default() };
     }
@@ -987,7 +1022,11 @@ impl World {
             6 => self.daemon.wall_offset = [0, 3600, -3600][self.random.below(3)],
             7 => self.manager.wall_offset = [0, 3600, -3600][self.random.below(3)],
             8 => self.delete_request(),
-            9 if self.random.chance(20) => self.replace_pod(),
+            9 => match self.random.below(20) {
+                0..4 => self.replace_pod(),
+                4 => self.lose_pod(),
+                _ => {}
+            },
             10 => {
                 self.daemon.away = !self.daemon.away;
                 self.log(format!("the daemon is away: {}", self.daemon.away));
@@ -1061,12 +1100,14 @@ struct SeenRequest {
     status: Status,
     is_completed: bool,
     is_detached: bool,
+    has_ttl: bool,
 }
 
 struct Seen {
     requests: Vec<SeenRequest>,
     /// NotReady keys on the Pod.
     keys: String,
+    has_pod: bool,
     faults: bool,
 }
 
@@ -1083,6 +1124,10 @@ impl Driver for World {
         self.daemon.looked.clear();
         self.manager.looked.clear();
         self.log("the faults stop");
+        if self.api.pod.is_none() && self.random.chance(50) {
+            self.new_pod();
+            self.report();
+        }
         self.request(LAST);
         Ok("no faults any more, and one more request".into())
     }
@@ -1105,13 +1150,19 @@ impl Driver for World {
             name: name.clone(),
             status: request.status.clone().unwrap_or_default(),
             is_completed: request.is_completed(),
+            has_ttl: request.spec.ttl_seconds_after_finished.is_some(),
             is_detached: !manager::has_finalizer(request)
                 && !request.metadata.labels.as_ref().is_some_and(|l| l.contains_key(labels::CRR_ACTIVE)),
         };
         let conditions = self.api.pod.as_ref().and_then(|pod| pod["status"]["conditions"].as_array());
         let gate = conditions.into_iter().flatten().find(|c| c["type"] == labels::CONDITION_KRUISE_POD_READY);
         let keys = gate.and_then(|c| c["message"].as_str()).unwrap_or("[]").to_owned();
-        Ok(Seen { requests: self.api.requests.iter().map(seen).collect(), keys, faults: self.faults })
+        Ok(Seen {
+            requests: self.api.requests.iter().map(seen).collect(),
+            keys,
+            has_pod: self.api.pod.is_some(),
+            faults: self.faults,
+        })
     }
 }
 
@@ -1134,9 +1185,11 @@ impl Model for RequestsEnd {
                 missing.push(format!("{} has not ended: {:?}", request.name, request.status));
             } else if !request.is_detached {
                 missing.push(format!("{} keeps its finalizer or its label", request.name));
+            } else if request.has_ttl {
+                missing.push(format!("{} is kept beyond its TTL", request.name));
             }
         }
-        if !seen.faults && !seen.requests.iter().any(|r| r.name == LAST) {
+        if !seen.faults && seen.has_pod && !seen.requests.iter().any(|r| r.name == LAST) {
             missing.push("the last request is gone".into());
         }
         if seen.keys != "[]" {
@@ -1184,7 +1237,27 @@ fn run(seed: u64) -> Result<Acts, String> {
 #[test]
 fn simulation_under_faults() {
     let acts = liveness::seeds(400, "simulation_under_faults", run);
-    let often =
-        [("stopped", 33), ("respelled", 33), ("repeated", 10), ("left behind", 2), ("ended without a daemon", 2)];
+    let often = [
+        ("stopped", 33),
+        ("respelled", 33),
+        ("repeated", 10),
+        ("left behind", 1),
+        ("ended without a daemon", 2),
+        ("stop recorded", 33),
+        ("stop refused", 1),
+        ("hook", 20),
+        ("key acquired", 20),
+        ("key released", 20),
+        ("trial denied", 5),
+        ("sandbox recreated", 50),
+        ("Pod replaced", 20),
+        ("Pod lost", 5),
+        ("ended without a Pod", 3),
+        ("request deleted by a user", 50),
+        ("deleted after its TTL", 15),
+        ("daemon crashes", 50),
+        ("daemon crashes during a stop", 5),
+        ("manager crashes", 50),
+    ];
     acts.require(&often);
 }
