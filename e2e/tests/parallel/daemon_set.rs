@@ -105,8 +105,8 @@ async fn an_update_of_a_daemon_set_in_place_keeps_its_pods() -> Result<()> {
             let after = pods(t, "agent").await?;
             assert_eq!(uids(&after), uids(&before));
             assert_eq!(image(&after[0], "main"), remote_tag("pause", "v2"));
-            let status = t.kubectl(&["kruise", "rollout", "status", "ads/agent", "--timeout=60s"]).await?;
-            ensure!(status.contains("successfully rolled out"), "{status}");
+            let told = t.plugin_exits(0, &["rollout", "status", "ads/agent", "--timeout=60s"]).await?;
+            ensure!(told.stdout.contains("successfully rolled out"), "{}", told.stdout);
             Ok(())
         })
         .await

@@ -537,14 +537,12 @@ async fn edge_35_a_pod_that_fails_again_and_again_is_replaced_with_longer_and_lo
     let mut replaced = 0;
     for _ in 0..60 {
         let _ = world.pass().await;
-        let mut server = lock(&world.server);
-        for (path, pod) in server.of(PODS) {
-            if pod["status"].is_null() {
-                replaced += 1;
-                server.change(&path, &json!({"spec": {"nodeName": "a"}, "status": {"phase": "Failed"}}));
-            }
+        let pods = lock(&world.server).of(PODS);
+        for (path, _) in pods.iter().filter(|(_, pod)| pod["status"].is_null()) {
+            replaced += 1;
+            let failed = json!({"spec": {"nodeName": "a"}, "status": {"phase": "Failed"}});
+            lock(&world.server).change(path, &failed);
         }
-        drop(server);
         tokio::time::advance(Duration::from_secs(1)).await;
     }
     assert!((5..=7).contains(&replaced), "{replaced} Pods in a minute: 1, 2, 4, 8, 16, 32 seconds");

@@ -53,8 +53,9 @@ pub fn progress(observed: &Observed<'_>, counts: &Counts, plan: &Plan) -> Progre
         return Progress::Waiting { reason, message };
     }
     let is_idle = plan.actions.is_empty() && plan.candidates.is_empty() && !plan.is_cut;
-    let is_complete = counts.current == counts.desired && counts.available == counts.desired;
-    if !is_idle || (!is_complete && !(plan.is_held && spec.partitioned_scaling && counts.available == counts.current)) {
+    // With partitionedScaling nodes stay without a Pod.
+    let is_filled = counts.current == counts.desired || plan.is_held && spec.partitioned_scaling;
+    if !is_idle || !is_filled || counts.available != counts.current {
         let message = format!("Pods are available on {} of {} nodes", counts.available, counts.desired);
         return Progress::Waiting { reason: "Progressing".into(), message };
     }
