@@ -11,7 +11,8 @@ use crate::k8s::merge_patch;
 
 /// Writes `status` as the new status of `object`, provided that the object is still the version we looked at.
 ///
-/// The patch holds only the status fields that differ from `recorded`. None: nothing differed, nothing was written.
+/// The patch holds the fields that differ from `recorded`, and every count that is zero: in a stored status it may be
+/// missing, which reads the same here and not in tools (decision 32). None: nothing differed, nothing was written.
 ///
 /// # Errors
 /// Those of the API server: 409 when the object has changed, 404 when it is gone.
@@ -21,7 +22,11 @@ where
     S: Serialize,
 {
     let (recorded, status) = (to_value(recorded)?, to_value(status)?);
-    let Some(changes) = merge_patch::diff(&recorded, &status) else { return Ok(None) };
+    let Some(mut changes) = merge_patch::diff(&recorded, &status) else { return Ok(None) };
+    let zeros = status.as_object().into_iter().flatten().filter(|(_, value)| value.as_i64() == Some(0));
+    for (name, zero) in zeros {
+        changes[name] = zero.clone();
+    }
     let patch = json!({
         "metadata": {"resourceVersion": object.meta().resource_version, "uid": object.meta().uid},
         "status": changes,

@@ -362,7 +362,11 @@ async fn counted(t: &Test, kept: &Test, widgets: &Kind) -> Result<()> {
 
     // Counting custom resources is a right that an administrator gives.
     t.create(json!({ "kind": "Widget", "metadata": { "name": "one" } })).await?;
-    widgets.is_refused("failed to list CRs of e2e.kruise.rs/v1, Kind=WidgetList: ").await?;
+    widgets
+        .is_refused(
+            "forbidden by ResourcesProtectionDeletion for failed to list CRs of e2e.kruise.rs/v1, Kind=WidgetList: ",
+        )
+        .await?;
     widgets.is_refused("kruise.rs/aggregate-to-webhook=true and the right to list widgets of e2e.kruise.rs").await?;
     t.create(json!({ "kind": "ClusterRole",
         "metadata": { "name": COUNTER, "labels": { "kruise.rs/aggregate-to-webhook": "true" } },

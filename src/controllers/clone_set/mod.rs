@@ -375,10 +375,16 @@ impl Controller {
         let key = ObjectKey::of(clone_set);
         let selector = selector::text_of(&clone_set.spec.selector);
         let revisions = (resolved.current.as_str(), resolved.update.as_str());
-        let (mut wanted, requeue) = status::status(clone_set, &seen.pods, revisions, selector, &pass.outcome, now.wall);
+        let outcome = Outcome {
+            kept: pass.refusals.first().map(|(pod, why)| refusals::kept(&pod, &why)),
+            ..pass.outcome.clone()
+        };
+        let terminating = seen.inactive.iter().filter(|pod| pod.is_deleting()).count();
+        let pods = (seen.pods.as_slice(), terminating);
+        let (mut wanted, requeue) = status::status(clone_set, pods, revisions, selector, &outcome, now.wall);
         wanted.collision_count = Some(resolved.collisions);
         let recorded = clone_set.status.clone().unwrap_or_default();
-        let can_wait = only_counts(&recorded, &wanted) && !is_settled(clone_set, &wanted);
+        let can_wait = status::only_counts(&recorded, &wanted) && !is_settled(clone_set, &wanted);
         let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let to = (&api, self.clone_sets.as_ref());
         let outcome = self.statuses.write(to, clone_set, (&recorded, &wanted), can_wait, now).await?;
@@ -401,28 +407,6 @@ impl Pass {
         if let Some(words) = self.next.note(result) {
             place(&mut self.outcome).get_or_insert(words);
         }
-    }
-}
-
-/// Whether two statuses differ in nothing but counts.
-fn only_counts(old: &CloneSetStatus, new: &CloneSetStatus) -> bool {
-    let CloneSetStatus {
-        replicas,
-        ready_replicas,
-        available_replicas,
-        updated_replicas,
-        updated_ready_replicas,
-        updated_available_replicas,
-        ..
-    } = new.clone();
-    *new == CloneSetStatus {
-        replicas,
-        ready_replicas,
-        available_replicas,
-        updated_replicas,
-        updated_ready_replicas,
-        updated_available_replicas,
-        ..old.clone()
     }
 }
 

@@ -18,8 +18,12 @@ impl Controller {
         let is_refused = |memory: &mut super::Memory| std::mem::replace(&mut memory.is_refused, first.is_some());
         let before = self.memories.with(&ObjectKey::of(clone_set), is_refused);
         if let Some((pod, why)) = first.filter(|_| before == Some(false)) {
-            let message = format!("Pod {pod} stays in service for now: {why}");
-            self.pods.warning(&make::owner(clone_set), "WaitsForBudget", &message);
+            self.pods.warning(&make::owner(clone_set), "WaitsForBudget", &kept(&pod, &why));
         }
     }
+}
+
+/// That a budget keeps a Pod.
+pub(super) fn kept(pod: &str, why: &str) -> String {
+    format!("Pod {pod} stays in service for now: {why}")
 }

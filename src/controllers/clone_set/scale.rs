@@ -53,6 +53,7 @@ impl Controller {
                 Ok(plan) => plan,
                 Err(rollout::Invalid(why)) => {
                     // It waits for another spec, not for time.
+                    pass.outcome.impossible = Some(why.clone());
                     pass.outcome.scale_error = Some(why);
                     return true;
                 }

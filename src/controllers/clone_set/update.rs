@@ -43,6 +43,7 @@ impl Controller {
         let mut plan = match update::update(&self.observed(clone_set, resolved, seen, &[])) {
             Ok(plan) => plan,
             Err(rollout::Invalid(why)) => {
+                pass.outcome.impossible = Some(why.clone());
                 pass.outcome.update_error = Some(why);
                 return;
             }
@@ -111,6 +112,7 @@ impl Controller {
             if !said {
                 self.pods.warning(&make::owner(clone_set), "FailedUpdate", &why);
             }
+            pass.outcome.impossible = Some(why.clone());
             pass.outcome.update_error = Some(why);
         }
         pass.next.again |= tally.changed;

@@ -54,6 +54,8 @@ pub const READY: &str = "Ready";
 pub const RECONCILING: &str = "Reconciling";
 /// Type of the condition that it cannot get on by itself.
 pub const STALLED: &str = "Stalled";
+/// The types of the three conditions.
+pub const TYPES: [&str; 3] = [READY, RECONCILING, STALLED];
 
 /// The three conditions. `before` are those of the recorded status, whose times are kept while a status stays the same.
 pub fn conditions(progress: &Progress, before: &[Condition], now: Timestamp) -> [Condition; 3] {

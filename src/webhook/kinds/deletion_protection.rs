@@ -211,7 +211,7 @@ impl Definition {
         };
         let kind = self.list_kind();
         let error = in_words(error);
-        Denied::forbidden(format!("failed to list CRs of {group}/{version}, Kind={kind}: {error}{advice}"))
+        Denied::forbidden(format!("{PREFIX} failed to list CRs of {group}/{version}, Kind={kind}: {error}{advice}"))
     }
 }
 
@@ -228,7 +228,7 @@ pub fn handle_definition(context: Arc<Context>, mut request: Request) -> BoxFutu
         let Definition { group, names, .. } = &definition;
         let Some(version) = definition.version() else {
             return Err(Denied::forbidden(format!(
-                "failed to list CRs of {group}, Kind={}: no version of spec.versions is served; serve one, so that they can \
+                "{PREFIX} failed to list CRs of {group}, Kind={}: no version of spec.versions is served; serve one, so that they can \
                  be counted",
                 definition.list_kind()
             )));
@@ -242,7 +242,7 @@ pub fn handle_definition(context: Arc<Context>, mut request: Request) -> BoxFutu
             Ok(Ok(found)) => Err(found.refusal("active CRs")),
             Ok(Err(error)) => Err(definition.failure(version, &error)),
             Err(_) => Err(Denied::forbidden(format!(
-                "failed to list CRs of {group}/{version}, Kind={}: {}",
+                "{PREFIX} failed to list CRs of {group}/{version}, Kind={}: {}",
                 definition.list_kind(),
                 late()
             ))),

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::plan::{self, Pod};
 use crate::{
     api::apps::clone_set::{CloneSet, CloneSetCondition, CloneSetStatus},
+    domain::workload::status::{self as kstatus, Condition, Progress},
     k8s::{revision, time::whole_seconds},
 };
 
@@ -16,6 +17,8 @@ pub const FAILED_SCALE: &str = "FailedScale";
 pub const FAILED_UPDATE: &str = "FailedUpdate";
 /// Condition: whether a roll-out makes progress. Only with a deadline.
 pub const PROGRESSING: &str = "Progressing";
+/// Reason of [`PROGRESSING`] after the deadline.
+const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
 
 /// What happened in the pass.
 #[derive(Clone, Debug, Default)]
@@ -24,14 +27,19 @@ pub struct Outcome {
     pub scale_error: Option<String>,
     /// Why Pods could not be updated.
     pub update_error: Option<String>,
+    /// Why the spec cannot be carried out, however long one waits.
+    pub impossible: Option<String>,
+    /// Why a Pod that is to be updated or deleted stays in service for now.
+    pub kept: Option<String>,
 }
 
 /// The status after a pass, and when to look again for the sake of the deadline.
 ///
-/// Counted are the Pods as they were at the begin of the pass; what the pass did shows when the Pods have changed.
+/// Counted are the active Pods as they were at the begin of the pass; what the pass did shows when the Pods have changed.
+/// `terminating` is how many more are being deleted.
 pub fn status(
     clone_set: &CloneSet,
-    pods: &[Arc<Pod>],
+    (pods, terminating): (&[Arc<Pod>], usize),
     (current, update): (&str, &str),
     selector: String,
     outcome: &Outcome,
@@ -63,6 +71,7 @@ pub fn status(
         expected_updated_replicas: replicas - plan::kept_old(clone_set).unwrap_or(replicas),
         update_revision: update.to_owned(),
         current_revision: if all_updated { update } else { current }.to_owned(),
+        terminating_replicas: i32::try_from(terminating).unwrap_or(i32::MAX),
         collision_count: Some(old.collision_count.unwrap_or(0)),
         conditions: old.conditions,
         label_selector: selector,
@@ -70,7 +79,83 @@ pub fn status(
     failure(&mut status.conditions, FAILED_SCALE, outcome.scale_error.as_deref(), now);
     failure(&mut status.conditions, FAILED_UPDATE, outcome.update_error.as_deref(), now);
     let requeue = progress(clone_set, &mut status, &old.update_revision, now);
+    let how_far = how_far(clone_set, &status, outcome);
+    set_kstatus(&mut status.conditions, &how_far, now);
     (status, requeue)
+}
+
+/// How far the CloneSet is.
+fn how_far(clone_set: &CloneSet, status: &CloneSetStatus, outcome: &Outcome) -> Progress {
+    let waiting = |reason: &str, message: String| Progress::Waiting { reason: reason.into(), message };
+    let held = |reason: &str, message: &str| Progress::Held { reason: reason.into(), message: message.into() };
+    let stalled = |reason: &str, message: &str| Progress::Stalled { reason: reason.into(), message: message.into() };
+    if let Some(message) = &outcome.impossible {
+        return stalled("SpecCannotBeApplied", message);
+    }
+    // Who sets a deadline wants to be told when to give up.
+    let exceeded = status.conditions.iter().find(|c| c.type_ == PROGRESSING && c.reason == DEADLINE_EXCEEDED);
+    if let Some(condition) = exceeded {
+        return stalled(DEADLINE_EXCEEDED, &condition.message);
+    }
+    let failures = [(FAILED_SCALE, &outcome.scale_error), (FAILED_UPDATE, &outcome.update_error)];
+    if let Some((reason, message)) = failures.iter().find_map(|(reason, why)| Some((reason, why.as_ref()?))) {
+        return waiting(reason, message.clone());
+    }
+    if let Some(why) = &outcome.kept {
+        return waiting("WaitsForBudget", why.clone());
+    }
+    let replicas = clone_set.spec.replicas.unwrap_or(1);
+    let (updated, expected) = (status.updated_available_replicas, status.expected_updated_replicas);
+    if status.replicas != replicas || status.available_replicas != replicas {
+        return waiting("Progressing", format!("{} of {replicas} Pods are available", status.available_replicas));
+    }
+    match () {
+        () if updated == replicas => Progress::Available,
+        () if clone_set.spec.update_strategy.paused => held("Paused", "the update is paused"),
+        () if updated < expected => {
+            waiting("Progressing", format!("{updated} of {expected} Pods are updated and available"))
+        }
+        () => held("Partition", "the partition keeps Pods on the current revision"),
+    }
+}
+
+/// Sets the conditions Ready, Reconciling and Stalled.
+fn set_kstatus(conditions: &mut Vec<CloneSetCondition>, progress: &Progress, now: Timestamp) {
+    let is_one = |condition: &CloneSetCondition| kstatus::TYPES.contains(&condition.type_.as_str());
+    let (old, others): (Vec<_>, Vec<_>) = std::mem::take(conditions).into_iter().partition(is_one);
+    let shared = |condition: CloneSetCondition| {
+        let CloneSetCondition { type_, status, reason, message, last_transition_time, .. } = condition;
+        Condition { type_, status, reason, message, last_transition_time }
+    };
+    let own = |condition: Condition| {
+        let Condition { type_, status, reason, message, last_transition_time } = condition;
+        CloneSetCondition { type_, status, last_update_time: None, last_transition_time, reason, message }
+    };
+    let old: Vec<Condition> = old.into_iter().map(shared).collect();
+    conditions.extend(others);
+    conditions.extend(kstatus::conditions(progress, &old, now).map(own));
+}
+
+/// Whether two statuses differ in nothing but counts, and words about them.
+pub fn only_counts(old: &CloneSetStatus, new: &CloneSetStatus) -> bool {
+    let without = |status: &CloneSetStatus| {
+        let mut status = CloneSetStatus {
+            replicas: 0,
+            ready_replicas: 0,
+            available_replicas: 0,
+            updated_replicas: 0,
+            updated_ready_replicas: 0,
+            updated_available_replicas: 0,
+            terminating_replicas: 0,
+            ..status.clone()
+        };
+        for condition in status.conditions.iter_mut().filter(|c| kstatus::TYPES.contains(&c.type_.as_str())) {
+            condition.message.clear();
+            condition.reason.clear();
+        }
+        status
+    };
+    without(old) == without(new)
 }
 
 /// Says that something failed, and takes it back when it no longer does.
@@ -96,7 +181,7 @@ fn failure(conditions: &mut Vec<CloneSetCondition>, type_: &str, error: Option<&
     }
 }
 
-/// Sets the condition Progressing. The clock begins anew with a new revision and whenever the roll-out gets further.
+/// Sets the condition Progressing, in the words of OpenKruise: clients compare them (decision 33). The clock begins anew with a new revision and whenever the roll-out gets further.
 fn progress(
     clone_set: &CloneSet,
     status: &mut CloneSetStatus,
@@ -118,30 +203,28 @@ fn progress(
         && [status.replicas, status.updated_replicas, status.updated_available_replicas].iter().all(|n| *n == replicas);
     let since = before.as_ref().filter(|_| !got_further).and_then(|c| c.last_update_time).unwrap_or(now);
     let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());
-    let was_exceeded = before.as_ref().is_some_and(|c| c.reason == "ProgressDeadlineExceeded") && !got_further;
+    let was_exceeded = before.as_ref().is_some_and(|c| c.reason == DEADLINE_EXCEEDED) && !got_further;
     let was_running = before.as_ref().is_some_and(|c| c.reason == "CloneSetUpdated");
     let (is_true, reason, message) = if complete {
-        (true, "CloneSetAvailable", "CloneSet is available.".to_owned())
+        (true, "CloneSetAvailable", "CloneSet is available".to_owned())
     } else if spec.update_strategy.paused {
-        (true, "CloneSetPaused", "CloneSet is paused.".to_owned())
+        (true, "CloneSetPaused", "CloneSet is paused".to_owned())
     } else if status.expected_updated_replicas < replicas
         && status.expected_updated_replicas <= status.updated_available_replicas
     {
-        (
-            true,
-            "ProgressPartitionAvailable",
-            "As many Pods as the partition allows have been updated and are available.".to_owned(),
-        )
+        (true, "ProgressPartitionAvailable", "CloneSet has been paused due to partition ready".to_owned())
     } else if was_exceeded || (was_running && left < 0) {
-        let message = format!("CloneSet revision {} has not progressed within {deadline} s.", status.update_revision);
-        (false, "ProgressDeadlineExceeded", message)
+        let message = format!("CloneSet revision {} has timed out progressing", status.update_revision);
+        (false, DEADLINE_EXCEEDED, message)
     } else {
-        (true, "CloneSetUpdated", "CloneSet is progressing.".to_owned())
+        (true, "CloneSetUpdated", "CloneSet is progressing".to_owned())
     };
     let running = reason == "CloneSetUpdated";
     let text = if is_true { "True" } else { "False" };
     let condition = match before {
-        Some(old) if old.status == text && old.reason == reason && !(running && got_further) => old,
+        Some(old) if old.status == text && old.reason == reason && !(running && got_further) => {
+            CloneSetCondition { message, ..old }
+        }
         old => CloneSetCondition {
             type_: PROGRESSING.into(),
             status: text.into(),
@@ -183,7 +266,7 @@ mod tests {
     }
     fn of(clone_set: &CloneSet, pods: &[Pod], second: i64) -> (CloneSetStatus, Option<Duration>) {
         let pods: Vec<Arc<Pod>> = pods.iter().cloned().map(Arc::new).collect();
-        status(clone_set, &pods, ("web-1", "web-2"), "app=web".into(), &Outcome::default(), at(second))
+        status(clone_set, (&pods, 0), ("web-1", "web-2"), "app=web".into(), &Outcome::default(), at(second))
     }
 
     #[test]
@@ -211,14 +294,18 @@ mod tests {
     fn shortfall_01_a_failure_is_taken_back() {
         let mut set = clone_set(json!({}));
         let run = |set: &CloneSet, error: Option<&str>, second| {
-            let outcome = Outcome { update_error: error.map(str::to_owned), scale_error: None };
-            status(set, &[], ("web-1", "web-2"), String::new(), &outcome, at(second)).0
+            let outcome = Outcome { update_error: error.map(str::to_owned), ..Outcome::default() };
+            status(set, (&[], 0), ("web-1", "web-2"), String::new(), &outcome, at(second)).0
         };
         set.status = Some(run(&set, Some("first"), 0));
         set.status = Some(run(&set, Some("second"), 9));
-        let condition = set.status.as_ref().unwrap().conditions[0].clone();
+        let condition = found(&set.status.as_ref().unwrap().conditions, FAILED_UPDATE).unwrap();
         assert_eq!((condition.message.as_str(), condition.last_transition_time), ("second", Some(at(0))));
-        assert_eq!(run(&set, None, 10).conditions, []);
+        assert_eq!(found(&run(&set, None, 10).conditions, FAILED_UPDATE), None);
+    }
+
+    fn found(conditions: &[CloneSetCondition], type_: &str) -> Option<CloneSetCondition> {
+        conditions.iter().find(|condition| condition.type_ == type_).cloned()
     }
 
     /// The reason of Progressing, in seconds after the begin of a roll-out with a deadline of 10 s.
@@ -227,7 +314,8 @@ mod tests {
         let mut set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10}}));
         let step = |set: &mut CloneSet, pods: &[Pod], second| {
             let (status, requeue) = of(set, pods, second);
-            let reason = status.conditions.first().map_or(String::new(), |c| format!("{} {}", c.status, c.reason));
+            let progressing = found(&status.conditions, PROGRESSING);
+            let reason = progressing.map_or(String::new(), |c| format!("{} {}", c.status, c.reason));
             set.status = Some(status);
             (reason, requeue)
         };
@@ -253,6 +341,58 @@ mod tests {
     fn a_roll_out_that_the_partition_holds_has_its_own_reason() {
         let set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10, "updateStrategy": {"partition": 1}}}));
         let (status, requeue) = of(&set, &[pod("web-1", true, true), pod("web-2", true, true)], 0);
-        assert_eq!((status.conditions[0].reason.as_str(), requeue), ("ProgressPartitionAvailable", None));
+        let condition = found(&status.conditions, PROGRESSING).unwrap();
+        assert_eq!((condition.reason.as_str(), requeue), ("ProgressPartitionAvailable", None));
+        assert_eq!(condition.message, "CloneSet has been paused due to partition ready");
+    }
+
+    #[test]
+    fn decision_32_tools_are_told_how_far_a_clone_set_is() {
+        let (old, new, down) = (pod("web-1", true, true), pod("web-2", true, true), pod("web-2", false, false));
+        let none = Outcome::default();
+        let says = |why: &str| Some(why.to_owned());
+        let failed = Outcome { scale_error: says("quota"), ..none.clone() };
+        let kept = Outcome { kept: says("Pod a stays"), ..none.clone() };
+        let impossible = Outcome { impossible: says("not in place"), update_error: says("no"), ..none.clone() };
+        let (plain, partition) = (json!({}), json!({"updateStrategy": {"partition": 1}}));
+        let paused = json!({"updateStrategy": {"paused": true}});
+        for (spec, pods, outcome, wanted) in [
+            (&plain, vec![&new, &new], &none, "Ready Available All Pods are updated and available"),
+            (&plain, vec![&new, &down], &none, "Reconciling Progressing 1 of 2 Pods are available"),
+            (&plain, vec![&new, &new, &new], &none, "Reconciling Progressing 3 of 2 Pods are available"),
+            (&plain, vec![&old, &new], &none, "Reconciling Progressing 1 of 2 Pods are updated and available"),
+            (&plain, vec![&new, &new], &failed, "Reconciling FailedScale quota"),
+            (&plain, vec![&old, &new], &kept, "Reconciling WaitsForBudget Pod a stays"),
+            (&plain, vec![&old, &old], &impossible, "Stalled SpecCannotBeApplied not in place"),
+            (&partition, vec![&old, &new], &none, "Ready Partition the partition keeps Pods on the current revision"),
+            (&partition, vec![&old, &old], &none, "Reconciling Progressing 0 of 1 Pods are updated and available"),
+            (&paused, vec![&old, &old], &none, "Ready Paused the update is paused"),
+            (&paused, vec![&old, &down], &none, "Reconciling Progressing 1 of 2 Pods are available"),
+        ] {
+            let set = clone_set(json!({ "spec": spec }));
+            let pods: Vec<Arc<Pod>> = pods.into_iter().cloned().map(Arc::new).collect();
+            let (status, _) = status(&set, (&pods, 0), ("web-1", "web-2"), String::new(), outcome, at(0));
+            let is_one = |c: &&CloneSetCondition| kstatus::TYPES.contains(&c.type_.as_str()) && c.status == "True";
+            let told: Vec<_> = status.conditions.iter().filter(is_one).collect();
+            let told: Vec<_> = told.iter().map(|c| format!("{} {} {}", c.type_, c.reason, c.message)).collect();
+            assert_eq!(told, [wanted]);
+        }
+    }
+
+    #[test]
+    fn a_roll_out_past_its_deadline_is_stalled_until_it_gets_further() {
+        let mut set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10}}));
+        let (old, new, done) = (pod("web-1", true, true), pod("web-2", false, false), pod("web-2", true, true));
+        for (pods, second, wanted) in [
+            ([&old, &new], 0, ["False", "CloneSet is progressing"]),
+            ([&old, &new], 12, ["True", "CloneSet revision web-2 has timed out progressing"]),
+            ([&old, &done], 13, ["False", "CloneSet is progressing"]),
+        ] {
+            let (status, _) = of(&set, &pods.map(Clone::clone), second);
+            let stalled = found(&status.conditions, kstatus::STALLED).unwrap().status;
+            let progressing = found(&status.conditions, PROGRESSING).unwrap().message;
+            assert_eq!([stalled.as_str(), progressing.as_str()], wanted);
+            set.status = Some(status);
+        }
     }
 }

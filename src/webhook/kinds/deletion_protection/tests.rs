@@ -220,13 +220,18 @@ async fn a_missing_right_is_a_refusal_that_says_what_to_do() {
         (denied.code, denied.message.as_str()),
         (
             403,
-            "failed to list CRs of example.com/v1, Kind=WidgetList: widgets is forbidden; to have them counted, give a \
+            "forbidden by ResourcesProtectionDeletion for failed to list CRs of example.com/v1, Kind=WidgetList: widgets is forbidden; to have them counted, give a \
              ClusterRole the label kruise.rs/aggregate-to-webhook=true and the right to list widgets of example.com"
         )
     );
     // Not served as such: nobody can say that there are none.
     let denied = definition_with(Vec::new(), json!([version("v1", true, true)])).await.unwrap_err();
-    assert!(denied.message.starts_with("failed to list CRs of example.com/v1, Kind=WidgetList: no "), "{denied:?}");
+    assert!(
+        denied.message.starts_with(
+            "forbidden by ResourcesProtectionDeletion for failed to list CRs of example.com/v1, Kind=WidgetList: no "
+        ),
+        "{denied:?}"
+    );
 }
 
 #[tokio::test]
