@@ -32,7 +32,9 @@ use crate::{
         types::CriError,
     },
     domain::node::recreate::{
-        News, news,
+        News,
+        kstatus::with_kstatus,
+        news,
         node::{self, Instance, InstanceState, Kill, ObservedContainers, RestartMemory, stop_grace},
         states_of,
     },
@@ -348,7 +350,8 @@ impl Recreator {
     ) -> Result<bool, PassError> {
         let namespace = request.namespace().unwrap_or_default();
         let api: Api<ContainerRecreateRequest> = Api::namespaced(self.kube.clone(), &namespace);
-        match patch_status(&api, request, &request.status.as_ref(), &Some(status)).await {
+        let status = with_kstatus(request, status, clock::now().wall);
+        match patch_status(&api, request, &request.status.as_ref(), &Some(&status)).await {
             Ok(written) => {
                 if let Some(written) = written {
                     self.requests.upsert(written);

@@ -49,6 +49,52 @@ pub fn set(
     }
 }
 
+/// Type of the condition that the object is as its spec wants it, or that its work is done.
+pub const READY: &str = "Ready";
+/// Type of the condition that there is still work to do, which will be done.
+pub const RECONCILING: &str = "Reconciling";
+/// Type of the condition that waiting does not help.
+pub const STALLED: &str = "Stalled";
+/// The three conditions from which tools tell how far an object is (kstatus). One of them is True.
+pub const KSTATUS: [&str; 3] = [READY, RECONCILING, STALLED];
+
+/// Sets the three conditions. `true_one` is one of [`KSTATUS`]; its reason and message stand in Ready too, where people
+/// look first.
+pub fn set_kstatus(
+    conditions: &mut Vec<Condition>,
+    (true_one, reason, message): (&str, &str, &str),
+    observed_generation: Option<i64>,
+    now: Timestamp,
+) {
+    for type_ in KSTATUS {
+        let (reason, message) = match type_ {
+            _ if type_ == true_one || type_ == READY => (reason, message),
+            STALLED => ("NotStalled", ""),
+            _ => ("NotReconciling", ""),
+        };
+        set(conditions, type_, Wanted::new(type_ == true_one, reason, message), observed_generation, now);
+    }
+}
+
+/// Sets the three conditions of an object that runs and ends, from `Progressing`, `Complete` and `Failed`.
+pub fn set_kstatus_of_run(conditions: &mut Vec<Condition>, observed_generation: Option<i64>, now: Timestamp) {
+    let is_true =
+        |type_: &str| conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True");
+    let progressing = conditions.iter().find(|condition| condition.type_ == "Progressing");
+    let (true_one, condition) = if let Some(complete) = is_true("Complete") {
+        (READY, complete)
+    } else if let Some(failed) = is_true("Failed") {
+        (STALLED, failed)
+    } else if let Some(progressing) = progressing {
+        // It has not ended, and does not go on.
+        (if progressing.status == "True" { RECONCILING } else { STALLED }, progressing)
+    } else {
+        return;
+    };
+    let (reason, message) = (condition.reason.clone(), condition.message.clone());
+    set_kstatus(conditions, (true_one, &reason, &message), observed_generation, now);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +116,25 @@ mod tests {
         set(&mut all, "A", Wanted::new(false, "Third", ""), Some(3), at(3));
         assert_eq!(seen(&all[0]), ("A False Third ".into(), Some(3), at(3)));
         assert_eq!(all.len(), 2);
+    }
+
+    #[test]
+    fn decision_32_the_conditions_of_a_run_tell_how_far_it_is() {
+        for (given, wanted) in [
+            (&[("Progressing", true)][..], Some(RECONCILING)),
+            (&[("Progressing", false), ("Complete", true)], Some(READY)),
+            (&[("Progressing", false), ("Failed", true), ("Complete", false)], Some(STALLED)),
+            (&[("Progressing", false)], Some(STALLED)),
+            (&[], None),
+        ] {
+            let mut all = Vec::new();
+            for (type_, status) in given {
+                set(&mut all, type_, Wanted::new(*status, "Why", *type_), Some(1), Timestamp::UNIX_EPOCH);
+            }
+            set_kstatus_of_run(&mut all, Some(1), Timestamp::UNIX_EPOCH);
+            let told: Vec<_> = all.iter().filter(|c| KSTATUS.contains(&&*c.type_) && c.status == "True").collect();
+            assert_eq!(told.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), Vec::from_iter(wanted), "{given:?}");
+            assert!(all.iter().all(|condition| !condition.reason.is_empty()));
+        }
     }
 }

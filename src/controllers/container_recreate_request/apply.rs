@@ -16,7 +16,10 @@ use crate::{
         labels,
     },
     domain::{
-        node::recreate::manager::{self, Action},
+        node::recreate::{
+            kstatus::with_kstatus,
+            manager::{self, Action},
+        },
         pod::readiness::{self, NotReadyKey},
     },
     k8s::{
@@ -114,6 +117,7 @@ impl Controller {
             Action::RecordCondition(time) => {
                 let mut status = request.status.clone().unwrap_or_default();
                 status.conditions = manager::with_grace_condition(request, *time);
+                let status = with_kstatus(request, &status, clock::now().wall);
                 patch_status(api, request, &request.status.clone().unwrap_or_default(), &status).await
             }
             Action::RecordAnnotation(time) => {
@@ -139,6 +143,7 @@ impl Controller {
                 let mut status = request.status.clone().unwrap_or_default();
                 status.conditions = manager::with_condition(request, condition.clone());
                 status.message.clone_from(message);
+                let status = with_kstatus(request, &status, clock::now().wall);
                 let written = patch_status(api, request, &request.status.as_ref(), &Some(&status)).await?;
                 self.context.events.warning(&about(), "DaemonGone", message);
                 Ok(written)
@@ -148,6 +153,7 @@ impl Controller {
                     message: message.clone(),
                     ..request.status.clone().unwrap_or_default()
                 };
+                let status = with_kstatus(request, &status, clock::now().wall);
                 let written = patch_status(api, request, &request.status.as_ref(), &Some(&status)).await?;
                 self.context.events.warning(&about(), "NoReadyDaemon", message);
                 if let Some((_, memory)) = lock(&self.memories).get_mut(&ObjectKey::of(request)) {
@@ -175,6 +181,7 @@ impl Controller {
             container_recreate_states: states.to_vec(),
             ..before.clone()
         };
+        let status = with_kstatus(request, &status, clock::now().wall);
         let written = patch_status(api, request, &before, &status).await?;
         if request.is_served_by_manager() {
             self.report_outcome(request, &status);

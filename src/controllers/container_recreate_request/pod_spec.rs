@@ -15,7 +15,9 @@ use crate::{
         labels,
     },
     domain::node::recreate::{
-        News, news, node,
+        News,
+        kstatus::with_kstatus,
+        news, node,
         pod_spec::{self, Respelling},
     },
     k8s::pod::PodView,
@@ -146,7 +148,8 @@ impl Controller {
     ) -> kube::Result<bool> {
         let key = ObjectKey::of(request);
         let api: Api<ContainerRecreateRequest> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        match patch_status(&api, request, &request.status.as_ref(), &Some(status)).await {
+        let status = with_kstatus(request, status, clock::now().wall);
+        match patch_status(&api, request, &request.status.as_ref(), &Some(&status)).await {
             Ok(written) => {
                 if let Some(written) = written {
                     self.requests.upsert(written);
@@ -175,7 +178,7 @@ impl Controller {
         }
         if status.phase == Phase::Completed {
             lock(&self.progress).remove(request.metadata.uid.as_deref().unwrap_or_default());
-            self.report_outcome(request, status);
+            self.report_outcome(request, &status);
             self.next_of_the_pod(request);
         }
         Ok(true)

@@ -298,8 +298,13 @@ async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
     let made = Sighting::found(now, now.wall - jiff::SignedDuration::from_secs(5));
     lock(&fixture.controller.memories).values_mut().for_each(|(_, memory)| memory.created = made);
     fixture.reconcile().await;
-    let told = json!({"phase": "", "message": "waiting for a ready kruise-daemon on node n1"});
-    assert_eq!(fixture.get(CRR)["status"], told);
+    let told = "waiting for a ready kruise-daemon on node n1";
+    let status = &fixture.get(CRR)["status"];
+    assert_eq!((&status["phase"], &status["message"]), (&json!(""), &json!(told)));
+    assert_eq!(
+        (&status["conditions"][0]["type"], &status["conditions"][0]["message"]),
+        (&json!("Ready"), &json!(told))
+    );
     // The daemon takes it back when it looks at the request; that is no reason to tell it again.
     lock(&fixture.api).merge(CRR, &json!({"status": {"phase": "Recreating", "message": null}}));
     fixture.sync();

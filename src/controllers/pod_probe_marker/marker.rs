@@ -131,11 +131,12 @@ impl Controller {
         let conditions = reserved::conditions(marker, now);
         let (mut conditions, is_news, next) = match self.left_out_of(key) {
             Some(left_out) => {
-                let (conditions, is_news) = report::conditions(marker, conditions, &left_out, now.wall);
+                let (conditions, is_news) = report::as_specified(marker, conditions, &left_out, now.wall);
                 (conditions, is_news, Requeue::Await)
             }
             None => (conditions, false, Requeue::After(LOOK_AGAIN)),
         };
+        report::set_kstatus(marker, &mut conditions, matches!(next, Requeue::Await), now.wall);
         conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
         let status = PodProbeMarkerStatus {
             observed_generation: marker.metadata.generation.unwrap_or_default(),

@@ -159,7 +159,7 @@ impl Controller {
     }
 
     /// The rest of a plan.
-    pub(super) async fn record(&self, restart: &WorkloadRestart, plan: RestartPlan) -> kube::Result<Requeue> {
+    pub(super) async fn record(&self, restart: &WorkloadRestart, mut plan: RestartPlan) -> kube::Result<Requeue> {
         let key = ObjectKey::of(restart);
         let api: Api<WorkloadRestart> = Api::namespaced(self.context.client.clone(), &key.namespace);
         if restart.is_deleting() {
@@ -177,6 +177,7 @@ impl Controller {
         let mut requeue = plan.requeue;
         let recorded = restart.status.clone().unwrap_or_default();
         let now = clock::now();
+        workload_restart::set_kstatus(&mut plan.status, now);
         let written = lock(&self.memories).get(&key).map_or(now.mono, |memory| memory.written);
         let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
         if only_counts(&recorded, &plan.status) && !pause.is_zero() {

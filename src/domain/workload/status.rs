@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 
+pub use crate::k8s::conditions::{KSTATUS, READY, RECONCILING, STALLED};
 use crate::k8s::time::whole_seconds;
 
 /// How far a workload is.
@@ -47,15 +48,6 @@ pub struct Condition {
     /// When the status last changed.
     pub last_transition_time: Option<Timestamp>,
 }
-
-/// Type of the condition that all is as the spec wants it.
-pub const READY: &str = "Ready";
-/// Type of the condition that the controller still works on it.
-pub const RECONCILING: &str = "Reconciling";
-/// Type of the condition that it cannot get on by itself.
-pub const STALLED: &str = "Stalled";
-/// The types of the three conditions.
-pub const TYPES: [&str; 3] = [READY, RECONCILING, STALLED];
 
 /// The three conditions. `before` are those of the recorded status, whose times are kept while a status stays the same.
 pub fn conditions(progress: &Progress, before: &[Condition], now: Timestamp) -> [Condition; 3] {

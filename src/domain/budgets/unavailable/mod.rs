@@ -16,7 +16,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::apimachinery::pkg::{apis::meta::v1::Condition, util::intstr::IntOrString};
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -283,6 +283,7 @@ pub fn count(
     }
     let updates = protects_updates(budget, gates);
     conditions::set(&mut status.conditions, labels::CONDITION_PROTECTS_UPDATES, updates, generation, now);
+    set_kstatus(&mut status.conditions, generation, now);
     counted
 }
 
@@ -360,6 +361,18 @@ fn resolved(desired: Result<i32, String>, total: Total, no_pods: bool) -> condit
         (Ok(_), Total::NoWorkload(why)) => (false, "TargetMissing", format!("{why}; no Pod has to stay")),
     };
     conditions::Wanted::new(status, reason, message)
+}
+
+/// Ready, Reconciling and Stalled, from which tools tell how far the budget is.
+fn set_kstatus(all: &mut Vec<Condition>, generation: Option<i64>, now: Timestamp) {
+    let Some(resolved) = all.iter().find(|condition| condition.type_ == labels::CONDITION_RESOLVED) else { return };
+    let (reason, message) = (resolved.reason.clone(), resolved.message.clone());
+    let true_one = match (resolved.status.as_str(), reason.as_str()) {
+        ("True", _) | (_, "NoPods") => conditions::READY,
+        (_, "InvalidSpec" | "InvalidTarget" | "Forbidden") => conditions::STALLED,
+        _ => conditions::RECONCILING,
+    };
+    conditions::set_kstatus(all, (true_one, &reason, &message), generation, now);
 }
 
 /// The condition ProtectsUpdates.

@@ -121,7 +121,7 @@ fn how_far(clone_set: &CloneSet, status: &CloneSetStatus, outcome: &Outcome) -> 
 
 /// Sets the conditions Ready, Reconciling and Stalled.
 fn set_kstatus(conditions: &mut Vec<CloneSetCondition>, progress: &Progress, now: Timestamp) {
-    let is_one = |condition: &CloneSetCondition| kstatus::TYPES.contains(&condition.type_.as_str());
+    let is_one = |condition: &CloneSetCondition| kstatus::KSTATUS.contains(&condition.type_.as_str());
     let (old, others): (Vec<_>, Vec<_>) = std::mem::take(conditions).into_iter().partition(is_one);
     let shared = |condition: CloneSetCondition| {
         let CloneSetCondition { type_, status, reason, message, last_transition_time, .. } = condition;
@@ -149,7 +149,7 @@ pub fn only_counts(old: &CloneSetStatus, new: &CloneSetStatus) -> bool {
             terminating_replicas: 0,
             ..status.clone()
         };
-        for condition in status.conditions.iter_mut().filter(|c| kstatus::TYPES.contains(&c.type_.as_str())) {
+        for condition in status.conditions.iter_mut().filter(|c| kstatus::KSTATUS.contains(&c.type_.as_str())) {
             condition.message.clear();
             condition.reason.clear();
         }
@@ -372,7 +372,7 @@ mod tests {
             let set = clone_set(json!({ "spec": spec }));
             let pods: Vec<Arc<Pod>> = pods.into_iter().cloned().map(Arc::new).collect();
             let (status, _) = status(&set, (&pods, 0), ("web-1", "web-2"), String::new(), outcome, at(0));
-            let is_one = |c: &&CloneSetCondition| kstatus::TYPES.contains(&c.type_.as_str()) && c.status == "True";
+            let is_one = |c: &&CloneSetCondition| kstatus::KSTATUS.contains(&c.type_.as_str()) && c.status == "True";
             let told: Vec<_> = status.conditions.iter().filter(is_one).collect();
             let told: Vec<_> = told.iter().map(|c| format!("{} {} {}", c.type_, c.reason, c.message)).collect();
             assert_eq!(told, [wanted]);

@@ -267,6 +267,13 @@ pub fn plan(observed: &ObservedJob<'_>, now: Now) -> JobPlan {
         let type_ = if failed.is_empty() { labels::CONDITION_COMPLETE } else { labels::CONDITION_FAILED };
         set(type_, true);
     }
+    let is_everywhere = !is_over && !nodes.is_empty() && succeeded == nodes.len();
+    if is_everywhere {
+        // A job of type Never goes on for ever: it is done as long as every node has the image.
+        conditions::set_kstatus(conditions, (conditions::READY, reason, message.as_str()), *generation, now.wall);
+    } else {
+        conditions::set_kstatus_of_run(conditions, *generation, now.wall);
+    }
     let next = deadline.filter(|_| !is_over).map(|deadline| deadline.saturating_sub(*age).max(Duration::from_secs(1)));
     JobPlan { begin, status: next_status, next }
 }
@@ -326,6 +333,7 @@ pub fn invalid(status: &ImagePullJobStatus, generation: Option<i64>, why: &str, 
     status.message = message.clone();
     let invalid = Wanted::new(false, "Invalid", message);
     conditions::set(&mut status.conditions, labels::CONDITION_PROGRESSING, invalid, generation, now.wall);
+    conditions::set_kstatus_of_run(&mut status.conditions, generation, now.wall);
     status
 }
 

@@ -128,6 +128,14 @@ fn status(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], status: &mut 
         let type_ = if broken == 0 { labels::CONDITION_COMPLETE } else { labels::CONDITION_FAILED };
         set(type_, true);
     }
+    let is_everywhere = !is_over && broken == 0 && status.desired > 0 && status.succeeded == status.desired;
+    if is_everywhere {
+        // A list of type Never goes on for ever: it is done as long as every node has every image.
+        let done = (conditions::READY, "Completed", "every node has every image");
+        conditions::set_kstatus(&mut status.conditions, done, generation, now.wall);
+    } else {
+        conditions::set_kstatus_of_run(&mut status.conditions, generation, now.wall);
+    }
 }
 
 /// A job with all defaults set, and without fields that a list does not pass on. So a job that another release created

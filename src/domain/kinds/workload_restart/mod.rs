@@ -15,6 +15,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use self::status::progress;
+pub use self::status::set_kstatus;
 use crate::{
     api::{
         crr::ContainerRecreateRequest,

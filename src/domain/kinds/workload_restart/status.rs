@@ -44,6 +44,11 @@ pub(super) fn condition(
     conditions::set(&mut status.conditions, type_, wanted, generation, now.wall);
 }
 
+/// Sets Ready, Reconciling and Stalled, from which tools tell how far the restart is.
+pub fn set_kstatus(status: &mut WorkloadRestartStatus, now: Now) {
+    conditions::set_kstatus_of_run(&mut status.conditions, Some(status.observed_generation), now.wall);
+}
+
 /// Ends the round when its time is over; whether it is.
 pub(super) fn deadline(plan: &mut RestartPlan, spec: &WorkloadRestartSpec, age: Duration, now: Now) -> bool {
     let Some(seconds) = spec.active_deadline_seconds else { return false };

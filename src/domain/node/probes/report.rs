@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, labels},
-    k8s::time::whole_seconds,
+    k8s::{conditions, time::whole_seconds},
 };
 
 /// Probes, Pods and fields that a message names.
@@ -47,7 +47,7 @@ impl Unfit {
 
 /// The conditions of a PodProbeMarker, with those that it has already, and whether there is news that people should know of. There is no condition until
 /// something is not as specified.
-pub fn conditions(
+pub fn as_specified(
     marker: &PodProbeMarker,
     mut conditions: Vec<Condition>,
     unfit: &[Unfit],
@@ -81,6 +81,26 @@ pub fn conditions(
         None => conditions.push(condition),
     }
     (conditions, is_news)
+}
+
+/// Sets Ready, Reconciling and Stalled, from which tools tell how far it is. `is_known`: every node has been looked at;
+/// until then what was told of the same generation stays.
+pub fn set_kstatus(marker: &PodProbeMarker, all: &mut Vec<Condition>, is_known: bool, now: Timestamp) {
+    let refused =
+        all.iter().find(|condition| condition.type_ == labels::CONDITION_ACCEPTED && condition.status == "False");
+    let generation = marker.metadata.generation;
+    let is_told =
+        all.iter().any(|condition| condition.type_ == conditions::READY && condition.observed_generation == generation);
+    if refused.is_none() && !is_known && is_told {
+        return;
+    }
+    let told = match refused.map(|condition| (condition.reason.clone(), condition.message.clone())) {
+        Some((reason, message)) => (conditions::STALLED, reason, message),
+        None if is_known => (conditions::READY, "Probing".into(), "the nodes of its Pods have its probes".into()),
+        None => (conditions::RECONCILING, "Progressing".into(), "its probes are passed on to nodes".into()),
+    };
+    let (true_one, reason, message) = (told.0, told.1.as_str(), told.2.as_str());
+    conditions::set_kstatus(all, (true_one, reason, message), generation, now);
 }
 
 /// Timeouts of a stored object that are longer than allowed.
@@ -143,7 +163,7 @@ mod tests {
     }
 
     fn said_of(timeouts: &[i64], had: Vec<Condition>, unfit: &[Unfit], now: Timestamp) -> (Vec<Condition>, bool) {
-        conditions(&marker(timeouts), had, unfit, now)
+        as_specified(&marker(timeouts), had, unfit, now)
     }
 
     fn unfit(probe: &str, pod: &str, limit: Limit) -> Unfit {

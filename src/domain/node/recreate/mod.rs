@@ -37,6 +37,7 @@ use crate::api::{
 };
 
 mod container;
+pub mod kstatus;
 pub mod manager;
 mod memory;
 pub mod message;
