@@ -315,7 +315,7 @@ async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
     fixture.reconcile().await;
     lock(&fixture.controller.daemons).ready.clear();
     fixture.reconcile().await;
-    assert_eq!(fixture.get(CRR)["status"]["message"], told["message"]);
+    assert_eq!(fixture.get(CRR)["status"]["message"], told);
 }
 
 /// A request whose daemon is missing, after so many seconds of it.
