@@ -690,6 +690,13 @@ async fn shapes(t: &Test) -> Result<Vec<(String, Value, Value)>> {
         for changes in ["resourceVersion", "managedFields"] {
             metadata.as_object_mut().context("metadata")?.remove(changes);
         }
+        // A budget that selects a Pod by its labels notes its name on it, whoever owns the Pod.
+        if let Some(annotations) = metadata["annotations"].as_object_mut() {
+            annotations.remove("kruise.io/related-pub");
+        }
+        if metadata["annotations"].as_object().is_none_or(serde_json::Map::is_empty) {
+            metadata.as_object_mut().context("metadata")?.remove("annotations");
+        }
         found.push((name.to_owned(), metadata, pod["spec"].clone()));
     }
     Ok(found)

@@ -131,10 +131,12 @@ async fn a_surge_has_the_new_pod_beside_the_old_one_and_a_host_port_is_explained
             let port = json!([{ "containerPort": 80, "hostPort": 47311 }]);
             let taken = daemon_set(t, "taken", vec![pulled()])
                 .with(&format!("{ROLLING}/maxSurge"), 1)
-                .with("/spec/template/spec/containers/0/ports", port);
+                .with("/spec/template/spec/containers/0/ports", port.clone());
             t.create(taken).await?;
             settled(t, "taken", 1).await?;
-            update(t, "taken", &remote_tag("pause", "v2")).await?;
+            let containers = json!([{ "name": "main", "image": remote_tag("pause", "v2"), "ports": port }]);
+            let template = json!({ "spec": { "containers": containers } });
+            t.patch(DAEMON_SET, "taken", json!({ "spec": { "template": template } })).await?;
             let told = |set: &Value| {
                 let mut conditions = set.array("/status/conditions").iter();
                 conditions.any(|c| c.text("/type") == "Reconciling" && c.text("/message").contains("host port"))
@@ -197,7 +199,9 @@ async fn a_daemon_set_that_is_wrong_is_refused_with_every_field_that_is() -> Res
         let set = t.get(DAEMON_SET, "agent").await?;
         let rolling = set.pointer(ROLLING).context("rollingUpdate")?;
         assert_eq!(*rolling, json!({ "rollingUpdateType": "Standard", "maxUnavailable": 0, "maxSurge": 1 }));
-        let other = json!({ "spec": { "selector": { "matchLabels": { "app": "other" } } } });
+        let labels = json!({ "app": "other" });
+        let template = json!({ "metadata": { "labels": labels } });
+        let other = json!({ "spec": { "selector": { "matchLabels": labels }, "template": template } });
         let refused = t.patch(DAEMON_SET, "agent", other).await.err().context("the selector was changed")?;
         ensure!(format!("{refused:#}").contains("spec.selector cannot be changed"), "{refused:#}");
         Ok(())

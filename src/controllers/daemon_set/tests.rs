@@ -48,7 +48,8 @@ fn defaulted(body: &[u8]) -> Value {
         container["terminationMessagePath"] = "/dev/termination-log".into();
         container["terminationMessagePolicy"] = "File".into();
     }
-    body["template"]["metadata"]["creationTimestamp"] = Value::Null;
+    // As Kubernetes 1.34 answers.
+    body["template"]["metadata"].as_object_mut().unwrap().remove("creationTimestamp");
     body
 }
 
