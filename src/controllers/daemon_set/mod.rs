@@ -268,7 +268,13 @@ impl Controller {
             seen = self.see(&job, &resolved);
         }
         let (resolved, allowed) = match self.with_needed(&job, &resolved, &seen).await {
-            Ok((resolved, allowed)) => (resolved, Some(allowed)),
+            Ok((read, allowed)) => {
+                // Which Pods have the newest template is known only now: the manager was started since it was chosen.
+                if read.same != resolved.same {
+                    seen = self.see(&job, &read);
+                }
+                (read, Some(allowed))
+            }
             // Nothing is updated on a guess; what is missing is made all the same.
             Err(error) => {
                 pass.note(Err(error));

@@ -373,8 +373,8 @@ async fn a_built_in_daemon_set_that_comes_back_stops_the_next_step() {
     assert!(world.told().iter().all(|write| !write.contains("/pods/")), "although it was not there a moment ago");
 }
 
-#[tokio::test(start_paused = true)]
-async fn pods_and_revisions_that_the_built_in_daemon_set_left_are_adopted_and_not_replaced() {
+/// A revision and the Pods of two nodes that nobody controls, as `kubectl delete --cascade=orphan` leaves them.
+fn left_by_the_built_in_one() -> World {
     let world = World::with_nodes(&["a", "b"]);
     let template = json!({"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "main", "image": "i:1", "newField": {"a": [1]}}]}});
     let stored = defaulted(json!({"template": template}).to_string().as_bytes())["template"].clone();
@@ -389,6 +389,28 @@ async fn pods_and_revisions_that_the_built_in_daemon_set_left_are_adopted_and_no
         lock(&world.server).put(&format!("{PODS}agent-{node}"), pod);
     }
     world.play();
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_a_manager_had_not_relabelled_yet_are_not_replaced_by_the_next_one() {
+    let world = left_by_the_built_in_one();
+    world.apply(json!({}));
+    world.settle().await;
+    let hash = world.status()["updateRevision"].clone();
+    let old = json!({"metadata": {"labels": {"controller-revision-hash": "5d8f"}}});
+    lock(&world.server).change(&format!("{PODS}agent-a"), &old);
+    world.controller.memories.clear();
+    world.told();
+    world.settle().await;
+    assert_eq!(world.pods()[0]["metadata"]["labels"]["controller-revision-hash"], hash);
+    let told = world.told();
+    assert!(told.iter().all(|write| !write.starts_with("DELETE")), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_and_revisions_that_the_built_in_daemon_set_left_are_adopted_and_not_replaced() {
+    let world = left_by_the_built_in_one();
     world.apply(json!({}));
     world.settle().await;
     let pods = world.pods();
