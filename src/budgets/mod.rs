@@ -40,7 +40,7 @@ use crate::{
         clock, lock,
         metrics::Metrics,
         replicas::Replicas,
-        watches::{self, Change, ObjectKey, Store},
+        watches::{self, Change, ObjectKey, Store, StoreIndex},
         workload::ReplicaSetOwners,
     },
 };
@@ -134,10 +134,6 @@ pub struct Budgets {
     decisions: Family<DecisionLabels, Counter>,
 }
 
-fn namespace_of(budget: &PodUnavailableBudget) -> Option<String> {
-    budget.metadata.namespace.clone()
-}
-
 impl Budgets {
     /// None known yet.
     pub fn new(client: Client, gates: Arc<FeatureGates>) -> Arc<Self> {
@@ -147,7 +143,7 @@ impl Budgets {
             totals: Mutex::default(),
             client,
             gates,
-            store: Store::new(Some(namespace_of)),
+            store: Store::new([StoreIndex::namespace()]),
             owners: ReplicaSetOwners::default(),
             index: Mutex::default(),
             scopes: Mutex::default(),

@@ -8,7 +8,7 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use kube::Client;
 
-use runner::{Runner, work};
+use runner::Runner;
 
 use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
@@ -23,7 +23,7 @@ use crate::{
         queue::Requeue,
         shutdown::Shutdown,
         standstill::Work,
-        watches::{Change, ObjectKey, Store},
+        watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
 
@@ -253,10 +253,9 @@ pub fn select(wanted: &[String]) -> Result<Vec<&'static Registration>, String> {
     Ok(CONTROLLERS.iter().zip(chosen).filter_map(|(c, chosen)| chosen.then_some(c)).collect())
 }
 
-/// The index of [`Context::pods`]: the UID of what controls a Pod.
-pub fn controller_uid(pod: &PodView) -> Option<String> {
-    pod.controller.as_ref().map(|owner| owner.uid.clone())
-}
+/// The index of [`Context::pods`]: Pods by the UID of what controls them.
+pub const BY_CONTROLLER: StoreIndex<PodView> =
+    StoreIndex::new("controller", |pod| pod.controller.as_ref().map(|owner| owner.uid.clone()));
 
 #[cfg(test)]
 mod fake;
@@ -301,7 +300,7 @@ mod in_memory {
             budgets: Budgets::new(client.clone(), gates.clone()),
             nodes: Nodes::new(client.clone()),
             client,
-            pods: Store::new(Some(controller_uid)),
+            pods: Store::new([BY_CONTROLLER]),
             events,
             metrics,
             work: Work::default(),

@@ -2,7 +2,10 @@
 
 use std::{fmt::Debug, pin::Pin, sync::Arc};
 
-use futures::future::join_all;
+use futures::{
+    FutureExt,
+    future::{Shared, join_all},
+};
 use kube::{Api, Resource, core::DeserializeGuard, runtime::watcher::Config};
 use serde::de::DeserializeOwned;
 
@@ -14,6 +17,8 @@ use crate::runtime::{
 };
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Makes the workers of a queue, which begin when everything is in view.
+type Work = Box<dyn FnOnce(Shared<Task>) -> Task + Send>;
 
 /// A controller that is about to run.
 pub struct Runner {
@@ -22,13 +27,24 @@ pub struct Runner {
     shutdown: Shutdown,
     watches: Vec<Task>,
     synced: Vec<Task>,
+    in_view: Vec<Box<dyn FnOnce() + Send>>,
+    queues: Vec<Work>,
     beside: Vec<Task>,
 }
 
 impl Runner {
     /// `name` is that of logs and metrics.
     pub fn new(context: &Context, name: &'static str, shutdown: Shutdown) -> Self {
-        Self { context: context.clone(), name, shutdown, watches: Vec::new(), synced: Vec::new(), beside: Vec::new() }
+        Self {
+            context: context.clone(),
+            name,
+            shutdown,
+            watches: Vec::new(),
+            synced: Vec::new(),
+            in_view: Vec::new(),
+            queues: Vec::new(),
+            beside: Vec::new(),
+        }
     }
 
     /// Follows custom resources, and begins when they are in view.
@@ -43,7 +59,7 @@ impl Runner {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
         let watch = watches::watch_guarded(api, config, store.clone(), on_change);
-        self.following(store).task(watch)
+        self.following(store).following_others(watch)
     }
 
     /// Follows objects of the API server's own kinds, and begins when they are in view.
@@ -58,10 +74,11 @@ impl Runner {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
         let watch = watches::watch(api, config, store.clone(), on_change);
-        self.following(store).task(watch)
+        self.following(store).following_others(watch)
     }
 
-    fn task(mut self, watch: impl Future<Output = ()> + Send + 'static) -> Self {
+    /// Follows something else, for ever.
+    pub fn following_others(mut self, watch: impl Future<Output = ()> + Send + 'static) -> Self {
         self.watches.push(Box::pin(watch));
         self
     }
@@ -79,14 +96,47 @@ impl Runner {
         self
     }
 
-    /// Runs until the shutdown, then ends what it is doing.
-    pub async fn run<F>(self, queue: Arc<Queue<ObjectKey>>, workers: usize, reconcile: impl Fn(ObjectKey) -> F)
+    /// Does this once, when everything is in view and before the first reconcile.
+    pub fn when_in_view(mut self, begin: impl FnOnce() + Send + 'static) -> Self {
+        self.in_view.push(Box::new(begin));
+        self
+    }
+
+    /// Works on another queue too; `name` is that of logs and metrics.
+    pub fn and_queue<F>(
+        mut self,
+        name: &'static str,
+        queue: Arc<Queue<ObjectKey>>,
+        workers: usize,
+        reconcile: impl Fn(ObjectKey) -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = kube::Result<Requeue>> + Send + 'static,
     {
-        let Self { context, name, shutdown, watches, synced, beside } = self;
-        let synced = async { drop(join_all(synced).await) };
-        let work = work(&context, name, &queue, workers, shutdown, synced, reconcile);
+        let (context, shutdown) = (self.context.clone(), self.shutdown.clone());
+        self.queues.push(Box::new(move |synced| {
+            Box::pin(async move { work(&context, name, &queue, workers, shutdown, synced, reconcile).await })
+        }));
+        self
+    }
+
+    /// Runs until the shutdown, then ends what it is doing.
+    pub async fn run<F>(
+        self,
+        queue: Arc<Queue<ObjectKey>>,
+        workers: usize,
+        reconcile: impl Fn(ObjectKey) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = kube::Result<Requeue>> + Send + 'static,
+    {
+        let name = self.name;
+        let Self { watches, synced, in_view, queues, beside, .. } = self.and_queue(name, queue, workers, reconcile);
+        let synced: Task = Box::pin(async move {
+            join_all(synced).await;
+            in_view.into_iter().for_each(|begin| begin());
+        });
+        let synced = synced.shared();
+        let work = join_all(queues.into_iter().map(|work| work(synced.clone())));
         let watch = async {
             // Watches are for ever. There may be none.
             join_all(watches).await;

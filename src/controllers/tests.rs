@@ -80,24 +80,29 @@ async fn a_runner_works_when_everything_is_in_view_and_ends_with_the_shutdown() 
             |_: Change<'_, crate::api::apps::image_pull_job::ImagePullJob>| {},
         );
     let notes = done.clone();
-    let running = tokio::spawn(async move {
-        let reconcile = |key: ObjectKey| {
-            let notes = notes.clone();
-            async move {
-                lock(&notes).push(key.to_string());
-                Ok(Requeue::Await)
-            }
-        };
-        runner.run(queue, 2, reconcile).await;
-    });
+    let note = move |key: ObjectKey| {
+        let notes = notes.clone();
+        async move {
+            lock(&notes).push(key.to_string());
+            Ok(Requeue::Await)
+        }
+    };
+    let (begun, other) = (done.clone(), Queue::new(Backoff::default()));
+    other.add(ObjectKey::new("ns", "of the other queue"));
+    let runner =
+        runner.and_queue("trial", other, 1, note.clone()).when_in_view(move || lock(&begun).push("in view".into()));
+    let running = tokio::spawn(runner.run(queue, 2, note));
     sets.wait_synced().await;
     tokio::task::yield_now().await;
     assert!(lock(&done).is_empty(), "half a view");
     *lock(&is_open) = true;
-    while lock(&done).is_empty() {
+    while lock(&done).len() < 3 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(*lock(&done), ["ns/web"]);
+    let mut told = lock(&done).clone();
+    assert_eq!(told.remove(0), "in view", "once, and before the first reconcile");
+    told.sort();
+    assert_eq!(told, ["ns/of the other queue", "ns/web"]);
     stop.send(true).unwrap();
     running.await.unwrap();
 }

@@ -45,7 +45,7 @@ use crate::{
         events::{Recorder, reference},
         metrics::{Metrics, seconds_histogram},
         queue::{self, Interrupt, Queue, Requeue},
-        watches::{ObjectKey, Store},
+        watches::{ObjectKey, Store, StoreIndex},
     },
 };
 
@@ -76,6 +76,10 @@ pub enum PassError {
     #[error("runtime: {0}")]
     Cri(#[from] CriError),
 }
+
+/// Requests by the UID of their Pod.
+pub const BY_POD: StoreIndex<ContainerRecreateRequest> =
+    StoreIndex::new("Pod", |request| Some(request.pod_uid().to_owned()));
 
 /// Serves the requests of one node.
 pub struct Recreator {
@@ -127,7 +131,7 @@ impl Recreator {
 
     /// A Pod, or its containers in the runtime, changed.
     pub fn pod_changed(&self, api_uid: &str) {
-        if !self.requests.by_index(api_uid).is_empty() {
+        if !self.requests.by_index(&BY_POD, api_uid).is_empty() {
             self.queue.add(PodUid(api_uid.into()));
         }
     }
@@ -155,7 +159,7 @@ impl Recreator {
     /// Works on the requests of one Pod until there is nothing to do but wait.
     pub async fn reconcile(self: Arc<Self>, uid: PodUid, interrupt: Interrupt) -> Result<Requeue, PassError> {
         loop {
-            let requests = self.requests.by_index(&uid.0);
+            let requests = self.requests.by_index(&BY_POD, &uid.0);
             let pick = node::pick(requests.iter().map(AsRef::as_ref));
             let Some(current) = pick.current else { return Ok(Requeue::Await) };
             self.tell_waiting(&pick).await?;
@@ -335,7 +339,7 @@ impl Recreator {
 
     /// The Pod or its requests changed during a hook or a stop: there may be a new request.
     async fn tell_newcomers(&self, request: &ContainerRecreateRequest) {
-        let requests = self.requests.by_index(request.pod_uid());
+        let requests = self.requests.by_index(&BY_POD, request.pod_uid());
         let pick = node::pick(requests.iter().map(AsRef::as_ref));
         if let Err(error) = self.tell_waiting(&pick).await {
             tracing::debug!(%error, "a waiting request could not be told; the next pass tells it");

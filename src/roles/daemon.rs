@@ -21,7 +21,7 @@ use crate::{
             credentials::{Address, PullSecrets},
         },
         prober::{self, Prober},
-        recreate::{Recreator, is_work},
+        recreate::{self, Recreator, is_work},
         runtimes::{self, Runtimes},
     },
     domain::node::pull_secrets,
@@ -119,7 +119,7 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     tracing::info!(node = args.node, %gates, "daemon starts");
     let metrics = Arc::new(Metrics::default());
     let views = Views {
-        requests: Store::of_work(Some(|r| Some(r.pod_uid().to_owned())), |r| !is_work(r)),
+        requests: Store::of_work([recreate::BY_POD], |r| !is_work(r)),
         pods: Store::new(None),
         runtimes: Runtimes::default(),
     };

@@ -426,7 +426,7 @@ impl Leader<'_> {
             nodes: Nodes::new(fenced.clone()),
             client: fenced,
             budgets,
-            pods: Store::new(Some(controllers::controller_uid)),
+            pods: Store::new([controllers::BY_CONTROLLER]),
             events: self.events.clone(),
             metrics: self.metrics.clone(),
             work: self.work.clone(),

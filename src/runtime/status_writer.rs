@@ -4,6 +4,7 @@ use std::{collections::HashMap, fmt::Debug, sync::Mutex, time::Duration};
 
 use kube::{Api, Resource};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use super::{
     apply::{code, patch_status},
@@ -25,6 +26,8 @@ pub enum Outcome<K> {
     Written(K),
     /// It can wait: look again then.
     Later(Duration),
+    /// The object had changed and has been read again: look again after [`AFTER_CONFLICT`].
+    Outdated,
     /// The object is gone.
     Gone,
 }
@@ -34,9 +37,19 @@ impl<K> Outcome<K> {
     pub fn look_after(&self) -> Option<Duration> {
         match self {
             Self::Later(after) => Some(*after),
+            Self::Outdated => Some(AFTER_CONFLICT),
             Self::Unchanged | Self::Written(_) | Self::Gone => None,
         }
     }
+}
+
+/// A status as JSON, for [`StatusWriter::write`]: an object without one has no field at all, so that zeros too are written
+/// the first time. They stand in columns.
+///
+/// # Errors
+/// It cannot be made JSON.
+pub fn json_of(status: Option<&impl Serialize>) -> kube::Result<Value> {
+    status.map_or(Ok(json!({})), |status| serde_json::to_value(status).map_err(kube::Error::SerdeError))
 }
 
 /// The writer of statuses of one controller.
@@ -88,10 +101,16 @@ impl StatusWriter {
                 if let Some(newer) = api.get_opt(name).await? {
                     store.upsert(newer);
                 }
-                Ok(Outcome::Later(AFTER_CONFLICT))
+                Ok(Outcome::Outdated)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Nothing has been written, as far as it remembers.
+    #[cfg(test)]
+    pub fn forget(&self) {
+        lock(&self.written).clear();
     }
 
     /// The rest of the pause after the last write.
@@ -105,12 +124,10 @@ impl StatusWriter {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use axum::http::{Request, Response, StatusCode};
-    use kube::{Client, client::Body};
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::api::apps::clone_set::{CloneSet, CloneSetStatus};
+    use axum::http::{Request, Response, StatusCode};
+    use kube::{Client, client::Body};
 
     fn object(version: &str) -> Value {
         json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
@@ -154,6 +171,7 @@ mod tests {
             Outcome::Unchanged => "unchanged".into(),
             Outcome::Written(set) => format!("written {} {held}", version(&set)),
             Outcome::Later(after) => format!("later {} {held}", after.as_millis()),
+            Outcome::Outdated => format!("outdated {held}"),
             Outcome::Gone => "gone".into(),
         }
     }
@@ -172,7 +190,7 @@ mod tests {
     #[tokio::test]
     async fn after_a_conflict_the_object_is_read_again() {
         let (writer, (api, seen)) = (StatusWriter::default(), server(409));
-        assert_eq!(write(&writer, &api, 1, false, at(5000)).await, "later 20 9");
+        assert_eq!(write(&writer, &api, 1, false, at(5000)).await, "outdated 9");
         assert_eq!(*lock(&seen), ["PATCH", "GET"]);
         let (api, _) = server(404);
         assert_eq!(write(&writer, &api, 1, false, at(5000)).await, "gone");

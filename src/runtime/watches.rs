@@ -77,13 +77,54 @@ pub enum Change<'a, K> {
     },
 }
 
-/// Gives the key under which [`Store::by_index`] finds an object.
-pub type IndexFn<K> = fn(&K) -> Option<String>;
+/// One index of a store: the text under which [`Store::by_index`] finds an object.
+pub struct StoreIndex<K> {
+    /// What tells it from the other indexes of the store.
+    name: &'static str,
+    key: fn(&K) -> Option<String>,
+}
+
+impl<K> StoreIndex<K> {
+    /// An index; `name` tells it from the other indexes of the store.
+    pub const fn new(name: &'static str, key: fn(&K) -> Option<String>) -> Self {
+        Self { name, key }
+    }
+}
+
+impl<K: Resource> StoreIndex<K> {
+    /// By namespace.
+    pub const fn namespace() -> Self {
+        Self::new("namespace", |object| object.meta().namespace.clone())
+    }
+}
+
+/// The objects of one index: rules look at all of one owner's again and again.
+struct Indexed<K> {
+    of: StoreIndex<K>,
+    by_text: HashMap<String, BTreeMap<ObjectKey, Arc<K>>>,
+}
+
+impl<K> Indexed<K> {
+    fn insert(&mut self, key: &ObjectKey, object: &Arc<K>) {
+        if let Some(text) = (self.of.key)(object) {
+            self.by_text.entry(text).or_default().insert(key.clone(), object.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey, object: &K) {
+        let Some(text) = (self.of.key)(object) else { return };
+        if let Some(objects) = self.by_text.get_mut(&text) {
+            objects.remove(key);
+            if objects.is_empty() {
+                self.by_text.remove(&text);
+            }
+        }
+    }
+}
 
 struct Objects<K> {
     by_key: HashMap<ObjectKey, Entry<K>>,
-    /// The objects themselves: rules look at all of one owner's again and again.
-    index: HashMap<String, BTreeMap<ObjectKey, Arc<K>>>,
+    indexes: Vec<Indexed<K>>,
     /// What was told last of objects that own writes have changed since; none: nothing yet. The watch brings those
     /// changes later, and then everybody learns of them, not only the one who wrote.
     untold: HashMap<ObjectKey, Option<Arc<K>>>,
@@ -170,33 +211,33 @@ impl<K: Resource> Entry<K> {
 /// What a watch has seen, newest version of each object, without `managedFields`: nobody decides from them.
 pub struct Store<K> {
     objects: Mutex<Objects<K>>,
-    index_fn: Option<IndexFn<K>>,
     is_settled: Option<fn(&K) -> bool>,
     synced: watch::Sender<bool>,
 }
 
 impl<K: Resource> Store<K> {
-    /// An empty store, with an index if one is wanted.
-    pub fn new(index_fn: Option<IndexFn<K>>) -> Arc<Self> {
-        Self::make(index_fn, None)
+    /// An empty store with these indexes.
+    pub fn new(indexes: impl IntoIterator<Item = StoreIndex<K>>) -> Arc<Self> {
+        Self::make(indexes, None)
     }
 
     /// An empty store that lets go of objects with which nobody has anything to do any more: it neither returns them nor
     /// tells of their deletion, and holds a few bytes of each.
-    pub fn of_work(index_fn: Option<IndexFn<K>>, is_settled: fn(&K) -> bool) -> Arc<Self> {
-        Self::make(index_fn, Some(is_settled))
+    pub fn of_work(indexes: impl IntoIterator<Item = StoreIndex<K>>, is_settled: fn(&K) -> bool) -> Arc<Self> {
+        Self::make(indexes, Some(is_settled))
     }
 
-    fn make(index_fn: Option<IndexFn<K>>, is_settled: Option<fn(&K) -> bool>) -> Arc<Self> {
+    fn make(indexes: impl IntoIterator<Item = StoreIndex<K>>, is_settled: Option<fn(&K) -> bool>) -> Arc<Self> {
+        let indexes = indexes.into_iter().map(|of| Indexed { of, by_text: HashMap::new() }).collect();
         let objects = Mutex::new(Objects {
             by_key: HashMap::new(),
-            index: HashMap::new(),
+            indexes,
             untold: HashMap::new(),
             written: HashSet::new(),
             listing: false,
             gone: Gone::default(),
         });
-        Arc::new(Self { objects, index_fn, is_settled, synced: watch::Sender::new(false) })
+        Arc::new(Self { objects, is_settled, synced: watch::Sender::new(false) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects<K>> {
@@ -219,9 +260,13 @@ impl<K: Resource> Store<K> {
         self.lock().by_key.values().filter_map(Entry::object).filter(|object| fits(object)).cloned().collect()
     }
 
-    /// All objects under an index key, in the order of their keys.
-    pub fn by_index(&self, index_key: &str) -> Vec<Arc<K>> {
-        self.lock().index.get(index_key).map(|objects| objects.values().cloned().collect()).unwrap_or_default()
+    /// All objects under a text of one of the store's indexes, in the order of their keys.
+    pub fn by_index(&self, index: &StoreIndex<K>, text: &str) -> Vec<Arc<K>> {
+        let objects = self.lock();
+        let indexed = objects.indexes.iter().find(|indexed| indexed.of.name == index.name);
+        debug_assert!(indexed.is_some(), "a store without the index {}", index.name);
+        let found = indexed.and_then(|indexed| indexed.by_text.get(text));
+        found.map(|objects| objects.values().cloned().collect()).unwrap_or_default()
     }
 
     /// How many objects there are, settled ones too.
@@ -281,10 +326,12 @@ impl<K: Resource> Store<K> {
         };
         let new = Arc::new(object);
         let settled = self.is_settled.is_some_and(|is_settled| is_settled(&new));
-        if let Some(index_fn) = self.index_fn {
-            objects.unindex(old.as_deref().and_then(index_fn), &key);
-            if let Some(index_key) = index_fn(&new).filter(|_| !settled) {
-                objects.index.entry(index_key).or_default().insert(key.clone(), new.clone());
+        for index in &mut objects.indexes {
+            if let Some(old) = &old {
+                index.remove(&key, old);
+            }
+            if !settled {
+                index.insert(&key, &new);
             }
         }
         let entry = if settled {
@@ -331,9 +378,7 @@ impl<K: Resource> Store<K> {
             return None;
         }
         let old = objects.by_key.remove(key)?.object().cloned()?;
-        if let Some(index_fn) = self.index_fn {
-            objects.unindex(index_fn(&old), key);
-        }
+        objects.indexes.iter_mut().for_each(|index| index.remove(key, &old));
         Some(old)
     }
 
@@ -362,25 +407,11 @@ impl<K: Resource> Store<K> {
         for key in gone {
             objects.untold.remove(&key);
             if let Some(Entry::Object(old)) = objects.by_key.remove(&key) {
-                if let Some(index_fn) = self.index_fn {
-                    objects.unindex(index_fn(&old), &key);
-                }
+                objects.indexes.iter_mut().for_each(|index| index.remove(&key, &old));
                 dropped.push(old);
             }
         }
         dropped
-    }
-}
-
-impl<K> Objects<K> {
-    fn unindex(&mut self, index_key: Option<String>, key: &ObjectKey) {
-        let Some(index_key) = index_key else { return };
-        if let Some(keys) = self.index.get_mut(&index_key) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.index.remove(&index_key);
-            }
-        }
     }
 }
 
@@ -559,6 +590,9 @@ pub(crate) fn jitter(most: Duration) -> Duration {
 mod tests {
     use super::*;
 
+    const BY_UID: StoreIndex<PodView> = StoreIndex::new("UID", |pod| Some(pod.uid().to_owned()));
+    const BY_NODE: StoreIndex<PodView> = StoreIndex::new("node", |pod| Some(pod.node_name.as_str().to_owned()));
+
     fn pod(name: &str, uid: &str, version: &str) -> PodView {
         serde_json::from_value(
             serde_json::json!({"metadata": {"name": name, "namespace": "a", "uid": uid, "resourceVersion": version}}),
@@ -613,11 +647,10 @@ mod tests {
 
     #[test]
     fn what_is_settled_is_held_as_a_few_bytes_and_never_comes_back() {
-        let store: Arc<Store<PodView>> =
-            Store::of_work(Some(|pod| Some(pod.uid().to_owned())), |pod| pod.name() == "p");
+        let store: Arc<Store<PodView>> = Store::of_work([BY_UID], |pod| pod.name() == "p");
         let key = ObjectKey::new("a", "p");
         assert!(store.upsert(pod("p", "u", "20")).1.is_some(), "its last version is told");
-        assert!(store.get(&key).is_none() && store.list().is_empty() && store.by_index("u").is_empty());
+        assert!(store.get(&key).is_none() && store.list().is_empty() && store.by_index(&BY_UID, "u").is_empty());
         assert_eq!(store.len(), 1);
         assert!(store.upsert(pod("p", "u", "9")).1.is_none(), "an older version comes late");
         assert!(store.remove(&key, Some("other")).is_none() && store.len() == 1, "another one was deleted");
@@ -627,7 +660,7 @@ mod tests {
         store.upsert(pod("q", "v", "21"));
         let gone = store.retain(&HashSet::new());
         assert_eq!((gone.len(), gone[0].name(), store.len()), (1, "q", 0));
-        assert!(store.by_index("v").is_empty());
+        assert!(store.by_index(&BY_UID, "v").is_empty());
     }
 
     #[test]
@@ -674,13 +707,23 @@ mod tests {
 
     #[test]
     fn the_index_follows_changes() {
-        let store: Arc<Store<PodView>> = Store::new(Some(|pod| Some(pod.uid().to_owned())));
+        let store: Arc<Store<PodView>> = Store::new([BY_UID, BY_NODE]);
         store.upsert(pod("p", "u1", "1"));
         store.upsert(pod("q", "u1", "2"));
-        assert_eq!(store.by_index("u1").len(), 2);
+        assert_eq!(store.by_index(&BY_UID, "u1").len(), 2);
         store.upsert(pod("p", "u2", "3"));
-        assert_eq!((store.by_index("u1").len(), store.by_index("u2").len()), (1, 1));
+        assert_eq!((store.by_index(&BY_UID, "u1").len(), store.by_index(&BY_UID, "u2").len()), (1, 1));
         store.remove(&ObjectKey::new("a", "q"), None);
-        assert!(store.by_index("u1").is_empty());
+        assert!(store.by_index(&BY_UID, "u1").is_empty());
+        // Another index of the same store.
+        let on =
+            |node: &str| store.by_index(&BY_NODE, node).iter().map(|pod| pod.name().to_owned()).collect::<Vec<_>>();
+        let mut moved = pod("p", "u2", "4");
+        moved.node_name = "n1".into();
+        assert_eq!((on(""), on("n1")), (vec!["p".to_owned()], Vec::new()));
+        store.upsert(moved);
+        assert_eq!((on(""), on("n1")), (Vec::new(), vec!["p".to_owned()]));
+        store.retain(&HashSet::new());
+        assert_eq!((on("n1"), store.by_index(&BY_UID, "u2").len()), (Vec::new(), 0));
     }
 }

@@ -484,13 +484,22 @@ impl Container {
 }
 
 /// A kind of ours, as its definition under `manifests/crds` says.
-struct Installed {
-    group: String,
-    kind: String,
-    plural: String,
+pub struct Installed {
+    /// API group.
+    pub group: String,
+    /// As in an object.
+    pub kind: String,
+    /// As in a path.
+    pub plural: String,
     /// The version that is stored.
-    version: String,
-    namespaced: bool,
+    pub version: String,
+    /// Whether objects have a namespace.
+    pub namespaced: bool,
+}
+
+/// Every kind of ours.
+pub fn installed() -> &'static [Installed] {
+    &INSTALLED
 }
 
 /// Every kind of ours: its definition is rendered from the product's own table.

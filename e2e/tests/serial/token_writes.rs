@@ -6,7 +6,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, crr, in_namespace, pod, workload};
+use e2e::kit::{Build, Installed, Look, PATIENCE, Test, app, crr, in_namespace, installed, pod, workload};
 use e2e::paths::SYSTEM;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -560,6 +560,44 @@ fn of_other_kinds(w: &World) -> Vec<Case> {
 }
 
 /// The webhook's own configurations.
+/// What belongs to a workload, for each kind of ours that makes Pods: those of whose `finalizers` the table has a line.
+fn of_kinds(t: &Test) -> Result<Vec<Case>> {
+    let text = fs::read_to_string(t.paths.repo.join("SECURITY.md"))?;
+    let makes_pods =
+        |kind: &&Installed| text.contains(&format!("| `{}/{}/finalizers` | update |", kind.group, kind.plural));
+    let kinds: Vec<&Installed> = installed().iter().filter(makes_pods).collect();
+    ensure!(kinds.len() >= 2, "{} kinds make Pods", kinds.len());
+    let of_kind = |kind: &Installed| {
+        let owner = |group: &str, controls: bool| {
+            let version = format!("{group}/{}", kind.version);
+            json!([{ "apiVersion": version, "kind": kind.kind, "name": "any", "uid": "u", "controller": controls }])
+        };
+        let owned = |object: Value, owners: Value| object.with("/metadata/ownerReferences", owners);
+        let revision = || json!({ "metadata": { "name": "new" }, "revision": 1, "data": {} });
+        let claim = || {
+            json!({ "metadata": { "name": "new" }, "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "none",
+                "resources": { "requests": { "storage": "1Gi" } } } })
+        };
+        let (ours, theirs, plain) = (owner(&kind.group, true), owner("example.com", true), owner(&kind.group, false));
+        let mut cases = Vec::new();
+        for (of, object) in [(POD, pod("new", vec![app("main")])), (REVISION, revision()), (CLAIM, claim())] {
+            for (what, admitted, owners) in [
+                ("of each kind that makes Pods", true, &ours),
+                ("of a kind of that name in another group", false, &theirs),
+                ("of each kind, which does not control it", false, &plain),
+            ] {
+                // Claims of StatefulSets are owned by the set in their name, and controlled by nobody.
+                if of == CLAIM && what.ends_with("control it") {
+                    continue;
+                }
+                cases.push(case(of, what, admitted, Do::Create(owned(object.clone(), owners.clone()))));
+            }
+        }
+        cases
+    };
+    Ok(kinds.into_iter().flat_map(of_kind).collect())
+}
+
 async fn of_registrations(t: &Test) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for (kind, name, fail_open) in [
@@ -645,7 +683,8 @@ async fn a_token_writes_what_its_line_admits_and_nothing_next_to_it() -> Result<
         let w = world(t).await?;
         let manager = with_token(t, &token_of(t, MANAGER, None).await?).await?;
         let webhook = with_token(t, &token_of(t, WEBHOOK, None).await?).await?;
-        let cases = [of_pods(&w), of_pod_status(&w), of_other_kinds(&w), of_registrations(t).await?].concat_cases();
+        let cases = [of_pods(&w), of_pod_status(&w), of_other_kinds(&w), of_kinds(t)?, of_registrations(t).await?];
+        let cases: Vec<Case> = cases.into_iter().flatten().collect();
         let mut wrong = Vec::new();
         let (mut admitted, mut refused) = (BTreeSet::new(), BTreeSet::new());
         for case in &cases {
@@ -670,16 +709,6 @@ async fn a_token_writes_what_its_line_admits_and_nothing_next_to_it() -> Result<
         Ok(())
     })
     .await
-}
-
-trait Concat {
-    fn concat_cases(self) -> Vec<Case>;
-}
-
-impl Concat for [Vec<Case>; 4] {
-    fn concat_cases(self) -> Vec<Case> {
-        self.into_iter().flatten().collect()
-    }
 }
 
 #[tokio::test]

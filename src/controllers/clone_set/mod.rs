@@ -58,7 +58,7 @@ use crate::{
         shutdown::Shutdown,
         status_writer::StatusWriter,
         wake,
-        watches::{Change, ObjectKey, Store},
+        watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
 
@@ -92,6 +92,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 const POD_WORKERS: usize = 24;
 /// Group and kind, as owner references name them.
 const KIND: (&str, &str) = (apps::GROUP, "CloneSet");
+
+const BY_UID: StoreIndex<CloneSet> = StoreIndex::new("UID", |set| set.metadata.uid.clone());
+const CLAIMS_BY_OWNER: StoreIndex<ClaimView> = StoreIndex::new("owner", |claim| claim.controller_uid.clone());
 
 struct Controller {
     context: Context,
@@ -148,13 +151,13 @@ fn uid_of(clone_set: &CloneSet) -> &str {
 impl Controller {
     fn new(context: &Context) -> Self {
         let client = context.client.clone();
-        let claims = Store::new(Some(|claim: &ClaimView| claim.controller_uid.clone()));
+        let claims = Store::new([CLAIMS_BY_OWNER]);
         let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
         let only_namespace = context.only_namespace.clone();
         let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "CloneSet", pods.clone());
         Self {
             context: context.clone(),
-            clone_sets: Store::new(Some(|set: &CloneSet| set.metadata.uid.clone())),
+            clone_sets: Store::new([BY_UID]),
             in_place: InPlace::new(client.clone(), pods.clone()),
             pods,
             claim_control: ClaimControl::new(client.clone(), claims.clone()),
@@ -187,7 +190,7 @@ impl Controller {
             .following(&self.context.pods)
             .following(self.context.nodes.store())
             .beside(refresh_pods);
-        let reconcile = |key: ObjectKey| {
+        let reconcile = move |key: ObjectKey| {
             let this = this.clone();
             async move { this.reconcile(&key).await }
         };
@@ -201,7 +204,7 @@ impl Controller {
             Change::Undecodable { .. } => return,
         };
         let Some(uid) = &claim.controller_uid else { return };
-        for owner in self.clone_sets.by_index(uid) {
+        for owner in self.clone_sets.by_index(&BY_UID, uid) {
             self.queue.add(ObjectKey::of(owner.as_ref()));
         }
     }

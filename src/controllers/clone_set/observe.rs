@@ -2,9 +2,10 @@
 
 use std::{mem::take, sync::Arc, time::Duration};
 
-use super::{Controller, uid_of};
+use super::{CLAIMS_BY_OWNER, Controller, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
+    controllers::BY_CONTROLLER,
     domain::{
         kinds::clone_set::plan::{OwnMark, Pod},
         pod::{
@@ -58,11 +59,11 @@ impl Found {
 impl Controller {
     pub(super) fn see(&self, clone_set: &CloneSet) -> Seen {
         let now = clock::now();
-        let mut all = self.context.pods.by_index(uid_of(clone_set));
+        let mut all = self.context.pods.by_index(&BY_CONTROLLER, uid_of(clone_set));
         // Whoever may create Pods in another namespace can write the UID into them.
         all.retain(|pod| Some(pod.namespace()) == clone_set.metadata.namespace.as_deref());
         let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| is_active(pod));
-        let mut claims = self.claims.by_index(uid_of(clone_set));
+        let mut claims = self.claims.by_index(&CLAIMS_BY_OWNER, uid_of(clone_set));
         claims.retain(|claim| !claim.is_deleting());
         let key = ObjectKey::of(clone_set);
         let mut found = self.memories.with(&key, |memory| take(&mut memory.found)).unwrap_or_default();

@@ -21,7 +21,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Context, Registration, Started, lock};
+use super::{Context, Registration, Runner, Started, lock};
 use crate::{
     api::labels,
     domain::pod::launch_priority::{self, Next},
@@ -104,14 +104,12 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
             Change::Undecodable { .. } => {}
         }
     };
-    let run = async move {
-        let reconcile = move |key: ObjectKey, _| {
-            let controller = controller.clone();
-            async move { controller.context.reconcile(NAME, &key, controller.reconcile(&key)).await }
-        };
-        queue.run(workers, shutdown, reconcile).await;
+    let runner = Runner::new(context, NAME, shutdown);
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key).await }
     };
-    Started::new(run).on_pod(on_pod)
+    Started::new(runner.run(queue, workers, reconcile)).on_pod(on_pod)
 }
 
 impl Controller {

@@ -23,10 +23,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{core::DeserializeGuard, runtime::watcher::Config};
+use kube::runtime::watcher::Config;
 
 use self::{apply::Applied, observe::PodRead, sweep::Held};
-use super::{Context, Registration, Started, lock};
+use super::{Context, Registration, Runner, Started, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
     domain::node::recreate::{
@@ -43,9 +43,10 @@ use crate::{
     },
     runtime::{
         clock,
+        pass::AFTER_CONFLICT,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
-        watches::{self, Change, ObjectKey, Store},
+        watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
 
@@ -67,8 +68,13 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "containerrecreaterequest-controller";
-/// After a write that was refused because the request had changed and has been read again.
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+
+/// Requests by namespace and name of their Pod.
+const BY_POD: StoreIndex<ContainerRecreateRequest> =
+    StoreIndex::new("Pod", |request| Some(pod_key(request).to_string()));
+/// Requests by the node of their Pod.
+const BY_NODE: StoreIndex<ContainerRecreateRequest> =
+    StoreIndex::new("node", |request| request.metadata.labels.as_ref()?.get(labels::CRR_NODE_NAME).cloned());
 
 struct Controller {
     context: Context,
@@ -101,7 +107,7 @@ struct Daemons {
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller {
         context: context.clone(),
-        requests: Store::of_work(Some(|request| Some(pod_key(request).to_string())), manager::is_record),
+        requests: Store::of_work([BY_POD, BY_NODE], manager::is_record),
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
         daemons: Mutex::new(Daemons::new(context.settings.requests.daemon_gone_after)),
@@ -126,28 +132,19 @@ fn pod_key(request: &ContainerRecreateRequest) -> ObjectKey {
 
 impl Controller {
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let watcher = {
-            let this = self.clone();
-            let api: kube::Api<DeserializeGuard<ContainerRecreateRequest>> = self.context.api();
-            watches::watch_guarded(api, Config::default(), self.requests.clone(), move |change| {
-                this.request_changed(&change);
+        let (on_request, in_view, this) = (self.clone(), self.clone(), self.clone());
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(self.context.api(), Config::default(), &self.requests, move |change| {
+                on_request.request_changed(&change);
             })
-        };
-        let synced = async {
-            self.requests.wait_synced().await;
-            self.context.pods.wait_synced().await;
-            self.context.nodes.store().wait_synced().await;
-            lock(&self.daemons).since = Some(clock::now().mono);
-        };
-        let reconcile = |key: ObjectKey| {
-            let this = self.clone();
+            .following(&self.context.pods)
+            .following(self.context.nodes.store())
+            .when_in_view(move || lock(&in_view.daemons).since = Some(clock::now().mono));
+        let reconcile = move |key: ObjectKey| {
+            let this = this.clone();
             async move { this.reconcile(&key).await }
         };
-        let work = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile);
-        tokio::select! {
-            () = watcher => {}
-            () = work => {}
-        }
+        runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
     fn request_changed(&self, change: &Change<'_, ContainerRecreateRequest>) {
@@ -197,7 +194,7 @@ impl Controller {
 
     /// A request has ended: those that waited for it may have their turn.
     fn next_of_the_pod(&self, ended: &ContainerRecreateRequest) {
-        for request in self.requests.by_index(&pod_key(ended).to_string()) {
+        for request in self.requests.by_index(&BY_POD, &pod_key(ended).to_string()) {
             if request.is_served_by_manager() && !request.is_completed() {
                 self.queue.add(ObjectKey::of(request.as_ref()));
             }
@@ -226,14 +223,7 @@ impl Controller {
 
     /// The open requests of a node look again.
     fn wake_on(&self, node: &str) {
-        if !self.requests.is_synced() {
-            return;
-        }
-        let is_there = |request: &ContainerRecreateRequest| {
-            let own_labels = request.metadata.labels.as_ref();
-            own_labels.and_then(|l| l.get(labels::CRR_NODE_NAME)).is_some_and(|name| name == node)
-        };
-        for request in self.requests.select(|request| !request.is_completed() && is_there(request)) {
+        for request in self.requests.by_index(&BY_NODE, node).iter().filter(|request| !request.is_completed()) {
             self.queue.add(ObjectKey::of(request.as_ref()));
         }
     }
@@ -266,7 +256,7 @@ impl Controller {
         // Only what a plan reads: whether the Pod is there, which one it is, whether it is going.
         let facts = |pod: &Arc<PodView>| (pod.metadata.uid.clone(), pod.is_deleting());
         let replaced = old.map(facts) != new.map(facts);
-        for request in self.requests.by_index(&key.to_string()) {
+        for request in self.requests.by_index(&BY_POD, &key.to_string()) {
             let waits = !request.is_completed() && (replaced || request.is_served_by_manager());
             if waits || (replaced && manager::has_finalizer(&request)) {
                 self.queue.add(ObjectKey::of(request.as_ref()));

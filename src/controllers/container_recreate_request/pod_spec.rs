@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{AFTER_CONFLICT, Controller, lock, pod_key};
+use super::{AFTER_CONFLICT, BY_POD, Controller, lock, pod_key};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase},
@@ -70,7 +70,7 @@ impl Controller {
                 return Ok(None);
             }
             // Requests of all methods count, also those of the daemon.
-            let all = self.requests.by_index(&pod_key(&request).to_string());
+            let all = self.requests.by_index(&BY_POD, &pod_key(&request).to_string());
             let pick = node::pick_by_manager(all.iter().map(AsRef::as_ref).filter(|r| r.pod_uid() == pod.uid()));
             if let Some(first) = pick.current.filter(|first| first.metadata.uid != request.metadata.uid) {
                 if *request.phase() == Phase::Empty {

@@ -122,7 +122,7 @@ fn fixture(request: Value, pod: Option<Value>) -> Fixture {
     };
     let controller = Arc::new(Controller {
         context,
-        requests: Store::new(Some(|request| Some(pod_key(request).to_string()))),
+        requests: Store::new([BY_POD, BY_NODE]),
         queue: Queue::new(Backoff::default()),
         memories: Mutex::default(),
         daemons: Mutex::new(Daemons { since: Some(Duration::ZERO), ..Daemons::new(manager::DAEMON_GONE_AFTER) }),
@@ -380,6 +380,13 @@ async fn a_request_whose_node_was_deleted_ends_at_once() {
     lock(&fixture.api).objects.remove(NODE);
     fixture.reconcile().await;
     assert_eq!(fixture.get(CRR)["status"]["message"], "node n1 has been deleted");
+    let queue = &fixture.controller.queue;
+    let waiting = queue.depth();
+    let gone: Arc<NodeView> = Arc::new(serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap());
+    let open = json!({"metadata": {"name": "other", "uid": "other", "labels": {"crr.apps.kruise.io/node-name": "n1"}}});
+    fixture.controller.requests.upsert(serde_json::from_value(request(open)).unwrap());
+    fixture.controller.node_changed(&Change::Deleted(&gone));
+    assert_eq!(queue.depth(), waiting + 1, "the open request of the node, not the one that has ended");
     // While the watch shows the Node nothing is read and nothing ends.
     let known = without_daemon(json!({"status": {"phase": "Recreating"}}), 12).await;
     let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();

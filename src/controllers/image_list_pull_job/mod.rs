@@ -37,12 +37,14 @@ use crate::{
         time::{Now, Sighting},
     },
     runtime::{
-        apply::{code, namespace_is_ending, patch_status},
+        apply::{code, namespace_is_ending},
         clock,
         events::reference,
+        pass::AFTER_CONFLICT,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
-        watches::{Change, ObjectKey, Store},
+        status_writer::{Outcome, StatusWriter, json_of},
+        watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
 
@@ -62,10 +64,6 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "imagelistpulljob-controller";
-/// After a write that was refused because the object had changed and has been read again.
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
-/// Between two writes of a status that differ only in numbers.
-const STATUS_PAUSE: Duration = Duration::from_secs(1);
 /// Writes at a time.
 const AT_ONCE: usize = 8;
 
@@ -75,6 +73,7 @@ struct Controller {
     jobs: Arc<Store<ImagePullJob>>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Mutex<HashMap<ObjectKey, ListState>>,
+    status: StatusWriter,
 }
 
 /// In-memory state of a list; losing it does no harm.
@@ -84,7 +83,6 @@ struct ListState {
     /// It was seen before its end.
     is_known: bool,
     end: Option<Sighting>,
-    written: Duration,
     said: String,
 }
 
@@ -93,7 +91,9 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     Started::new(controller.run(workers, shutdown))
 }
 
-/// The UID of the list that a job belongs to, the key of the index of jobs.
+/// Jobs by the UID of their list.
+const BY_LIST: StoreIndex<ImagePullJob> = StoreIndex::new("list", list_of);
+
 fn list_of(job: &ImagePullJob) -> Option<String> {
     let mut owners = job.metadata.owner_references.iter().flatten();
     owners
@@ -112,9 +112,10 @@ impl Controller {
         Self {
             context: context.clone(),
             lists: Store::new(None),
-            jobs: Store::new(Some(list_of)),
+            jobs: Store::new([BY_LIST]),
             queue: Queue::new(Backoff::default()),
             memories: Mutex::default(),
+            status: StatusWriter::default(),
         }
     }
 
@@ -144,8 +145,9 @@ impl Controller {
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(self.context.api(), Config::default(), &self.lists, list_changed)
             .watch_guarded(self.context.api(), of_lists, &self.jobs, job_changed);
-        let reconcile = |key: ObjectKey| {
-            let this = self.clone();
+        let this = self.clone();
+        let reconcile = move |key: ObjectKey| {
+            let this = this.clone();
             async move { this.reconcile(&key).await }
         };
         runner.run(self.queue.clone(), workers, reconcile).await;
@@ -184,7 +186,7 @@ impl Controller {
                 Err(error) => Err(error),
             };
         }
-        let children = self.jobs.by_index(list.metadata.uid.as_deref().unwrap_or_default());
+        let children = self.jobs.by_index(&BY_LIST, list.metadata.uid.as_deref().unwrap_or_default());
         let plan = list::plan(&list, &children, now);
         self.carry_out(&list, &plan).await?;
         self.record(&list, plan.status, now).await
@@ -288,40 +290,17 @@ impl Controller {
         if before == status && list.status.is_some() {
             return Ok(Requeue::Await);
         }
-        let written = lock(&self.memories).get(&key).map(|memory| memory.written).unwrap_or_default();
-        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
-        let is_news = before.start_time != status.start_time || status.completion_time.is_some();
-        if !is_news && !pause.is_zero() {
-            return Ok(Requeue::After(pause));
-        }
-        let json = |status| serde_json::to_value(status).map_err(kube::Error::SerdeError);
-        // Zeros too are written the first time: they stand in columns.
-        let recorded = list.status.as_ref().map_or(Ok(json!({})), json)?;
-        match patch_status(&self.api(&key), list, &recorded, &json(&status)?).await {
-            Ok(None) => Ok(Requeue::Await),
-            Ok(Some(newer)) => {
-                if let Some(memory) = lock(&self.memories).get_mut(&key) {
-                    memory.written = now.mono;
-                }
-                let is_over = newer.is_complete();
-                self.lists.upsert(newer);
-                if is_over {
-                    let broken = status.failed_image_statuses.len();
-                    let message = format!("{} of {} images are on all their nodes", status.succeeded, status.desired);
-                    let reason = if broken == 0 { "Completed" } else { "PullsFailed" };
-                    self.say(list, reason, &message, broken > 0);
-                    return Ok(Requeue::After(Duration::ZERO));
-                }
-                Ok(Requeue::Await)
+        let can_wait = before.start_time == status.start_time && status.completion_time.is_none();
+        let recorded = (&json_of(list.status.as_ref())?, &json_of(Some(&status))?);
+        match self.status.write((&self.api(&key), &self.lists), list, recorded, can_wait, now).await? {
+            Outcome::Written(newer) if newer.is_complete() => {
+                let broken = status.failed_image_statuses.len();
+                let message = format!("{} of {} images are on all their nodes", status.succeeded, status.desired);
+                let reason = if broken == 0 { "Completed" } else { "PullsFailed" };
+                self.say(list, reason, &message, broken > 0);
+                Ok(Requeue::After(Duration::ZERO))
             }
-            Err(error) if code(&error) == Some(404) => Ok(Requeue::Await),
-            Err(error) if code(&error) == Some(409) => {
-                if let Some(newer) = self.api(&key).get_opt(&key.name).await? {
-                    self.lists.upsert(newer);
-                }
-                Ok(Requeue::After(AFTER_CONFLICT))
-            }
-            Err(error) => Err(error),
+            outcome => Ok(outcome.look_after().map_or(Requeue::Await, Requeue::After)),
         }
     }
 

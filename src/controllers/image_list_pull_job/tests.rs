@@ -86,7 +86,7 @@ impl World {
 
     async fn settle(&self) -> Requeue {
         for _ in 0..20 {
-            lock(&self.controller.memories).entry(ObjectKey::new("ns", "list")).or_default().written = Duration::ZERO;
+            self.controller.status.forget();
             let before = lock(&self.server).writes.len();
             let requeue = self.controller.reconcile(&ObjectKey::new("ns", "list")).await.unwrap();
             // What the watch would bring.

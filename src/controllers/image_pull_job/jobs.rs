@@ -31,17 +31,16 @@ use crate::{
         time::{Now, Sighting},
     },
     runtime::{
-        apply::{code, patch_status},
+        apply::code,
         clock,
         events::reference,
         metrics::ResultLabels,
         queue::Requeue,
+        status_writer::{Outcome, json_of},
         watches::ObjectKey,
     },
 };
 
-/// Between two writes of a status that differ only in numbers.
-const STATUS_PAUSE: Duration = Duration::from_secs(1);
 /// A node that could take no more is tried again after this time.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
 
@@ -235,35 +234,27 @@ impl Controller {
         if before == status && job.status.is_some() {
             return Ok(requeue);
         }
-        let written = lock(&self.state).jobs.get(&key).map(|memory| memory.written).unwrap_or_default();
-        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
-        if !job::is_news(&before, &status) && !pause.is_zero() {
-            return Ok(Requeue::After(next.map_or(pause, |next| next.min(pause))));
-        }
         let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        let json = |status| serde_json::to_value(status).map_err(kube::Error::SerdeError);
-        // Zeros too are written the first time: they stand in columns.
-        let recorded = job.status.as_ref().map_or(Ok(json!({})), json)?;
-        match patch_status(&api, job, &recorded, &json(&status)?).await {
-            Ok(None) => Ok(requeue),
-            Ok(Some(newer)) => {
-                if let Some(memory) = lock(&self.state).jobs.get_mut(&key) {
-                    memory.written = now.mono;
-                }
-                let is_over = newer.is_complete();
-                self.note_job(&newer);
-                self.jobs.upsert(newer);
+        let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
+        let can_wait = !job::is_news(&before, &status);
+        let outcome = self.status.write((&api, &self.jobs), job, recorded, can_wait, now).await?;
+        if let Some(newer) = self.jobs.get(&key) {
+            self.note_job(&newer);
+        }
+        match outcome {
+            Outcome::Unchanged => Ok(requeue),
+            Outcome::Written(newer) => {
                 self.tell(job, &status);
-                if is_over {
+                if newer.is_complete() {
                     // Their entries now go in their time.
                     self.wake_owned(job.metadata.uid.as_deref().unwrap_or_default());
                     self.job_queue.add(key);
                 }
                 Ok(requeue)
             }
-            Err(error) if code(&error) == Some(404) => Ok(Requeue::Await),
-            Err(error) if code(&error) == Some(409) => self.read_again(&key).await,
-            Err(error) => Err(error),
+            Outcome::Later(pause) => Ok(Requeue::After(next.map_or(pause, |next| next.min(pause)))),
+            Outcome::Outdated => Ok(Requeue::After(AFTER_CONFLICT)),
+            Outcome::Gone => Ok(Requeue::Await),
         }
     }
 

@@ -20,10 +20,10 @@ use std::{
     time::Duration,
 };
 
-use kube::{core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 use prometheus_client::metrics::{counter::Counter, family::Family};
 
-use super::{Context, Registration, Started, lock};
+use super::{Context, Registration, Runner, Started, lock};
 use crate::{
     api::{apps::image_pull_job::ImagePullJob, feature_gates::gate},
     domain::{
@@ -43,9 +43,11 @@ use crate::{
     },
     runtime::{
         metrics::ResultLabels,
+        pass::AFTER_CONFLICT,
         queue::{Backoff, Queue},
         shutdown::Shutdown,
-        watches::{self, Change, ObjectKey, Store},
+        status_writer::StatusWriter,
+        watches::{Change, ObjectKey, Store},
     },
 };
 
@@ -69,8 +71,6 @@ pub const REGISTRATION: Registration = Registration {
 
 const NAME: &str = "imagepulljob-controller";
 const NODE_NAME: &str = "nodeimage-controller";
-/// After a write that was refused because the object had changed and has been read again.
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// News of a job with thousands of nodes waits for more of them: a pass looks at every node.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Pods change several times on their way.
@@ -83,6 +83,7 @@ struct Controller {
     job_queue: Arc<Queue<ObjectKey>>,
     node_queue: Arc<Queue<ObjectKey>>,
     state: Mutex<State>,
+    status: StatusWriter,
     metrics: OwnMetrics,
 }
 
@@ -111,8 +112,6 @@ struct JobMemory {
     uid: String,
     begin: Option<Sighting>,
     end: Option<Sighting>,
-    /// When the status was written last.
-    written: Duration,
     /// Nodes that it has.
     nodes: usize,
     /// Nodes that could not be told: why, and when.
@@ -161,53 +160,37 @@ impl Controller {
             job_queue: Queue::new(Backoff::default()),
             node_queue: Queue::new(Backoff::default()),
             state: Mutex::default(),
+            status: StatusWriter::default(),
             metrics: OwnMetrics::default(),
         }
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let watch_jobs = {
-            let this = self.clone();
-            let api: kube::Api<DeserializeGuard<ImagePullJob>> = self.context.api();
-            watches::watch_guarded(api, Config::default(), self.jobs.clone(), move |change| this.job_changed(&change))
-        };
-        let watch_node_images = {
-            let this = self.clone();
-            let api: kube::Api<DeserializeGuard<NodeImageView>> = kube::Api::all(self.context.client.clone());
-            watches::watch_guarded(api, Config::default(), self.node_images.clone(), move |change| match change {
-                Change::Applied { old, new, .. } => this.node_image_changed(old.map(AsRef::as_ref), Some(new)),
-                Change::Deleted(old) => this.node_image_changed(Some(old), None),
-                Change::Undecodable { key, error } => {
-                    tracing::error!(node = %key.name, error, "this NodeImage cannot be read and is left alone");
-                }
-            })
-        };
-        let synced = || {
-            let this = self.clone();
-            async move {
-                this.jobs.wait_synced().await;
-                this.context.nodes.store().wait_synced().await;
-                this.node_images.wait_synced().await;
-                this.context.pods.wait_synced().await;
+        let (on_job, on_image, of_nodes, this) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let image_changed = move |change: Change<'_, NodeImageView>| match change {
+            Change::Applied { old, new, .. } => on_image.node_image_changed(old.map(AsRef::as_ref), Some(new)),
+            Change::Deleted(old) => on_image.node_image_changed(Some(old), None),
+            Change::Undecodable { key, error } => {
+                tracing::error!(node = %key.name, error, "this NodeImage cannot be read and is left alone");
             }
         };
-        let job = |key: ObjectKey| {
-            let this = self.clone();
-            async move { this.reconcile_job(&key).await }
-        };
-        let node = |key: ObjectKey| {
-            let this = self.clone();
+        let node_images: Api<DeserializeGuard<NodeImageView>> = Api::all(self.context.client.clone());
+        let node_workers = self.context.settings.images.node_workers;
+        let reconcile_node = move |key: ObjectKey| {
+            let this = of_nodes.clone();
             async move { this.reconcile_node(&key).await }
         };
-        let node_workers = self.context.settings.images.node_workers;
-        let work_jobs = super::work(&self.context, NAME, &self.job_queue, workers, shutdown.clone(), synced(), job);
-        let work_nodes =
-            super::work(&self.context, NODE_NAME, &self.node_queue, node_workers, shutdown, synced(), node);
-        tokio::select! {
-            () = watch_jobs => {}
-            () = watch_node_images => {}
-            _ = async { tokio::join!(work_jobs, work_nodes) } => {}
-        }
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(self.context.api(), Config::default(), &self.jobs, move |change| on_job.job_changed(&change))
+            .watch_guarded(node_images, Config::default(), &self.node_images, image_changed)
+            .following(self.context.nodes.store())
+            .following(&self.context.pods)
+            .and_queue(NODE_NAME, self.node_queue.clone(), node_workers, reconcile_node);
+        let reconcile_job = move |key: ObjectKey| {
+            let this = this.clone();
+            async move { this.reconcile_job(&key).await }
+        };
+        runner.run(self.job_queue.clone(), workers, reconcile_job).await;
     }
 
     fn job_changed(&self, change: &Change<'_, ImagePullJob>) {

@@ -188,7 +188,7 @@ impl World {
 
     async fn run_job_of(&self, namespace: &str, name: &str) -> Requeue {
         let key = ObjectKey::new(namespace, name);
-        lock(&self.controller.state).jobs.entry(key.clone()).or_default().written = Duration::ZERO;
+        self.controller.status.forget();
         for _ in 0..10 {
             let requeue = self.controller.reconcile_job(&key).await.unwrap();
             if requeue != Requeue::After(AFTER_CONFLICT) {

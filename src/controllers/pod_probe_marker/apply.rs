@@ -26,7 +26,11 @@ use crate::{
         name_of, parts_of,
     },
     k8s::{path, pod::PodView, selector::Selector},
-    runtime::{apply, queue::Requeue, watches::ObjectKey},
+    runtime::{
+        apply,
+        queue::Requeue,
+        watches::{ObjectKey, StoreIndex},
+    },
 };
 
 /// A Pod of a node and what it is to be brought to.
@@ -162,7 +166,7 @@ impl Controller {
             let Some(pod) = self.context.pods.get(key).filter(|pod| &*pod.node_name == node && is_eligible(pod)) else {
                 continue;
             };
-            let markers = self.markers.by_index(&key.namespace);
+            let markers = self.markers.by_index(&StoreIndex::namespace(), &key.namespace);
             let judged = judge(&pod, probes.as_deref(), &markers, &left_out, facts.is_virtual);
             let (is_clean, marked) = self.mark(&pod, &judged).await;
             let entry = match is_clean {

@@ -35,7 +35,7 @@ use self::{
     spec::LeftOut,
     view::NodeProbes,
 };
-use super::{Context, Registration, Started, lock};
+use super::{Context, Registration, Runner, Started, lock};
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
     domain::node::probes::{entries::Ports, parts_of},
@@ -43,7 +43,7 @@ use crate::{
     runtime::{
         queue::{Backoff, Queue},
         shutdown::Shutdown,
-        watches::{self, Change, ObjectKey, Store},
+        watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
 
@@ -125,15 +125,11 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 
-fn namespace_of(marker: &PodProbeMarker) -> Option<String> {
-    marker.metadata.namespace.clone()
-}
-
 impl Controller {
     fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),
-            markers: Store::new(Some(namespace_of)),
+            markers: Store::new([StoreIndex::namespace()]),
             probes: Store::new(None),
             index: Mutex::default(),
             marker_queue: Queue::new(Backoff::default()),
@@ -148,41 +144,25 @@ impl Controller {
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let watch_markers = {
-            let this = self.clone();
-            let api: Api<DeserializeGuard<PodProbeMarker>> = self.context.api();
-            watches::watch_guarded(api, Config::default(), self.markers.clone(), move |c| this.marker_changed(&c))
-        };
-        let watch_probes = {
-            let this = self.clone();
-            let api: Api<DeserializeGuard<NodeProbes>> = Api::all(self.context.client.clone());
-            watches::watch_guarded(api, Config::default(), self.probes.clone(), move |c| this.probes_changed(&c))
-        };
-        let synced = || async {
-            self.markers.wait_synced().await;
-            self.probes.wait_synced().await;
-            self.context.pods.wait_synced().await;
-            self.context.nodes.store().wait_synced().await;
-            self.begin();
-        };
-        let of_markers = |key: ObjectKey| {
-            let this = self.clone();
+        let (on_marker, on_probes, in_view) = (self.clone(), self.clone(), self.clone());
+        let (of_markers, of_nodes) = (self.clone(), self.clone());
+        let probes: Api<DeserializeGuard<NodeProbes>> = Api::all(self.context.client.clone());
+        let reconcile_marker = move |key: ObjectKey| {
+            let this = of_markers.clone();
             async move { this.reconcile_marker(&key).await }
         };
-        let of_nodes = |key: ObjectKey| {
-            let this = self.clone();
+        let reconcile_node = move |key: ObjectKey| {
+            let this = of_nodes.clone();
             async move { this.reconcile_node(&key.name).await }
         };
-        let (context, stop) = (&self.context, shutdown.clone());
-        let work = futures::future::join(
-            super::work(context, NAME, &self.marker_queue, workers, shutdown, synced(), of_markers),
-            super::work(context, NAME, &self.node_queue, workers, stop, synced(), of_nodes),
-        );
-        tokio::select! {
-            () = watch_markers => {}
-            () = watch_probes => {}
-            _ = work => {}
-        }
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(self.context.api(), Config::default(), &self.markers, move |c| on_marker.marker_changed(&c))
+            .watch_guarded(probes, Config::default(), &self.probes, move |change| on_probes.probes_changed(&change))
+            .following(&self.context.pods)
+            .following(self.context.nodes.store())
+            .when_in_view(move || in_view.begin())
+            .and_queue(NAME, self.node_queue.clone(), workers, reconcile_node);
+        runner.run(self.marker_queue.clone(), workers, reconcile_marker).await;
     }
 
     /// Everything is in view: looks at all Pods once.

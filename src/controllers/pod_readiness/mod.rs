@@ -12,7 +12,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 
-use super::{Context, Registration, Started};
+use super::{Context, Registration, Runner, Started};
 use crate::{
     api::{
         feature_gates::{FeatureGates, gate},
@@ -62,15 +62,12 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
             }
         }
     };
-    let run = async move {
-        let context = &context;
-        let reconcile = move |key: ObjectKey, _| {
-            let context = context.clone();
-            async move { context.reconcile(NAME, &key, reconcile(&context, &key)).await }
-        };
-        queue.run(workers, shutdown, reconcile).await;
+    let runner = Runner::new(&context, NAME, shutdown);
+    let reconcile = move |key: ObjectKey| {
+        let context = context.clone();
+        async move { reconcile(&context, &key).await }
     };
-    Started::new(run).on_pod(on_pod)
+    Started::new(runner.run(queue, workers, reconcile)).on_pod(on_pod)
 }
 
 const NOT_INJECTED: &str = "readiness gate KruisePodReady was not injected: the admission webhook was not reached when \

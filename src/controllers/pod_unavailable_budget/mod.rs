@@ -21,13 +21,12 @@ use jiff::Timestamp;
 use kube::{
     Api,
     api::{Patch, PatchParams},
-    core::DeserializeGuard,
     runtime::watcher::Config,
 };
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 
-use super::{Context, Registration, Started, lock};
+use super::{BY_CONTROLLER, Context, Registration, Runner, Started, lock};
 use crate::{
     api::{
         crr::ContainerRecreateRequest,
@@ -44,13 +43,15 @@ use crate::{
     },
     k8s::{pod::PodView, rbac::Rule, time::Now},
     runtime::{
-        apply::{code, patch_status},
+        apply::code,
         clock,
         events::reference,
+        pass::AFTER_CONFLICT,
         queue::{Backoff, Queue, Requeue},
         replicas,
         shutdown::Shutdown,
-        watches::{self, Change, ObjectKey, Store},
+        status_writer::{Outcome, StatusWriter},
+        watches::{Change, ObjectKey, Store, StoreIndex},
         workload::{self, Scope},
     },
 };
@@ -76,8 +77,6 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "podunavailablebudget-controller";
-/// After a write that was refused because the object had changed and has been read again.
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// How old the numbers of a workload may be.
 const TOTAL_AGE: Duration = Duration::from_millis(500);
 /// Writes of a status for which nobody waits: between two about one budget, between two of all budgets together, and
@@ -106,6 +105,7 @@ struct Controller {
     following: Mutex<Following>,
     memories: Mutex<HashMap<ObjectKey, BudgetState>>,
     tidying: Mutex<Tidying>,
+    status: StatusWriter,
     breaches: Counter,
 }
 
@@ -154,60 +154,47 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 
-fn pod_of_request(request: &ContainerRecreateRequest) -> Option<String> {
-    Some(request.pod_uid().to_owned())
-}
+/// Requests by the UID of their Pod.
+const BY_POD: StoreIndex<ContainerRecreateRequest> =
+    StoreIndex::new("Pod", |request| Some(request.pod_uid().to_owned()));
 
 impl Controller {
     fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),
-            requests: Store::of_work(Some(pod_of_request), ContainerRecreateRequest::is_completed),
+            requests: Store::of_work([BY_POD], ContainerRecreateRequest::is_completed),
             queue: Queue::new(Backoff::default()),
             following: Mutex::default(),
             memories: Mutex::default(),
             tidying: Mutex::default(),
+            status: StatusWriter::default(),
             breaches: Counter::default(),
         }
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let watch_budgets = {
-            let this = self.clone();
-            let api: Api<DeserializeGuard<PodUnavailableBudget>> = self.context.api();
-            watches::watch_guarded(api, Config::default(), self.context.budgets.store.clone(), move |change| {
-                this.budget_changed(&change);
-            })
+        let (on_budget, on_request, on_scaled, this) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let request_changed = move |change: Change<'_, ContainerRecreateRequest>| {
+            if let Change::Applied { new: request, .. } | Change::Deleted(request) = change {
+                on_request.request_changed(request);
+            }
         };
-        let watch_requests = {
-            let this = self.clone();
-            let api: Api<DeserializeGuard<ContainerRecreateRequest>> = self.context.api();
-            watches::watch_guarded(api, Config::default(), self.requests.clone(), move |change| {
-                if let Change::Applied { new: request, .. } | Change::Deleted(request) = change {
-                    this.request_changed(request);
-                }
-            })
+        let watch_totals = async move {
+            let Context { budgets, only_namespace, .. } = &on_scaled.context;
+            let look_again = |budget: &ObjectKey| on_scaled.queue.add(budget.clone());
+            budgets.follow_totals(only_namespace.as_deref(), look_again).await;
         };
-        let watch_totals = self
-            .context
-            .budgets
-            .follow_totals(self.context.only_namespace.as_deref(), |budget| self.queue.add(budget.clone()));
-        let synced = async {
-            self.context.budgets.store.wait_synced().await;
-            self.requests.wait_synced().await;
-            self.context.pods.wait_synced().await;
-        };
-        let reconcile = |key: ObjectKey| {
-            let this = self.clone();
+        let budgets = &self.context.budgets.store;
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(self.context.api(), Config::default(), budgets, move |c| on_budget.budget_changed(&c))
+            .watch_guarded(self.context.api(), Config::default(), &self.requests, request_changed)
+            .following_others(watch_totals)
+            .following(&self.context.pods);
+        let reconcile = move |key: ObjectKey| {
+            let this = this.clone();
             async move { this.reconcile(&key).await }
         };
-        let work = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile);
-        tokio::select! {
-            () = watch_budgets => {}
-            () = watch_requests => {}
-            () = watch_totals => {}
-            () = work => {}
-        }
+        runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
     fn budget_changed(&self, change: &Change<'_, PodUnavailableBudget>) {
@@ -296,7 +283,7 @@ impl Controller {
             let memory = memories.entry(key.clone()).or_default();
             memory.note(budget.status.as_ref(), now);
             let known_for = |pod: &str, since: Timestamp| memory.known_for(pod, since, now);
-            let is_restarting = |pod: &PodView| !self.requests.by_index(pod.uid()).is_empty();
+            let is_restarting = |pod: &PodView| !self.requests.by_index(&BY_POD, pod.uid()).is_empty();
             let counting = Counting::Manager { known_for: &known_for, is_restarting: &is_restarting };
             rule::count(&budget, &self.context.gates, &pods, total, counting, now.wall)
         };
@@ -327,7 +314,7 @@ impl Controller {
         let mut following = lock(&self.following);
         following.resolve(key, members);
         let selector = match members {
-            Members::Scope(Scope::Owner(uid), _) => return store.by_index(uid),
+            Members::Scope(Scope::Owner(uid), _) => return store.by_index(&BY_CONTROLLER, uid),
             Members::Selector(selector)
             | Members::Scope(Scope::Labels(selector) | Scope::Deployment(_, selector), _) => selector,
             // Of a workload that is not there: seldom, and not for long.
@@ -462,24 +449,19 @@ impl Controller {
             }
         }
         let api: Api<PodUnavailableBudget> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        match patch_status(&api, budget, &recorded(budget), &json!(status)).await {
-            Ok(Some(newer)) => {
+        let statuses = (&recorded(budget), &json!(status));
+        match self.status.write((&api, &self.context.budgets.store), budget, statuses, false, now).await? {
+            Outcome::Written(_) => {
                 if let Some(memory) = lock(&self.memories).get_mut(key) {
                     (memory.written, memory.tidy_at) = (now.mono, None);
                 }
                 self.tell(key, budget, &before, status);
-                self.context.budgets.store.upsert(newer);
                 Ok(Requeue::After(next))
             }
-            Ok(None) => Ok(Requeue::After(next)),
-            Err(error) if code(&error) == Some(404) => Ok(Requeue::Await),
-            Err(error) if code(&error) == Some(409) => {
-                if let Some(newer) = api.get_opt(&key.name).await? {
-                    self.context.budgets.store.upsert(newer);
-                }
-                Ok(Requeue::After(AFTER_CONFLICT))
-            }
-            Err(error) => Err(error),
+            Outcome::Unchanged => Ok(Requeue::After(next)),
+            Outcome::Gone => Ok(Requeue::Await),
+            Outcome::Later(after) => Ok(Requeue::After(after)),
+            Outcome::Outdated => Ok(Requeue::After(AFTER_CONFLICT)),
         }
     }
 

@@ -178,7 +178,7 @@ impl Controller {
             })
             .watch(self.context.api(), Config::default(), &self.claims, move |change| on_claim.claim_changed(&change))
             .following(&self.context.pods);
-        let reconcile = |key: ObjectKey| {
+        let reconcile = move |key: ObjectKey| {
             let this = this.clone();
             async move { this.reconcile(&key).await }
         };

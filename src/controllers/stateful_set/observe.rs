@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{BUILT_IN_PAUSE, Controller, Job, Pass};
-use crate::runtime::pass::AFTER_REFUSAL;
 use crate::{
     api::feature_gates::gate,
+    controllers::BY_CONTROLLER,
     domain::{
         kinds::stateful_set::{
             make, numbering,
@@ -26,6 +26,7 @@ use crate::{
     runtime::{
         apply::code,
         clock,
+        pass::AFTER_REFUSAL,
         revisions::{History, Naming, Recorded, Resolved},
         watches::ObjectKey,
     },
@@ -63,7 +64,7 @@ fn history<'a>(job: &'a Job, owner: &'a OwnerRef) -> History<'a> {
 impl Controller {
     /// The Pods that the set controls. Whoever may create Pods in another namespace can write the set's UID into them.
     fn owned(&self, job: &Job) -> Vec<Arc<PodView>> {
-        let mut pods = self.context.pods.by_index(&job.owner.uid);
+        let mut pods = self.context.pods.by_index(&BY_CONTROLLER, &job.owner.uid);
         pods.retain(|pod| pod.namespace() == &*job.key.namespace && job.owner.controls(pod));
         pods
     }

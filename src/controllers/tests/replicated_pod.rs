@@ -128,7 +128,7 @@ impl Controller {
         let owner = OwnerRef::of(object.as_ref());
         self.memories.enter(key, &owner.uid);
         let (update, collisions, known) = self.resolve(key, &object, &owner).await?;
-        let pods = || self.context.pods.by_index(&owner.uid);
+        let pods = || self.context.pods.by_index(&crate::controllers::BY_CONTROLLER, &owner.uid);
         let plan = plan(&owner.name, object.spec.replicas, &pods(), &update);
         let mut pass = Pass::default();
         let made = each(plan.create, |name| self.create(&object, &owner, name, &update)).await;

@@ -11,23 +11,21 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Controller, STATUS_PAUSE, hashed, lock};
-use crate::domain::kinds::workload_restart::{self, RestartPlan, Start};
+use super::{Controller, hashed, lock};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestSpec, RecreateContainer},
         labels,
         wr::{WorkloadRestart, WorkloadRestartStatus},
     },
-    domain::budgets::unavailable::Operation,
+    domain::{
+        budgets::unavailable::Operation,
+        kinds::workload_restart::{self, RestartPlan, Start},
+    },
     k8s::pod::PodView,
     runtime::{
-        apply::{code, patch_status},
-        clock,
-        events::reference,
-        metrics::ResultLabels,
-        queue::Requeue,
-        watches::ObjectKey,
+        apply::code, clock, events::reference, metrics::ResultLabels, pass::AFTER_CONFLICT, queue::Requeue,
+        status_writer::Outcome, watches::ObjectKey,
     },
 };
 
@@ -178,32 +176,15 @@ impl Controller {
         let recorded = restart.status.clone().unwrap_or_default();
         let now = clock::now();
         workload_restart::set_kstatus(&mut plan.status, now);
-        let written = lock(&self.memories).get(&key).map_or(now.mono, |memory| memory.written);
-        let pause = STATUS_PAUSE.saturating_sub(now.mono.saturating_sub(written));
-        if only_counts(&recorded, &plan.status) && !pause.is_zero() {
-            // Counts change with every Pod; people read them.
-            requeue = Some(requeue.map_or(pause, |earlier| earlier.min(pause)));
-        } else {
-            match patch_status(&api, restart, &recorded, &plan.status).await {
-                Ok(None) => {}
-                Ok(Some(newer)) => {
-                    if let Some(memory) = lock(&self.memories).get_mut(&key) {
-                        memory.written = now.mono;
-                    }
-                    if !newer.is_deleting() {
-                        self.restarts.upsert(newer);
-                    }
-                    self.tell(restart, &plan);
-                }
-                Err(error) if code(&error) == Some(404) => return Ok(Requeue::Await),
-                Err(error) if code(&error) == Some(409) => {
-                    if let Some(newer) = api.get_opt(&key.name).await? {
-                        self.restarts.upsert(newer);
-                    }
-                    return Ok(Requeue::After(super::AFTER_CONFLICT));
-                }
-                Err(error) => return Err(error),
-            }
+        // Counts change with every Pod; people read them.
+        let can_wait = only_counts(&recorded, &plan.status);
+        let statuses = (&recorded, &plan.status);
+        match self.status.write((&api, &self.restarts), restart, statuses, can_wait, now).await? {
+            Outcome::Unchanged => {}
+            Outcome::Written(_) => self.tell(restart, &plan),
+            Outcome::Later(pause) => requeue = Some(requeue.map_or(pause, |earlier| earlier.min(pause))),
+            Outcome::Outdated => return Ok(Requeue::After(AFTER_CONFLICT)),
+            Outcome::Gone => return Ok(Requeue::Await),
         }
         if plan.forget_earlier_rounds {
             let requests: Api<ContainerRecreateRequest> = Api::namespaced(self.context.client.clone(), &key.namespace);

@@ -22,14 +22,14 @@ use std::{
 };
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::{ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
+use kube::runtime::watcher::Config;
 use prometheus_client::metrics::{counter::Counter, family::Family};
 
 use self::observe::Workload;
-use super::{Context, Registration, Started, lock};
-use crate::domain::kinds::workload_restart::{self, ObservedPods, PodFacts};
+use super::{Context, Registration, Runner, Started, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels, wr::WorkloadRestart},
+    domain::kinds::workload_restart::{self, ObservedPods, PodFacts},
     k8s::{
         pod::PodView,
         rbac::Rule,
@@ -40,7 +40,8 @@ use crate::{
         metrics::ResultLabels,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
-        watches::{self, Change, ObjectKey, Store},
+        status_writer::StatusWriter,
+        watches::{Change, ObjectKey, Store, StoreIndex},
         workload::{self, ReplicaSetOwners},
     },
 };
@@ -64,10 +65,6 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "workloadrestart-controller";
-/// After a write that was refused because the object had changed and has been read again.
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
-/// Between two writes of a status that differ only in numbers.
-const STATUS_PAUSE: Duration = Duration::from_secs(1);
 
 struct Controller {
     context: Context,
@@ -79,6 +76,7 @@ struct Controller {
     memories: Mutex<HashMap<ObjectKey, RoundState>>,
     replica_sets: ReplicaSetOwners,
     deciding: Deciding,
+    status: StatusWriter,
     metrics: OwnMetrics,
 }
 
@@ -124,8 +122,6 @@ struct RoundState {
     touched: HashMap<String, Duration>,
     /// How often the request for a Pod was refused, when last, and why, by UID.
     refused: HashMap<String, (u32, Duration, String)>,
-    /// When the status was written last.
-    written: Duration,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -154,71 +150,48 @@ fn hashed(parts: &[&str], digits: usize) -> String {
     text
 }
 
-/// Namespace, the key of all indexes here.
-fn namespace_of<K: kube::Resource>(object: &K) -> Option<String> {
-    object.meta().namespace.clone()
-}
-
 impl Controller {
     fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),
-            restarts: Store::new(Some(namespace_of)),
-            requests: Store::new(Some(namespace_of)),
-            budgets: Store::new(Some(namespace_of)),
+            restarts: Store::new([StoreIndex::namespace()]),
+            requests: Store::new([StoreIndex::namespace()]),
+            budgets: Store::new([StoreIndex::namespace()]),
             triggers: triggers::Watches::default(),
             queue: Queue::new(Backoff::default()),
             memories: Mutex::default(),
             replica_sets: ReplicaSetOwners::default(),
             deciding: Deciding::default(),
+            status: StatusWriter::default(),
             metrics: OwnMetrics::default(),
         }
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let _end = triggers::EndWatches(&self.triggers);
-        let watch_restarts = {
-            let this = self.clone();
-            let api: kube::Api<DeserializeGuard<WorkloadRestart>> = self.context.api();
-            watches::watch_guarded(api, Config::default(), self.restarts.clone(), move |change| {
-                this.restart_changed(&change);
+        let (on_restart, on_request, on_budget, this) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let of_restarts = Config::default().labels(labels::WORKLOAD_RESTART);
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(self.context.api(), Config::default(), &self.restarts, move |change| {
+                on_restart.restart_changed(&change);
             })
-        };
-        let watch_requests = {
-            let this = self.clone();
-            let api: kube::Api<DeserializeGuard<ContainerRecreateRequest>> = self.context.api();
-            let config = Config::default().labels(labels::WORKLOAD_RESTART);
-            watches::watch_guarded(api, config, self.requests.clone(), move |change| match change {
-                Change::Applied { new, .. } => this.wake(&new.namespace().unwrap_or_default()),
-                Change::Deleted(old) => this.wake(&old.namespace().unwrap_or_default()),
-                Change::Undecodable { key, .. } => this.wake(&key.namespace),
-            })
-        };
-        let watch_budgets = {
-            let this = self.clone();
-            let api: kube::Api<PodDisruptionBudget> = self.context.api();
-            watches::watch(api, Config::default(), self.budgets.clone(), move |change| match change {
-                Change::Applied { new, .. } => this.wake(&new.namespace().unwrap_or_default()),
-                Change::Deleted(old) => this.wake(&old.namespace().unwrap_or_default()),
-                Change::Undecodable { key, .. } => this.wake(&key.namespace),
-            })
-        };
-        let synced = async {
-            self.restarts.wait_synced().await;
-            self.requests.wait_synced().await;
-            self.budgets.wait_synced().await;
-            self.context.pods.wait_synced().await;
-        };
-        let reconcile = |key: ObjectKey| {
-            let this = self.clone();
+            .watch_guarded(self.context.api(), of_restarts, &self.requests, move |change| on_request.wake_by(&change))
+            .watch(self.context.api(), Config::default(), &self.budgets, move |change| on_budget.wake_by(&change))
+            .following(&self.context.pods);
+        let reconcile = move |key: ObjectKey| {
+            let this = this.clone();
             async move { this.reconcile(&key).await }
         };
-        let work = super::work(&self.context, NAME, &self.queue, workers, shutdown, synced, reconcile);
-        tokio::select! {
-            () = watch_restarts => {}
-            () = watch_requests => {}
-            () = watch_budgets => {}
-            () = work => {}
+        runner.run(self.queue.clone(), workers, reconcile).await;
+    }
+
+    /// The WorkloadRestarts of the object's namespace look again.
+    fn wake_by<K: kube::Resource>(&self, change: &Change<'_, K>) {
+        match change {
+            Change::Applied { new: object, .. } | Change::Deleted(object) => {
+                self.wake(object.meta().namespace.as_deref().unwrap_or_default());
+            }
+            Change::Undecodable { key, .. } => self.wake(&key.namespace),
         }
     }
 
@@ -266,7 +239,12 @@ impl Controller {
 
     /// Everything in a namespace that goes on looks again: what one gives back, another may take.
     fn wake(&self, namespace: &str) {
-        for restart in self.restarts.by_index(namespace).iter().filter(|restart| workload_restart::is_active(restart)) {
+        for restart in self
+            .restarts
+            .by_index(&StoreIndex::namespace(), namespace)
+            .iter()
+            .filter(|restart| workload_restart::is_active(restart))
+        {
             self.queue.add(ObjectKey::of(restart.as_ref()));
         }
     }

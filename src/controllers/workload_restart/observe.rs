@@ -10,21 +10,24 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, ResourceExt, api::ListParams};
 
 use super::{Controller, RoundState};
-use crate::domain::kinds::workload_restart::{self, Target};
 use crate::{
     api::{
         crr::ContainerRecreateRequest,
         labels,
         wr::{TargetRef, WorkloadRestart},
     },
-    domain::{budgets::disruption::Budget, node::recreate::manager},
+    domain::{
+        budgets::disruption::Budget,
+        kinds::workload_restart::{self, Target},
+        node::recreate::manager,
+    },
     k8s::{
         pod::PodView,
         selector::Selector,
         time::{Now, Sighting},
     },
     runtime::{
-        watches::ObjectKey,
+        watches::{ObjectKey, StoreIndex},
         workload::{self, Scope},
     },
 };
@@ -71,14 +74,14 @@ fn is_of(request: &ContainerRecreateRequest, restart: &WorkloadRestart, round: &
 
 impl Controller {
     pub(super) fn requests_in(&self, namespace: &str) -> Requests {
-        Requests(self.requests.by_index(namespace))
+        Requests(self.requests.by_index(&StoreIndex::namespace(), namespace))
     }
 
     /// Names of the ended requests that earlier rounds made.
     pub(super) fn earlier_requests(&self, restart: &WorkloadRestart, round: i64) -> Vec<ObjectKey> {
         let round = round.to_string();
         let uid = restart.metadata.uid.as_deref();
-        let requests = self.requests.by_index(&restart.namespace().unwrap_or_default());
+        let requests = self.requests.by_index(&StoreIndex::namespace(), &restart.namespace().unwrap_or_default());
         let earlier = requests.iter().filter(|request| {
             request.labels().get(labels::WORKLOAD_RESTART).map(String::as_str) == uid
                 && !is_of(request, restart, &round)
@@ -187,7 +190,7 @@ impl Controller {
     /// Reads the budgets of a namespace from the API server itself: an eviction writes down what it takes before it is
     /// answered, and a watch may show that late. False: there are none.
     pub(super) async fn read_budgets(&self, namespace: &str) -> kube::Result<bool> {
-        if self.budgets.by_index(namespace).is_empty() {
+        if self.budgets.by_index(&StoreIndex::namespace(), namespace).is_empty() {
             return Ok(false);
         }
         let api: Api<PodDisruptionBudget> = Api::namespaced(self.context.client.clone(), namespace);
@@ -199,7 +202,7 @@ impl Controller {
 
     /// The budgets of a namespace, judged by all of its Pods.
     pub(super) fn budgets(&self, namespace: &str, requests: &Requests) -> Vec<Budget> {
-        let budgets = self.budgets.by_index(namespace);
+        let budgets = self.budgets.by_index(&StoreIndex::namespace(), namespace);
         if budgets.is_empty() {
             return Vec::new();
         }

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use super::{Controller, hashed, lock};
-use crate::domain::kinds::workload_restart::TriggerContent;
 use crate::{
     api::wr::{Trigger, TriggerKind, WorkloadRestart},
+    domain::kinds::workload_restart::TriggerContent,
     k8s::name::ObjectName,
     runtime::{
         apply::code,
-        watches::{self, ObjectKey},
+        watches::{self, ObjectKey, StoreIndex},
     },
 };
 
@@ -114,7 +114,7 @@ impl Controller {
                 && watch.seen != seen
             {
                 watch.seen = seen;
-                for restart in self.restarts.by_index(namespace) {
+                for restart in self.restarts.by_index(&StoreIndex::namespace(), namespace) {
                     if restart.triggers().contains(trigger) {
                         self.queue.add(ObjectKey::of(restart.as_ref()));
                     }

@@ -124,7 +124,7 @@ impl Fixture {
         runtime.run("c0", "a", "u1", "main", 0);
         let runtimes = Runtimes::default();
         runtimes.insert("containerd".into(), client);
-        let requests: Arc<Store<ContainerRecreateRequest>> = Store::new(Some(|r| Some(r.pod_uid().to_owned())));
+        let requests: Arc<Store<ContainerRecreateRequest>> = Store::new([BY_POD]);
         requests.upsert(serde_json::from_value(object).unwrap());
         let pods: Arc<Store<PodView>> = Store::new(None);
         let metrics = Metrics::default();

@@ -17,12 +17,12 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::recreate::node::{Hook, Instance, InstanceState, Kill};
-use crate::domain::pod::inplace::{
-    Annotations, State, actual_environment, container_of, is_same_image, referred_keys, status_of,
-};
-use crate::domain::pod::runtime_meta::{Hashes, RuntimeContainer, RuntimeMeta, expected_env_hash, plain_hashes};
 use crate::{
     api::labels,
+    domain::pod::inplace::{
+        Annotations, State, actual_environment, container_of, is_same_image, referred_keys, status_of,
+    },
+    domain::pod::runtime_meta::{Hashes, RuntimeContainer, RuntimeMeta, expected_env_hash, plain_hashes},
     k8s::{canonical_json, hash, pod::PodView},
 };
 

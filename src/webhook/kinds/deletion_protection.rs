@@ -17,7 +17,6 @@ use kube::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::domain::deletion_protection::{PREFIX, refusal_always};
 use crate::{
     api::{
         feature_gates::FeatureGates,
@@ -25,6 +24,7 @@ use crate::{
             AGGREGATE_TO_WEBHOOK, DELETE_PROTECTION as LABEL, DELETE_PROTECTION_ALWAYS, DELETE_PROTECTION_CASCADING,
         },
     },
+    domain::deletion_protection::{PREFIX, refusal_always},
     k8s::{
         name::{BadName, Namespace, WANT_LABEL, WANT_SUBDOMAIN, is_dns_label, is_dns_subdomain},
         rbac::Rule,

@@ -9,7 +9,6 @@ use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Uri};
 use serde_json::{Map, Value};
 
-use crate::k8s::limits::MOST_ANNOTATIONS;
 use crate::{
     api::feature_gates::{FeatureGates, gate},
     domain::node::probes::{
@@ -18,6 +17,7 @@ use crate::{
     },
     k8s::{
         canonical_json,
+        limits::MOST_ANNOTATIONS,
         name::{LONGEST_LABEL, is_label_value, is_qualified_name},
     },
     webhook::{

@@ -11,7 +11,6 @@ use kube::{Api, api::ListParams, core::DeserializeGuard};
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Map, Value};
 
-use crate::k8s::limits::MOST_ANNOTATIONS;
 use crate::{
     api::{
         apps::pod_probe_marker::PodProbeMarker,
@@ -19,7 +18,7 @@ use crate::{
         labels::{SERVERLESS_PROBE_MARKERS, SERVERLESS_PROBES},
     },
     domain::node::probes::{name_of, reserved},
-    k8s::{pod::PodView, rbac::Rule, selector::Selector},
+    k8s::{limits::MOST_ANNOTATIONS, pod::PodView, rbac::Rule, selector::Selector},
     webhook::{
         Context,
         server::review::{Admitted, Decision, Request},

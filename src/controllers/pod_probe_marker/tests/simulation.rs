@@ -118,8 +118,16 @@ impl Manager {
                     let this = of_markers.clone();
                     async move { this.reconcile_marker(&key).await }
                 };
-                crate::controllers::work(&context, NAME, &of_markers.marker_queue, 2, stopped, async {}, reconcile)
-                    .await;
+                crate::controllers::runner::work(
+                    &context,
+                    NAME,
+                    &of_markers.marker_queue,
+                    2,
+                    stopped,
+                    async {},
+                    reconcile,
+                )
+                .await;
             }
         };
         let nodes = async move {
@@ -127,7 +135,8 @@ impl Manager {
                 let this = of_nodes.clone();
                 async move { this.reconcile_node(&key.name).await }
             };
-            crate::controllers::work(&context, NAME, &of_nodes.node_queue, 2, stopped, async {}, reconcile).await;
+            crate::controllers::runner::work(&context, NAME, &of_nodes.node_queue, 2, stopped, async {}, reconcile)
+                .await;
         };
         let tasks = [tokio::spawn(markers), tokio::spawn(nodes)];
         let mut manager = Self { controller, tasks, seen: BTreeMap::new(), _stop: stop };

@@ -165,7 +165,7 @@ async fn a_status_is_never_written_over_what_somebody_else_wrote() {
     paused["spec"]["paused"] = true.into();
     lock(&api).put(WR, paused);
     let requeue = fixture.reconcile().await.unwrap();
-    assert_eq!(requeue, Requeue::After(AFTER_CONFLICT));
+    assert_eq!(requeue, Requeue::After(crate::runtime::pass::AFTER_CONFLICT));
     fixture.reconcile().await.unwrap();
     assert_eq!(fixture.reason(), "Paused", "decided from the newer object");
 }

@@ -2,13 +2,12 @@
 
 use serde_json::Value;
 
-use crate::domain::kinds::stateful_set::spec::MOST_REPLICAS;
 use crate::{
     api::{
         feature_gates::{FeatureGates, gate},
         labels,
     },
-    domain::workload::overrides::ordinal_range,
+    domain::{kinds::stateful_set::spec::MOST_REPLICAS, workload::overrides::ordinal_range},
     k8s::{int_or_percent::Round, name::is_dns_label},
     webhook::validate::{Findings, Object, show_text, shown},
 };

@@ -11,10 +11,10 @@ use super::{
     fixtures::*,
     *,
 };
-use crate::domain::kinds::stateful_set::spec::Spec;
 use crate::{
     api::apps::lifecycle::Hook,
     domain::{
+        kinds::stateful_set::spec::Spec,
         pod::{
             inplace::Allowed,
             lifecycle::{self, State},
