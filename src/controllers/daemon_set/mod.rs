@@ -164,7 +164,7 @@ impl Controller {
             })
             .following(self.context.nodes.store())
             .following(&self.context.pods);
-        let reconcile = |key: ObjectKey| {
+        let reconcile = move |key: ObjectKey| {
             let this = this.clone();
             async move { this.reconcile(&key).await }
         };

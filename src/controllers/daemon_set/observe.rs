@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{Controller, Job, Pass};
 use crate::{
     api::labels,
+    controllers::BY_CONTROLLER,
     domain::{
         kinds::daemon_set::{
             backoff::Failures,
@@ -88,7 +89,7 @@ fn history(job: &Job) -> History<'_> {
 impl Controller {
     /// The Pods that the set controls. Whoever may create Pods in another namespace can write the set's UID into them.
     fn owned(&self, job: &Job) -> Vec<Arc<PodView>> {
-        let mut pods = self.context.pods.by_index(&job.owner.uid);
+        let mut pods = self.context.pods.by_index(&BY_CONTROLLER, &job.owner.uid);
         pods.retain(|pod| pod.namespace() == &*job.key.namespace && job.owner.controls(pod));
         pods
     }
