@@ -185,7 +185,7 @@ fn known(words: &[String]) -> (Vec<(String, String)>, u8) {
     if let Some((fits, between, last)) = of_kinds(words)
         && !between.last().is_some_and(|word| word.starts_with('-'))
     {
-        let types = Kind::all().filter(|kind| fits(kind)).map(|kind| format!("{}/", kind.name()));
+        let types = Kind::all().filter(fits).map(|kind| format!("{}/", kind.name()));
         let types = types.filter(|type_| type_.starts_with(last));
         let types: Vec<_> = types.map(|type_| (type_, String::new())).collect();
         if !types.is_empty() {

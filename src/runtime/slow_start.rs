@@ -94,7 +94,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_of_one_item_ends_nothing_and_many_in_a_row_end_it() {
-        let call = |item: usize| async move { if item % 3 == 0 || item >= 20 { Err(item) } else { Ok(()) } };
+        let call = |item: usize| async move { if item.is_multiple_of(3) || item >= 20 { Err(item) } else { Ok(()) } };
         let mut window = 0;
         let (done, failure) = slow_start((0..100).collect(), &mut window, |_| true, call).await;
         assert_eq!((done, failure, window), (13, Some(0), 1));

@@ -209,8 +209,7 @@ impl Fixture {
             std::future::ready(Ok::<_, String>(Requeue::Await))
         };
         self.controller.node_queue.run(100, stopped, note).await;
-        let keys = std::mem::take(&mut *lock(&keys));
-        keys
+        std::mem::take(&mut *lock(&keys))
     }
 
     async fn node(&self) -> kube::Result<Requeue> {

@@ -101,6 +101,9 @@ fn progress(spec: &ReplicatedPodSpec, status: &ReplicatedPodStatus, failure: Opt
 
 // Shell.
 
+/// Generation, update revision, collisions and all revisions.
+type Remembered = (i64, String, i32, Vec<Known>);
+
 struct Controller {
     context: Context,
     objects: Arc<Store<ReplicatedPod>>,
@@ -108,7 +111,7 @@ struct Controller {
     revisions: Revisions,
     statuses: StatusWriter,
     /// The revisions, for one generation.
-    memories: Memories<Option<(i64, String, i32, Vec<Known>)>>,
+    memories: Memories<Option<Remembered>>,
 }
 
 impl Controller {
@@ -276,18 +279,20 @@ impl World {
             self.deliver();
             // A refusal backs off; here it is tried again.
             let _ = self.controller.reconcile(&ObjectKey::new("ns", "web")).await;
-            let mut server = lock(&self.server);
-            let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-            let down: Vec<String> =
-                server.of(PODS).into_iter().filter(|(_, pod)| pod["status"].is_null()).map(|(path, _)| path).collect();
-            if round > 0 {
-                most = most.max(down.len());
-            }
-            down.iter().for_each(|path| server.change(path, &ready));
-            drop(server);
+            most = most.max(self.start_all(round > 0));
             tokio::time::advance(Duration::from_secs(2)).await;
         }
         most
+    }
+
+    /// Kubelets start every Pod that is down; how many were, if they count.
+    fn start_all(&self, counts: bool) -> usize {
+        let mut server = lock(&self.server);
+        let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        let down: Vec<String> =
+            server.of(PODS).into_iter().filter(|(_, pod)| pod["status"].is_null()).map(|(path, _)| path).collect();
+        down.iter().for_each(|path| server.change(path, &ready));
+        if counts { down.len() } else { 0 }
     }
 
     fn status(&self) -> Value {
