@@ -78,6 +78,8 @@ pub struct SizedClaim {
     pub capacity: Option<i128>,
     /// Since when its file system waits to be grown where it is mounted.
     pub resize_pending_since: Option<Timestamp>,
+    /// Why it never gets to the size that it asks for, in the words of whoever grows volumes.
+    pub infeasible: Option<String>,
 }
 
 impl SizedClaim {
@@ -94,6 +96,9 @@ impl SizedClaim {
         self.metadata.owner_references.as_deref().unwrap_or_default()
     }
 }
+
+/// Characters that are kept of a message.
+const LONGEST_MESSAGE: usize = 256;
 
 /// What is read of a claim.
 #[derive(Default, Deserialize)]
@@ -125,9 +130,10 @@ struct WireAmounts {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct WireStatus {
     capacity: Option<WireAmounts>,
+    allocated_resource_statuses: Option<WireAmounts>,
     conditions: Option<Vec<WireCondition>>,
 }
 
@@ -137,6 +143,7 @@ struct WireCondition {
     #[serde(rename = "type")]
     type_: String,
     status: String,
+    message: Option<String>,
     last_transition_time: Option<Timestamp>,
 }
 
@@ -163,11 +170,18 @@ impl<'de> Deserialize<'de> for SizedClaim {
             ..
         } = metadata;
         let stored = |amounts: Option<WireAmounts>| amounts.and_then(|amounts| amount(&amounts.storage?));
-        let pending = status
-            .conditions
-            .unwrap_or_default()
-            .into_iter()
-            .find(|condition| condition.type_ == "FileSystemResizePending" && condition.status == "True");
+        let conditions = status.conditions.unwrap_or_default();
+        let condition = |types: &[&str]| {
+            conditions.iter().find(|condition| types.contains(&condition.type_.as_str()) && condition.status == "True")
+        };
+        let pending = condition(&["FileSystemResizePending"]);
+        let how = status.allocated_resource_statuses.and_then(|amounts| amounts.storage);
+        let how = how.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let infeasible = ["ControllerResizeInfeasible", "NodeResizeInfeasible"].contains(&how).then(|| {
+            let error = condition(&["ControllerResizeError", "NodeResizeError"]);
+            let message = error.and_then(|error| error.message.as_deref()).filter(|message| !message.is_empty());
+            message.unwrap_or(how).chars().take(LONGEST_MESSAGE).collect()
+        });
         Ok(Self {
             grown_by: annotations.and_then(|mut annotations| annotations.remove(OWNED_BY_STATEFUL_SET)),
             storage_class: spec.storage_class_name,
@@ -176,6 +190,7 @@ impl<'de> Deserialize<'de> for SizedClaim {
             capacity: stored(status.capacity),
             resize_pending_since: pending
                 .map(|condition| condition.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH)),
+            infeasible,
             metadata: ObjectMeta {
                 name,
                 namespace,
@@ -208,6 +223,17 @@ mod tests {
         assert_eq!((claim.grown_by.as_deref(), claim.owners().len()), (Some("web"), 1));
         assert_eq!((claim.requested, claim.capacity), (quantity::parse("2Gi"), quantity::parse("1Gi")));
         assert!(claim.resize_pending_since.is_some() && !claim.is_deleting());
+        assert_eq!(claim.infeasible, None);
+        let infeasible: SizedClaim = serde_json::from_value(json!({"status": {
+            "allocatedResourceStatuses": {"storage": "ControllerResizeInfeasible"},
+            "conditions": [{"type": "ControllerResizeError", "status": "True", "message": "too large"}]}}))
+        .unwrap();
+        assert_eq!(infeasible.infeasible.as_deref(), Some("too large"));
+        let node: SizedClaim = serde_json::from_value(
+            json!({"status": {"allocatedResourceStatuses": {"storage": "NodeResizeInfeasible"}}}),
+        )
+        .unwrap();
+        assert_eq!(node.infeasible.as_deref(), Some("NodeResizeInfeasible"));
         assert_eq!(serde_json::from_str::<SizedClaim>("{}").unwrap(), SizedClaim::default());
     }
 }

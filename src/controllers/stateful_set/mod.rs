@@ -18,7 +18,7 @@ mod record;
 mod tests;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -53,7 +53,7 @@ use crate::{
         shutdown::Shutdown,
         status_writer::StatusWriter,
         wake,
-        watches::{Change, ObjectKey, Store},
+        watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
 
@@ -84,6 +84,7 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "statefulset-controller";
+const BY_NAMESPACE: StoreIndex<StatefulSet> = StoreIndex::namespace();
 /// After the API server could not say what defaults a template has.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Group and kind, as owner references name them.
@@ -120,6 +121,8 @@ struct Memory {
     refused: BTreeSet<i32>,
     /// How many Pods there are, or are to be.
     pods: usize,
+    /// Since when claims have been asked to grow, or have grown, by name.
+    growing: BTreeMap<String, Duration>,
     /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
     is_refused: bool,
     /// The generation for which all Pods were searched for orphans.
@@ -156,7 +159,7 @@ impl Controller {
         let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "StatefulSet", pods.clone());
         Self {
             context: context.clone(),
-            sets: Store::new(None),
+            sets: Store::new([BY_NAMESPACE]),
             claim_control: ClaimControl::new(client.clone(), claims.clone()),
             claims,
             queue: Queue::new(Backoff::default()),
@@ -192,7 +195,7 @@ impl Controller {
             Change::Deleted(old) => old,
             Change::Undecodable { .. } => return,
         };
-        let namespace = claim.metadata.namespace.as_deref();
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         let has_it = |set: &StatefulSet| {
             let templates = set.spec.volume_claim_templates.as_ref().and_then(Value::as_array);
             let mut names = templates.into_iter().flatten().filter_map(|t| t.pointer("/metadata/name")?.as_str());
@@ -201,9 +204,9 @@ impl Controller {
                 let pod = claim.name().strip_prefix(template).and_then(|rest| rest.strip_prefix('-'));
                 pod.is_some_and(|pod| numbering::ordinal_of(set_name, pod).is_some())
             };
-            set.metadata.namespace.as_deref() == namespace && names.any(is_of)
+            names.any(is_of)
         };
-        for set in self.sets.select(has_it) {
+        for set in self.sets.by_index(&BY_NAMESPACE, namespace).into_iter().filter(|set| has_it(set)) {
             self.queue.add(ObjectKey::of(set.as_ref()));
         }
     }
@@ -244,7 +247,7 @@ impl Controller {
             Ok(spec) => spec,
             Err(Invalid(message)) => return self.record_invalid(key, &set, message).await,
         };
-        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
+        let mut job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
         if job.set.metadata.deletion_timestamp.is_some() {
             // Its Pods and claims go with it, by their owner references.
             return self.record_leaving(&job).await;
@@ -259,12 +262,19 @@ impl Controller {
         if self.refresh_all(&job, &resolved, &seen, &mut pass).await {
             seen = self.see_again(&job);
         }
-        let resolved = self.with_needed(&job, resolved, &seen).await?;
+        let (resolved, is_known) = self.with_needed(&job, resolved, &seen, &mut pass).await;
         pass.common.look_after(self.pre_download(&job, &resolved).await);
-        let classes = self.classes(&job).await?;
-        let allowed = self.in_place.allowed(&self.context.gates).await?;
-        let observed = self.observed(&job, &resolved, &seen, &classes, allowed);
-        let plan = plan::plan(&observed);
+        let classes = self.classes(&mut job, &seen, &mut pass).await;
+        let allowed = match self.in_place.allowed(&self.context.gates).await {
+            Ok(allowed) => Some(allowed).filter(|_| is_known),
+            Err(error) => {
+                pass.note(Err(error));
+                None
+            }
+        };
+        let waited = self.waited(&job);
+        let plan = plan::plan(&self.observed(&job, &resolved, &seen, (&classes, &waited), allowed));
+        self.note_growth(&job, &seen, &plan);
         let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
         self.tell_refusals(&job, &mut pass);
         if pass.common.again {

@@ -1,6 +1,6 @@
 //! Everything that a pass looks at.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::{
     api::GetParams,
@@ -15,8 +15,9 @@ use crate::{
     controllers::BY_CONTROLLER,
     domain::{
         kinds::stateful_set::{
+            claims::is_grown,
             make, numbering,
-            plan::{self, Observed},
+            plan::{self, Action, Observed, Plan},
             pod::{self, Pod},
         },
         pod::inplace::Allowed,
@@ -209,16 +210,30 @@ impl Controller {
         self.memories.with(&job.key, |memory| memory.resolved = Some(resolved.clone()));
     }
 
-    /// The revisions with their data, if a Pod is to leave one or to be made on an older one.
-    pub(super) async fn with_needed(&self, job: &Job, resolved: Resolved, seen: &Seen) -> kube::Result<Resolved> {
+    /// The revisions with their data, if a Pod is to leave one or to be made on an older one. False: they cannot be read,
+    /// and only what needs no comparison is done.
+    pub(super) async fn with_needed(
+        &self,
+        job: &Job,
+        resolved: Resolved,
+        seen: &Seen,
+        pass: &mut Pass,
+    ) -> (Resolved, bool) {
         let is_settled = resolved.current == resolved.update && seen.pods.iter().all(|pod| pod.is_on(&resolved.update));
         if resolved.known.is_some() || is_settled {
-            return Ok(resolved);
+            return (resolved, true);
         }
         let history = history(job, &job.owner);
-        let resolved = self.revisions.with_known(&history, &job.spec.template, resolved).await?;
-        self.keep(job, &resolved);
-        Ok(resolved)
+        match self.revisions.with_known(&history, &job.spec.template, resolved.clone()).await {
+            Ok(resolved) => {
+                self.keep(job, &resolved);
+                (resolved, true)
+            }
+            Err(error) => {
+                pass.note(Err(error));
+                (resolved, false)
+            }
+        }
     }
 
     /// When every Pod is where it is to be: deletes revisions beyond the history limit, and forgets the others.
@@ -236,11 +251,29 @@ impl Controller {
         Ok(())
     }
 
-    /// Storage classes, and whether they let volumes grow. Nothing is read without gate StatefulSetAutoResizePVCGate.
-    pub(super) async fn classes(&self, job: &Job) -> kube::Result<BTreeMap<String, bool>> {
-        if !job.spec.grows_claims || job.spec.claims.is_empty() {
-            return Ok(BTreeMap::new());
+    /// Storage classes, and whether they let volumes grow. Nothing is read without gate StatefulSetAutoResizePVCGate, or
+    /// while no claim is smaller than its template wants it. When they cannot be read no claim grows in this pass.
+    pub(super) async fn classes(&self, job: &mut Job, seen: &Seen, pass: &mut Pass) -> BTreeMap<String, bool> {
+        let is_small = |ordinal: i32| {
+            job.spec.claims.iter().any(|template| {
+                let claim = seen.claims.get(&template.claim_name(&job.spec.name, ordinal));
+                claim.is_some_and(|claim| claim.requested < template.storage)
+            })
+        };
+        if !job.spec.grows_claims || !seen.pods.iter().any(|pod| is_small(pod.ordinal)) {
+            return BTreeMap::new();
         }
+        match self.list_classes().await {
+            Ok(classes) => classes,
+            Err(error) => {
+                pass.note(Err(error));
+                job.spec.grows_claims = false;
+                BTreeMap::new()
+            }
+        }
+    }
+
+    async fn list_classes(&self) -> kube::Result<BTreeMap<String, bool>> {
         let path = path::of_cluster("storage.k8s.io", "v1", "storageclasses");
         let request = Request::new(path).list(&kube::api::ListParams::default()).map_err(kube::Error::BuildRequest)?;
         let list: ObjectList<StorageClass> = self.context.client.request(request).await?;
@@ -248,13 +281,39 @@ impl Controller {
         Ok(list.items.into_iter().map(named).collect())
     }
 
+    /// For how long claims have been asked to grow, or have grown, as far as this process has seen it.
+    pub(super) fn waited(&self, job: &Job) -> BTreeMap<String, Duration> {
+        let now = clock::now().mono;
+        let growing = self.memories.with(&job.key, |memory| memory.growing.clone()).unwrap_or_default();
+        growing.into_iter().map(|(name, since)| (name, now.saturating_sub(since))).collect()
+    }
+
+    /// Remembers which claims are asked to grow, and which grow.
+    pub(super) fn note_growth(&self, job: &Job, seen: &Seen, plan: &Plan) {
+        if !job.spec.grows_claims {
+            return;
+        }
+        let asked = plan.actions.iter().flat_map(|action| match action {
+            Action::GrowClaims { claims, .. } => claims.as_slice(),
+            _ => &[],
+        });
+        let grow = seen.claims.values().filter(|claim| claim.capacity.is_some() && !is_grown(claim));
+        let names = asked.map(|(name, _)| name.clone()).chain(grow.map(|claim| claim.name().to_owned()));
+        let now = clock::now().mono;
+        self.memories.with(&job.key, |memory| {
+            let before = std::mem::take(&mut memory.growing);
+            memory.growing =
+                names.map(|name| (before.get(&name).copied().unwrap_or(now), name)).map(|(t, n)| (n, t)).collect();
+        });
+    }
+
     pub(super) fn observed<'a>(
         &self,
         job: &'a Job,
         resolved: &'a Resolved,
         seen: &'a Seen,
-        classes: &'a BTreeMap<String, bool>,
-        allowed: Allowed,
+        (classes, waited): (&'a BTreeMap<String, bool>, &'a BTreeMap<String, Duration>),
+        allowed: Option<Allowed>,
     ) -> Observed<'a> {
         Observed {
             spec: &job.spec,
@@ -264,6 +323,7 @@ impl Controller {
             update_revision: &resolved.update,
             revisions: resolved.all(),
             allowed,
+            waited,
             announced_is_updated: self.context.gates.enabled(gate::PREPARING_UPDATE_AS_UPDATE),
             now: clock::now(),
         }

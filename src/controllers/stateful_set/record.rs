@@ -138,8 +138,10 @@ impl Controller {
         set: &StatefulSet,
         message: String,
     ) -> kube::Result<Requeue> {
-        self.pods.warning(&OwnerRef::of(set), "InvalidSpec", &message);
         let recorded = set.status.clone().unwrap_or_default();
+        if !recorded.conditions.iter().any(|condition| condition.message == message) {
+            self.pods.warning(&OwnerRef::of(set), "InvalidSpec", &message);
+        }
         let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, Some(message.as_str()))];
         let progress = Progress::Stalled { reason: "InvalidSpec".into(), message: message.clone() };
         let wanted = StatefulSetStatus {

@@ -15,6 +15,10 @@ use crate::k8s::{claim::SizedClaim, claim::amount};
 /// How long kubelet has to grow the file system of a volume that is in use, before its Pod is restarted for it.
 pub const ONLINE_RESIZE: Duration = Duration::from_secs(120);
 
+/// How long the update of a Pod in service waits for its claims to grow, from when that was first seen: longer than what
+/// grows volumes usually takes, and no longer, because a corrected template must get to the Pod although nobody grows them.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
 /// One of `spec.volumeClaimTemplates`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimTemplate {
@@ -74,7 +78,7 @@ pub fn is_grown(claim: &SizedClaim) -> bool {
 pub enum Growth {
     /// It has it.
     Fits,
-    /// It has to ask for more.
+    /// It has to ask for more, or for less than it asked for in vain.
     Ask,
     /// It has asked, and the volume grows.
     Grows,
@@ -82,6 +86,8 @@ pub enum Growth {
     AwaitsMount(Timestamp),
     /// It cannot get there: why, and what a user can do.
     Refused(String),
+    /// It has asked and will never get it: why, and what a user can do.
+    Infeasible(String),
 }
 
 /// Decides how far a claim is. `class_expands` says whether its storage class lets volumes grow; None: not known.
@@ -102,6 +108,16 @@ pub fn growth(template: &ClaimTemplate, claim: &SizedClaim, class_expands: Optio
             )),
             None => Growth::Refused(format!("claim {name} cannot grow: its StorageClass is not there")),
         };
+    }
+    // Kubernetes lets a claim that has not grown ask for less, as long as that is more than it has.
+    let asked_in_vain = claim.grown_by.is_some() && claim.requested.unwrap_or(0) > wanted;
+    if asked_in_vain && claim.capacity.is_some_and(|capacity| capacity < wanted) {
+        return Growth::Ask;
+    }
+    if let Some(why) = claim.infeasible.as_ref().filter(|_| claim.capacity.is_some_and(|capacity| capacity < wanted)) {
+        return Growth::Infeasible(format!(
+            "claim {name} cannot grow to what it asks for: {why}; put its template back to a smaller size that is more than the claim has"
+        ));
     }
     match (claim.capacity, claim.resize_pending_since) {
         // It is bound to no volume yet, and will be to one that is large enough.

@@ -50,8 +50,10 @@ pub struct Observed<'a> {
     pub update_revision: &'a str,
     /// The revisions of the set. Read only while Pods are updated in place.
     pub revisions: &'a [Known],
-    /// Which changes may be made in place.
-    pub allowed: Allowed,
+    /// Which changes may be made in place. None: that, or the revisions, cannot be read now, and nothing is compared.
+    pub allowed: Option<Allowed>,
+    /// For how long claims have been asked to grow, or have grown, by name.
+    pub waited: &'a BTreeMap<String, Duration>,
     /// Gate PreparingUpdateAsUpdate.
     pub announced_is_updated: bool,
     /// Now.

@@ -75,11 +75,6 @@ impl Room {
         self.is_closed |= self.is_ordered && charge > Charge::Down;
     }
 
-    /// A Pod that keeps serving takes part of the room all the same: its claims grow.
-    pub fn take(&mut self) {
-        self.unavailable += 1;
-    }
-
     fn add(&mut self, charge: Charge, number: i32) {
         self.down += if charge > Charge::Down { number } else { 0 };
         self.unavailable += if charge == Charge::Available { number } else { 0 };

@@ -27,6 +27,7 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
         if !mends.is_empty() {
             // The claim goes with the Pod only if it is owned before.
             plan.actions.extend(mends);
+            is_busy = true;
             continue;
         }
         if observed.spec.is_ordered && (is_busy || !is_complete) {

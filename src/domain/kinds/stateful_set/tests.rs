@@ -432,8 +432,9 @@ fn claims_grow_within_the_limit_before_their_pods_are_updated() {
     let grows = |ordinal: i32| SizedClaim { capacity: crate::k8s::quantity::parse("5Gi"), ..data(ordinal) };
     let pods = [old(0), old(1), old(2)];
     assert_eq!(with(fields.clone(), &pods, &[small(0), small(1), small(2)]), ["grow data-web-2"]);
-    assert_eq!(with(fields.clone(), &pods, &[small(0), small(1), grows(2)]), NOTHING, "it takes the room");
-    assert_eq!(with(fields.clone(), &pods, &[small(0), small(1), data(2)]), ["delete web-2"]);
+    assert_eq!(with(fields.clone(), &pods, &[small(0), small(1), grows(2)]), NOTHING, "one after the other");
+    let next = with(fields.clone(), &pods, &[small(0), small(1), data(2)]);
+    assert_eq!(next, ["grow data-web-1", "delete web-2"], "the place for growing claims is free");
     assert_eq!(
         with(fields.clone(), &[pod(0), pod(1), pod(2)], &[small(0), small(1), data(2)]),
         ["grow data-web-1"],
@@ -447,6 +448,120 @@ fn claims_grow_within_the_limit_before_their_pods_are_updated() {
         NOTHING,
         "OnDelete: only claims that are made later"
     );
+}
+
+fn sized(ordinal: i32, requested: &str, capacity: &str) -> SizedClaim {
+    let mut claim = claim(&format!("data-web-{ordinal}"), requested, capacity);
+    claim.grown_by = Some("web".into());
+    claim
+}
+
+#[test]
+fn a_claim_that_grows_without_end_keeps_no_template_from_its_pod_or_from_others() {
+    let fields = json!({"growsClaims": true, "maxUnavailable": 1});
+    let spec = spec(with_claims(fields));
+    let all = claims(&[sized(0, "5Gi", "5Gi"), sized(1, "5Gi", "5Gi"), sized(2, "10Gi", "5Gi")]);
+    let pods = [old(0), old(1), old(2)];
+    let after = |pods: &[Pod], seconds: u64| planned_after(&spec, pods, &all, &[("data-web-2", seconds)]);
+    let early = after(&pods, 20);
+    assert_eq!((early.look, told(early)), (Some(Duration::from_secs(100)), vec![]), "it mostly grows soon");
+    assert_eq!(told(after(&pods, 120)), ["delete web-2"]);
+    assert_eq!(told(after(&[old(0), old(1), pod(2)], 120)), ["delete web-1"], "nor the next one");
+    assert!(after(&[old(0), old(1), pod(2)], 120).wait.unwrap().message.contains("data-web-2"), "it is still named");
+    let updated = after(&[pod(0), pod(1), pod(2)], 120);
+    assert_eq!(told(updated), NOTHING, "no other claim is asked for what this one does not get");
+}
+
+#[test]
+fn a_claim_that_may_not_be_asked_keeps_no_template_from_its_pod_either() {
+    let spec = spec(with_claims(json!({"growsClaims": true, "maxUnavailable": 1})));
+    let all = claims(&[sized(0, "5Gi", "5Gi"), sized(1, "5Gi", "5Gi"), sized(2, "5Gi", "5Gi")]);
+    let after = |seconds: u64| told(planned_after(&spec, &[old(0), old(1), old(2)], &all, &[("data-web-2", seconds)]));
+    assert_eq!(after(20), ["grow data-web-2"]);
+    assert_eq!(after(120), ["grow data-web-2", "delete web-2"]);
+}
+
+#[test]
+fn a_pod_that_is_down_gets_a_corrected_template_before_its_claim_has_grown() {
+    let fields = with_claims(json!({"growsClaims": true, "maxUnavailable": 1}));
+    let all = [sized(0, "10Gi", "10Gi"), sized(1, "10Gi", "5Gi"), sized(2, "5Gi", "5Gi")];
+    let pods = [old(0), not_ready(old(1)), not_ready(old(2))];
+    assert_eq!(with(fields, &pods, &all), ["delete web-2", "delete web-1"]);
+}
+
+#[test]
+fn a_specified_deletion_waits_for_no_claim() {
+    let fields = json!({"growsClaims": true, "maxUnavailable": 1});
+    let all = [sized(0, "10Gi", "10Gi"), sized(1, "10Gi", "10Gi"), sized(2, "10Gi", "5Gi")];
+    for ordinal in [0, 2] {
+        let pods = [pod(0), pod(1), pod(2)].map(|p| if p.ordinal == ordinal { specified(p) } else { p });
+        assert_eq!(with(fields.clone(), &pods, &all), [format!("delete web-{ordinal}")]);
+    }
+}
+
+#[test]
+fn a_size_that_cannot_be_had_is_stalled_and_a_smaller_one_is_asked_for() {
+    let fields = json!({"growsClaims": true, "maxUnavailable": 1});
+    let stuck = SizedClaim { infeasible: Some("out of space".into()), ..sized(2, "10Gi", "5Gi") };
+    let others = [sized(0, "5Gi", "5Gi"), sized(1, "5Gi", "5Gi")];
+    let all = claims(&[others[0].clone(), others[1].clone(), stuck]);
+    let plan = planned(&spec(with_claims(fields.clone())), &[old(0), old(1), old(2)], &all);
+    let why = plan.impossible.clone().unwrap();
+    assert_eq!(why.reason, "FailedUpdatePVC");
+    assert!(why.message.contains("data-web-2") && why.message.contains("out of space"), "{}", why.message);
+    assert_eq!(told(plan), ["delete web-2"], "and no other claim is asked");
+    let asked = |storage: &str| {
+        let mut smaller = with_claims(fields.clone());
+        smaller["claims"][0]["spec"]["resources"]["requests"]["storage"] = json!(storage);
+        told(planned(&spec(smaller), &[pod(0), pod(1), pod(2)], &all))
+    };
+    assert_eq!(asked("7Gi"), ["grow data-web-2"], "less than it asks for, more than it has");
+    assert_eq!(asked("5Gi"), NOTHING, "Kubernetes lets nobody ask for what there is");
+}
+
+#[test]
+fn with_in_place_only_no_pod_is_replaced_for_a_mount() {
+    let fields = with_claims(json!({"growsClaims": true, "replicas": 1, "policy": "InPlaceOnly"}));
+    let since = Some(jiff::Timestamp::from_second(1_600_000_000).unwrap());
+    let all = claims(&[SizedClaim { resize_pending_since: since, ..sized(0, "10Gi", "5Gi") }]);
+    let plan = planned(&spec(fields), &[pod(0)], &all);
+    assert!(plan.wait.clone().unwrap().message.contains("InPlaceOnly does not replace it"));
+    assert_eq!(told(plan), NOTHING);
+}
+
+#[test]
+fn while_revisions_cannot_be_read_pods_are_scaled_and_none_is_replaced_for_that() {
+    let spec = spec(json!({"replicas": 2, "policy": "InPlaceIfPossible"}));
+    let (pods, none) = (shared(&[old(0), old(1), old(2)]), BTreeMap::new());
+    let plan = plan(&Observed {
+        spec: &spec,
+        pods: &pods,
+        claims: &none,
+        classes: &BTreeMap::new(),
+        update_revision: NEW,
+        revisions: &[],
+        allowed: None,
+        waited: &BTreeMap::new(),
+        announced_is_updated: false,
+        now: at(0),
+    });
+    assert_eq!(plan.wait.clone().unwrap().reason, "RevisionsNotRead");
+    assert_eq!(told(plan), ["delete web-2"]);
+}
+
+#[test]
+fn while_paused_a_pod_on_its_way_out_comes_back() {
+    let hook = json!({"preDelete": {"labelsHandler": {"in": "yes"}}});
+    let leaving = Pod { state: State::PreparingDelete, ..labelled(old(0), json!({"in": "yes"})) };
+    let fields = json!({"replicas": 1, "paused": true, "lifecycle": hook});
+    assert_eq!(of(fields, &[leaving]), ["keep web-0"]);
+}
+
+#[test]
+fn a_surplus_pod_whose_claim_gets_its_owner_first_goes_before_smaller_ordinals() {
+    let fields = json!({"replicas": 1, "ordered": true, "retention": {"whenScaled": "Delete"}});
+    let ready = owned(data(1), "Pod", "web-1", "uid-1");
+    assert_eq!(with(fields, &[pod(0), pod(1), pod(2)], &[data(0), ready, data(2)]), ["own data-web-2 [\"Pod\"]"]);
 }
 
 #[test]
@@ -497,7 +612,7 @@ fn shortfall_13_a_deletion_that_is_not_wanted_any_more_is_cancelled() {
     recreate["policy"] = json!("ReCreate");
     assert_eq!(of(recreate.clone(), &[pod(0), pod(1), leaving(old(2))]), NOTHING, "it is to be replaced");
     recreate["paused"] = json!(true);
-    assert_eq!(of(recreate, &[pod(0), pod(1), leaving(old(2))]), NOTHING, "paused: as it is");
+    assert_eq!(of(recreate, &[pod(0), pod(1), leaving(old(2))]), ["keep web-2"], "paused: it is not to go now");
     let mut last = fields;
     last["lifecycle"]["preDelete"]["markPodNotReady"] = json!(true);
     assert_eq!(of(last.clone(), &[pod(0), pod(1), leaving(pod(2))]), NOTHING, "NotReady Pods do not come back");

@@ -1,9 +1,12 @@
 //! Which Pods are taken out of service to be updated or replaced, and how each of them gets there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
-    claims::{Growth, ONLINE_RESIZE, growth},
+    claims::{Growth, ONLINE_RESIZE, PATIENCE, growth},
     order::{Range, Slot},
     plan::{Action, Candidate, Observed, Plan, leave},
     pod::Pod,
@@ -25,23 +28,43 @@ enum Way {
     InPlace(UpdateSpec),
     Replace,
     Impossible(String),
+    /// That cannot be said now.
+    NotKnown,
 }
 
 /// What the claims of a Pod need.
 #[derive(Debug, Default)]
 struct Claims {
     ask: Vec<(String, usize)>,
+    /// One of those has been asked before, in vain.
+    has_asked: bool,
     grows: Option<String>,
     /// A claim that waits for a mount, and how long kubelet has had for it.
-    awaits_mount: Option<(String, std::time::Duration)>,
+    awaits_mount: Option<(String, Duration)>,
     refused: Option<String>,
+    infeasible: Option<String>,
+    /// How long the one that has waited longest has been asked to grow, or has grown.
+    waited: Duration,
+}
+
+impl Claims {
+    /// Whether they take one of the places for Pods whose claims grow.
+    fn takes_place(&self) -> bool {
+        self.has_asked || self.grows.is_some() || self.awaits_mount.is_some() || self.infeasible.is_some()
+    }
+
+    /// Whether nobody can say when they will have grown.
+    fn is_stuck(&self) -> bool {
+        let mount = self.awaits_mount.as_ref().is_some_and(|(_, since)| *since >= ONLINE_RESIZE);
+        self.infeasible.is_some() || mount || (self.has_asked || self.grows.is_some()) && self.waited >= PATIENCE
+    }
 }
 
 /// Adds to the plan what makes Pods unavailable, in the order in which it may be done.
 pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool, plan: &mut Plan) {
     let spec = observed.spec;
     let limit = spec.rolling().map_or(1, |rolling| rolling.max_unavailable);
-    let mut job = Job { observed, ways: BTreeMap::new(), claims: BTreeMap::new() };
+    let mut job = Job { observed, ways: BTreeMap::new(), claims: BTreeMap::new(), growing: 0, is_stuck: false };
     plan.room = Room::new(slots.iter().map(|slot| slot.pod), limit, spec.is_ordered);
     if is_busy {
         plan.room.close();
@@ -50,9 +73,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
     if spec.grows_claims {
         for pod in pods() {
             let claims = job.look_at_claims(pod);
-            if pod.is_available() && (claims.grows.is_some() || claims.awaits_mount.is_some()) {
-                plan.room.take();
-            }
+            job.growing += i32::from(claims.takes_place());
+            job.is_stuck |= claims.is_stuck();
             job.claims.insert(pod.ordinal, claims);
         }
     }
@@ -79,8 +101,9 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
         let is_due = is_outdated && in_range.contains(&pod.ordinal);
         plan.is_held |= is_outdated && (!is_due || is_paused);
         match pod.state {
-            // While paused nothing is begun and nothing is taken back.
-            State::PreparingDelete | State::PreparingUpdate if is_due => {}
+            // While paused nothing is begun, and a Pod is not left on its way out either.
+            State::PreparingDelete if is_due && !is_paused => {}
+            State::PreparingUpdate if is_due => {}
             State::PreparingDelete => job.end_or_cancel_deletion(pod, plan),
             State::PreparingUpdate if !pod.is_updated(observed.update_revision) => {
                 plan.actions.push(Action::CancelUpdate { pod: pod.name.clone() });
@@ -110,6 +133,11 @@ struct Job<'a, 'o> {
     ways: BTreeMap<(String, String, String), Result<UpdateSpec, String>>,
     /// By ordinal, while claims are grown.
     claims: BTreeMap<i32, Claims>,
+    /// Pods whose claims grow: as many at a time as may be unavailable, so that a size that cannot be had is not asked for by
+    /// all of them.
+    growing: i32,
+    /// One of those claims may never have grown: no other one is asked, and no update waits for that.
+    is_stuck: bool,
 }
 
 impl Job<'_, '_> {
@@ -135,31 +163,17 @@ impl Job<'_, '_> {
         let claims = self.claims.remove(&pod.ordinal).unwrap_or_default();
         let is_outdated = self.is_outdated(pod);
         let charge = Charge::of(pod);
-        if let Some(why) = claims.refused {
+        if let Some(why) = claims.infeasible.as_ref().or(claims.refused.as_ref()) {
             // Its update goes on: it waits for nothing that would come.
-            plan.impossible("FailedUpdatePVC", why);
+            plan.impossible("FailedUpdatePVC", why.clone());
         }
-        if !claims.ask.is_empty() {
-            let action = Action::GrowClaims { pod: pod.name.clone(), claims: claims.ask };
-            plan.candidates.push(Candidate { action, charge });
-            return;
-        }
-        if let Some(claim) = claims.grows {
-            plan.wait("ClaimGrows", || format!("claim {claim} of Pod {} has not grown yet", pod.name));
-            return;
-        }
-        // With a claim that grows it was charged already, and it serves all the same.
-        let charge = if claims.awaits_mount.is_some() { charge.min(Charge::NotYetAvailable) } else { charge };
+        let left = self.grow(pod, &claims, rolling, plan);
         if !is_outdated {
-            let Some((claim, since)) = claims.awaits_mount else { return };
-            let left = ONLINE_RESIZE.saturating_sub(since);
-            if left.is_zero() {
-                self.replace(pod, charge, plan);
-            } else {
-                plan.look_after(left);
-                plan.wait("ClaimGrows", || format!("claim {claim} of Pod {} waits for kubelet", pod.name));
-            }
-            return;
+            return self.after_mount(pod, &claims, rolling, plan);
+        }
+        // The claims of a Pod that is down grow all the same, and its update waits for nothing.
+        if let Some(left) = left.filter(|left| !left.is_zero() && charge > Charge::Down) {
+            return plan.look_after(left);
         }
         match self.way(pod, rolling) {
             Way::Replace => self.replace(pod, charge, plan),
@@ -169,6 +183,45 @@ impl Job<'_, '_> {
                 plan.impossible("FailedUpdatePod", why);
             }
             Way::InPlace(spec) => self.in_place(pod, spec, charge, plan),
+            Way::NotKnown => plan.wait("RevisionsNotRead", || {
+                format!("Pod {} is not updated while revisions or the API server's version cannot be read", pod.name)
+            }),
+        }
+    }
+
+    /// Asks the claims of a Pod to grow. How long its update waits for that; None: nothing is to grow.
+    fn grow(&mut self, pod: &Pod, claims: &Claims, rolling: &Rolling, plan: &mut Plan) -> Option<Duration> {
+        let left = PATIENCE.saturating_sub(claims.waited);
+        if let Some((claim, _)) = claims.ask.first() {
+            let has_place = claims.takes_place();
+            if !has_place && (self.is_stuck || self.growing >= rolling.max_unavailable) {
+                plan.wait("ClaimGrows", || {
+                    format!("claim {claim} of Pod {} grows after those of other Pods", pod.name)
+                });
+                return (!self.is_stuck).then_some(PATIENCE);
+            }
+            self.growing += i32::from(!has_place);
+            plan.actions.push(Action::GrowClaims { pod: pod.name.clone(), claims: claims.ask.clone() });
+            plan.wait("ClaimGrows", || format!("claim {claim} of Pod {} has not grown yet", pod.name));
+            return Some(left);
+        }
+        let claim = claims.grows.as_ref()?;
+        plan.wait("ClaimGrows", || format!("claim {claim} of Pod {} has not grown yet", pod.name));
+        Some(left)
+    }
+
+    /// A Pod that is as it is to be, and may have a volume that kubelet grows only with the next mount.
+    fn after_mount(&self, pod: &Pod, claims: &Claims, rolling: &Rolling, plan: &mut Plan) {
+        let Some((claim, since)) = &claims.awaits_mount else { return };
+        let left = ONLINE_RESIZE.saturating_sub(*since);
+        if rolling.policy == Policy::InPlaceOnly {
+            let name = &pod.name;
+            plan.wait("ClaimGrows", || format!("claim {claim} of Pod {name} waits for kubelet, at the latest until Pod {name} is deleted: InPlaceOnly does not replace it"));
+        } else if left.is_zero() {
+            self.replace(pod, Charge::of(pod), plan);
+        } else {
+            plan.look_after(left);
+            plan.wait("ClaimGrows", || format!("claim {claim} of Pod {} waits for kubelet", pod.name));
         }
     }
 
@@ -208,6 +261,7 @@ impl Job<'_, '_> {
     fn way(&mut self, pod: &Pod, rolling: &Rolling) -> Way {
         let in_place = match (rolling.policy, &pod.lacks_claim) {
             (Policy::ReCreate, _) => return Way::Replace,
+            _ if self.observed.allowed.is_none() => return Way::NotKnown,
             (_, Some(template)) => Err(format!("it has no volume for claim template {template}")),
             _ if !pod.has_gate => Err("it has no readiness gate InPlaceUpdateReady".to_owned()),
             _ => {
@@ -231,18 +285,24 @@ impl Job<'_, '_> {
     }
 
     fn look_at_claims(&self, pod: &Pod) -> Claims {
-        let Observed { spec, claims, classes, now, .. } = self.observed;
+        let Observed { spec, claims, classes, waited, now, .. } = self.observed;
         let mut found = Claims::default();
         for (place, template) in spec.claims.iter().enumerate() {
             let name = template.claim_name(&spec.name, pod.ordinal);
             let Some(claim) = claims.get(&name).filter(|claim| !claim.is_deleting()) else { continue };
             let expands = claim.storage_class.as_ref().and_then(|class| classes.get(class)).copied();
-            match growth(template, claim, expands) {
+            let growth = growth(template, claim, expands);
+            if matches!(growth, Growth::Ask | Growth::Grows) {
+                found.has_asked |= growth == Growth::Ask && waited.contains_key(&name);
+                found.waited = found.waited.max(waited.get(&name).copied().unwrap_or_default());
+            }
+            match growth {
                 Growth::Fits => {}
                 Growth::Ask => found.ask.push((name, place)),
                 Growth::Grows => found.grows = found.grows.or(Some(name)),
                 Growth::AwaitsMount(since) => found.awaits_mount = Some((name, now.since(since))),
                 Growth::Refused(why) => found.refused = found.refused.or(Some(why)),
+                Growth::Infeasible(why) => found.infeasible = found.infeasible.or(Some(why)),
             }
         }
         found
@@ -266,5 +326,10 @@ fn between(observed: &Observed<'_>, pod: &Pod) -> Result<UpdateSpec, String> {
     let Some(old) = pod.applied.laid_over(&old) else {
         return Err("its annotations do not tell the override that it was made with".to_owned());
     };
-    inplace::spec_between(&old, &observed.spec.overrides.laid_over(&new, pod.ordinal), to, observed.allowed)
+    inplace::spec_between(
+        &old,
+        &observed.spec.overrides.laid_over(&new, pod.ordinal),
+        to,
+        observed.allowed.unwrap_or_default(),
+    )
 }

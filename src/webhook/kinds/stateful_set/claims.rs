@@ -1,8 +1,8 @@
 //! Changes of the claim templates of a set whose claims grow with its Pods (OnPodRollingUpdate).
 //!
 //! What is let in here is what the controller carries out, and nothing else: a claim template may ask for more storage where
-//! the StorageClass lets volumes grow, and a template may be added, which replaces Pods. It cannot shrink, go, or change
-//! what a claim cannot change.
+//! the StorageClass lets volumes grow, or for less, which is asked for by claims that have not grown; and a template may be
+//! added, which replaces Pods. It cannot go, or change what a claim cannot change.
 
 use std::collections::BTreeSet;
 
@@ -89,13 +89,17 @@ pub(super) fn changed(old: &Value, new: &Value, found: &mut Findings) -> Vec<Gro
                 field: format!("{at}.resources.requests.storage"),
                 class: claim.pointer("/spec/storageClassName").and_then(Value::as_str).map(str::to_owned),
             }),
-            (Some(old), new) if new.is_none_or(|new| new < old) => found.deny(
+            (Some(_), None) => found.deny(
                 format!("{at}.resources.requests.storage"),
                 format!(
-                    "{} is not allowed; want as much as before or more: a volume cannot shrink",
+                    "{} is not allowed; want an amount: claims are grown to it",
                     show(claim.pointer("/spec/resources/requests/storage").unwrap_or(&Value::Null))
                 ),
             ),
+            // The way out for claims that cannot grow to what they ask for.
+            (Some(old), Some(new)) if new < old => found.warnings.push(format!(
+                "{at}.resources.requests.storage: volumes do not shrink: claims that have grown stay as they are, others ask for less"
+            )),
             _ => {}
         }
     }

@@ -172,6 +172,16 @@ pub(crate) fn at(second: i64) -> Now {
 
 /// Observes the set and plans.
 pub(crate) fn planned(spec: &Spec, pods: &[Pod], claims: &BTreeMap<String, Arc<SizedClaim>>) -> Plan {
+    planned_after(spec, pods, claims, &[])
+}
+
+/// The same when claims were asked to grow so many seconds ago.
+pub(crate) fn planned_after(
+    spec: &Spec,
+    pods: &[Pod],
+    claims: &BTreeMap<String, Arc<SizedClaim>>,
+    waited: &[(&str, u64)],
+) -> Plan {
     let (pods, revisions) = (shared(pods), revisions());
     let classes = BTreeMap::from([("fast".to_owned(), true), ("fixed".to_owned(), false)]);
     plan(&Observed {
@@ -181,7 +191,8 @@ pub(crate) fn planned(spec: &Spec, pods: &[Pod], claims: &BTreeMap<String, Arc<S
         classes: &classes,
         update_revision: NEW,
         revisions: &revisions,
-        allowed: Allowed::default(),
+        allowed: Some(Allowed::default()),
+        waited: &waited.iter().map(|(name, seconds)| ((*name).to_owned(), Duration::from_secs(*seconds))).collect(),
         announced_is_updated: false,
         now: at(0),
     })

@@ -134,7 +134,8 @@ impl World {
             classes: &BTreeMap::new(),
             update_revision: &self.update_revision(),
             revisions: &revisions,
-            allowed: Allowed::default(),
+            allowed: Some(Allowed::default()),
+            waited: &BTreeMap::new(),
             announced_is_updated: false,
             now: at(self.time),
         })
