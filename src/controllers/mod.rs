@@ -35,6 +35,7 @@ pub mod image_list_pull_job;
 pub mod image_pull_job;
 pub mod pod_probe_marker;
 pub mod pod_readiness;
+pub mod pod_set;
 pub mod pod_unavailable_budget;
 pub mod runner;
 pub mod stateful_set;

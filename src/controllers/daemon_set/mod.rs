@@ -23,10 +23,12 @@ use std::{
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 
 use self::observe::Resolved;
-use super::{Context, Registration, Runner, Started};
+use super::{
+    Context, Registration, Runner, Started,
+    pod_set::{BUILT_IN_PAUSE, Common, Pass, PodSets},
+};
 use crate::{
     api::apps::{self, daemon_set::DaemonSet},
-    budgets::refusals::Refusals,
     domain::{
         kinds::daemon_set::{
             backoff::Failures,
@@ -38,13 +40,9 @@ use crate::{
     },
     k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
     runtime::{
-        in_place::InPlace,
-        pass::{self, Memories},
-        pod_control::PodControl,
         queue::{Backoff, Queue, Requeue},
         revisions::Revisions,
         shutdown::Shutdown,
-        status_writer::StatusWriter,
         wake,
         watches::{Change, ObjectKey, Store},
     },
@@ -74,18 +72,13 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "daemonset-controller";
-/// Between two looks for the built-in DaemonSet of the same name, while there is something to do.
-const BUILT_IN_PAUSE: Duration = Duration::from_secs(30);
 
 struct Controller {
     context: Context,
     sets: Arc<Store<DaemonSet>>,
     queue: Arc<Queue<ObjectKey>>,
-    pods: Arc<PodControl>,
-    in_place: InPlace,
     revisions: Revisions,
-    memories: Memories<Memory>,
-    status: StatusWriter,
+    common: PodSets<Memory>,
 }
 
 /// What is remembered of a set. Everything can be lost.
@@ -94,25 +87,21 @@ struct Memory {
     /// Its spec, for one generation and its annotations.
     spec: Option<(Option<i64>, Annotations, Arc<Spec>)>,
     /// Its revisions, for one generation of its spec.
-    resolved: Option<(i64, Resolved)>,
-    /// Versions of Pods that were read as a whole and have to wait, by UID.
-    waits_in: HashMap<String, String>,
-    /// Pods that may be made at the same time, as the last ones went.
-    window: usize,
-    /// How many Pods there are, or are to be.
-    pods: usize,
-    /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
-    is_refused: bool,
-    /// The generation for which all Pods were searched for orphans.
-    searched: Option<i64>,
-    /// When the built-in DaemonSet of the same name was not there.
-    alone: Option<Duration>,
+    resolved: Option<Resolved>,
+    /// What is remembered of a set of any kind.
+    common: Common,
     /// Failed Pods of nodes, for one generation.
     failures: (i64, Failures),
     /// Nodes whose old Pod went while they were not Ready: since when, in seconds.
     lost: BTreeMap<String, i64>,
     /// How many Pods were made for a node, for their names.
     made: HashMap<String, u32>,
+}
+
+impl AsMut<Common> for Memory {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
 }
 
 type Annotations = Option<BTreeMap<String, String>>;
@@ -142,16 +131,12 @@ impl Job {
 impl Controller {
     fn new(context: &Context) -> Self {
         let client: &Client = &context.client;
-        let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
         Self {
             context: context.clone(),
             sets: Store::new(None),
             queue: Queue::new(Backoff::default()),
-            in_place: InPlace::new(client.clone(), pods.clone()),
-            pods,
             revisions: Revisions::new(client.clone()),
-            memories: Memories::default(),
-            status: StatusWriter::default(),
+            common: PodSets::new(context, ("DaemonSet", "daemonsets")),
         }
     }
 
@@ -160,7 +145,7 @@ impl Controller {
         let sets: Api<DeserializeGuard<DaemonSet>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
-                wake::workload_changed(&change, &on_set.queue, &on_set.memories);
+                wake::workload_changed(&change, &on_set.queue, &on_set.common.memories);
             })
             .following(self.context.nodes.store())
             .following(&self.context.pods);
@@ -211,15 +196,14 @@ impl Controller {
         };
         for set in self.sets.select(selects) {
             let key = ObjectKey::of(set.as_ref());
-            self.memories.with(&key, |memory| memory.searched = None);
+            self.common.search_again(&key);
             self.queue.add(key);
         }
     }
 
     /// A pass looks at every node: the more there are, the longer the next one waits for further news.
     fn wake(&self, key: &ObjectKey) {
-        let pods = self.memories.with(key, |memory| memory.pods).unwrap_or_default();
-        match wake::pause(pods) {
+        match self.common.pause(key) {
             Duration::ZERO => self.queue.add(key.clone()),
             pause => self.queue.add_after(key.clone(), pause),
         }
@@ -228,8 +212,8 @@ impl Controller {
     /// The spec of a set, read once for each generation.
     fn spec(&self, key: &ObjectKey, set: &DaemonSet) -> Result<Arc<Spec>, Invalid> {
         let meta = &set.metadata;
-        self.memories.enter(key, meta.uid.as_deref().unwrap_or_default());
-        let known = self.memories.with(key, |memory| memory.spec.clone()).flatten();
+        self.common.memories.enter(key, meta.uid.as_deref().unwrap_or_default());
+        let known = self.common.memories.with(key, |memory| memory.spec.clone()).flatten();
         if let Some((generation, annotations, spec)) = known
             && (generation, &annotations) == (meta.generation, &meta.annotations)
         {
@@ -237,7 +221,7 @@ impl Controller {
         }
         let spec = Arc::new(Spec::of(set)?);
         let memory = Some((meta.generation, meta.annotations.clone(), spec.clone()));
-        self.memories.with(key, |m| m.spec = memory);
+        self.common.memories.with(key, |m| m.spec = memory);
         Ok(spec)
     }
 
@@ -245,16 +229,16 @@ impl Controller {
         let Some(set) = self.sets.get(key) else { return Ok(Requeue::Await) };
         let spec = match self.spec(key, &set) {
             Ok(spec) => spec,
-            Err(Invalid(message)) => return self.record_invalid(key, &set, "InvalidSpec", message).await,
+            Err(Invalid(message)) => return self.record_invalid(&set, "InvalidSpec", message).await,
         };
         if Selector::of(&spec.selector).map_or(true, |selector| selector.is_empty()) {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.".to_owned();
-            return self.record_invalid(key, &set, "SelectingAll", message).await;
+            return self.record_invalid(&set, "SelectingAll", message).await;
         }
         let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
         if job.set.metadata.deletion_timestamp.is_some() {
-            // Its Pods go with it, by their owner references.
-            return self.record_leaving(&job).await;
+            self.record_progress(&job, self.common.leaving()).await?;
+            return Ok(Requeue::Await);
         }
         if let Some(progress) = self.built_in(&job, BUILT_IN_PAUSE).await? {
             self.record_progress(&job, progress).await?;
@@ -262,7 +246,10 @@ impl Controller {
         }
         let mut pass = Pass::default();
         self.claim(&job, &mut pass).await;
-        let resolved = self.resolve(&job).await?;
+        let resolved = match self.resolve(&job).await {
+            Ok(resolved) => resolved,
+            Err(error) => return self.record_unresolved(&job, error).await,
+        };
         let mut seen = self.see(&job, &resolved);
         if self.refresh_all(&job, &resolved, &seen, &mut pass).await {
             seen = self.see(&job, &resolved);
@@ -293,7 +280,7 @@ impl Controller {
             return Ok(Requeue::After(BUILT_IN_PAUSE));
         }
         let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
-        self.tell_refusals(&job, &mut pass);
+        self.common.tell_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see(&job, &resolved);
         }
@@ -303,32 +290,5 @@ impl Controller {
         }
         pass.common.look_after(left.look);
         pass.common.end(|after| self.queue.add_after(key.clone(), after))
-    }
-}
-
-/// What comes of one pass.
-#[derive(Default)]
-struct Pass {
-    common: pass::Pass,
-    /// Why Pods could not be created.
-    create_error: Option<String>,
-    /// Why Pods could not be changed or deleted.
-    update_error: Option<String>,
-    /// What budgets have said.
-    refusals: Refusals,
-}
-
-impl Pass {
-    /// Takes note of what came of a change, or of a deletion.
-    fn note(&mut self, result: kube::Result<bool>) {
-        let failure = self.common.note(result);
-        self.update_error = self.update_error.take().or(failure);
-    }
-
-    /// Takes note of what could not be created.
-    fn failed_to_create(&mut self, node: &str, error: kube::Error) {
-        let failure = self.common.note(Err(error));
-        let told = failure.map(|why| format!("the Pod for node {node} could not be created: {why}"));
-        self.create_error = self.create_error.take().or(told);
     }
 }

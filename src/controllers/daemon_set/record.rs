@@ -2,57 +2,62 @@
 
 use std::time::Duration;
 
-use kube::Api;
-
 use super::{
     Controller, Job, Pass,
-    apply::{Left, kept},
+    apply::Left,
     observe::{Resolved, Seen},
 };
 use crate::{
-    api::apps::daemon_set::{DaemonSet, DaemonSetStatus},
+    api::apps::{
+        daemon_set::{DaemonSet, DaemonSetStatus},
+        stateful_set::StatefulSetCondition,
+    },
+    controllers::pod_set::{SetStatus, words_cleared},
     domain::{
         kinds::daemon_set::status::{self, Counts},
         pod::inplace::Allowed,
         workload::{
             conditions::{self, FAILED_CREATE, FAILED_UPDATE},
-            owner::OwnerRef,
-            status::{self as words, Progress},
+            status::Progress,
         },
     },
     k8s::revision,
-    runtime::{clock, queue::Requeue, watches::ObjectKey},
+    runtime::{clock, queue::Requeue, revisions},
 };
 
-/// A status without what may be written a little later.
-fn without_counts(status: &DaemonSetStatus) -> DaemonSetStatus {
-    let DaemonSetStatus {
-        observed_generation,
-        desired_number_scheduled: _,
-        current_number_scheduled: _,
-        number_misscheduled: _,
-        number_ready: _,
-        updated_number_scheduled: _,
-        number_available: _,
-        number_unavailable: _,
-        collision_count,
-        conditions,
-        update_revision,
-        daemon_set_hash,
-    } = status.clone();
-    let mut left = DaemonSetStatus {
-        observed_generation,
-        collision_count,
-        conditions,
-        update_revision,
-        daemon_set_hash,
-        ..DaemonSetStatus::default()
-    };
-    for condition in &mut left.conditions {
-        condition.message.clear();
-        condition.reason.clear();
+impl SetStatus for DaemonSetStatus {
+    fn conditions(&self) -> &[StatefulSetCondition] {
+        &self.conditions
     }
-    left
+
+    fn told(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self {
+        Self { conditions, observed_generation: generation, ..self }
+    }
+
+    fn without_counts(&self) -> Self {
+        let Self {
+            observed_generation,
+            desired_number_scheduled: _,
+            current_number_scheduled: _,
+            number_misscheduled: _,
+            number_ready: _,
+            updated_number_scheduled: _,
+            number_available: _,
+            number_unavailable: _,
+            collision_count,
+            conditions,
+            update_revision,
+            daemon_set_hash,
+        } = self.clone();
+        Self {
+            observed_generation,
+            collision_count,
+            conditions: words_cleared(&conditions),
+            update_revision,
+            daemon_set_hash,
+            ..Self::default()
+        }
+    }
 }
 
 /// The counts of a status.
@@ -85,91 +90,58 @@ impl Controller {
         let observed = self.observed(job, resolved, seen, Allowed::default());
         let counts = status::counts(&observed);
         let mut told = left.plan.clone();
-        if let Some(wait) = kept(&pass.refusals) {
+        if let Some(wait) = pass.kept() {
             told.wait = Some(wait);
         }
         let progress = status::progress(&observed, &counts, &told);
         let failures = [(FAILED_CREATE, pass.create_error.as_deref()), (FAILED_UPDATE, pass.update_error.as_deref())];
         let recorded = job.set.status.clone().unwrap_or_default();
+        let collisions = resolved.revisions.collisions;
         let wanted = DaemonSetStatus {
-            collision_count: recorded
-                .collision_count
-                .or((resolved.collisions > 0).then_some(0))
-                .map(|_| resolved.collisions),
+            collision_count: recorded.collision_count.or((collisions > 0).then_some(0)).map(|_| collisions),
             conditions: conditions::merged(&recorded.conditions, &progress, failures, clock::now()),
             update_revision: resolved.hash().to_owned(),
             daemon_set_hash: resolved.hash().to_owned(),
             ..counted(job, counts)
         };
-        self.write(&job.key, &job.set, &wanted).await
-    }
-
-    /// The set is being deleted: only its nodes are counted.
-    pub(super) async fn record_leaving(&self, job: &Job) -> kube::Result<Requeue> {
-        let message = "the DaemonSet is being deleted".to_owned();
-        let progress = Progress::Waiting { reason: "Terminating".into(), message };
-        self.record_progress(job, progress).await?;
-        Ok(Requeue::Await)
+        self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await
     }
 
     /// Writes counts and how the set is, with the revision that its status names.
     pub(super) async fn record_progress(&self, job: &Job, progress: Progress) -> kube::Result<()> {
+        self.record_without_revision(job, &progress, None).await
+    }
+
+    /// Nobody knows to which revision Pods belong: nothing is made or deleted, and the status says why.
+    pub(super) async fn record_unresolved(&self, job: &Job, error: kube::Error) -> kube::Result<Requeue> {
+        let message = format!("the revision of the template cannot be found out: {error}");
+        let progress = Progress::Waiting { reason: "RevisionUnknown".into(), message: message.clone() };
+        self.record_without_revision(job, &progress, Some(&message)).await?;
+        Err(error)
+    }
+
+    async fn record_without_revision(&self, job: &Job, progress: &Progress, failure: Option<&str>) -> kube::Result<()> {
         let recorded = job.set.status.clone().unwrap_or_default();
-        let update = revision::name(&job.spec.name, &recorded.update_revision);
-        let collisions = recorded.collision_count.unwrap_or_default();
-        let resolved = Resolved { update, collisions, same: Vec::new(), known: None };
+        let revisions = revisions::Resolved {
+            update: revision::name(&job.spec.name, &recorded.update_revision),
+            ..revisions::Resolved::default()
+        };
+        let resolved = Resolved { revisions, same: None };
         let seen = self.see(job, &resolved);
         let counts = status::counts(&self.observed(job, &resolved, &seen, Allowed::default()));
-        let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, None)];
+        let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, failure)];
         let wanted = DaemonSetStatus {
             collision_count: recorded.collision_count,
-            conditions: conditions::merged(&recorded.conditions, &progress, failures, clock::now()),
+            conditions: conditions::merged(&recorded.conditions, progress, failures, clock::now()),
             update_revision: recorded.update_revision.clone(),
             daemon_set_hash: recorded.daemon_set_hash.clone(),
             ..counted(job, counts)
         };
-        self.write(&job.key, &job.set, &wanted).await.map(drop)
+        self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await.map(drop)
     }
 
-    /// A spec that cannot be followed: nothing is done on a guess, and the status says why.
-    pub(super) async fn record_invalid(
-        &self,
-        key: &ObjectKey,
-        set: &DaemonSet,
-        reason: &str,
-        message: String,
-    ) -> kube::Result<Requeue> {
-        let recorded = set.status.clone().unwrap_or_default();
-        let is_told = recorded.conditions.iter().any(|c| c.type_ == words::STALLED && c.message == message);
-        if !is_told {
-            self.pods.warning(&OwnerRef::of(set), reason, &message);
-        }
-        let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, Some(message.as_str()))];
-        let progress = Progress::Stalled { reason: reason.to_owned(), message: message.clone() };
-        let wanted = DaemonSetStatus {
-            observed_generation: set.metadata.generation.unwrap_or_default(),
-            conditions: conditions::merged(&recorded.conditions, &progress, failures, clock::now()),
-            ..recorded.clone()
-        };
-        // It waits for another spec, not for time.
-        self.write(key, set, &wanted).await.map(|after| after.map_or(Requeue::Await, Requeue::After))
-    }
-
-    async fn write(
-        &self,
-        key: &ObjectKey,
-        set: &DaemonSet,
-        wanted: &DaemonSetStatus,
-    ) -> kube::Result<Option<Duration>> {
-        let recorded = set.status.clone().unwrap_or_default();
-        if *wanted == recorded && set.status.is_some() {
-            return Ok(None);
-        }
-        let is_settled = wanted.conditions.iter().any(|c| c.type_ == words::READY && c.status == "True");
-        let can_wait = !is_settled && without_counts(&recorded) == without_counts(wanted);
-        let api: Api<DaemonSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        let to = (&api, self.sets.as_ref());
-        let outcome = self.status.write(to, set, (&recorded, wanted), can_wait, clock::now()).await?;
-        Ok(outcome.look_after())
+    /// A spec that cannot be followed.
+    pub(super) async fn record_invalid(&self, set: &DaemonSet, reason: &str, message: String) -> kube::Result<Requeue> {
+        self.common.record_invalid(&self.sets, set, set.status.as_ref(), (reason, message)).await
     }
 }

@@ -400,7 +400,7 @@ async fn pods_that_a_manager_had_not_relabelled_yet_are_not_replaced_by_the_next
     let hash = world.status()["updateRevision"].clone();
     let old = json!({"metadata": {"labels": {"controller-revision-hash": "5d8f"}}});
     lock(&world.server).change(&format!("{PODS}agent-a"), &old);
-    world.controller.memories.clear();
+    world.controller.common.forget();
     world.told();
     world.settle().await;
     assert_eq!(world.pods()[0]["metadata"]["labels"]["controller-revision-hash"], hash);

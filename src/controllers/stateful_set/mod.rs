@@ -18,7 +18,7 @@ mod record;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -26,13 +26,15 @@ use std::{
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
-use super::{Context, Registration, Runner, Started};
+use super::{
+    Context, Registration, Runner, Started,
+    pod_set::{BUILT_IN_PAUSE, Common, Pass, PodSets},
+};
 use crate::{
     api::{
         apps::{self, stateful_set::StatefulSet},
         feature_gates::gate,
     },
-    budgets::refusals::Refusals,
     domain::{
         kinds::stateful_set::{
             numbering, plan,
@@ -43,15 +45,11 @@ use crate::{
     k8s::{claim::SizedClaim, pod::PodView, pod_template::looks_defaulted, rbac::Rule},
     runtime::{
         claim_control::ClaimControl,
-        in_place::InPlace,
-        pass::{self, Memories},
-        pod_control::PodControl,
         pod_template::{self, Refused},
         pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
         shutdown::Shutdown,
-        status_writer::StatusWriter,
         wake,
         watches::{Change, ObjectKey, Store, StoreIndex},
     },
@@ -89,20 +87,15 @@ const BY_NAMESPACE: StoreIndex<StatefulSet> = StoreIndex::namespace();
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Group and kind, as owner references name them.
 const KIND: (&str, &str) = (apps::GROUP, "StatefulSet");
-/// Between two looks for the built-in StatefulSet of the same name, while there is something to do.
-const BUILT_IN_PAUSE: Duration = Duration::from_secs(30);
 
 struct Controller {
     context: Context,
     sets: Arc<Store<StatefulSet>>,
     claims: Arc<Store<SizedClaim>>,
     queue: Arc<Queue<ObjectKey>>,
-    pods: Arc<PodControl>,
-    in_place: InPlace,
     claim_control: ClaimControl<SizedClaim>,
     revisions: Revisions,
-    memories: Memories<Memory>,
-    status: StatusWriter,
+    common: PodSets<Memory>,
     pre_downloads: PreDownloads,
 }
 
@@ -113,24 +106,20 @@ struct Memory {
     resolved: Option<Resolved>,
     /// Its template with defaults, for one generation, if they are missing.
     defaulted: Option<(i64, Arc<Value>)>,
-    /// Versions of Pods that were read as a whole and have to wait, by UID.
-    waits_in: HashMap<String, String>,
-    /// Pods that may be made at the same time, as the last ones went.
-    window: usize,
+    /// What is remembered of a set of any kind.
+    common: Common,
     /// Ordinals whose Pods or claims were refused, and which are tried after the others.
     refused: BTreeSet<i32>,
-    /// How many Pods there are, or are to be.
-    pods: usize,
     /// Since when claims have been asked to grow, or have grown, by name.
     growing: BTreeMap<String, Duration>,
-    /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
-    is_refused: bool,
-    /// The generation for which all Pods were searched for orphans.
-    searched: Option<i64>,
-    /// When the built-in StatefulSet of the same name was not there.
-    alone: Option<Duration>,
     /// What was done about new images.
     pre_download: Notes,
+}
+
+impl AsMut<Common> for Memory {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -154,20 +143,17 @@ impl Controller {
     fn new(context: &Context) -> Self {
         let client: &Client = &context.client;
         let claims = Store::new(None);
-        let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
+        let common = PodSets::new(context, ("StatefulSet", "statefulsets"));
         let only_namespace = context.only_namespace.clone();
-        let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "StatefulSet", pods.clone());
+        let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "StatefulSet", common.pods.clone());
         Self {
             context: context.clone(),
             sets: Store::new([BY_NAMESPACE]),
             claim_control: ClaimControl::new(client.clone(), claims.clone()),
             claims,
             queue: Queue::new(Backoff::default()),
-            in_place: InPlace::new(client.clone(), pods.clone()),
-            pods,
             revisions: Revisions::new(client.clone()),
-            memories: Memories::default(),
-            status: StatusWriter::default(),
+            common,
             pre_downloads,
         }
     }
@@ -177,7 +163,7 @@ impl Controller {
         let sets: Api<DeserializeGuard<StatefulSet>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
-                wake::workload_changed(&change, &on_set.queue, &on_set.memories);
+                wake::workload_changed(&change, &on_set.queue, &on_set.common.memories);
             })
             .watch(self.context.api(), Config::default(), &self.claims, move |change| on_claim.claim_changed(&change))
             .following(&self.context.pods);
@@ -225,15 +211,14 @@ impl Controller {
         let Some((parent, _)) = pod.name().rsplit_once('-') else { return };
         let key = ObjectKey::new(pod.namespace(), parent);
         if self.sets.get(&key).is_some() {
-            self.memories.with(&key, |memory| memory.searched = None);
+            self.common.search_again(&key);
             self.queue.add(key);
         }
     }
 
     /// A pass looks at every Pod: the more there are, the longer the next one waits for further news.
     fn wake(&self, key: &ObjectKey) {
-        let pods = self.memories.with(key, |memory| memory.pods).unwrap_or_default();
-        match wake::pause(pods) {
+        match self.common.pause(key) {
             Duration::ZERO => self.queue.add(key.clone()),
             pause => self.queue.add_after(key.clone(), pause),
         }
@@ -241,18 +226,19 @@ impl Controller {
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(set) = self.sets.get(key) else { return Ok(Requeue::Await) };
-        self.memories.enter(key, set.metadata.uid.as_deref().unwrap_or_default());
+        self.common.memories.enter(key, set.metadata.uid.as_deref().unwrap_or_default());
         let Some(set) = self.defaulted(key, set).await else { return Ok(Requeue::After(ASK_AGAIN)) };
         let spec = match Spec::of(&set, self.gates()) {
             Ok(spec) => spec,
-            Err(Invalid(message)) => return self.record_invalid(key, &set, message).await,
+            Err(Invalid(message)) => return self.record_invalid(&set, message).await,
         };
         let mut job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
         if job.set.metadata.deletion_timestamp.is_some() {
             // Its Pods and claims go with it, by their owner references.
-            return self.record_leaving(&job).await;
+            self.record_progress(&job, self.common.leaving()).await?;
+            return Ok(Requeue::Await);
         }
-        if let Some(progress) = self.built_in(&job).await? {
+        if let Some(progress) = self.built_in(&job, BUILT_IN_PAUSE).await? {
             self.record_progress(&job, progress).await?;
             return Ok(Requeue::After(BUILT_IN_PAUSE));
         }
@@ -265,7 +251,7 @@ impl Controller {
         let (resolved, is_known) = self.with_needed(&job, resolved, &seen, &mut pass).await;
         pass.common.look_after(self.pre_download(&job, &resolved).await);
         let classes = self.classes(&mut job, &seen, &mut pass).await;
-        let allowed = match self.in_place.allowed(&self.context.gates).await {
+        let allowed = match self.common.in_place.allowed(&self.context.gates).await {
             Ok(allowed) => Some(allowed).filter(|_| is_known),
             Err(error) => {
                 pass.note(Err(error));
@@ -274,9 +260,16 @@ impl Controller {
         };
         let waited = self.waited(&job);
         let plan = plan::plan(&self.observed(&job, &resolved, &seen, (&classes, &waited), allowed));
+        // The last look for it may be some time ago.
+        if (!plan.actions.is_empty() || !plan.candidates.is_empty())
+            && let Some(progress) = self.built_in(&job, Duration::ZERO).await?
+        {
+            self.record_progress(&job, progress).await?;
+            return Ok(Requeue::After(BUILT_IN_PAUSE));
+        }
         self.note_growth(&job, &seen, &plan);
         let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
-        self.tell_refusals(&job, &mut pass);
+        self.common.tell_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see_again(&job);
         }
@@ -296,7 +289,7 @@ impl Controller {
             return Some(set);
         }
         let generation = set.metadata.generation.unwrap_or_default();
-        let remembered = self.memories.with(key, |memory| memory.defaulted.clone()).flatten();
+        let remembered = self.common.memories.with(key, |memory| memory.defaulted.clone()).flatten();
         let template = match remembered.filter(|(of, _)| *of == generation) {
             Some((_, template)) => template,
             None => match pod_template::defaulted(&self.context.client, &key.namespace, template).await {
@@ -309,7 +302,7 @@ impl Controller {
                 Err(Refused::Invalid(_) | Refused::Undecodable(_)) => Arc::new(template.clone()),
             },
         };
-        self.memories.with(key, |memory| memory.defaulted = Some((generation, template.clone())));
+        self.common.memories.with(key, |memory| memory.defaulted = Some((generation, template.clone())));
         let mut whole = StatefulSet::clone(&set);
         whole.spec.template = Value::clone(&template);
         Some(Arc::new(whole))
@@ -322,32 +315,5 @@ impl Controller {
             deletes_claims: gates.enabled(gate::DELETE_CLAIMS),
             grows_claims: gates.enabled(gate::RESIZE_CLAIMS),
         }
-    }
-}
-
-/// What comes of one pass.
-#[derive(Default)]
-struct Pass {
-    common: pass::Pass,
-    /// Why Pods or claims could not be created.
-    create_error: Option<String>,
-    /// Why Pods or claims could not be changed or deleted.
-    update_error: Option<String>,
-    /// What budgets have said.
-    refusals: Refusals,
-}
-
-impl Pass {
-    /// Takes note of what came of a change, or of a deletion.
-    fn note(&mut self, result: kube::Result<bool>) {
-        let failure = self.common.note(result);
-        self.update_error = self.update_error.take().or(failure);
-    }
-
-    /// Takes note of what could not be created.
-    fn failed_to_create(&mut self, what: &str, error: kube::Error) {
-        let failure = self.common.note(Err(error));
-        let told = failure.map(|why| format!("{what} could not be created: {why}"));
-        self.create_error = self.create_error.take().or(told);
     }
 }

@@ -2,17 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use kube::{
-    api::GetParams,
-    core::{ObjectList, Request},
-};
+use kube::core::{ObjectList, Request};
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::{BUILT_IN_PAUSE, Controller, Job, Pass};
+use super::{Controller, Job, Pass};
 use crate::{
     api::feature_gates::gate,
-    controllers::BY_CONTROLLER,
     domain::{
         kinds::stateful_set::{
             claims::is_grown,
@@ -25,9 +20,7 @@ use crate::{
     },
     k8s::{claim::SizedClaim, path, pod::PodView, selector::Selector},
     runtime::{
-        apply::code,
         clock,
-        pass::AFTER_REFUSAL,
         revisions::{History, Naming, Recorded, Resolved},
         watches::ObjectKey,
     },
@@ -63,19 +56,12 @@ fn history<'a>(job: &'a Job, owner: &'a OwnerRef) -> History<'a> {
 }
 
 impl Controller {
-    /// The Pods that the set controls. Whoever may create Pods in another namespace can write the set's UID into them.
-    fn owned(&self, job: &Job) -> Vec<Arc<PodView>> {
-        let mut pods = self.context.pods.by_index(&BY_CONTROLLER, &job.owner.uid);
-        pods.retain(|pod| pod.namespace() == &*job.key.namespace && job.owner.controls(pod));
-        pods
-    }
-
     /// The set's Pods and claims as the stores have them.
     pub(super) fn see_again(&self, job: &Job) -> Seen {
         let now = clock::now();
         let has_index = self.context.gates.enabled(gate::POD_INDEX_LABEL);
         let mut seen = Seen { pods: Vec::new(), views: BTreeMap::new(), claims: BTreeMap::new() };
-        for view in self.owned(job) {
+        for view in self.common.owned(&job.owner) {
             if let Some(pod) = Pod::of(&view, &job.spec, has_index, now) {
                 seen.pods.push(Arc::new(pod));
                 seen.views.insert(view.name().to_owned(), view);
@@ -87,7 +73,7 @@ impl Controller {
                 seen.claims.insert(name, claim);
             }
         }
-        self.memories.with(&job.key, |memory| memory.pods = seen.pods.len().max(job.spec.ordinals.len()));
+        self.common.memories.with(&job.key, |memory| memory.common.pods = seen.pods.len().max(job.spec.ordinals.len()));
         seen
     }
 
@@ -98,95 +84,16 @@ impl Controller {
             // Nobody could say which Pods are meant: admission refuses it, and letting go of all would be worst.
             _ => return self.see_again(job),
         };
-        for pod in self.owned(job) {
-            if selector.matches(&pod.labels) {
-                continue;
-            }
-            match self.pods.release(&job.owner, &pod).await {
-                Ok(()) => {
-                    let message = format!("Pod {} no longer matches the selector", pod.name());
-                    self.pods.normal(&job.owner, "Released", &message);
-                }
-                Err(error) if matches!(code(&error), Some(404 | 409)) => pass.common.again = true,
-                Err(error) => pass.note(Err(error)),
-            }
-        }
-        for orphan in self.orphans(job, &selector) {
-            match self.pods.adopt(&job.owner, &orphan).await {
-                Ok(true) => {
-                    let message = format!("Pod {} matches the selector and had no controller", orphan.name());
-                    self.pods.normal(&job.owner, "Adopted", &message);
-                }
-                // It cannot be adopted now: nothing may ever change in it, so it is looked for again.
-                Ok(false) => {
-                    self.search_again(job);
-                    pass.common.look_after(Some(AFTER_REFUSAL));
-                }
-                Err(error) => {
-                    self.search_again(job);
-                    pass.note(Err(error));
-                }
-            }
-        }
+        let of = (&job.key, &job.owner, job.set.metadata.generation);
+        let has_name = |pod: &PodView| numbering::ordinal_of(&job.spec.name, pod.name()).is_some();
+        self.common.claim(of, &selector, has_name, pass).await;
         self.see_again(job)
     }
 
-    fn search_again(&self, job: &Job) {
-        self.memories.with(&job.key, |memory| memory.searched = None);
-    }
-
-    /// Pods that nobody controls and that have a name of the set. All Pods are searched once for each generation, and
-    /// after news of such a Pod.
-    fn orphans(&self, job: &Job, selector: &Selector) -> Vec<Arc<PodView>> {
-        let generation = job.set.metadata.generation;
-        let was_searched = self.memories.with(&job.key, |memory| {
-            std::mem::replace(&mut memory.searched, generation) == generation && generation.is_some()
-        });
-        if was_searched == Some(true) {
-            return Vec::new();
-        }
-        self.context.pods.select(|pod| {
-            pod.controller.is_none()
-                && !pod.is_deleting()
-                && pod.namespace() == &*job.key.namespace
-                && numbering::ordinal_of(&job.spec.name, pod.name()).is_some()
-                && selector.matches(&pod.labels)
-        })
-    }
-
-    /// What is told while a built-in StatefulSet of the same name selects Pods of ours, or the other way round: both would
-    /// make and delete Pods of the same names.
-    pub(super) async fn built_in(&self, job: &Job) -> kube::Result<Option<Progress>> {
-        let now = clock::now().mono;
-        let alone = self.memories.with(&job.key, |memory| memory.alone).flatten();
-        if alone.is_some_and(|since| now.saturating_sub(since) < BUILT_IN_PAUSE) {
-            return Ok(None);
-        }
-        let sets = path::in_namespace("apps", "v1", &job.key.namespace, "statefulsets");
-        let request =
-            Request::new(sets).get(&job.key.name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-        let other: Value = match self.context.client.request(request).await {
-            Ok(other) => other,
-            Err(error) if code(&error) == Some(404) => Value::Null,
-            Err(error) => return Err(error),
-        };
-        let selects = |selector: &Value, template: &Value| {
-            let selector = serde_json::from_value(selector.clone()).ok().and_then(|s| Selector::of(&s).ok());
-            let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
-            let labels = serde_json::from_value(labels).unwrap_or_default();
-            selector.is_some_and(|selector| selector.matches(&labels))
-        };
-        let ours = serde_json::to_value(&job.spec.selector).unwrap_or_default();
-        let overlaps = other.is_object()
-            && (selects(&other["spec"]["selector"], &job.spec.template) || selects(&ours, &other["spec"]["template"]));
-        self.memories.with(&job.key, |memory| memory.alone = (!overlaps).then_some(now));
-        Ok(overlaps.then(|| Progress::Stalled {
-            reason: "BuiltInStatefulSet".into(),
-            message: format!(
-                "the built-in StatefulSet {} (apps/v1) selects the same Pods; delete it with --cascade=orphan to have its Pods taken over",
-                job.key.name
-            ),
-        }))
+    /// What is told while a built-in StatefulSet of the same name selects the same Pods: both would make and delete Pods of
+    /// the same names.
+    pub(super) async fn built_in(&self, job: &Job, pause: Duration) -> kube::Result<Option<Progress>> {
+        self.common.built_in(&job.key, (&job.spec.selector, &job.spec.template), pause).await
     }
 
     /// Finds out the revisions, and makes a new one for a new template.
@@ -199,7 +106,7 @@ impl Controller {
             update: &status.update_revision,
             collisions: status.collision_count,
         };
-        let remembered = self.memories.with(&job.key, |memory| memory.resolved.clone()).flatten();
+        let remembered = self.common.memories.with(&job.key, |memory| memory.resolved.clone()).flatten();
         let history = history(job, &job.owner);
         let resolved = self.revisions.resolve(&history, &job.spec.template, recorded, remembered).await?;
         self.keep(job, &resolved);
@@ -207,7 +114,7 @@ impl Controller {
     }
 
     fn keep(&self, job: &Job, resolved: &Resolved) {
-        self.memories.with(&job.key, |memory| memory.resolved = Some(resolved.clone()));
+        self.common.memories.with(&job.key, |memory| memory.resolved = Some(resolved.clone()));
     }
 
     /// The revisions with their data, if a Pod is to leave one or to be made on an older one. False: they cannot be read,
@@ -245,7 +152,7 @@ impl Controller {
         let limit = job.spec.revision_history_limit;
         let resolved = self.revisions.tidy(&job.key.namespace, resolved, pods, limit).await?;
         if resolved.known.is_none() {
-            self.memories.with(&job.key, |memory| memory.waits_in.clear());
+            self.common.memories.with(&job.key, |memory| memory.common.waits_in.clear());
         }
         self.keep(job, &resolved);
         Ok(())
@@ -284,7 +191,7 @@ impl Controller {
     /// For how long claims have been asked to grow, or have grown, as far as this process has seen it.
     pub(super) fn waited(&self, job: &Job) -> BTreeMap<String, Duration> {
         let now = clock::now().mono;
-        let growing = self.memories.with(&job.key, |memory| memory.growing.clone()).unwrap_or_default();
+        let growing = self.common.memories.with(&job.key, |memory| memory.growing.clone()).unwrap_or_default();
         growing.into_iter().map(|(name, since)| (name, now.saturating_sub(since))).collect()
     }
 
@@ -300,7 +207,7 @@ impl Controller {
         let grow = seen.claims.values().filter(|claim| claim.capacity.is_some() && !is_grown(claim));
         let names = asked.map(|(name, _)| name.clone()).chain(grow.map(|claim| claim.name().to_owned()));
         let now = clock::now().mono;
-        self.memories.with(&job.key, |memory| {
+        self.common.memories.with(&job.key, |memory| {
             let before = std::mem::take(&mut memory.growing);
             memory.growing =
                 names.map(|name| (before.get(&name).copied().unwrap_or(now), name)).map(|(t, n)| (n, t)).collect();

@@ -19,13 +19,13 @@ impl Controller {
         if !gates.enabled(gate::PRE_DOWNLOAD) || !gates.enabled(gate::KRUISE_DAEMON) {
             return None;
         }
-        let notes = self.memories.with(&job.key, |memory| memory.pre_download.clone()).unwrap_or_default();
+        let notes = self.common.memories.with(&job.key, |memory| memory.pre_download.clone()).unwrap_or_default();
         let (from, to) = (resolved.current.as_str(), resolved.update.as_str());
         let generation = job.set.metadata.generation.unwrap_or_default();
         let update = Update { owner: &job.owner, generation, from, to };
         let decide = async |object: &Value| {
             // What the API server can resize matters to no image.
-            let allowed = self.in_place.allowed(gates).await.unwrap_or_default();
+            let allowed = self.common.in_place.allowed(gates).await.unwrap_or_default();
             let template = resolved.template(from).unwrap_or_default();
             let status = job.set.status.as_ref().filter(|status| revision::is_same(&status.update_revision, to));
             let ready = status.map_or(0, |status| status.updated_ready_replicas);
@@ -35,7 +35,7 @@ impl Controller {
             Ok(rules::decide(&observed))
         };
         let (notes, again) = self.pre_downloads.run(update, notes, decide).await;
-        self.memories.with(&job.key, |memory| memory.pre_download = notes);
+        self.common.memories.with(&job.key, |memory| memory.pre_download = notes);
         again
     }
 }

@@ -10,4 +10,5 @@ pub mod pre_download;
 pub mod revisions;
 pub mod rollout;
 pub mod status;
+pub mod steps;
 pub mod update_order;

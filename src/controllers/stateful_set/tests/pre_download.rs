@@ -65,7 +65,7 @@ async fn edge_18_marking_a_revision_for_pre_download_does_not_alter_what_is_reme
     world.new_image();
     world.settle().await.unwrap();
     assert_eq!(world.marks(), [CREATED]);
-    let remembered = world.controller.memories.with(&ObjectKey::new("ns", "web"), |memory| {
+    let remembered = world.controller.common.memories.with(&ObjectKey::new("ns", "web"), |memory| {
         memory.resolved.as_ref().and_then(|resolved| resolved.known.clone())
     });
     let known = remembered.flatten().expect("an update is under way");

@@ -89,7 +89,7 @@ async fn an_update_revision_that_was_deleted_by_hand_is_made_again_and_replaces_
     let update = world.status()["updateRevision"].as_str().unwrap().to_owned();
     lock(&world.server).objects.remove(&format!("{REVISIONS}{update}")).unwrap();
     // As after a restart.
-    world.controller.memories.clear();
+    world.controller.common.forget();
     let mut set = lock(&world.server).objects[SET].clone();
     set["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = 0.into();
     let set = lock(&world.server).put(SET, set);

@@ -15,14 +15,17 @@ use super::{
     update,
 };
 use crate::{
-    api::apps::lifecycle::{Hook, Lifecycle},
+    api::apps::lifecycle::Lifecycle,
     domain::{
         budgets::unavailable::Operation,
         pod::{
             inplace::{Allowed, UpdateSpec},
             lifecycle::State,
         },
-        workload::revisions::Known,
+        workload::{
+            revisions::Known,
+            steps::{self, Wait},
+        },
     },
     k8s::time::Now,
 };
@@ -120,15 +123,11 @@ pub enum Remember {
 impl Action {
     /// What budgets are asked before. None: the Pod stays in service, or there is none yet.
     pub fn takes_out(&self, hooks: &Lifecycle) -> Option<Operation> {
-        let marks = |hook: &Option<Hook>| hook.as_ref().is_some_and(|hook| hook.mark_pod_not_ready);
         match self {
             Self::Delete { .. } => Some(Operation::Delete),
-            Self::AnnounceDeletion { .. } => marks(&hooks.pre_delete).then_some(Operation::Delete),
-            Self::AnnounceUpdate { .. } => marks(&hooks.in_place_update).then_some(Operation::Update),
-            Self::UpdateInPlace { spec, .. } => {
-                let is_resize = spec.container_images.is_empty() && !spec.container_resources.is_empty();
-                Some(if is_resize { Operation::Resize } else { Operation::Update })
-            }
+            Self::AnnounceDeletion { .. } => steps::announced_deletion(hooks),
+            Self::AnnounceUpdate { .. } => steps::announced_update(hooks),
+            Self::UpdateInPlace { spec, .. } => Some(steps::in_place_update(spec)),
             Self::Create { .. } | Self::Relabel { .. } | Self::CancelDeletion { .. } | Self::CancelUpdate { .. } => {
                 None
             }
@@ -145,15 +144,6 @@ pub struct Candidate {
     pub charge: Charge,
     /// The zone of the node.
     pub zone: String,
-}
-
-/// Something that the set waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// A word for programs.
-    pub reason: &'static str,
-    /// A sentence that names the object.
-    pub message: String,
 }
 
 /// What to do.

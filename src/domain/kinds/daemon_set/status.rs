@@ -1,10 +1,10 @@
 //! What a DaemonSet says about itself.
 
 use super::{
-    plan::{Observed, Plan, Slot, Wait, slots},
+    plan::{Observed, Plan, Slot, slots},
     spec::Numbers,
 };
-use crate::domain::workload::status::Progress;
+use crate::domain::workload::{status::Progress, steps::Wait};
 
 /// Nodes, counted. Zeros are written too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

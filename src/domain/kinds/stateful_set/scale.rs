@@ -6,10 +6,10 @@
 use super::{
     claims::{is_stale, mended_owners},
     order::{Range, Slot},
-    plan::{Action, Observed, Plan, Wait, leave},
+    plan::{Action, Observed, Plan, leave},
     pod::Pod,
 };
-use crate::domain::pod::order::Phase;
+use crate::domain::{pod::order::Phase, workload::steps::Wait};
 
 /// Adds to the plan. True: OrderedReady, and Pods are being created or deleted, or a surplus Pod is not gone yet: updates of
 /// healthy Pods wait for that.

@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     claims::is_grown,
-    plan::{Plan, Wait},
+    plan::Plan,
     pod::Pod,
     spec::{Spec, Update},
 };
-use crate::{domain::workload::status::Progress, k8s::claim::SizedClaim};
+use crate::{
+    domain::workload::{status::Progress, steps::Wait},
+    k8s::claim::SizedClaim,
+};
 
 /// The Pods, counted. Zeros are written too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,241 @@
+//! What the controllers of StatefulSets and DaemonSets do alike in a pass: step aside for the built-in object, adopt and
+//! release Pods, bring each Pod's own state up to date, try steps within the limits, tell of refusals, write the status.
+//! What differs, the rules above all, is in the folder of each kind.
+
+mod record;
+mod steps;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{api::GetParams, core::Request};
+use serde_json::Value;
+
+pub use self::{
+    record::{SetStatus, words_cleared},
+    steps::{Tried, Waves},
+};
+use super::{BY_CONTROLLER, Context};
+use crate::{
+    budgets::refusals::Refusals,
+    domain::workload::{owner::OwnerRef, status::Progress, steps::Wait},
+    k8s::{path, pod::PodView, selector::Selector},
+    runtime::{
+        apply::code,
+        clock,
+        in_place::InPlace,
+        pass::{self, AFTER_REFUSAL, Memories},
+        pod_control::PodControl,
+        status_writer::StatusWriter,
+        watches::ObjectKey,
+    },
+};
+
+/// Between two looks for the built-in object of the same name, while nothing is to be done.
+pub const BUILT_IN_PAUSE: Duration = Duration::from_secs(30);
+
+/// What is remembered of a set, whatever its kind. Everything can be lost.
+#[derive(Default)]
+pub struct Common {
+    /// Versions of Pods that were read as a whole and have to wait, by UID.
+    pub waits_in: HashMap<String, String>,
+    /// Pods that may be made at the same time, as the last ones went.
+    pub window: usize,
+    /// How many Pods there are, or are to be.
+    pub pods: usize,
+    /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
+    is_refused: bool,
+    /// The generation for which all Pods were searched for orphans.
+    searched: Option<i64>,
+    /// When the built-in object of the same name was not there.
+    alone: Option<Duration>,
+}
+
+/// What the controllers of one kind share.
+pub struct PodSets<M> {
+    context: Context,
+    /// The kind, and its plural in paths; the built-in kind has the same.
+    kind: (&'static str, &'static str),
+    /// The writer of Pods.
+    pub pods: Arc<PodControl>,
+    /// The writer of updates in place.
+    pub in_place: InPlace,
+    /// What is remembered of each set.
+    pub memories: Memories<M>,
+    status: StatusWriter,
+}
+
+impl<M: Default + AsMut<Common>> PodSets<M> {
+    /// For a kind, given by its name and its plural.
+    pub fn new(context: &Context, kind: (&'static str, &'static str)) -> Self {
+        let client = &context.client;
+        let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
+        Self {
+            context: context.clone(),
+            kind,
+            in_place: InPlace::new(client.clone(), pods.clone()),
+            pods,
+            memories: Memories::default(),
+            status: StatusWriter::default(),
+        }
+    }
+
+    /// Reads or changes what is remembered of a set; the default while nothing is.
+    fn with<R: Default>(&self, key: &ObjectKey, f: impl FnOnce(&mut Common) -> R) -> R {
+        self.memories.with(key, |memory| f(memory.as_mut())).unwrap_or_default()
+    }
+
+    /// The Pods that a set controls. Whoever may create Pods in another namespace can write the set's UID into them.
+    pub fn owned(&self, owner: &OwnerRef) -> Vec<Arc<PodView>> {
+        let mut pods = self.context.pods.by_index(&BY_CONTROLLER, &owner.uid);
+        pods.retain(|pod| pod.namespace() == owner.namespace && owner.controls(pod));
+        pods
+    }
+
+    /// What is told while a built-in object of the same kind and name selects Pods of this set, or the other way round:
+    /// both would make and delete them. Nothing is read while it was not there less than `pause` ago.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn built_in(
+        &self,
+        key: &ObjectKey,
+        (selector, template): (&LabelSelector, &Value),
+        pause: Duration,
+    ) -> kube::Result<Option<Progress>> {
+        let now = clock::now().mono;
+        if self.with(key, |memory| memory.alone).is_some_and(|since| now.saturating_sub(since) < pause) {
+            return Ok(None);
+        }
+        let (kind, plural) = self.kind;
+        let sets = path::in_namespace("apps", "v1", &key.namespace, plural);
+        let request = Request::new(sets).get(&key.name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        let other: Value = match self.context.client.request(request).await {
+            Ok(other) => other,
+            Err(error) if code(&error) == Some(404) => Value::Null,
+            Err(error) => return Err(error),
+        };
+        let selects = |selector: &Value, template: &Value| {
+            let selector = serde_json::from_value(selector.clone()).ok().and_then(|s| Selector::of(&s).ok());
+            let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
+            let labels = serde_json::from_value(labels).unwrap_or_default();
+            selector.is_some_and(|selector| selector.matches(&labels))
+        };
+        let ours = serde_json::to_value(selector).unwrap_or_default();
+        let overlaps = other.is_object()
+            && (selects(&other["spec"]["selector"], template) || selects(&ours, &other["spec"]["template"]));
+        self.with(key, |memory| memory.alone = (!overlaps).then_some(now));
+        Ok(overlaps.then(|| Progress::Stalled {
+            reason: format!("BuiltIn{kind}"),
+            message: format!(
+                "the built-in {kind} {} (apps/v1) selects the same Pods; delete it with --cascade=orphan to have its Pods taken over",
+                key.name
+            ),
+        }))
+    }
+
+    /// Adopts and releases Pods. One that cannot be keeps nothing from being done. `may_be_its_own` says of a Pod that
+    /// nobody controls and that the selector matches whether the set may have it. All Pods are searched once for each
+    /// generation, and after [`Self::search_again`].
+    pub async fn claim(
+        &self,
+        (key, owner, generation): (&ObjectKey, &OwnerRef, Option<i64>),
+        selector: &Selector,
+        may_be_its_own: impl Fn(&PodView) -> bool,
+        pass: &mut Pass,
+    ) {
+        for pod in self.owned(owner) {
+            if selector.matches(&pod.labels) {
+                continue;
+            }
+            match self.pods.release(owner, &pod).await {
+                Ok(()) => {
+                    let message = format!("Pod {} no longer matches the selector", pod.name());
+                    self.pods.normal(owner, "Released", &message);
+                }
+                Err(error) if matches!(code(&error), Some(404 | 409)) => pass.common.again = true,
+                Err(error) => pass.note(Err(error)),
+            }
+        }
+        let was_searched = self.with(key, |memory| std::mem::replace(&mut memory.searched, generation) == generation);
+        if was_searched && generation.is_some() {
+            return;
+        }
+        let orphans = self.context.pods.select(|pod| {
+            pod.controller.is_none()
+                && !pod.is_deleting()
+                && pod.namespace() == owner.namespace
+                && may_be_its_own(pod)
+                && selector.matches(&pod.labels)
+        });
+        for orphan in orphans {
+            match self.pods.adopt(owner, &orphan).await {
+                Ok(true) => {
+                    let message = format!("Pod {} matches the selector and had no controller", orphan.name());
+                    self.pods.normal(owner, "Adopted", &message);
+                }
+                // It cannot be adopted now: nothing may ever change in it, so it is looked for again.
+                Ok(false) => {
+                    self.search_again(key);
+                    pass.common.look_after(Some(AFTER_REFUSAL));
+                }
+                Err(error) => {
+                    self.search_again(key);
+                    pass.note(Err(error));
+                }
+            }
+        }
+    }
+
+    /// The next pass of a set looks for Pods to adopt among all Pods.
+    pub fn search_again(&self, key: &ObjectKey) {
+        self.with(key, |memory| memory.searched = None);
+    }
+
+    /// Tells of the first Pod that a budget keeps, when none was kept before, and looks again soon.
+    pub fn tell_refusals(&self, key: &ObjectKey, owner: &OwnerRef, pass: &mut Pass) {
+        if !pass.refusals.has_wanted() {
+            return;
+        }
+        let kept = pass.kept();
+        pass.common.look_after(kept.is_some().then_some(AFTER_REFUSAL));
+        let before = self.with(key, |memory| Some(std::mem::replace(&mut memory.is_refused, kept.is_some())));
+        if let Some(wait) = kept.filter(|_| before == Some(false)) {
+            self.pods.warning(owner, wait.reason, &wait.message);
+        }
+    }
+}
+
+/// What comes of one pass.
+#[derive(Default)]
+pub struct Pass {
+    /// When to look again, and the first failure.
+    pub common: pass::Pass,
+    /// Why Pods, or what belongs to them, could not be created.
+    pub create_error: Option<String>,
+    /// Why they could not be changed or deleted.
+    pub update_error: Option<String>,
+    /// What budgets have said.
+    pub refusals: Refusals,
+}
+
+impl Pass {
+    /// Takes note of what came of a change, or of a deletion.
+    pub fn note(&mut self, result: kube::Result<bool>) {
+        let failure = self.common.note(result);
+        self.update_error = self.update_error.take().or(failure);
+    }
+
+    /// Takes note of what could not be created.
+    pub fn failed_to_create(&mut self, what: &str, error: kube::Error) {
+        let failure = self.common.note(Err(error));
+        let told = failure.map(|why| format!("{what} could not be created: {why}"));
+        self.create_error = self.create_error.take().or(told);
+    }
+
+    /// What is waited for, if a budget keeps a Pod.
+    pub fn kept(&self) -> Option<Wait> {
+        let (pod, why) = self.refusals.first()?;
+        Some(Wait { reason: "WaitsForBudget", message: format!("Pod {pod} stays in service for now: {why}") })
+    }
+}

@@ -1,0 +1,122 @@
+//! Writes the status.
+
+use std::{fmt::Debug, time::Duration};
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Resource};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Common, PodSets};
+use crate::{
+    api::apps::stateful_set::StatefulSetCondition,
+    domain::workload::{
+        conditions::{self, FAILED_CREATE, FAILED_UPDATE},
+        owner::OwnerRef,
+        status::{Progress, READY, STALLED},
+    },
+    runtime::{
+        clock,
+        queue::Requeue,
+        status_writer::json_of,
+        watches::{ObjectKey, Store},
+    },
+};
+
+/// The status of a kind.
+pub trait SetStatus: Clone + Default + PartialEq + Serialize {
+    /// Its conditions.
+    fn conditions(&self) -> &[StatefulSetCondition];
+    /// With other conditions, about this generation.
+    fn told(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self;
+    /// Without what may be written a little later: counts, which change with every Pod. [`words_cleared`] is for its
+    /// conditions.
+    fn without_counts(&self) -> Self;
+}
+
+/// Conditions without the words that change with every Pod.
+pub fn words_cleared(conditions: &[StatefulSetCondition]) -> Vec<StatefulSetCondition> {
+    let cleared = |condition: &StatefulSetCondition| StatefulSetCondition {
+        message: String::new(),
+        reason: String::new(),
+        ..condition.clone()
+    };
+    conditions.iter().map(cleared).collect()
+}
+
+impl<M: Default + AsMut<Common>> PodSets<M> {
+    /// Writes the status of a set, if it says anything new. Counts are written a second apart, unless they are the last
+    /// word. Zeros are written too, the first time: columns and the scale subresource read them. Returns when to look again.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn write_status<K, S>(
+        &self,
+        store: &Store<K>,
+        set: &K,
+        recorded: Option<&S>,
+        wanted: &S,
+    ) -> kube::Result<Option<Duration>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        S: SetStatus,
+    {
+        if recorded == Some(wanted) {
+            return Ok(None);
+        }
+        let is_settled = wanted.conditions().iter().any(|c| c.type_ == READY && c.status == "True");
+        let before = recorded.map(SetStatus::without_counts).unwrap_or_default();
+        let can_wait = !is_settled && before == wanted.without_counts();
+        let namespace = set.meta().namespace.as_deref().unwrap_or_default();
+        let api: Api<K> = Api::namespaced(self.context.client.clone(), namespace);
+        let (recorded, wanted) = (json_of(recorded)?, json_of(Some(wanted))?);
+        let outcome = self.status.write((&api, store), set, (&recorded, &wanted), can_wait, clock::now()).await?;
+        Ok(outcome.look_after())
+    }
+
+    /// A spec that cannot be followed: nothing is done on a guess, and the status says why.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn record_invalid<K, S>(
+        &self,
+        store: &Store<K>,
+        set: &K,
+        recorded: Option<&S>,
+        (reason, message): (&str, String),
+    ) -> kube::Result<Requeue>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        S: SetStatus,
+    {
+        let before = recorded.map(S::conditions).unwrap_or_default();
+        if !before.iter().any(|c| c.type_ == STALLED && c.message == message) {
+            self.pods.warning(&OwnerRef::of(set), reason, &message);
+        }
+        let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, Some(message.as_str()))];
+        let progress = Progress::Stalled { reason: reason.to_owned(), message: message.clone() };
+        let conditions = conditions::merged(before, &progress, failures, clock::now());
+        let generation = set.meta().generation.unwrap_or_default();
+        let wanted = recorded.cloned().unwrap_or_default().told(conditions, generation);
+        // It waits for another spec, not for time.
+        let after = self.write_status(store, set, recorded, &wanted).await?;
+        Ok(after.map_or(Requeue::Await, Requeue::After))
+    }
+
+    /// Nothing has been written, as far as it remembers; and nothing else is remembered either, as after a restart.
+    #[cfg(test)]
+    pub fn forget(&self) {
+        self.memories.clear();
+        self.status.forget();
+    }
+
+    /// What is told of a set that is being deleted: its Pods go with it, by their owner references.
+    pub fn leaving(&self) -> Progress {
+        let message = format!("the {} is being deleted", self.kind.0);
+        Progress::Waiting { reason: "Terminating".into(), message }
+    }
+
+    /// How many Pods a set has, or is to have: the more there are, the longer the next pass waits for further news.
+    pub fn pause(&self, key: &ObjectKey) -> Duration {
+        crate::runtime::wake::pause(self.with(key, |memory| memory.pods))
+    }
+}

@@ -1,0 +1,211 @@
+//! Single Pods: each one's own state, and the steps of an update.
+
+use std::sync::Arc;
+
+use super::{Common, Pass, PodSets};
+use crate::{
+    api::apps::lifecycle::Lifecycle,
+    budgets::refusals::{Refusals, Verdict},
+    domain::{
+        budgets::unavailable::Operation,
+        pod::{
+            inplace::UpdateSpec,
+            lifecycle::{self, State},
+            refresh::{self, Refresh},
+        },
+        workload::owner::OwnerRef,
+    },
+    k8s::pod::PodView,
+    runtime::{
+        apply::is_refusal,
+        clock,
+        in_place::{Refreshed, Refreshing, Target},
+        pass::AFTER_CONFLICT,
+        slow_start::each,
+        watches::ObjectKey,
+    },
+};
+
+/// What came of one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// It was done.
+    Done,
+    /// The Pod has changed, or is being written by another task: the next pass decides anew.
+    Nothing,
+    /// A budget keeps the Pod. The room that it was to take is free.
+    Refused,
+    /// No budget could decide, and others would fare no better: that is looked at again later.
+    Undecided,
+}
+
+impl Tried {
+    /// Done, or nothing.
+    pub fn of(done: bool) -> Self {
+        if done { Self::Done } else { Self::Nothing }
+    }
+}
+
+/// A plan whose candidates take Pods out of service, as many as find room.
+pub trait Waves {
+    /// One of them.
+    type Candidate;
+    /// One stays in service after all: its room is free.
+    fn give_back(&mut self, candidate: &Self::Candidate);
+    /// Why one that creates something could not; None for one that changes or deletes.
+    fn creates(candidate: &Self::Candidate) -> Option<String>;
+}
+
+impl Pass {
+    /// Takes note of candidates that found room and were tried. What was refused leaves its room to the next. False: nothing
+    /// else goes out of service in this pass. Pods that are back meanwhile leave room for others, whom only the next pass
+    /// sees; and of a step that failed nobody may know whether it was done.
+    pub fn note_wave<P: Waves>(&mut self, plan: &mut P, tried: Vec<(P::Candidate, kube::Result<Tried>)>) -> bool {
+        let (mut changed, mut unsure) = (false, false);
+        for (candidate, tried) in tried {
+            match tried {
+                Ok(Tried::Done) => changed = true,
+                Ok(Tried::Nothing) => self.common.look_after(Some(AFTER_CONFLICT)),
+                Ok(Tried::Refused) => plan.give_back(&candidate),
+                Ok(Tried::Undecided) => {}
+                Err(error) => {
+                    match is_refusal(&error) {
+                        true => plan.give_back(&candidate),
+                        false => unsure = true,
+                    }
+                    match P::creates(&candidate) {
+                        Some(what) => self.failed_to_create(&what, error),
+                        None => self.note(Err(error)),
+                    }
+                }
+            }
+        }
+        self.common.again |= changed;
+        !changed && !unsure
+    }
+
+    /// Takes note of steps that are tried whatever becomes of the others; what could not be created is named. True:
+    /// something may have been done that no store shows.
+    pub fn note_all(&mut self, tried: impl IntoIterator<Item = (Option<&'static str>, kube::Result<Tried>)>) -> bool {
+        let mut unsure = false;
+        for (creates, tried) in tried {
+            match tried {
+                Ok(Tried::Done) => self.common.again = true,
+                Ok(Tried::Nothing) => self.common.look_after(Some(AFTER_CONFLICT)),
+                Ok(Tried::Refused | Tried::Undecided) => {}
+                Err(error) => {
+                    unsure |= !is_refusal(&error);
+                    match creates {
+                        Some(what) => self.failed_to_create(what, error),
+                        None => self.note(Err(error)),
+                    }
+                }
+            }
+        }
+        unsure
+    }
+}
+
+impl<M: Default + AsMut<Common>> PodSets<M> {
+    /// Brings every Pod's own state up to date. True: something was written.
+    pub async fn refresh_all<'a>(
+        &self,
+        key: &ObjectKey,
+        views: impl Iterator<Item = &'a Arc<PodView>>,
+        by: impl Fn(&PodView) -> Refreshing<'a>,
+        pass: &mut Pass,
+    ) -> bool {
+        let now = clock::now();
+        let by = &by;
+        let mut work: Vec<(Arc<PodView>, Refresh)> = Vec::new();
+        for view in views.filter(|view| !view.is_deleting() && !view.is_finished()) {
+            let by = by(view);
+            match refresh::refresh(view, None, by.lifecycle, by.update_revision, now) {
+                Refresh::Nothing => {}
+                Refresh::Wait { after, .. } => pass.common.look_after(after),
+                needed => work.push((view.clone(), needed)),
+            }
+        }
+        let (done, failure) = each(work, |(view, needed)| async move {
+            let waits_in = self.with(key, |memory| memory.waits_in.get(view.uid()).cloned());
+            let refreshed = self.in_place.refresh(by(&view), &view, needed, waits_in.as_deref(), now).await?;
+            Ok::<_, kube::Error>((view, refreshed))
+        })
+        .await;
+        let mut written = false;
+        for (view, done) in done {
+            match done {
+                Refreshed::Written => written = true,
+                Refreshed::Nothing => {}
+                Refreshed::Later(after) => pass.common.look_after(Some(after)),
+                Refreshed::Waits(version) => {
+                    self.with(key, |memory| drop(memory.waits_in.insert(view.uid().to_owned(), version)));
+                }
+            }
+        }
+        if let Some(error) = failure {
+            pass.note(Err(error));
+        }
+        written
+    }
+
+    /// Does something with a Pod, if its budgets let it and nobody else writes it.
+    ///
+    /// # Errors
+    /// Those of `act`.
+    pub async fn with_pod(
+        &self,
+        view: Option<&Arc<PodView>>,
+        (operation, refusals): (Option<Operation>, &Refusals),
+        act: impl AsyncFnOnce(&PodView) -> kube::Result<bool>,
+    ) -> kube::Result<Tried> {
+        let Some(view) = view else { return Ok(Tried::Nothing) };
+        let Some(_held) = self.pods.hold(view) else { return Ok(Tried::Nothing) };
+        if let Some(operation) = operation {
+            match self.context.budgets.may_take(view, (operation, false), refusals).await {
+                Verdict::Yes => {}
+                Verdict::No => return Ok(Tried::Refused),
+                Verdict::Undecided => return Ok(Tried::Undecided),
+            }
+        }
+        act(view).await.map(Tried::of)
+    }
+
+    /// Takes back a deletion that was announced to a Pod.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409; so are those of the others.
+    pub async fn cancel_deletion(&self, view: &PodView, hooks: Option<&Lifecycle>) -> kube::Result<bool> {
+        // It goes back to where it was: into its update, if one is under way.
+        let state = if view.in_place.is_some() { State::Updating } else { State::Normal };
+        self.in_place.move_to(view, state, hooks, false).await
+    }
+
+    /// Takes back an update that was announced to a Pod.
+    pub async fn cancel_update(&self, view: &PodView, hooks: Option<&Lifecycle>) -> kube::Result<bool> {
+        self.in_place.move_to(view, lifecycle::after_update(hooks, view), hooks, false).await
+    }
+
+    /// Begins an update in place, and tells of it. `revision` is the name of the revision.
+    pub async fn update_in_place(
+        &self,
+        owner: &OwnerRef,
+        view: &PodView,
+        (revision, label): (&str, &str),
+        spec: &UpdateSpec,
+    ) -> kube::Result<bool> {
+        let result = self.in_place.begin(view, Target { label, template_hash: None }, spec).await;
+        match &result {
+            Ok(true) => {
+                let message = format!("successfully update pod {} in-place(revision {revision})", view.name());
+                self.pods.normal(owner, "SuccessfulUpdatePodInPlace", &message);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let message = format!("failed to update pod {} in-place(revision {revision}): {error}", view.name());
+                self.pods.warning(owner, "FailedUpdatePodInPlace", &message);
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,73 @@
+//! What the plans of the kinds say in the same words.
+
+use crate::{
+    api::apps::lifecycle::{Hook, Lifecycle},
+    domain::{budgets::unavailable::Operation, pod::inplace::UpdateSpec},
+};
+
+/// Something that a workload waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// A word for programs.
+    pub reason: &'static str,
+    /// A sentence that names the object.
+    pub message: String,
+}
+
+/// What budgets are asked before the deletion of a Pod is announced to its hook. None: the hook leaves it in service.
+pub fn announced_deletion(hooks: &Lifecycle) -> Option<Operation> {
+    marks_not_ready(hooks.pre_delete.as_ref()).then_some(Operation::Delete)
+}
+
+/// The same before an update is announced.
+pub fn announced_update(hooks: &Lifecycle) -> Option<Operation> {
+    marks_not_ready(hooks.in_place_update.as_ref()).then_some(Operation::Update)
+}
+
+fn marks_not_ready(hook: Option<&Hook>) -> bool {
+    hook.is_some_and(|hook| hook.mark_pod_not_ready)
+}
+
+/// What budgets are asked before an update in place.
+pub fn in_place_update(spec: &UpdateSpec) -> Operation {
+    let is_resize = spec.container_images.is_empty() && !spec.container_resources.is_empty();
+    if is_resize { Operation::Resize } else { Operation::Update }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_announcement_asks_budgets_only_if_its_hook_marks_the_pod_not_ready() {
+        let hooks = |marks: bool| -> Lifecycle {
+            let hook = json!({"finalizersHandler": ["example.com/x"], "markPodNotReady": marks});
+            serde_json::from_value(json!({"preDelete": hook, "inPlaceUpdate": hook})).unwrap()
+        };
+        assert_eq!(announced_deletion(&hooks(true)), Some(Operation::Delete));
+        assert_eq!(announced_update(&hooks(true)), Some(Operation::Update));
+        for quiet in [hooks(false), Lifecycle::default()] {
+            assert_eq!((announced_deletion(&quiet), announced_update(&quiet)), (None, None));
+        }
+    }
+
+    #[test]
+    fn a_change_of_resources_alone_is_a_resize() {
+        let spec = |images: bool, resources: bool| -> UpdateSpec {
+            let mut spec = UpdateSpec::default();
+            if images {
+                spec.container_images.insert("main".into(), "i:2".into());
+            }
+            if resources {
+                spec.container_resources.insert("main".into(), Default::default());
+            }
+            spec
+        };
+        assert_eq!(in_place_update(&spec(false, true)), Operation::Resize);
+        for update in [spec(true, true), spec(true, false), spec(false, false)] {
+            assert_eq!(in_place_update(&update), Operation::Update);
+        }
+    }
+}
