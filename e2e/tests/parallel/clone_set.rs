@@ -465,9 +465,14 @@ async fn a_pod_that_loses_its_label_is_let_go_and_replaced() -> Result<()> {
         let free = |p: &Value| p.array("/metadata/ownerReferences").is_empty();
         let free = t.wait_for("Pod", lost, "to belong to nobody", PATIENCE, free).await?;
         assert_eq!(free.text("/metadata/uid"), old[0].text("/metadata/uid"), "it runs on");
+        // The status may still be that of before.
+        poll("another Pod in its place", PATIENCE, async || {
+            let now = pods(t, "web").await?;
+            ensure!(now.len() == 2 && !names(&now).contains(lost), "{:?}", names(&now));
+            Ok(())
+        })
+        .await?;
         rolled_out(t, "web").await?;
-        let now = pods(t, "web").await?;
-        ensure!(now.len() == 2 && !names(&now).contains(lost), "{:?}", names(&now));
         // And it is not taken back.
         t.kubectl(&["label", "pod", lost, "app=web", "--overwrite"]).await?;
         t.kubectl(&["scale", "clone/web", "--replicas=3"]).await?;
