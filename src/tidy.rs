@@ -98,9 +98,6 @@ const FILE_LIMIT: usize = 600;
 /// The most lines of a function of the product.
 const FUNCTION_LIMIT: usize = 80;
 
-/// What may be longer: the path below `src`, with `::` and a name for a function, and why.
-const LONGER: &[(&str, &str)] = &[("domain/pod/inplace/mod.rs", "to be split")];
-
 /// A source file without its tests.
 #[derive(Clone)]
 struct Source {
@@ -468,15 +465,11 @@ fn too_long(sources: &[Source]) -> BTreeMap<String, usize> {
 #[test]
 fn files_and_functions_are_short() {
     let found = too_long(sources());
-    let is_exception = |name: &str| LONGER.iter().any(|(exception, _)| *exception == name);
-    let problems =
-        found.iter().filter(|(name, _)| !is_exception(name)).map(|(name, lines)| format!("src/{name}: {lines}"));
+    let problems = found.iter().map(|(name, lines)| format!("src/{name}: {lines}"));
     assert_none(
         problems.collect(),
         "A file has at most 600 lines without its tests, a function 80: split it by what its parts are about.",
     );
-    let needless = LONGER.iter().filter(|(name, _)| !found.contains_key(*name)).map(|(name, _)| (*name).to_owned());
-    assert_none(needless.collect(), "These are short enough by now: take them out of LONGER.");
 }
 
 #[test]

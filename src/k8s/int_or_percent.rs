@@ -1,5 +1,7 @@
 //! A number, or a part of another number: `3`, `"20%"`, `"12.5%"`. One parser for admission and controllers.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
@@ -12,6 +14,11 @@ pub enum IntOrPercent {
     Percent(f64),
 }
 
+/// A value that is neither. The field is the caller's to name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is neither a whole number nor a percentage such as \"20%\"")]
+pub struct NotIntOrPercent(String);
+
 /// Which whole number a part becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
@@ -21,13 +28,22 @@ pub enum Round {
     Up,
 }
 
+impl fmt::Display for IntOrPercent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
 impl IntOrPercent {
     /// Reads the JSON of a field.
     ///
     /// # Errors
-    /// In words that name the value and what is allowed; the field is the caller's to name.
-    pub fn parse(value: &Value) -> Result<Self, String> {
-        let wrong = || format!("{value} is neither a whole number nor a percentage such as \"20%\"");
+    /// Naming the value and what is allowed.
+    pub fn parse(value: &Value) -> Result<Self, NotIntOrPercent> {
+        let wrong = || NotIntOrPercent(value.to_string());
         match value {
             Value::Number(number) => {
                 number.as_i64().and_then(|n| i32::try_from(n).ok()).map(Self::Int).ok_or_else(wrong)
@@ -47,7 +63,7 @@ impl IntOrPercent {
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub fn of(value: &IntOrString) -> Result<Self, String> {
+    pub fn of(value: &IntOrString) -> Result<Self, NotIntOrPercent> {
         match value {
             IntOrString::Int(number) => Ok(Self::Int(*number)),
             IntOrString::String(text) => Self::parse(&Value::String(text.clone())),
@@ -126,7 +142,7 @@ mod tests {
             json!({}),
         ] {
             let error = IntOrPercent::parse(&value).unwrap_err();
-            assert!(error.contains(&value.to_string()) && error.contains("20%"), "{error}");
+            assert!(error.0 == value.to_string() && error.to_string().contains("20%"), "{error}");
         }
     }
 

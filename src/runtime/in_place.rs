@@ -224,7 +224,7 @@ impl InPlace {
         let read = if spec.container_resources.is_empty() { None } else { self.pods.read(view).await? };
         let conditions = match &read {
             Some(whole) if !resize::needs_not_ready(whole, spec) => Vec::new(),
-            _ => readiness::in_place_begins(&refresh::compact(view), now.wall),
+            _ => readiness::in_place_begins(&view.into(), now.wall),
         };
         let whole = if conditions.is_empty() {
             match read {

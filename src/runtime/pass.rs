@@ -6,6 +6,8 @@ use super::{apply::is_refusal, lock, queue::Requeue, watches::ObjectKey};
 
 /// After a write that was refused because the object had changed and has been read again.
 pub const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// After a write that was refused because the object had changed, and that waits for the watch to deliver the change.
+pub const AFTER_WATCHED_CONFLICT: Duration = Duration::from_millis(200);
 /// After a budget has kept a Pod in service, and at the earliest after the API server has refused something.
 pub const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 

@@ -1,14 +1,22 @@
 //! Asks the API server what it makes of a Pod template: a dry run of a core/v1 PodTemplate, which stores nothing.
 
+use std::{sync::Arc, time::Duration};
+
 use http::{Request, header::CONTENT_TYPE};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body, core::Status};
 use serde_json::Value;
 
-use crate::k8s::{
-    path,
-    pod_template::{Stored, Trial, missing_volumes},
+use crate::{
+    api::feature_gates::{FeatureGates, gate},
+    k8s::{
+        path,
+        pod_template::{Stored, Trial, looks_defaulted, missing_volumes},
+    },
 };
+
+/// After the API server could not say what defaults a template has.
+pub const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// What it answers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,7 +81,42 @@ pub async fn dry_run(client: &Client, namespace: &str, body: &Value) -> Result<A
     })
 }
 
-/// A template as admission would have stored it, for a workload that was stored while admission was away.
+/// A template with its defaults, for one generation of its workload.
+#[derive(Clone, Debug)]
+pub struct Defaulted {
+    generation: i64,
+    /// As admission would have stored it.
+    pub template: Arc<Value>,
+}
+
+/// The template of a workload as admission would have stored it; None: it has its defaults. It has none if admission was
+/// away, and Pods must not be replaced because defaults are missing. `remembered` is the last answer.
+///
+/// # Errors
+/// The API server cannot say now: nothing can be done before [`ASK_AGAIN`].
+pub async fn with_defaults(
+    (client, gates): (&Client, &FeatureGates),
+    (namespace, generation): (&str, Option<i64>),
+    template: &Value,
+    remembered: Option<Defaulted>,
+) -> Result<Option<Defaulted>, Refused> {
+    if looks_defaulted(template) || gates.enabled(gate::TEMPLATE_NO_DEFAULTS) {
+        return Ok(None);
+    }
+    let generation = generation.unwrap_or_default();
+    if let Some(remembered) = remembered.filter(|remembered| remembered.generation == generation) {
+        return Ok(Some(remembered));
+    }
+    let template = match defaulted(client, namespace, template).await {
+        Ok(template) => template,
+        Err(error @ Refused::Unavailable(_)) => return Err(error),
+        // Its Pods would be refused in the same words, which are reported when they are created.
+        Err(Refused::Invalid(_) | Refused::Undecodable(_)) => template.clone(),
+    };
+    Ok(Some(Defaulted { generation, template: Arc::new(template) }))
+}
+
+/// A template with the defaults of the API server.
 ///
 /// # Errors
 /// The template is refused, or there is no answer.

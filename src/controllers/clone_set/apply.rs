@@ -73,14 +73,8 @@ impl Controller {
         self.in_place.move_to(pod, state, clone_set.spec.lifecycle.as_ref(), restore).await
     }
 
-    /// Brings every Pod's own state up to date. True: something was written.
-    pub(super) async fn refresh_all(
-        &self,
-        clone_set: &CloneSet,
-        resolved: &Resolved,
-        seen: &Seen,
-        pass: &mut Pass,
-    ) -> bool {
+    /// Brings every Pod's own state up to date.
+    pub(super) async fn refresh_all(&self, clone_set: &CloneSet, resolved: &Resolved, seen: &Seen, pass: &mut Pass) {
         let now = clock::now();
         let lifecycle = clone_set.spec.lifecycle.as_ref();
         let is_large = !wake::pause(seen.views.len()).is_zero();
@@ -110,7 +104,6 @@ impl Controller {
             }
         }
         pass.note(failure.map_or(Ok(written), Err), |outcome| &mut outcome.update_error);
-        written
     }
 
     pub(super) async fn refresh_one(

@@ -44,14 +44,14 @@ use crate::{
         },
         pod::refresh::{self, Refresh},
     },
-    k8s::{claim::ClaimView, pod::PodView, pod_template::looks_defaulted, rbac::Rule, selector},
+    k8s::{claim::ClaimView, pod::PodView, rbac::Rule, selector},
     runtime::{
         claim_control::ClaimControl,
         clock,
         in_place::{InPlace, Refreshed},
         pass::{self, Memories},
         pod_control::PodControl,
-        pod_template::{self, Refused},
+        pod_template::{self, Defaulted},
         pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
@@ -86,8 +86,6 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "cloneset-controller";
-/// After the API server could not say what defaults a template has.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Pods of large CloneSets that are looked after at the same time.
 const POD_WORKERS: usize = 24;
 /// Group and kind, as owner references name them.
@@ -118,7 +116,7 @@ struct Memory {
     /// Its revisions, for one generation of its spec.
     resolved: Option<Resolved>,
     /// Its template with defaults, for one generation, if they are missing.
-    defaulted: Option<(i64, Arc<Value>)>,
+    defaulted: Option<Defaulted>,
     /// Versions of Pods that were looked at as a whole and have to wait, by UID.
     looked_at: HashMap<String, String>,
     /// Pods that may be made at the same time, as the last ones went.
@@ -268,37 +266,15 @@ impl Controller {
             return Ok(Requeue::Await);
         }
         self.memories.enter(key, uid_of(&clone_set));
-        let Some(clone_set) = self.defaulted(clone_set).await else { return Ok(Requeue::After(ASK_AGAIN)) };
+        let Some(clone_set) = self.defaulted(clone_set).await else {
+            return Ok(Requeue::After(pod_template::ASK_AGAIN));
+        };
         let resolved = self.resolve(&clone_set).await?;
-        let mut seen = self.see(&clone_set);
+        let seen = self.see(&clone_set);
         let pods = seen.pods.len().max(usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0));
         self.memories.with(key, |memory| memory.pods = pods);
         let mut pass = Pass::default();
-        pass.note(self.release(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
-        if pass.next.again {
-            seen = self.see(&clone_set);
-        }
-        pass.next.look_after(self.pre_download(&clone_set, &resolved).await);
-        if clone_set.spec.scale_strategy.disable_pvc_reuse {
-            pass.note(self.drop_claims(&clone_set, &seen).await, |outcome| &mut outcome.scale_error);
-        }
-        // What was refused keeps nothing else from being done.
-        if pass.next.may_go_on() {
-            let scaled = self.scale(&clone_set, &resolved, &seen, &mut pass).await;
-            if scaled {
-                seen = self.see(&clone_set);
-            }
-            if self.refresh_all(&clone_set, &resolved, &seen, &mut pass).await {
-                seen = self.see(&clone_set);
-            }
-            if !scaled {
-                self.update(&clone_set, &resolved, &seen, &mut pass).await;
-            }
-            self.report_refusals(&clone_set, &mut pass);
-            if pass.next.again {
-                seen = self.see(&clone_set);
-            }
-        }
+        let seen = self.act(&clone_set, &resolved, seen, &mut pass).await;
         pass.next.look_after(self.record(&clone_set, &resolved, &seen, &pass).await?);
         pass.next.look_after(seen.next_look);
         pass.next.note(self.forget_names(&clone_set, &seen).await.map(|()| false));
@@ -310,31 +286,55 @@ impl Controller {
         pass.next.end(|after| self.queue.add_after(key.clone(), after))
     }
 
+    /// Does what is to be done to Pods and claims. What is refused keeps nothing else from being done. Returns what is
+    /// there now.
+    ///
+    /// The stores are looked at once, and again only before a step that follows a write: a Pod that was released, deleted
+    /// or moved to another state must not be counted or written as it was.
+    async fn act(&self, clone_set: &CloneSet, resolved: &Resolved, seen: Seen, pass: &mut Pass) -> Seen {
+        pass.note(self.release(clone_set, &seen).await, |outcome| &mut outcome.scale_error);
+        let mut seen = self.see_writes(clone_set, seen, pass);
+        pass.next.look_after(self.pre_download(clone_set, resolved).await);
+        if clone_set.spec.scale_strategy.disable_pvc_reuse {
+            // Ids of claims that go are not used again in this pass.
+            pass.note(self.drop_claims(clone_set, &seen).await, |outcome| &mut outcome.scale_error);
+        }
+        if pass.next.may_go_on() {
+            let scaled = self.scale(clone_set, resolved, &seen, pass).await;
+            seen = self.see_writes(clone_set, seen, pass);
+            self.refresh_all(clone_set, resolved, &seen, pass).await;
+            if !scaled {
+                seen = self.see_writes(clone_set, seen, pass);
+                self.update(clone_set, resolved, &seen, pass).await;
+            }
+            self.report_refusals(clone_set, pass);
+        }
+        self.see_writes(clone_set, seen, pass)
+    }
+
+    /// The same, or what the stores hold now, if this pass has written since it looked at them.
+    fn see_writes(&self, clone_set: &CloneSet, seen: Seen, pass: &mut Pass) -> Seen {
+        if std::mem::take(&mut pass.has_written) { self.see(clone_set) } else { seen }
+    }
+
     /// The CloneSet with a template as admission would have stored it. It was not asked when it was away, and Pods must
     /// not be replaced because defaults are missing. None: the API server cannot say now.
     async fn defaulted(&self, clone_set: Arc<CloneSet>) -> Option<Arc<CloneSet>> {
-        let template = &clone_set.spec.template;
-        if looks_defaulted(template) || self.context.gates.enabled(gate::TEMPLATE_NO_DEFAULTS) {
-            return Some(clone_set);
-        }
         let key = ObjectKey::of(clone_set.as_ref());
-        let generation = clone_set.metadata.generation.unwrap_or_default();
         let remembered = self.memories.with(&key, |memory| memory.defaulted.clone()).flatten();
-        let template = match remembered.filter(|(of, _)| *of == generation) {
-            Some((_, template)) => template,
-            None => match pod_template::defaulted(&self.context.client, &key.namespace, template).await {
-                Ok(template) => Arc::new(template),
-                Err(error @ Refused::Unavailable(_)) => {
-                    tracing::warn!(clone_set = %key, %error, "its template lacks defaults, waiting");
-                    return None;
-                }
-                // Its Pods would be refused in the same words; that is told where they are made.
-                Err(Refused::Invalid(_) | Refused::Undecodable(_)) => Arc::new(template.clone()),
-            },
+        let asked = (&self.context.client, &*self.context.gates);
+        let of = (&*key.namespace, clone_set.metadata.generation);
+        let defaulted = match pod_template::with_defaults(asked, of, &clone_set.spec.template, remembered).await {
+            Ok(None) => return Some(clone_set),
+            Ok(Some(defaulted)) => defaulted,
+            Err(error) => {
+                tracing::warn!(clone_set = %key, %error, "its template lacks defaults, waiting");
+                return None;
+            }
         };
-        self.memories.with(&key, |memory| memory.defaulted = Some((generation, template.clone())));
+        self.memories.with(&key, |memory| memory.defaulted = Some(defaulted.clone()));
         let mut whole = CloneSet::clone(&clone_set);
-        whole.spec.template = Value::clone(&template);
+        whole.spec.template = Value::clone(&defaulted.template);
         Some(Arc::new(whole))
     }
 
@@ -402,11 +402,14 @@ struct Pass {
     outcome: Outcome,
     /// What budgets have said.
     refusals: Refusals,
+    /// Something was written, or may have been, after the stores were looked at.
+    has_written: bool,
 }
 
 impl Pass {
     /// Takes note of what came of a step; a failure is told in a condition.
     fn note(&mut self, result: kube::Result<bool>, place: impl Fn(&mut Outcome) -> &mut Option<String>) {
+        self.has_written |= !matches!(result, Ok(false));
         if let Some(words) = self.next.note(result) {
             place(&mut self.outcome).get_or_insert(words);
         }

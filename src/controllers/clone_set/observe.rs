@@ -9,6 +9,7 @@ use crate::{
     domain::{
         kinds::clone_set::plan::{OwnMark, Pod},
         pod::{
+            available::until_ready_for_long,
             order::{Candidate, Phase},
             refresh::state_of,
         },
@@ -101,20 +102,9 @@ pub(super) fn is_active(pod: &PodView) -> bool {
     !pod.is_finished() && !pod.is_deleting()
 }
 
-/// How long a Pod still has to be ready before it is available; none if it is not ready.
-fn until_available(pod: &PodView, min_ready_seconds: i32, now: Now) -> Option<Duration> {
-    let gate = labels::CONDITION_INPLACE_UPDATE_READY;
-    let is_ready = pod.phase == "Running"
-        && pod.condition_is_true("Ready")
-        && pod.condition(gate).is_none_or(|condition| condition.status == "True");
-    let wanted = Duration::from_secs(u64::try_from(min_ready_seconds).unwrap_or(0));
-    // A clock that is ahead of ours makes nobody wait for longer than the whole time.
-    is_ready.then(|| wanted.saturating_sub(pod.ready_since.map_or(Duration::ZERO, |since| now.since(since))))
-}
-
 /// A Pod as the rules see it, and when to look at it again.
 pub(super) fn facts(view: &PodView, clone_set: &CloneSet, now: Now) -> (Pod, Option<Duration>) {
-    let until = until_available(view, clone_set.spec.min_ready_seconds, now);
+    let until = until_ready_for_long(view, clone_set.spec.min_ready_seconds, now);
     let state = state_of(view);
     let in_service = state.is_in_service();
     let pod = Pod {

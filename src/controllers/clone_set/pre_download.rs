@@ -36,9 +36,7 @@ impl Controller {
             let resolved = self.with_known(clone_set, resolved).await?;
             let template = resolved.template(from).unwrap_or_default();
             // What the API server can resize matters to no image.
-            let allowed = self.in_place.allowed(gates).await.unwrap_or_default();
-            let recreate_on_claim_change = gates.enabled(gate::RECREATE_ON_CLAIM_CHANGE);
-            let changes = Rules { allowed, recreate_on_claim_change };
+            let changes = Rules::of(self.in_place.allowed(gates).await.unwrap_or_default(), gates);
             let known = resolved.known.as_deref().map(Vec::as_slice).unwrap_or_default();
             let in_place = one_update::difference(clone_set, known, (from, to), changes).map(drop);
             Ok(match pre_download::observed(clone_set, &owner, (&template, revision), in_place) {

@@ -99,10 +99,9 @@ impl Controller {
     }
 
     /// Which changes may be made in place.
-    pub(super) async fn rules(&self) -> kube::Result<Rules> {
+    async fn rules(&self) -> kube::Result<Rules> {
         let gates = &self.context.gates;
-        let allowed = self.in_place.allowed(gates).await?;
-        Ok(Rules { allowed, recreate_on_claim_change: gates.enabled(gate::RECREATE_ON_CLAIM_CHANGE) })
+        Ok(Rules::of(self.in_place.allowed(gates).await?, gates))
     }
 
     fn report_updates(&self, clone_set: &CloneSet, tally: Tally, pass: &mut Pass) {

@@ -29,6 +29,7 @@ use crate::{
     runtime::{
         apply, clock,
         events::reference,
+        pass::AFTER_WATCHED_CONFLICT,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         watches::{Change, ObjectKey},
@@ -57,8 +58,6 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "container-launch-priority-controller";
-/// After a conflict; somebody else changed the barrier or the Pod.
-const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 /// How often the barrier of a Pod that does not come further is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How long containers may take before an event says who waits for whom.
@@ -146,7 +145,7 @@ impl Controller {
             }
             Opened::Changed => {
                 lock(&self.memories).remove(key);
-                Ok(Requeue::After(AFTER_CONFLICT))
+                Ok(Requeue::After(AFTER_WATCHED_CONFLICT))
             }
             Opened::Foreign => {
                 let message = format!(
@@ -173,7 +172,7 @@ impl Controller {
                 self.context.pods.upsert(changed);
             }
             Err(error) if apply::code(&error) == Some(404) => return Ok(Requeue::Await),
-            Err(error) if apply::code(&error) == Some(409) => return Ok(Requeue::After(AFTER_CONFLICT)),
+            Err(error) if apply::code(&error) == Some(409) => return Ok(Requeue::After(AFTER_WATCHED_CONFLICT)),
             Err(error) => return Err(error),
         }
         if next.is_last {

@@ -160,7 +160,7 @@ async fn a_barrier_that_was_deleted_is_made_again() {
     with_ready(&controller, &server, &[]).await;
     lock(&server).config_map = None;
     writes(&server);
-    assert_eq!(with_ready(&controller, &server, &["high"]).await, Requeue::After(AFTER_CONFLICT));
+    assert_eq!(with_ready(&controller, &server, &["high"]).await, Requeue::After(AFTER_WATCHED_CONFLICT));
     with_ready(&controller, &server, &["high"]).await;
     assert_eq!(writes(&server)[0], "create p_0,p_5");
 }

@@ -6,7 +6,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{AFTER_CONFLICT, Controller, LOOK_AGAIN, lock, node_key};
+use super::{AFTER_WATCHED_CONFLICT, Controller, LOOK_AGAIN, lock, node_key};
 use crate::{
     api::{
         apps::pod_probe_marker::{PodProbeMarker, PodProbeMarkerStatus},
@@ -61,7 +61,7 @@ impl Controller {
                 self.wake_nodes_of(key);
                 self.marker_queue.add(key.clone());
             }
-            return Ok(if changed { Requeue::Await } else { Requeue::After(AFTER_CONFLICT) });
+            return Ok(if changed { Requeue::Await } else { Requeue::After(AFTER_WATCHED_CONFLICT) });
         }
         self.record(key, &marker).await
     }
@@ -97,7 +97,7 @@ impl Controller {
         let mut finalizers = marker.metadata.finalizers.clone().unwrap_or_default();
         finalizers.retain(|name| name != labels::PROBE_CLEANUP_FINALIZER);
         let done = self.patch_metadata(key, marker, json!({ "finalizers": finalizers })).await?;
-        Ok(if done { Requeue::Await } else { Requeue::After(AFTER_CONFLICT) })
+        Ok(if done { Requeue::Await } else { Requeue::After(AFTER_WATCHED_CONFLICT) })
     }
 
     /// Whether it was written; not if the object has changed meanwhile.
@@ -162,7 +162,7 @@ impl Controller {
                 Ok(next)
             }
             Err(error) if apply::code(&error) == Some(404) => Ok(Requeue::Await),
-            Err(error) if apply::code(&error) == Some(409) => Ok(Requeue::After(AFTER_CONFLICT)),
+            Err(error) if apply::code(&error) == Some(409) => Ok(Requeue::After(AFTER_WATCHED_CONFLICT)),
             Err(error) => Err(error),
         }
     }

@@ -41,6 +41,7 @@ use crate::{
     domain::node::probes::{entries::Ports, parts_of},
     k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
     runtime::{
+        pass::AFTER_WATCHED_CONFLICT,
         queue::{Backoff, Queue},
         shutdown::Shutdown,
         watches::{Change, ObjectKey, Store, StoreIndex},
@@ -65,8 +66,6 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "podprobemarker-controller";
-/// After a write that was refused because the object had changed; its newer version arrives by the watch.
-const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 /// When to look again at what others have to do first; mostly they wake us.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// The number of Pods in a status may lag behind by this much.

@@ -14,7 +14,7 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    AFTER_CONFLICT, COUNT_PAUSE, Controller, NodeFacts, lock,
+    AFTER_WATCHED_CONFLICT, COUNT_PAUSE, Controller, NodeFacts, lock,
     marker::is_deleting,
     node_key,
     view::{Entry, NodeProbes},
@@ -238,7 +238,7 @@ impl Controller {
             };
             let made = NodePodProbe { metadata, spec, status: None };
             let taken = self.take(api.create(&PostParams::default(), &made).await)?;
-            return Ok(taken.map_or(Requeue::After(AFTER_CONFLICT), |_| Requeue::Await));
+            return Ok(taken.map_or(Requeue::After(AFTER_WATCHED_CONFLICT), |_| Requeue::Await));
         };
         let is_owned = live.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
         let owners = (!is_owned && !facts.uid.is_empty()).then(|| vec![owner]);
@@ -249,11 +249,11 @@ impl Controller {
         if grows && left != live.spec.pod_probes {
             match self.put(&api, &live, &left, None).await? {
                 Some(written) => live = written,
-                None => return Ok(Requeue::After(AFTER_CONFLICT)),
+                None => return Ok(Requeue::After(AFTER_WATCHED_CONFLICT)),
             }
         }
         let written = self.put(&api, &live, &list, owners).await?;
-        Ok(written.map_or(Requeue::After(AFTER_CONFLICT), |_| Requeue::Await))
+        Ok(written.map_or(Requeue::After(AFTER_WATCHED_CONFLICT), |_| Requeue::Await))
     }
 
     /// None: the object has changed meanwhile.

@@ -23,6 +23,7 @@ use crate::{
     runtime::{
         apply, clock,
         events::reference,
+        pass::AFTER_WATCHED_CONFLICT,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         watches::{Change, ObjectKey},
@@ -43,8 +44,6 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "pod-readiness-controller";
 /// Older Pods are not reported: they may have been created before the installation.
 const MISSED_RECENTLY: Duration = Duration::from_secs(600);
-/// Retry interval after a conflict; the watch usually delivers the newer version earlier.
-const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let queue = Queue::new(Backoff::default());
@@ -99,7 +98,7 @@ async fn reconcile(context: &Context, key: &ObjectKey) -> kube::Result<Requeue> 
             Ok(Requeue::Await)
         }
         Err(error) if apply::code(&error) == Some(404) => Ok(Requeue::Await),
-        Err(error) if apply::code(&error) == Some(409) => Ok(Requeue::After(AFTER_CONFLICT)),
+        Err(error) if apply::code(&error) == Some(409) => Ok(Requeue::After(AFTER_WATCHED_CONFLICT)),
         Err(error) => Err(error),
     }
 }

@@ -42,10 +42,10 @@ use crate::{
         },
         workload::owner::OwnerRef,
     },
-    k8s::{claim::SizedClaim, pod::PodView, pod_template::looks_defaulted, rbac::Rule},
+    k8s::{claim::SizedClaim, pod::PodView, rbac::Rule},
     runtime::{
         claim_control::ClaimControl,
-        pod_template::{self, Refused},
+        pod_template::{self, Defaulted},
         pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
@@ -83,8 +83,6 @@ pub const REGISTRATION: Registration = Registration {
 
 const NAME: &str = "statefulset-controller";
 const BY_NAMESPACE: StoreIndex<StatefulSet> = StoreIndex::namespace();
-/// After the API server could not say what defaults a template has.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Group and kind, as owner references name them.
 const KIND: (&str, &str) = (apps::GROUP, "StatefulSet");
 
@@ -105,7 +103,7 @@ struct Memory {
     /// Its revisions, for one generation of its spec.
     resolved: Option<Resolved>,
     /// Its template with defaults, for one generation, if they are missing.
-    defaulted: Option<(i64, Arc<Value>)>,
+    defaulted: Option<Defaulted>,
     /// What is remembered of a set of any kind.
     common: Common,
     /// Ordinals whose Pods or claims were refused, and which are tried after the others.
@@ -227,7 +225,7 @@ impl Controller {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(set) = self.sets.get(key) else { return Ok(Requeue::Await) };
         self.common.memories.enter(key, set.metadata.uid.as_deref().unwrap_or_default());
-        let Some(set) = self.defaulted(key, set).await else { return Ok(Requeue::After(ASK_AGAIN)) };
+        let Some(set) = self.defaulted(key, set).await else { return Ok(Requeue::After(pod_template::ASK_AGAIN)) };
         let spec = match Spec::of(&set, self.gates()) {
             Ok(spec) => spec,
             Err(Invalid(message)) => return self.record_invalid(&set, message).await,
@@ -284,27 +282,20 @@ impl Controller {
     /// The set with a template as admission would have stored it. It was not asked when it was away, and Pods must not be
     /// replaced because defaults are missing. None: the API server cannot say now.
     async fn defaulted(&self, key: &ObjectKey, set: Arc<StatefulSet>) -> Option<Arc<StatefulSet>> {
-        let template = &set.spec.template;
-        if looks_defaulted(template) || self.context.gates.enabled(gate::TEMPLATE_NO_DEFAULTS) {
-            return Some(set);
-        }
-        let generation = set.metadata.generation.unwrap_or_default();
         let remembered = self.common.memories.with(key, |memory| memory.defaulted.clone()).flatten();
-        let template = match remembered.filter(|(of, _)| *of == generation) {
-            Some((_, template)) => template,
-            None => match pod_template::defaulted(&self.context.client, &key.namespace, template).await {
-                Ok(template) => Arc::new(template),
-                Err(error @ Refused::Unavailable(_)) => {
-                    tracing::warn!(stateful_set = %key, %error, "its template lacks defaults, waiting");
-                    return None;
-                }
-                // Its Pods would be refused in the same words; that is told where they are made.
-                Err(Refused::Invalid(_) | Refused::Undecodable(_)) => Arc::new(template.clone()),
-            },
+        let asked = (&self.context.client, &*self.context.gates);
+        let of = (&*key.namespace, set.metadata.generation);
+        let defaulted = match pod_template::with_defaults(asked, of, &set.spec.template, remembered).await {
+            Ok(None) => return Some(set),
+            Ok(Some(defaulted)) => defaulted,
+            Err(error) => {
+                tracing::warn!(stateful_set = %key, %error, "its template lacks defaults, waiting");
+                return None;
+            }
         };
-        self.common.memories.with(key, |memory| memory.defaulted = Some((generation, template.clone())));
+        self.common.memories.with(key, |memory| memory.defaulted = Some(defaulted.clone()));
         let mut whole = StatefulSet::clone(&set);
-        whole.spec.template = Value::clone(&template);
+        whole.spec.template = Value::clone(&defaulted.template);
         Some(Arc::new(whole))
     }
 

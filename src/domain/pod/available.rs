@@ -12,11 +12,15 @@ use crate::{
 
 /// How long a Pod still has to be Ready to be available; None: it is not Ready, or its update in place is not done.
 pub fn until_available(view: &PodView, min_ready_seconds: i32, now: Now) -> Option<Duration> {
-    let gate = view.condition(labels::CONDITION_INPLACE_UPDATE_READY);
     let is_in_grace = view.in_place.as_ref().is_some_and(|notes| notes.grace.is_some());
+    if is_in_grace { None } else { until_ready_for_long(view, min_ready_seconds, now) }
+}
+
+/// The same, with a Pod as Ready whose update in place has been announced and not begun.
+pub fn until_ready_for_long(view: &PodView, min_ready_seconds: i32, now: Now) -> Option<Duration> {
+    let gate = view.condition(labels::CONDITION_INPLACE_UPDATE_READY);
     let is_ready = view.phase == "Running"
         && view.condition_is_true("Ready")
-        && !is_in_grace
         && gate.is_none_or(|condition| condition.status == "True");
     let wanted = Duration::from_secs(u64::try_from(min_ready_seconds).unwrap_or(0));
     // A time that is not known, or a clock that is ahead of ours, makes nobody wait for longer than the whole time.

@@ -1,8 +1,8 @@
 //! KruisePodReady: several parties may hold a Pod NotReady, each under its own key.
 //!
 //! The condition's message is data: a sorted JSON array of keys. The condition is False exactly while the array is not
-//! empty. Patches are computed from the Pod's raw JSON and name only the conditions they mean, so nothing else of the
-//! status is touched; `metadata.resourceVersion` in the patch makes the API server refuse it if the Pod has changed.
+//! empty. Patches name only the conditions they mean, so nothing else of the status is
+//! touched; `metadata.resourceVersion` in the patch makes the API server refuse it if the Pod has changed.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -60,14 +60,14 @@ pub fn keys(message: &str) -> Vec<NotReadyKey> {
 ///
 /// The Ready condition is turned False in the same write: endpoints follow at once instead of when kubelet notices.
 pub fn add_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Value> {
-    with_key(pod, key, now).map(|conditions| patch(pod, conditions))
+    with_key(&pod.into(), key, now).map(|conditions| patch(pod, conditions))
 }
 
 /// The conditions of [`add_key`].
-pub fn with_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Vec<Value>> {
-    let condition = condition_of_gated(pod)?;
-    let mut keys = condition.map(|c| keys(text(c, "message"))).unwrap_or_default();
-    if keys.contains(key) && condition.is_some_and(|c| text(c, "status") == "False") {
+pub fn with_key(pod: &Readiness<'_>, key: &NotReadyKey, now: Now) -> Option<Vec<Value>> {
+    let condition = pod.condition_of_gated()?;
+    let mut keys = condition.map(|c| keys(c.message)).unwrap_or_default();
+    if keys.contains(key) && condition.is_some_and(|c| c.status == "False") {
         return None;
     }
     if !keys.contains(key) {
@@ -75,19 +75,19 @@ pub fn with_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Vec<Value>> 
         keys.sort();
     }
     let mut patched = vec![written(condition, &keys, now.wall)];
-    patched.extend(ready_now_false(pod, CONDITION_KRUISE_POD_READY, now.wall));
+    patched.extend(pod.ready_now_false(CONDITION_KRUISE_POD_READY, now.wall));
     Some(patched)
 }
 
 /// The patch that drops `key`; None if it is not there. kubelet makes the Pod Ready again once the last key is gone.
 pub fn remove_key(pod: &Value, key: &NotReadyKey, now: Now) -> Option<Value> {
-    without_keys(pod, std::slice::from_ref(key), now).map(|condition| patch(pod, vec![condition]))
+    without_keys(&pod.into(), std::slice::from_ref(key), now).map(|condition| patch(pod, vec![condition]))
 }
 
 /// The condition without some keys; None if none of them is there.
-pub fn without_keys(pod: &Value, unwanted: &[NotReadyKey], now: Now) -> Option<Value> {
-    let condition = condition_of_gated(pod)??;
-    let mut keys = keys(text(condition, "message"));
+pub fn without_keys(pod: &Readiness<'_>, unwanted: &[NotReadyKey], now: Now) -> Option<Value> {
+    let condition = pod.condition_of_gated()??;
+    let mut keys = keys(condition.message);
     let before = keys.len();
     keys.retain(|k| !unwanted.contains(k));
     (keys.len() < before).then(|| written(Some(condition), &keys, now.wall))
@@ -95,13 +95,13 @@ pub fn without_keys(pod: &Value, unwanted: &[NotReadyKey], now: Now) -> Option<V
 
 /// The conditions that take a Pod out of service before it is changed in place. They are written whatever a cached copy
 /// of the Pod says: traffic has to have gone before the change. Empty for a Pod without the gate.
-pub fn in_place_begins(pod: &Value, now: Timestamp) -> Vec<Value> {
-    if !gates(pod).any(|gate| gate == CONDITION_INPLACE_UPDATE_READY) {
+pub fn in_place_begins(pod: &Readiness<'_>, now: Timestamp) -> Vec<Value> {
+    if !pod.gates.contains(&CONDITION_INPLACE_UPDATE_READY) {
         return Vec::new();
     }
     let mut conditions = vec![json!({"type": CONDITION_INPLACE_UPDATE_READY, "status": "False",
         "reason": "StartInPlaceUpdate", "lastTransitionTime": rfc3339(now)})];
-    conditions.extend(ready_now_false(pod, CONDITION_INPLACE_UPDATE_READY, now));
+    conditions.extend(pod.ready_now_false(CONDITION_INPLACE_UPDATE_READY, now));
     conditions
 }
 
@@ -131,52 +131,95 @@ pub fn default_condition(pod: &PodView, now: Now) -> Option<Value> {
     })
 }
 
-/// None: the Pod lacks the gate. Some(None): the gate is there but no condition yet.
-fn condition_of_gated(pod: &Value) -> Option<Option<&Value>> {
-    gates(pod).any(|g| g == CONDITION_KRUISE_POD_READY).then(|| condition(pod, CONDITION_KRUISE_POD_READY))
-}
-
-fn written(old: Option<&Value>, keys: &[NotReadyKey], now: Timestamp) -> Value {
+fn written(old: Option<Condition<'_>>, keys: &[NotReadyKey], now: Timestamp) -> Value {
     let status = if keys.is_empty() { "True" } else { "False" };
     let mut new = Map::new();
     new.insert("type".into(), CONDITION_KRUISE_POD_READY.into());
     new.insert("status".into(), status.into());
     // A list of string pairs always serializes; were it not so, an empty list is what readers make of bad text anyway.
     new.insert("message".into(), serde_json::to_string(keys).unwrap_or_else(|_| "[]".into()).into());
-    if old.is_none_or(|old| text(old, "status") != status) {
+    if old.is_none_or(|old| old.status != status) {
         new.insert("lastTransitionTime".into(), rfc3339(now).into());
     }
     Value::Object(new)
 }
 
-/// What kubelet would make of Ready once it sees the condition of a gate False; None if there is nothing to change.
-fn ready_now_false(pod: &Value, closed: &str, now: Timestamp) -> Option<Value> {
-    // Once it is False, kubelet keeps its reasons up to date.
-    if text(condition(pod, "Ready")?, "status") == "False"
-        || text(condition(pod, "ContainersReady")?, "status") != "True"
-    {
-        return None;
+/// Readiness gates and conditions, of a stored Pod or of a whole one.
+#[derive(Clone, Debug)]
+pub struct Readiness<'a> {
+    gates: Vec<&'a str>,
+    conditions: Vec<Condition<'a>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Condition<'a> {
+    type_: &'a str,
+    status: &'a str,
+    /// Of KruisePodReady alone.
+    message: &'a str,
+}
+
+impl<'a> From<&'a Value> for Readiness<'a> {
+    fn from(pod: &'a Value) -> Self {
+        let text = |object: &'a Value, field: &str| object[field].as_str().unwrap_or_default();
+        let list = |value: &'a Value| value.as_array().map_or(&[][..], Vec::as_slice);
+        let gates = list(&pod["spec"]["readinessGates"]).iter().filter_map(|gate| gate["conditionType"].as_str());
+        let conditions = list(&pod["status"]["conditions"]).iter().map(|c| Condition {
+            type_: text(c, "type"),
+            status: text(c, "status"),
+            message: text(c, "message"),
+        });
+        Self { gates: gates.collect(), conditions: conditions.collect() }
     }
-    let reasons: Vec<String> = gates(pod)
-        .filter_map(|gate| {
-            let status = match gate {
-                gate if gate == closed => Some("False"),
-                other => condition(pod, other).map(|c| text(c, "status")),
-            };
-            match status {
-                None => Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist.")),
-                Some("True") => None,
-                Some(status) => {
-                    Some(format!("the status of pod readiness gate {gate:?} is not \"True\", but {status}"))
+}
+
+impl<'a> From<&'a PodView> for Readiness<'a> {
+    fn from(pod: &'a PodView) -> Self {
+        let conditions =
+            pod.conditions.iter().map(|c| Condition { type_: &c.type_, status: &c.status, message: &c.message });
+        Self { gates: pod.readiness_gates.iter().map(String::as_str).collect(), conditions: conditions.collect() }
+    }
+}
+
+impl<'a> Readiness<'a> {
+    fn condition(&self, type_: &str) -> Option<Condition<'a>> {
+        self.conditions.iter().find(|condition| condition.type_ == type_).copied()
+    }
+
+    /// None: the Pod lacks the gate. Some(None): the gate is there but no condition yet.
+    fn condition_of_gated(&self) -> Option<Option<Condition<'a>>> {
+        self.gates.contains(&CONDITION_KRUISE_POD_READY).then(|| self.condition(CONDITION_KRUISE_POD_READY))
+    }
+
+    /// What kubelet would make of Ready once it sees the condition of a gate False; None if there is nothing to change.
+    fn ready_now_false(&self, closed: &str, now: Timestamp) -> Option<Value> {
+        // Once it is False, kubelet keeps its reasons up to date.
+        if self.condition("Ready")?.status == "False" || self.condition("ContainersReady")?.status != "True" {
+            return None;
+        }
+        let reasons: Vec<String> = self
+            .gates
+            .iter()
+            .filter_map(|gate| {
+                let status = match *gate {
+                    gate if gate == closed => Some("False"),
+                    other => self.condition(other).map(|c| c.status),
+                };
+                match status {
+                    None => Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist.")),
+                    Some("True") => None,
+                    Some(status) => {
+                        Some(format!("the status of pod readiness gate {gate:?} is not \"True\", but {status}"))
+                    }
                 }
-            }
-        })
-        .collect();
-    // Not word for word kubelet's text: were it equal, kubelet would see its own work, do nothing, and at its next sync
-    // write back the Ready=True that it still remembers. A difference makes it compute the condition at once.
-    let message = format!("{} (written by Kruise)", reasons.join(", "));
-    Some(json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": message,
-        "lastTransitionTime": rfc3339(now)}))
+            })
+            .collect();
+        // Not word for word kubelet's text: were it equal, kubelet would see its own work, do nothing, and at its next sync
+        // write back the Ready=True that it still remembers. A difference makes it compute the condition at once.
+        let message = format!("{} (written by Kruise)", reasons.join(", "));
+        Some(json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": message,
+            "lastTransitionTime": rfc3339(now)}))
+    }
 }
 
 fn patch(pod: &Value, conditions: Vec<Value>) -> Value {
@@ -184,19 +227,6 @@ fn patch(pod: &Value, conditions: Vec<Value>) -> Value {
         "metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]},
         "status": {"conditions": conditions},
     })
-}
-
-fn gates(pod: &Value) -> impl Iterator<Item = &str> {
-    let gates = pod["spec"]["readinessGates"].as_array();
-    gates.into_iter().flatten().filter_map(|gate| gate["conditionType"].as_str())
-}
-
-fn condition<'a>(pod: &'a Value, type_: &str) -> Option<&'a Value> {
-    pod["status"]["conditions"].as_array()?.iter().find(|c| text(c, "type") == type_)
-}
-
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object[field].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -278,7 +308,7 @@ mod tests {
         let gate = |status: &str| json!({"type": "InPlaceUpdateReady", "status": status, "lastTransitionTime": OLD});
         let ready = |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": OLD});
         let open = pod(&["InPlaceUpdateReady"], json!([gate("True"), ready("Ready"), ready("ContainersReady")]));
-        let written = in_place_begins(&open, now().wall);
+        let written = in_place_begins(&(&open).into(), now().wall);
         assert_eq!(
             written[0],
             json!({"type": "InPlaceUpdateReady", "status": "False", "reason": "StartInPlaceUpdate", "lastTransitionTime": NOW})
@@ -289,8 +319,8 @@ mod tests {
             "the status of pod readiness gate \"InPlaceUpdateReady\" is not \"True\", but False (written by Kruise)"
         );
         let stale = pod(&["InPlaceUpdateReady"], json!([gate("False")]));
-        assert_eq!(in_place_begins(&stale, now().wall).len(), 1);
-        assert_eq!(in_place_begins(&pod(&["Other"], json!([])), now().wall), Vec::<Value>::new());
+        assert_eq!(in_place_begins(&(&stale).into(), now().wall).len(), 1);
+        assert_eq!(in_place_begins(&(&pod(&["Other"], json!([]))).into(), now().wall), Vec::<Value>::new());
     }
 
     #[test]

@@ -4,14 +4,14 @@
 //! Decided from the compact [`PodView`]; only writing a batch needs the whole Pod. Everything that can be said in one
 //! patch of `pods/status` is: the API server takes labels and annotations along with the conditions there.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    inplace::{self, Annotations, Step, UpdateSpec},
+    inplace::{self, Annotations, ObservedPod, Step, UpdateSpec},
     lifecycle::{self, Hooked, State},
-    readiness::{self, NotReadyKey},
+    readiness::{self, NotReadyKey, Readiness},
 };
 use crate::{
     api::{
@@ -106,9 +106,12 @@ pub fn refresh(
     }
     let is_fresh = pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_none() && pod.in_place.is_none();
     let state = state_of(pod);
-    let raw = whole.map_or_else(|| Cow::Owned(compact(pod)), Cow::Borrowed);
-    let raw = raw.as_ref();
-    let annotations = match Annotations::of(raw) {
+    // A Pod at hand as a whole may have an annotation that is not kept in stores, for its update is done.
+    let (observed, annotations) = match whole {
+        Some(whole) => (ObservedPod::from(whole), Annotations::of(whole)),
+        None => (ObservedPod::from(pod), Annotations::of_view(pod)),
+    };
+    let annotations = match annotations {
         Ok(annotations) => annotations,
         Err(error) => return Refresh::Wait { after: None, for_what: format!("somebody to mend its {error}") },
     };
@@ -118,7 +121,7 @@ pub fn refresh(
     }
     let mut opens = false;
     let mut waits = None;
-    match inplace::next_step(raw, &annotations, now.wall) {
+    match inplace::next_step(&observed, &annotations, now.wall) {
         Step::Nothing => {}
         Step::Wait { after, for_what } => waits = Some((after, for_what)),
         Step::DropGrace => return Refresh::DropGrace,
@@ -126,11 +129,12 @@ pub fn refresh(
         Step::OpenGate => opens = true,
     }
     let label = pod.labels.get(labels::CONTROLLER_REVISION_HASH).unwrap_or_default();
+    let is_updated = inplace::is_complete(&observed, annotations.state.as_ref(), annotations.grace.is_some()).done;
     let observed = lifecycle::Observed {
         lifecycle,
         is_scheduled: !pod.node_name.is_empty(),
         is_on_update_revision: revision::is_same(label, update_revision),
-        is_updated: inplace::is_complete(raw, annotations.state.as_ref(), annotations.grace.is_some()).done,
+        is_updated,
     };
     let next = lifecycle::refresh(&state, &observed, pod);
 
@@ -154,7 +158,7 @@ pub fn refresh(
     if lacks_template_hash(pod) && !label.is_empty() {
         change.template_hash = Some(revision::short(label).to_owned());
     }
-    match change.patch(pod, raw, conditions, now) {
+    match change.patch(pod, conditions, now) {
         Some(patch) => Refresh::Status(patch),
         None => waits.map_or(Refresh::Nothing, |(after, for_what)| Refresh::Wait { after, for_what }),
     }
@@ -185,7 +189,7 @@ pub fn move_to(pod: &PodView, state: State, lifecycle: &Lifecycle, restore: bool
         }
     }
     change.state = (state_of(pod) != state).then_some(state);
-    change.patch(pod, &compact(pod), Vec::new(), now)
+    change.patch(pod, Vec::new(), now)
 }
 
 /// What one patch says.
@@ -200,17 +204,18 @@ struct Change {
 }
 
 impl Change {
-    fn patch(self, pod: &PodView, raw: &Value, mut conditions: Vec<Value>, now: Now) -> Option<Value> {
+    fn patch(self, pod: &PodView, mut conditions: Vec<Value>, now: Now) -> Option<Value> {
         // A Pod of which nothing has started yet is read by nobody who would take it out of service; once something
         // runs, another writer may have put a key there that must not be lost.
         let mut is_bound = pod.container_statuses.iter().any(|status| !status.container_id.is_empty());
+        let readiness = Readiness::from(pod);
         let keys: Vec<NotReadyKey> = self.without.iter().map(|key| NotReadyKey::of_hook(key)).collect();
-        if let Some(condition) = readiness::without_keys(raw, &keys, now) {
+        if let Some(condition) = readiness::without_keys(&readiness, &keys, now) {
             is_bound = true;
             conditions.push(condition);
         }
         if let Some(key) = self.with
-            && let Some(more) = readiness::with_key(raw, &NotReadyKey::of_hook(key), now)
+            && let Some(more) = readiness::with_key(&readiness, &NotReadyKey::of_hook(key), now)
         {
             is_bound = true;
             conditions.extend(more);
@@ -246,47 +251,6 @@ impl Change {
         }
         Some(patch)
     }
-}
-
-/// What the rules of updates in place read of a Pod, as the JSON that they read.
-pub fn compact(pod: &PodView) -> Value {
-    let notes = pod.in_place.as_deref();
-    let mut annotations = Map::new();
-    for (key, text) in [
-        (labels::IN_PLACE_STATE, notes.and_then(|notes| notes.state.as_deref())),
-        (labels::IN_PLACE_GRACE, notes.and_then(|notes| notes.grace.as_deref())),
-        (labels::RUNTIME_CONTAINERS_META, notes.and_then(|notes| notes.runtime_meta.as_deref())),
-    ] {
-        annotations.extend(text.map(|text| (key.to_owned(), text.into())));
-    }
-    let label = |key: &str| pod.labels.get(key).map(|value| (key.to_owned(), Value::from(value)));
-    let image = |name: &str| {
-        let images = notes.map(|notes| &*notes.running_images).unwrap_or_default();
-        images.iter().find(|(container, _)| container == name).map(|(_, image)| image.as_str())
-    };
-    let statuses = pod.container_statuses.iter().filter(|status| !pod.is_sidecar(&status.name)).map(|status| {
-        json!({"name": status.name, "containerID": status.container_id, "imageID": &*status.image_id,
-            "ready": status.ready, "image": image(&status.name).unwrap_or_default()})
-    });
-    let containers = pod.containers.iter().map(|container| json!({"name": container.name, "image": &*container.image}));
-    json!({
-        "metadata": {
-            "resourceVersion": pod.metadata.resource_version,
-            "generation": notes.and_then(|notes| notes.generation),
-            "labels": label(labels::CONTROLLER_REVISION_HASH).into_iter().collect::<Map<_, _>>(),
-            "annotations": annotations,
-        },
-        "spec": {
-            "readinessGates": pod.readiness_gates.iter().map(|gate| json!({"conditionType": gate})).collect::<Vec<_>>(),
-            "containers": containers.collect::<Vec<_>>(),
-        },
-        "status": {
-            "conditions": pod.conditions.iter().map(|c| json!({"type": c.type_, "status": c.status, "message": c.message}))
-                .collect::<Vec<_>>(),
-            "containerStatuses": statuses.collect::<Vec<_>>(),
-            "observedGeneration": notes.and_then(|notes| notes.observed_generation),
-        },
-    })
 }
 
 #[cfg(test)]

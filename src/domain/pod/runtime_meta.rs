@@ -70,11 +70,19 @@ impl RuntimeMeta {
 /// The hashes that kubelet gives a container's definition: from 1.31 on of image and name, before of all of it.
 pub fn plain_hashes(container: &Value) -> [u64; 2] {
     let field = |key: &str| container.get(key).cloned().unwrap_or_default();
-    let short = json!({"image": field("image"), "name": field("name")});
-    [&short, container].map(|value| hash::deep_hash(canonical_json::encode(value).as_bytes()))
+    [&json!({"image": field("image"), "name": field("name")}), container].map(hash_of)
+}
+
+/// The hash that kubelet gives a container's definition from 1.31 on.
+pub fn short_hash(name: &str, image: &str) -> u64 {
+    hash_of(&json!({"image": image, "name": name}))
+}
+
+fn hash_of(value: &Value) -> u64 {
+    hash::deep_hash(canonical_json::encode(value).as_bytes())
 }
 
 /// The hash of the environment that a container would get from its Pod's labels and annotations now.
 pub fn expected_env_hash(container: &Value, pod: &Value) -> u64 {
-    hash::deep_hash(canonical_json::encode(&expected_environment(container, pod)).as_bytes())
+    hash_of(&expected_environment(container, pod))
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::owner::OwnerRef;
 use crate::{
     api::labels,
+    domain::pod::inplace::NotInPlace,
     k8s::{
         hash,
         int_or_percent::{IntOrPercent, Round},
@@ -44,7 +45,7 @@ pub struct Observed<'a> {
     /// The template that Pods come from.
     pub from: &'a Value,
     /// Whether Pods can be updated in place, and if not, why.
-    pub in_place: Result<(), String>,
+    pub in_place: Result<(), NotInPlace>,
 }
 
 /// How a workload updates its Pods.
@@ -375,7 +376,7 @@ mod tests {
             (|o| Observed { replicas: 3, ..o }, "only 3 replicas"),
             (|o| Observed { rollout: Rollout::InPlace { kept_old: 0, max_unavailable: 6 }, ..o }, "at once"),
             (|o| Observed { rollout: Rollout::InPlace { kept_old: 0, max_unavailable: 7 }, ..o }, "at once"),
-            (|o| Observed { in_place: Err("template.spec.nodeName differs".into()), ..o }, "nodeName"),
+            (|o| Observed { in_place: Err(NotInPlace::Differs("template.spec.nodeName".into())), ..o }, "nodeName"),
         ];
         for (change, why) in cases {
             let decision = decide_with(change);

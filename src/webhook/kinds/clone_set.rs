@@ -15,8 +15,11 @@ use kube::{Api, api::ObjectMeta};
 use serde_json::{Value, json};
 
 use crate::{
-    api::feature_gates::{FeatureGates, gate},
-    domain::pod::inplace,
+    api::{
+        apps::clone_set::UpdateType,
+        feature_gates::{FeatureGates, gate},
+    },
+    domain::{pod::inplace, workload::rollout::DEFAULT_MAX_UNAVAILABLE},
     k8s::{
         account::{self, MANAGER},
         name::{Namespace, ObjectName},
@@ -135,8 +138,10 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission
 
 impl CloneSetAdmission {
     fn templates(&self) -> Templates<'_> {
-        let is_in_place_only =
-            self.object.pointer("/spec/updateStrategy/type").is_some_and(|kind| kind == rules::IN_PLACE_ONLY);
+        let is_in_place_only = self
+            .object
+            .pointer("/spec/updateStrategy/type")
+            .is_some_and(|kind| kind == UpdateType::InPlaceOnly.as_str());
         Templates {
             object: &self.object,
             old: self.old.as_ref(),
@@ -190,11 +195,12 @@ fn set_defaults(spec: &mut Object) {
     set_default(spec, "updateStrategy", json!({}));
     let Some(strategy) = spec.get_mut("updateStrategy").and_then(Value::as_object_mut) else { return };
     drop_empty(strategy, "type");
-    set_default(strategy, "type", json!(rules::RECREATE));
+    set_default(strategy, "type", json!(UpdateType::default().as_str()));
     set_default(strategy, "partition", json!(0));
-    set_default(strategy, "maxUnavailable", json!(rules::MAX_UNAVAILABLE));
+    set_default(strategy, "maxUnavailable", json!(DEFAULT_MAX_UNAVAILABLE.to_string()));
     set_default(strategy, "maxSurge", json!(0));
-    if strategy.get("type").is_some_and(|kind| kind == rules::IN_PLACE_ONLY || kind == rules::IN_PLACE_IF_POSSIBLE) {
+    let in_place = [UpdateType::InPlaceIfPossible, UpdateType::InPlaceOnly];
+    if strategy.get("type").is_some_and(|kind| in_place.iter().any(|type_| kind == type_.as_str())) {
         set_default(strategy, "inPlaceUpdateStrategy", json!({}));
     }
 }

@@ -5,11 +5,17 @@ use std::collections::BTreeMap;
 
 use super::plan::Pod;
 use crate::{
-    api::apps::{clone_set::CloneSet, lifecycle::Lifecycle},
+    api::{
+        apps::{
+            clone_set::{CloneSet, UpdateType},
+            lifecycle::Lifecycle,
+        },
+        feature_gates::{FeatureGates, gate},
+    },
     domain::{
         budgets::unavailable::Operation,
         pod::{
-            inplace::{self, Allowed, UpdateSpec},
+            inplace::{self, Allowed, NotInPlace, UpdateSpec},
             lifecycle::{self, State},
         },
         workload::revisions::Known,
@@ -79,8 +85,15 @@ pub struct Rules {
     pub recreate_on_claim_change: bool,
 }
 
+impl Rules {
+    /// By the gates of this cluster.
+    pub fn of(allowed: Allowed, gates: &FeatureGates) -> Self {
+        Self { allowed, recreate_on_claim_change: gates.enabled(gate::RECREATE_ON_CLAIM_CHANGE) }
+    }
+}
+
 /// Ways from old revisions to one target, worked out once per pass.
-pub type Differences = BTreeMap<String, Result<UpdateSpec, String>>;
+pub type Differences = BTreeMap<String, Result<UpdateSpec, NotInPlace>>;
 
 impl Updates<'_> {
     /// The step of one Pod.
@@ -92,8 +105,8 @@ impl Updates<'_> {
         let difference = differences
             .entry(pod.revision.clone())
             .or_insert_with(|| difference(self.clone_set, self.revisions, (&pod.revision, self.target), self.rules));
-        let only = self.clone_set.spec.update_strategy.type_ == "InPlaceOnly";
-        step(pod, lifecycle, difference.as_ref().map_err(String::as_str), only)
+        let only = self.clone_set.spec.update_strategy.update_type() == UpdateType::InPlaceOnly;
+        step(pod, lifecycle, difference.as_ref(), only)
     }
 }
 
@@ -111,21 +124,21 @@ pub fn difference(
     revisions: &[Known],
     (old, target): (&str, &str),
     rules: Rules,
-) -> Result<UpdateSpec, String> {
+) -> Result<UpdateSpec, NotInPlace> {
     let find = |name: &str| revisions.iter().find(|known| revision::is_same(&known.name, name));
     let (Some(from), Some(to)) = (find(old), find(target)) else {
-        return Err(format!("revision {old:?} of the Pod is not known any more"));
+        return Err(NotInPlace::UnknownRevision(old.to_owned()));
     };
     let strategy = &clone_set.spec.update_strategy;
     if rules.recreate_on_claim_change
-        && strategy.type_ != "InPlaceOnly"
+        && strategy.update_type() != UpdateType::InPlaceOnly
         && let (Some(a), Some(b)) = (&from.claims_hash, &to.claims_hash)
         && a != b
     {
-        return Err("volumeClaimTemplates differ".into());
+        return Err(NotInPlace::Claims);
     }
     let templates = (revision::template(&from.data), revision::template(&to.data));
-    let (Some(from), Some(to)) = templates else { return Err("a revision holds no template".into()) };
+    let (Some(from), Some(to)) = templates else { return Err(NotInPlace::NoTemplate) };
     let mut spec = inplace::spec_between(&from, &to, target, rules.allowed)?;
     let grace = strategy.in_place_update_strategy.as_ref();
     spec.grace_seconds = i64::from(grace.map_or(0, |grace| grace.grace_period_seconds.max(0)));
@@ -133,7 +146,7 @@ pub fn difference(
 }
 
 /// Decides. `only` says that nothing but an update in place is allowed.
-fn step(pod: &Pod, lifecycle: Option<&Lifecycle>, difference: Result<&UpdateSpec, &str>, only: bool) -> Step {
+fn step(pod: &Pod, lifecycle: Option<&Lifecycle>, difference: Result<&UpdateSpec, &NotInPlace>, only: bool) -> Step {
     let spec = match difference {
         Ok(spec) => spec,
         Err(why) if only => {
@@ -254,7 +267,8 @@ mod tests {
     #[test]
     fn what_cannot_be_done_in_place_is_replaced_unless_that_is_forbidden() {
         let there = pod(State::Normal, false);
-        let differs = Err("template.spec.volumes differs");
+        let volumes = NotInPlace::Differs("template.spec.volumes".into());
+        let differs = Err(&volumes);
         assert_eq!(step(&there, None, differs, false), Step::Recreate { ask: ask(Operation::Delete, false) });
         let Step::Impossible(why) = step(&there, None, differs, true) else { panic!() };
         assert!(why.ends_with("allows nothing else: template.spec.volumes differs"), "{why}");

@@ -5,10 +5,13 @@ use serde_json::Value;
 
 use crate::{
     api::apps::clone_set::CloneSet,
-    domain::workload::{
-        owner::OwnerRef,
-        pre_download::{Observed, Rollout},
-        rollout::{self, Invalid},
+    domain::{
+        pod::inplace::NotInPlace,
+        workload::{
+            owner::OwnerRef,
+            pre_download::{Observed, Rollout},
+            rollout::{self, Invalid},
+        },
     },
     k8s::{int_or_percent::IntOrPercent, revision},
 };
@@ -16,7 +19,7 @@ use crate::{
 /// How the spec says that Pods are updated.
 fn rollout(clone_set: &CloneSet) -> Result<Rollout, Invalid> {
     let strategy = &clone_set.spec.update_strategy;
-    if !matches!(strategy.type_.as_str(), "InPlaceIfPossible" | "InPlaceOnly") {
+    if !strategy.update_type().is_in_place() {
         return Ok(Rollout::Anew(format!("updateStrategy.type is {:?}", strategy.type_)));
     }
     let replicas = clone_set.spec.replicas.unwrap_or(1);
@@ -37,7 +40,7 @@ pub fn observed<'a>(
     clone_set: &'a CloneSet,
     owner: &'a OwnerRef,
     (from, update): (&'a Value, &'a Value),
-    in_place: Result<(), String>,
+    in_place: Result<(), NotInPlace>,
 ) -> Result<Observed<'a>, Invalid> {
     let name = update.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let status = clone_set.status.as_ref().filter(|status| revision::is_same(&status.update_revision, name));

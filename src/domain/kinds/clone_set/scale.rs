@@ -11,7 +11,10 @@ use super::{
     room::{Charge, Room},
 };
 use crate::{
-    api::apps::{clone_set::CloneSet, lifecycle::Lifecycle},
+    api::apps::{
+        clone_set::{CloneSet, UpdateType},
+        lifecycle::Lifecycle,
+    },
     domain::{
         pod::{
             lifecycle::State,
@@ -148,7 +151,7 @@ pub fn as_if_cancelled(clone_set: &CloneSet, pods: &[Arc<Pod>], refused: &[Cance
 /// Marks of ours for revisions that are not wanted any more, and notes of marks that somebody has taken away. What users
 /// and OpenKruise have marked has no note of ours and stays marked.
 fn stale_marks(observed: &Observed<'_>) -> Vec<Cancel> {
-    let replaces = observed.clone_set.spec.update_strategy.type_ != "OnDelete";
+    let replaces = observed.clone_set.spec.update_strategy.update_type() != UpdateType::OnDelete;
     let is_wanted = |to: &str| {
         replaces
             && (revision::is_same(to, observed.update_revision)

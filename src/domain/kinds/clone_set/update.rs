@@ -8,7 +8,7 @@ use super::{
     room::{Charge, Room},
 };
 use crate::{
-    api::apps::clone_set::UpdateStrategy,
+    api::apps::clone_set::{UpdateStrategy, UpdateType},
     domain::{
         pod::lifecycle::State,
         workload::{
@@ -56,7 +56,7 @@ pub fn update<'a>(observed: &Observed<'a>) -> Result<UpdatePlan<'a>, Invalid> {
     if strategy.paused {
         return Ok(plan);
     }
-    if strategy.type_ == "OnDelete" {
+    if strategy.update_type() == UpdateType::OnDelete {
         plan.cancels = needless_updates(observed, &[]);
         return Ok(plan);
     }
@@ -64,7 +64,7 @@ pub fn update<'a>(observed: &Observed<'a>) -> Result<UpdatePlan<'a>, Invalid> {
     let counted = count(observed, Counting::default());
     let diff = diff::diff(&wanted, &counted);
     plan.back = diff.update < 0;
-    plan.in_place = matches!(strategy.type_.as_str(), "InPlaceIfPossible" | "InPlaceOnly");
+    plan.in_place = strategy.update_type().is_in_place();
     let is_candidate = |pod: &&Pod| plan.back == is_on(pod, observed.update_revision);
     let marked =
         observed.pods().filter(is_candidate).filter(|pod| pod.is_specified && pod.state != State::PreparingDelete);

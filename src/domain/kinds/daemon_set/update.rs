@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     domain::pod::{
-        inplace::{self, UpdateSpec},
+        inplace::{self, NotInPlace, UpdateSpec},
         lifecycle::State,
     },
     k8s::revision,
@@ -83,7 +83,7 @@ struct Job<'a, 'o> {
     observed: &'a Observed<'o>,
     has_surge: bool,
     /// By the hash that a Pod comes from.
-    ways: BTreeMap<String, Result<UpdateSpec, String>>,
+    ways: BTreeMap<String, Result<UpdateSpec, NotInPlace>>,
 }
 
 impl Job<'_, '_> {
@@ -229,10 +229,10 @@ impl Job<'_, '_> {
 }
 
 /// What has to change between two revisions, or why that needs another Pod.
-fn between(observed: &Observed<'_>, from: &str) -> Result<UpdateSpec, String> {
+fn between(observed: &Observed<'_>, from: &str) -> Result<UpdateSpec, NotInPlace> {
     let known = observed.revisions.iter().find(|known| revision::is_same(&known.name, from));
     let old = known.and_then(|known| revision::template(&known.data));
-    let old = old.ok_or_else(|| format!("its revision {from:?} is not known any more"))?;
+    let old = old.ok_or_else(|| NotInPlace::UnknownRevision(from.to_owned()))?;
     inplace::spec_between(&old, &observed.spec.template, observed.update, observed.allowed)
 }
 

@@ -74,7 +74,7 @@ mod tests {
         let owner = OwnerRef::default();
         let in_place = |from: Value| observed(&spec, &owner, None, (&from, &json!({})), 0, Allowed::default()).in_place;
         assert_eq!(in_place(template("i:1", "n")), Ok(()));
-        assert!(in_place(template("i:1", "other")).unwrap_err().contains("nodeName"));
+        assert!(in_place(template("i:1", "other")).unwrap_err().to_string().contains("nodeName"));
         assert!(in_place(Value::Null).is_err(), "an older revision that is gone");
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     domain::pod::{
-        inplace::{self, UpdateSpec},
+        inplace::{self, NotInPlace, UpdateSpec},
         lifecycle::State,
     },
     k8s::revision,
@@ -130,7 +130,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
 struct Job<'a, 'o> {
     observed: &'a Observed<'o>,
     /// By the revision and the override that a Pod comes from, and the override that it is to have.
-    ways: BTreeMap<(String, String, String), Result<UpdateSpec, String>>,
+    ways: BTreeMap<(String, String, String), Result<UpdateSpec, NotInPlace>>,
     /// By ordinal, while claims are grown.
     claims: BTreeMap<i32, Claims>,
     /// Pods whose claims grow: as many at a time as may be unavailable, so that a size that cannot be had is not asked for by
@@ -262,8 +262,8 @@ impl Job<'_, '_> {
         let in_place = match (rolling.policy, &pod.lacks_claim) {
             (Policy::ReCreate, _) => return Way::Replace,
             _ if self.observed.allowed.is_none() => return Way::NotKnown,
-            (_, Some(template)) => Err(format!("it has no volume for claim template {template}")),
-            _ if !pod.has_gate => Err("it has no readiness gate InPlaceUpdateReady".to_owned()),
+            (_, Some(template)) => Err(NotInPlace::NoVolume(template.to_owned())),
+            _ if !pod.has_gate => Err(NotInPlace::NoGate),
             _ => {
                 let observed = self.observed;
                 let wanted = observed.spec.overrides.hash(pod.ordinal);
@@ -279,7 +279,7 @@ impl Job<'_, '_> {
                     None => spec,
                 })
             }
-            Err(why) if rolling.policy == Policy::InPlaceOnly => Way::Impossible(why),
+            Err(why) if rolling.policy == Policy::InPlaceOnly => Way::Impossible(why.to_string()),
             Err(_) => Way::Replace,
         }
     }
@@ -310,7 +310,7 @@ impl Job<'_, '_> {
 }
 
 /// What has to change in a Pod between two revisions and overrides, or why that needs another Pod.
-fn between(observed: &Observed<'_>, pod: &Pod) -> Result<UpdateSpec, String> {
+fn between(observed: &Observed<'_>, pod: &Pod) -> Result<UpdateSpec, NotInPlace> {
     let (from, to) = (pod.revision.as_str(), observed.update_revision);
     let template = |name: &str| {
         // The template of the spec, which needs no revision to be read.
@@ -321,10 +321,10 @@ fn between(observed: &Observed<'_>, pod: &Pod) -> Result<UpdateSpec, String> {
         known.and_then(|known| revision::template(&known.data))
     };
     let (Some(old), Some(new)) = (template(from), template(to)) else {
-        return Err(format!("its revision {from:?} is not known any more"));
+        return Err(NotInPlace::UnknownRevision(from.to_owned()));
     };
     let Some(old) = pod.applied.laid_over(&old) else {
-        return Err("its annotations do not tell the override that it was made with".to_owned());
+        return Err(NotInPlace::UnknownOverride);
     };
     inplace::spec_between(
         &old,

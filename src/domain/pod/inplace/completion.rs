@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{State, container_of, resize, status_of};
+use super::{ObservedPod, State, observed::ObservedContainer, resize};
 use crate::{
-    domain::pod::runtime_meta::{Hashes, RuntimeContainer, RuntimeMeta, expected_env_hash, plain_hashes},
+    domain::pod::runtime_meta::{Hashes, RuntimeContainer, RuntimeMeta, expected_env_hash, plain_hashes, short_hash},
     k8s::image::ImageRef,
 };
 
@@ -29,7 +29,7 @@ impl ContainersDone {
 }
 
 /// Whether the whole update is done: the grace is over, no batch is left, and the containers have been updated.
-pub fn is_complete(pod: &Value, state: Option<&State>, in_grace: bool) -> ContainersDone {
+pub fn is_complete(pod: &ObservedPod<'_>, state: Option<&State>, in_grace: bool) -> ContainersDone {
     match state {
         _ if in_grace => ContainersDone::no("the grace period"),
         None => ContainersDone::yes(),
@@ -43,40 +43,48 @@ pub fn is_complete(pod: &Value, state: Option<&State>, in_grace: bool) -> Contai
 /// Either the hashes that the daemon read from the runtime say so, which also holds when two images have one id, or,
 /// without a daemon, the image ids have changed. Before kubelet has seen the last change nothing of that counts: it may
 /// be about to restart what runs.
-pub fn containers_done(pod: &Value, state: &State) -> ContainersDone {
-    let number = |pointer: &str| pod.pointer(pointer).and_then(Value::as_i64);
-    if let (Some(asked), Some(seen)) = (number("/metadata/generation"), number("/status/observedGeneration"))
-        && seen < asked
-    {
+pub(super) fn containers_done(pod: &ObservedPod<'_>, state: &State) -> ContainersDone {
+    if pod.is_kubelet_behind {
         return ContainersDone::no("kubelet to see the change");
     }
-    let meta = RuntimeMeta::of(pod);
+    let whole = pod.whole.ok_or_else(|| ContainersDone::no("the whole Pod"));
+    let meta: Option<RuntimeMeta> = pod.runtime_meta.and_then(|text| serde_json::from_str(text).ok());
     if state.update_env_from_metadata {
+        let whole = match whole {
+            Ok(whole) => whole,
+            Err(waits) => return waits,
+        };
         let Some(meta) = &meta else {
             return ContainersDone::no("the daemon's report of the environment");
         };
-        if let Some(name) = first_inconsistent(pod, meta, |container, hashes| {
-            hashes.extracted_env_from_metadata_hash == expected_env_hash(container, pod)
-        }) {
+        let runs_with = |container: &ObservedContainer<'_>, hashes: &Hashes| {
+            let definition = container.definition.unwrap_or(&Value::Null);
+            hashes.extracted_env_from_metadata_hash == expected_env_hash(definition, whole)
+        };
+        if let Some(name) = first_inconsistent(pod, meta, runs_with) {
             return ContainersDone::no(format!("container {name} to run with the new environment"));
         }
     }
-    if state.update_resources
-        && let Some(waits_for) = resize::unfinished(pod, state)
-    {
-        return ContainersDone::no(waits_for);
+    if state.update_resources {
+        match whole.map(|whole| resize::unfinished(whole, state)) {
+            Ok(None) => {}
+            Ok(Some(waits_for)) => return ContainersDone::no(waits_for),
+            Err(waits) => return waits,
+        }
     }
-    let plain = |container: &Value, hashes: &Hashes| plain_hashes(container).contains(&hashes.plain_hash);
+    let plain = |container: &ObservedContainer<'_>, hashes: &Hashes| match container.definition {
+        Some(definition) => plain_hashes(definition).contains(&hashes.plain_hash),
+        None => short_hash(container.name, container.image) == hashes.plain_hash,
+    };
     if meta.is_some_and(|meta| first_inconsistent(pod, &meta, plain).is_none()) {
         return ContainersDone::yes();
     }
     for (name, last) in &state.last_container_statuses {
-        let Some(status) = status_of(pod, name) else {
+        let Some(status) = pod.status(name) else {
             return ContainersDone::no(format!("a status of container {name}"));
         };
-        let text = |key: &str| status.get(key).and_then(Value::as_str).unwrap_or_default();
-        let wanted = container_of(pod, name).and_then(|c| c.get("image")).and_then(Value::as_str).unwrap_or_default();
-        if text("imageID") == last.image_id && !is_same_image(wanted, text("image")) {
+        let wanted = pod.container(name).map_or("", |container| container.image);
+        if status.image_id == last.image_id && !is_same_image(wanted, status.image) {
             return ContainersDone::no(format!("container {name} to run image {wanted}"));
         }
     }
@@ -85,21 +93,17 @@ pub fn containers_done(pod: &Value, state: &State) -> ContainersDone {
 
 /// The first container of the Pod that the report does not cover, or whose hash is another one.
 fn first_inconsistent<'a>(
-    pod: &'a Value,
+    pod: &ObservedPod<'a>,
     meta: &RuntimeMeta,
-    matches: impl Fn(&Value, &Hashes) -> bool,
+    matches: impl Fn(&ObservedContainer<'a>, &Hashes) -> bool,
 ) -> Option<&'a str> {
     let reported: BTreeMap<&str, &RuntimeContainer> = meta.containers.iter().map(|c| (c.name.as_str(), c)).collect();
-    let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
-    containers.filter_map(|container| Some((container, container.get("name")?.as_str()?))).find_map(
-        |(container, name)| {
-            let running = status_of(pod, name).and_then(|s| s.get("containerID")).and_then(Value::as_str);
-            let consistent = reported
-                .get(name)
-                .is_some_and(|found| running == Some(&found.container_id) && matches(container, &found.hashes));
-            (!consistent).then_some(name)
-        },
-    )
+    let is_consistent = |container: &&ObservedContainer<'a>| {
+        let running = container.status.as_ref().map(|status| status.container_id);
+        let found = reported.get(container.name);
+        found.is_some_and(|found| running == Some(&found.container_id) && matches(container, &found.hashes))
+    };
+    pod.containers.iter().find(|container| !is_consistent(container)).map(|container| container.name)
 }
 
 /// Whether two spellings name one image: the registry's port is no tag, and `nginx` is `docker.io/library/nginx:latest`.

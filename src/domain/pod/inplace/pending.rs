@@ -1,9 +1,11 @@
 //! A change while an earlier one is under way.
 
-use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::UpdateSpec;
+use super::{
+    UpdateSpec,
+    annotations::{decoded, encoded},
+};
 
 /// A change, and what an earlier one has not written yet: the Pod's label says that it is on the earlier one's revision,
 /// from which the change is computed.
@@ -18,12 +20,10 @@ pub fn with_pending(spec: UpdateSpec, pending: &UpdateSpec) -> UpdateSpec {
     for (container, resources) in spec.container_resources {
         json_patch::merge(both.container_resources.entry(container).or_insert(Value::Null), &resources);
     }
-    let base64 = &base64::engine::general_purpose::STANDARD;
-    let decoded =
-        |text: &Option<String>| -> Option<Value> { serde_json::from_slice(&base64.decode(text.as_ref()?).ok()?).ok() };
-    both.meta_data_patch = match (decoded(&both.meta_data_patch), decoded(&spec.meta_data_patch)) {
+    let patch = |text: &Option<String>| decoded(text.as_ref()?);
+    both.meta_data_patch = match (patch(&both.meta_data_patch), patch(&spec.meta_data_patch)) {
         // A key that is removed stays in the patch as null: this is no application of one to the other.
-        (Some(a), Some(b)) => Some(base64.encode(joined(a, &b).to_string())),
+        (Some(a), Some(b)) => Some(encoded(&joined(a, &b))),
         _ => spec.meta_data_patch.or(both.meta_data_patch),
     };
     UpdateSpec {

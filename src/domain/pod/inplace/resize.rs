@@ -148,9 +148,13 @@ pub fn has_subresource(version: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Allowed, batch, begin, is_complete, spec_between},
+        super::{Allowed, ContainersDone, NotInPlace, batch, begin, spec_between},
         *,
     };
+
+    fn is_complete(pod: &Value, state: Option<&State>, in_grace: bool) -> ContainersDone {
+        super::super::is_complete(&pod.into(), state, in_grace)
+    }
 
     const ON: Allowed = Allowed { env_from_metadata: true, resources: true };
 
@@ -164,7 +168,7 @@ mod tests {
         template
     }
 
-    fn between(new: &Value) -> Result<UpdateSpec, String> {
+    fn between(new: &Value) -> Result<UpdateSpec, NotInPlace> {
         spec_between(&template(|_| {}), new, "web-2", ON)
     }
 
@@ -183,7 +187,7 @@ mod tests {
         );
         assert_eq!(patch(&BTreeMap::new()), None);
         let off = Allowed { resources: false, ..ON };
-        let error = spec_between(&template(|_| {}), &new, "web-2", off).unwrap_err();
+        let error = spec_between(&template(|_| {}), &new, "web-2", off).unwrap_err().to_string();
         assert!(error.starts_with("template.spec.containers[0].resources.limits.cpu differs"), "{error}");
     }
 
@@ -214,7 +218,7 @@ mod tests {
             alone(|r| r["requests"] = json!({"cpu": "900m", "memory": "1Gi"})),
         );
         assert_eq!((qos(&first["spec"]), qos(&second["spec"])), (Qos::Guaranteed, Qos::Burstable));
-        let error = spec_between(&first, &second, "web-2", ON).unwrap_err();
+        let error = spec_between(&first, &second, "web-2", ON).unwrap_err().to_string();
         assert!(error.contains("Guaranteed") && error.contains("Burstable"), "{error}");
         let both =
             alone(|r| *r = json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "2", "memory": "1Gi"}}));

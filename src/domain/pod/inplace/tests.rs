@@ -1,4 +1,12 @@
-use super::*;
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{
+    batch::{BARRIER, plain_metadata},
+    *,
+};
 
 const REVISIONS: &str = include_str!("../../../k8s/testdata/revisions.tsv");
 const UPDATED: &str = include_str!("testdata/updated_pods.json");
@@ -28,9 +36,13 @@ fn state(pod: &Value) -> State {
     serde_json::from_str(pod["metadata"]["annotations"][STATE].as_str().unwrap()).unwrap()
 }
 
+fn is_complete(pod: &Value, state: Option<&State>, in_grace: bool) -> ContainersDone {
+    super::is_complete(&pod.into(), state, in_grace)
+}
+
 const ALL: Allowed = Allowed { env_from_metadata: true, resources: false };
 
-fn between(old: &Value, new: &Value) -> Result<UpdateSpec, String> {
+fn between(old: &Value, new: &Value) -> Result<UpdateSpec, NotInPlace> {
     spec_between(old, new, "web-1", ALL)
 }
 
@@ -136,7 +148,7 @@ fn what_needs_another_pod_is_named() {
         ),
         (changed(|t| t["newPart"] = 1.into()), "template.newPart differs"),
     ] {
-        let error = between(&simple(), &new).unwrap_err().replace(".(", "(");
+        let error = between(&simple(), &new).unwrap_err().to_string().replace(".(", "(");
         assert!(error.contains(why), "{error}");
     }
 }
@@ -343,7 +355,7 @@ fn annotated(state: Option<&State>, grace: Option<&UpdateSpec>) -> Value {
 }
 
 fn step(pod: &Value, now: &str) -> Step {
-    next_step(pod, &Annotations::of(pod).unwrap(), at(now))
+    next_step(&pod.into(), &Annotations::of(pod).unwrap(), at(now))
 }
 
 #[test]
@@ -395,7 +407,7 @@ fn the_gate_is_opened_once_all_is_done() {
 fn an_annotation_that_cannot_be_read_is_named() {
     let mut pod = annotated(None, None);
     pod["metadata"]["annotations"]["inplace-update-state"] = "{".into();
-    assert!(Annotations::of(&pod).unwrap_err().contains("annotation inplace-update-state"));
+    assert!(Annotations::of(&pod).unwrap_err().to_string().contains("annotation inplace-update-state"));
 }
 
 proptest::proptest! {
@@ -406,7 +418,7 @@ proptest::proptest! {
         pod["metadata"]["annotations"][STATE] = state.into();
         pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-grace"] = grace.into();
         if let Ok(annotations) = Annotations::of(&pod) {
-            next_step(&pod, &annotations, at("2026-01-01T00:00:00Z"));
+            next_step(&(&pod).into(), &annotations, at("2026-01-01T00:00:00Z"));
         }
     }
 }

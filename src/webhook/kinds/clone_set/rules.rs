@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::{
-    api::feature_gates::{FeatureGates, gate},
+    api::{
+        apps::clone_set::UpdateType,
+        feature_gates::{FeatureGates, gate},
+    },
+    domain::workload::rollout::DEFAULT_MAX_UNAVAILABLE,
     k8s::{
         int_or_percent::{IntOrPercent, Round},
         name::is_dns_subdomain,
@@ -13,11 +17,7 @@ use crate::{
     webhook::validate::{Findings, Object, show_text, shown},
 };
 
-pub(super) const RECREATE: &str = "ReCreate";
-pub(super) const IN_PLACE_IF_POSSIBLE: &str = "InPlaceIfPossible";
-pub(super) const IN_PLACE_ONLY: &str = "InPlaceOnly";
-const ON_DELETE: &str = "OnDelete";
-pub(super) const MAX_UNAVAILABLE: &str = "20%";
+const IN_PLACE_ONLY: &str = UpdateType::InPlaceOnly.as_str();
 
 /// Longer names leave no room for the hash in a revision label.
 const LONGEST_NAME: usize = 52;
@@ -101,11 +101,11 @@ fn update_strategy(found: &mut Findings, spec: &Object, replicas: i32) {
     const AT: &str = "spec.updateStrategy.";
     let none = Object::new();
     let strategy = found.object(spec, "spec.", "updateStrategy").unwrap_or(&none);
-    let kind = found.one_of(strategy, AT, "type", &[RECREATE, IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY, ON_DELETE]);
+    let kind = found.one_of(strategy, AT, "type", &UpdateType::ALL.map(UpdateType::as_str));
     found.share(strategy, AT, "partition");
     let is_given = |key: &str| strategy.get(key).is_some_and(|value| !value.is_null());
     let unavailable = found.share(strategy, AT, "maxUnavailable");
-    let unavailable = if is_given("maxUnavailable") { unavailable } else { Some(IntOrPercent::Percent(20.0)) };
+    let unavailable = if is_given("maxUnavailable") { unavailable } else { Some(DEFAULT_MAX_UNAVAILABLE) };
     let surge = found.share(strategy, AT, "maxSurge");
     let surge = if is_given("maxSurge") { surge } else { Some(IntOrPercent::Int(0)) };
     let up = |share: IntOrPercent| share.resolve(replicas.max(1), Round::Up);
