@@ -622,3 +622,25 @@ fn every_controller_is_in_the_table() {
         .collect();
     assert_none(missing, "These controllers are not in CONTROLLERS: add one line to src/controllers/mod.rs.");
 }
+
+/// Cases of the specification of StatefulSet and DaemonSet: how their tests are called, and the first and the last number.
+const CASES: &[(&str, usize, usize)] = &[("edge_", 1, 28), ("shortfall_10_1_", 1, 23)];
+
+#[test]
+fn every_case_of_the_specification_has_a_test_with_its_number() {
+    let workloads =
+        ["domain/", "controllers/stateful_set", "controllers/daemon_set", "controllers/pod_set", "webhook/"];
+    let mut names = Vec::new();
+    for source in sources().iter().filter(|source| workloads.iter().any(|part| source.path.starts_with(part))) {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(&source.path)).unwrap();
+        let heads = text.lines().filter_map(|line| line.trim_start().trim_start_matches("async ").strip_prefix("fn "));
+        names.extend(heads.filter_map(|head| Some(format!("_{}", head.split_once('(')?.0))));
+    }
+    let has = |kind: &str, number: usize| names.iter().any(|name| name.contains(&format!("_{kind}{number:02}_")));
+    let mut missing = BTreeSet::new();
+    for (kind, first, last) in CASES {
+        let numbers = (*first..=*last).filter(|number| !has(kind, *number));
+        missing.extend(numbers.map(|number| format!("{kind}{number:02}")));
+    }
+    assert_none(missing, "A test of each case has its number in its name.");
+}

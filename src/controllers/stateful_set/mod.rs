@@ -110,6 +110,8 @@ struct Memory {
     refused: BTreeSet<i32>,
     /// Since when claims have been asked to grow, or have grown, by name.
     growing: BTreeMap<String, Duration>,
+    /// What was last told in events of what is in the way: Pods that are not made, and what no waiting cures.
+    told: (bool, Option<String>),
     /// What was done about new images.
     pre_download: Notes,
 }
@@ -266,6 +268,7 @@ impl Controller {
             return Ok(Requeue::After(BUILT_IN_PAUSE));
         }
         self.note_growth(&job, &seen, &plan);
+        self.tell_trouble(&job, &plan);
         let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
         self.common.tell_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {

@@ -7,10 +7,14 @@ use crate::{
     api::apps::stateful_set::{StatefulSet, StatefulSetCondition, StatefulSetStatus, VolumeClaimStatus},
     controllers::pod_set::{SetStatus, words_cleared},
     domain::{
-        kinds::stateful_set::status::{self, Counts},
+        kinds::stateful_set::{
+            plan::Plan,
+            status::{self, Counts},
+        },
         workload::{
             conditions::{self, FAILED_CREATE, FAILED_UPDATE},
             status::Progress,
+            steps::Wait,
         },
     },
     k8s::selector,
@@ -96,6 +100,23 @@ impl Controller {
             label_selector: selector::text_of(&job.spec.selector),
             volume_claims: claims.into_iter().map(claim).collect(),
             ..StatefulSetStatus::default()
+        }
+    }
+
+    /// Events of what is in the way, when it was not there in the last pass.
+    pub(super) fn tell_trouble(&self, job: &Job, plan: &Plan) {
+        let impossible = plan.impossible.as_ref().map(|wait| wait.message.clone());
+        let now = (plan.limited.is_some(), impossible);
+        let before = self.common.memories.with(&job.key, |memory| std::mem::replace(&mut memory.told, now));
+        let (was_limited, was_impossible) = before.unwrap_or_default();
+        if let Some(message) = plan.limited.as_ref().filter(|_| !was_limited) {
+            let message = format!("{message}: scaleStrategy.maxUnavailable is reached");
+            self.common.pods.warning(&job.owner, "ScaleUpLimited", &message);
+        }
+        if let Some(Wait { reason, message }) = &plan.impossible
+            && was_impossible.as_ref() != Some(message)
+        {
+            self.common.pods.warning(&job.owner, reason, message);
         }
     }
 

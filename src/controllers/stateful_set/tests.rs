@@ -1,5 +1,6 @@
 //! The controller against an API server in memory: what is written, what survives, what is not touched.
 
+mod in_place;
 mod overrides;
 mod pre_download;
 mod refusals;
@@ -35,6 +36,8 @@ struct Server {
     objects: BTreeMap<String, Value>,
     writes: Vec<(Method, String, Value)>,
     version: u64,
+    /// How many requests came.
+    requests: usize,
     /// Answers to come instead of the real one, by method and the beginning of the path.
     faults: Vec<(Method, String, u16)>,
 }
@@ -58,6 +61,7 @@ impl Server {
     }
 
     fn answer(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
+        self.requests += 1;
         let path = request.uri.path().to_owned();
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         // A dry run stores nothing, and says nothing that these tests want to know.
@@ -528,7 +532,7 @@ async fn no_pod_is_deleted_by_force_and_none_is_made_while_its_namesake_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shortfall_08_a_pod_that_an_earlier_attempt_has_made_is_accepted_and_a_foreign_one_is_told() {
+async fn shortfall_10_1_08_a_pod_that_an_earlier_attempt_has_made_is_accepted_and_a_foreign_one_is_told() {
     let world = World::new();
     world.put_set(json!({}));
     let pod = |name: &str, uid: &str| {

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_20_nulls_and_empty_values_make_no_difference() {
+    fn shortfall_10_1_20_nulls_and_empty_values_make_no_difference() {
         let pairs = [
             (json!({"metadata": {"creationTimestamp": null}, "n": 1}), json!({"n": 1.0}), true),
             (json!({"resources": {}}), json!({}), true),

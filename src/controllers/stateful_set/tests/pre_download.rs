@@ -82,7 +82,7 @@ async fn edge_18_marking_a_revision_for_pre_download_does_not_alter_what_is_reme
 }
 
 #[tokio::test(start_paused = true)]
-async fn shortfall_22_what_was_not_worth_while_is_when_the_spec_says_so() {
+async fn shortfall_10_1_22_what_was_not_worth_while_is_when_the_spec_says_so() {
     let anew = json!({"updateStrategy": {"rollingUpdate": {"podUpdatePolicy": "ReCreate", "partition": 5}}});
     let world = World::pre_downloading(anew).await;
     world.new_image();

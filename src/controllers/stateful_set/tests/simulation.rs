@@ -70,6 +70,8 @@ struct Member {
     ordinal: i64,
     image: String,
     ready_since: Option<Timestamp>,
+    /// The same, were its gate for updates in place open.
+    ready_with_gate: Option<Timestamp>,
     is_deleting: bool,
     has_failed: bool,
     is_marked: bool,
@@ -77,14 +79,15 @@ struct Member {
 
 impl Member {
     fn of(pod: &PodView) -> Option<Self> {
-        let is_open = |type_: &str| pod.condition(type_).is_none_or(|condition| condition.status == "True");
-        let is_ready =
-            pod.phase == "Running" && pod.condition_is_true("Ready") && is_open(labels::CONDITION_INPLACE_UPDATE_READY);
+        let is_ready = pod.phase == "Running" && pod.condition_is_true("Ready");
+        let gate = pod.condition(labels::CONDITION_INPLACE_UPDATE_READY);
+        let is_open = gate.is_none_or(|condition| condition.status == "True");
         let is_normal = ["", "Normal"].contains(&pod.labels.get(labels::LIFECYCLE_STATE).unwrap_or_default());
         Some(Self {
             ordinal: pod.name().strip_prefix("web-")?.parse().ok()?,
             image: pod.containers.first().map(|container| container.image.to_string()).unwrap_or_default(),
-            ready_since: pod.ready_since.filter(|_| is_ready && is_normal),
+            ready_since: pod.ready_since.filter(|_| is_ready && is_open && is_normal),
+            ready_with_gate: pod.ready_since.filter(|_| is_ready),
             is_deleting: pod.is_deleting(),
             has_failed: pod.is_finished(),
             is_marked: pod.labels.get(labels::SPECIFIED_DELETE).is_some(),
@@ -525,11 +528,17 @@ impl Promises {
             }
         }
         self.acts.add("created", created.len() as u64);
+        // A silent kubelet has not seen the update: the Pod has been Ready all the time, and the same pass opens its gate.
+        let is_back = |ordinal: &i64| {
+            let member = pass.knew.get(ordinal).map(|pod| Member { ready_since: pod.ready_with_gate, ..pod.clone() });
+            opened.contains(ordinal) && member.is_some_and(|pod| pod.is_up(now.at, wanted.min_ready))
+        };
         for ordinal in &created {
             if pass.knew.contains_key(ordinal) && pass.there.contains(&format!("web-{ordinal}")) {
                 wrongs.push(format!("web-{ordinal} is made while its namesake is there"));
             }
-            if wanted.ordered && ordinals.iter().take_while(|lower| *lower < ordinal).any(|lower| !is_up(lower)) {
+            let blocks = |lower: &&i64| !is_up(lower) && !is_back(lower);
+            if wanted.ordered && ordinals.iter().take_while(|lower| *lower < ordinal).any(|lower| blocks(&lower)) {
                 wrongs.push(format!("web-{ordinal} is made before a lower one is available"));
             }
         }

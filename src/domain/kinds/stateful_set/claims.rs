@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_22_only_an_owner_of_kind_pod_makes_a_claim_stale() {
+    fn shortfall_10_1_22_only_an_owner_of_kind_pod_makes_a_claim_stale() {
         let owned = |kind: &str, api_version: &str| {
             let mut claim = claim("data-web-0", "1Gi", "1Gi");
             let owner = OwnerReference {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_11_a_template_that_shrinks_again_is_fitted_by_a_claim_that_cannot_get_larger() {
+    fn shortfall_10_1_11_a_template_that_shrinks_again_is_fitted_by_a_claim_that_cannot_get_larger() {
         let stuck = claim("data-web-0", "20Gi", "10Gi");
         assert_eq!(growth(&template("10Gi"), &stuck, None), Growth::Fits);
         assert!(template("10Gi").is_compatible(&stuck) && !is_grown(&stuck));

@@ -180,6 +180,8 @@ pub struct Plan {
     pub wait: Option<Wait>,
     /// The first thing that no waiting cures.
     pub impossible: Option<Wait>,
+    /// The first Pod that is not made because `scaleStrategy.maxUnavailable` is reached, in a sentence.
+    pub limited: Option<String>,
     /// When something that is waited for is due, if nothing happens before.
     pub look: Option<Duration>,
     /// Pods are held on their revision by the partition, by a pause or by OnDelete.

@@ -115,6 +115,15 @@ impl Pod {
         self.state.is_in_service() && !self.is_terminating && !self.is_finished && self.until_available.is_some()
     }
 
+    /// Whether it would be available, and does not count as such because it waits for a hook to let go of it. What the hook
+    /// waits for may be another Pod of the set.
+    pub fn serves_until_hook(&self) -> bool {
+        matches!(self.state, State::PreparingUpdate | State::PreparingDelete)
+            && !self.is_terminating
+            && !self.is_finished
+            && self.until_available == Some(Duration::ZERO)
+    }
+
     /// Whether it is as the newest template wants it, its claims aside.
     pub fn is_updated(&self, update_revision: &str) -> bool {
         self.is_on(update_revision) && !self.has_other_override

@@ -1,7 +1,8 @@
 //! Which Pods are there: makes the missing ones, deletes surplus and finished ones, and keeps identity and claims right.
 //!
 //! OrderedReady makes one Pod at a time, from the smallest ordinal up, and deletes one at a time from the largest down,
-//! each when all Pods that are wanted are available. Nothing else waits for that order: a finished Pod is deleted at once.
+//! each when all Pods that are wanted are available. Nothing else waits for that order: a finished Pod is deleted at once,
+//! and a Pod that serves until a hook lets go of it keeps no missing one from being made.
 
 use super::{
     claims::{is_stale, mended_owners},
@@ -103,21 +104,29 @@ fn create(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) -> bool 
         None => slots.iter().filter(|slot| slot.pod.is_none()).map(|slot| (slot.ordinal, true)).collect(),
     }
     .into_iter();
-    let (mut is_complete, mut blocker) = (true, None);
-    let unavailable = slots.iter().filter(|slot| slot.pod.is_some_and(|pod| !pod.is_available())).count();
+    // Whether all so far are available, and whether the next one may be made as far as they are concerned.
+    let (mut is_complete, mut is_next, mut blocker) = (true, true, None);
+    let keeps_place = |pod: &Pod| !pod.is_available() && !pod.serves_until_hook();
+    let unavailable = slots.iter().filter(|slot| slot.pod.is_some_and(keeps_place)).count();
     let mut room =
         spec.scale_max_unavailable.map(|limit| usize::try_from(limit).unwrap_or(0).saturating_sub(unavailable));
     for slot in slots {
         let Some(pod) = slot.pod else {
             let Some((ordinal, on_update)) = new.next() else { continue };
-            let is_held_back = (spec.is_ordered && !is_complete) || room == Some(0);
-            is_complete = false;
-            if is_held_back {
+            let (waits_for_order, is_limited) = (spec.is_ordered && !is_next, room == Some(0));
+            (is_complete, is_next) = (false, false);
+            if waits_for_order || is_limited {
                 let pod = super::numbering::pod_name(&spec.name, ordinal);
-                plan.wait("ScaleUpLimited", || match &blocker {
+                let message = match &blocker {
                     Some(blocker) => format!("Pod {pod} is made when Pod {blocker} is available"),
                     None => format!("Pod {pod} is made when others are available"),
-                });
+                };
+                if waits_for_order {
+                    plan.wait("OrderedReady", || message);
+                } else {
+                    plan.limited.get_or_insert_with(|| message.clone());
+                    plan.wait("ScaleUpLimited", || message);
+                }
                 continue;
             }
             if spec.is_ordered {
@@ -134,6 +143,7 @@ fn create(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) -> bool 
         };
         if !pod.is_available() {
             is_complete = false;
+            is_next &= pod.serves_until_hook();
             wait_for(pod, plan);
         }
     }

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_09_what_cannot_be_read_is_told() {
+    fn shortfall_10_1_09_what_cannot_be_read_is_told() {
         for (spec, word) in [
             (json!({"reserveOrdinals": [1, "5"]}), "reserveOrdinals"),
             (json!({"scaleStrategy": {"maxUnavailable": "5"}}), "scaleStrategy.maxUnavailable"),

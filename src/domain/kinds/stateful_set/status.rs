@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_02_a_roll_out_is_complete_only_when_all_wanted_pods_are_updated_and_ready() {
+    fn shortfall_10_1_02_a_roll_out_is_complete_only_when_all_wanted_pods_are_updated_and_ready() {
         let complete = |spec: &Spec, pods: &[Pod]| is_complete(spec, &shared(pods), NEW);
         let three = spec(json!({"replicas": 3, "partition": 1}));
         assert!(!complete(&three, &[pod(1), pod(2)]), "0 is missing, and comes back on the current revision");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_17_a_pod_that_waits_for_its_update_stays_on_the_current_revision() {
+    fn shortfall_10_1_17_a_pod_that_waits_for_its_update_stays_on_the_current_revision() {
         let waits = Pod { state: crate::domain::pod::lifecycle::State::PreparingUpdate, ..old(0) };
         assert_eq!(counted(&spec(json!({"replicas": 1})), &[waits]).current, 1);
     }

@@ -106,7 +106,7 @@ fn edge_03_availability_and_not_readiness_gates_ordered_steps_and_updates() {
 }
 
 #[test]
-fn shortfall_16_a_scale_down_that_waits_for_time_looks_again_by_itself() {
+fn shortfall_10_1_16_a_scale_down_that_waits_for_time_looks_again_by_itself() {
     let fields = json!({"replicas": 1, "ordered": true, "minReadySeconds": 30});
     let plan = planned(&spec(fields), &[fresh(pod(0), 12), pod(1)], &BTreeMap::new());
     assert_eq!((plan.actions.len(), plan.look), (0, Some(Duration::from_secs(12))));
@@ -240,7 +240,7 @@ fn edge_10_a_scale_up_with_a_limit_never_has_more_pods_that_are_not_available() 
 }
 
 #[test]
-fn shortfall_04_a_failed_pod_is_deleted_when_the_limit_is_reached_and_charged_once() {
+fn shortfall_10_1_04_a_failed_pod_is_deleted_when_the_limit_is_reached_and_charged_once() {
     let fields = json!({"scaleMaxUnavailable": 1, "maxUnavailable": 1});
     assert_eq!(of(fields.clone(), &[failed(pod(0)), pod(1), pod(2)]), ["delete web-0"]);
     assert_eq!(of(fields, &[pod(1), pod(2)]), ["create 0 update"]);
@@ -288,6 +288,35 @@ fn a_pod_that_waits_for_its_hook_takes_part_of_the_room() {
     assert_eq!(of(fields.clone(), &pods), ["announce update web-2"]);
     let waits = Pod { state: State::PreparingUpdate, ..pods[2].clone() };
     assert_eq!(of(fields, &[pods[0].clone(), pods[1].clone(), waits]), NOTHING);
+}
+
+/// A hook may wait for another Pod of the set: that one is made although the limit counts what the hook holds.
+#[test]
+fn a_pod_that_serves_until_its_hook_lets_go_keeps_no_missing_one_from_being_made() {
+    let held = |pod: Pod, state: State| Pod { state, ..holding(pod) };
+    for (hook, state) in [("inPlaceUpdate", State::PreparingUpdate), ("preDelete", State::PreparingDelete)] {
+        for way in [json!({"scaleMaxUnavailable": 1, "maxUnavailable": 1}), json!({"ordered": true})] {
+            let mut fields = hooked(hook, way);
+            if hook == "preDelete" {
+                fields["policy"] = json!("ReCreate");
+            }
+            let waits = held(old(0), state.clone());
+            assert_eq!(of(fields.clone(), &[waits.clone(), pod(2)]), ["create 1 update"], "{fields}");
+            for down in [not_ready(waits.clone()), fresh(waits.clone(), 5), terminating(waits)] {
+                assert_eq!(of(fields.clone(), &[down.clone(), pod(2)]), NOTHING, "{down:?}");
+            }
+        }
+    }
+    let limited = json!({"scaleMaxUnavailable": 1, "maxUnavailable": 1});
+    let plan = planned(&spec(limited), &[unready(0), pod(2)], &BTreeMap::new());
+    assert_eq!(plan.limited.as_deref(), Some("Pod web-1 is made when others are available"));
+    let refused = [not_ready(old(0)), old(1), old(2)];
+    let mut plan = planned(&spec(json!({"maxUnavailable": 2})), &refused, &BTreeMap::new());
+    assert_eq!(plan.next_wave(1)[0].action, Action::Delete { pod: "web-0".into() }, "what is down goes first");
+    let next = plan.next_wave(1).remove(0);
+    assert_eq!(next.action, Action::Delete { pod: "web-2".into() });
+    plan.room.leave(next.charge);
+    assert_eq!(plan.next_wave(1).len(), 1, "what a budget keeps leaves its room to another Pod");
 }
 
 #[test]
@@ -369,7 +398,7 @@ fn edge_27_specified_deletion_keeps_the_limit_and_lets_unavailable_ones_through(
 }
 
 #[test]
-fn shortfall_15_specified_deletion_is_honoured_when_paused_and_with_on_delete() {
+fn shortfall_10_1_15_specified_deletion_is_honoured_when_paused_and_with_on_delete() {
     let pods = [old(0), specified(old(1)), old(2)];
     for fields in [json!({"paused": true}), json!({"onDelete": true}), json!({"ordered": true, "paused": true})] {
         assert_eq!(of(fields.clone(), &pods), ["delete web-1"], "{fields}");
@@ -377,7 +406,7 @@ fn shortfall_15_specified_deletion_is_honoured_when_paused_and_with_on_delete() 
 }
 
 #[test]
-fn shortfall_05_with_ordered_ready_a_corrected_template_reaches_broken_pods() {
+fn shortfall_10_1_05_with_ordered_ready_a_corrected_template_reaches_broken_pods() {
     let fields = json!({"ordered": true});
     assert_eq!(of(fields.clone(), &[old(0), old(1), not_ready(old(2))]), ["delete web-2"]);
     assert_eq!(of(fields.clone(), &[not_ready(old(0)), old(1), old(2)]), ["delete web-0"], "healthy ones wait");
@@ -391,7 +420,7 @@ fn shortfall_05_with_ordered_ready_a_corrected_template_reaches_broken_pods() {
 }
 
 #[test]
-fn shortfall_06_a_new_claim_template_makes_pods_outdated() {
+fn shortfall_10_1_06_a_new_claim_template_makes_pods_outdated() {
     let lacks = |pod: Pod| Pod { lacks_claim: Some("logs".into()), ..pod };
     let pods = [lacks(pod(0)), lacks(pod(1)), lacks(pod(2))];
     assert_eq!(of(json!({"policy": "InPlaceIfPossible"}), &pods), ["delete web-2"], "one at a time");
@@ -402,7 +431,7 @@ fn shortfall_06_a_new_claim_template_makes_pods_outdated() {
 }
 
 #[test]
-fn shortfall_12_a_claim_that_waits_for_a_mount_has_its_pod_restarted_within_the_limit() {
+fn shortfall_10_1_12_a_claim_that_waits_for_a_mount_has_its_pod_restarted_within_the_limit() {
     let fields = json!({"growsClaims": true, "maxUnavailable": 1});
     let waits = |ordinal: i32, since: i64| {
         let since = Some(jiff::Timestamp::from_second(1_700_000_000 - since).unwrap());
@@ -593,7 +622,7 @@ fn edge_21_terminating_pods_and_claims_do_not_postpone_growth() {
 }
 
 #[test]
-fn shortfall_13_a_deletion_that_is_not_wanted_any_more_is_cancelled() {
+fn shortfall_10_1_13_a_deletion_that_is_not_wanted_any_more_is_cancelled() {
     let leaving = |pod: Pod| Pod { state: State::PreparingDelete, ..holding(pod) };
     let fields = hooked("preDelete", json!({}));
     assert_eq!(of(fields.clone(), &[pod(0), pod(1), leaving(pod(2))]), ["keep web-2"]);
@@ -655,7 +684,7 @@ fn the_order_of_updates() {
 }
 
 #[test]
-fn shortfall_23_pods_with_an_order_key_come_first() {
+fn shortfall_10_1_23_pods_with_an_order_key_come_first() {
     let keyed = |ordinal: i32, value: &str| labelled(old(ordinal), json!({"shard": value}));
     let pods = [keyed(0, "s-2"), keyed(1, "s-10"), old(2)];
     let told = of(json!({"order": ["shard"], "maxUnavailable": 3}), &pods);

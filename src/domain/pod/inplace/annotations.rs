@@ -201,7 +201,13 @@ impl Annotations {
             let Some((key, text)) = annotation else { return Ok(None) };
             serde_json::from_str(text).map(Some).map_err(|error| UnreadableAnnotation { key, error })
         }
-        Ok(Self { state: read(state)?, grace: read(grace)? })
+        let grace: Option<UpdateSpec> = read(grace)?;
+        let state = match read(state) {
+            // The change itself is known, and its state is written anew with it.
+            Err(_) if grace.is_some() => None,
+            state => state?,
+        };
+        Ok(Self { state, grace })
     }
 }
 

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn case_40_versions_of_all_providers_are_understood() {
+    fn case_40_shortfall_10_1_18_versions_of_all_providers_are_understood() {
         for (version, want) in [
             ("1.32+", true),
             ("v1.32.1-gke.5", true),

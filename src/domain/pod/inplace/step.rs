@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Annotations, ObservedPod, UpdateSpec, completion::containers_done};
-use crate::{api::labels, k8s::revision};
+use crate::k8s::revision;
 
 /// What an update in place needs next.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,12 +33,11 @@ pub enum Step {
 pub fn next_step(pod: &ObservedPod<'_>, annotations: &Annotations, now: Timestamp) -> Step {
     let wait = |after, for_what: String| Step::Wait { after, for_what };
     if let Some(grace) = &annotations.grace {
-        let Some(state) = &annotations.state else {
-            return wait(None, format!("annotation {}, which is missing", labels::IN_PLACE_STATE));
-        };
         if !revision::is_same(pod.revision, &grace.revision) {
             return Step::DropGrace;
         }
+        // Nobody knows when it began: it ends now, and not never.
+        let Some(state) = &annotations.state else { return Step::Apply(grace.clone()) };
         let passed = now.as_millisecond().saturating_sub(state.update_timestamp.as_millisecond());
         let left = grace.grace_seconds.saturating_mul(1000).saturating_sub(passed);
         // A clock that was set back makes nobody wait for longer than the whole grace.

@@ -102,7 +102,12 @@ fn update_strategy(found: &mut Findings, spec: &Object, is_parallel: bool) {
     if kind == ON_DELETE {
         found.deny(format!("{AT}rollingUpdate"), format!("it is not allowed with type {ON_DELETE}; leave it out"));
     }
-    found.share(rolling, ROLLING, "partition");
+    if found.share(rolling, ROLLING, "partition").is_some() && rolling.get("partition").is_some_and(Value::is_string) {
+        found.warnings.push(format!(
+            "{ROLLING}partition: OpenKruise's own clients and controllers read numbers only; write {} as a number of Pods if any of them is used",
+            shown(rolling, "partition")
+        ));
+    }
     max_unavailable(found, rolling, ROLLING, is_parallel);
     let policies = [RECREATE, IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY];
     let policy = found.one_of(rolling, ROLLING, "podUpdatePolicy", &policies);

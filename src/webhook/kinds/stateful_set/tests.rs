@@ -158,7 +158,7 @@ fn what_is_set_stays_and_a_second_call_changes_nothing() {
 }
 
 #[test]
-fn both_versions_are_admitted_alike_and_lose_nothing() {
+fn shortfall_10_1_01_both_versions_are_admitted_alike_and_lose_nothing() {
     let spec = json!({"reserveOrdinals": ["1-3"], "lifecycle": {"preNormal": {}}, "ordinals": {"start": 0}, "podManagementPolicy": "Parallel",
         "scaleStrategy": {"maxUnavailable": 2}, "volumeClaimUpdateStrategy": {"type": "OnDelete"}});
     let new = stored(create(set(spec.clone())));
@@ -274,7 +274,7 @@ fn rules_of_2_2_and_2_3() {
 
 /// 10.1 item 10, the rules that OpenKruise lacks.
 #[test]
-fn shortfall_10_validation_gaps() {
+fn shortfall_10_1_10_validation_gaps() {
     for (spec, field) in [
         (json!({"ordinals": {"start": -1}}), "spec.ordinals.start"),
         (json!({"volumeClaimUpdateStrategy": {"type": "Sometimes"}}), "spec.volumeClaimUpdateStrategy.type"),
@@ -312,7 +312,7 @@ fn shortfall_10_validation_gaps() {
 
 /// 10.1 item 10: the pattern of OpenKruise lets `imagePullPolicy` through and refuses resources.
 #[test]
-fn shortfall_10_in_place_only() {
+fn shortfall_10_1_10_in_place_only() {
     let old = stored(create(set(in_place("InPlaceOnly"))));
     let container = |container: Value| {
         let mut all = old["spec"]["template"]["spec"]["containers"].clone();
@@ -348,7 +348,7 @@ fn shortfall_10_in_place_only() {
 
 /// 10.1 item 10: a raw old template against a defaulted new one is no change.
 #[test]
-fn shortfall_10_in_place_only_compares_templates_with_their_defaults() {
+fn shortfall_10_1_10_in_place_only_compares_templates_with_their_defaults() {
     let raw = set(in_place("InPlaceOnly"));
     let mut new = raw.clone();
     new["spec"]["template"]["spec"]["containers"][0]["image"] = "db:2".into();
@@ -421,7 +421,7 @@ fn claims_grow_where_the_storage_class_lets_them() {
 
 /// 10.1 item 11: OpenKruise asks by the strategy before, and lets a shrink and an unset `allowVolumeExpansion` through.
 #[test]
-fn shortfall_11_resize_check_uses_the_new_strategy() {
+fn shortfall_10_1_11_resize_check_uses_the_new_strategy() {
     let switched = growing_from("OnDelete", claims("1Gi"), claims("2Gi"), Ok(&[("fast", false, false)]));
     assert_eq!(switched.unwrap_err().code, 422, "to switch and resize at once is judged");
     let shrunk = growing(claims("2Gi"), claims("1Gi"), &[]).expect("the way out of a size that cannot be had");
@@ -482,6 +482,17 @@ fn without_a_gate_a_field_that_needs_it_is_warned_of() {
     let (_, warnings) =
         stored_with(&gates(&["StatefulSetStartOrdinal=true"]), create(set(json!({"ordinals": {"start": 2}}))));
     assert_eq!(warnings, Vec::<String>::new());
+}
+
+#[test]
+fn a_share_as_partition_is_warned_of_because_others_cannot_read_it() {
+    let partition = |value: Value| create(set(json!({"updateStrategy": {"rollingUpdate": {"partition": value}}})));
+    let (_, warnings) = stored_with(&FeatureGates::default(), partition(json!("50%")));
+    assert_eq!(warnings.len(), 1);
+    assert!(
+        warnings[0].starts_with("spec.updateStrategy.rollingUpdate.partition: ") && warnings[0].contains("\"50%\"")
+    );
+    assert_eq!(stored_with(&FeatureGates::default(), partition(json!(2))).1, Vec::<String>::new());
 }
 
 #[test]
@@ -626,7 +637,7 @@ fn the_original_manifest_applied_again_gives_the_recorded_revision() {
 
 /// 10.1 item 20, decision 22: revisions of apps/v1 from 1.30 have `creationTimestamp: null`, those from 1.34 have not.
 #[test]
-fn shortfall_20_revisions_of_apps_v1_of_1_30_and_1_34_are_the_same() {
+fn shortfall_10_1_20_revisions_of_apps_v1_of_1_30_and_1_34_are_the_same() {
     let (_, recorded) = recorded();
     let of_1_30 = revision::data(&recorded["spec"]["template"]);
     let mut of_1_34 = of_1_30.clone();
