@@ -101,8 +101,12 @@ enum What {
         #[arg(long, default_value_t = 2)]
         processes: usize,
     },
-    /// Measure CloneSet beside a bare client and the built-in Deployment, on played nodes, and print the table of figures
+    /// Measure CloneSet, StatefulSet and DaemonSet beside a bare client and the built-in kinds, on played nodes, and print the
+    /// table of figures
     Scale {
+        /// What is measured
+        #[arg(long, value_enum, value_delimiter = ',', default_values = ["clone-set", "stateful-set", "daemon-set"])]
+        only: Vec<scale::Part>,
         /// Pods that are brought up, updated and taken down
         #[arg(long, default_value_t = 1000)]
         pods: usize,
@@ -115,7 +119,7 @@ enum What {
         /// Nodes for them
         #[arg(long, default_value_t = 1000)]
         big_nodes: usize,
-        /// CloneSets that they belong to
+        /// CloneSets, or StatefulSets, that they belong to
         #[arg(long, default_value_t = 1000)]
         clone_sets: usize,
         /// How often every side brings the Pods up, updates them in place and takes them down; the figures are medians
@@ -127,7 +131,7 @@ enum What {
         /// Milliseconds from the deletion of a Pod to the end of its containers, for every side
         #[arg(long, default_value_t = 250)]
         stop_delay: u64,
-        /// What is measured
+        /// Beside whom CloneSet is measured
         #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "clone-set", "deployment"])]
         sides: Vec<scale::Side>,
         /// Pods that are deleted with budgets, and as many beside them without, several times; 0 leaves this out
@@ -195,6 +199,7 @@ fn run(what: What) -> Result<()> {
             load::run(&paths, load::Options { nodes, pods_per_node, requests, seconds, restart_delay, processes })
         }
         What::Scale {
+            only,
             pods,
             nodes,
             big_pods,
@@ -211,6 +216,7 @@ fn run(what: What) -> Result<()> {
             let start_delay = std::time::Duration::from_millis(start_delay);
             let stop_delay = std::time::Duration::from_millis(stop_delay);
             let options = scale::Options {
+                only,
                 pods,
                 nodes,
                 big_pods,

@@ -1,10 +1,14 @@
-//! `make bench-scale`: CloneSet beside a bare client and beside the built-in Deployment, on the same cluster in one run.
+//! `make bench-scale`: CloneSet, StatefulSet and DaemonSet beside a bare client and beside the built-in kinds, on the same
+//! cluster in one run.
 //!
 //! etcd, API server, scheduler, controller manager, webhook and manager are real; nodes and kubelets are played
 //! ([`player`](crate::player)). The bare client is this process: it creates the same Pods, 50 requests in flight, and does
 //! nothing else. It is exempt from the API server's fairness, as an administrator is; the manager is not.
 //!
 //! Build it with optimisation, as the Makefile does: a slow bare client would flatter.
+
+mod daemon_set;
+mod stateful_set;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,11 +54,21 @@ pub enum Side {
     Deployment,
 }
 
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// CloneSet, budgets and image jobs.
+    CloneSet,
+    StatefulSet,
+    DaemonSet,
+}
+
 #[derive(Debug, Clone)]
 pub struct Options {
+    pub only: Vec<Part>,
     pub pods: usize,
     pub nodes: usize,
-    /// Pods, nodes and CloneSets with which memory and a restart are measured; 0 Pods leave this out.
+    /// Pods, nodes and sets with which memory and a restart are measured; 0 Pods leave this out.
     pub big_pods: usize,
     pub big_nodes: usize,
     pub clone_sets: usize,
@@ -158,7 +172,7 @@ fn spread(values: &[f64], text: impl Fn(f64) -> String, unit: &str) -> Option<St
 
 /// The sides in their order in a round. Every other round goes backwards: the pace of a machine drifts, and whoever always
 /// came last would have the worst of it.
-fn in_turn(ways: &[Way], round: u8) -> Vec<Way> {
+fn in_turn<T: Clone>(ways: &[T], round: u8) -> Vec<T> {
     let mut ways = ways.to_vec();
     if round % 2 == 1 {
         ways.reverse();
@@ -168,12 +182,13 @@ fn in_turn(ways: &[Way], round: u8) -> Vec<Way> {
 
 impl Scale<'_> {
     async fn run(&mut self) -> Result<()> {
-        if self.has(Side::CloneSet) {
-            let crd = self.t.api("CustomResourceDefinition").get_opt("clonesets.apps.kruise.io").await?;
-            ensure!(
-                crd.is_some(),
-                "clonesets.apps.kruise.io is not installed: leave it out with --sides bare,deployment"
-            );
+        for (part, crd) in
+            [(Part::CloneSet, "clonesets"), (Part::StatefulSet, "statefulsets"), (Part::DaemonSet, "daemonsets")]
+        {
+            let crd = format!("{crd}.apps.kruise.io");
+            let is_measured = self.measures(part) && (part != Part::CloneSet || self.has(Side::CloneSet));
+            let is_there = self.t.api("CustomResourceDefinition").get_opt(&crd).await?.is_some();
+            ensure!(is_there || !is_measured, "{crd} is not installed: leave it out with --only or --sides");
         }
         let played = self.player_client().await?;
         let Options { start_delay: start, stop_delay: stop, .. } = self.options;
@@ -186,27 +201,52 @@ impl Scale<'_> {
         let idle = Usage::of(self.manager().await?.1)?.memory;
         self.rows.row("manager: memory, before", "", megabytes(idle));
 
-        if self.options.budget_deletions > 0 {
+        let of_clone_sets = self.measures(Part::CloneSet);
+        if of_clone_sets && self.options.budget_deletions > 0 {
             let (count, node) = (self.options.budget_deletions, &nodes.names()[0]);
             bench_budgets::deletions(&self.t, &played, node, count, &mut self.rows).await?;
         }
-        self.works("warm-up-a").await?;
-        let at_own_limits = self.up_and_down("").await?;
-        player.check()?;
+        let mut at_own_limits = None;
+        if of_clone_sets {
+            self.works("warm-up-a").await?;
+            at_own_limits = self.up_and_down("").await?;
+            player.check()?;
+        }
         self.controllers(Some(RAISED)).await?;
         self.works("warm-up-b").await?;
-        self.up_and_down(", raised limits").await?;
-        self.in_place().await?;
+        if of_clone_sets {
+            self.up_and_down(", raised limits").await?;
+            self.in_place().await?;
+        }
+        if self.measures(Part::StatefulSet) {
+            self.stateful_sets().await?;
+        }
         player.check()?;
-        if self.options.big_pods > 0 && self.has(Side::CloneSet) {
-            let more = Nodes::make(&played, NODE_PREFIX, self.options.nodes..self.options.big_nodes, false).await?;
-            more.schedulable().await?;
+        let needs_more = self.options.big_pods > 0 && (self.measures(Part::StatefulSet) || self.has(Side::CloneSet))
+            || self.measures(Part::DaemonSet);
+        let mut all = nodes.names().to_vec();
+        let mut more = None;
+        if needs_more {
+            let made = Nodes::make(&played, NODE_PREFIX, self.options.nodes..self.options.big_nodes, false).await?;
+            made.schedulable().await?;
+            all.extend_from_slice(made.names());
+            more = Some(made);
+        }
+        if self.measures(Part::StatefulSet) && self.options.big_pods > 0 {
+            self.many_stateful_sets().await?;
+        }
+        if self.measures(Part::DaemonSet) {
+            self.daemon_sets(&played, &all).await?;
+        }
+        player.check()?;
+        if of_clone_sets && self.options.big_pods > 0 && self.has(Side::CloneSet) {
             self.many(at_own_limits).await?;
             player.check()?;
         }
-        if self.options.image_nodes > 0 {
+        if of_clone_sets && self.options.image_nodes > 0 {
             scale_images::measure(&played, self.paths, self.options.image_nodes, &mut self.rows).await?;
         }
+        drop(more);
         self.print_costs();
         self.rows.print();
         Ok(())
@@ -214,6 +254,20 @@ impl Scale<'_> {
 
     fn has(&self, side: Side) -> bool {
         self.options.sides.contains(&side)
+    }
+
+    fn measures(&self, part: Part) -> bool {
+        self.options.only.contains(&part)
+    }
+
+    /// One row: the seconds of one side beside those of another in the same rounds.
+    fn beside(&mut self, what: &str, goal: &str, ours: &[f64], (name, others): (&str, &[f64])) {
+        let ratios: Vec<f64> = ours.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
+        let seconds = |times: &[f64]| spread(times, |seconds| format!("{seconds:.1}"), " s").unwrap_or_default();
+        if let Some(ratio) = spread(&ratios, |ratio| format!("{ratio:.2}"), "x") {
+            let value = format!("{ratio}: {}, {name} {}", seconds(ours), seconds(others));
+            self.rows.row(&format!("{what}, beside {name}"), goal, value);
+        }
     }
 
     /// The played kubelets are a user of their own, whom the audit log leaves out.
@@ -663,16 +717,30 @@ async fn create(t: &Test, way: Way, name: &str, count: usize) -> Result<()> {
             let make = |index: usize| async move { t.create(bare_pod(name, index)).await.map(drop) };
             stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
         }
-        Way::Gated => {
-            let (api, open, params) = (&t.api("Pod"), &gate_patch(&GATES, true), &PatchParams::default());
-            let make = |index: usize| async move {
-                t.create(gated_pod(name, index)).await?;
-                let opened = api.patch_status(&bare_name(name, index), params, open).await;
-                opened.map(drop).map_err(anyhow::Error::from)
-            };
-            stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
-        }
+        Way::Gated => create_gated(t, count, |index| gated_pod(name, index)).await,
     }
+}
+
+/// Pods with readiness gates, which are opened.
+async fn create_gated(t: &Test, count: usize, pod: impl Fn(usize) -> Value) -> Result<()> {
+    let (api, open, params) = (&t.api("Pod"), &gate_patch(&GATES, true), &PatchParams::default());
+    let make = |index: usize| {
+        let pod = pod(index);
+        async move {
+            let name = pod.text("/metadata/name").to_owned();
+            t.create(pod).await?;
+            let opened = api.patch_status(&name, params, open).await;
+            opened.map(drop).map_err(anyhow::Error::from)
+        }
+    };
+    stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
+}
+
+/// Deletes Pods by their names.
+async fn delete_bare(t: &Test, names: impl Iterator<Item = String>) -> Result<()> {
+    let api = &t.api("Pod");
+    let delete = |name: String| async move { api.delete(&name, &DeleteParams::default()).await.map(drop) };
+    Ok(stream::iter(names).map(delete).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?)
 }
 
 /// None, in the same way.
@@ -680,10 +748,7 @@ async fn delete(t: &Test, way: Way, name: &str, count: usize) -> Result<()> {
     if matches!(way, Way::CloneSet | Way::Deployment) {
         return resize(t, way, name, 0).await;
     }
-    let api = &t.api("Pod");
-    let delete =
-        |index: usize| async move { api.delete(&bare_name(name, index), &DeleteParams::default()).await.map(drop) };
-    Ok(stream::iter(0..count).map(delete).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?)
+    delete_bare(t, (0..count).map(|index| bare_name(name, index))).await
 }
 
 async fn resize(t: &Test, way: Way, name: &str, replicas: usize) -> Result<()> {
@@ -708,6 +773,16 @@ fn gate_patch(gates: &[&str], open: bool) -> Patch<Value> {
 
 /// The writes of an update in place, for as many Pods at the same time as may be unavailable.
 async fn in_place_bare(t: &Test, name: &str, pods: &Census, count: usize) -> Result<Instant> {
+    in_place_of(t, (name, pods, count), max_unavailable(count), |index| bare_name(name, index)).await
+}
+
+/// The same of Pods with other names, so many at the same time.
+async fn in_place_of(
+    t: &Test,
+    (name, pods, count): (&str, &Census, usize),
+    at_once: usize,
+    pod_name: impl Fn(usize) -> String,
+) -> Result<Instant> {
     let state = json!({ "revision": format!("{name}-{}", REVISIONS[1]), "updateTimestamp": Timestamp::now(),
         "lastContainerStatuses": { "main": { "imageID": crate::player::image_id(IMAGES[0]) } }, "updateImages": true,
         "containerBatchesRecord": [{ "timestamp": Timestamp::now(), "containers": ["main"] }] });
@@ -718,21 +793,23 @@ async fn in_place_bare(t: &Test, name: &str, pods: &Census, count: usize) -> Res
         "spec": { "containers": [{ "name": "main", "image": IMAGES[1] }] } }));
     let (api, image, params) = (&t.api("Pod"), &image, &PatchParams::default());
     let requests = &Semaphore::new(IN_FLIGHT);
-    let one = |index: usize| async move {
-        let pod = &bare_name(name, index);
-        let mut state = pods.pod(pod)?;
-        let permit = requests.acquire().await?;
-        api.patch_status(pod, params, &gate_patch(&GATES[..1], false)).await?;
-        api.patch(pod, params, image).await?;
-        drop(permit);
-        state.wait_for(|s| s.runs == IMAGES[1]).await?;
-        let permit = requests.acquire().await?;
-        api.patch_status(pod, params, &gate_patch(&GATES[..1], true)).await?;
-        drop(permit);
-        state.wait_for(|s| s.ready && s.runs == IMAGES[1]).await?;
-        anyhow::Ok(())
+    let one = |index: usize| {
+        let pod = pod_name(index);
+        async move {
+            let mut state = pods.pod(&pod)?;
+            let permit = requests.acquire().await?;
+            api.patch_status(&pod, params, &gate_patch(&GATES[..1], false)).await?;
+            api.patch(&pod, params, image).await?;
+            drop(permit);
+            state.wait_for(|s| s.runs == IMAGES[1]).await?;
+            let permit = requests.acquire().await?;
+            api.patch_status(&pod, params, &gate_patch(&GATES[..1], true)).await?;
+            drop(permit);
+            state.wait_for(|s| s.ready && s.runs == IMAGES[1]).await?;
+            anyhow::Ok(())
+        }
     };
-    stream::iter(0..count).map(one).buffer_unordered(max_unavailable(count)).try_collect::<()>().await?;
+    stream::iter(0..count).map(one).buffer_unordered(at_once).try_collect::<()>().await?;
     pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
 }
 

@@ -551,6 +551,7 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "ResourceQuota" => ("v1", "resourcequotas", true),
         "PersistentVolume" => ("v1", "persistentvolumes", false),
         "PersistentVolumeClaim" => ("v1", "persistentvolumeclaims", true),
+        "StorageClass" => ("storage.k8s.io/v1", "storageclasses", false),
         "ControllerRevision" => ("apps/v1", "controllerrevisions", true),
         "HorizontalPodAutoscaler" => ("autoscaling/v2", "horizontalpodautoscalers", true),
         "ReplicationController" => ("v1", "replicationcontrollers", true),

@@ -1,0 +1,270 @@
+//! StatefulSet beside a bare client, whose Pods are the same and get the same writes, and beside the built-in StatefulSet.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+
+use super::{Census, GATES, IMAGES, LONG, REVISIONS, Scale, create_gated, delete_bare, in_place_of, in_turn, template};
+use super::{warm, workload, writes};
+use crate::at_once::settle;
+use crate::bench::Usage;
+use crate::kit::{Look, PATIENCE, Test};
+use crate::load::megabytes;
+
+/// Pods that are made one after the other.
+const ORDERED: usize = 100;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Bare,
+    Ours,
+    BuiltIn,
+}
+
+impl Who {
+    fn kind(self) -> &'static str {
+        if self == Self::BuiltIn { "StatefulSet" } else { "AdvancedStatefulSet" }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Bare => "bare client, the same Pods",
+            Self::Ours => "StatefulSet",
+            Self::BuiltIn => "built-in StatefulSet",
+        }
+    }
+}
+
+/// Seconds, one value for each round.
+#[derive(Default)]
+struct Times {
+    bare: Vec<f64>,
+    ours: Vec<f64>,
+    built_in: Vec<f64>,
+}
+
+impl Times {
+    fn of(&mut self, who: Who) -> &mut Vec<f64> {
+        match who {
+            Who::Bare => &mut self.bare,
+            Who::Ours => &mut self.ours,
+            Who::BuiltIn => &mut self.built_in,
+        }
+    }
+}
+
+fn pod_name(app: &str, ordinal: usize) -> String {
+    format!("{app}-{ordinal}")
+}
+
+/// With everything that a Pod of the StatefulSet has.
+fn bare_pod(app: &str, ordinal: usize) -> Value {
+    let (mut pod, name) = (template(app), pod_name(app, ordinal));
+    pod["kind"] = "Pod".into();
+    pod["metadata"] = json!({ "name": name, "generateName": format!("{app}-"), "labels": { "app": app,
+        "apps.kubernetes.io/pod-index": ordinal.to_string(), "statefulset.kubernetes.io/pod-name": name,
+        "controller-revision-hash": format!("{app}-{}", REVISIONS[0]) } });
+    pod["spec"]["hostname"] = name.into();
+    pod["spec"]["subdomain"] = app.into();
+    pod["spec"]["readinessGates"] = GATES.iter().map(|gate| json!({ "conditionType": gate })).collect();
+    pod
+}
+
+/// A set whose Pods come and go all at once; ours updates them in place.
+fn set(who: Who, name: &str, replicas: usize) -> Value {
+    let mut set = workload("StatefulSet", name, replicas);
+    set["spec"]["serviceName"] = name.into();
+    set["spec"]["podManagementPolicy"] = "Parallel".into();
+    if who == Who::Ours {
+        set["apiVersion"] = "apps.kruise.io/v1beta1".into();
+        set["spec"]["template"]["spec"]["readinessGates"] = json!([{ "conditionType": GATES[0] }]);
+        set["spec"]["updateStrategy"] =
+            json!({ "rollingUpdate": { "podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": "20%" } });
+    }
+    set
+}
+
+fn ordered(who: Who, name: &str, replicas: usize) -> Value {
+    let mut set = set(who, name, replicas);
+    set["spec"]["podManagementPolicy"] = "OrderedReady".into();
+    if who == Who::Ours {
+        set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] = 1.into();
+    }
+    set
+}
+
+async fn resize(t: &Test, who: Who, name: &str, replicas: usize) -> Result<()> {
+    t.patch(who.kind(), name, json!({ "spec": { "replicas": replicas } })).await.map(drop)
+}
+
+impl Scale<'_> {
+    pub(super) async fn stateful_sets(&mut self) -> Result<()> {
+        self.sets_up_and_down().await?;
+        self.sets_in_order().await?;
+        self.sets_in_place().await
+    }
+
+    /// What is there before the Pods are.
+    async fn prepare_set(&self, who: Who, name: &str, set: Value) -> Result<()> {
+        if who == Who::Bare {
+            return warm(&self.t).await;
+        }
+        self.t.create(set).await?;
+        let seen = |o: &Value| o.int("/status/observedGeneration") >= 1;
+        self.t.wait_for(who.kind(), name, "to be seen", PATIENCE, seen).await.map(drop)
+    }
+
+    async fn sets_up_and_down(&mut self) -> Result<()> {
+        let (count, t) = (self.options.pods, self.t.clone());
+        let (mut up, mut down) = (Times::default(), Times::default());
+        for round in 0..self.options.rounds {
+            for who in in_turn(&[Who::Bare, Who::Ours, Who::BuiltIn], round) {
+                let name = format!("sts-{}-a{round}", format!("{who:?}").to_lowercase());
+                let pods = Census::begin(&t, &name).await?;
+                self.prepare_set(who, &name, set(who, &name, 0)).await?;
+                let work = async {
+                    match who {
+                        Who::Bare => create_gated(&t, count, |ordinal| bare_pod(&name, ordinal)).await?,
+                        Who::Ours | Who::BuiltIn => resize(&t, who, &name, count).await?,
+                    }
+                    pods.until("Pods to be ready", LONG, |c| c.ready == count).await
+                };
+                let step = self.step(&format!("{}, 0 -> {count}", who.text()), work).await?;
+                up.of(who).push(step.seconds);
+                if who == Who::Ours && round == 0 {
+                    let written = writes(self.paths, step.span)?;
+                    let each = |n: usize| n as f64 / count as f64;
+                    let total = format!("{:.2}", each(written.values().sum()));
+                    self.rows.row("StatefulSet: API writes per created Pod, besides Events", "2", total);
+                    written.iter().for_each(|(what, n)| println!("  {n:>6}  {:>6.3} a Pod  {what}", each(*n)));
+                    let what = format!("StatefulSet: processor time of the manager, 0 -> {count}");
+                    self.rows.row(&what, "", format!("{:.2} s", step.manager));
+                }
+                let work = async {
+                    match who {
+                        Who::Bare => delete_bare(&t, (0..count).map(|ordinal| pod_name(&name, ordinal))).await?,
+                        Who::Ours | Who::BuiltIn => resize(&t, who, &name, 0).await?,
+                    }
+                    pods.until("Pods to be gone", LONG, |c| c.total == 0).await
+                };
+                let step = self.step(&format!("{}, {count} -> 0", who.text()), work).await?;
+                down.of(who).push(step.seconds);
+            }
+        }
+        let what = format!("StatefulSet, 0 -> {count} Parallel");
+        self.beside(&what, "1.15x", &up.ours, ("the bare client", &up.bare));
+        self.beside(&what, "1.0x", &up.ours, ("the built-in one", &up.built_in));
+        let what = format!("StatefulSet, {count} -> 0 Parallel");
+        self.beside(&what, "1.2x", &down.ours, ("the bare client", &down.bare));
+        self.beside(&what, "", &down.ours, ("the built-in one", &down.built_in));
+        Ok(())
+    }
+
+    async fn sets_in_order(&mut self) -> Result<()> {
+        let (count, t) = (ORDERED.min(self.options.pods), self.t.clone());
+        let mut times = Times::default();
+        // One after the other takes minutes, and differs little from round to round.
+        for who in [Who::Ours, Who::BuiltIn] {
+            let name = format!("sts-{}-order", format!("{who:?}").to_lowercase());
+            let pods = Census::begin(&t, &name).await?;
+            self.prepare_set(who, &name, ordered(who, &name, 0)).await?;
+            let patience = LONG + (self.options.start_delay + Duration::from_secs(1)) * u32::try_from(count)?;
+            let work = async {
+                resize(&t, who, &name, count).await?;
+                pods.until("Pods to be ready", patience, |c| c.ready == count).await
+            };
+            let step = self.step(&format!("{}, 0 -> {count} OrderedReady", who.text()), work).await?;
+            times.of(who).push(step.seconds);
+            t.remove(who.kind(), &name).await?;
+            pods.until("Pods to be gone", patience, |c| c.total == 0).await?;
+        }
+        let what = format!("StatefulSet, 0 -> {count} OrderedReady");
+        self.beside(&what, "1.0x", &times.ours, ("the built-in one", &times.built_in));
+        Ok(())
+    }
+
+    async fn sets_in_place(&mut self) -> Result<()> {
+        let (count, t) = (self.options.pods, self.t.clone());
+        let (mut times, mut most) = (Times::default(), 0);
+        // 20 % rounded down, as the StatefulSet does.
+        let at_once = (count / 5).max(1);
+        for round in 0..self.options.rounds {
+            for who in in_turn(&[Who::Bare, Who::Ours], round) {
+                let name = format!("sts-{}-c{round}", format!("{who:?}").to_lowercase());
+                let pods = Census::begin(&t, &name).await?;
+                self.prepare_set(who, &name, set(who, &name, count)).await?;
+                if who == Who::Bare {
+                    create_gated(&t, count, |ordinal| bare_pod(&name, ordinal)).await?;
+                }
+                pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
+                pods.begin_lowest();
+                let what = format!("{}, {count} updates in place", who.text());
+                let step = if who == Who::Bare {
+                    let work = in_place_of(&t, (&name, &pods, count), at_once, |ordinal| pod_name(&name, ordinal));
+                    self.step(&what, work).await?
+                } else {
+                    let mut template = template(&name);
+                    template["spec"]["containers"][0]["image"] = IMAGES[1].into();
+                    template["spec"]["readinessGates"] = json!([{ "conditionType": GATES[0] }]);
+                    let work = async {
+                        t.patch(who.kind(), &name, json!({ "spec": { "template": template } })).await?;
+                        pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
+                    };
+                    self.step(&what, work).await?
+                };
+                times.of(who).push(step.seconds);
+                if who == Who::Ours {
+                    most = most.max(count.saturating_sub(pods.lowest()));
+                    for pod in t.list("Pod", &format!("app={name}")).await? {
+                        let restarts = pod.int("/status/containerStatuses/0/restartCount");
+                        ensure!(restarts == 1, "{} was restarted {restarts} times", pod.text("/metadata/name"));
+                    }
+                    resize(&t, who, &name, 0).await?;
+                } else {
+                    delete_bare(&t, (0..count).map(|ordinal| pod_name(&name, ordinal))).await?;
+                }
+                pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+            }
+        }
+        let what = format!("StatefulSet, {count} updates in place, maxUnavailable 20 %");
+        self.beside(&what, "1.2x", &times.ours, ("the bare client", &times.bare));
+        self.rows.row(&format!("{what}: most that were not ready"), &at_once.to_string(), most.to_string());
+        Ok(())
+    }
+
+    /// What the manager needs for each Pod of many sets.
+    pub(super) async fn many_stateful_sets(&mut self) -> Result<()> {
+        let (big_pods, sets, t) = (self.options.big_pods, self.options.clone_sets, self.t.clone());
+        settle().await;
+        let before = Usage::of(self.manager().await?.1)?.memory;
+        let pods = Census::begin(&t, "many-sts").await?;
+        let name = |index: usize| format!("many-sts-{index:04}");
+        let make = |index: usize| {
+            let replicas = big_pods / sets + usize::from(index < big_pods % sets);
+            let (t, name) = (&t, name(index));
+            async move {
+                let mut object = set(Who::Ours, &name, replicas);
+                object["spec"]["selector"] = json!({ "matchLabels": { "set": name } });
+                object["spec"]["template"]["metadata"]["labels"] = json!({ "app": "many-sts", "set": name });
+                t.create(object).await.map(drop)
+            }
+        };
+        stream::iter(0..sets).map(make).buffer_unordered(16).try_collect::<()>().await?;
+        let patience = LONG + Duration::from_secs(big_pods as u64 / 25);
+        pods.until("Pods to be ready", patience, |c| c.ready == big_pods).await?;
+        settle().await;
+        let used = Usage::of(self.manager().await?.1)?;
+        let what = format!("{sets} StatefulSets, {big_pods} Pods");
+        self.rows.row(&format!("manager: memory, {what}"), "", megabytes(used.memory));
+        let each = (used.memory - before) * 1e6 / big_pods as f64;
+        self.rows.row("manager: memory for each Pod of a StatefulSet", "2200 bytes", format!("{each:.0} bytes"));
+        let remove = |index: usize| {
+            let (t, name) = (&t, name(index));
+            async move { t.remove(Who::Ours.kind(), &name).await }
+        };
+        stream::iter(0..sets).map(remove).buffer_unordered(16).try_collect::<()>().await?;
+        pods.until("Pods to be gone", patience, |c| c.total == 0).await.map(drop)
+    }
+}
