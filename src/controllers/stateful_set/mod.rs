@@ -23,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
@@ -83,6 +84,11 @@ pub const REGISTRATION: Registration = Registration {
 
 const NAME: &str = "statefulset-controller";
 const BY_NAMESPACE: StoreIndex<StatefulSet> = StoreIndex::namespace();
+/// Claims that go with a StatefulSet.
+const BY_SET: StoreIndex<SizedClaim> = StoreIndex::new("set", |claim| {
+    let is_set = |owner: &&OwnerReference| owner.kind == "StatefulSet" && owner.api_version.starts_with(apps::GROUP);
+    claim.owners().iter().find(is_set).map(|owner| owner.uid.clone())
+});
 /// Group and kind, as owner references name them.
 const KIND: (&str, &str) = (apps::GROUP, "StatefulSet");
 
@@ -142,7 +148,7 @@ struct Job {
 impl Controller {
     fn new(context: &Context) -> Self {
         let client: &Client = &context.client;
-        let claims = Store::new(None);
+        let claims = Store::new([BY_SET]);
         let common = PodSets::new(context, ("StatefulSet", "statefulsets"));
         let only_namespace = context.only_namespace.clone();
         let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "StatefulSet", common.pods.clone());
@@ -242,8 +248,19 @@ impl Controller {
             self.record_progress(&job, progress).await?;
             return Ok(Requeue::After(BUILT_IN_PAUSE));
         }
-        let resolved = self.resolve(&job).await?;
+        if let Some(progress) = self.start_without_gate(&job) {
+            self.record_progress(&job, progress).await?;
+            // News of Pods without a controller wake it, and the gate is read when the manager starts.
+            return Ok(Requeue::Await);
+        }
         let mut pass = Pass::default();
+        let resolved = match self.resolve(&job).await {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                pass.note(Err(error));
+                return self.without_revisions(&job, pass).await;
+            }
+        };
         let mut seen = self.see(&job, &mut pass).await;
         if self.refresh_all(&job, &resolved, &seen, &mut pass).await {
             seen = self.see_again(&job);
@@ -280,6 +297,23 @@ impl Controller {
         }
         pass.common.look_after(left.look);
         pass.common.end(|after| self.queue.add_after(key.clone(), after))
+    }
+
+    /// A pass while the revisions can be neither read nor made: Pods are deleted as they have to be, and claims are seen to.
+    async fn without_revisions(&self, job: &Job, mut pass: Pass) -> kube::Result<Requeue> {
+        let (seen, resolved) = (self.see(job, &mut pass).await, Resolved::default());
+        let none = (&BTreeMap::new(), &BTreeMap::new());
+        let mut plan = plan::plan(&self.observed(job, &resolved, &seen, none, None));
+        plan.without_revisions();
+        if !plan.actions.is_empty()
+            && let Some(progress) = self.built_in(job, Duration::ZERO).await?
+        {
+            self.record_progress(job, progress).await?;
+            return Ok(Requeue::After(BUILT_IN_PAUSE));
+        }
+        self.carry_out(job, &resolved, &seen, plan, &mut pass).await;
+        // What the status says of the revisions stays, so that the next pass knows that they are not found out.
+        pass.common.end(|after| self.queue.add_after(job.key.clone(), after))
     }
 
     /// The set with a template as admission would have stored it. It was not asked when it was away, and Pods must not be

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use kube::core::{ObjectList, Request};
 use serde::Deserialize;
 
-use super::{Controller, Job, Pass};
+use super::{BY_SET, Controller, Job, Pass};
 use crate::{
     api::feature_gates::gate,
     domain::{
@@ -73,6 +73,12 @@ impl Controller {
                 seen.claims.insert(name, claim);
             }
         }
+        // Those of ordinals without a Pod that go with the set.
+        for claim in self.claims.by_index(&BY_SET, &job.owner.uid) {
+            if claim.metadata.namespace.as_deref() == Some(&*job.key.namespace) {
+                seen.claims.insert(claim.name().to_owned(), claim);
+            }
+        }
         self.common.memories.with(&job.key, |memory| memory.common.pods = seen.pods.len().max(job.spec.ordinals.len()));
         seen
     }
@@ -94,6 +100,34 @@ impl Controller {
     /// the same names.
     pub(super) async fn built_in(&self, job: &Job, pause: Duration) -> kube::Result<Option<Progress>> {
         self.common.built_in(&job.key, (&job.spec.selector, &job.spec.template), pause).await
+    }
+
+    /// What is told while Pods that nobody controls begin at `ordinals.start`, and the gate that gives it an effect is off:
+    /// they would be adopted, and deleted as surplus.
+    pub(super) fn start_without_gate(&self, job: &Job) -> Option<Progress> {
+        let start = job.set.spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start);
+        if start <= 0 || self.context.gates.enabled(gate::START_ORDINAL) {
+            return None;
+        }
+        let selector = Selector::of(&job.spec.selector).ok().filter(|selector| !selector.is_empty())?;
+        let is_next = |pod: &PodView| {
+            let ordinal = numbering::ordinal_of(&job.spec.name, pod.name());
+            ordinal.is_some_and(|ordinal| ordinal >= start && !job.spec.ordinals.contains(ordinal))
+        };
+        let orphans = self.context.pods.select(|pod| {
+            pod.controller.is_none()
+                && pod.namespace() == &*job.key.namespace
+                && is_next(pod)
+                && selector.matches(&pod.labels)
+        });
+        let pod = orphans.iter().map(|pod| pod.name()).min()?.to_owned();
+        Some(Progress::Stalled {
+            reason: "StartOrdinalIgnored".into(),
+            message: format!(
+                "Pod {pod} would be deleted: spec.ordinals.start has no effect while the feature gate {} is off; switch it on",
+                gate::START_ORDINAL
+            ),
+        })
     }
 
     /// Finds out the revisions, and makes a new one for a new template.

@@ -5,6 +5,7 @@ mod overrides;
 mod pre_download;
 mod refusals;
 mod simulation;
+mod takeover;
 
 use std::{collections::BTreeMap, sync::Mutex};
 

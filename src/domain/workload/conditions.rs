@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_03_conditions_are_carried_and_failures_are_cleared() {
+    fn shortfall_10_1_03_conditions_are_carried_and_failures_are_cleared() {
         let other = StatefulSetCondition { type_: "Mine".into(), status: "True".into(), ..Default::default() };
         let failed = [(FAILED_CREATE, Some("quota")), (FAILED_UPDATE, None)];
         let first = merged(std::slice::from_ref(&other), &Progress::Available, failed, at(5));

@@ -119,3 +119,85 @@ async fn a_revision_is_deleted_only_as_it_was_read() {
     let preconditions = &deletions[0]["preconditions"];
     assert!(preconditions["uid"].is_string() && preconditions["resourceVersion"].is_string(), "{preconditions}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_revisions_cannot_be_read_or_made_surplus_pods_go_and_none_is_made() {
+    for (method, code) in [(Method::GET, 500), (Method::POST, 403)] {
+        let world = World::new();
+        world.put_set(json!({}));
+        world.go_on().await;
+        world.writes();
+        world.put_set(json!({"replicas": 2, "reserveOrdinals": [1],
+            "template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}));
+        let fault = (method.clone(), REVISIONS.trim_end_matches('/').to_owned(), code);
+        lock(&world.server).faults.extend(vec![fault; 3]);
+        assert!(world.controller.reconcile(&ObjectKey::new("ns", "web")).await.is_err(), "it backs off");
+        let told: Vec<String> = world.told().into_iter().filter(|write| write.contains(" pods")).collect();
+        assert_eq!(told, ["DELETE pods/web-1"], "{method}");
+        lock(&world.server).faults.clear();
+        world.go_on().await;
+        let pods = world.objects(PODS);
+        assert_eq!(
+            (names(&pods), of_each(&pods, "/spec/containers/0/image")),
+            (vec!["web-0", "web-2"], vec![json!("i:2"); 2])
+        );
+        assert!(world.condition("Ready").is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_ordinals_without_a_pod_stay_when_the_policy_has_changed_to_that() {
+    let policy = |deleted: &str| json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": deleted, "whenScaled": "Retain"}});
+    let owners = |world: &World| of_each(&world.objects(CLAIMS), "/metadata/ownerReferences/0/name");
+    let world = World::new();
+    world.put_set(json!({"volumeClaimTemplates": with_claims()}));
+    world.put_set(policy("Delete"));
+    world.go_on().await;
+    world.put_set(json!({"replicas": 1}));
+    world.go_on().await;
+    assert_eq!((world.objects(PODS).len(), owners(&world)), (1, vec![json!("web"); 3]));
+    // Another set's is not ours to change.
+    world.put_claim(
+        "data-other-0",
+        json!({"metadata": {"ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "StatefulSet", "name": "other", "uid": "other"}]}}),
+    );
+    world.put_set(policy("Retain"));
+    world.go_on().await;
+    assert_eq!(owners(&world), [json!("other"), Value::Null, Value::Null, Value::Null]);
+    world.writes();
+    world.put_set(policy("Delete"));
+    world.go_on().await;
+    assert_eq!(world.told(), ["PATCH persistentvolumeclaims/data-web-0"], "claims without a Pod are not given away");
+}
+
+/// Of the built-in set, whose `ordinals.start` has an effect, under ours, where a gate is off.
+#[tokio::test(start_paused = true)]
+async fn pods_from_a_start_ordinal_on_are_adopted_with_its_gate_and_never_deleted_without() {
+    for gate in [false, true] {
+        let world = World::with_gates(if gate { &["StatefulSetStartOrdinal=true"] } else { &[] });
+        let begun = World::of(world.server.clone(), &["StatefulSetStartOrdinal=true"]);
+        begun.put_set(json!({"ordinals": {"start": 5}}));
+        begun.go_on().await;
+        assert_eq!(names(&begun.objects(PODS)), ["web-5", "web-6", "web-7"]);
+        for (_, mut pod) in world.objects(PODS) {
+            pod["metadata"]["ownerReferences"] = json!([]);
+            world.put_pod(pod);
+        }
+        world.writes();
+        world.put_set(json!({}));
+        world.settle_all().await;
+        let mut told: Vec<String> = world.told().into_iter().filter(|write| write.contains(" pods")).collect();
+        told.sort();
+        if gate {
+            assert_eq!(told, ["PATCH pods/web-5", "PATCH pods/web-6", "PATCH pods/web-7"], "adopted");
+            continue;
+        }
+        assert_eq!(told, Vec::<String>::new());
+        let stalled = world.condition("Stalled").unwrap();
+        assert!(stalled.contains("web-5") && stalled.contains("StatefulSetStartOrdinal"), "{stalled}");
+        world.put_set(json!({"ordinals": {"start": 0}, "replicas": 8}));
+        world.go_on().await;
+        assert_eq!(world.objects(PODS).len(), 8, "without a start they are ordinals as others are");
+    }
+}

@@ -204,6 +204,24 @@ impl Plan {
         self.look = Some(self.look.map_or(after, |look| look.min(after)));
     }
 
+    /// Leaves what has to be done whatever the revisions are, while they cannot be found out.
+    pub fn without_revisions(&mut self) {
+        self.candidates.clear();
+        self.actions.retain(|action| match action {
+            Action::Delete { .. }
+            | Action::AnnounceDeletion { .. }
+            | Action::CreateClaims { .. }
+            | Action::SetClaimOwners { .. }
+            | Action::GrowClaims { .. }
+            | Action::MendLabels { .. } => true,
+            Action::Create { .. }
+            | Action::CancelDeletion { .. }
+            | Action::CancelUpdate { .. }
+            | Action::AnnounceUpdate { .. }
+            | Action::UpdateInPlace { .. } => false,
+        });
+    }
+
     /// The next candidates that find room, at most so many of them.
     pub fn next_wave(&mut self, most: usize) -> Vec<Candidate> {
         let mut wave = Vec::new();

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
+
 use super::{numbering, spec::Spec};
 use crate::{
     api::labels,
@@ -35,6 +37,8 @@ pub struct Pod {
     pub finalizers: Vec<String>,
     /// Its node, or empty.
     pub node: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
     /// Label `controller-revision-hash`.
     pub revision: String,
     /// The state of its lifecycle.
@@ -88,6 +92,7 @@ impl Pod {
             labels: view.labels.clone(),
             finalizers: view.finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
             node: view.node_name.as_str().to_owned(),
+            created: view.metadata.creation_timestamp.as_ref().map(|time| time.0),
             revision: label(labels::CONTROLLER_REVISION_HASH).unwrap_or_default().to_owned(),
             state: state_of(view),
             phase: (!view.phase.is_empty()).then(|| Phase::of(&view.phase)),

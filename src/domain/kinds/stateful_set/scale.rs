@@ -4,6 +4,8 @@
 //! each when all Pods that are wanted are available. Nothing else waits for that order: a finished Pod is deleted at once,
 //! and a Pod that serves until a hook lets go of it keeps no missing one from being made.
 
+use std::collections::BTreeSet;
+
 use super::{
     claims::{is_stale, mended_owners},
     order::{Range, Slot},
@@ -20,6 +22,7 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
             keep(observed, pod, plan);
         }
     }
+    release_claims(observed, plan);
     let before = plan.actions.len();
     let is_complete = create(observed, slots, plan);
     let mut is_busy = plan.actions.len() > before;
@@ -79,6 +82,24 @@ fn mend_claims(observed: &Observed<'_>, pod: &Pod, is_down: bool) -> Vec<Action>
         Some(Action::SetClaimOwners { claim: name, owners })
     };
     spec.claims.iter().filter_map(mend).collect()
+}
+
+/// Claims of ordinals without a Pod do not go with the set any more when the policy has changed to that.
+fn release_claims(observed: &Observed<'_>, plan: &mut Plan) {
+    let spec = observed.spec;
+    if spec.retention.is_none_or(|retention| retention.delete_with_set) {
+        return;
+    }
+    let mut of_pods = BTreeSet::new();
+    for pod in observed.pods {
+        of_pods.extend(spec.claims.iter().map(|template| template.claim_name(&spec.name, pod.ordinal)));
+    }
+    for (claim, object) in observed.claims.iter().filter(|(claim, _)| !of_pods.contains(*claim)) {
+        let owners: Vec<_> = object.owners().iter().filter(|owner| owner.uid != spec.uid).cloned().collect();
+        if owners.len() < object.owners().len() && !object.is_deleting() {
+            plan.actions.push(Action::SetClaimOwners { claim: claim.clone(), owners });
+        }
+    }
 }
 
 /// Places of the templates for which an ordinal has no claim.

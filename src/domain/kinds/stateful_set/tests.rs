@@ -450,6 +450,24 @@ fn shortfall_10_1_12_a_claim_that_waits_for_a_mount_has_its_pod_restarted_within
     assert!(soon.wait.unwrap().message.contains("claim data-web-0 of Pod web-0"));
 }
 
+/// Its volume is mounted when it starts: another Pod in its place would never come up.
+#[test]
+fn a_pod_that_was_made_since_is_not_replaced_for_a_mount() {
+    let fields = json!({"growsClaims": true, "replicas": 1});
+    let asked = at(0).wall - jiff::SignedDuration::from_secs(500);
+    let waits = SizedClaim { resize_pending_since: Some(asked), ..sized(0, "10Gi", "5Gi") };
+    for made in [asked, at(0).wall] {
+        for new in [pod(0), unready(0), pending(pod(0))] {
+            let new = Pod { created: Some(made), ..new };
+            assert_eq!(with(fields.clone(), std::slice::from_ref(&new), std::slice::from_ref(&waits)), NOTHING);
+            let plan = planned(&spec(with_claims(fields.clone())), &[new], &claims(std::slice::from_ref(&waits)));
+            assert!(plan.wait.is_some());
+        }
+    }
+    let before = Pod { created: Some(asked - jiff::SignedDuration::from_secs(1)), ..pod(0) };
+    assert_eq!(with(fields, &[before], &[waits]), ["delete web-0"]);
+}
+
 #[test]
 fn claims_grow_within_the_limit_before_their_pods_are_updated() {
     let fields = json!({"growsClaims": true, "maxUnavailable": 1});

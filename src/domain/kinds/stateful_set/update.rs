@@ -39,12 +39,21 @@ struct Claims {
     /// One of those has been asked before, in vain.
     has_asked: bool,
     grows: Option<String>,
-    /// A claim that waits for a mount, and how long kubelet has had for it.
-    awaits_mount: Option<(String, Duration)>,
+    awaits_mount: Option<Mount>,
     refused: Option<String>,
     infeasible: Option<String>,
     /// How long the one that has waited longest has been asked to grow, or has grown.
     waited: Duration,
+}
+
+/// A claim whose file system grows with a mount.
+#[derive(Debug)]
+struct Mount {
+    claim: String,
+    /// How long kubelet has had for it.
+    waited: Duration,
+    /// The Pod was made since: kubelet grows it when the Pod starts, and another Pod would get no further.
+    is_new: bool,
 }
 
 impl Claims {
@@ -55,7 +64,7 @@ impl Claims {
 
     /// Whether nobody can say when they will have grown.
     fn is_stuck(&self) -> bool {
-        let mount = self.awaits_mount.as_ref().is_some_and(|(_, since)| *since >= ONLINE_RESIZE);
+        let mount = self.awaits_mount.as_ref().is_some_and(|mount| mount.waited >= ONLINE_RESIZE);
         self.infeasible.is_some() || mount || (self.has_asked || self.grows.is_some()) && self.waited >= PATIENCE
     }
 }
@@ -212,15 +221,17 @@ impl Job<'_, '_> {
 
     /// A Pod that is as it is to be, and may have a volume that kubelet grows only with the next mount.
     fn after_mount(&self, pod: &Pod, claims: &Claims, rolling: &Rolling, plan: &mut Plan) {
-        let Some((claim, since)) = &claims.awaits_mount else { return };
-        let left = ONLINE_RESIZE.saturating_sub(*since);
+        let Some(Mount { claim, waited, is_new }) = &claims.awaits_mount else { return };
+        let left = ONLINE_RESIZE.saturating_sub(*waited);
         if rolling.policy == Policy::InPlaceOnly {
             let name = &pod.name;
             plan.wait("ClaimGrows", || format!("claim {claim} of Pod {name} waits for kubelet, at the latest until Pod {name} is deleted: InPlaceOnly does not replace it"));
-        } else if left.is_zero() {
+        } else if left.is_zero() && !is_new {
             self.replace(pod, Charge::of(pod), plan);
         } else {
-            plan.look_after(left);
+            if !left.is_zero() {
+                plan.look_after(left);
+            }
             plan.wait("ClaimGrows", || format!("claim {claim} of Pod {} waits for kubelet", pod.name));
         }
     }
@@ -300,7 +311,11 @@ impl Job<'_, '_> {
                 Growth::Fits => {}
                 Growth::Ask => found.ask.push((name, place)),
                 Growth::Grows => found.grows = found.grows.or(Some(name)),
-                Growth::AwaitsMount(since) => found.awaits_mount = Some((name, now.since(since))),
+                Growth::AwaitsMount(since) => {
+                    let made = pod.created.filter(|made| *made >= since);
+                    let waited = now.since(made.unwrap_or(since));
+                    found.awaits_mount = Some(Mount { claim: name, waited, is_new: made.is_some() });
+                }
                 Growth::Refused(why) => found.refused = found.refused.or(Some(why)),
                 Growth::Infeasible(why) => found.infeasible = found.infeasible.or(Some(why)),
             }

@@ -40,6 +40,7 @@ pub(crate) fn pod(ordinal: i32) -> Pod {
         labels: Labels::default(),
         finalizers: Vec::new(),
         node: "n1".into(),
+        created: Some(Timestamp::UNIX_EPOCH),
         revision: NEW.into(),
         state: State::Normal,
         phase: Some(Phase::Running),
