@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use e2e::cmd::{cmd, environment};
 use e2e::images::{remote, remote_tag};
 use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, workload};
 use serde_json::{Value, json};
@@ -161,6 +162,64 @@ async fn an_update_in_place_keeps_uid_address_and_claim() -> Result<()> {
         }
         assert_eq!(uids(&t.list("PersistentVolumeClaim", "app=db").await?), uids(&claims));
         t.kubectl(&["delete", "pv", "-l", &format!("of={}", t.namespace), "--wait=false"]).await.map(drop)
+    })
+    .await
+}
+
+/// A program that ends with the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // it may have ended by itself, which the test has noticed
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The small program of the guide that lets one Pod go at a time.
+fn example_of_the_guide(t: &Test) -> Result<String> {
+    let page = std::fs::read_to_string(t.paths.repo.join("docs/statefulset.md"))?;
+    let mut blocks = page.split("\n```bash\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+    let script = blocks.find(|text| text.contains("may-go")).context("docs/statefulset.md has the example")?;
+    ensure!(script.lines().count() <= 32, "the example has grown");
+    Ok(script.to_owned())
+}
+
+#[tokio::test]
+async fn the_example_of_the_guide_is_asked_before_each_step() -> Result<()> {
+    const STATE: &str = "/metadata/labels/lifecycle.apps.kruise.io~1state";
+    in_namespace("sts-ask", async |t| {
+        let hook = json!({ "labelsHandler": { "example.com/may-go": "ask" } });
+        let set = in_place("db", 3, vec![pulled()])
+            .with("/spec/template/metadata/labels", json!({ "app": "db", "example.com/may-go": "ask" }))
+            .with("/spec/lifecycle", json!({ "preDelete": hook, "inPlaceUpdate": hook }));
+        let before = started(t, set).await?;
+        let new = remote_tag("pause", "v2");
+        patch(t, "db", json!({ "template": { "spec": { "containers": [{ "name": "main", "image": new }] } } })).await?;
+        // nobody answers yet
+        let asks = |pod: &Value| pod.text(STATE) == "PreparingUpdate";
+        let asking = t.wait_for("Pod", "db-2", "to ask", PATIENCE, asks).await?;
+        ensure!(image(&asking, "main") != new, "it was not updated before an answer");
+
+        let mut program = cmd("bash", ["-c", &example_of_the_guide(t)?, "may-go", &t.namespace, "db"]);
+        environment(&t.paths, &mut program);
+        let program = Running(program.spawn()?);
+        let watch = t.availability("app=db").await?;
+        let updated = |set: &Value| is_ready(set) && set.int("/status/updatedReplicas") == 3;
+        t.wait_for(STATEFUL_SET, "db", "to be updated", LONG, updated).await?;
+        ensure!(watch.most_unavailable() <= 1, "{} Pods were away at a time", watch.most_unavailable());
+        let after = pods(t, "db").await?;
+        assert_eq!(uids(&after), uids(&before), "in place");
+        ensure!(after.iter().all(|pod| image(pod, "main") == new), "{after:?}");
+
+        patch(t, "db", json!({ "replicas": 2 })).await?;
+        t.gone("Pod", "db-2").await?;
+        drop(program);
+        patch(t, "db", json!({ "replicas": 1 })).await?;
+        t.wait_for("Pod", "db-1", "to ask", PATIENCE, |pod| pod.text(STATE) == "PreparingDelete").await?;
+        t.patch("Pod", "db-1", json!({ "metadata": { "labels": { "example.com/may-go": "yes" } } })).await?;
+        t.gone("Pod", "db-1").await
     })
     .await
 }

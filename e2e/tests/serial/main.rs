@@ -4,6 +4,7 @@
 
 mod budgets;
 mod certificates;
+mod claims;
 mod client_certificates;
 mod clone_set_random;
 mod components;
