@@ -32,6 +32,7 @@ const IN_USE: &[&str] = &[
     gate::RECREATE_ON_CLAIM_CHANGE,
     gate::IN_PLACE_UPDATE_ENV,
     gate::PRE_DOWNLOAD,
+    gate::PRE_DOWNLOAD_DAEMON_SET,
     gate::IMAGE_PULL_JOB,
     gate::RESIZE_IN_PLACE,
     gate::BUDGETS_GUARD_DELETION,

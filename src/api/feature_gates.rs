@@ -48,6 +48,8 @@ pub mod gate {
     pub const IN_PLACE_UPDATE_ENV: &str = "InPlaceUpdateEnvFromMetadata";
     /// CloneSets have new images pulled before they update Pods in place.
     pub const PRE_DOWNLOAD: &str = "PreDownloadImageForInPlaceUpdate";
+    /// DaemonSets pull images before an update.
+    pub const PRE_DOWNLOAD_DAEMON_SET: &str = "PreDownloadImageForDaemonSetUpdate";
     /// Images are pulled on nodes ahead of time.
     pub const IMAGE_PULL_JOB: &str = "ImagePullJobGate";
     /// KruisePodReady for every Pod instead of only Pods of Kruise workloads.
@@ -99,7 +101,7 @@ pub const GATES: &[Gate] = &[
         "inject KruisePodReady into all Pods, not only into those of Kruise workloads",
     ),
     off(gate::PRE_DOWNLOAD, "CloneSet and StatefulSet pull images before an in-place update"),
-    off("PreDownloadImageForDaemonSetUpdate", "the same for the Advanced DaemonSet"),
+    off(gate::PRE_DOWNLOAD_DAEMON_SET, "the Advanced DaemonSet pulls images before an update"),
     on(
         "DaemonSetPruneIneligibleNodes",
         "without effect: nodes that do not fit an Advanced DaemonSet never use up its budget or its partition",
@@ -157,7 +159,7 @@ const NEEDS: &[(&str, &[&str])] = &[
         gate::KRUISE_DAEMON,
         &[
             gate::PRE_DOWNLOAD,
-            "PreDownloadImageForDaemonSetUpdate",
+            gate::PRE_DOWNLOAD_DAEMON_SET,
             gate::DAEMON_WATCHING_POD,
             gate::IN_PLACE_UPDATE_ENV,
             gate::POD_PROBE_MARKER,
@@ -251,7 +253,7 @@ impl FeatureGates {
                 }
             }
         }
-        if self.enabled(gate::PRE_DOWNLOAD) || self.enabled("PreDownloadImageForDaemonSetUpdate") {
+        if self.enabled(gate::PRE_DOWNLOAD) || self.enabled(gate::PRE_DOWNLOAD_DAEMON_SET) {
             self.0.insert(gate::IMAGE_PULL_JOB, true);
         }
     }

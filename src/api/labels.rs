@@ -140,6 +140,9 @@ pub const STRICT_MAX_UNAVAILABLE: &str = "kruise.rs/strict-max-unavailable";
 /// Annotation on a DaemonSet: `KEY=NUMBER`; of the nodes with the same value of the label KEY no more than NUMBER are without
 /// an available Pod because of an update.
 pub const MAX_UNAVAILABLE_PER_TOPOLOGY: &str = "kruise.rs/max-unavailable-per-topology";
+/// Annotation on a DaemonSet: `true` keeps it away from a cordoned node from which its Pod was evicted, until the node is
+/// uncordoned.
+pub const STAY_AWAY_AFTER_EVICTION: &str = "kruise.rs/stay-away-after-eviction";
 /// Annotation on a DaemonSet: seconds between NotReady and the change of an update in place.
 pub const IN_PLACE_GRACE_SECONDS: &str = "kruise.rs/in-place-grace-period-seconds";
 /// Label on a Pod of a DaemonSet with a strict limit: since when its node was not Ready when it was made, in seconds.

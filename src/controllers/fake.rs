@@ -32,6 +32,8 @@ pub(super) struct Server {
     /// What becomes of the next writes.
     pub(super) faults: VecDeque<Fault>,
     pub(super) acts: Acts,
+    /// Pods on a node end when their kubelet says so.
+    pub(super) is_graceful: bool,
     /// Admission of new objects: changes one, or refuses it with a code.
     admit: fn(&mut Server, &mut Value) -> Result<(), u16>,
 }
@@ -56,6 +58,7 @@ impl Server {
             news: VecDeque::new(),
             faults: VecDeque::new(),
             acts: Acts::default(),
+            is_graceful: false,
             admit,
         }
     }
@@ -160,22 +163,78 @@ impl Server {
                 return error(409);
             }
         }
+        let has_kubelet = self.is_graceful && before["spec"]["nodeName"].is_string();
         if parts.method == Method::DELETE {
+            if has_kubelet {
+                let mut ending = Value::clone(&before);
+                if ending["metadata"]["deletionTimestamp"].is_null() {
+                    ending["metadata"]["deletionTimestamp"] = rfc3339(clock::now().wall).into();
+                }
+                return (200, self.put(path, ending));
+            }
             self.remove(path);
             return (200, Value::clone(&before));
         }
         let mut after = Value::clone(&before);
-        if of_status {
+        let content = parts.headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if content == "application/strategic-merge-patch+json" {
+            strategic(&mut after, &body);
+            let other = if of_status { "spec" } else { "status" };
+            after[other] = before[other].clone();
+        } else if of_status {
             json_patch::merge(&mut after, &json!({"status": body["status"]}));
         } else {
             body.as_object_mut().unwrap().remove("status");
             json_patch::merge(&mut after, &body);
         }
         let is_held = after["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
-        if !after["metadata"]["deletionTimestamp"].is_null() && !is_held {
+        if !after["metadata"]["deletionTimestamp"].is_null() && !is_held && !has_kubelet {
             self.remove(path);
             return (200, after);
         }
         (200, self.put(path, after))
+    }
+}
+
+/// A strategic merge, as far as these tests need one.
+pub(super) fn strategic(object: &mut Value, change: &Value) {
+    let Value::Object(change) = change else {
+        *object = change.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (key, value) in change {
+        let object = object.as_object_mut().unwrap();
+        let merge_key = match key.as_str() {
+            "conditions" => "type",
+            "containers" => "name",
+            "ownerReferences" => "uid",
+            _ if value.is_null() => {
+                object.remove(key);
+                continue;
+            }
+            _ => {
+                strategic(object.entry(key).or_insert(Value::Null), value);
+                continue;
+            }
+        };
+        let list = object.entry(key).or_insert_with(|| json!([])).as_array_mut().unwrap();
+        let entries = value.as_array().unwrap();
+        if entries.iter().any(|entry| entry["$patch"] == "replace") {
+            *list = entries.iter().filter(|entry| entry["$patch"].is_null()).cloned().collect();
+            continue;
+        }
+        for entry in entries {
+            if entry["$patch"] == "delete" {
+                list.retain(|old| old[merge_key] != entry[merge_key]);
+            } else if let Some(old) = list.iter_mut().find(|old| old[merge_key] == entry[merge_key]) {
+                strategic(old, entry);
+            } else {
+                list.push(json!({}));
+                strategic(list.last_mut().unwrap(), entry);
+            }
+        }
     }
 }

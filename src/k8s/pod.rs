@@ -234,7 +234,13 @@ pub struct OverrideNotes {
     pub content: Option<Box<str>>,
 }
 
-/// One Pod condition. The message is kept only for KruisePodReady, whose message is data.
+/// The condition of a Pod that is about to be taken away, and for its reason: by whom.
+pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// The reason of [`DISRUPTION_TARGET`] when somebody used the eviction API, as `kubectl drain` does.
+pub const EVICTED: &str = "EvictionByEvictionAPI";
+
+/// One Pod condition. The message is kept only for KruisePodReady, whose message is data, the reason only for
+/// [`DISRUPTION_TARGET`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
@@ -243,6 +249,8 @@ pub struct PodCondition {
     pub type_: String,
     /// True, False or Unknown.
     pub status: String,
+    /// Reason.
+    pub reason: String,
     /// Message.
     pub message: String,
 }

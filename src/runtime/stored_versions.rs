@@ -85,6 +85,8 @@ mod tests {
     #[test]
     fn versions_that_we_serve_in_one_shape_are_fine() {
         assert_eq!(of("containerrecreaterequests.apps.kruise.io", &["v1alpha1", "v1beta1"]), None);
+        assert_eq!(of("daemonsets.apps.kruise.io", &["v1alpha1", "v1beta1"]), None);
+        assert_eq!(of("statefulsets.apps.kruise.io", &["v1alpha1", "v1beta1"]), None);
         assert_eq!(of("clonesets.apps.kruise.io", &["v1alpha1"]), None);
         assert_eq!(of("clonesets.apps.kruise.io", &[]), None);
     }

@@ -1,8 +1,13 @@
 //! Advanced DaemonSet while its node is tainted and cordoned, which concerns every Pod of the cluster.
 
 use anyhow::{Context, Result, ensure};
+use e2e::cmd::kubectl;
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, restoring, workload};
-use serde_json::Value;
+use e2e::paths::NODE;
+use kube::api::{Api, EvictParams};
+use serde_json::{Value, json};
+
+use crate::MANAGER;
 
 const DAEMON_SET: &str = "AdvancedDaemonSet";
 
@@ -46,6 +51,77 @@ async fn a_daemon_set_leaves_its_pod_on_a_tainted_node_and_makes_an_evicted_one_
             Ok(())
         };
         restoring(cordoned, async { t.kubectl(&["uncordon", &node]).await.map(drop) }).await
+    })
+    .await
+}
+
+/// A set on one node alone, whose annotations are these.
+async fn on_one_node(t: &Test, annotations: Value) -> Result<Value> {
+    let set = workload("DaemonSet", "agent", 0, vec![app("main")])
+        .with("/apiVersion", "apps.kruise.io/v1beta1")
+        .with("/metadata/annotations", annotations)
+        .with("/spec/template/spec/nodeSelector", json!({ "kubernetes.io/hostname": NODE }));
+    t.create(set).await?;
+    counted(t, "to run", |o| o.int("/status/numberAvailable") == 1).await?;
+    pod(t).await
+}
+
+/// What each kubectl does with a Pod of ours is in its own code: up to 1.33 it asks for a DaemonSet of apps/v1 whatever the
+/// group of the owner is, and refuses when there is none; since 1.34 it looks at the group, and evicts. The kubectl of these
+/// tests is the newer one.
+#[tokio::test]
+async fn kubectl_drain_evicts_and_the_pod_is_back_at_once() -> Result<()> {
+    in_namespace("ads-drain", async |t| {
+        let before = on_one_node(t, json!({})).await?;
+        let asked = t.kubectl(&["get", "daemonsets.apps", "agent"]).await.err().context("no built-in one")?;
+        ensure!(asked.to_string().contains("NotFound"), "an older kubectl ends here: {asked}");
+        let drain = ["drain", NODE, "--ignore-daemonsets", "--pod-selector", "app=agent", "--timeout=60s"];
+        let drained = async {
+            let drained = t.run(kubectl(&t.paths, drain)).await?;
+            ensure!(drained.ok, "{}{}", drained.stdout, drained.stderr);
+            ensure!(drained.stdout.contains("evicted"), "{}", drained.stdout);
+            let is_back = |o: &Value| o.int("/status/numberAvailable") == 1 && condition(o, "Ready") == "True";
+            counted(t, "to run on the cordoned node again", is_back).await?;
+            ensure!(pod(t).await?.text("/metadata/uid") != before.text("/metadata/uid"), "it is another one");
+            let rest = [
+                "drain",
+                NODE,
+                "--ignore-daemonsets",
+                "--pod-selector",
+                "app!=agent",
+                "--dry-run=server",
+                "--force",
+                "--delete-emptydir-data",
+            ];
+            let rest = t.run(kubectl(&t.paths, rest)).await?;
+            ensure!(!rest.stdout.contains("agent-"), "the selector of the guide leaves it out: {}", rest.stdout);
+            Ok(())
+        };
+        restoring(drained, async { t.kubectl(&["uncordon", NODE]).await.map(drop) }).await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_set_stays_away_from_a_cordoned_node_although_no_manager_was_there_at_the_eviction() -> Result<()> {
+    in_namespace("ads-away", async |t| {
+        let before = on_one_node(t, json!({ "kruise.rs/stay-away-after-eviction": "true" })).await?;
+        let away = async {
+            t.kubectl(&["cordon", NODE]).await?;
+            let replicas = t.node().scale(MANAGER, 0).await?;
+            let gone = async {
+                let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(t.client.clone(), &t.namespace);
+                pods.evict(before.text("/metadata/name"), &EvictParams::default()).await?;
+                t.gone("Pod", before.text("/metadata/name")).await
+            };
+            restoring(gone, async { t.node().scale(MANAGER, replicas).await.map(drop) }).await?;
+            let is_away = |o: &Value| o.int("/status/desiredNumberScheduled") == 0 && condition(o, "Ready") == "True";
+            counted(t, "to stay away", is_away).await?;
+            ensure!(t.list("Pod", "app=agent").await?.is_empty(), "no Pod");
+            Ok(())
+        };
+        restoring(away, async { t.kubectl(&["uncordon", NODE]).await.map(drop) }).await?;
+        counted(t, "to be back", |o| o.int("/status/numberAvailable") == 1).await.map(drop)
     })
     .await
 }

@@ -249,4 +249,12 @@ mod tests {
         assert_eq!(rendered["spec"]["conversion"]["strategy"], "None");
         assert!(!rendered.to_string().contains("\"default\""), "defaults are written by admission");
     }
+
+    #[test]
+    fn edge_40_the_selector_cannot_be_changed() {
+        for version in json!(crate::api::daemon_sets())["spec"]["versions"].as_array().unwrap() {
+            let selector = &version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["selector"];
+            assert_eq!(selector["x-kubernetes-validations"][0]["rule"], "self == oldSelf");
+        }
+    }
 }

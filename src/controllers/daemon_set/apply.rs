@@ -230,6 +230,19 @@ impl Controller {
         }
     }
 
+    /// Tells once for each spec why Pods are replaced that were to be updated in place.
+    pub(super) fn tell_not_in_place(&self, job: &Job, plan: &Plan) {
+        let Some(why) = &plan.not_in_place else { return };
+        let told = self
+            .common
+            .memories
+            .with(&job.key, |memory| memory.not_in_place.replace(job.generation()) == Some(job.generation()));
+        if told == Some(false) {
+            let message = format!("Pods are replaced, as they cannot be updated in place: {why}");
+            self.common.pods.normal(&job.owner, "InPlaceUpdateImpossible", &message);
+        }
+    }
+
     async fn delete(&self, job: &Job, view: &PodView, remember: &Remember) -> kube::Result<()> {
         if let Remember::Failure(node) = remember {
             let message = format!(
@@ -242,6 +255,10 @@ impl Controller {
         match self.common.pods.delete(view).await {
             Ok(()) => {
                 let now = clock::now().mono;
+                let node = if view.node_name.is_empty() { &view.aims_at } else { &view.node_name };
+                self.common.memories.with(&job.key, |memory| {
+                    memory.returns.insert(node.as_str().to_owned());
+                });
                 self.common.memories.with(&job.key, |memory| match remember {
                     Remember::Nothing => {}
                     Remember::Failure(node) => memory.failures.1.note(node, now),

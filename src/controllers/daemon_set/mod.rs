@@ -10,12 +10,13 @@
 
 mod apply;
 mod observe;
+mod pre_download;
 mod record;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -40,6 +41,7 @@ use crate::{
     },
     k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
     runtime::{
+        pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
         revisions::Revisions,
         shutdown::Shutdown,
@@ -63,6 +65,7 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["apps"], &["daemonsets"], &["get"]),
         Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
         Rule::new(&[""], &["pods/status", "pods/resize"], &["patch"]),
+        Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "create", "delete"]),
         // A dry run of one says what defaults a template has: revisions of the built-in DaemonSet have them.
         Rule::new(&[""], &["podtemplates"], &["create"]),
     ],
@@ -79,6 +82,7 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     revisions: Revisions,
     common: PodSets<Memory>,
+    pre_downloads: PreDownloads,
 }
 
 /// What is remembered of a set. Everything can be lost.
@@ -94,6 +98,12 @@ struct Memory {
     failures: (i64, Failures),
     /// Nodes whose old Pod went while they were not Ready: since when, in seconds.
     lost: BTreeMap<String, i64>,
+    /// Nodes whose last Pod went without having been evicted.
+    returns: BTreeSet<String>,
+    /// The generation for which it was told that Pods cannot be updated in place.
+    not_in_place: Option<i64>,
+    /// What was done about new images.
+    pre_download: Notes,
     /// How many Pods were made for a node, for their names.
     made: HashMap<String, u32>,
 }
@@ -131,12 +141,16 @@ impl Job {
 impl Controller {
     fn new(context: &Context) -> Self {
         let client: &Client = &context.client;
+        let common = PodSets::new(context, ("DaemonSet", "daemonsets"));
+        let only_namespace = context.only_namespace.clone();
+        let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "DaemonSet", common.pods.clone());
         Self {
             context: context.clone(),
             sets: Store::new(None),
             queue: Queue::new(Backoff::default()),
             revisions: Revisions::new(client.clone()),
-            common: PodSets::new(context, ("DaemonSet", "daemonsets")),
+            common,
+            pre_downloads,
         }
     }
 
@@ -268,6 +282,7 @@ impl Controller {
                 (resolved, None)
             }
         };
+        pass.common.look_after(self.pre_download(&job, &resolved, &seen).await);
         let mut plan = plan::plan(&self.observed(&job, &resolved, &seen, allowed.unwrap_or_default()));
         if allowed.is_none() {
             plan.candidates.clear();
@@ -279,6 +294,7 @@ impl Controller {
             self.record_progress(&job, progress).await?;
             return Ok(Requeue::After(BUILT_IN_PAUSE));
         }
+        self.tell_not_in_place(&job, &plan);
         let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
         self.common.tell_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {

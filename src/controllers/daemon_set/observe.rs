@@ -13,6 +13,7 @@ use crate::{
     api::labels,
     domain::{
         kinds::daemon_set::{
+            away,
             backoff::Failures,
             make,
             plan::Observed,
@@ -90,24 +91,33 @@ impl Controller {
             }
         }
         pod::sort(&mut pods);
-        let (failures, lost) = self.remembered(job, &nodes, pods.len());
+        let (failures, lost, returns) = self.remembered(job, &nodes, &pods);
+        away::stay_away(&mut nodes, &pods, &returns, now.wall);
         Seen { nodes, pods, views, failures, lost, now }
     }
 
     /// What is remembered of nodes. What is over is forgotten.
-    fn remembered(&self, job: &Job, nodes: &[Node], pods: usize) -> (Failures, BTreeMap<String, i64>) {
+    fn remembered(
+        &self,
+        job: &Job,
+        nodes: &[Node],
+        pods: &[Arc<Pod>],
+    ) -> (Failures, BTreeMap<String, i64>, BTreeSet<String>) {
         let generation = job.generation();
         let is_so = |name: &String, since: &i64| {
             let found = nodes.binary_search_by(|node| node.name.cmp(name)).ok();
             found.and_then(|at| nodes[at].not_ready_since).is_some_and(|now| now.as_second() == *since)
         };
         let remembered = self.common.memories.with(&job.key, |memory| {
-            memory.common.pods = pods.max(nodes.len());
+            memory.common.pods = pods.len().max(nodes.len());
             if memory.failures.0 != generation {
                 memory.failures = (generation, Failures::default());
             }
             memory.lost.retain(|name, since| is_so(name, since));
-            (memory.failures.1.clone(), memory.lost.clone())
+            if job.spec.stays_away {
+                away::note_leaving(&mut memory.returns, nodes, pods);
+            }
+            (memory.failures.1.clone(), memory.lost.clone(), memory.returns.clone())
         });
         remembered.unwrap_or_default()
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    api::labels,
+    api::{feature_gates::FeatureGates, labels},
     controllers::{
         fake::{Fault, Server},
         in_memory,
@@ -53,27 +53,20 @@ fn defaulted(body: &[u8]) -> Value {
     body
 }
 
-/// The fake API server merges lists as a whole: members that a patch takes away are left out of them.
-fn without_nulls(body: &[u8]) -> Value {
-    let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
-    for condition in body.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten() {
-        condition.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-    }
-    body
-}
-
-/// Without members of metadata that a patch does not name.
-fn without_missing(mut changes: Value) -> Value {
-    changes["metadata"].as_object_mut().unwrap().retain(|_, value| !value.is_null());
-    changes
-}
-
 impl World {
     fn new() -> Self {
-        let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
+        Self::of(Arc::new(Mutex::new(Server::new(|_, _| Ok(())))))
+    }
+
+    /// Another manager for the same API server.
+    fn of(server: Arc<Mutex<Server>>) -> Self {
+        Self::with(server, &[])
+    }
+
+    fn with(server: Arc<Mutex<Server>>, gates: &[&str]) -> Self {
         let writes: Arc<Mutex<Vec<(Method, String, Value)>>> = Arc::default();
         let (answers, log) = (server.clone(), writes.clone());
-        let context = in_memory::context(move |parts: &Parts, body: &[u8]| {
+        let mut context = in_memory::context(move |parts: &Parts, body: &[u8]| {
             let path = parts.uri.path();
             if path.ends_with("/podtemplates") {
                 return (201, defaulted(body));
@@ -82,21 +75,9 @@ impl World {
                 let body = serde_json::from_slice(body).unwrap_or_default();
                 lock(&log).push((parts.method.clone(), path.to_owned(), body));
             }
-            let body = without_nulls(body);
-            let mut server = lock(&answers);
-            let answer = server.answer(parts, body.to_string().as_bytes());
-            // Labels and annotations are written with a Pod's status; the fake API server takes the status alone.
-            match path.strip_suffix("/status").filter(|pod| pod.starts_with(PODS) && answer.0 == 200) {
-                Some(pod) => {
-                    let metadata = &body["metadata"];
-                    let changes =
-                        json!({"metadata": {"labels": metadata["labels"], "annotations": metadata["annotations"]}});
-                    server.change(pod, &without_missing(changes));
-                    (200, Value::clone(&server.objects[pod]))
-                }
-                None => answer,
-            }
+            lock(&answers).answer(parts, body)
         });
+        context.gates = Arc::new(FeatureGates::parse(gates, None).unwrap());
         Self { server, writes, controller: Controller::new(&context) }
     }
 
@@ -538,7 +519,7 @@ async fn a_creation_whose_answer_was_lost_makes_no_second_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shortfall_31_what_is_refused_is_told_and_the_status_is_written_all_the_same() {
+async fn shortfall_10_2_31_what_is_refused_is_told_and_the_status_is_written_all_the_same() {
     let world = World::with_nodes(&["a", "b"]);
     world.apply(json!({}));
     world.settle().await;
@@ -572,7 +553,7 @@ async fn edge_35_a_pod_that_fails_again_and_again_is_replaced_with_longer_and_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_wakes_only_the_sets_that_it_matters_to() {
+async fn shortfall_10_2_33_a_node_wakes_only_the_sets_that_it_matters_to() {
     let world = World::with_nodes(&["a"]);
     world.apply(json!({"template": {"spec": {"nodeSelector": {"zone": "1"}}}}));
     world.deliver();
@@ -602,7 +583,7 @@ async fn a_node_wakes_only_the_sets_that_it_matters_to() {
     let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     assert!(wakes(None, Some(json!({}))), "a new one that fits");
     assert!(!wakes(None, Some(labels(json!({"zone": "2"})))), "one that does not");
-    assert!(wakes(Some(json!({})), None), "shortfall 33: one that is gone");
+    assert!(wakes(Some(json!({})), None), "one that is gone");
     assert!(wakes(Some(json!({})), Some(taint)));
     assert!(wakes(Some(json!({})), Some(labels(json!({"zone": "2"})))));
     assert!(wakes(Some(json!({})), Some(labels(json!({"canary": "yes"})))), "edge 32: the update selector");
@@ -622,4 +603,201 @@ async fn a_spec_that_cannot_be_followed_is_told_once_and_nothing_is_done() {
     empty.settle().await;
     assert_eq!(empty.condition("Stalled").unwrap().0, "SelectingAll");
     assert_eq!(empty.told(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn edge_41_a_status_that_met_a_conflict_is_written_from_a_fresh_read() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({}));
+    world.settle().await;
+    world.node("b", json!({}));
+    lock(&world.server).change(SET, &json!({"metadata": {"annotations": {"somebody": "else"}}}));
+    let key = ObjectKey::new("ns", "agent");
+    let Requeue::After(_) = world.controller.reconcile(&key).await.unwrap() else { panic!("it looks again") };
+    assert_eq!(world.status()["desiredNumberScheduled"], 1, "its version is not the newest");
+    world.controller.reconcile(&key).await.unwrap();
+    assert_eq!(world.status()["desiredNumberScheduled"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn edge_44_a_manager_of_one_namespace_sees_all_nodes() {
+    let mut world = World::with_nodes(&["a", "b"]);
+    world.controller.context.only_namespace = Some("ns".into());
+    world.apply(json!({}));
+    world.settle().await;
+    world.everywhere("i:1", &["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shortfall_10_2_24_a_revision_whose_name_is_taken_gets_another_one() {
+    let first = World::with_nodes(&["a"]);
+    first.apply(json!({}));
+    first.settle().await;
+    let hash = first.status()["updateRevision"].as_str().unwrap().to_owned();
+    let world = World::with_nodes(&["a"]);
+    let name = format!("agent-{hash}");
+    let taken = json!({"metadata": {"name": name, "namespace": "ns"}, "revision": 1, "data": {"spec": {"other": 1}}});
+    lock(&world.server).put(&format!("{REVISIONS}{name}"), taken);
+    world.apply(json!({}));
+    world.settle().await;
+    world.everywhere("i:1", &["a"]);
+    assert_eq!(world.status()["collisionCount"], 1);
+    let other = world.status()["updateRevision"].clone();
+    assert_ne!(other, hash.as_str());
+    assert_eq!(world.pods()[0]["metadata"]["labels"]["controller-revision-hash"], other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shortfall_10_2_25_events_of_pods_owned_through_v1alpha1_wake_the_set() {
+    let world = World::new();
+    let owner = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "DaemonSet", "name": "agent", "uid": "set", "controller": true});
+    let pod = json!({"metadata": {"name": "p", "namespace": "ns", "ownerReferences": [owner]}});
+    let pod: Arc<PodView> = Arc::new(serde_json::from_value(pod).unwrap());
+    world.controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
+    assert_eq!(world.controller.queue.depth(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shortfall_10_2_37_a_gate_of_the_template_is_not_repeated_and_a_failed_update_keeps_no_pod_where_it_may_not_be()
+{
+    let world = World::with_nodes(&["a", "b"]);
+    let gates = json!([{"conditionType": "KruisePodReady"}, {"conditionType": "InPlaceUpdateReady"}]);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}},
+        "template": {"spec": {"readinessGates": gates}}}));
+    world.settle().await;
+    assert!(world.pods().iter().all(|pod| pod["spec"]["readinessGates"] == gates));
+    world.image("i:2");
+    world.node("b", json!({"spec": {"taints": [{"key": "dedicated", "effect": "NoExecute"}]}}));
+    // The revision is made, the Pod of node b goes, and then the update of the other one is refused.
+    world.deliver();
+    let pods: Vec<Value> = world.pods();
+    let other = pods.iter().find(|pod| pod["spec"]["nodeName"] == "a").unwrap();
+    let name = other["metadata"]["name"].as_str().unwrap();
+    lock(&world.server).change(&format!("{PODS}{name}"), &json!({"metadata": {"uid": "another"}}));
+    let _ = world.controller.reconcile(&ObjectKey::new("ns", "agent")).await;
+    assert_eq!(world.pods().len(), 1, "in the same pass");
+}
+
+/// Three nodes that have been there for long, and a set with this annotation.
+async fn staying_away() -> World {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.node(name, json!({"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}}));
+    }
+    world.apply(json!({}));
+    lock(&world.server).change(SET, &json!({"metadata": {"annotations": {labels::STAY_AWAY_AFTER_EVICTION: "true"}}}));
+    world.settle().await;
+    world
+}
+
+fn cordoned(is: bool) -> Value {
+    json!({"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}, "spec": {"unschedulable": is}})
+}
+
+impl World {
+    /// Somebody takes the Pod of a node away, and no watch tells of it before it is gone.
+    fn take_away(&self, node: &str) {
+        let pods = self.pods();
+        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node).unwrap();
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        lock(&self.server).remove(&format!("{PODS}{name}"));
+        self.controller.context.pods.remove(&ObjectKey::new("ns", name), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_stays_away_from_a_cordoned_node_although_no_manager_saw_the_eviction() {
+    let world = staying_away().await;
+    world.everywhere("i:1", &["a", "b", "c"]);
+    world.node("b", cordoned(true));
+    world.settle().await;
+    world.everywhere("i:1", &["a", "b", "c"]);
+    // The manager is down while the Pod is evicted.
+    world.take_away("b");
+    world.controller.common.forget();
+    world.settle().await;
+    world.everywhere("i:1", &["a", "c"]);
+    assert_eq!(world.status()["desiredNumberScheduled"], 2);
+    assert_eq!(world.condition("Ready").unwrap().0, "Available");
+    world.image("i:2");
+    world.settle().await;
+    world.everywhere("i:2", &["a", "c"]);
+    world.node("b", cordoned(false));
+    world.settle().await;
+    world.everywhere("i:2", &["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_cordoned_node_a_pod_is_updated_and_one_that_a_user_deletes_comes_back() {
+    let world = staying_away().await;
+    world.node("b", cordoned(true));
+    world.image("i:2");
+    world.settle().await;
+    world.everywhere("i:2", &["a", "b", "c"]);
+    let pods = world.pods();
+    let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == "b").unwrap();
+    let path = format!("{PODS}{}", pod["metadata"]["name"].as_str().unwrap());
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    lock(&world.server).change(&path, &deleted);
+    world.pass().await.unwrap();
+    world.take_away("b");
+    world.settle().await;
+    world.everywhere("i:2", &["a", "b", "c"]);
+    let without = World::with_nodes(&["a"]);
+    without.apply(json!({}));
+    without.settle().await;
+    without.node("a", cordoned(true));
+    without.take_away("a");
+    without.settle().await;
+    without.everywhere("i:1", &["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_instead_of_an_update_in_place_is_told_once_with_its_reason() {
+    let world = World::with_nodes(&["a", "b"]);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
+    world.settle().await;
+    world.apply(json!({"template": {"spec": {"hostNetwork": true}}}));
+    world.deliver();
+    let told = || world.controller.common.memories.with(&ObjectKey::new("ns", "agent"), |memory| memory.not_in_place);
+    assert_eq!(told().flatten(), None);
+    world.settle().await;
+    assert_eq!(told().flatten(), Some(2), "for the second generation");
+    world.everywhere("i:1", &["a", "b"]);
+}
+
+const JOBS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/imagepulljobs/";
+
+#[tokio::test(start_paused = true)]
+async fn shortfall_10_2_27_images_are_pulled_ahead_of_an_update_and_not_of_the_first_installation() {
+    let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
+    let world = World::with(server, &["PreDownloadImageForDaemonSetUpdate=true"]);
+    ["a", "b", "c"].iter().for_each(|name| world.node(name, json!({})));
+    let min_ready = json!({"metadata": {"annotations": {labels::PRE_DOWNLOAD_MIN_UPDATED_READY: "1"}}});
+    world.apply(json!({}));
+    lock(&world.server).change(SET, &min_ready);
+    world.settle().await;
+    assert_eq!(lock(&world.server).of(JOBS).len(), 0, "the first installation");
+    world.image("i:2");
+    world.pass().await.unwrap();
+    assert_eq!(lock(&world.server).of(JOBS).len(), 0, "no Pod is ready on the new revision");
+    for _ in 0..6 {
+        let _ = world.pass().await;
+        world.play();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        if !lock(&world.server).of(JOBS).is_empty() {
+            break;
+        }
+    }
+    let jobs = lock(&world.server).of(JOBS);
+    let [(_, job)] = jobs.as_slice() else { panic!("{jobs:?}") };
+    assert_eq!(job["spec"]["image"], "i:2");
+    let revision = job["metadata"]["labels"]["controller.kubernetes.io/hash"].clone();
+    let hash = world.status()["updateRevision"].clone();
+    assert_eq!(revision, hash, "the bare hash, which Pods have");
+    let excluded = &job["spec"]["podSelector"]["matchExpressions"][0]["values"];
+    assert!(excluded.as_array().unwrap().contains(&hash), "{excluded}");
+    world.settle().await;
+    world.everywhere("i:2", &["a", "b", "c"]);
+    assert_eq!(lock(&world.server).of(JOBS).len(), 0, "they go with the update");
 }

@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     api::{feature_gates::FeatureGates, labels},
     budgets::Budgets,
-    controllers::in_memory,
+    controllers::{fake::strategic, in_memory},
     runtime::lock,
 };
 
@@ -141,49 +141,6 @@ impl Server {
             object["spec"] = spec;
         }
         (200, self.put(path, object))
-    }
-}
-
-/// A strategic merge, as far as these tests need one.
-fn strategic(object: &mut Value, change: &Value) {
-    let Value::Object(change) = change else {
-        *object = change.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    for (key, value) in change {
-        let object = object.as_object_mut().unwrap();
-        let merge_key = match key.as_str() {
-            "conditions" => "type",
-            "containers" => "name",
-            "ownerReferences" => "uid",
-            _ if value.is_null() => {
-                object.remove(key);
-                continue;
-            }
-            _ => {
-                strategic(object.entry(key).or_insert(Value::Null), value);
-                continue;
-            }
-        };
-        let list = object.entry(key).or_insert_with(|| json!([])).as_array_mut().unwrap();
-        let entries = value.as_array().unwrap();
-        if entries.iter().any(|entry| entry["$patch"] == "replace") {
-            *list = entries.iter().filter(|entry| entry["$patch"].is_null()).cloned().collect();
-            continue;
-        }
-        for entry in entries {
-            if entry["$patch"] == "delete" {
-                list.retain(|old| old[merge_key] != entry[merge_key]);
-            } else if let Some(old) = list.iter_mut().find(|old| old[merge_key] == entry[merge_key]) {
-                strategic(old, entry);
-            } else {
-                list.push(json!({}));
-                strategic(list.last_mut().unwrap(), entry);
-            }
-        }
     }
 }
 

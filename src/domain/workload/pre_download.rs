@@ -53,6 +53,13 @@ pub struct Observed<'a> {
 pub enum Rollout {
     /// Not in place: the field that says so, and its value.
     Anew(String),
+    /// In place or not: images are pulled for either, and for however few Pods.
+    Either {
+        /// How many Pods stay on old revisions.
+        kept_old: i32,
+        /// How many Pods may be unavailable, or be made beside the old ones.
+        max_unavailable: i32,
+    },
     /// In place if that is possible.
     InPlace {
         /// How many Pods stay on old revisions.
@@ -152,17 +159,19 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
 
 fn not_worth_while(observed: &Observed<'_>) -> Option<String> {
     let replicas = observed.replicas;
-    let (kept_old, max_unavailable) = match &observed.rollout {
+    let (kept_old, max_unavailable, is_any) = match &observed.rollout {
         Rollout::Anew(field) => return Some(format!("{field}: Pods are not updated in place")),
-        Rollout::InPlace { kept_old, max_unavailable } => (*kept_old, *max_unavailable),
+        Rollout::Either { kept_old, max_unavailable } => (*kept_old, *max_unavailable, true),
+        Rollout::InPlace { kept_old, max_unavailable } => (*kept_old, *max_unavailable, false),
     };
-    if replicas <= FEW {
+    if replicas <= FEW && !is_any {
         return Some(format!("there are only {replicas} replicas"));
     }
     if kept_old == 0 && max_unavailable >= replicas {
         return Some("all Pods are updated at once".into());
     }
-    observed.in_place.as_ref().err().map(|why| format!("Pods cannot be updated in place: {why}"))
+    let in_place = if is_any { &Ok(()) } else { &observed.in_place };
+    in_place.as_ref().err().map(|why| format!("Pods cannot be updated in place: {why}"))
 }
 
 /// Containers of a template, by their place: name and image.

@@ -163,6 +163,7 @@ fn status(status: v1::PodStatus) -> WireStatus {
         conditions: list(status.conditions, |condition| WireCondition {
             type_: text(condition.r#type),
             status: text(condition.status),
+            reason: text(condition.reason),
             message: text(condition.message),
             last_transition_time: timestamp(condition.last_transition_time),
         }),

@@ -10,8 +10,8 @@ use serde::{
 };
 
 use super::{
-    ContainerState, ContainerStatusView, ContainerView, InPlaceNotes, Labels, LastExit, OverrideNotes, Owner,
-    PodCondition, PodView, priority_of_key,
+    ContainerState, ContainerStatusView, ContainerView, DISRUPTION_TARGET, InPlaceNotes, Labels, LastExit,
+    OverrideNotes, Owner, PodCondition, PodView, priority_of_key,
 };
 use crate::{
     api::labels as keys,
@@ -310,6 +310,7 @@ pub(super) struct WireCondition {
     pub(super) type_: String,
     pub(super) status: String,
     pub(super) message: String,
+    pub(super) reason: String,
     pub(super) last_transition_time: Option<Timestamp>,
 }
 
@@ -384,15 +385,18 @@ impl From<WirePod> for PodView {
         init_statuses.retain(|s| sidecars.iter().any(|c| c.name == s.name));
         let mut ready_since = None;
         let mut conditions = Vec::new();
-        for WireCondition { type_, status, mut message, last_transition_time } in status.conditions.unwrap_or_default()
-        {
+        for condition in status.conditions.unwrap_or_default() {
+            let WireCondition { type_, status, mut message, mut reason, last_transition_time } = condition;
             if type_ != keys::CONDITION_KRUISE_POD_READY {
                 message = String::new();
+            }
+            if type_ != DISRUPTION_TARGET {
+                reason = String::new();
             }
             if type_ == "Ready" {
                 ready_since = last_transition_time;
             }
-            conditions.push(PodCondition { type_, status, message });
+            conditions.push(PodCondition { type_, status, reason, message });
         }
         let generations = (meta.generation, status.observed_generation);
         let ordinal_override = annotations.ordinal_override();

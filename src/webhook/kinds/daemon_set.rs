@@ -33,8 +33,12 @@ mod rules;
 pub const RBAC: &[Rule] = &[template::RBAC];
 
 /// Annotations that are judged with the spec.
-const ANNOTATIONS: [&str; 3] =
-    [labels::STRICT_MAX_UNAVAILABLE, labels::MAX_UNAVAILABLE_PER_TOPOLOGY, labels::IN_PLACE_GRACE_SECONDS];
+const ANNOTATIONS: [&str; 4] = [
+    labels::STRICT_MAX_UNAVAILABLE,
+    labels::MAX_UNAVAILABLE_PER_TOPOLOGY,
+    labels::STAY_AWAY_AFTER_EVICTION,
+    labels::IN_PLACE_GRACE_SECONDS,
+];
 
 /// A DaemonSet of which every field has the right type.
 #[derive(Clone, Debug)]

@@ -7,12 +7,14 @@
 //!                                            └─▶ status.rs
 //! ```
 
+pub mod away;
 pub mod backoff;
 mod keep;
 pub mod make;
 pub mod placement;
 pub mod plan;
 pub mod pod;
+pub mod pre_download;
 pub mod room;
 pub mod spec;
 pub mod status;

@@ -30,6 +30,9 @@ use crate::{
     k8s::time::Now,
 };
 
+/// A node that stops being Ready so long after its Pod has become available at the latest was not broken by it.
+const SUSPECT_SECONDS: i64 = 600;
+
 /// What a pass looks at.
 #[derive(Clone)]
 pub struct Observed<'a> {
@@ -167,6 +170,8 @@ pub struct Plan {
     pub is_held: bool,
     /// More is to be done than one pass does.
     pub is_cut: bool,
+    /// Why Pods that were to be updated in place are replaced: the first reason, with the Pod.
+    pub not_in_place: Option<String>,
 }
 
 impl Plan {
@@ -224,6 +229,9 @@ impl<'a> Slot<'a> {
     pub(super) fn lost_before(&self, observed: &Observed<'_>) -> Option<i64> {
         let since = self.node.not_ready_since?;
         let seconds = since.as_second();
+        if self.may_have_broken_it(observed.spec, seconds) {
+            return None;
+        }
         let is_older = observed.update_since.is_some_and(|update| since < update);
         let is_remembered = observed.lost.get(&self.node.name) == Some(&seconds);
         let is_known = match (self.new, self.old) {
@@ -235,6 +243,16 @@ impl<'a> Slot<'a> {
             (None, None) => false,
         };
         (is_older || is_remembered || is_known).then_some(seconds)
+    }
+
+    /// Whether the node stopped being Ready soon after its Pod was made or updated, on whatever revision: as far as anybody
+    /// can tell because of it, so that the next template too has to count it.
+    fn may_have_broken_it(&self, spec: &Spec, not_ready_since: i64) -> bool {
+        let suspect = SUSPECT_SECONDS + i64::from(spec.min_ready_seconds);
+        self.pods.iter().filter(|pod| pod.made_not_ready != Some(not_ready_since)).any(|pod| {
+            let begun = [pod.created, pod.updated_at].into_iter().flatten().max();
+            begun.is_some_and(|begun| (0..=suspect).contains(&(not_ready_since - begun.as_second())))
+        })
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     },
     k8s::{
         node::NodeView,
-        pod::{Labels, PodView},
+        pod::{DISRUPTION_TARGET, EVICTED, Labels, PodView},
         revision,
         time::Now,
     },
@@ -37,6 +37,8 @@ pub struct Node {
     pub zone: String,
     /// Since when its condition Ready is not True; None: it is.
     pub not_ready_since: Option<Timestamp>,
+    /// Whether it is cordoned, and since when it is there, if that matters to the set.
+    pub cordoned: Option<Timestamp>,
 }
 
 impl Node {
@@ -44,16 +46,15 @@ impl Node {
     pub fn of(view: &NodeView, spec: &Spec) -> Self {
         let Rolling { selector, .. } = &spec.rolling;
         let zone = spec.per_topology.as_ref().and_then(|(key, _)| view.labels.get(key));
-        let since = || {
-            let created = view.metadata.creation_timestamp.as_ref().map(|created| created.0);
-            view.ready_since.or(created).unwrap_or(Timestamp::UNIX_EPOCH)
-        };
+        let created = view.metadata.creation_timestamp.as_ref().map(|created| created.0);
+        let since = || view.ready_since.or(created).unwrap_or(Timestamp::UNIX_EPOCH);
         Self {
             name: view.name().to_owned(),
             fit: spec.placement.fit(view.name(), &view.labels, &view.taints),
             is_selected: selector.as_ref().is_none_or(|selector| selector.matches(&view.labels)),
             zone: zone.unwrap_or_default().to_owned(),
             not_ready_since: (!view.ready).then(since),
+            cordoned: (spec.stays_away && view.unschedulable).then(|| created.unwrap_or(Timestamp::UNIX_EPOCH)),
         }
     }
 }
@@ -96,6 +97,8 @@ pub struct Pod {
     pub until_available: Option<Duration>,
     /// Its condition Ready is True and it runs.
     pub is_ready: bool,
+    /// Somebody has evicted it, as `kubectl drain` does.
+    pub is_evicted: bool,
     /// Somebody marked it to be deleted.
     pub is_specified: bool,
     /// It can be updated in place.
@@ -130,6 +133,7 @@ impl Pod {
             is_terminating: view.is_deleting(),
             until_available: until_available(view, spec.min_ready_seconds, now),
             is_ready: view.phase == "Running" && view.condition_is_true("Ready"),
+            is_evicted: view.condition(DISRUPTION_TARGET).is_some_and(|c| c.status == "True" && c.reason == EVICTED),
             is_specified: label(labels::SPECIFIED_DELETE).is_some(),
             has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
             pending: pending(view),

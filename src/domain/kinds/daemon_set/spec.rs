@@ -64,6 +64,8 @@ pub struct Spec {
     pub is_strict: bool,
     /// Annotation `kruise.rs/max-unavailable-per-topology`: the label of nodes, and the limit.
     pub per_topology: Option<(String, i32)>,
+    /// Annotation `kruise.rs/stay-away-after-eviction`.
+    pub stays_away: bool,
     /// `spec.burstReplicas`.
     pub burst: IntOrPercent,
     /// `spec.revisionHistoryLimit`.
@@ -136,8 +138,10 @@ impl Spec {
             lifecycle: spec.lifecycle.clone().unwrap_or_default(),
             has_lifecycle: spec.lifecycle.is_some(),
             partitioned_scaling: scaling.unwrap_or(annotation(labels::PROGRESSIVE_CREATE) == Some("true")),
-            is_strict: strict(annotation(labels::STRICT_MAX_UNAVAILABLE))
+            is_strict: flag(annotation(labels::STRICT_MAX_UNAVAILABLE))
                 .map_err(invalid(labels::STRICT_MAX_UNAVAILABLE))?,
+            stays_away: flag(annotation(labels::STAY_AWAY_AFTER_EVICTION))
+                .map_err(invalid(labels::STAY_AWAY_AFTER_EVICTION))?,
             per_topology: per_topology(annotation(labels::MAX_UNAVAILABLE_PER_TOPOLOGY))
                 .map_err(invalid(labels::MAX_UNAVAILABLE_PER_TOPOLOGY))?,
             burst,
@@ -206,11 +210,11 @@ impl Rolling {
     }
 }
 
-/// Reads the annotation `kruise.rs/strict-max-unavailable`.
+/// Reads an annotation that is true or false.
 ///
 /// # Errors
-/// It is neither true nor false.
-pub fn strict(annotation: Option<&str>) -> Result<bool, String> {
+/// It is neither.
+pub fn flag(annotation: Option<&str>) -> Result<bool, String> {
     match annotation.map(str::trim) {
         None | Some("" | "false") => Ok(false),
         Some("true") => Ok(true),
@@ -251,7 +255,8 @@ pub fn grace_seconds(annotation: Option<&str>) -> Result<i64, String> {
 pub fn judge_annotations(annotations: &BTreeMap<String, String>) -> Vec<(&'static str, String)> {
     let get = |key: &str| annotations.get(key).map(String::as_str);
     [
-        (labels::STRICT_MAX_UNAVAILABLE, strict(get(labels::STRICT_MAX_UNAVAILABLE)).err()),
+        (labels::STRICT_MAX_UNAVAILABLE, flag(get(labels::STRICT_MAX_UNAVAILABLE)).err()),
+        (labels::STAY_AWAY_AFTER_EVICTION, flag(get(labels::STAY_AWAY_AFTER_EVICTION)).err()),
         (labels::MAX_UNAVAILABLE_PER_TOPOLOGY, per_topology(get(labels::MAX_UNAVAILABLE_PER_TOPOLOGY)).err()),
         (labels::IN_PLACE_GRACE_SECONDS, grace_seconds(get(labels::IN_PLACE_GRACE_SECONDS)).err()),
     ]
@@ -315,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_28_a_burst_is_at_least_one_and_one_that_cannot_be_read_is_named() {
+    fn shortfall_10_2_28_a_burst_is_at_least_one_and_one_that_cannot_be_read_is_named() {
         let burst = |value: Value| {
             let mut object = object(json!({}));
             object["spec"]["burstReplicas"] = value;
@@ -327,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_35_the_field_wins_over_the_annotation_of_v1alpha1() {
+    fn shortfall_10_2_35_the_field_wins_over_the_annotation_of_v1alpha1() {
         let scaling = |annotation: Option<&str>, field: Value| {
             let mut object = object(json!({}));
             object["metadata"]["annotations"] = json!({labels::PROGRESSIVE_CREATE: annotation.unwrap_or("")});
@@ -350,8 +355,8 @@ mod tests {
         for odd in ["zone", "zone=0", "zone=two", "=2", "zone=-1", "a b=1"] {
             assert!(per_topology(Some(odd)).unwrap_err().contains("want the key of a node label"), "{odd}");
         }
-        assert_eq!((strict(None), strict(Some("true")), strict(Some("false"))), (Ok(false), Ok(true), Ok(false)));
-        assert!(strict(Some("yes")).is_err() && grace_seconds(Some("-1")).is_err());
+        assert_eq!((flag(None), flag(Some("true")), flag(Some("false"))), (Ok(false), Ok(true), Ok(false)));
+        assert!(flag(Some("yes")).is_err() && grace_seconds(Some("-1")).is_err());
         assert_eq!(grace_seconds(Some("30")), Ok(30));
         let all = BTreeMap::from([(labels::STRICT_MAX_UNAVAILABLE.to_owned(), "1".to_owned())]);
         assert_eq!(judge_annotations(&all)[0].0, labels::STRICT_MAX_UNAVAILABLE);

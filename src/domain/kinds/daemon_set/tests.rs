@@ -53,7 +53,7 @@ fn edge_31_a_partition_of_all_nodes_updates_nothing() {
 }
 
 #[test]
-fn edge_33_34_terminating_pods_are_not_deleted_again_and_stall_nothing() {
+fn edge_33_edge_34_terminating_pods_are_not_deleted_again_and_stall_nothing() {
     let all = nodes(&["a", "b", "c"]);
     let pods = [terminating(old("a")), old("b"), terminating(pod("c"))];
     assert_eq!(
@@ -85,7 +85,7 @@ fn edge_35_a_failed_pod_is_replaced_after_its_pause_and_stalls_no_other_node() {
 }
 
 #[test]
-fn shortfall_32_a_failed_pod_in_its_pause_gets_no_further_pod_beside_it() {
+fn shortfall_10_2_32_a_failed_pod_in_its_pause_gets_no_further_pod_beside_it() {
     let (spec, all) = (spec(json!({"maxSurge": 1})), nodes(&["a"]));
     let mut besides = Besides::default();
     besides.failures.note("a", at(0).mono);
@@ -124,7 +124,7 @@ fn edge_38_the_pre_delete_hook_holds_every_deletion_and_its_pod_counts_as_unavai
 }
 
 #[test]
-fn shortfall_34_an_announced_deletion_is_taken_back() {
+fn shortfall_10_2_34_an_announced_deletion_is_taken_back() {
     let hooks = hooked(&["preDelete"]);
     let announced = in_state(held(pod("a")), State::PreparingDelete);
     assert_eq!(
@@ -201,7 +201,7 @@ fn edge_32_only_pods_on_selected_nodes_are_updated_and_partition_applies_too() {
 }
 
 #[test]
-fn shortfall_29_nodes_that_left_the_selection_use_up_neither_budget_nor_partition() {
+fn shortfall_10_2_29_nodes_that_left_the_selection_use_up_neither_budget_nor_partition() {
     let all = [node("a"), node("b"), tainted("x"), unfit("y")];
     let pods = [old("a"), old("b"), unready(old("x")), unready(pod("y"))];
     let done = of(json!({"partition": 1}), &all, &pods);
@@ -209,7 +209,7 @@ fn shortfall_29_nodes_that_left_the_selection_use_up_neither_budget_nor_partitio
 }
 
 #[test]
-fn shortfall_30_a_new_pod_that_waits_for_its_deletion_counts_once() {
+fn shortfall_10_2_30_a_new_pod_that_waits_for_its_deletion_counts_once() {
     let all = nodes(&["a", "b", "c"]);
     let pods = [old("a"), old("b"), in_state(held(specified(pod("c"))), State::PreparingDelete)];
     let mut fields = hooked(&["preDelete"]);
@@ -229,7 +229,7 @@ fn paused_stops_updates_and_nothing_else() {
 }
 
 #[test]
-fn shortfall_36_marked_pods_are_replaced_within_the_limit_whatever_the_strategy() {
+fn shortfall_10_2_36_marked_pods_are_replaced_within_the_limit_whatever_the_strategy() {
     let all = nodes(&["a", "b", "c"]);
     let pods = [specified(pod("a")), specified(pod("b")), pod("c")];
     assert_eq!(of(json!({}), &all, &pods), ["delete p-b"]);
@@ -275,7 +275,7 @@ fn edge_45_pods_of_intermediate_revisions_are_old() {
 }
 
 #[test]
-fn shortfall_28_partitioned_scaling_creates_as_far_as_the_partition_goes() {
+fn shortfall_10_2_28_partitioned_scaling_creates_as_far_as_the_partition_goes() {
     let all = nodes(&["a", "b", "c", "d"]);
     let fields = |partition: Value| json!({"partitionedScaling": true, "partition": partition});
     assert_eq!(of(fields(json!(3)), &all, &[]), ["create a"], "in ascending order, by the nodes of this pass");
@@ -313,10 +313,12 @@ fn strict_pods_that_are_down_go_only_while_few_are_on_their_way() {
 #[test]
 fn strict_a_node_that_was_lost_before_holds_no_slot_and_comes_last() {
     let strict = json!({"strict": true, "maxUnavailable": 1});
+    // They were made long before.
+    let long = |pod: Pod| Pod { created: Some(time(-10_000)), ..pod };
     let lost = [down("a", 0), node("b"), down("c", 0)];
-    let pods = [unready(old("a")), old("b"), unready(old("c"))];
+    let pods = [long(unready(old("a"))), old("b"), long(unready(old("c")))];
     assert_eq!(of(strict.clone(), &lost, &pods), ["delete o-b", "delete o-c", "delete o-a"]);
-    let plan = planned(&spec(strict.clone()), &lost, &[unready(old("a")), pod("b"), pod("c")]);
+    let plan = planned(&spec(strict.clone()), &lost, &[long(unready(old("a"))), pod("b"), pod("c")]);
     assert!(
         matches!(&plan.candidates[0].action, super::plan::Action::Delete { remember: Remember::Lost(node, since), .. }
         if node == "a" && *since == time(0).as_second()),
@@ -333,6 +335,24 @@ fn strict_a_node_that_was_lost_before_holds_no_slot_and_comes_last() {
         ["delete o-b"],
         "before there was this revision"
     );
+}
+
+#[test]
+fn strict_a_node_that_was_lost_soon_after_its_pod_was_made_keeps_its_slot_under_the_next_template() {
+    let strict = json!({"strict": true, "maxUnavailable": 1});
+    let made = |second: i64| Pod { created: Some(time(second)), ..unready(old("a")) };
+    // The newest revision is of second -10.
+    let of_lost = |since: i64, pod: Pod| of(strict.clone(), &[down("a", since), node("b")], &[pod, old("b")]);
+    assert_eq!(of_lost(-100, made(-200)), ["delete o-a"], "it may be replaced, and takes the only place");
+    assert_eq!(
+        of_lost(-100, made(-800)),
+        ["delete o-b", "delete o-a"],
+        "it had been there for longer than ten minutes"
+    );
+    let again = Pod { made_not_ready: Some(time(-100).as_second()), ..made(-90) };
+    assert_eq!(of_lost(-100, again), ["delete o-b", "delete o-a"], "the node was lost before its Pod was made");
+    let updated = Pod { updated_at: Some(time(-300)), ..made(-10_000) };
+    assert_eq!(of_lost(-100, updated), ["delete o-a"], "it was updated in place");
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Job<'_, '_> {
     /// What to do about the old Pod of a node.
     fn consider(&mut self, slot: &Slot<'_>, plan: &mut Plan) {
         let Some(old) = slot.old else { return };
-        match self.way(old) {
+        match self.way(old, plan) {
             Way::Replace | Way::Surge => self.replace(slot, plan),
             Way::InPlace(spec) => self.in_place(slot, old, spec, plan),
         }
@@ -206,12 +206,17 @@ impl Job<'_, '_> {
     }
 
     /// How a Pod gets to the update revision.
-    fn way(&mut self, pod: &Pod) -> Way {
+    fn way(&mut self, pod: &Pod, plan: &mut Plan) -> Way {
         let rolling = &self.observed.spec.rolling;
         if self.has_surge {
             return Way::Surge;
         }
-        if !rolling.in_place || !pod.has_gate {
+        if !rolling.in_place {
+            return Way::Replace;
+        }
+        if !pod.has_gate {
+            let why = "it was made without the readiness gate InPlaceUpdateReady";
+            plan.not_in_place.get_or_insert_with(|| format!("Pod {}: {why}", pod.name));
             return Way::Replace;
         }
         let observed = self.observed;
@@ -223,7 +228,10 @@ impl Job<'_, '_> {
                     None => spec,
                 })
             }
-            Err(_) => Way::Replace,
+            Err(why) => {
+                plan.not_in_place.get_or_insert_with(|| format!("Pod {}: {why}", pod.name));
+                Way::Replace
+            }
         }
     }
 }

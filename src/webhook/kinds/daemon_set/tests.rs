@@ -139,7 +139,7 @@ fn edge_43_a_manifest_of_the_built_in_daemon_set_is_admitted() {
 }
 
 #[test]
-fn shortfall_38_an_invalid_set_is_a_422_with_all_errors() {
+fn shortfall_10_2_38_an_invalid_set_is_a_422_with_all_errors() {
     let wrong = set(json!({"minReadySeconds": -1, "revisionHistoryLimit": -1, "burstReplicas": "many",
         "selector": {"matchLabels": {"app": "other"}},
         "template": {"spec": {"restartPolicy": "Never", "activeDeadlineSeconds": 5}},
@@ -212,7 +212,7 @@ fn annotations_of_ours_are_judged() {
 }
 
 #[test]
-fn shortfall_35_the_annotation_of_v1alpha1_goes_with_the_field() {
+fn shortfall_10_2_35_the_annotation_of_v1alpha1_goes_with_the_field() {
     let with = |field: Value, annotation: &str| {
         let mut object = set(json!({ "scaleStrategy": field }));
         object["metadata"]["annotations"] = json!({labels::PROGRESSIVE_CREATE: annotation});

@@ -40,6 +40,7 @@ pub(crate) fn node(name: &str) -> Node {
         is_selected: true,
         zone: String::new(),
         not_ready_since: None,
+        cordoned: None,
     }
 }
 /// A node that has been not Ready since a second.
@@ -75,6 +76,7 @@ pub(crate) fn pod(node: &str) -> Pod {
         is_terminating: false,
         until_available: Some(Duration::ZERO),
         is_ready: true,
+        is_evicted: false,
         is_specified: false,
         has_gate: true,
         pending: None,

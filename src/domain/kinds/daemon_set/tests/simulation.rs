@@ -360,3 +360,22 @@ fn of_a_thousand_nodes_a_bad_template_takes_no_more_than_max_unavailable() {
         assert!((1..=10).contains(&world.most.0) && world.most.1 <= 4, "{template:?} took {:?}", world.most);
     }
 }
+
+#[test]
+fn strict_two_bad_templates_in_a_row_take_no_more_than_max_unavailable_together() {
+    for seed in 0..60 {
+        for (first, second) in [(Template::BreaksNodes, Template::BreaksNodes), (Template::BreaksNodes, Template::Bad)]
+        {
+            let fields = serde_json::json!({"strict": true, "maxUnavailable": 3});
+            let mut world = history(seed, fields, (40, 0), first);
+            (0..30).for_each(|_| world.step());
+            assert_eq!(world.taken.len(), 3, "seed {seed}");
+            world.roll_out(second);
+            for _ in 0..30 {
+                world.step();
+                assert!(world.taken.len() <= 3, "seed {seed}: {second:?} took {} Pods in all", world.taken.len());
+            }
+            world.settle(600);
+        }
+    }
+}
