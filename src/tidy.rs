@@ -624,12 +624,18 @@ fn every_controller_is_in_the_table() {
 }
 
 /// Cases of the specification of StatefulSet and DaemonSet: how their tests are called, and the first and the last number.
-const CASES: &[(&str, usize, usize)] = &[("edge_", 1, 28), ("shortfall_10_1_", 1, 23)];
+const CASES: &[(&str, usize, usize)] = &[("edge_", 1, 45), ("shortfall_10_1_", 1, 23), ("shortfall_10_2_", 24, 38)];
 
 #[test]
 fn every_case_of_the_specification_has_a_test_with_its_number() {
-    let workloads =
-        ["domain/", "controllers/stateful_set", "controllers/daemon_set", "controllers/pod_set", "webhook/"];
+    let workloads = [
+        "api/apps/",
+        "domain/",
+        "controllers/stateful_set",
+        "controllers/daemon_set",
+        "controllers/pod_set",
+        "webhook/",
+    ];
     let mut names = Vec::new();
     for source in sources().iter().filter(|source| workloads.iter().any(|part| source.path.starts_with(part))) {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(&source.path)).unwrap();
