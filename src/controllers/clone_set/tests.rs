@@ -1,6 +1,9 @@
 //! The controller against an API server in memory: what is written, what survives, what is not touched.
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+};
 
 use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
@@ -30,6 +33,8 @@ const RECORDED: &str = include_str!("testdata/recorded.json");
 struct Server {
     objects: BTreeMap<String, Value>,
     writes: Vec<(Method, String, Value)>,
+    /// Which of them were refused, by their numbers.
+    failed: BTreeSet<usize>,
     version: u64,
     /// The namespace is being deleted.
     ends: bool,
@@ -37,6 +42,8 @@ struct Server {
     is_graceful: bool,
     /// Pods that may be there.
     quota: Option<usize>,
+    /// Paths of which every write is refused, as an admission policy of somebody else would.
+    refused: BTreeSet<String>,
     /// Answers to come instead of the real one, by the beginning of the path, or the whole path with `$` at its end.
     faults: Vec<(Method, String, u16)>,
 }
@@ -52,11 +59,23 @@ impl Server {
     }
 
     fn answer(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
+        let before = self.writes.len();
+        let (code, answer) = self.answer_one(request, body);
+        if code >= 400 && self.writes.len() > before {
+            self.failed.insert(before);
+        }
+        (code, answer)
+    }
+
+    fn answer_one(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
         let path = request.uri.path().to_owned();
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let refused = |code: u16| {
             (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Test", "message": "test"}))
         };
+        if request.method != Method::GET && self.refused.contains(&path) {
+            return refused(403);
+        }
         // A dry run stores nothing.
         if request.method != Method::GET && !path.ends_with("/podtemplates") {
             self.writes.push((request.method.clone(), path.clone(), body.clone()));
@@ -316,7 +335,9 @@ impl World {
     }
 
     fn writes(&self) -> Vec<(Method, String, Value)> {
-        std::mem::take(&mut lock(&self.server).writes)
+        let mut server = lock(&self.server);
+        server.failed.clear();
+        std::mem::take(&mut server.writes)
     }
 }
 

@@ -1,8 +1,6 @@
 //! Random histories of a CloneSet: the real controller, an API server in memory, played kubelets, nodes, users, hooks and
 //! budgets, and a clock that a seed moves. See [`crate::liveness`].
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use jiff::{SignedDuration, Timestamp};
 
 use super::*;
@@ -250,6 +248,10 @@ struct PassSeen {
     claimed: BTreeSet<String>,
     granted: BTreeSet<String>,
     writes: Vec<(Method, String, Value)>,
+    /// Which of them were refused, by their numbers.
+    failed: BTreeSet<usize>,
+    /// Pods whose writes are all refused.
+    refused: BTreeSet<String>,
 }
 
 impl PassSeen {
@@ -281,6 +283,14 @@ struct Now {
     changes: usize,
     /// The last pass went well, and nothing is left to do now.
     is_idle: bool,
+    /// Pods whose writes are all refused.
+    refused: BTreeSet<String>,
+}
+
+impl Now {
+    fn is_old(&self, pod: &Seen) -> bool {
+        !revision::is_same(&pod.revision, &self.update_revision)
+    }
 }
 
 /// What a played kubelet remembers of a Pod.
@@ -348,6 +358,8 @@ struct Cloud {
     /// The smallest number of Pods so far: workloads that a budget counts may have been read some time ago.
     fewest: i64,
     had_bad_image: bool,
+    /// What comes next, instead of what chance says.
+    follow: Vec<Change>,
     /// When the next pass is due. None: when something happens.
     due: Option<Duration>,
     pass: Option<PassSeen>,
@@ -394,6 +406,7 @@ impl Cloud {
             budget: None,
             fewest,
             had_bad_image: false,
+            follow: Vec::new(),
             due: Some(Duration::ZERO),
             pass: None,
             marked_by_users: BTreeSet::new(),
@@ -430,6 +443,43 @@ impl Cloud {
         format!("an update to {} whose hooks nobody answers", self.spec.image)
     }
 
+    /// One Pod after the other gets another image, and a third image comes before the first of them is available.
+    async fn canary(&mut self, random: &mut Random) -> String {
+        self.set_budget(None, random).await;
+        let spec = &mut self.spec;
+        spec.replicas = spec.replicas.max(1);
+        (spec.kind, spec.paused, spec.partition) = ("ReCreate", false, 0);
+        (spec.max_unavailable, spec.max_surge, spec.min_ready) = (1, 0, 40);
+        self.hooks_answer = true;
+        self.follow = vec![Change::NextImage];
+        self.next_image()
+    }
+
+    fn next_image(&mut self) -> String {
+        self.spec.image = if self.spec.image == "i:2" { "i:3" } else { "i:2" };
+        format!("image {}", self.spec.image)
+    }
+
+    /// A scale-in whose hooks nobody answers. Then one of those that wait goes down, and one less is wanted gone.
+    fn held_scale_in(&mut self, random: &mut Random) -> String {
+        let active = self
+            .world
+            .controller
+            .context
+            .pods
+            .list()
+            .iter()
+            .filter(|pod| !pod.is_deleting() && !pod.is_finished())
+            .count() as i64;
+        let spec = &mut self.spec;
+        spec.replicas = (active - 2 - random.below(2) as i64).max(1);
+        (spec.hooks[0], spec.hooks_not_ready) = (true, false);
+        self.hooks_answer = false;
+        // The last one comes first.
+        self.follow = vec![Change::OneMore, Change::Crash];
+        format!("replicas {}, and nobody answers hooks", spec.replicas)
+    }
+
     async fn change(&mut self, change: Change, random: &mut Random) -> String {
         let spec = &mut self.spec;
         match change {
@@ -441,6 +491,13 @@ impl Cloud {
                 spec.replicas = (spec.replicas - 1).max(1);
                 format!("one less: replicas {}", spec.replicas)
             }
+            Change::OneMore => {
+                spec.replicas += 1;
+                format!("one more: replicas {}", spec.replicas)
+            }
+            Change::HeldScaleIn => self.held_scale_in(random),
+            Change::Canary => self.canary(random).await,
+            Change::NextImage => self.next_image(),
             Change::Image => {
                 spec.image = ["i:1", "i:2", "i:3", "bad:1", "bad:2"][random.below(5)];
                 self.had_bad_image |= spec.image.starts_with("bad");
@@ -509,9 +566,13 @@ impl Cloud {
             }
             Change::BadRollOut => self.bad_roll_out(random).await,
             Change::HeldUpdate => self.held_update(random),
-            Change::Mark | Change::Eviction | Change::Crash | Change::Deletion | Change::Color => {
-                self.disturb_pod(change, random)
-            }
+            Change::Mark
+            | Change::Marks
+            | Change::Refused
+            | Change::Eviction
+            | Change::Crash
+            | Change::Deletion
+            | Change::Color => self.disturb_pod(change, random),
         }
     }
 
@@ -766,8 +827,10 @@ impl Cloud {
             claims.map(|(_, claim)| of(claim)).collect()
         };
         self.world.writes();
+        let faults = lock(&self.world.server).faults.len();
         let there = self.see_pods()?;
         let next = self.world.controller.reconcile(&ObjectKey::new("ns", "web")).await;
+        let failed = lock(&self.world.server).failed.clone();
         let writes = self.world.writes();
         let now = mono();
         self.due = match &next {
@@ -792,8 +855,11 @@ impl Cloud {
                 _ => format!("{method} {} {}", path.trim_start_matches(NAMESPACE), body["metadata"]["name"]),
             })
             .collect();
-        self.went_well = next.is_ok();
-        self.pass = Some(PassSeen { knew, there, claimed, granted, writes });
+        // A refusal that lasts keeps nothing else from being done: a pass that has done nothing else has nothing to do.
+        let is_refused = next.as_ref().is_err_and(|error| code(error) == Some(403)) && told.is_empty();
+        self.went_well = (next.is_ok() || is_refused) && lock(&self.world.server).faults.len() == faults;
+        let refused = self.refused();
+        self.pass = Some(PassSeen { knew, there, claimed, granted, writes, failed, refused });
         match (told.is_empty(), next) {
             (true, Ok(_)) => Ok(String::new()),
             (_, next) => Ok(format!("pass: {next:?}\n              {}", told.join("\n              "))),
@@ -825,17 +891,36 @@ impl Cloud {
 
     fn disturb_pod(&mut self, what: Change, random: &mut Random) -> String {
         let pods: Vec<(String, Value)> = self.pods();
-        let Some((path, pod)) = random.one_of(&pods).cloned() else { return "nothing".into() };
+        let waits = |pod: &Value| pod["metadata"]["labels"][labels::LIFECYCLE_STATE] == "PreparingDelete";
+        let waiting: Vec<(String, Value)> = pods.iter().filter(|(_, pod)| waits(pod)).cloned().collect();
+        let among = if matches!(what, Change::Crash) && !waiting.is_empty() { &waiting } else { &pods };
+        let Some((path, pod)) = random.one_of(among).cloned() else { return "nothing".into() };
         let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let now = clock::now().wall.to_string();
         match what {
             Change::Mark => {
-                self.marked_by_users.insert(pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
-                self.write_pod(&path, |pod| {
-                    pod["metadata"]["labels"][labels::SPECIFIED_DELETE] = "".into();
-                    true
-                });
+                self.mark(&path, &pod);
                 format!("a user marks {name}")
+            }
+            Change::Marks => {
+                let is_ready = |pod: &Value| {
+                    let conditions = pod["status"]["conditions"].as_array();
+                    conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+                };
+                let serves = pods.iter().find(|(_, pod)| is_ready(pod));
+                let is_down = pods.iter().find(|(_, pod)| !is_ready(pod));
+                serves.into_iter().chain(is_down).for_each(|(path, pod)| self.mark(path, pod));
+                let names = [serves, is_down].map(|pod| pod.map(|(_, pod)| pod["metadata"]["name"].clone()));
+                format!("a user marks one that serves and one that is down: {names:?}")
+            }
+            Change::Refused => {
+                let refused = &mut lock(&self.world.server).refused;
+                if !refused.is_empty() {
+                    refused.clear();
+                    return "no write is refused".into();
+                }
+                refused.insert(path);
+                format!("every write of {name} is refused")
             }
             Change::Eviction => {
                 if pod["metadata"]["deletionTimestamp"].is_string() {
@@ -872,6 +957,20 @@ impl Cloud {
         }
     }
 
+    /// Pods whose writes are all refused.
+    fn refused(&self) -> BTreeSet<String> {
+        let server = lock(&self.world.server);
+        server.refused.iter().filter_map(|path| Some(path.rsplit_once('/')?.1.to_owned())).collect()
+    }
+
+    fn mark(&mut self, path: &str, pod: &Value) {
+        self.marked_by_users.insert(pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+        self.write_pod(path, |pod| {
+            pod["metadata"]["labels"][labels::SPECIFIED_DELETE] = "".into();
+            true
+        });
+    }
+
     fn node(&mut self, node: usize) -> String {
         self.nodes_up[node] = !self.nodes_up[node];
         if self.nodes_up[node] {
@@ -901,10 +1000,14 @@ fn set_ready(pod: &mut Value, ready: bool, at: &str) {
 }
 
 /// What users do, and what happens.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Replicas,
     OneLess,
+    OneMore,
+    HeldScaleIn,
+    Canary,
+    NextImage,
     Image,
     Side,
     Resources,
@@ -924,6 +1027,8 @@ enum Change {
     BadRollOut,
     HeldUpdate,
     Mark,
+    Marks,
+    Refused,
     Eviction,
     Crash,
     Deletion,
@@ -931,9 +1036,13 @@ enum Change {
 }
 
 /// All of them: what each is called, and how often it happens compared with the others.
-const CHANGES: [(Change, &str, usize); 25] = [
+const CHANGES: [(Change, &str, usize); 31] = [
     (Change::Replicas, "replicas", 2),
     (Change::OneLess, "one replica less", 2),
+    (Change::OneMore, "one replica more", 1),
+    (Change::HeldScaleIn, "scale-in that hooks hold", 3),
+    (Change::Canary, "update with minReadySeconds", 4),
+    (Change::NextImage, "next image", 1),
     (Change::Image, "image", 5),
     (Change::Side, "image of the second container", 2),
     (Change::Resources, "resources", 2),
@@ -953,6 +1062,8 @@ const CHANGES: [(Change, &str, usize); 25] = [
     (Change::BadRollOut, "bad roll-out under a budget", 3),
     (Change::HeldUpdate, "update that hooks hold", 2),
     (Change::Mark, "marked by a user", 1),
+    (Change::Marks, "one that serves and one that is down marked", 2),
+    (Change::Refused, "all writes of a Pod refused", 3),
     (Change::Eviction, "evicted", 1),
     (Change::Crash, "crashed", 1),
     (Change::Deletion, "deleted by a user", 1),
@@ -973,7 +1084,8 @@ impl Driver for Cloud {
             }
             None => true,
         });
-        let Some((change, name, _)) = chosen else { return Err("no change was chosen".into()) };
+        let follows = self.follow.pop().and_then(|next| CHANGES.iter().find(|(change, _, _)| *change == next));
+        let Some((change, name, _)) = follows.or(chosen) else { return Err("no change was chosen".into()) };
         self.acts.note(name);
         let said = self.change(*change, random).await;
         self.put();
@@ -1002,6 +1114,7 @@ impl Driver for Cloud {
         {
             let mut server = lock(&self.world.server);
             server.quota = None;
+            server.refused.clear();
             server.faults.clear();
         }
         self.put();
@@ -1012,7 +1125,8 @@ impl Driver for Cloud {
         (self.pass, self.is_idle) = (None, false);
         let mut next: Option<Duration> = None;
         let mut later = |after: Option<Duration>| next = [next, after].into_iter().flatten().min();
-        let pods = self.pods();
+        // They are many and large: read when somebody looks at them.
+        let mut pods = None;
         // Who comes first is for the seed to say.
         let first = random.below(4);
         for turn in 0..4 {
@@ -1030,7 +1144,7 @@ impl Driver for Cloud {
                     due => later(due.map(|due| due - mono())),
                 },
                 which => {
-                    for (path, pod) in &pods {
+                    for (path, pod) in pods.get_or_insert_with(|| self.pods()).iter() {
                         let done = match which {
                             2 => self.kubelet(path, pod, random),
                             _ => self.answer(path, pod, random),
@@ -1054,7 +1168,7 @@ impl Driver for Cloud {
     }
 
     async fn see(&mut self) -> Result<Now, String> {
-        let pods = self.see_pods()?;
+        let (pods, refused) = (self.see_pods()?, self.refused());
         let server = lock(&self.world.server);
         let set = &server.objects[SET];
         Ok(Now {
@@ -1069,6 +1183,7 @@ impl Driver for Cloud {
             marked_by_users: self.marked_by_users.clone(),
             changes: self.changes,
             is_idle: self.is_idle,
+            refused,
         })
     }
 }
@@ -1086,11 +1201,12 @@ impl Promises {
         // What a pass itself brings back into service is there when it goes on to updates.
         let mut knew = pass.knew.clone();
         for pod in &mut knew {
-            let is_back = |(_, path, body): &(Method, String, Value)| {
-                path.trim_end_matches("/status").ends_with(&pod.name)
+            let is_back = |(i, (_, path, body)): (usize, &(Method, String, Value))| {
+                !pass.failed.contains(&i)
+                    && path.trim_end_matches("/status").ends_with(&pod.name)
                     && body["metadata"]["labels"][labels::LIFECYCLE_STATE] == "Normal"
             };
-            if pass.writes.iter().any(is_back) {
+            if pass.writes.iter().enumerate().any(is_back) {
                 pod.state = "Normal".into();
             }
         }
@@ -1098,9 +1214,10 @@ impl Promises {
         let pass = &PassSeen { knew, ..pass.clone() };
         let mut wrongs = Vec::new();
         let (mut down, mut made, mut begun) = (BTreeSet::new(), 0, BTreeSet::new());
-        for (method, path, body) in &pass.writes {
+        for (i, (method, path, body)) in pass.writes.iter().enumerate() {
             let Some(rest) = path.strip_prefix(NAMESPACE) else { continue };
             let name = rest.trim_start_matches('/').split('/').next().unwrap_or_default().to_owned();
+            let is_done = !pass.failed.contains(&i);
             let known = pass.knew.iter().find(|pod| pod.name == name);
             let labels_of = &body["metadata"]["labels"];
             if *method == Method::POST {
@@ -1112,17 +1229,17 @@ impl Promises {
                 if known.is_some_and(|pod| pod.held && pod.active()) && now.spec.hooks[0] {
                     wrongs.push(format!("{name} was deleted past its hook"));
                 }
-                down.insert(name.clone());
+                down.extend(is_done.then(|| name.clone()));
             }
             let closes = |c: &Value| c["type"] != "Ready" && c["status"] == "False";
             if body["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(closes)) {
-                down.insert(name.clone());
+                down.extend(is_done.then(|| name.clone()));
             }
             if let Some(state) = labels_of[labels::LIFECYCLE_STATE].as_str() {
                 if !["", "Normal", "PreparingNormal"].contains(&state)
                     && known.is_some_and(|p| ["", "Normal"].contains(&&*p.state))
                 {
-                    down.insert(name.clone());
+                    down.extend(is_done.then(|| name.clone()));
                 }
                 if state.starts_with("Preparing") && state != "PreparingNormal" {
                     self.acts.note("announced");
@@ -1167,6 +1284,7 @@ impl Promises {
         wrongs.extend(let_go_too_early(now, pass));
         wrongs.extend(what_is_down_waits(now, pass));
         wrongs.extend(out_of_order(now, pass, &begun));
+        wrongs.extend(the_wrong_one_stays(now, pass, was));
         let is_old = |pod: &&Seen| !revision::is_same(&pod.revision, &now.update_revision);
         let old = pass.knew.iter().filter(|p| p.active() && !p.marked && p.state != "PreparingDelete").filter(is_old);
         let old: Vec<&str> = old.map(|pod| pod.name.as_str()).collect();
@@ -1267,7 +1385,8 @@ fn what_is_down_waits(now: &Now, pass: &PassSeen) -> Vec<String> {
     let may_go = |pod: &&Seen| pod.active() && pod.marked && !(pod.held && now.spec.hooks[0]);
     let marked: Vec<&Seen> = pass.knew.iter().filter(may_go).collect();
     let serving = marked.iter().find(|pod| pod.up(now.at, 0) && is_tried(pod));
-    let waiting = marked.iter().filter(|pod| pod.ready_since.is_none() && !is_tried(pod));
+    let waiting =
+        marked.iter().filter(|pod| pod.ready_since.is_none() && !is_tried(pod) && !pass.refused.contains(&pod.name));
     let told = |serving: &&Seen| waiting.map(|pod| format!("{} goes before {}", serving.text, pod.text)).collect();
     serving.map(told).unwrap_or_default()
 }
@@ -1292,16 +1411,60 @@ fn out_of_order(now: &Now, pass: &PassSeen, begun: &BTreeSet<String>) -> Vec<Str
     told.into_iter().collect()
 }
 
-/// Nothing is left to do: then no Pod waits that could go. One that is Ready and not yet available is unavailable already.
-fn waits_for_nothing(now: &Now) -> Vec<String> {
+/// Of those that waited for their deletion, the ones that serve stay.
+fn the_wrong_one_stays(now: &Now, pass: &PassSeen, was: &[Seen]) -> Vec<String> {
+    let waited = |pod: &&Seen| pod.active() && pod.state == "PreparingDelete" && !pod.marked;
+    let is_kept = |pod: &&Seen| {
+        pass.writes.iter().any(|(_, path, body)| {
+            path.trim_end_matches("/status").ends_with(&pod.name)
+                && body["metadata"]["labels"][labels::LIFECYCLE_STATE].is_string()
+        })
+    };
+    let (kept, left): (Vec<&Seen>, Vec<&Seen>) = was.iter().filter(waited).partition(is_kept);
+    let goes_first = |pod: &&&Seen| pod.ready_since.is_none();
+    let better = |down: &Seen| {
+        let fits = |pod: &&&Seen| {
+            pod.ready_since.is_some() && now.is_old(pod) == now.is_old(down) && !pass.refused.contains(&pod.name)
+        };
+        left.iter().find(fits).map(|pod| format!("{} stays, and {} goes", down.text, pod.text))
+    };
+    kept.iter().filter(goes_first).filter_map(|down| better(down)).collect()
+}
+
+/// Nothing is left to do now: then no Pod waits that could go.
+fn waits_for_nothing(now: &Now, acts: &mut Acts) -> Vec<String> {
     let spec = &now.spec;
-    let ready = now.pods.iter().filter(|pod| pod.up(now.at, 0)).count() as i64;
-    if now.desired.is_some() || ready - 1 < spec.replicas - spec.max_unavailable || spec.hooks[0] {
-        return Vec::new();
+    let active: Vec<&Seen> = now.pods.iter().filter(|pod| pod.active()).collect();
+    let up = |seconds: i64| active.iter().filter(|pod| pod.up(now.at, seconds)).count() as i64;
+    let enough = spec.replicas - spec.max_unavailable;
+    // What is available goes while enough stays available. What is not yet available is unavailable already: it goes
+    // while enough serves.
+    let room = |pod: &Seen| match (pod.up(now.at, 0), pod.up(now.at, spec.min_ready)) {
+        (true, true) => up(spec.min_ready) > enough,
+        (true, false) => up(0) > enough,
+        _ => pod.ready_since.is_none(),
+    };
+    let can = |pod: &&&Seen| !now.refused.contains(&pod.name) && (now.desired.is_none() || !pod.up(now.at, 0));
+    let is_held = |pod: &Seen| pod.held && spec.hooks[0];
+    let waits = |pod: &&&Seen| pod.marked && !is_held(pod) && room(pod);
+    let marked = active.iter().filter(can).filter(waits);
+    let mut wrongs: Vec<String> =
+        marked.map(|pod| format!("it is marked and waits for nothing: {}", pod.text)).collect();
+
+    // Updates wait for what is to be deleted, and for those that are not known to have gone well.
+    let is_settled = |pod: &Seen| !pod.marked && ["", "Normal"].contains(&pod.state.as_str());
+    let replaces = spec.kind == "ReCreate" && !spec.paused && spec.partition == 0 && spec.max_surge == 0;
+    if !replaces || !active.iter().all(|pod| is_settled(pod)) || active.len() as i64 > spec.replicas {
+        return wrongs;
     }
-    let waits = |pod: &&Seen| pod.active() && pod.marked && pod.up(now.at, 0) && !pod.up(now.at, spec.min_ready);
-    let waiting = now.pods.iter().filter(waits);
-    waiting.map(|pod| format!("it is to be deleted and waits to become available: {}", pod.text)).collect()
+    let begun = active.iter().filter(|pod| !now.is_old(pod) && !pod.up(now.at, spec.min_ready)).count() as i64;
+    let most = spec.max_unavailable + active.len() as i64 - spec.replicas;
+    let old = active.iter().filter(|pod| now.is_old(pod)).filter(can);
+    let may_begin = |pod: &&&Seen| room(pod) && if pod.ready_since.is_some() { begun < most } else { begun == 0 };
+    let waiting: Vec<&&Seen> = old.filter(may_begin).collect();
+    acts.add("idle beside a refusal", u64::from(!now.refused.is_empty()));
+    wrongs.extend(waiting.iter().map(|pod| format!("it is to be updated and waits for nothing: {}", pod.text)));
+    wrongs
 }
 
 impl Model for Promises {
@@ -1313,7 +1476,7 @@ impl Model for Promises {
         }
         match &now.pass {
             Some(pass) => self.of_pass(now, pass),
-            None if now.is_idle => waits_for_nothing(now),
+            None if now.is_idle => waits_for_nothing(now, &mut self.acts),
             None => Vec::new(),
         }
     }
@@ -1370,7 +1533,7 @@ fn history(seed: u64) -> Result<Acts, String> {
 
 #[test]
 fn simulation_of_clone_sets() {
-    let acts = liveness::seeds(60, "simulation_of_clone_sets", history);
+    let acts = liveness::seeds(40, "simulation_of_clone_sets", history);
     acts.require(&[
         ("created", 300),
         ("deleted", 100),
@@ -1382,5 +1545,6 @@ fn simulation_of_clone_sets() {
         ("kept after all", 5),
         ("let go", 5),
     ]);
-    acts.require(&CHANGES.map(|(_, name, _)| (name, 8)));
+    acts.require(&CHANGES.map(|(_, name, _)| (name, 2)));
+    acts.require(&[("idle beside a refusal", 50)]);
 }
