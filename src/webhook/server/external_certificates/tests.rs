@@ -138,6 +138,14 @@ async fn files_are_read_again_when_they_change() {
     let first = ready.borrow().clone().unwrap().get_inner();
     external.sync(&mut serving, &tls).await.unwrap();
     assert!(Arc::ptr_eq(&first, &ready.borrow().clone().unwrap().get_inner()), "nothing has changed");
+    // Whoever renews them is in the middle of it: a new certificate, and the key of the old one.
+    std::fs::write(directory.path().join("tls.crt"), &made(NAME)["tls.crt"]).unwrap();
+    let error = external.sync(&mut serving, &tls).await.unwrap_err().to_string();
+    assert!(error.contains("tls.key") || error.contains("tls.crt"), "{error}");
+    std::fs::remove_file(directory.path().join("ca.crt")).unwrap();
+    let error = external.sync(&mut serving, &tls).await.unwrap_err().to_string();
+    assert!(error.contains("ca.crt is missing"), "{error}");
+    assert!(Arc::ptr_eq(&first, &ready.borrow().clone().unwrap().get_inner()), "the one before stays");
     write();
     external.sync(&mut serving, &tls).await.unwrap();
     assert!(!Arc::ptr_eq(&first, &ready.borrow().clone().unwrap().get_inner()));
