@@ -22,8 +22,8 @@ use crate::{
 };
 use components::COMPONENTS;
 use roles::{access, added_access, roles};
-pub use workloads::registrations;
 use workloads::{daemon_set, manager_objects, webhook_objects};
+pub use workloads::{leftovers, registrations};
 
 const NAMESPACE: &str = DEFAULT_NAMESPACE;
 const HEADER: &str =

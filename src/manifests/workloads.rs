@@ -128,11 +128,22 @@ pub(super) fn webhook_objects(role: &Role) -> Vec<Value> {
     .collect()
 }
 
+/// Entries of one of our webhook configurations, of this kind, that another program has left there: the name of each, and
+/// the kinds it is called for that this release does not serve. `namespace` is that of the installation.
+pub fn leftovers(kind: &str, config: &Value, namespace: &str) -> Vec<(String, Vec<String>)> {
+    let endpoint = Endpoint::Service { namespace: namespace.into(), name: webhook::SERVICE.into() };
+    let phase = if kind.starts_with("Mutating") { Phase::Mutating } else { Phase::Validating };
+    let left = configuration::leftovers(config, phase, &endpoint).into_iter();
+    left.map(|left| (left.name, left.kinds.iter().map(ToString::to_string).collect())).collect()
+}
+
 /// The webhook configurations of an installation with these gates.
 pub fn registrations(gates: &FeatureGates) -> [Value; 2] {
     let endpoint = Endpoint::Service { namespace: NAMESPACE.into(), name: webhook::SERVICE.into() };
     let policies = FailurePolicies::default();
-    let wanted = Wanted { gates, endpoint: &endpoint, ca_bundle: None, policies: &policies, with_budgets: None };
+    let keeps = std::collections::BTreeSet::new();
+    let wanted =
+        Wanted { gates, endpoint: &endpoint, ca_bundle: None, policies: &policies, with_budgets: None, keeps: &keeps };
     [
         ("MutatingWebhookConfiguration", webhook::CONFIGURATION, Phase::Mutating),
         ("ValidatingWebhookConfiguration", webhook::VALIDATING_CONFIGURATION, Phase::Validating),

@@ -39,6 +39,8 @@ use crate::{
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 /// A leader renews its Lease every 2 s and gives up after 10.
 const LEASE_LIMIT: Duration = Duration::from_secs(12);
+/// How many Services of other webhooks are looked at.
+const MOST_SERVICES: usize = 50;
 const LEASE_LOOK: Duration = Duration::from_millis(500);
 
 /// Check the installation: webhook, certificates, daemon on each node, leader, resources, policies, rights, versions.
@@ -187,6 +189,9 @@ async fn examine_webhook(read: &Reader<'_>, gates: &FeatureGates, findings: &mut
         let plural = format!("{}s", kind.to_lowercase());
         let config = read.cluster(ADMISSION, &plural, wanted.text("/metadata/name")).await;
         findings.extend(doctor::webhook_configuration(kind, &config, wanted.list("/webhooks")));
+        if let Ok(config) = &config {
+            findings.extend(doctor::leftovers(&manifests::leftovers(kind, config, read.system)));
+        }
         configs.push(config);
     }
     let now = clock::now().wall;
@@ -205,6 +210,22 @@ async fn examine_webhook(read: &Reader<'_>, gates: &FeatureGates, findings: &mut
         let handshakes = addresses.map(|(host, port)| handshake(host, port, &bundle, &dns_name));
         findings.extend(doctor::serving_certificates(&join_all(handshakes).await, now));
     }
+    findings.extend(doctor::unanswered(&called(read, service).await));
+}
+
+/// The Services that other entries call about Pods or our kinds, and who answers behind them.
+async fn called(read: &Reader<'_>, own: &str) -> Vec<(doctor::Called, Fact)> {
+    let plurals = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let configs = plurals.map(|plural| async move { read.list(&path::of_cluster(ADMISSION, "v1", plural)).await });
+    let called = doctor::called(&join_all(configs).await, (read.system, own));
+    // More than these nobody reads.
+    let slices = called.into_iter().take(MOST_SERVICES).map(|called| async move {
+        let slices = path::in_namespace("discovery.k8s.io", "v1", &called.namespace, "endpointslices");
+        let label = format!("kubernetes.io%2Fservice-name%3D{}", called.name);
+        let slices = read.path(&format!("{slices}?labelSelector={label}")).await;
+        (called, slices)
+    });
+    join_all(slices).await
 }
 
 /// Admission policies, and what else limits our accounts.

@@ -334,6 +334,15 @@ pub fn identity() -> String {
     format!("{}_{nanos:x}-{}", host.trim(), std::process::id())
 }
 
+/// Whether the holder of a Lease is a process of ours, by the form of its [`identity`]. Other programs end theirs with a
+/// UUID, as client-go does.
+pub fn is_identity(holder: &str) -> bool {
+    let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let suffix = holder.rsplit_once('_').and_then(|(_, suffix)| suffix.split_once('-'));
+    suffix.is_some_and(|(nanos, process)| is_hex(nanos) && is_number(process))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, LazyLock, Mutex};
@@ -391,6 +400,23 @@ mod tests {
         let moved = Observation::next(Some(&same), spec("other", "2019-01-01T00:00:00Z"), at(112.0));
         assert_eq!(moved.since, 112 * SECOND);
         assert_eq!(decide("me", &moved, None, &Timing::default(), at(120.0)), Step::Wait);
+    }
+
+    #[test]
+    fn our_own_holders_are_told_from_those_of_other_programs() {
+        assert!(is_identity(&identity()));
+        for (holder, is_ours) in [
+            ("a_b_18a1f3c2b4d5e6f7-1", true),
+            ("a_5a1b2c3d-1111-2222-3333-444455556666", false),
+            ("a_18a1f3c2b4d5e6f7", false),
+            ("18a1f3c2b4d5e6f7-1", false),
+            ("a_-1", false),
+            ("a_1-", false),
+            ("intruder", false),
+            ("", false),
+        ] {
+            assert_eq!(is_identity(holder), is_ours, "{holder:?}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod gone;
 mod image_nodes;
 mod installation;
 mod leaders;
+mod leftovers;
 mod methods;
 mod phases;
 mod plugin;

@@ -17,8 +17,8 @@ pub use self::{
     rights::{Limits, Right, feature_gates, foreign_bindings, gated_binding, limits, policies, rights},
     roles::{daemons, deployment, lease, versions},
     webhook::{
-        Answer, Handshake, addresses, admission, ca_bundle, ca_certificates, endpoints, serving_certificates,
-        webhook_configuration,
+        Answer, Called, Handshake, addresses, admission, ca_bundle, ca_certificates, called, endpoints, leftovers,
+        serving_certificates, unanswered, webhook_configuration,
     },
 };
 

@@ -6,11 +6,13 @@
 //! selectors and failure policies that are not set are the installer's to change. Entries that point at others are never
 //! touched.
 
+use std::collections::BTreeSet;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::{
-    api::feature_gates::FeatureGates,
+    api::{apps, feature_gates::FeatureGates, kinds::KINDS, policy},
     webhook::{
         HANDLERS,
         server::{
@@ -89,7 +91,95 @@ pub struct Wanted<'a> {
     pub policies: &'a FailurePolicies,
     /// The selector of the namespaces with budgets; None while they are not known, then what is there stays.
     pub with_budgets: Option<&'a Value>,
+    /// Names of entries that are not in the table and stay nevertheless; see [`leftovers`].
+    pub keeps: &'a BTreeSet<String>,
 }
+
+/// An entry that calls us and is in no release of ours: another program has left it, for example OpenKruise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// Its name.
+    pub name: String,
+    /// The kinds of Kruise's API groups that it is called for and that we do not serve.
+    pub kinds: Vec<NotServed>,
+}
+
+/// A kind of Kruise's API groups that we do not serve.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NotServed {
+    /// API group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// As in a path.
+    pub plural: String,
+}
+
+impl std::fmt::Display for NotServed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.plural, self.group)
+    }
+}
+
+/// Entries of a configuration that call us and are not in the table.
+pub fn leftovers(current: &Value, phase: Phase, endpoint: &Endpoint) -> Vec<Leftover> {
+    let is_known = |name: &str| HANDLERS.iter().any(|handler| handler.phase == phase && handler.name == name);
+    let entries = current["webhooks"].as_array().into_iter().flatten();
+    let left = entries.filter(|entry| endpoint.is_called_by(entry));
+    let named =
+        left.map(|entry| (entry["name"].as_str().unwrap_or_default(), entry)).filter(|(name, _)| !is_known(name));
+    named.map(|(name, entry)| Leftover { name: name.to_owned(), kinds: not_served(entry) }).collect()
+}
+
+/// The kinds of Kruise's API groups among those that an entry is called for, that we do not serve.
+pub fn not_served(entry: &Value) -> Vec<NotServed> {
+    let texts = |rule: &Value, field: &str| -> Vec<String> {
+        let list = rule[field].as_array().into_iter().flatten();
+        list.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let is_served = |group: &str, plural: &str| {
+        KINDS.iter().any(|kind| kind.definition.is_some() && kind.group == group && kind.plural == plural)
+    };
+    let mut found = Vec::new();
+    for rule in entry["rules"].as_array().into_iter().flatten() {
+        let resources = texts(rule, "resources");
+        for group in texts(rule, "apiGroups").into_iter().filter(|group| GROUPS.contains(&group.as_str())) {
+            for resource in &resources {
+                let plural = resource.split('/').next().unwrap_or_default();
+                let plurals: Vec<&str> = match plural {
+                    "*" => NOT_SERVED.iter().filter(|(of, _)| *of == group).map(|(_, plural)| *plural).collect(),
+                    plural => vec![plural],
+                };
+                let version = texts(rule, "apiVersions").into_iter().find(|version| version != "*");
+                let version = version.unwrap_or_else(|| "v1alpha1".to_owned());
+                let plurals = plurals.into_iter().filter(|plural| !is_served(&group, plural));
+                found.extend(plurals.map(|plural| NotServed {
+                    group: group.clone(),
+                    version: version.clone(),
+                    plural: plural.to_owned(),
+                }));
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Kruise's API groups.
+const GROUPS: [&str; 2] = [apps::GROUP, policy::GROUP];
+
+/// Kinds of OpenKruise that we do not serve, by group and plural.
+pub const NOT_SERVED: &[(&str, &str)] = &[
+    (apps::GROUP, "advancedcronjobs"),
+    (apps::GROUP, "broadcastjobs"),
+    (apps::GROUP, "ephemeraljobs"),
+    (apps::GROUP, "persistentpodstates"),
+    (apps::GROUP, "resourcedistributions"),
+    (apps::GROUP, "sidecarsets"),
+    (apps::GROUP, "uniteddeployments"),
+    (apps::GROUP, "workloadspreads"),
+];
 
 /// The entry of one handler.
 pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {
@@ -130,6 +220,7 @@ pub fn complete(phase: Phase, endpoint: &Endpoint, own_namespace: &str) -> Vec<V
         ca_bundle: None,
         policies: &FailurePolicies::default(),
         with_budgets: Some(&with_budgets),
+        keeps: &BTreeSet::new(),
     };
     HANDLERS.iter().filter(|handler| handler.phase == phase).map(|handler| render(handler, &wanted)).collect()
 }
@@ -193,8 +284,9 @@ pub fn plan(current: &Value, phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
     for (i, entry) in entries.iter().enumerate() {
         let name = entry["name"].as_str().unwrap_or_default();
         let Some(handler) = active.iter().find(|handler| handler.name == name) else {
-            // It calls us, but nobody answers there: switched off by a gate, or left by another release.
-            if wanted.endpoint.is_called_by(entry) || of_phase().any(|handler| handler.name == name) {
+            // It calls us, but nobody answers there: switched off by a gate, or left by another release or program.
+            let is_left = wanted.endpoint.is_called_by(entry) && !wanted.keeps.contains(name);
+            if is_left || of_phase().any(|handler| handler.name == name) {
                 removals.push(json!({ "op": "remove", "path": format!("/webhooks/{i}") }));
             }
             continue;
@@ -288,15 +380,17 @@ mod tests {
         endpoint: Endpoint,
         policies: FailurePolicies,
         with_budgets: Option<Value>,
+        keeps: BTreeSet<String>,
     }
 
     impl Setting {
         fn of(gates: FeatureGates) -> Self {
-            Self { gates, endpoint: endpoint(), policies: FailurePolicies::default(), with_budgets: None }
+            let policies = FailurePolicies::default();
+            Self { gates, endpoint: endpoint(), policies, with_budgets: None, keeps: BTreeSet::new() }
         }
         fn wanted<'a>(&'a self, ca_bundle: Option<&'a str>) -> Wanted<'a> {
-            let Self { gates, endpoint, policies, with_budgets } = self;
-            Wanted { gates, endpoint, ca_bundle, policies, with_budgets: with_budgets.as_ref() }
+            let Self { gates, endpoint, policies, with_budgets, keeps } = self;
+            Wanted { gates, endpoint, ca_bundle, policies, with_budgets: with_budgets.as_ref(), keeps }
         }
         fn installed(&self, phase: Phase) -> Value {
             json!({ "metadata": { "resourceVersion": "7" }, "webhooks": shipped(phase, &self.wanted(None)) })
@@ -411,7 +505,64 @@ mod tests {
             let left = json!({"name": "mother.kb.io", "clientConfig": {"service":
                 {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/mutate-apps-kruise-io-other"}}});
             config["webhooks"].as_array_mut().unwrap().splice(0..0, [left.clone(), left]);
-            assert!(!entries(&setting.patched(config, phase)).contains(&"mother.kb.io"));
+            assert!(!entries(&setting.patched(config.clone(), phase)).contains(&"mother.kb.io"));
+            // As long as another program is in charge, or objects are there that nobody else serves.
+            let mut keeping = Setting::of(FeatureGates::default());
+            keeping.keeps = ["mother.kb.io".to_owned()].into();
+            let kept = keeping.patched(config.clone(), phase);
+            assert_eq!(entries(&kept).iter().filter(|name| **name == "mother.kb.io").count(), 2);
+            assert_eq!(kept["webhooks"][0], config["webhooks"][0], "as it is");
+        }
+    }
+
+    #[test]
+    fn what_another_program_has_left_is_told_with_the_kinds_that_nobody_serves() {
+        let calls = |namespace: &str, path: &str| {
+            json!({"service":
+            {"namespace": namespace, "name": "kruise-webhook-service", "path": path}})
+        };
+        let rule = |group: &str, versions: &[&str], resources: &[&str]| {
+            json!({"apiGroups": [group],
+            "apiVersions": versions, "operations": ["CREATE", "UPDATE"], "resources": resources})
+        };
+        let entry = |name: &str, rules: Value| json!({"name": name, "clientConfig": calls("kruise-system", "/x"), "rules": rules});
+        let kind = |group: &str, version: &str, plural: &str| NotServed {
+            group: group.into(),
+            version: version.into(),
+            plural: plural.into(),
+        };
+        let sidecar_sets = rule("apps.kruise.io", &["v1alpha1", "v1beta1"], &["sidecarsets", "sidecarsets/status"]);
+        let mut foreign = entry("vsidecarset.kb.io", json!([sidecar_sets]));
+        foreign["clientConfig"] = calls("elsewhere", "/x");
+        for (entry, expected) in [
+            (
+                entry("vsidecarset.kb.io", json!([sidecar_sets])),
+                Some(vec![kind("apps.kruise.io", "v1alpha1", "sidecarsets")]),
+            ),
+            (entry("vother.kb.io", json!([rule("apps.kruise.io", &["v1alpha1"], &["clonesets"])])), Some(vec![])),
+            (entry("vpods.kb.io", json!([rule("", &["v1"], &["pods"])])), Some(vec![])),
+            (
+                entry("vlater.kb.io", json!([rule("policy.kruise.io", &["*"], &["laterkinds"])])),
+                Some(vec![kind("policy.kruise.io", "v1alpha1", "laterkinds")]),
+            ),
+            (entry("vbare.kb.io", Value::Null), Some(vec![])),
+            (entry("vcloneset.kb.io", json!([rule("apps.kruise.io", &["v1alpha1"], &["clonesets"])])), None),
+            (foreign, None),
+        ] {
+            let current = json!({"webhooks": [entry]});
+            let left = leftovers(&current, Phase::Validating, &endpoint());
+            let found = left.into_iter().next().map(|left| left.kinds);
+            assert_eq!(found, expected, "{entry}");
+        }
+        let all = json!({"webhooks": [entry("vall.kb.io", json!([rule("apps.kruise.io", &["*"], &["*"])]))]});
+        assert_eq!(leftovers(&all, Phase::Validating, &endpoint())[0].kinds.len(), NOT_SERVED.len());
+    }
+
+    #[test]
+    fn no_kind_is_served_and_not_served() {
+        for (group, plural) in NOT_SERVED {
+            let mut ours = KINDS.iter().filter(|kind| kind.definition.is_some());
+            assert!(!ours.any(|kind| (kind.group, kind.plural) == (*group, *plural)), "{plural}.{group}");
         }
     }
 

@@ -39,6 +39,7 @@ use crate::{
             configuration::{self, Endpoint, Wanted},
             failure_policies::FailurePolicies,
             handler::Phase,
+            leftovers,
             metrics::Metrics,
             retry::Retry,
             scope::{self, Lingering},
@@ -67,13 +68,13 @@ const NEW_BINDING: Rule = Rule::new(GROUP, &["validatingadmissionpolicybindings"
 const DAEMONS: Rule = Rule::new(&[""], &["pods"], &["list"]);
 
 /// What keeping the registration needs, cluster-wide.
-pub const RBAC: &[Rule] = &[MUTATING, VALIDATING, BINDING, NEW_BINDING];
+pub const RBAC: &[Rule] = &[MUTATING, VALIDATING, BINDING, NEW_BINDING, leftovers::RBAC];
 /// The same with certificates that somebody else renews: the registration is not ours to keep.
 pub const EXTERNAL_RBAC: &[Rule] = &[BINDING, NEW_BINDING];
 
 /// What keeping the certificates needs in our own namespace.
 pub const OWN_NAMESPACE_RBAC: &[Rule] =
-    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]), DAEMONS];
+    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]), DAEMONS, leftovers::LEASE];
 /// The same with certificates that somebody else renews.
 pub const EXTERNAL_OWN_NAMESPACE_RBAC: &[Rule] =
     &[Rule::new(&[""], &["secrets"], &["get", "list", "watch"]).named(&[SECRET]), DAEMONS];
@@ -230,12 +231,15 @@ impl Installation {
                 }
                 None => (None, None),
             };
+            let left = configuration::leftovers(&current, phase, &self.endpoint);
+            let keeps = leftovers::kept(&self.client, &self.secret.namespace, &left).await;
             let wanted = Wanted {
                 gates: &self.gates,
                 endpoint: &self.endpoint,
                 ca_bundle: Some(ca_bundle),
                 policies: &self.policies,
                 with_budgets: selector.as_ref(),
+                keeps: &keeps,
             };
             let operations = configuration::plan(&current, phase, &wanted);
             if operations.is_empty() {

@@ -10,6 +10,7 @@ pub mod external_certificates;
 pub mod failure_policies;
 pub mod handler;
 pub mod installation;
+mod leftovers;
 pub mod metrics;
 mod retry;
 pub mod review;

@@ -194,6 +194,81 @@ fn a_missing_entry_matters_by_its_failure_policy() {
 }
 
 #[test]
+fn what_another_program_has_left_is_named_with_what_keeps_it() {
+    let left = [
+        ("vpod.kb.io".to_owned(), vec![]),
+        ("vsidecarset.kb.io".to_owned(), vec!["sidecarsets.apps.kruise.io".into()]),
+    ];
+    let findings = leftovers(&left);
+    assert_eq!(
+        all_said(&findings),
+        [
+            "Warn vpod.kb.io calls the webhook, which does not know it: another program has left it",
+            "Warn vsidecarset.kb.io calls the webhook, which does not know it: another program has left it",
+        ]
+    );
+    assert!(findings[1].advice.starts_with("this release does not serve sidecarsets.apps.kruise.io;"));
+    let of_openkruise = json!({"webhooks": [{"name": "vsidecarset.kb.io", "clientConfig": {"service":
+        {"namespace": "elsewhere", "name": "kruise-webhook-service"}}, "rules": [{"apiGroups": ["apps.kruise.io"],
+        "apiVersions": ["v1alpha1"], "operations": ["CREATE"], "resources": ["sidecarsets", "clonesets"]}]}]});
+    let kind = "ValidatingWebhookConfiguration";
+    assert_eq!(crate::manifests::leftovers(kind, &of_openkruise, "elsewhere"), left[1..]);
+    assert_eq!(crate::manifests::leftovers(kind, &of_openkruise, "kruise-system"), []);
+}
+
+#[test]
+fn entries_of_any_configuration_that_nobody_answers_are_named_if_they_are_about_pods_or_our_kinds() {
+    let entry = |name: &str, service: &str, policy: Value, rule: Value| {
+        json!({"name": name, "failurePolicy": policy,
+        "clientConfig": {"service": {"namespace": "other", "name": service}}, "rules": [rule]})
+    };
+    let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "resources": [resource]});
+    let config = |name: &str, entries: Value| json!({"metadata": {"name": name}, "webhooks": entries});
+    let mutating = json!({"items": [
+        config("a", json!([
+            entry("pods", "gone", json!("Ignore"), rule("", "pods")),
+            entry("eviction", "gone", json!(null), rule("", "pods/eviction")),
+            entry("secrets", "gone", json!("Fail"), rule("", "secrets")),
+            entry("deployments", "away", json!("Fail"), rule("apps", "deployments")),
+            {"name": "url", "clientConfig": {"url": "https://x"}, "rules": [rule("", "pods")]},
+        ])),
+        config("ours", json!([{"name": "own", "clientConfig": {"service": {"namespace": "kruise-system", "name": "own"}},
+            "rules": [rule("apps.kruise.io", "clonesets")]}])),
+    ]});
+    let validating = json!({"items": [
+        config("b", json!([entry("all", "away", json!("Ignore"), rule("*", "*"))])),
+        config("c", json!([entry("ours", "there", json!("Fail"), rule("apps.kruise.io", "clonesets"))])),
+    ]});
+    let found = called(&[Ok(mutating), Ok(validating), Err(Lack::NotPermitted)], ("kruise-system", "own"));
+    let told: Vec<_> =
+        found.iter().map(|called| (called.name.as_str(), called.entries.join(" "), called.fails)).collect();
+    assert_eq!(
+        told,
+        [("gone", "a/pods a/eviction".into(), true), ("away", "b/all".into(), false), ("there", "c/ours".into(), true)]
+    );
+    let answers = slices(json!([{"addresses": ["10.0.0.1"]}]));
+    let none = slices(json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": false}}]));
+    let [gone, away, there] = <[Called; 3]>::try_from(found).unwrap();
+    let findings = unanswered(&[(gone, none.clone()), (away.clone(), none), (there.clone(), answers.clone())]);
+    assert_eq!(
+        all_said(&findings),
+        [
+            "Fail nobody answers behind Service other/gone for a/pods, a/eviction: their requests are refused",
+            "Warn nobody answers behind Service other/away for b/all: their requests go on after a time-out",
+        ]
+    );
+    assert_eq!(
+        all_said(&unanswered(&[(there, answers)])),
+        ["Ok 1 Services are called about Pods or our kinds, and answer"]
+    );
+    assert_eq!(
+        all_said(&unanswered(&[(away, Err(Lack::NotPermitted))])),
+        ["Unknown not permitted to read the EndpointSlices of Service other/away"]
+    );
+    assert_eq!(unanswered(&[]), []);
+}
+
+#[test]
 fn certificates_are_judged_by_what_is_left_of_them() {
     let days = |days: i64| now().checked_add(jiff::SignedDuration::from_hours(days * 24)).unwrap();
     let handshakes = [

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Fact, Finding, Lack, Verdict, finding, ok, unknown};
-use crate::{k8s::certificate, plugin::rules::JsonPointer};
+use crate::{api::kinds::KINDS, k8s::certificate, plugin::rules::JsonPointer};
 
 /// Certificates that end sooner than this are worth a warning: they should have been renewed long before.
 const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -49,6 +49,96 @@ pub fn webhook_configuration(kind: &str, config: &Fact, wanted: &[Value]) -> Vec
     }
     if findings.is_empty() {
         findings.push(ok(CHECK, format!("{kind}: {} entries, each with a CA", wanted.len())));
+    }
+    findings
+}
+
+/// Entries of our configurations that another program has left there, each with the kinds that this release does not serve.
+/// Who calls them gets no answer.
+pub fn leftovers(left: &[(String, Vec<String>)]) -> Vec<Finding> {
+    let judge = |(name, kinds): &(String, Vec<String>)| {
+        let text = format!("{name} calls the webhook, which does not know it: another program has left it");
+        let advice = match kinds.as_slice() {
+            [] => "the webhook removes it when no other program holds the Lease kruise-manager".to_owned(),
+            kinds => format!(
+                "this release does not serve {}; the webhook removes it when there are none and no other program holds \
+                 the Lease kruise-manager",
+                kinds.join(", ")
+            ),
+        };
+        finding("webhook configuration", Verdict::Warn, text, advice)
+    };
+    left.iter().map(judge).collect()
+}
+
+/// A Service that entries of webhook configurations call about Pods or our kinds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The entries, as CONFIGURATION/ENTRY.
+    pub entries: Vec<String>,
+    /// Whether requests are refused while it does not answer.
+    pub fails: bool,
+}
+
+/// The Services that entries of any configuration call about Pods or our kinds, but for `own`, which another check looks at.
+pub fn called(configs: &[Fact], own: (&str, &str)) -> Vec<Called> {
+    let mut found: Vec<Called> = Vec::new();
+    for config in configs.iter().flatten().flat_map(|list| list.list("/items")) {
+        for entry in config.list("/webhooks").iter().filter(|entry| entry.list("/rules").iter().any(is_of_interest)) {
+            let service = ["namespace", "name"].map(|field| entry.text(&format!("/clientConfig/service/{field}")));
+            if service[1].is_empty() || (service[0], service[1]) == own {
+                continue;
+            }
+            let at = found.iter().position(|called| [called.namespace.as_str(), &called.name] == service);
+            let at = at.unwrap_or_else(|| {
+                let [namespace, name] = service.map(str::to_owned);
+                found.push(Called { namespace, name, entries: Vec::new(), fails: false });
+                found.len() - 1
+            });
+            if let Some(called) = found.get_mut(at) {
+                called.entries.push(format!("{}/{}", config.text("/metadata/name"), entry.text("/name")));
+                // Absent means Fail.
+                called.fails |= entry.text("/failurePolicy") != "Ignore";
+            }
+        }
+    }
+    found
+}
+
+/// Whether a rule is about Pods or kinds of ours.
+fn is_of_interest(rule: &Value) -> bool {
+    let has = |list: &str, is_it: &dyn Fn(&str) -> bool| {
+        rule.list(list).iter().filter_map(Value::as_str).any(|text| text == "*" || is_it(text))
+    };
+    let ours = |group: &str| KINDS.iter().any(|kind| kind.definition.is_some() && kind.group == group);
+    let about_pods = has("/apiGroups", &|group| group.is_empty())
+        && has("/resources", &|resource| resource.split('/').next() == Some("pods"));
+    let about_us = rule.list("/apiGroups").iter().filter_map(Value::as_str).any(ours);
+    about_pods || about_us
+}
+
+/// Services that nobody answers behind, with the EndpointSlices of each.
+pub fn unanswered(services: &[(Called, Fact)]) -> Vec<Finding> {
+    const CHECK: &str = "other webhooks";
+    let mut findings = Vec::new();
+    for (Called { namespace, name, entries, fails }, slices) in services {
+        if let Err(lack) = slices {
+            findings.push(unknown(CHECK, &format!("the EndpointSlices of Service {namespace}/{name}"), lack));
+        } else if addresses(slices).is_empty() {
+            let (verdict, then) = match fails {
+                true => (Verdict::Fail, "their requests are refused"),
+                false => (Verdict::Warn, "their requests go on after a time-out"),
+            };
+            let text = format!("nobody answers behind Service {namespace}/{name} for {}: {then}", entries.join(", "));
+            findings.push(finding(CHECK, verdict, text, "start the program that serves them, or remove the entries"));
+        }
+    }
+    if findings.is_empty() && !services.is_empty() {
+        findings.push(ok(CHECK, format!("{} Services are called about Pods or our kinds, and answer", services.len())));
     }
     findings
 }
