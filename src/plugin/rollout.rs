@@ -16,7 +16,7 @@ use super::{
         exit::{Exit, Stop, with_sources},
         history::{self, Undo},
         progress::Watched,
-        rollout::{self, Pin, Rollout, is_observed},
+        rollout::{self, Pin, Rollout, Until, is_observed},
     },
     view::{Format, View, print, print_objects},
     workloads::{Change, ChangeArgs, change, find, revisions},
@@ -28,6 +28,7 @@ use crate::runtime::clock;
 #[command(after_help = "\
 Examples:
   kubectl kruise rollout status cloneset/web --timeout 5m
+  kubectl kruise rollout status cloneset/web --for=updated
   kubectl kruise rollout history cloneset/web
   kubectl kruise rollout undo cloneset/web --to-revision 3
   kubectl kruise rollout pause clone web
@@ -73,6 +74,9 @@ struct StatusArgs {
     /// Only the roll-out of this revision: an error when another one is rolled out. 0: whichever it is.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     revision: i64,
+    /// What it waits for: that the new Pods are available, or only that they are updated.
+    #[arg(long = "for", value_enum, value_name = "STATE", default_value_t)]
+    until: Until,
 }
 
 /// Show the revisions that there were, oldest first.
@@ -201,7 +205,7 @@ async fn status(args: &StatusArgs, connection: &Connection) -> Result<Exit, Stop
     let mut seen = Vec::new();
     for workload in workloads {
         let (workload, pin) = pinned(args, connection, workload).await?;
-        seen.push((workload.clone(), Watched::Rollout(Rollout::new(workload, pin))));
+        seen.push((workload.clone(), Watched::Rollout(Rollout::new(workload, pin).until(args.until))));
     }
     if args.watch {
         let (_, exit) = follow_seen(&connection.client, seen, args.timeout, &mut View::new(false)).await?;

@@ -191,22 +191,38 @@ pub struct Pin {
     pub name: String,
 }
 
+/// When a roll-out counts as done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Until {
+    /// The Pods that are to be new are new, as `updatedReplicas` counts them.
+    Updated,
+    /// They are available too.
+    #[default]
+    Available,
+}
+
 /// A workload with a roll-out.
 #[derive(Clone, Debug)]
 pub struct Rollout {
     object: Value,
     pin: Option<Pin>,
+    until: Until,
 }
 
 impl Rollout {
     /// Of a workload; with a pin, the roll-out of that revision only.
     pub fn new(object: Value, pin: Option<Pin>) -> Self {
-        Self { object, pin }
+        Self { object, pin, until: Until::default() }
+    }
+
+    /// The same, and done when this is so.
+    pub fn until(self, until: Until) -> Self {
+        Self { until, ..self }
     }
 
     /// The same roll-out, as the workload is now.
     pub fn again(&self, object: Value) -> Self {
-        Self { object, pin: self.pin.clone() }
+        Self { object, pin: self.pin.clone(), until: self.until }
     }
 
     fn figures(&self) -> Option<Figures> {
@@ -228,7 +244,11 @@ impl Rollout {
                 pin.number, figures.revision
             ));
         }
-        if figures.updated >= figures.expected && figures.available >= figures.expected {
+        let enough = match self.until {
+            Until::Updated => figures.updated,
+            Until::Available => figures.updated.min(figures.available),
+        };
+        if enough >= figures.expected {
             return Outcome::Succeeded;
         }
         match condition(&self.object, "Progressing") {
@@ -284,7 +304,11 @@ impl Rollout {
             Outcome::Open => Mark::Waiting,
         };
         let count = |number: i64| u64::try_from(number).unwrap_or_default();
-        let bar = self.figures().map(|figures| (count(figures.available), count(figures.expected)));
+        let reached = |figures: &Figures| match self.until {
+            Until::Updated => figures.updated,
+            Until::Available => figures.available,
+        };
+        let bar = self.figures().map(|figures| (count(reached(&figures)), count(figures.expected)));
         Line { subject: short(&self.object), mark, text: self.text(), bar }
     }
 
@@ -448,6 +472,27 @@ mod tests {
     }
     fn seen(changes: Value) -> Rollout {
         Rollout::new(clone_set_with(changes), None)
+    }
+
+    #[test]
+    fn a_roll_out_is_done_when_new_pods_are_available_or_when_they_are_updated() {
+        for (updated, available, until, done) in [
+            (3, 3, Until::Available, true),
+            (3, 2, Until::Available, false),
+            (3, 0, Until::Updated, true),
+            (2, 2, Until::Updated, false),
+            (2, 3, Until::Available, false),
+        ] {
+            let status = json!({ "updatedReplicas": updated, "updatedAvailableReplicas": available });
+            let rollout = seen(json!({ "status": status })).until(until);
+            let is_done = rollout.outcome() == Outcome::Succeeded;
+            assert_eq!(is_done, done, "{updated} {available} {until:?}");
+            let bar = if until == Until::Updated { updated } else { available };
+            assert_eq!(rollout.line().bar, Some((bar, 3)));
+            let again = rollout.again(clone_set_with(json!({ "status": status })));
+            assert_eq!(again.outcome() == Outcome::Succeeded, done, "it is the same question");
+        }
+        assert_eq!(seen(json!({})).until, Until::Available, "the default");
     }
 
     #[test]
