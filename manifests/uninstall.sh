@@ -51,6 +51,15 @@ in_system() {
   sed -E 's/^( *(name|namespace): )kruise-system$/\1'"$system"'/'
 }
 
+# The namespace stays: what others keep there is theirs, such as the revisions of SidecarSets and the ConfigMap
+# kruise-configuration of OpenKruise.
+without_namespace() {
+  awk 'function flush() { if (!skip && text != "") printf "---\n%s", text; text = ""; skip = 0 }
+    /^---$/ { flush(); next }
+    { text = text $0 "\n"; if ($0 == "kind: Namespace") skip = 1 }
+    END { flush() }'
+}
+
 # "namespace name index" of every object of a kind that holds a finalizer of ours. Finalizers of others are left alone.
 held() {
   $kubectl get "$1" --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$2"'"}}{{$m.namespace}} {{$m.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}'
@@ -99,8 +108,9 @@ $kubectl delete validatingwebhookconfiguration kruise-validating-webhook-configu
 policies=$($kubectl get validatingadmissionpolicy --selector app.kubernetes.io/name=kruise-rs \
   -o go-template='{{range .items}} {{.metadata.name}} {{end}}')
 echo "deleting what manifests/ installed"
-$kubectl kustomize "$here/base" | in_system |
-  $kubectl delete -f - --ignore-not-found --wait --timeout="$timeout" || left=true
+# Until the Pods of the roles are gone too.
+$kubectl kustomize "$here/base" | without_namespace | in_system |
+  $kubectl delete -f - --cascade=foreground --ignore-not-found --wait --timeout="$timeout" || left=true
 for file in "$here"/components/*/*.yaml; do
   case "$file" in */kustomization.yaml) continue ;; esac
   in_system <"$file" | $kubectl delete -f - --ignore-not-found --wait --timeout="$timeout" || left=true
@@ -139,6 +149,7 @@ if $crds; then
   echo "deleting CustomResourceDefinitions and all objects of their kinds"
   $kubectl delete -k "$here/crds" --ignore-not-found --wait --timeout="$timeout"
 fi
+echo "namespace $system is kept; if nothing of others is in it: kubectl delete namespace $system"
 if [ "${left:-false}" = true ]; then
   echo "some objects were not gone within $timeout; run this again to see them" >&2
   exit 1

@@ -60,9 +60,12 @@ pub fn undeploy(paths: &Paths, crds: bool) -> Result<()> {
     let mut command = cmd(paths.repo.join(UNINSTALL), crds.then_some("--crds"));
     environment(paths, &mut command);
     command.text()?;
-    until("the namespace to be gone", Duration::from_secs(60), &[], || {
-        let found = kubectl(paths, ["get", "namespace", SYSTEM, "--ignore-not-found", "-o", "name"]).text()?;
-        ensure!(found.is_empty(), "{SYSTEM} is still there");
+    // The namespace stays, with what others keep in it.
+    until("what was installed to be gone", Duration::from_secs(60), &[], || {
+        let kinds = "deployments,daemonsets,pods,services,secrets,leases,configmaps";
+        let ours = "app.kubernetes.io/name=kruise-rs";
+        let found = kubectl(paths, ["get", kinds, "-n", SYSTEM, "-l", ours, "-o", "name"]).text()?;
+        ensure!(found.is_empty(), "still there: {found}");
         Ok(())
     })
 }

@@ -43,10 +43,13 @@ mod tests {
     const KUBECTL: &str = r#"#!/bin/sh
 case "$*" in
   "get deployments"*) printf '%b' "$DEPLOYMENTS" ;;
-  *) echo "$*" >>"$CALLS"; if [ "$1" = kustomize ]; then echo "  namespace: kruise-system"; fi ;;
+  *) echo "$*" >>"$CALLS"; if [ "$1" = kustomize ]; then printf '%b' "$RENDERED"; fi ;;
 esac
-if [ "$*" = "delete -f - --ignore-not-found --wait --timeout=60s" ]; then cat >>"$CALLS"; fi
+case "$*" in "delete -f - "*) cat >>"$CALLS" ;; esac
 "#;
+
+    /// A namespace and something in it.
+    const RENDERED: &str = r"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: kruise-system\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  namespace: kruise-system\n";
 
     #[test]
     fn uninstalling_spares_installations_in_other_namespaces_and_of_others() {
@@ -60,7 +63,7 @@ if [ "$*" = "delete -f - --ignore-not-found --wait --timeout=60s" ]; then cat >>
             fs::write(&calls, "").unwrap();
             let mut command = Command::new("sh");
             command.arg(&script).env("KUBECTL", &kubectl).env("CALLS", &calls).env("DEPLOYMENTS", deployments);
-            command.env_remove("TIMEOUT").env_remove("NAMESPACE");
+            command.env("RENDERED", RENDERED).env_remove("TIMEOUT").env_remove("NAMESPACE");
             if !namespace.is_empty() {
                 command.env("NAMESPACE", namespace);
             }
@@ -68,6 +71,7 @@ if [ "$*" = "delete -f - --ignore-not-found --wait --timeout=60s" ]; then cat >>
             let said = String::from_utf8(output.stderr).unwrap();
             (output.status.code().unwrap(), said, fs::read_to_string(calls).unwrap())
         };
+
         const OURS: &str =
             r"kruise-system kruise-controller-manager kruise-rs\nkruise-system kruise-webhook kruise-rs\n";
         const MOVED: &str = r"elsewhere kruise-controller-manager kruise-rs\n";
@@ -101,6 +105,9 @@ if [ "$*" = "delete -f - --ignore-not-found --wait --timeout=60s" ]; then cat >>
             let (code, said, calls) = run(namespace, deployments);
             assert_eq!(code, 0, "{deployments}: {said}");
             assert!(calls.contains(&format!("\n  namespace: {want}\n")), "{deployments}: {calls}");
+            // OpenKruise keeps its configuration and the revisions of SidecarSets there.
+            assert!(!calls.contains("kind: Namespace") && calls.contains("kind: ConfigMap"), "{deployments}: {calls}");
+            assert!(calls.contains("\ndelete -f - --cascade=foreground "), "the Pods are waited for: {calls}");
         }
     }
 }
