@@ -39,7 +39,7 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "rate-limiter-bucket-size",
     "rate-limiter-max-delay",
     "rate-limiter-qps",
-    "sync-period",
+    SYNC_PERIOD,
     "webhook-initialize-timeout",
     "ws-enabled-versioned-status",
     "advancedcronjob-workers",
@@ -52,6 +52,9 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "uniteddeployment-workers",
     "workloadspread-workers",
 ];
+
+/// It would promise something that does not happen: only its default is taken.
+const SYNC_PERIOD: &str = "sync-period";
 
 /// The same for OpenKruise's daemon.
 const IGNORED_BY_DAEMON: &[&str] =
@@ -163,7 +166,12 @@ impl CommonArgs {
     fn gates(&self) -> anyhow::Result<FeatureGates> {
         let installed = std::env::var("KRUISE_FEATURE_GATES").unwrap_or_default();
         let custom_resources = std::env::var("CUSTOM_RESOURCE_ENABLE").ok();
-        FeatureGates::parse(&[&installed, &self.feature_gates], custom_resources.as_deref())
+        self.gates_beside(&installed, custom_resources.as_deref())
+    }
+
+    /// The installation's gates, and over them those of the flag.
+    fn gates_beside(&self, installed: &str, custom_resources: Option<&str>) -> anyhow::Result<FeatureGates> {
+        FeatureGates::parse(&[installed, &self.feature_gates], custom_resources)
             .context("--feature-gates (or KRUISE_FEATURE_GATES)")
     }
 
@@ -179,13 +187,27 @@ impl CommonArgs {
     }
 }
 
+/// `--sync-period`: 0, which is OpenKruise's default, asks for nothing.
+fn no_period(text: &str) -> Result<String, String> {
+    let is_zero = text.bytes().all(|byte| matches!(byte, b'0' | b'.' | b'h' | b'm' | b's' | b'n' | b'u'));
+    match is_zero && text.contains('0') {
+        true => Ok(text.to_owned()),
+        false => {
+            Err("objects are looked at when something has changed or is due, and watches that are silent are opened \
+                      again; there is no period to set: leave the flag out, or set 0"
+                .to_owned())
+        }
+    }
+}
+
 /// The grammar, with the flags that are accepted and do nothing.
 fn command() -> clap::Command {
     let ignored = |list: &'static [&'static str]| {
         move |mut role: clap::Command| {
             for name in list.iter().chain(IGNORED_FOR_LOGGING) {
                 if !role.get_arguments().any(|arg| arg.get_long() == Some(name)) {
-                    role = role.arg(Arg::new(*name).long(*name).hide(true).num_args(0..=1).action(ArgAction::Append));
+                    let flag = Arg::new(*name).long(*name).hide(true).num_args(0..=1).action(ArgAction::Append);
+                    role = role.arg(if *name == SYNC_PERIOD { flag.value_parser(no_period) } else { flag });
                 }
             }
             role
@@ -357,7 +379,7 @@ mod tests {
     fn scripts_for_openkruise_keep_working() {
         let (common, args) = manager_of(
             "--enable-leader-election=true --metrics-addr=127.0.0.1:8080 --health-probe-addr=:8000 --leader-election-namespace=kruise-system \
-             --logging-format=json --v=4 --feature-gates=ImagePullJobGate=true --sync-period=1h --enable-pprof=false --crr-workers=7 \
+             --logging-format=json --v=4 --feature-gates=ImagePullJobGate=true --sync-period=0 --enable-pprof=false --crr-workers=7 \
              --rest-config-qps=50 --rest-config-burst=100 --logtostderr=true --leader-election-lease-duration=1m30s --pprof-addr :8090",
         );
         assert!(args.enable_leader_election);
@@ -374,6 +396,21 @@ mod tests {
             "daemon --node n1 --socket-file=containerd/containerd.sock --max-workers-for-pull-image=-1 --addr :10221",
         )
         .unwrap();
+    }
+
+    #[test]
+    fn a_period_of_resynchronisation_is_refused_unless_it_is_none() {
+        for (period, is_taken) in
+            [("0", true), ("0s", true), ("0h0m0s", true), ("10h", false), ("1h0m0s", false), ("-1s", false)]
+        {
+            for role in ["manager", "webhook", "all"] {
+                let parsed = parse(&format!("{role} --sync-period={period}"));
+                assert_eq!(parsed.is_ok(), is_taken, "{role} {period}");
+                if let Err(error) = parsed {
+                    assert!(error.to_string().contains("leave the flag out, or set 0"), "{error}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -403,6 +440,23 @@ mod tests {
             error.starts_with("--feature-gates (or KRUISE_FEATURE_GATES): unknown feature gate \"Nope\""),
             "{error}"
         );
+    }
+
+    #[test]
+    fn gates_of_the_flag_are_added_to_those_of_the_installation() {
+        let both = ["EnableExternalCerts", "ImagePullJobGate"];
+        for (installed, flag, on) in [
+            // The component `external-certs` beside the ConfigMap as it is installed.
+            ("ImagePullJobGate=true", "EnableExternalCerts=true", [true, true]),
+            ("", "EnableExternalCerts=true", [true, false]),
+            ("EnableExternalCerts=true,ImagePullJobGate=true", "", [true, true]),
+            ("EnableExternalCerts=true,ImagePullJobGate=true", "EnableExternalCerts=false", [false, true]),
+            ("ImagePullJobGate=true", "AllAlpha=false,EnableExternalCerts=true", [true, false]),
+        ] {
+            let (common, _) = manager_of(&format!("--feature-gates={flag}"));
+            let gates = common.gates_beside(installed, None).unwrap();
+            assert_eq!(both.map(|gate| gates.enabled(gate)), on, "{installed:?} and {flag:?}");
+        }
     }
 
     #[test]
