@@ -18,12 +18,26 @@ help: ## Show this help
 	@echo "  Variables: KEEP=1 leaves the cluster running; E2E_ARGS=name picks end-to-end tests by name."
 
 demo: ## Restart a container on a real node and watch it (KEEP=1 leaves everything running)
-	@$(E2E) tools
-	$(E2E) image
+	@export KRUISE_E2E_PROFILE=$${KRUISE_E2E_PROFILE:-quick}
+	stages=(tools image up deploy demo)
+	declare -A says=(
+	  [tools]="build the harness, and fetch or build Kubernetes, containerd and the rest"
+	  [image]="build kruise-rs and its image, without link-time optimisation"
+	  [up]="start a node" [deploy]="install kruise-rs" [demo]="restart a container" )
+	mkdir -p target/demo
+	echo "What comes, and how long it took here the last time:"
+	for stage in "$${stages[@]}"; do
+	  took=$$(cat "target/demo/$$stage" 2>/dev/null || true)
+	  printf '  %-7s %-78s %s\n' "$$stage" "$${says[$$stage]}" "$${took:-not known yet}"
+	done
+	echo "The first time tools and image take most of it: some minutes each, by the processors and the network."
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
-	$(E2E) up
-	$(E2E) deploy
-	$(E2E) demo
+	for stage in "$${stages[@]}"; do
+	  begin=$$SECONDS
+	  $(E2E) "$$stage"
+	  echo "$$((SECONDS - begin)) s" >"target/demo/$$stage"
+	  echo "-- $$stage: $$((SECONDS - begin)) s"
+	done
 
 record: ## Record docs/images/restart.svg anew on a real node
 	@$(E2E) tools
