@@ -27,6 +27,7 @@ mod plugin_rollout;
 mod probes;
 mod readiness;
 mod restart;
+mod revisions;
 mod several;
 mod stateful_set;
 mod stateful_set_admission;
