@@ -612,6 +612,20 @@ async fn a_job_of_type_never_serves_nodes_that_join() {
 }
 
 #[tokio::test]
+async fn a_job_that_was_stored_without_a_pull_policy_pulls_always_as_it_did() {
+    let world = World::with_nodes(1).await;
+    world.put_job("j", json!({"spec": {"imagePullPolicy": ""}}));
+    world.settle(&["j"]).await;
+    let entry = world.node_image("n0000")["spec"]["images"]["app"]["tags"][0].clone();
+    assert_eq!(entry["tag"], "v1");
+    assert_eq!(
+        entry["imagePullPolicy"].as_str().unwrap_or_default(),
+        "",
+        "the daemon pulls unless it says IfNotPresent"
+    );
+}
+
+#[tokio::test]
 async fn f5_an_edit_takes_back_what_is_not_wanted_any_more() {
     let world = World::with_nodes(4).await;
     world.put_job("j", json!({"spec": {"parallelism": 4}}));

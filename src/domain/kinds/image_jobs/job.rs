@@ -8,7 +8,7 @@ use crate::{
         apps::{
             image_pull_job::{
                 CompletionPolicyType, DEFAULT_BACKOFF_LIMIT, DEFAULT_TIMEOUT_SECONDS, ImagePullJob, ImagePullJobStatus,
-                PULL_IF_NOT_PRESENT, SandboxConfig,
+                SandboxConfig,
             },
             node_image::PullPhase,
         },
@@ -116,10 +116,8 @@ impl Job {
             is_complete: job.is_complete(),
             secrets: spec.pull_secrets.clone().unwrap_or_default(),
             sandbox: spec.sandbox_config.clone(),
-            image_pull_policy: match spec.image_pull_policy.as_str() {
-                "" => PULL_IF_NOT_PRESENT.to_owned(),
-                policy => policy.to_owned(),
-            },
+            // Admission writes the default. A job that was stored without one pulls always, as it did with OpenKruise.
+            image_pull_policy: spec.image_pull_policy.clone(),
         })
     }
 
