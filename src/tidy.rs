@@ -585,6 +585,29 @@ fn a_violation_in_any_folder_is_found() {
 }
 
 /// A path that is put together elsewhere may hold a name that is none, and then it is another path.
+/// A source without its modules of tests, wherever in the file they stand; those in files of their own leave one line.
+pub(crate) fn product(source: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = source.lines().peekable();
+    while let Some(line) = lines.next() {
+        let is_module = |next: &&str| next.trim_start_matches("pub(crate) ").starts_with("mod ") && next.ends_with('{');
+        if line == "#[cfg(test)]" && lines.peek().is_some_and(is_module) {
+            // As rustfmt writes it, the end of a module is the next brace without an indent.
+            lines.by_ref().find(|line| *line == "}");
+        } else {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+#[test]
+fn what_follows_a_module_of_tests_is_read_too() {
+    let source = "a\n#[cfg(test)]\nmod tests;\nb\n#[cfg(test)]\nmod more {\n    fn x() {\n    }\n}\nc\n";
+    assert_eq!(product(source), "a\n#[cfg(test)]\nmod tests;\nb\nc\n");
+}
+
 #[test]
 fn paths_of_the_api_are_built_in_one_place() {
     let builds = ["\"/api/", "\"/apis/", "\"api/v1", "\"apis/", "Request::new(format!"];
@@ -592,7 +615,7 @@ fn paths_of_the_api_are_built_in_one_place() {
     for source in sources().iter().filter(|source| !source.path.contains("tests") && source.path != "k8s/path.rs") {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(&source.path);
         let text = fs::read_to_string(file).unwrap();
-        let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let code = product(&text);
         let lines = code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
         for (number, line) in lines.filter(|_| source.path != "tidy.rs") {
             let judged = line.replace("starts_with(\"/api", "");
