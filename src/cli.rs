@@ -403,7 +403,7 @@ mod tests {
         for (period, is_taken) in
             [("0", true), ("0s", true), ("0h0m0s", true), ("10h", false), ("1h0m0s", false), ("-1s", false)]
         {
-            for role in ["manager", "webhook", "all"] {
+            for role in ["manager", "webhook", "all --node n1"] {
                 let parsed = parse(&format!("{role} --sync-period={period}"));
                 assert_eq!(parsed.is_ok(), is_taken, "{role} {period}");
                 if let Err(error) = parsed {

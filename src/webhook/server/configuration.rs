@@ -546,7 +546,7 @@ mod tests {
                 Some(vec![kind("policy.kruise.io", "v1alpha1", "laterkinds")]),
             ),
             (entry("vbare.kb.io", Value::Null), Some(vec![])),
-            (entry("vcloneset.kb.io", json!([rule("apps.kruise.io", &["v1alpha1"], &["clonesets"])])), None),
+            (entry("vnamespace.kb.io", json!([rule("", &["v1"], &["namespaces"])])), None),
             (foreign, None),
         ] {
             let current = json!({"webhooks": [entry]});

@@ -1539,11 +1539,11 @@ fn simulation_of_clone_sets() {
         ("deleted", 100),
         ("taken down", 100),
         ("announced", 30),
-        ("updated in place", 30),
+        ("updated in place", 10),
         ("marked", 50),
         ("mark taken back", 1),
         ("kept after all", 5),
-        ("let go", 5),
+        ("let go", 2),
     ]);
     acts.require(&CHANGES.map(|(_, name, _)| (name, 2)));
     acts.require(&[("idle beside a refusal", 50)]);

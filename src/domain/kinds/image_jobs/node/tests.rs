@@ -83,7 +83,7 @@ fn beginning(node: NodeImageView, jobs: &[Arc<Job>], begin: Arc<Job>) -> Case {
 
 #[test]
 fn an_entry_is_as_recorded() {
-    let policy = json!({"spec": {"pullPolicy": {"timeoutSeconds": 30, "backoffLimit": 2},
+    let policy = json!({"spec": {"imagePullPolicy": "IfNotPresent", "pullPolicy": {"timeoutSeconds": 30, "backoffLimit": 2},
         "completionPolicy": {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 300}, "pullSecrets": ["s"], "sandboxConfig": {"labels": {"a": "b"}}}});
     let mut spec = beginning(node(json!({}), json!({})), &[], job("j1", "a", policy)).spec();
     let ttl = spec["images"]["app"]["tags"][0]["pullPolicy"]["ttlSecondsAfterFinished"].take().as_i64().unwrap();
