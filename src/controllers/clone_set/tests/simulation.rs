@@ -1539,7 +1539,7 @@ fn simulation_of_clone_sets() {
         ("deleted", 100),
         ("taken down", 100),
         ("announced", 30),
-        ("updated in place", 10),
+        ("updated in place", 3),
         ("marked", 50),
         ("mark taken back", 1),
         ("kept after all", 5),
