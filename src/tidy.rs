@@ -98,6 +98,32 @@ const FILE_LIMIT: usize = 600;
 /// The most lines of a function of the product.
 const FUNCTION_LIMIT: usize = 80;
 
+/// Where text may be an error, and how often at most: nobody tells such errors apart, they are shown. Elsewhere an error is a
+/// type, so that callers can match it and its words have one home. The numbers only fall.
+const TEXT_ERRORS: &[(&str, usize)] = &[
+    // Results of hooks, pulls and probes, which end in a status or an event.
+    ("daemon/hooks.rs", 6),
+    ("daemon/images.rs", 4),
+    ("daemon/images/credentials.rs", 2),
+    ("daemon/prober/handlers.rs", 5),
+    ("domain/node/puller/mod.rs", 1),
+    ("domain/node/recreate/node.rs", 1),
+    ("domain/budgets/disruption.rs", 2),
+    // Values of fields, in the words of a refusal.
+    ("domain/kinds/daemon_set/spec.rs", 3),
+    ("webhook/kinds/stateful_set.rs", 1),
+    ("webhook/kinds/stateful_set/claims.rs", 1),
+    // Parsers of flags and of what a user sees in the terminal.
+    ("k8s/certificate.rs", 1),
+    ("plugin/restart.rs", 1),
+    ("plugin/rules/progress.rs", 2),
+    ("plugin/rules/request.rs", 1),
+    // Health checks, and objects that cannot be decoded: for the log.
+    ("runtime/serve.rs", 2),
+    ("runtime/standstill.rs", 1),
+    ("runtime/watches.rs", 2),
+];
+
 /// A source file without its tests.
 #[derive(Clone)]
 struct Source {
@@ -111,6 +137,8 @@ struct Source {
     lines: usize,
     /// Every function with a body: its name and its lines, from `fn` or what stands before it.
     functions: Vec<(String, usize)>,
+    /// How often a `Result` has text as its error.
+    text_errors: usize,
 }
 
 #[derive(Clone)]
@@ -123,8 +151,15 @@ impl Source {
     fn parse(path: &str, text: &str) -> Self {
         let file = syn::parse_file(text).unwrap_or_else(|error| panic!("src/{path}: {error}"));
         let lines = text.lines().count() - lines_of_tests(&file.items);
-        let source =
-            Self { path: path.to_owned(), names: Vec::new(), awaits: Vec::new(), lines, functions: Vec::new() };
+        let product = file.items.iter().filter(|item| !is_test_item(item));
+        let source = Self {
+            path: path.to_owned(),
+            names: Vec::new(),
+            awaits: Vec::new(),
+            lines,
+            functions: Vec::new(),
+            text_errors: product.map(|item| text_errors(&item.to_token_stream().to_string())).sum(),
+        };
         let mut reader = Reader { source };
         reader.items(&file.items, &module_path(path));
         functions(&file.items, &mut reader.source.functions);
@@ -210,6 +245,28 @@ fn lines(piece: &impl ToTokens) -> usize {
 }
 
 /// The functions of the product among these items.
+/// How often `Result<_, String>` stands in code, whatever it holds.
+fn text_errors(code: &str) -> usize {
+    let code: String = code.replace("->", "").chars().filter(|c| !c.is_whitespace()).collect();
+    let is_text = |(at, begin): (usize, &str)| {
+        let mut depth = 1;
+        let mut last = at + begin.len();
+        for (i, c) in code.char_indices().skip_while(|(i, _)| *i < at + begin.len()) {
+            match c {
+                '<' | '(' | '[' | '{' => depth += 1,
+                '>' | ')' | ']' | '}' => depth -= 1,
+                ',' if depth == 1 => last = i + 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return &code[last..i] == "String" && code[..last].ends_with(',');
+            }
+        }
+        false
+    };
+    code.match_indices("Result<").filter(|found| is_text(*found)).count()
+}
+
 fn functions(items: &[syn::Item], found: &mut Vec<(String, usize)>) {
     let measured = |sig: &syn::Signature, block: &syn::Block| {
         let lines = block.span().end().line + 1 - sig.span().start().line;
@@ -470,6 +527,33 @@ fn files_and_functions_are_short() {
         problems.collect(),
         "A file has at most 600 lines without its tests, a function 80: split it by what its parts are about.",
     );
+}
+
+#[test]
+fn errors_are_types() {
+    let allowed: BTreeMap<&str, usize> = TEXT_ERRORS.iter().copied().collect();
+    let product = sources().iter().filter(|source| !is_only_for_tests(source));
+    let problems = product.filter_map(|Source { path, text_errors, .. }| {
+        let most = allowed.get(path.as_str()).copied().unwrap_or_default();
+        (*text_errors > most).then(|| format!("src/{path}: {text_errors} times Result<_, String>, {most} allowed"))
+    });
+    assert_none(
+        problems.collect(),
+        "Make the error a type (thiserror), or k8s::invalid::Invalid for a value of an object.",
+    );
+}
+
+#[test]
+fn errors_that_are_text_are_found() {
+    for (code, want) in [
+        ("fn f() -> Result<(), String> {}", 1),
+        ("fn f(g: impl Fn(&str) -> Result<Vec<(u8, String)>, String>) -> Result < A < B > , String > {}", 2),
+        ("fn f() -> Result<String, E> { let x: Result<HashMap<u8, String>, E>; }", 0),
+        ("fn f() -> io::Result<String> {}", 0),
+        ("#[cfg(test)] mod tests { fn f() -> Result<(), String> {} }", 0),
+    ] {
+        assert_eq!(Source::parse("a/b.rs", code).text_errors, want, "{code}");
+    }
 }
 
 #[test]

@@ -71,7 +71,21 @@ pub enum Refusal {
         message: String,
     },
     /// No decision could be made.
-    Undecided(String),
+    Undecided(Undecided),
+}
+
+/// Why no decision could be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecided {
+    /// The answer would come too late for the API server.
+    #[error("no decision within {} s; try again", DECISION_LIMIT.as_secs())]
+    TooLate,
+    /// A call to the API server failed: what it was for, and its error.
+    #[error("{0}")]
+    ApiServer(String),
+    /// Others write the status of the budget again and again.
+    #[error("PodUnavailableBudget {0} keeps changing; try again")]
+    KeepsChanging(String),
 }
 
 impl Refusal {
@@ -99,7 +113,7 @@ pub struct DecisionLabels {
 struct Waiting {
     ask: Ask,
     dry_run: bool,
-    answer: oneshot::Sender<Result<Answer, String>>,
+    answer: oneshot::Sender<Result<Answer, Undecided>>,
 }
 
 /// The questions about one budget: the task that holds the turn answers all that wait.
@@ -344,9 +358,7 @@ impl Budgets {
             return Ok(());
         }
         let decided = tokio::time::timeout(DECISION_LIMIT, self.decide(pod, operation, dry_run)).await;
-        let decided = decided.unwrap_or_else(|_| {
-            Err(Refusal::Undecided(format!("no decision within {} s; try again", DECISION_LIMIT.as_secs())))
-        });
+        let decided = decided.unwrap_or_else(|_| Err(Refusal::Undecided(Undecided::TooLate)));
         let result = match &decided {
             // Nothing covers it.
             Ok(None) => return Ok(()),
@@ -384,7 +396,8 @@ impl Budgets {
     }
 
     async fn decide(&self, pod: &PodView, operation: Operation, dry_run: bool) -> Result<Option<Answer>, Refusal> {
-        let budgets = self.covering(pod).await.map_err(|error| Refusal::Undecided(error.to_string()))?;
+        let budgets =
+            self.covering(pod).await.map_err(|error| Refusal::Undecided(Undecided::ApiServer(error.to_string())))?;
         let mut all = None;
         let created = pod.metadata.creation_timestamp.as_ref().map(|created| created.0);
         for budget in budgets.iter().filter(|budget| rule::protects(budget, &self.gates, operation)) {
@@ -399,7 +412,7 @@ impl Budgets {
         Ok(all)
     }
 
-    async fn ask(&self, key: ObjectKey, ask: Ask, dry_run: bool) -> Result<Answer, String> {
+    async fn ask(&self, key: ObjectKey, ask: Ask, dry_run: bool) -> Result<Answer, Undecided> {
         let turn = lock(&self.turns).entry(key.clone()).or_default().clone();
         loop {
             let (answer, mut mine) = oneshot::channel();
@@ -426,8 +439,8 @@ impl Budgets {
     }
 
     /// Answers all waiting questions about a budget, with one write.
-    async fn settle(&self, key: &ObjectKey, waiting: &[Waiting]) -> Vec<Result<Answer, String>> {
-        let all = |answer: Result<Answer, String>| vec![answer; waiting.len()];
+    async fn settle(&self, key: &ObjectKey, waiting: &[Waiting]) -> Vec<Result<Answer, Undecided>> {
+        let all = |answer: Result<Answer, Undecided>| vec![answer; waiting.len()];
         let Some(mut budget) = self.store.get(key) else { return all(Ok(Answer::Free)) };
         let api: Api<PodUnavailableBudget> = Api::namespaced(self.client.clone(), &key.namespace);
         let (mut is_fresh, mut recounts) = (false, false);
@@ -498,10 +511,13 @@ impl Budgets {
                         Err(error) => return all(Err(error)),
                     }
                 }
-                Err(error) => return all(Err(format!("PodUnavailableBudget {key} could not be written: {error}"))),
+                Err(error) => {
+                    let failed = format!("PodUnavailableBudget {key} could not be written: {error}");
+                    return all(Err(Undecided::ApiServer(failed)));
+                }
             }
         }
-        all(Err(format!("PodUnavailableBudget {key} keeps changing; try again")))
+        all(Err(Undecided::KeepsChanging(key.to_string())))
     }
 
     /// The current budget. None: it was deleted.
@@ -509,9 +525,10 @@ impl Budgets {
         &self,
         api: &Api<PodUnavailableBudget>,
         key: &ObjectKey,
-    ) -> Result<Option<Arc<PodUnavailableBudget>>, String> {
-        let read = api.get_opt(&key.name).await;
-        let read = read.map_err(|error| format!("PodUnavailableBudget {key} could not be read: {error}"))?;
+    ) -> Result<Option<Arc<PodUnavailableBudget>>, Undecided> {
+        let failed =
+            |error: kube::Error| Undecided::ApiServer(format!("PodUnavailableBudget {key} could not be read: {error}"));
+        let read = api.get_opt(&key.name).await.map_err(failed)?;
         if let Some(fresh) = &read {
             self.store.upsert(fresh.clone());
         }
@@ -531,14 +548,16 @@ impl Budgets {
     }
 
     /// Computes the status of a budget from objects read from the API server.
-    async fn recount(&self, budget: &PodUnavailableBudget) -> Result<PodUnavailableBudgetStatus, String> {
+    async fn recount(&self, budget: &PodUnavailableBudget) -> Result<PodUnavailableBudgetStatus, Undecided> {
         let (key, begun) = (ObjectKey::of(budget), clock::now().mono);
         let counted = self.look(budget).await;
         let done = clock::now();
         let pause = RECOUNT_PAUSE.max((done.mono - begun) * RECOUNT_SHARE);
         lock(&self.recounts).insert(key.clone(), done.mono + pause);
-        let (pods, total) =
-            counted.map_err(|error| format!("the Pods of PodUnavailableBudget {key} could not be counted: {error}"))?;
+        let failed = |error: kube::Error| {
+            Undecided::ApiServer(format!("the Pods of PodUnavailableBudget {key} could not be counted: {error}"))
+        };
+        let (pods, total) = counted.map_err(failed)?;
         let counting = Counting::Beside { now: done.wall };
         Ok(rule::count(budget, &self.gates, &pods, total, counting, done.wall).status)
     }

@@ -226,19 +226,26 @@ impl Context {
     }
 }
 
+/// A name in `--controllers` that no controller has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--controllers: unknown controller {0:?}; known are *, {known}", known = names())]
+pub struct UnknownController(String);
+
+fn names() -> String {
+    CONTROLLERS.iter().map(|c| c.name).collect::<Vec<_>>().join(", ")
+}
+
 /// The controllers that `--controllers` names: `*` for all, `-NAME` to leave one out, names without their suffix
 /// `-controller` too.
 ///
 /// # Errors
 /// Naming the unknown one.
-pub fn select(wanted: &[String]) -> Result<Vec<&'static Registration>, String> {
+pub fn select(wanted: &[String]) -> Result<Vec<&'static Registration>, UnknownController> {
     let named = |name: &str| {
-        CONTROLLERS.iter().position(|c| c.name == name || c.name.strip_suffix("-controller") == Some(name)).ok_or_else(
-            || {
-                let known: Vec<&str> = CONTROLLERS.iter().map(|c| c.name).collect();
-                format!("--controllers: unknown controller {name:?}; known are *, {}", known.join(", "))
-            },
-        )
+        CONTROLLERS
+            .iter()
+            .position(|c| c.name == name || c.name.strip_suffix("-controller") == Some(name))
+            .ok_or_else(|| UnknownController(name.to_owned()))
     };
     let names = wanted.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
     let mut chosen = vec![false; CONTROLLERS.len()];

@@ -4,7 +4,7 @@ mod replicated_pod;
 
 use super::*;
 
-fn names(wanted: &[&str]) -> Result<Vec<&'static str>, String> {
+fn names(wanted: &[&str]) -> Result<Vec<&'static str>, UnknownController> {
     let wanted: Vec<String> = wanted.iter().map(|s| (*s).to_owned()).collect();
     Ok(select(&wanted)?.into_iter().map(|c| c.name).collect())
 }
@@ -22,7 +22,7 @@ fn controllers_are_chosen_by_name() {
     assert_eq!(names(&["pod-readiness-controller"]).unwrap(), [readiness]);
     assert_eq!(names(&[]).unwrap(), Vec::<&str>::new());
     assert_eq!(names(&["cloneset"]).unwrap(), [clone_set]);
-    assert!(names(&["cron"]).unwrap_err().contains("unknown controller \"cron\"; known are *, cloneset"));
+    assert!(names(&["cron"]).unwrap_err().to_string().contains("unknown controller \"cron\"; known are *, cloneset"));
 }
 
 #[test]

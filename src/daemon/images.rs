@@ -42,7 +42,7 @@ use crate::{
         pull_secrets::{Answer, Credential, Question},
         puller::{self as rules, Entry, Order, State},
     },
-    k8s::account,
+    k8s::{account, invalid::Invalid},
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -318,7 +318,7 @@ impl Puller {
         let Some(order) = self.order(worker) else { return };
         let image = match worker.entry.reference() {
             Ok(image) => image,
-            Err(message) => return self.finish(worker, &order, None, Err(message)),
+            Err(Invalid(message)) => return self.finish(worker, &order, None, Err(message)),
         };
         // An attempt that needs no pull needs no place.
         if order.if_not_present

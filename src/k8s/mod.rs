@@ -8,6 +8,7 @@ pub mod conditions;
 pub mod hash;
 pub mod image;
 pub mod int_or_percent;
+pub mod invalid;
 pub mod limits;
 pub mod merge_patch;
 pub mod name;

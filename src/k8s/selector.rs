@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::pod::Labels;
+use super::{invalid::Invalid, pod::Labels};
 
 /// A selector; without requirements it matches everything.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,7 +21,7 @@ impl Selector {
     ///
     /// # Errors
     /// Naming the operator that is not known.
-    pub fn of(selector: &LabelSelector) -> Result<Self, String> {
+    pub fn of(selector: &LabelSelector) -> Result<Self, Invalid> {
         let labels = selector.match_labels.iter().flatten();
         let mut all: Vec<Requirement> =
             labels.map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()])).collect();
@@ -33,9 +33,9 @@ impl Selector {
                 "Exists" => Requirement::Exists(key),
                 "DoesNotExist" => Requirement::DoesNotExist(key),
                 other => {
-                    return Err(format!(
+                    return Err(Invalid(format!(
                         "matchExpressions: operator {other:?} of key {key:?} is not known; want In, NotIn, Exists or DoesNotExist"
-                    ));
+                    )));
                 }
             });
         }
@@ -46,7 +46,7 @@ impl Selector {
     ///
     /// # Errors
     /// Quoting the part that cannot be read.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
         let mut all = Vec::new();
         let mut rest = text.trim();
         while !rest.is_empty() {
@@ -57,7 +57,10 @@ impl Selector {
                 c == ',' && depth == 0
             });
             let (part, after) = end.map_or((rest, ""), |end| (&rest[..end], &rest[end + 1..]));
-            all.push(requirement(part.trim()).ok_or_else(|| format!("selector {text:?}: {part:?} cannot be read"))?);
+            all.push(
+                requirement(part.trim())
+                    .ok_or_else(|| Invalid(format!("selector {text:?}: {part:?} cannot be read")))?,
+            );
             rest = after.trim();
         }
         Ok(Self(all))
@@ -161,7 +164,7 @@ mod tests {
             assert_eq!(Selector::of(&parsed).unwrap().matches(&labels()), want, "{selector}");
         }
         let odd = serde_json::from_value(json!({"matchExpressions": [{"key": "a", "operator": "Gt"}]})).unwrap();
-        assert!(Selector::of(&odd).unwrap_err().contains("\"Gt\""));
+        assert!(Selector::of(&odd).unwrap_err().0.contains("\"Gt\""));
     }
 
     #[test]
@@ -191,7 +194,7 @@ mod tests {
             assert_eq!(Selector::parse(text).unwrap().matches(&labels()), want, "{text}");
         }
         for bad in ["a>1", "=x", "a in (b", "a on (b)", "a=b,,c"] {
-            assert!(Selector::parse(bad).unwrap_err().contains("cannot be read"), "{bad}");
+            assert!(Selector::parse(bad).unwrap_err().0.contains("cannot be read"), "{bad}");
         }
     }
 }

@@ -156,7 +156,7 @@ async fn answer(context: &Context, node: String, body: &[u8]) -> Result<Answer, 
     let images: Api<NodeImage> = Api::all(context.client.clone());
     let object = images.get_opt(&node).await?;
     let object = object.ok_or_else(|| Refusal::Forbidden(format!("there is no NodeImage {node}")))?;
-    let candidates = rules::candidates(&object, &question).map_err(Refusal::Forbidden)?;
+    let candidates = rules::candidates(&object, &question).map_err(|why| Refusal::Forbidden(why.to_string()))?;
     let entry = Entry { image: question.image, tag: question.tag };
 
     let mut answer = Answer::default();
@@ -195,7 +195,7 @@ async fn answer(context: &Context, node: String, body: &[u8]) -> Result<Answer, 
                 answer.problems.push(named("it has nothing for the registry of this image"))
             }
             Ok(found) => answer.credentials.extend(found),
-            Err(problem) => answer.problems.push(named(&problem)),
+            Err(problem) => answer.problems.push(named(&problem.to_string())),
         }
     }
     tracing::info!(
@@ -216,7 +216,9 @@ async fn node_of(context: &Context, token: &str) -> Result<String, Refusal> {
     let review = TokenReview { spec, ..TokenReview::default() };
     let reviewed = reviews.create(&PostParams::default(), &review).await?;
     let account = format!("system:serviceaccount:{}:{DAEMON_ACCOUNT}", context.namespace);
-    match rules::caller(&reviewed.status.unwrap_or_default(), &account).map_err(Refusal::Unknown)? {
+    match rules::caller(&reviewed.status.unwrap_or_default(), &account)
+        .map_err(|why| Refusal::Unknown(why.to_string()))?
+    {
         Caller::OfNode(node) => Ok(node),
         Caller::InPod(name, uid) => {
             let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);

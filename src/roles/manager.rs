@@ -217,7 +217,7 @@ impl clap::Args for Workers {
 pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdown: Shutdown) -> anyhow::Result<()> {
     let timing = args.timing();
     timing.validate()?;
-    let chosen = controllers::select(&args.controllers).map_err(anyhow::Error::msg)?;
+    let chosen = controllers::select(&args.controllers)?;
     tracing::info!(%gates, namespace = args.own_namespace, "manager starts");
     let needed = CRDS.iter().filter(|crd| chosen.iter().any(|controller| controller.needs_crd == Some(crd.name)));
     tokio::select! {

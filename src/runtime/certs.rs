@@ -94,6 +94,23 @@ pub enum CertError {
     Time(Timestamp),
 }
 
+/// Why a certificate or key in the Secret cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum BadContent {
+    #[error("the Secret has no {0}")]
+    Missing(&'static str),
+    #[error("{0}: {1}")]
+    Pem(&'static str, rustls_pki_types::pem::Error),
+    #[error("{0}")]
+    Certificate(String),
+    #[error("it is no CA certificate")]
+    NoCa,
+    #[error("{cert} and {key}: {0}", cert = CERT[0], key = KEY[0])]
+    KeyPair(rustls::Error),
+    #[error("{0}")]
+    Chain(String),
+}
+
 /// Judges the content of the Secret. `renew_before` longer than half a serving certificate's life counts as half, else
 /// every new certificate would be due at once.
 pub fn plan(data: &SecretData, now: Timestamp, dns_name: &str, renew_before: Duration) -> Plan {
@@ -112,7 +129,7 @@ pub fn plan(data: &SecretData, now: Timestamp, dns_name: &str, renew_before: Dur
     let cannot_sign = !ca.signs_with(pem_text(data, CA_KEY).unwrap_or_default());
     let certified = match read_leaf(data) {
         Ok(certified) => certified,
-        Err(error) => return write(cannot_sign, error),
+        Err(error) => return write(cannot_sign, error.to_string()),
     };
     let renew_before = renew_before.min(LEAF_VALIDITY / 2);
     for at in [now, after(now, renew_before)] {
@@ -224,13 +241,15 @@ struct Ca {
 }
 
 impl Ca {
-    fn read(pem: &str) -> Result<Self, String> {
-        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| error.to_string())?;
-        let (_, cert) = x509_parser::parse_x509_certificate(&der).map_err(|error| error.to_string())?;
+    fn read(pem: &str) -> Result<Self, BadContent> {
+        let broken = |error: &dyn std::fmt::Display| BadContent::Certificate(error.to_string());
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| broken(&error))?;
+        let (_, cert) = x509_parser::parse_x509_certificate(&der).map_err(|error| broken(&error))?;
         if !cert.is_ca() {
-            return Err("it is no CA certificate".into());
+            return Err(BadContent::NoCa);
         }
-        let not_after = Timestamp::from_second(cert.validity().not_after.timestamp()).map_err(|e| e.to_string())?;
+        let not_after = cert.validity().not_after.timestamp();
+        let not_after = Timestamp::from_second(not_after).map_err(|error| broken(&error))?;
         let public_key = cert.public_key().raw.to_vec();
         Ok(Self { der, not_after, public_key })
     }
@@ -245,14 +264,14 @@ fn is_valid_ca(pem: &str, now: Timestamp) -> bool {
     Ca::read(pem).is_ok_and(|ca| ca.not_after > now)
 }
 
-fn read_leaf(data: &SecretData) -> Result<CertifiedKey, String> {
-    let cert = pem_text(data, CERT[0]).ok_or_else(|| format!("the Secret has no {}", CERT[0]))?;
-    let key = pem_text(data, KEY[0]).ok_or_else(|| format!("the Secret has no {}", KEY[0]))?;
+fn read_leaf(data: &SecretData) -> Result<CertifiedKey, BadContent> {
+    let cert = pem_text(data, CERT[0]).ok_or(BadContent::Missing(CERT[0]))?;
+    let key = pem_text(data, KEY[0]).ok_or(BadContent::Missing(KEY[0]))?;
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(cert.as_bytes())
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("{}: {error}", CERT[0]))?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| format!("{}: {error}", KEY[0]))?;
-    CertifiedKey::from_der(chain, key, &provider()).map_err(|error| format!("{} and {}: {error}", CERT[0], KEY[0]))
+        .map_err(|error| BadContent::Pem(CERT[0], error))?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| BadContent::Pem(KEY[0], error))?;
+    CertifiedKey::from_der(chain, key, &provider()).map_err(BadContent::KeyPair)
 }
 
 /// The cryptography of all our TLS.
@@ -293,16 +312,17 @@ pub fn tls_config_for(
 }
 
 /// What a client that trusts the CA would say.
-fn verify(leaf: &CertifiedKey, ca: &CertificateDer<'_>, dns_name: &str, at: Timestamp) -> Result<(), String> {
+fn verify(leaf: &CertifiedKey, ca: &CertificateDer<'_>, dns_name: &str, at: Timestamp) -> Result<(), BadContent> {
+    let broken = |error: &dyn std::fmt::Display| BadContent::Chain(error.to_string());
     let mut roots = RootCertStore::empty();
-    roots.add(ca.clone().into_owned()).map_err(|error| error.to_string())?;
+    roots.add(ca.clone().into_owned()).map_err(|error| broken(&error))?;
     let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider())
         .build()
-        .map_err(|error| error.to_string())?;
-    let name = ServerName::try_from(dns_name).map_err(|error| error.to_string())?;
+        .map_err(|error| broken(&error))?;
+    let name = ServerName::try_from(dns_name).map_err(|error| broken(&error))?;
     let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(at.as_second()).unwrap_or_default()));
-    let (end_entity, intermediates) = leaf.cert.split_first().ok_or("no certificate")?;
-    verifier.verify_server_cert(end_entity, intermediates, &name, &[], at).map_err(|error| error.to_string())?;
+    let (end_entity, intermediates) = leaf.cert.split_first().ok_or_else(|| broken(&"no certificate"))?;
+    verifier.verify_server_cert(end_entity, intermediates, &name, &[], at).map_err(|error| broken(&error))?;
     Ok(())
 }
 

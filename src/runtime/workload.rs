@@ -20,6 +20,7 @@ use crate::{
         labels,
     },
     k8s::{
+        invalid::Invalid,
         name::is_dns_subdomain,
         pod::Labels,
         rbac::Rule,
@@ -205,7 +206,7 @@ fn known_workload(object: &DynamicObject, workload: &kinds::Workload) -> Workloa
     let uid = object.metadata.uid.clone().unwrap_or_default();
     let desired = object.data.pointer(workload.replicas).and_then(Value::as_u64).and_then(|n| n.try_into().ok());
     let selector = object.data.pointer("/spec/selector").cloned().unwrap_or_default();
-    let selector = serde_json::from_value::<LabelSelector>(selector).map_err(|error| error.to_string());
+    let selector = serde_json::from_value::<LabelSelector>(selector).map_err(|error| Invalid(error.to_string()));
     let listing = selector.as_ref().map(selector::text_of).unwrap_or_default();
     let scope = match workload.pods {
         Pods::Controlled => Scope::Owner(uid),

@@ -57,7 +57,7 @@ impl Controller {
         let Some(job) = known.flatten() else {
             let Err(why) = Job::of(&object) else { return Ok(Requeue::After(AFTER_CONFLICT)) };
             let before = object.status.clone().unwrap_or_default();
-            let status = job::invalid(&before, object.metadata.generation, &why, now);
+            let status = job::invalid(&before, object.metadata.generation, &why.0, now);
             return self.record(&object, status, None, now).await;
         };
         let order = self.order_of(&object, &job).await;

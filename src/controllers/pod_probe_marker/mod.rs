@@ -182,7 +182,7 @@ impl Controller {
             Change::Applied { old, new, .. } => {
                 let key = ObjectKey::of(new.as_ref());
                 let selector = Selector::of(&new.spec.selector).unwrap_or_else(|error| {
-                    tracing::warn!(marker = %key, error, "the selector cannot be read; no Pod is probed");
+                    tracing::warn!(marker = %key, %error, "the selector cannot be read; no Pod is probed");
                     Selector::default()
                 });
                 if lock(&self.index).set_marker(&key, selector) && self.is_ready.load(Ordering::SeqCst) {

@@ -23,6 +23,7 @@ use crate::{
     cri::{client::Client, exec::Answer, types::CriError},
     daemon::hooks,
     domain::node::probes::node::Handler,
+    k8s::invalid::Invalid,
 };
 
 /// Bytes of an output that are read. A message holds fewer.
@@ -75,10 +76,10 @@ fn without_ids(text: &str) -> String {
 }
 
 /// A probe over the network.
-pub(super) async fn network(handler: &Handler, ip: Result<IpAddr, String>, limit: Duration) -> Found {
+pub(super) async fn network(handler: &Handler, ip: Result<IpAddr, Invalid>, limit: Duration) -> Found {
     let ip = match ip {
         Ok(ip) => ip,
-        Err(message) => return Found::Bad(message.into()),
+        Err(Invalid(message)) => return Found::Bad(message.into()),
     };
     let probe = async {
         match handler {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     api::labels,
     k8s::{
+        invalid::Invalid,
         name::is_dns_subdomain,
         pod::{ContainerState, ContainerView, PodView},
     },
@@ -30,7 +31,7 @@ pub fn key_of(priority: i32) -> String {
 ///
 /// # Errors
 /// A priority that is none, with its container.
-pub fn wanted(pod: &Value) -> Result<Option<Vec<i32>>, String> {
+pub fn wanted(pod: &Value) -> Result<Option<Vec<i32>>, Invalid> {
     let none = Vec::new();
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array).unwrap_or(&none);
     if containers.len() < 2 {
@@ -45,7 +46,7 @@ pub fn wanted(pod: &Value) -> Result<Option<Vec<i32>>, String> {
     Ok(priorities.iter().any(|other| *other != first).then_some(priorities))
 }
 
-fn priority(container: &Value) -> Result<i32, String> {
+fn priority(container: &Value) -> Result<i32, Invalid> {
     let variables = container.get("env").and_then(Value::as_array).into_iter().flatten();
     let Some(variable) = variables.rev().find(|variable| variable["name"] == labels::ENV_LAUNCH_PRIORITY) else {
         return Ok(0);
@@ -55,12 +56,12 @@ fn priority(container: &Value) -> Result<i32, String> {
     text.parse().ok().filter(|number| *number != i32::MIN).ok_or_else(|| {
         let shown: String = text.chars().take(80).collect();
         let from = if variable.get("valueFrom").is_some_and(|from| !from.is_null()) { " from elsewhere" } else { "" };
-        format!(
+        Invalid(format!(
             "spec.containers: {} of container {} is {shown:?}{from}; want a whole number from -{max} to {max}, written out",
             labels::ENV_LAUNCH_PRIORITY,
             container["name"],
             max = i32::MAX
-        )
+        ))
     })
 }
 
@@ -68,12 +69,12 @@ fn priority(container: &Value) -> Result<i32, String> {
 ///
 /// # Errors
 /// The Pod's name leaves no room for that of its barrier.
-pub fn inject(pod: &mut Value, name: &str, priorities: &[i32]) -> Result<(), String> {
+pub fn inject(pod: &mut Value, name: &str, priorities: &[i32]) -> Result<(), Invalid> {
     let barrier = barrier_of(name);
     if !is_dns_subdomain(&barrier) {
-        return Err(format!(
+        return Err(Invalid(format!(
             "metadata.name: with launch priorities a ConfigMap {barrier:?} is made; want a name that leaves room for that"
-        ));
+        )));
     }
     let containers = pod.pointer_mut("/spec/containers").and_then(Value::as_array_mut).into_iter().flatten();
     for (container, priority) in containers.zip(priorities) {
@@ -184,7 +185,7 @@ mod tests {
     #[test]
     fn decision_26_other_values_are_refused_by_container_and_value() {
         for bad in ["2147483648", "-2147483648", "99999999999999999999", "high", "", " 1", "1.5", "1e3"] {
-            let error = wanted(&pod(&[None, Some(bad)])).unwrap_err();
+            let Invalid(error) = wanted(&pod(&[None, Some(bad)])).unwrap_err();
             assert!(
                 error.contains("\"c1\"") && error.contains(&format!("{bad:?}")) && error.contains("2147483647"),
                 "{error}"
@@ -193,7 +194,7 @@ mod tests {
         let mut elsewhere = pod(&[Some("1"), None]);
         elsewhere["spec"]["containers"][0]["env"] =
             json!([{"name": "KRUISE_CONTAINER_PRIORITY", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]);
-        assert!(wanted(&elsewhere).unwrap_err().contains("from elsewhere"));
+        assert!(wanted(&elsewhere).unwrap_err().0.contains("from elsewhere"));
         assert_eq!(wanted(&pod(&[Some("high")])), Ok(None), "one container waits for nobody");
     }
 
@@ -224,7 +225,7 @@ mod tests {
         inject(&mut injected, "copy", &[5, 0]).unwrap();
         let env = injected["spec"]["containers"][1]["env"].as_array().unwrap();
         assert!(env.len() == 1 && env[0]["valueFrom"]["configMapKeyRef"]["name"] == "copy-barrier", "{env:?}");
-        assert!(inject(&mut injected, &"x".repeat(250), &[5, 0]).unwrap_err().contains("leaves room"));
+        assert!(inject(&mut injected, &"x".repeat(250), &[5, 0]).unwrap_err().0.contains("leaves room"));
     }
 
     /// A Pod with containers `high` (5), `low` (0) and `lower` (-3) in these states.

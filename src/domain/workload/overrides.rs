@@ -18,6 +18,7 @@ use crate::{
     api::labels,
     k8s::{
         canonical_json, hash,
+        invalid::Invalid,
         name::{is_label_value, is_qualified_name},
         quantity,
     },
@@ -312,8 +313,8 @@ fn lay(parent: &mut Map<String, Value>, key: &str, members: &BTreeMap<String, St
 ///
 /// # Errors
 /// In words that name the value and what is allowed.
-pub fn ordinal_range(ordinals: &Value) -> Result<(i32, i32), String> {
-    let wrong = || format!("{ordinals} is not allowed; want an ordinal such as 3, or a range such as \"3-5\"");
+pub fn ordinal_range(ordinals: &Value) -> Result<(i32, i32), Invalid> {
+    let wrong = || Invalid(format!("{ordinals} is not allowed; want an ordinal such as 3, or a range such as \"3-5\""));
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse::<i32>().ok().filter(|_| digits).ok_or_else(wrong)
@@ -328,7 +329,7 @@ pub fn ordinal_range(ordinals: &Value) -> Result<(i32, i32), String> {
             let (first, last) = (number(first)?, number(last)?);
             if first <= last { Ok((first, last)) } else { Err(wrong()) }
         }
-        Value::Null => Err("it is missing; want an ordinal or a range such as \"3-5\"".into()),
+        Value::Null => Err(Invalid("it is missing; want an ordinal or a range such as \"3-5\"".into())),
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(wrong()),
     }
 }

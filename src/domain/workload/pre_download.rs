@@ -14,6 +14,7 @@ use crate::{
     k8s::{
         hash,
         int_or_percent::{IntOrPercent, Round},
+        invalid::Invalid,
         revision,
     },
 };
@@ -100,12 +101,14 @@ impl Wishes {
     ///
     /// # Errors
     /// Naming the annotation, its value and what is allowed.
-    pub fn of(annotations: Option<&BTreeMap<String, String>>, replicas: i32) -> Result<Self, String> {
+    pub fn of(annotations: Option<&BTreeMap<String, String>>, replicas: i32) -> Result<Self, Invalid> {
         let annotation = |key: &str| annotations.and_then(|all| all.get(key)).map(|text| text.trim());
         let number = |key: &str, least: i32, default: i32| {
             let Some(text) = annotation(key) else { return Ok(default) };
             let value = text.parse::<i32>().ok().filter(|value| *value >= least);
-            value.ok_or_else(|| format!("metadata.annotations: {key} is {text:?}; want a whole number from {least} on"))
+            value.ok_or_else(|| {
+                Invalid(format!("metadata.annotations: {key} is {text:?}; want a whole number from {least} on"))
+            })
         };
         let share = |key: &str, default: i32| {
             let Some(text) = annotation(key) else { return Ok(default) };
@@ -113,9 +116,9 @@ impl Wishes {
             let value = IntOrPercent::parse(&value).ok().filter(|value| !value.is_negative());
             let value = value.map(|value| value.resolve(replicas, Round::Up));
             value.ok_or_else(|| {
-                format!(
+                Invalid(format!(
                     "metadata.annotations: {key} is {text:?}; want a whole number from 0 on, or a share such as 20%"
-                )
+                ))
             })
         };
         Ok(Self {
@@ -139,7 +142,7 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     };
     let wishes = match Wishes::of(*annotations, *replicas) {
         Ok(wishes) => wishes,
-        Err(why) => return Decision::Refuse(why),
+        Err(Invalid(why)) => return Decision::Refuse(why),
     };
     if wishes.min_updated_ready > *updated_ready {
         return Decision::Wait;
@@ -424,7 +427,7 @@ mod tests {
             ("min-updated-ready-pods", "-5%"),
             ("min-updated-ready-pods", "99999999999"),
         ] {
-            let error = wishes(key, value).unwrap_err();
+            let Invalid(error) = wishes(key, value).unwrap_err();
             assert!(error.contains(&format!("{prefix}-{key} is {value:?}; want a")), "{error}");
         }
         let mut world = World::new();

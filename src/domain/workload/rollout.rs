@@ -4,14 +4,10 @@
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::k8s::int_or_percent::{IntOrPercent, Round};
+pub use crate::k8s::invalid::Invalid;
 
 /// `maxUnavailable` of an update where the spec says nothing and the kind has no default of its own.
 pub const DEFAULT_MAX_UNAVAILABLE: IntOrPercent = IntOrPercent::Percent(20.0);
-
-/// A rule of the spec that cannot be followed, in words that name the field.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Invalid(pub String);
 
 /// A number of the spec, or its default. `field` is its path below `spec`.
 ///

@@ -4,6 +4,7 @@
 //! observers, then leaders.
 
 use crate::k8s::{
+    invalid::Invalid,
     name::{is_label_value, is_qualified_name},
     pod::Labels,
 };
@@ -20,12 +21,14 @@ impl UpdateOrder {
     ///
     /// # Errors
     /// In words that name what is wrong and what is allowed.
-    pub fn parse(annotation: &str) -> Result<Option<Self>, String> {
+    pub fn parse(annotation: &str) -> Result<Option<Self>, Invalid> {
         if annotation.trim().is_empty() {
             return Ok(None);
         }
         let wrong = |why: &str| {
-            format!("{annotation:?} is not allowed, {why}; want LABEL=VALUE,VALUE such as role=observer,leader")
+            Invalid(format!(
+                "{annotation:?} is not allowed, {why}; want LABEL=VALUE,VALUE such as role=observer,leader"
+            ))
         };
         let (key, values) = annotation.split_once('=').ok_or_else(|| wrong("it has no '='"))?;
         let (key, values): (&str, Vec<&str>) = (key.trim(), values.split(',').map(str::trim).collect());
@@ -82,7 +85,7 @@ mod tests {
             ("role=a b", "no value"),
             ("role=a,a", "twice"),
         ] {
-            let error = UpdateOrder::parse(odd).unwrap_err();
+            let Invalid(error) = UpdateOrder::parse(odd).unwrap_err();
             assert!(error.contains(&format!("{odd:?}")) && error.contains(why), "{error}");
         }
     }

@@ -34,7 +34,7 @@ pub fn material(data: &SecretData, now: Timestamp, dns_name: &str) -> Result<Mat
     if !missing.is_empty() {
         return Err(Unusable::Missing(missing));
     }
-    let certified = read_leaf(data).map_err(Unusable::Invalid)?;
+    let certified = read_leaf(data).map_err(|error| Unusable::Invalid(error.to_string()))?;
     let ca = pem_text(data, CA).unwrap_or_default();
     let invalid = |error: &dyn std::fmt::Display| Unusable::Invalid(format!("{CA}: {error}"));
     let authorities: Vec<CertificateDer<'_>> =

@@ -31,6 +31,7 @@ use crate::{
     k8s::{
         conditions,
         int_or_percent::{IntOrPercent, Round},
+        invalid::Invalid,
         pod::PodView,
         time::whole_seconds,
     },
@@ -352,7 +353,7 @@ fn entry(pod: Option<&PodView>, since: Timestamp, removes: bool, is_restarting: 
 }
 
 /// The condition Resolved. `no_pods`: the budget covers none, although there should be some.
-fn resolved(desired: Result<i32, String>, total: Total, no_pods: bool) -> conditions::Wanted {
+fn resolved(desired: Result<i32, Invalid>, total: Total, no_pods: bool) -> conditions::Wanted {
     let (status, reason, message) = match (desired, total) {
         (Err(why), _) => (false, "InvalidSpec", format!("{why}; no Pod is protected")),
         (Ok(_), Total::Known(_)) if no_pods => (false, "NoPods", "no Pod is covered now".to_owned()),
@@ -397,16 +398,16 @@ fn as_number(count: usize) -> i32 {
 ///
 /// # Errors
 /// The fields cannot be parsed, or neither is set.
-pub fn desired_available(spec: &PodUnavailableBudgetSpec, total: i32) -> Result<i32, String> {
+pub fn desired_available(spec: &PodUnavailableBudgetSpec, total: i32) -> Result<i32, Invalid> {
     let number = |field: &str, value: &IntOrString| {
-        let parsed = IntOrPercent::of(value).map_err(|error| format!("spec.{field}: {error}"))?;
-        Ok::<i32, String>(parsed.resolve(total, Round::Up).max(0))
+        let parsed = IntOrPercent::of(value).map_err(|error| Invalid(format!("spec.{field}: {error}")))?;
+        Ok::<i32, Invalid>(parsed.resolve(total, Round::Up).max(0))
     };
     match (&spec.max_unavailable, &spec.min_available) {
         (Some(most), _) => Ok((total - number("maxUnavailable", most)?).max(0)),
         // A budget cannot ask for more Pods than the workload wants: scaling down has to end.
         (None, Some(least)) => Ok(number("minAvailable", least)?.min(total)),
-        (None, None) => Err("spec: neither maxUnavailable nor minAvailable is set".to_owned()),
+        (None, None) => Err(Invalid("spec: neither maxUnavailable nor minAvailable is set".to_owned())),
     }
 }
 
@@ -428,9 +429,9 @@ pub fn with_total(status: &Status, spec: &PodUnavailableBudgetSpec, total: i32) 
 ///
 /// # Errors
 /// The object is not a Pod.
-pub fn pod_of(object: &Value) -> Result<PodView, String> {
+pub fn pod_of(object: &Value) -> Result<PodView, Invalid> {
     use serde::Deserialize as _;
-    PodView::deserialize(object).map_err(|error| format!("not a Pod: {error}"))
+    PodView::deserialize(object).map_err(|error| Invalid(format!("not a Pod: {error}")))
 }
 
 #[cfg(test)]

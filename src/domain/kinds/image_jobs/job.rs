@@ -16,6 +16,7 @@ use crate::{
     },
     k8s::{
         conditions::{self, Wanted},
+        invalid::Invalid,
         node_image::NodeImageView,
         pod::Labels,
         selector::Selector,
@@ -82,12 +83,12 @@ impl Job {
     ///
     /// # Errors
     /// What admission would refuse: fields, values, what is allowed.
-    pub fn of(job: &ImagePullJob) -> Result<Self, String> {
+    pub fn of(job: &ImagePullJob) -> Result<Self, Invalid> {
         let spec = &job.spec;
         let problems = rules::of_job(spec);
         if !problems.is_empty() {
             let lines: Vec<String> = problems.into_iter().map(|(field, why)| format!("{field}: {why}")).collect();
-            return Err(lines.join("; "));
+            return Err(Invalid(lines.join("; ")));
         }
         let image = rules::image(&spec.image)?;
         let nodes = match (&spec.pod_selector, &spec.selector) {

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::{
     job::Job,
-    share::{self, Ask},
+    share::{self, Ask, NoRoom},
 };
 use crate::{
     api::apps::node_image::{
@@ -105,7 +105,7 @@ pub fn pass(observed: &ObservedNode<'_>, now: Now) -> NodePlan {
     after.images.retain(|_, image| !image.tags.is_empty());
     for job in observed.begin {
         if let Err(why) = begin(node, &mut after.images, job, observed.default_ttl, now) {
-            pass.refused.push((job.uid.clone(), why));
+            pass.refused.push((job.uid.clone(), why.to_string()));
         }
     }
     for image in after.images.values_mut() {
@@ -244,7 +244,7 @@ fn begin(
     job: &Arc<Job>,
     default_ttl: i32,
     now: Now,
-) -> Result<(), String> {
+) -> Result<(), NoRoom> {
     let is_there = |tag: &ImageTagSpec| {
         tag.tag == job.tag && tag.owner_references.iter().any(|owner| owner.uid.as_ref() == Some(&job.uid))
     };

@@ -16,6 +16,7 @@ use crate::{
     },
     k8s::{
         image::ImageRef,
+        invalid::Invalid,
         name::{is_dns_subdomain, is_label_value, is_qualified_name},
         selector::Selector,
     },
@@ -30,10 +31,10 @@ pub const LARGEST_SECRETS: usize = 4 << 10;
 pub type Problem = (String, String);
 
 /// The registry's and the tag's letters may be large, those of a repository may not.
-pub fn image(text: &str) -> Result<ImageRef<'_>, String> {
+pub fn image(text: &str) -> Result<ImageRef<'_>, Invalid> {
     let wrong = |why: &str| {
         let shown: String = text.chars().take(256).collect();
-        format!("{shown:?} is no image reference{why}; want [registry/]name[:tag][@digest]")
+        Invalid(format!("{shown:?} is no image reference{why}; want [registry/]name[:tag][@digest]"))
     };
     let image = ImageRef::parse(text).ok_or_else(|| wrong(""))?;
     let path = image.name.split_once('/').filter(|(first, _)| first.contains(['.', ':']) || *first == "localhost");
@@ -50,7 +51,7 @@ pub fn image(text: &str) -> Result<ImageRef<'_>, String> {
 }
 
 /// The number of nodes at a time.
-pub fn parallelism(field: Option<&IntOrString>) -> Result<usize, String> {
+pub fn parallelism(field: Option<&IntOrString>) -> Result<usize, Invalid> {
     let number = match field {
         None => Some(1),
         Some(IntOrString::Int(number)) => usize::try_from(*number).ok(),
@@ -61,14 +62,14 @@ pub fn parallelism(field: Option<&IntOrString>) -> Result<usize, String> {
     };
     number.ok_or_else(|| {
         let shown = field.map(crate::k8s::int_or_percent::text).unwrap_or_default();
-        format!("{shown:?} is not allowed; want a whole number from 0 on, no percentage")
+        Invalid(format!("{shown:?} is not allowed; want a whole number from 0 on, no percentage"))
     })
 }
 
 /// Everything that is wrong with an ImagePullJob.
 pub fn of_job(spec: &ImagePullJobSpec) -> Vec<Problem> {
     let mut problems = Vec::new();
-    if let Err(why) = image(&spec.image) {
+    if let Err(Invalid(why)) = image(&spec.image) {
         problems.push(("spec.image".into(), why));
     }
     for (at, secret) in spec.pull_secrets.iter().flatten().enumerate() {
@@ -90,7 +91,7 @@ pub fn of_job(spec: &ImagePullJobSpec) -> Vec<Problem> {
         let why = format!("it has {sandbox} bytes as JSON; want at most {LARGEST_SANDBOX}");
         problem("spec.sandboxConfig", why);
     }
-    if let Err(why) = parallelism(spec.parallelism.as_ref()) {
+    if let Err(Invalid(why)) = parallelism(spec.parallelism.as_ref()) {
         problem("spec.parallelism", why);
     }
     if spec.selector.is_some() && spec.pod_selector.is_some() {
@@ -144,7 +145,7 @@ pub fn of_list(spec: &ImageListPullJobSpec) -> Vec<Problem> {
     let mut seen = BTreeSet::new();
     for (at, text) in spec.images.iter().enumerate() {
         let field = || format!("spec.images[{at}]");
-        if let Err(why) = image(text) {
+        if let Err(Invalid(why)) = image(text) {
             problems.push((field(), why));
         } else if !seen.insert(text) {
             problems.push((field(), format!("{text:?} is there twice; want each image once")));
@@ -203,7 +204,7 @@ fn labels(field: &str, selector: &LabelSelector, problem: &mut impl FnMut(&str, 
             _ => {}
         }
     }
-    if let Err(why) = Selector::of(selector) {
+    if let Err(Invalid(why)) = Selector::of(selector) {
         problem(field, why);
     }
 }

@@ -49,19 +49,54 @@ const AROUND_SECRET: usize = 40;
 
 impl Places {
     /// Whether a namespace that has `own` of `all` that are taken may take `more`.
-    fn admit(self, own: usize, all: usize, more: usize) -> Result<(), String> {
+    fn admit(self, own: usize, all: usize, more: usize) -> Result<(), NoRoom> {
         let Self { what, most, share, kept } = self;
         if all + more > most {
-            return Err(format!("its NodeImage has {all} {what}, and the job takes {more} more; there can be {most}"));
+            return Err(NoRoom::Node { what, all, more, most });
         }
         if own + more > share && all + more > most - kept {
-            return Err(format!(
-                "its NodeImage has {all} {what}, {own} of them for this namespace, and the job takes {more} more; the \
-                 last {kept} of {most} are for namespaces with at most {share}"
-            ));
+            return Err(NoRoom::Namespace { what, all, own, more, kept, most, share });
         }
         Ok(())
     }
+}
+
+/// Why a node takes no further image of a job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRoom {
+    /// The NodeImage is full.
+    #[error("its NodeImage has {all} {what}, and the job takes {more} more; there can be {most}")]
+    Node {
+        /// Of what.
+        what: &'static str,
+        /// What there is.
+        all: usize,
+        /// What the job takes.
+        more: usize,
+        /// What there can be.
+        most: usize,
+    },
+    /// The namespace has its share.
+    #[error(
+        "its NodeImage has {all} {what}, {own} of them for this namespace, and the job takes {more} more; the last {kept} \
+         of {most} are for namespaces with at most {share}"
+    )]
+    Namespace {
+        /// Of what.
+        what: &'static str,
+        /// What there is.
+        all: usize,
+        /// What of it is the namespace's.
+        own: usize,
+        /// What the job takes.
+        more: usize,
+        /// What is kept for namespaces with less than their share.
+        kept: usize,
+        /// What there can be.
+        most: usize,
+        /// The share of a namespace.
+        share: usize,
+    },
 }
 
 /// What a job asks of a node.
@@ -171,7 +206,7 @@ fn bytes_of(name: &str, image: &ImageSpec, namespace: &str) -> Taken {
 ///
 /// # Errors
 /// What there is too much of, and what is allowed.
-pub fn admit(images: &BTreeMap<String, ImageSpec>, ask: &Ask<'_>) -> Result<(), String> {
+pub fn admit(images: &BTreeMap<String, ImageSpec>, ask: &Ask<'_>) -> Result<(), NoRoom> {
     let is_own = |owner: &Owner| owner.is_job() && owner.namespace == ask.namespace;
     let jobs_of = |spec: &ImageSpec| {
         let owners = spec.tags.iter().flat_map(|tag| &tag.owner_references);
@@ -217,7 +252,7 @@ mod tests {
         }
     }
 
-    fn admit(images: &BTreeMap<String, ImageSpec>, namespace: &str, image: &str) -> Result<(), String> {
+    fn admit(images: &BTreeMap<String, ImageSpec>, namespace: &str, image: &str) -> Result<(), NoRoom> {
         let owner = owner(namespace);
         super::admit(images, &Ask { namespace, image, tag: "v1", owner: &owner, secrets: &[], sandbox: None })
     }
@@ -276,12 +311,12 @@ mod tests {
     #[test]
     fn refusals_say_how_much_is_allowed() {
         assert_eq!(
-            admit(&images(&[("a", 200, 1)]), "a", "new").unwrap_err(),
+            admit(&images(&[("a", 200, 1)]), "a", "new").unwrap_err().to_string(),
             "its NodeImage has 200 images, 200 of them for this namespace, and the job takes 1 more; the last 64 of 256 \
              are for namespaces with at most 32"
         );
         assert_eq!(
-            admit(&images(&[("a", 1, 1024)]), "b", "new").unwrap_err(),
+            admit(&images(&[("a", 1, 1024)]), "b", "new").unwrap_err().to_string(),
             "its NodeImage has 1024 entries of jobs, and the job takes 1 more; there can be 1024"
         );
     }
@@ -301,7 +336,7 @@ mod tests {
                     secrets.iter().map(|name| json!({"namespace": namespace, "name": name})).collect();
                 let spec = json!({"pullSecrets": secrets, "sandboxConfig": sandbox, "tags": [{"tag": "v1", "ownerReferences": [owner]}]});
                 images.insert(image.into(), serde_json::from_value(spec).unwrap());
-                Ok::<_, String>(())
+                Ok::<_, NoRoom>(())
             };
             let greedy = (0..192).take_while(|i| begin("greedy", &format!("g{i}")).is_ok()).count();
             assert!((50..160).contains(&greedy), "{greedy}");
@@ -311,7 +346,10 @@ mod tests {
                 }
             }
             let why = begin("greedy", "g-new").unwrap_err();
-            assert!(why.contains(" bytes, ") && why.contains("for namespaces with at most 131072"), "{why}");
+            assert!(
+                why.to_string().contains(" bytes, ") && why.to_string().contains("for namespaces with at most 131072"),
+                "{why}"
+            );
             assert!(encoded(&images) <= BYTES.most);
         }
     }

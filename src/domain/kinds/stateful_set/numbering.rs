@@ -4,7 +4,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::k8s::int_or_percent;
+use crate::k8s::{int_or_percent, invalid::Invalid};
 
 /// The largest ordinal.
 const LAST: i64 = i32::MAX as i64;
@@ -18,7 +18,7 @@ impl Reserved {
     ///
     /// # Errors
     /// Naming the entry that cannot be read: to ignore it would make a Pod that must not be.
-    pub fn parse(entries: &[IntOrString]) -> Result<Self, String> {
+    pub fn parse(entries: &[IntOrString]) -> Result<Self, Invalid> {
         let mut all = entries.iter().map(interval).collect::<Result<Vec<_>, _>>()?;
         all.sort_unstable();
         let mut merged: Vec<(i64, i64)> = Vec::with_capacity(all.len());
@@ -39,10 +39,10 @@ impl Reserved {
     }
 }
 
-fn interval(entry: &IntOrString) -> Result<(i64, i64), String> {
+fn interval(entry: &IntOrString) -> Result<(i64, i64), Invalid> {
     let wrong = || {
         let entry = int_or_percent::text(entry);
-        format!("spec.reserveOrdinals: {entry:?} is neither an ordinal nor a range such as \"3-5\"")
+        Invalid(format!("spec.reserveOrdinals: {entry:?} is neither an ordinal nor a range such as \"3-5\""))
     };
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(ordinals(3, i32::MAX, json!([])).0, [i32::MAX]);
         for bad in [json!("5"), json!("3-1"), json!("a-b"), json!("-3"), json!("1-2-3"), json!(-1)] {
             let entry: IntOrString = serde_json::from_value(bad.clone()).unwrap();
-            let error = Reserved::parse(&[IntOrString::Int(1), entry]).unwrap_err();
+            let Invalid(error) = Reserved::parse(&[IntOrString::Int(1), entry]).unwrap_err();
             assert!(error.contains(bad.to_string().trim_matches('"')), "{error}");
         }
     }

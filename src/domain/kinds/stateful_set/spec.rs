@@ -100,7 +100,7 @@ impl Spec {
         }
         let start = spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start).max(0);
         let start = if gates.start_ordinal { start } else { 0 };
-        let reserved = Reserved::parse(&spec.reserve_ordinals).map_err(Invalid)?;
+        let reserved = Reserved::parse(&spec.reserve_ordinals)?;
         let is_ordered = spec.pod_management_policy != "Parallel";
         let rolling = spec.update_strategy.rolling_update.as_ref();
         let update = match spec.update_strategy.type_.as_str() {

@@ -13,6 +13,7 @@ use super::{FAILED, LONGEST_TIMEOUT, SUCCEEDED, UNKNOWN, budget, readable};
 use crate::{
     api::apps::node_pod_probe::{ContainerProbeState, NodePodProbe, PodProbeStatus},
     k8s::{
+        invalid::Invalid,
         pod::{ContainerState, PodView},
         time::{Now, whole_seconds},
     },
@@ -87,23 +88,23 @@ impl Settings {
 fn handler(probe: &Probe) -> Handler {
     let made = match (&probe.exec, &probe.http_get, &probe.tcp_socket) {
         (Some(exec), None, None) => match exec.command.clone().unwrap_or_default() {
-            command if command.is_empty() => Err("exec.command is empty; want a command".into()),
+            command if command.is_empty() => Err(Invalid("exec.command is empty; want a command".into())),
             command => Ok(Handler::Exec(command)),
         },
         (None, Some(get), None) => http(get),
         (None, None, Some(socket)) => port(&socket.port).map(|port| Handler::Tcp { port }),
-        (None, None, None) => Err("the probe has none of exec, httpGet and tcpSocket".into()),
-        _ => Err("the probe has more than one of exec, httpGet and tcpSocket".into()),
+        (None, None, None) => Err(Invalid("the probe has none of exec, httpGet and tcpSocket".into())),
+        _ => Err(Invalid("the probe has more than one of exec, httpGet and tcpSocket".into())),
     };
-    made.unwrap_or_else(Handler::Impossible)
+    made.unwrap_or_else(|Invalid(why)| Handler::Impossible(why))
 }
 
-fn http(get: &HTTPGetAction) -> Result<Handler, String> {
+fn http(get: &HTTPGetAction) -> Result<Handler, Invalid> {
     let path = get.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
     let https = match get.scheme.as_deref().unwrap_or("HTTP") {
         scheme if scheme.eq_ignore_ascii_case("http") => false,
         scheme if scheme.eq_ignore_ascii_case("https") => true,
-        scheme => return Err(format!("httpGet.scheme {scheme:?}: want HTTP or HTTPS")),
+        scheme => return Err(Invalid(format!("httpGet.scheme {scheme:?}: want HTTP or HTTPS"))),
     };
     let headers = get.http_headers.iter().flatten();
     Ok(Handler::Http {
@@ -114,19 +115,19 @@ fn http(get: &HTTPGetAction) -> Result<Handler, String> {
     })
 }
 
-fn port(port: &IntOrString) -> Result<u16, String> {
+fn port(port: &IntOrString) -> Result<u16, Invalid> {
     let number = match port {
         IntOrString::Int(number) => u16::try_from(*number).ok(),
         IntOrString::String(text) => text.parse().ok(),
     };
-    number.filter(|number| *number > 0).ok_or_else(|| format!("port {port:?}: want 1 to 65535"))
+    number.filter(|number| *number > 0).ok_or_else(|| Invalid(format!("port {port:?}: want 1 to 65535")))
 }
 
 /// The only address that is dialled: the Pod's own, as kubelet reported it. Never one that is the node to itself.
 ///
 /// # Errors
 /// It has none.
-pub fn address(pod_ip: &str) -> Result<IpAddr, String> {
+pub fn address(pod_ip: &str) -> Result<IpAddr, Invalid> {
     let ip: Option<IpAddr> = pod_ip.parse().ok();
     let is_usable = |ip: &IpAddr| {
         let link_local = match ip {
@@ -135,7 +136,7 @@ pub fn address(pod_ip: &str) -> Result<IpAddr, String> {
         };
         !ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast() && !link_local
     };
-    ip.filter(is_usable).ok_or_else(|| format!("the Pod has no usable address (podIP {pod_ip:?})"))
+    ip.filter(is_usable).ok_or_else(|| Invalid(format!("the Pod has no usable address (podIP {pod_ip:?})")))
 }
 
 /// What the state of a container says about a probe of it.

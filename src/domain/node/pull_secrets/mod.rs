@@ -110,21 +110,46 @@ pub enum Caller {
     InPod(String, String),
 }
 
+/// Why a token is not accepted; for the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownCaller {
+    /// The API server refuses it, with its words.
+    #[error("{0}")]
+    NotAuthenticated(String),
+    /// It was made for somebody else.
+    #[error("the token is not meant for {AUDIENCE}")]
+    OtherAudience,
+    /// It is no daemon's.
+    #[error("{user:?} is not {account}")]
+    OtherAccount {
+        /// Whose it is.
+        user: String,
+        /// Whose it should be.
+        account: String,
+    },
+    /// It does not name the daemon's Pod.
+    #[error("the token is not bound to a Pod")]
+    NoPod,
+}
+
 /// The caller that a TokenReview identifies. `account` is the daemon's user name.
 ///
 /// # Errors
 /// Why the token is not accepted; for the log.
-pub fn caller(review: &TokenReviewStatus, account: &str) -> Result<Caller, String> {
+pub fn caller(review: &TokenReviewStatus, account: &str) -> Result<Caller, UnknownCaller> {
     if review.authenticated != Some(true) {
-        return Err(review.error.clone().unwrap_or_else(|| "the token is not valid".into()));
+        return Err(UnknownCaller::NotAuthenticated(
+            review.error.clone().unwrap_or_else(|| "the token is not valid".into()),
+        ));
     }
     // An API server that does not know audiences answers without any.
     if !review.audiences.iter().flatten().any(|audience| audience == AUDIENCE) {
-        return Err(format!("the token is not meant for {AUDIENCE}"));
+        return Err(UnknownCaller::OtherAudience);
     }
     let user = review.user.clone().unwrap_or_default();
     if user.username.as_deref() != Some(account) {
-        return Err(format!("{:?} is not {account}", user.username.unwrap_or_default()));
+        let (user, account) = (user.username.unwrap_or_default(), account.to_owned());
+        return Err(UnknownCaller::OtherAccount { user, account });
     }
     let extra = user.extra.unwrap_or_default();
     let one = |key: &str| match extra.get(key).map(Vec::as_slice) {
@@ -134,7 +159,7 @@ pub fn caller(review: &TokenReviewStatus, account: &str) -> Result<Caller, Strin
     match (one(NODE_NAME), one(POD_NAME), one(POD_UID)) {
         (Some(node), Some(_), Some(_)) => Ok(Caller::OfNode(node)),
         (None, Some(pod), Some(uid)) => Ok(Caller::InPod(pod, uid)),
-        _ => Err("the token is not bound to a Pod".into()),
+        _ => Err(UnknownCaller::NoPod),
     }
 }
 
@@ -149,21 +174,42 @@ pub struct Candidate {
     pub jobs: Vec<(String, String)>,
 }
 
+/// An entry of a node that needs no credentials.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotWanted {
+    /// It does not exist.
+    #[error("there is no {0}")]
+    Absent(String),
+    /// The daemon asks about what is not wanted any more, or not known yet.
+    #[error("{entry} has version {is}, not {asked}")]
+    OtherVersion {
+        /// What it is about.
+        entry: String,
+        /// Its version.
+        is: i64,
+        /// That of the question.
+        asked: i64,
+    },
+    /// The pull has ended.
+    #[error("{0} is complete")]
+    Complete(String),
+}
+
 /// The Secrets that may be used for an entry.
 ///
 /// # Errors
 /// The entry does not exist, has another version, or is complete.
-pub fn candidates(object: &NodeImage, question: &Question) -> Result<Vec<Candidate>, String> {
+pub fn candidates(object: &NodeImage, question: &Question) -> Result<Vec<Candidate>, NotWanted> {
     let Question { image, tag, version } = question;
     let named = || format!("entry {image}, {tag} of this node");
-    let spec = object.spec.images.get(image).ok_or_else(|| format!("there is no {}", named()))?;
-    let entry = spec.tags.iter().find(|t| t.tag == *tag).ok_or_else(|| format!("there is no {}", named()))?;
+    let spec = object.spec.images.get(image).ok_or_else(|| NotWanted::Absent(named()))?;
+    let entry = spec.tags.iter().find(|t| t.tag == *tag).ok_or_else(|| NotWanted::Absent(named()))?;
     if entry.version != *version {
-        return Err(format!("{} has version {}, not {version}", named(), entry.version));
+        return Err(NotWanted::OtherVersion { entry: named(), is: entry.version, asked: *version });
     }
     let recorded = object.status.as_ref().and_then(|status| status.of(image, tag, *version));
     if recorded.is_some_and(|status| status.completion_time.is_some()) {
-        return Err(format!("{} is complete", named()));
+        return Err(NotWanted::Complete(named()));
     }
     let mut found: Vec<Candidate> = Vec::new();
     for secret in &spec.pull_secrets {
@@ -228,6 +274,31 @@ struct DockerConfig {
 const DOCKER_CONFIG_JSON: (&str, &str) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
 const DOCKER_CFG: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
 
+/// What is wrong with a Secret, without what is in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableSecret {
+    /// It is of a type for something else.
+    #[error("its type is {0:?}: want {json} or {cfg}", json = DOCKER_CONFIG_JSON.0, cfg = DOCKER_CFG.0)]
+    OtherType(String),
+    /// It lacks the key of its type.
+    #[error("it has no key {0}")]
+    NoKey(&'static str),
+    /// What stands under its key cannot be read.
+    #[error("{0} is not the JSON of a Docker configuration")]
+    NotDocker(&'static str),
+    /// A user name and password that cannot be read.
+    #[error("auth is not base64 of name:password")]
+    Auth,
+    /// One of its registries.
+    #[error("its entry for {pattern}: {problem}")]
+    Entry {
+        /// The registry, as the Secret names it.
+        pattern: String,
+        /// What is wrong there.
+        problem: Box<Self>,
+    },
+}
+
 /// The credentials of a Secret that fit an image, the closest first.
 ///
 /// # Errors
@@ -236,14 +307,15 @@ pub fn matching(
     type_: &str,
     data: &BTreeMap<String, impl AsRef<[u8]>>,
     image: &str,
-) -> Result<Vec<Credential>, String> {
+) -> Result<Vec<Credential>, UnusableSecret> {
     let entries = entered(type_, data)?;
     let Some(repository) = ImageRef::parse(image).map(|image| image.repository()) else { return Ok(Vec::new()) };
     let mut fitting: Vec<(String, Credential)> = Vec::new();
     for (key, entered) in entries {
         let pattern = bare(&key);
         if fits(&pattern, &repository) {
-            let credential = credential(entered).map_err(|problem| format!("its entry for {pattern}: {problem}"))?;
+            let credential = credential(entered)
+                .map_err(|problem| UnusableSecret::Entry { pattern: pattern.clone(), problem: Box::new(problem) })?;
             if !credential.is_empty() {
                 fitting.push((pattern, credential));
             }
@@ -253,15 +325,18 @@ pub fn matching(
     Ok(fitting.into_iter().map(|(_, credential)| credential).collect())
 }
 
-fn entered(type_: &str, data: &BTreeMap<String, impl AsRef<[u8]>>) -> Result<BTreeMap<String, Entered>, String> {
-    let content = |key: &str| data.get(key).ok_or_else(|| format!("it has no key {key}"));
+fn entered(
+    type_: &str,
+    data: &BTreeMap<String, impl AsRef<[u8]>>,
+) -> Result<BTreeMap<String, Entered>, UnusableSecret> {
+    let content = |key: &'static str| data.get(key).ok_or(UnusableSecret::NoKey(key));
     // The parser's words could quote what is in the Secret.
-    let broken = |key: &str| format!("{key} is not the JSON of a Docker configuration");
+    let broken = UnusableSecret::NotDocker;
     let (known, key) = match type_ {
         _ if type_ == DOCKER_CONFIG_JSON.0 => DOCKER_CONFIG_JSON,
         _ if type_ == DOCKER_CFG.0 => DOCKER_CFG,
         _ => {
-            return Err(format!("its type is {type_:?}: want {} or {}", DOCKER_CONFIG_JSON.0, DOCKER_CFG.0));
+            return Err(UnusableSecret::OtherType(type_.to_owned()));
         }
     };
     let bytes = content(key)?.as_ref();
@@ -272,12 +347,12 @@ fn entered(type_: &str, data: &BTreeMap<String, impl AsRef<[u8]>>) -> Result<BTr
     Ok(config.auths.unwrap_or_default())
 }
 
-fn credential(entered: Entered) -> Result<Credential, String> {
+fn credential(entered: Entered) -> Result<Credential, UnusableSecret> {
     let (mut username, mut password) = (entered.username, entered.password);
     if username.is_empty() && password.is_empty() && !entered.auth.is_empty() {
         let decoded = STANDARD.decode(entered.auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let decoded = decoded.ok_or("auth is not base64 of name:password")?;
-        let (name, rest) = decoded.split_once(':').ok_or("auth is not base64 of name:password")?;
+        let decoded = decoded.ok_or(UnusableSecret::Auth)?;
+        let (name, rest) = decoded.split_once(':').ok_or(UnusableSecret::Auth)?;
         (username, password) = (name.to_owned(), rest.trim_end_matches('\0').to_owned());
     }
     Ok(Credential {

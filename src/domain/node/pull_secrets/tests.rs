@@ -38,7 +38,7 @@ fn nobody_else_is_let_in() {
         ("not bound to a Pod", |s| s["user"]["extra"] = json!({NODE_NAME: ["n1"]})),
     ];
     for (want, change) in cases {
-        let error = caller(&review(change), ACCOUNT).unwrap_err();
+        let error = caller(&review(change), ACCOUNT).unwrap_err().to_string();
         assert!(error.contains(want), "{want}: {error}");
     }
 }
@@ -87,12 +87,12 @@ fn only_open_entries_of_the_node_are_served() {
         (question("r.example/app", "v3", 2), "there is no entry r.example/app, v3"),
         (question("r.example/app", "v1", 1), "has version 2, not 1"),
     ] {
-        let error = candidates(&open, &asked).unwrap_err();
+        let error = candidates(&open, &asked).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
     }
     let done = object(json!({"r.example/app": {"tags": [{"tag": "v1", "version": 2, "phase": "Succeeded",
         "completionTime": "2026-01-01T00:00:00Z"}]}}));
-    assert!(candidates(&done, &question("r.example/app", "v1", 2)).unwrap_err().contains("is complete"));
+    assert!(candidates(&done, &question("r.example/app", "v1", 2)).unwrap_err().to_string().contains("is complete"));
 }
 
 fn job(change: impl FnOnce(&mut Value)) -> ImagePullJob {
@@ -204,7 +204,7 @@ fn what_is_wrong_with_a_secret_is_told_without_what_is_in_it() {
             "its entry for r.example: auth is not base64",
         ),
     ] {
-        let error = matching(type_, &data, "r.example/x").unwrap_err();
+        let error = matching(type_, &data, "r.example/x").unwrap_err().to_string();
         assert!(error.contains(want) && !error.contains("hidden"), "{error}");
     }
 }

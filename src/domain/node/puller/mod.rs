@@ -12,7 +12,7 @@ use crate::{
         },
         labels,
     },
-    k8s::{image::ImageRef, time::whole_seconds},
+    k8s::{image::ImageRef, invalid::Invalid, time::whole_seconds},
 };
 
 /// Longest pause between attempts.
@@ -34,15 +34,15 @@ impl Entry {
     ///
     /// # Errors
     /// It is none; the text names it.
-    pub fn reference(&self) -> Result<String, String> {
+    pub fn reference(&self) -> Result<String, Invalid> {
         let separator = if self.tag.contains(':') { '@' } else { ':' };
         let reference = format!("{}{separator}{}", self.image, self.tag);
         match ImageRef::parse(&reference) {
             // An image that already has a tag would get two.
             Some(parsed) if parsed.name == self.image => Ok(reference),
-            _ => Err(format!(
+            _ => Err(Invalid(format!(
                 "{reference:?} is no image reference: want a repository, then a tag or a digest (sha256:...)"
-            )),
+            ))),
         }
     }
 

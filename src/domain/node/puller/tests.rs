@@ -39,7 +39,7 @@ fn what_is_no_reference_is_named() {
     for (image, tag) in
         [("", "v1"), ("a b", "v1"), ("a:v1", "v2"), ("a", ""), ("a", "sha256:12"), ("a@b", "c"), ("Ä", "1")]
     {
-        let error = entry(image, tag).reference().unwrap_err();
+        let Invalid(error) = entry(image, tag).reference().unwrap_err();
         assert!(error.contains("is no image reference: want"), "{error}");
     }
 }
