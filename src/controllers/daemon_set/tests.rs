@@ -1,5 +1,7 @@
 //! The controller against an API server in memory: what is written, what survives, what is not touched.
 
+mod simulation;
+
 use std::sync::Mutex;
 
 use axum::http::{Method, request::Parts};

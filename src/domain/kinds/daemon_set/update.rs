@@ -160,8 +160,8 @@ impl Job<'_, '_> {
         }
         if self.has_surge {
             let is_failing = slot.pods.iter().any(|pod| pod.is_finished && !pod.is_terminating);
-            // The pair is looked after elsewhere, and so is what has failed.
-            if slot.new.is_none() && !is_failing && old.state != State::PreparingDelete {
+            // Pods side by side are looked after elsewhere, and so is what has failed: a node never has three.
+            if slot.new.is_none() && !slot.is_pair() && !is_failing && old.state != State::PreparingDelete {
                 let action = Action::Create { node: slot.node.name.clone(), not_ready_since: lost };
                 plan.candidates.push(Candidate { action, charge, zone });
             }
