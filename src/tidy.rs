@@ -114,6 +114,7 @@ const TEXT_ERRORS: &[(&str, usize)] = &[
     ("webhook/kinds/stateful_set.rs", 1),
     ("webhook/kinds/stateful_set/claims.rs", 1),
     // Parsers of flags and of what a user sees in the terminal.
+    ("cli.rs", 1),
     ("k8s/certificate.rs", 1),
     ("plugin/restart.rs", 1),
     ("plugin/rules/progress.rs", 2),
