@@ -85,7 +85,10 @@ impl Controller {
         let mut unsure = self.carry_out_all(job, seen, others, pass).await;
         unsure |= self.create_all(job, resolved, creations, pass).await;
         // What may have been done is looked at before anything else goes out of service.
-        while !unsure {
+        if unsure {
+            return left;
+        }
+        loop {
             let wave = plan.next_wave(MOST);
             if wave.is_empty() {
                 break;

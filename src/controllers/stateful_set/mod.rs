@@ -250,8 +250,8 @@ impl Controller {
         }
         if let Some(progress) = self.start_without_gate(&job) {
             self.record_progress(&job, progress).await?;
-            // News of Pods without a controller wake it, and the gate is read when the manager starts.
-            return Ok(Requeue::Await);
+            // Nothing wakes it when those Pods are gone.
+            return Ok(Requeue::After(BUILT_IN_PAUSE));
         }
         let mut pass = Pass::default();
         let resolved = match self.resolve(&job).await {
