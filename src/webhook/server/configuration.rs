@@ -3,8 +3,8 @@
 //! [`render`] makes an entry from the table; [`plan`] compares a live configuration with the table and gives the
 //! smallest JSON patch. Of entries that are there only `clientConfig`, `rules` and `matchConditions` are ours, the
 //! namespaces of those that are for budgets, and failure policies that are set ([`FailurePolicies`]). Time-outs, the other
-//! selectors and failure policies that are not set are the installer's to change. Entries that point at others are never
-//! touched.
+//! selectors and failure policies that are not set are the installer's to change. Entries that point at others are left
+//! alone, unless they have the name of one of ours.
 
 use std::collections::BTreeSet;
 

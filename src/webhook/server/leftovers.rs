@@ -33,7 +33,7 @@ pub(super) const RBAC: Rule = Rule::new(&[apps::GROUP], &PLURALS, &["list"]);
 /// Who leads.
 pub(super) const LEASE: Rule = Rule::new(&[LEASES], &["leases"], &["get"]).named(&[LEASE_NAME]);
 
-/// The names of those that stay. What cannot be found out keeps them.
+/// The names of those that stay. What cannot be found out keeps them; nothing wakes a later look at them but the resync.
 pub(super) async fn kept(client: &Client, namespace: &str, left: &[Leftover]) -> BTreeSet<String> {
     if left.is_empty() {
         return BTreeSet::new();
@@ -71,7 +71,8 @@ pub(super) async fn kept(client: &Client, namespace: &str, left: &[Leftover]) ->
     kept
 }
 
-/// The holder of the managers' Lease, if it is none of our managers.
+/// The holder of the managers' Lease, if it is none of our managers. When the Lease ends is not looked at: who holds it
+/// may only be slow.
 async fn other_leader(client: &Client, namespace: &str) -> kube::Result<Option<String>> {
     let path = path::in_namespace(LEASES, "v1", namespace, "leases") + &path::path([LEASE_NAME]);
     let lease = match read(client, &path).await {
@@ -87,7 +88,7 @@ async fn has_objects(client: &Client, kind: &NotServed) -> kube::Result<bool> {
     let request = kube::core::Request::new(path::of_cluster(group, version, plural));
     let request = request.list(&ListParams::default().limit(1)).map_err(kube::Error::BuildRequest)?;
     match client.request::<Value>(request).await {
-        // The kind is not installed.
+        // The kind is not installed, or is not served in this version.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         list => Ok(list?["items"].as_array().is_some_and(|items| !items.is_empty())),
     }
