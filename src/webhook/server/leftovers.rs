@@ -33,7 +33,7 @@ pub(super) const RBAC: Rule = Rule::new(&[apps::GROUP], &PLURALS, &["list"]);
 /// Who leads.
 pub(super) const LEASE: Rule = Rule::new(&[LEASES], &["leases"], &["get"]).named(&[LEASE_NAME]);
 
-/// The names of those that stay. What cannot be found out keeps them; nothing wakes a later look at them but the resync.
+/// The names of those that stay. What cannot be found out keeps them. A change of the Lease or of objects wakes nobody.
 pub(super) async fn kept(client: &Client, namespace: &str, left: &[Leftover]) -> BTreeSet<String> {
     if left.is_empty() {
         return BTreeSet::new();
