@@ -233,6 +233,7 @@ impl Installation {
             };
             let left = configuration::leftovers(&current, phase, &self.endpoint);
             let keeps = leftovers::kept(&self.client, &self.secret.namespace, &left).await;
+            let wait = leftovers::look_again(wait, &keeps);
             let wanted = Wanted {
                 gates: &self.gates,
                 endpoint: &self.endpoint,

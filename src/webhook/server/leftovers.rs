@@ -3,7 +3,7 @@
 //! They call our Service, where nobody answers for them. Removing them gives users their requests back, but not while that
 //! program still runs, and not while there are objects that nobody else would check.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use kube::{Client, api::ListParams};
 use serde_json::Value;
@@ -33,7 +33,15 @@ pub(super) const RBAC: Rule = Rule::new(&[apps::GROUP], &PLURALS, &["list"]);
 /// Who leads.
 pub(super) const LEASE: Rule = Rule::new(&[LEASES], &["leases"], &["get"]).named(&[LEASE_NAME]);
 
-/// The names of those that stay. What cannot be found out keeps them. A change of the Lease or of objects wakes nobody.
+/// Between two looks at entries that stay: neither the Lease nor objects of other kinds are watched.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// When to look again, if there was another reason to look after `wait`.
+pub(super) fn look_again(wait: Option<Duration>, kept: &BTreeSet<String>) -> Option<Duration> {
+    wait.into_iter().chain((!kept.is_empty()).then_some(PAUSE)).min()
+}
+
+/// The names of those that stay. What cannot be found out keeps them.
 pub(super) async fn kept(client: &Client, namespace: &str, left: &[Leftover]) -> BTreeSet<String> {
     if left.is_empty() {
         return BTreeSet::new();
@@ -129,6 +137,17 @@ mod tests {
 
     fn failure(code: u16) -> (u16, Value) {
         (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Test", "message": "no"}))
+    }
+
+    #[test]
+    fn entries_that_stay_are_looked_at_again_after_a_minute() {
+        let (none, one) = (BTreeSet::new(), BTreeSet::from(["vsidecarset.kb.io".to_owned()]));
+        let seconds = |seconds: u64| Some(Duration::from_secs(seconds));
+        assert_eq!(look_again(None, &none), None);
+        assert_eq!(look_again(seconds(90), &none), seconds(90));
+        assert_eq!(look_again(None, &one), seconds(60));
+        assert_eq!(look_again(seconds(90), &one), seconds(60));
+        assert_eq!(look_again(seconds(5), &one), seconds(5));
     }
 
     #[tokio::test]
