@@ -11,7 +11,8 @@ use crate::{
     domain::{
         kinds::stateful_set::{
             claims::is_grown,
-            make, numbering,
+            make,
+            numbering::{self, Ordinals},
             plan::{self, Action, Observed, Plan},
             pod::{self, Pod},
         },
@@ -102,14 +103,21 @@ impl Controller {
         self.common.built_in(&job.key, (&job.spec.selector, &job.spec.template), pause).await
     }
 
-    /// What is told while Pods that nobody controls begin at `ordinals.start`, and the gate that gives it an effect is off:
-    /// they would be adopted, and deleted as surplus.
+    /// What is told while Pods begin at `ordinals.start`, and the gate that gives it an effect is off: those that nobody
+    /// controls would be adopted, and as surplus all of them would be deleted, those too that OpenKruise has made for the
+    /// set.
     pub(super) fn start_without_gate(&self, job: &Job) -> Option<Progress> {
         let start = job.set.spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start);
         if start <= 0 || self.context.gates.enabled(gate::START_ORDINAL) {
             return None;
         }
-        let selector = Selector::of(&job.spec.selector).ok().filter(|selector| !selector.is_empty())?;
+        let with_start = Ordinals::new(job.spec.replicas, start, &job.spec.reserved);
+        let is_wanted = |pod: &&Arc<PodView>| {
+            let ordinal = numbering::ordinal_of(&job.spec.name, pod.name());
+            ordinal.is_some_and(|ordinal| with_start.contains(ordinal) && !job.spec.ordinals.contains(ordinal))
+        };
+        let owned = self.common.owned(&job.owner);
+        let selector = Selector::of(&job.spec.selector).ok().filter(|selector| !selector.is_empty());
         let is_next = |pod: &PodView| {
             let ordinal = numbering::ordinal_of(&job.spec.name, pod.name());
             ordinal.is_some_and(|ordinal| ordinal >= start && !job.spec.ordinals.contains(ordinal))
@@ -118,13 +126,13 @@ impl Controller {
             pod.controller.is_none()
                 && pod.namespace() == &*job.key.namespace
                 && is_next(pod)
-                && selector.matches(&pod.labels)
+                && selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels))
         });
-        let pod = orphans.iter().map(|pod| pod.name()).min()?.to_owned();
+        let pod = orphans.iter().chain(owned.iter().filter(is_wanted)).map(|pod| pod.name()).min()?;
         Some(Progress::Stalled {
             reason: "StartOrdinalIgnored".into(),
             message: format!(
-                "Pod {pod} would be deleted: spec.ordinals.start has no effect while the feature gate {} is off; switch it on",
+                "Pod {pod} would be deleted: spec.ordinals.start has no effect while the feature gate {} is off; switch it on, or leave out spec.ordinals.start",
                 gate::START_ORDINAL
             ),
         })

@@ -116,6 +116,43 @@ async fn pods_of_apps_v1_lack_readiness_gates_and_are_replaced_by_their_first_up
     }
 }
 
+/// OpenKruise ran with a gate that is off as this program is shipped.
+#[tokio::test(start_paused = true)]
+async fn pods_that_the_set_controls_from_a_start_ordinal_on_are_never_deleted_without_its_gate() {
+    let world = World::new();
+    let before = World::of(world.server.clone(), &["StatefulSetStartOrdinal=true"]);
+    before.put_set(json!({"ordinals": {"start": 5}, "volumeClaimTemplates": with_claims()}));
+    before.go_on().await;
+    let pods = names(&before.objects(PODS)).iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(pods, ["web-5", "web-6", "web-7"]);
+    for (_, pod) in world.objects(PODS) {
+        assert_eq!(pod["metadata"]["ownerReferences"][0]["controller"], true);
+        world.put_pod(pod);
+    }
+    world.writes();
+    for replicas in [3, 2] {
+        world.put_set(json!({"replicas": replicas}));
+        world.settle_all().await;
+        assert_eq!(world.told(), Vec::<String>::new(), "no Pod, no claim and no revision");
+        let stalled = world.condition("Stalled").unwrap();
+        assert!(stalled.contains("Pod web-5") && stalled.contains("StatefulSetStartOrdinal"), "{stalled}");
+    }
+    // As it says: none of them is wanted then.
+    world.put_set(json!({"ordinals": null}));
+    world.go_on().await;
+    assert_eq!(names(&world.objects(PODS)), ["web-0", "web-1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_without_effect_holds_nothing_while_no_pod_is_where_it_would_begin() {
+    let world = World::new();
+    for replicas in [3, 1, 2] {
+        world.put_set(json!({"ordinals": {"start": 5}, "replicas": replicas}));
+        world.go_on().await;
+        assert_eq!(world.objects(PODS).len(), replicas);
+    }
+}
+
 /// What OpenKruise recorded, with a claim for each Pod as it makes them.
 #[tokio::test(start_paused = true)]
 async fn takeover_of_sets_with_claims_touches_no_pod_no_claim_and_no_revision() {
