@@ -6,11 +6,7 @@
 //!
 //! What can never be in a plan: a forced deletion, and a Pod for an ordinal whose Pod is still there in whatever state.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -286,9 +282,10 @@ pub(super) fn leave(spec: &Spec, pod: &Pod) -> Option<Action> {
     }
 }
 
-/// Names of the claims that a pass looks at: those of the Pods that there are and that are wanted.
-pub fn claim_names(spec: &Spec, pods: &[Arc<Pod>]) -> BTreeSet<String> {
-    let ordinals: BTreeSet<i32> = spec.ordinals.iter().chain(pods.iter().map(|pod| pod.ordinal)).collect();
-    let names = |ordinal| spec.claims.iter().map(move |template| template.claim_name(&spec.name, ordinal));
-    ordinals.into_iter().flat_map(names).collect()
+/// Names of the claims that a pass looks at: those of the Pods that are wanted, and of the surplus ones. One name is made
+/// at a time: there can be as many as [`MOST_CLAIMS`](super::spec::MOST_CLAIMS), few of them in use.
+pub fn claim_names<'a>(spec: &'a Spec, pods: &'a [Arc<Pod>]) -> impl Iterator<Item = String> + 'a {
+    let surplus = pods.iter().map(|pod| pod.ordinal).filter(move |ordinal| !spec.ordinals.contains(*ordinal));
+    let names = move |ordinal| spec.claims.iter().map(move |template| template.claim_name(&spec.name, ordinal));
+    spec.ordinals.iter().chain(surplus).flat_map(names)
 }

@@ -87,6 +87,21 @@ pub struct Spec {
 /// memory.
 pub const MOST_REPLICAS: i32 = 100_000;
 
+/// The most claims of a StatefulSet, replicas times claim templates: a pass looks for every one of them.
+pub const MOST_CLAIMS: usize = 200_000;
+
+/// Why a set with so many replicas and claim templates is refused, if it is.
+pub fn too_many_claims(replicas: i32, templates: usize) -> Option<String> {
+    // Surplus Pods have claims too, when no replica is wanted any more.
+    let pods = usize::try_from(replicas).unwrap_or(0).max(1);
+    let claims = pods.saturating_mul(templates);
+    (claims > MOST_CLAIMS).then(|| {
+        format!(
+            "{templates} templates with {replicas} replicas are {claims} claims; want up to {MOST_CLAIMS} claims in all"
+        )
+    })
+}
+
 impl Spec {
     /// From a stored set, whether admission has seen it or not.
     ///
@@ -97,6 +112,10 @@ impl Spec {
         let replicas = spec.replicas.unwrap_or(1).max(0);
         if replicas > MOST_REPLICAS {
             return Err(Invalid(format!("spec.replicas: {replicas} is not allowed; want up to {MOST_REPLICAS}")));
+        }
+        let claims = spec.volume_claim_templates.as_ref().and_then(Value::as_array);
+        if let Some(message) = too_many_claims(replicas, claims.map_or(0, Vec::len)) {
+            return Err(Invalid(format!("spec.volumeClaimTemplates: {message}")));
         }
         let start = spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start).max(0);
         let start = if gates.start_ordinal { start } else { 0 };
@@ -115,7 +134,6 @@ impl Spec {
             scale.map(|value| rollout::number("scaleStrategy.maxUnavailable", Some(value), IntOrPercent::Int(1)));
         let scale = scale.transpose()?.map(|limit| rollout::at_least_one(limit, replicas));
         let policy = spec.persistent_volume_claim_retention_policy.clone().unwrap_or_default();
-        let claims = spec.volume_claim_templates.as_ref().and_then(Value::as_array);
         let growth = spec.volume_claim_update_strategy.as_ref().map(|strategy| strategy.type_.as_str());
         Ok(Self {
             name: set.metadata.name.clone().unwrap_or_default(),
@@ -319,6 +337,21 @@ mod tests {
         assert!(read(json!({"replicas": MOST_REPLICAS}), Gates::default()).is_ok());
         let Err(Invalid(message)) = read(json!({"replicas": i32::MAX}), Gates::default()) else { panic!() };
         assert_eq!(message, "spec.replicas: 2147483647 is not allowed; want up to 100000");
+    }
+
+    #[test]
+    fn so_many_claims_that_a_pass_could_use_up_the_memory_are_refused() {
+        let with = |replicas: i32, templates: usize| {
+            let templates = vec![json!({"metadata": {"name": "data"}}); templates];
+            read(json!({"replicas": replicas, "volumeClaimTemplates": templates}), Gates::default())
+        };
+        assert_eq!(with(MOST_REPLICAS, 2).unwrap().claims.len(), 2);
+        assert!(with(0, 3).is_ok() && with(66_666, 3).is_ok());
+        for (replicas, templates, claims) in [(66_667, 3, 200_001), (0, MOST_CLAIMS + 1, MOST_CLAIMS + 1)] {
+            let Err(Invalid(message)) = with(replicas, templates) else { panic!() };
+            let numbers = format!("{templates} templates with {replicas} replicas are {claims} claims");
+            assert_eq!(message, format!("spec.volumeClaimTemplates: {numbers}; want up to 200000 claims in all"));
+        }
     }
 
     #[test]

@@ -7,7 +7,10 @@ use crate::{
         feature_gates::{FeatureGates, gate},
         labels,
     },
-    domain::{kinds::stateful_set::spec::MOST_REPLICAS, workload::overrides::ordinal_range},
+    domain::{
+        kinds::stateful_set::spec::{MOST_REPLICAS, too_many_claims},
+        workload::overrides::ordinal_range,
+    },
     k8s::{int_or_percent::Round, name::is_dns_label},
     webhook::validate::{Findings, Object, show_text, shown},
 };
@@ -175,6 +178,10 @@ fn ordinals(found: &mut Findings, spec: &Object, replicas: i32) {
     if replicas > MOST_REPLICAS {
         found.deny("spec.replicas", format!("{replicas} is not allowed; want up to {MOST_REPLICAS}"));
         return;
+    }
+    let templates = spec.get("volumeClaimTemplates").and_then(Value::as_array).map_or(0, Vec::len);
+    if let Some(message) = too_many_claims(replicas, templates) {
+        found.deny("spec.volumeClaimTemplates", message);
     }
     let free = free_ordinals(start, &mut reserved);
     if reserved.len() == all.len() && i64::from(replicas) > free {

@@ -204,6 +204,10 @@ fn rules_of_2_2_and_2_3() {
     let rolling = |rolling: Value| json!({"updateStrategy": {"rollingUpdate": rolling}});
     let parallel =
         |rolling: Value| json!({"podManagementPolicy": "Parallel", "updateStrategy": {"rollingUpdate": rolling}});
+    let claims = |replicas: i32| {
+        let template = |name: &str| json!({"metadata": {"name": name}, "spec": {}});
+        json!({"replicas": replicas, "volumeClaimTemplates": [template("a"), template("b"), template("c")]})
+    };
     for (spec, field) in [
         (json!({"selector": {"matchLabels": null}}), "spec.selector"),
         (json!({"template": null}), "spec.template"),
@@ -242,6 +246,7 @@ fn rules_of_2_2_and_2_3() {
             json!({"podManagementPolicy": "Parallel", "scaleStrategy": {"maxUnavailable": 0}}),
             "spec.scaleStrategy.maxUnavailable",
         ),
+        (claims(66_667), "spec.volumeClaimTemplates"),
         (json!({"reserveOrdinals": [0, "5"]}), "spec.reserveOrdinals[1]"),
         (json!({"reserveOrdinals": [-1]}), "spec.reserveOrdinals[0]"),
         (json!({"reserveOrdinals": ["3-1"]}), "spec.reserveOrdinals[0]"),
@@ -259,6 +264,7 @@ fn rules_of_2_2_and_2_3() {
     for spec in [
         parallel(json!({"maxUnavailable": "150%", "partition": "12.5%"})),
         rolling(json!({"maxUnavailable": 1})),
+        claims(66_666),
         json!({"reserveOrdinals": [100, "1-1", "200-300"]}),
         json!({"replicas": 3, "reserveOrdinals": ["0-5", "3-7", "11-2147483647"]}),
         json!({"replicas": 2, "ordinals": {"start": i32::MAX - 1}, "reserveOrdinals": ["0-9"]}),
