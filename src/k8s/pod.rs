@@ -234,6 +234,16 @@ pub struct OverrideNotes {
     pub content: Option<Box<str>>,
 }
 
+impl OverrideNotes {
+    /// The longest content, in bytes: each Pod carries it, and it is kept of all of them.
+    pub const LONGEST_CONTENT: usize = 8 << 10;
+    /// The longest hash, in bytes.
+    pub(super) const LONGEST_HASH: usize = 63;
+}
+
+/// The longest annotations of our own that are kept of every Pod, in bytes. Nothing that we write is so long.
+const LONGEST_NOTE: usize = 16 << 10;
+
 /// The condition of a Pod that is about to be taken away, and for its reason: by whom.
 pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The reason of [`DISRUPTION_TARGET`] when somebody used the eviction API, as `kubectl drain` does.
@@ -446,6 +456,23 @@ mod tests {
         assert!(marked("true") && !marked("false"));
         let own = serde_json::json!({"metadata": {"annotations": {"kruise.rs/specified-delete-for": "web-2"}}});
         assert_eq!(serde_json::from_value::<PodView>(own).unwrap().specified_delete_for.as_deref(), Some("web-2"));
+    }
+
+    #[test]
+    fn annotations_longer_than_what_we_write_are_not_kept() {
+        let pod = |key: &str, length: usize| -> PodView {
+            let pod = serde_json::json!({"metadata": {"annotations": {key: "x".repeat(length)}}});
+            serde_json::from_value(pod).unwrap()
+        };
+        for (key, longest) in [
+            ("kruise.rs/ordinal-override", 8192),
+            ("kruise.rs/ordinal-override-hash", 63),
+            ("kruise.rs/image-spellings", 16384),
+            ("kruise.rs/specified-delete-for", 16384),
+        ] {
+            assert_ne!(pod(key, longest), PodView::default(), "{key}");
+            assert_eq!(pod(key, longest + 1), PodView::default(), "{key}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::{
         canonical_json, hash,
         invalid::Invalid,
         name::{is_label_value, is_qualified_name},
+        pod::OverrideNotes,
         quantity,
     },
 };
@@ -72,6 +73,8 @@ pub struct Override {
     pub last: i32,
     /// What is different.
     pub change: Change,
+    /// The hash that its Pods carry.
+    hash: String,
 }
 
 /// The overrides of a StatefulSet, in the order of the annotation. No two of them have an ordinal in common.
@@ -128,6 +131,13 @@ impl Overrides {
                 }
             };
             check(i, &change, &mut problems);
+            let text = change.text();
+            if text.len() > OverrideNotes::LONGEST_CONTENT {
+                problems.push(Problem::new(
+                    format!("[{i}]: "),
+                    format!("it has {} bytes; want up to {}", text.len(), OverrideNotes::LONGEST_CONTENT),
+                ));
+            }
             let Ok((first, last)) = range else { continue };
             if let Some(other) = overrides.iter().position(|other| first <= other.last && other.first <= last) {
                 problems.push(Problem::new(
@@ -135,7 +145,7 @@ impl Overrides {
                     format!("{ordinals} has ordinals of [{other}]; want each ordinal in one entry"),
                 ));
             }
-            overrides.push(Override { first, last, change });
+            overrides.push(Override { first, last, change, hash: hash_of(text) });
         }
         if problems.is_empty() { Ok(Self(overrides)) } else { Err(problems) }
     }
@@ -152,17 +162,21 @@ impl Overrides {
 
     /// What is different for an ordinal.
     pub fn of(&self, ordinal: i32) -> Option<&Change> {
-        self.0.iter().find(|entry| (entry.first..=entry.last).contains(&ordinal)).map(|entry| &entry.change)
+        self.entry(ordinal).map(|entry| &entry.change)
     }
 
     /// The hash that a Pod with this ordinal is to carry; empty without an override.
-    pub fn hash(&self, ordinal: i32) -> String {
-        self.of(ordinal).map(Change::hash).unwrap_or_default()
+    pub fn hash(&self, ordinal: i32) -> &str {
+        self.entry(ordinal).map_or("", |entry| &entry.hash)
+    }
+
+    fn entry(&self, ordinal: i32) -> Option<&Override> {
+        self.0.iter().find(|entry| (entry.first..=entry.last).contains(&ordinal))
     }
 
     /// The template of a Pod: a template of the set with the override of an ordinal.
     pub fn laid_over<'t>(&self, template: &'t Value, ordinal: i32) -> Cow<'t, Value> {
-        laid_over(template, &self.hash(ordinal), self.of(ordinal))
+        laid_over(template, self.hash(ordinal), self.of(ordinal))
     }
 
     /// Containers that the overrides name and the template does not have.
@@ -203,12 +217,16 @@ impl Change {
     }
 
     fn hash(&self) -> String {
-        hash::safe_encode(hash::fnv1_32(self.text().into_bytes()))
+        hash_of(self.text())
     }
 
     fn text(&self) -> String {
         canonical_json::encode(&serde_json::to_value(self).unwrap_or_default())
     }
+}
+
+fn hash_of(text: String) -> String {
+    hash::safe_encode(hash::fnv1_32(text.into_bytes()))
 }
 
 /// The override that a Pod was made or updated with, as its annotations tell.
@@ -471,11 +489,24 @@ mod tests {
         let narrow = parsed(&json!([entry(json!(1), &change)]));
         let wide = parsed(&json!([entry(json!("0-9"), &change)]));
         assert_eq!(narrow.hash(1), wide.hash(1));
-        assert_eq!((narrow.hash(0).as_str(), narrow.hash(1).is_empty()), ("", false));
+        assert_eq!((narrow.hash(0), narrow.hash(1).is_empty()), ("", false));
         let other = parsed(&json!([entry(json!(1), &json!({"containers": {"main": {"image": "db:3"}}}))]));
         assert_ne!(narrow.hash(1), other.hash(1));
         assert_eq!(parsed(&json!([])).hash(1), "");
         assert!(Overrides::parse(" ").unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_entry_is_as_long_as_a_pod_may_carry_and_no_longer() {
+        let with = |length: usize| {
+            let change = |image: usize| json!({"containers": {"main": {"image": "i".repeat(image)}}});
+            let mut entry = change(length - change(0).to_string().len());
+            entry["ordinals"] = 1.into();
+            json!([{"ordinals": 0, "nodeSelector": {"a": "b"}}, entry])
+        };
+        let longest = OverrideNotes::LONGEST_CONTENT;
+        assert_eq!(parsed(&with(longest)).of(1).unwrap().text().len(), longest);
+        assert_eq!(problems(&with(longest + 1)), ["[1]: it has 8193 bytes; want up to 8192"]);
     }
 
     #[test]

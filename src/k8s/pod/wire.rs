@@ -10,8 +10,8 @@ use serde::{
 };
 
 use super::{
-    ContainerState, ContainerStatusView, ContainerView, DISRUPTION_TARGET, InPlaceNotes, Labels, LastExit,
-    OverrideNotes, Owner, PodCondition, PodView, priority_of_key,
+    ContainerState, ContainerStatusView, ContainerView, DISRUPTION_TARGET, InPlaceNotes, LONGEST_NOTE, Labels,
+    LastExit, OverrideNotes, Owner, PodCondition, PodView, priority_of_key,
 };
 use crate::{
     api::labels as keys,
@@ -127,7 +127,10 @@ impl WireAnnotations {
     }
 
     fn ordinal_override(&mut self) -> Option<Box<OverrideNotes>> {
-        let notes = OverrideNotes { hash: self.override_hash.take(), content: self.override_content.take() };
+        let notes = OverrideNotes {
+            hash: up_to(OverrideNotes::LONGEST_HASH, self.override_hash.take()),
+            content: up_to(OverrideNotes::LONGEST_CONTENT, self.override_content.take()),
+        };
         (notes != OverrideNotes::default()).then(|| Box::new(notes))
     }
 
@@ -157,6 +160,11 @@ impl WireAnnotations {
             observed_generation,
         }))
     }
+}
+
+/// A text that is no longer than so many bytes.
+fn up_to(longest: usize, text: Option<Box<str>>) -> Option<Box<str>> {
+    text.filter(|text| text.len() <= longest)
 }
 
 impl<'de> Deserialize<'de> for WireAnnotations {
@@ -419,8 +427,8 @@ impl From<WirePod> for PodView {
             deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),
             in_place,
             ordinal_override,
-            specified_delete_for: annotations.specified_delete_for,
-            image_spellings: annotations.image_spellings,
+            specified_delete_for: up_to(LONGEST_NOTE, annotations.specified_delete_for),
+            image_spellings: up_to(LONGEST_NOTE, annotations.image_spellings),
             launch_completed: annotations.launch_completed.as_deref() == Some("true"),
             related_pub: annotations.related_pub.as_deref().filter(|name| !name.is_empty()).map(Text::from),
             probe_marked_by: annotations.probe_marked_by.as_deref().filter(|names| !names.is_empty()).map(Text::from),

@@ -277,7 +277,7 @@ impl Job<'_, '_> {
             _ if !pod.has_gate => Err(NotInPlace::NoGate),
             _ => {
                 let observed = self.observed;
-                let wanted = observed.spec.overrides.hash(pod.ordinal);
+                let wanted = observed.spec.overrides.hash(pod.ordinal).to_owned();
                 let key = (pod.revision.clone(), pod.applied.hash().to_owned(), wanted);
                 self.ways.entry(key).or_insert_with(|| between(observed, pod)).clone()
             }
