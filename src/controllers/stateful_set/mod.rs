@@ -312,7 +312,10 @@ impl Controller {
             return Ok(Requeue::After(BUILT_IN_PAUSE));
         }
         self.carry_out(job, &resolved, &seen, plan, &mut pass).await;
-        // What the status says of the revisions stays, so that the next pass knows that they are not found out.
+        match self.record_unknown_revision(job, &pass).await {
+            Ok(look) => pass.common.look_after(look),
+            Err(error) => pass.note(Err(error)),
+        }
         pass.common.end(|after| self.queue.add_after(job.key.clone(), after))
     }
 

@@ -142,6 +142,20 @@ impl Controller {
         self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await.map(drop)
     }
 
+    /// That revisions can be neither read nor made, and why. Everything else that the status says stays, the generation and
+    /// the revisions above all: the next pass learns from them that the revision of this spec is not found out.
+    pub(super) async fn record_unknown_revision(&self, job: &Job, pass: &Pass) -> kube::Result<Option<Duration>> {
+        let recorded = job.set.status.clone().unwrap_or_default();
+        let why = pass.update_error.as_deref().unwrap_or_default();
+        let message = format!("The revision of the template cannot be found out: {why}");
+        let progress = Progress::Waiting { reason: "RevisionUnknown".into(), message };
+        let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, pass.update_error.as_deref())];
+        let conditions = conditions::merged(&recorded.conditions, &progress, failures, clock::now());
+        let generation = recorded.observed_generation;
+        let wanted = recorded.told(conditions, generation);
+        self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await
+    }
+
     /// A spec that cannot be followed.
     pub(super) async fn record_invalid(&self, set: &StatefulSet, message: String) -> kube::Result<Requeue> {
         self.common.record_invalid(&self.sets, set, set.status.as_ref(), ("InvalidSpec", message)).await

@@ -127,11 +127,19 @@ async fn while_revisions_cannot_be_read_or_made_surplus_pods_go_and_none_is_made
         world.put_set(json!({}));
         world.go_on().await;
         world.writes();
+        let before = world.status();
         world.put_set(json!({"replicas": 2, "reserveOrdinals": [1],
             "template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}));
         let fault = (method.clone(), REVISIONS.trim_end_matches('/').to_owned(), code);
         lock(&world.server).faults.extend(vec![fault; 3]);
         assert!(world.controller.reconcile(&ObjectKey::new("ns", "web")).await.is_err(), "it backs off");
+        let status = world.status();
+        let ready = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("RevisionUnknown")));
+        assert!(world.condition("Reconciling").unwrap().contains("Test"), "{status}");
+        for field in ["observedGeneration", "currentRevision", "updateRevision", "replicas"] {
+            assert_eq!(status[field], before[field], "{field}");
+        }
         let told: Vec<String> = world.told().into_iter().filter(|write| write.contains(" pods")).collect();
         assert_eq!(told, ["DELETE pods/web-1"], "{method}");
         lock(&world.server).faults.clear();
