@@ -12,7 +12,7 @@ timeout=${TIMEOUT:-60s}
 system=${NAMESPACE:-kruise-system}
 crd=containerrecreaterequests.apps.kruise.io
 restarts=workloadrestarts.kruise.rs
-workloads=clonesets.apps.kruise.io
+workloads="clonesets.apps.kruise.io statefulsets.apps.kruise.io daemonsets.apps.kruise.io"
 markers=podprobemarkers.apps.kruise.io
 finalizer=crr.apps.kruise.io/unready-acquired
 crds=false
@@ -46,6 +46,24 @@ echo "$deployments" | while read -r namespace name program; do
   fi
 done
 
+# Whether a definition is installed. The script ends when the API server does not say.
+installed() {
+  definition=$($kubectl get crd "$1" --ignore-not-found -o name) || exit 1
+  [ -n "$definition" ]
+}
+
+# What others delete meanwhile needs no patch.
+patch_unless_gone() {
+  if said=$($kubectl patch "$@" 2>&1); then
+    echo "$said"
+    return
+  fi
+  case "$said" in
+    *'(NotFound)'*) ;;
+    *) echo "$said" >&2; return 1 ;;
+  esac
+}
+
 # The manifests, for the namespace of the installation.
 in_system() {
   sed -E 's/^( *(name|namespace): )kruise-system$/\1'"$system"'/'
@@ -68,7 +86,7 @@ held() {
 release() {
   held "$1" "$2" | while read -r namespace name index; do
     echo "releasing ${1%%.*} $namespace/$name"
-    $kubectl patch "$1" --namespace "$namespace" "$name" --type=json --patch \
+    patch_unless_gone "$1" --namespace "$namespace" "$name" --type=json --patch \
       '[{"op":"test","path":"/metadata/finalizers/'"$index"'","value":"'"$2"'"},{"op":"remove","path":"/metadata/finalizers/'"$index"'"}]'
   done
 }
@@ -79,23 +97,30 @@ held_pods() {
 }
 
 # With a definition its objects are deleted, and with a workload its Pods.
-if $crds && $kubectl get crd "$workloads" >/dev/null 2>&1; then
-  kept=$($kubectl get "$workloads" --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
-  if [ -n "$kept" ]; then
-    echo "--crds would delete these CloneSets with all their Pods; delete them yourself, or leave --crds out:" >&2
-    echo "$kept" >&2
+if $crds; then
+  refused=false
+  for workload in $workloads; do
+    installed "$workload" || continue
+    kept=$($kubectl get "$workload" --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
+    if [ -n "$kept" ]; then
+      echo "--crds would delete these $workload with all their Pods; delete them yourself, or leave --crds out:" >&2
+      echo "$kept" >&2
+      refused=true
+    fi
+  done
+  if $refused; then
     exit 1
   fi
 fi
 
 # What would make further requests goes first.
-if $kubectl get crd "$restarts" >/dev/null 2>&1; then
+if installed "$restarts"; then
   echo "deleting WorkloadRestarts"
   $kubectl delete "$restarts" --all --all-namespaces --wait --timeout="$timeout"
 fi
 
 # A running manager makes Pods ready again and lets finalizers go.
-if $kubectl get crd "$crd" >/dev/null 2>&1; then
+if installed "$crd"; then
   echo "deleting ContainerRecreateRequests"
   if ! $kubectl delete "$crd" --all --all-namespaces --wait --timeout="$timeout"; then
     echo "the manager did not release all requests in $timeout; they are released below" >&2
@@ -127,12 +152,12 @@ $kubectl get validatingadmissionpolicybinding \
     *" $policy "*) $kubectl delete validatingadmissionpolicybinding "$binding" --ignore-not-found ;;
   esac
 done
-if $kubectl get crd "$crd" >/dev/null 2>&1; then
+if installed "$crd"; then
   $kubectl delete "$crd" --all --all-namespaces --wait=false
   release "$crd" "$finalizer"
 fi
 # They stay, and can be deleted; what they wrote on Pods stays too.
-if $kubectl get crd "$markers" >/dev/null 2>&1; then
+if installed "$markers"; then
   release "$markers" kruise.io/node-pod-probe-cleanup
 fi
 now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
@@ -141,7 +166,7 @@ held_pods | while read -r namespace name gate; do
   # The message of KruisePodReady lists who holds the Pod.
   message=
   [ "$gate" != KruisePodReady ] || message='[]'
-  $kubectl patch pod --namespace "$namespace" "$name" --subresource=status --type=strategic --patch \
+  patch_unless_gone pod --namespace "$namespace" "$name" --subresource=status --type=strategic --patch \
     '{"status":{"conditions":[{"type":"'"$gate"'","status":"True","message":"'"$message"'","lastTransitionTime":"'"$now"'"}]}}'
 done
 

@@ -39,6 +39,8 @@ pub(super) fn defaults() -> Vec<String> {
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
+    use crate::api::kinds::KINDS;
+
     /// Lists Deployments as it is told, and notes every other call.
     const KUBECTL: &str = r#"#!/bin/sh
 case "$*" in
@@ -50,6 +52,60 @@ case "$*" in "delete -f - "*) cat >>"$CALLS" ;; esac
 
     /// A namespace and something in it.
     const RENDERED: &str = r"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: kruise-system\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  namespace: kruise-system\n";
+
+    /// Every definition is installed. `$KEPT` is the kind that has an object, or whose definition cannot be read with
+    /// `$FAILS`, and what it says of patches.
+    const FULL: &str = r#"#!/bin/sh
+case "$*" in
+  "get crd $FAILS "*) echo "Error from server (Timeout): later" >&2; exit 1 ;;
+  "get crd "*) echo "customresourcedefinition.apiextensions.k8s.io/$3" ;;
+  "get $KEPT --all-namespaces --no-headers "*) echo "ns   web" ;;
+  "get pods "*) echo "ns web-0 InPlaceUpdateReady"; echo "ns web-1 InPlaceUpdateReady" ;;
+  "patch "*) echo "$*" >>"$CALLS"; case "$*" in *web-0*) echo "Error from server ($PATCHED): pods" >&2; exit 1 ;; esac ;;
+  "delete "*) echo "$*" >>"$CALLS" ;;
+esac
+"#;
+
+    #[test]
+    fn uninstalling_with_the_definitions_spares_every_workload_and_goes_on_without_what_is_gone() {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/uninstall.sh");
+        let dir = tempfile::tempdir().unwrap();
+        let (kubectl, calls) = (dir.path().join("kubectl"), dir.path().join("calls"));
+        fs::write(&kubectl, FULL).unwrap();
+        fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+        let run = |kept: &str, fails: &str, patched: &str| {
+            fs::write(&calls, "").unwrap();
+            let mut command = Command::new("sh");
+            command.arg(&script).arg("--crds").env("KUBECTL", &kubectl).env("CALLS", &calls);
+            command.env("KEPT", kept).env("FAILS", fails).env("PATCHED", patched);
+            let output = command.env_remove("TIMEOUT").env_remove("NAMESPACE").output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            (output.status.code().unwrap(), said, fs::read_to_string(&calls).unwrap())
+        };
+        let workloads: Vec<String> = KINDS
+            .iter()
+            .filter(|kind| kind.owns_pods() && kind.definition.is_some())
+            .map(|kind| format!("{}.{}", kind.plural, kind.group))
+            .collect();
+        assert!(workloads.len() >= 3, "{workloads:?}");
+        for workload in &workloads {
+            let (code, said, calls) = run(workload, "", "NotFound");
+            assert_eq!((code, calls.as_str()), (1, ""), "{workload}: nothing is done");
+            assert!(
+                said.starts_with(&format!("--crds would delete these {workload} ")) && said.contains("web"),
+                "{said}"
+            );
+            let (code, said, calls) = run(workload, workload, "NotFound");
+            assert_eq!((code, calls.as_str()), (1, ""), "{workload}: it is not known whether there are any");
+            assert!(said.contains("(Timeout)"), "{said}");
+        }
+        let (code, said, calls) = run("", "", "NotFound");
+        assert_eq!((code, said.as_str()), (0, ""), "{calls}");
+        assert!(calls.contains("patch pod --namespace ns web-1 "), "the next one: {calls}");
+        assert!(calls.lines().last().unwrap().starts_with("delete -k "), "{calls}");
+        let (code, said, calls) = run("", "", "Forbidden");
+        assert!(code != 0 && said.contains("(Forbidden)") && !calls.contains("web-1"), "{said}{calls}");
+    }
 
     #[test]
     fn uninstalling_spares_installations_in_other_namespaces_and_of_others() {

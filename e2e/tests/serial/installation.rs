@@ -60,9 +60,20 @@ async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_
         let before = drained(t).await?;
         let updated = updating(t).await?;
         let of_set = updated.text("/metadata/name");
+        let kinds = [("StatefulSet", "AdvancedStatefulSet"), ("DaemonSet", "AdvancedDaemonSet")];
+        for (kind, known_as) in kinds {
+            let name = kind.to_lowercase();
+            let set = workload(kind, &name, 1, vec![app("main")]).with("/apiVersion", "apps.kruise.io/v1beta1");
+            t.create(set).await?;
+            let has_pods = |o: &Value| o.int("/status/availableReplicas") > 0 || o.int("/status/numberAvailable") > 0;
+            t.wait_for(known_as, &name, "to be available", PATIENCE, has_pods).await?;
+        }
         let refused = t.node().undeploy(true).await.err().map(|error| format!("{error:#}"));
-        let refused = refused.context("the definition of a CloneSet that is there is not removed")?;
-        ensure!(refused.contains("--crds would delete these CloneSets"), "{refused}");
+        let refused = refused.context("the definition of a workload that is there is not removed")?;
+        for workloads in ["clonesets", "statefulsets", "daemonsets"] {
+            let told = format!("--crds would delete these {workloads}.apps.kruise.io with all their Pods");
+            ensure!(refused.contains(&told), "{refused}");
+        }
         t.node().daemon_ready().await?;
         // one that an administrator has made
         t.apply(&json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
@@ -75,8 +86,15 @@ async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_
         let of_set_after = t.ready(of_set).await;
         let left = t.find(CRR, "once").await;
         let definition = t.find("CustomResourceDefinition", DEFINITION).await;
+        let mut outlived = Vec::new();
+        for (kind, known_as) in kinds {
+            outlived.push((kind, t.find(known_as, &kind.to_lowercase()).await));
+        }
         t.node().deploy().await?;
         undeployed?;
+        for (kind, found) in outlived {
+            ensure!(found?.is_some(), "the {kind} is gone");
+        }
         assert_eq!(policies?, Vec::<String>::new(), "policies and bindings are left");
         assert_eq!(after?.text("/metadata/uid"), before.text("/metadata/uid"), "no Pod is deleted");
         assert_eq!(of_set_after?.text("/metadata/uid"), updated.text("/metadata/uid"), "nor one of a CloneSet");
@@ -100,8 +118,9 @@ async fn uninstalling_with_the_definitions_works_with_a_dead_manager_too() -> Re
     in_namespace("uninstall-crds", async |t| {
         drained(t).await?;
         // those of tests before this one go with their namespaces, which takes a moment
-        poll("the CloneSets of other tests to be gone", PATIENCE, async || {
-            let left = t.kubectl(&["get", "clonesets", "-A", "-o", "name"]).await?;
+        poll("the workloads of other tests to be gone", PATIENCE, async || {
+            let kinds = "clonesets,statefulsets.apps.kruise.io,daemonsets.apps.kruise.io";
+            let left = t.kubectl(&["get", kinds, "-A", "-o", "name"]).await?;
             ensure!(left.trim().is_empty(), "{left}");
             Ok(())
         })
