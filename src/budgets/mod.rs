@@ -358,7 +358,7 @@ impl Budgets {
             return Ok(());
         }
         let decided = tokio::time::timeout(DECISION_LIMIT, self.decide(pod, operation, dry_run)).await;
-        let decided = decided.unwrap_or_else(|_| Err(Refusal::Undecided(Undecided::TooLate)));
+        let decided = decided.unwrap_or(Err(Refusal::Undecided(Undecided::TooLate)));
         let result = match &decided {
             // Nothing covers it.
             Ok(None) => return Ok(()),

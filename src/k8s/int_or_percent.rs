@@ -142,7 +142,8 @@ mod tests {
             json!({}),
         ] {
             let error = IntOrPercent::parse(&value).unwrap_err();
-            assert!(error.0 == value.to_string() && error.to_string().contains("20%"), "{error}");
+            assert_eq!(error.0, format!("{value}"));
+            assert!(error.to_string().contains("20%"), "{error}");
         }
     }
 
