@@ -159,6 +159,30 @@ fn edge_30_with_a_surge_the_old_pod_stays_until_the_new_one_is_available_and_the
 }
 
 #[test]
+fn with_a_surge_an_old_pod_that_was_told_to_go_and_is_alone_gets_a_new_one_beside_it() {
+    let (all, mut fields) = (nodes(&["a"]), hooked(&["preDelete"]));
+    fields["maxSurge"] = 1.into();
+    let announced = |pod: Pod| in_state(held(pod), State::PreparingDelete);
+    let released = in_state(old("a"), State::PreparingDelete);
+    assert_eq!(of(fields.clone(), &all, &[announced(old("a"))]), ["create a"]);
+    assert_eq!(of(fields.clone(), &all, std::slice::from_ref(&released)), ["create a"]);
+    assert_eq!(of(fields.clone(), &all, &[specified(announced(pod("a")))]), ["create a"]);
+    assert_eq!(of(fields.clone(), &all, &[announced(old("a")), unready(pod("a"))]), NONE);
+    assert_eq!(of(fields, &all, &[released, unready(pod("a"))]), ["delete o-a"]);
+}
+
+#[test]
+fn with_a_surge_a_pod_that_was_told_to_go_and_is_new_again_stays() {
+    let mut fields = hooked(&["preDelete"]);
+    fields["maxSurge"] = 1.into();
+    let back = in_state(held(pod("a")), State::PreparingDelete);
+    assert_eq!(of(fields.clone(), &nodes(&["a"]), &[back.clone(), old("a")]), ["keep p-a"]);
+    fields["lifecycle"]["preDelete"]["markPodNotReady"] = true.into();
+    let released = in_state(pod("a"), State::PreparingDelete);
+    assert_eq!(of(fields, &nodes(&["a"]), &[released, old("a")]), ["delete p-a"], "this hook's deletions are final");
+}
+
+#[test]
 fn a_surge_is_limited_and_what_is_down_needs_no_room() {
     let all = nodes(&["a", "b", "c"]);
     assert_eq!(of(json!({"maxSurge": 2}), &all, &names(&["a", "b", "c"], old)), ["create c", "create b"]);

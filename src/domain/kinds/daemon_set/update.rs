@@ -46,6 +46,12 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
             job.take_back(pod, is_wanted, plan);
         }
     }
+    // Beside an old Pod, a new one that was told to go while it was old: after a rollback, it is the one to keep.
+    for new in eligible.iter().filter(|slot| has_surge && slot.old.is_some()).filter_map(|slot| slot.new) {
+        if new.state == State::PreparingDelete {
+            job.take_back(new, false, plan);
+        }
+    }
     // Marks of a user are followed at any time.
     for slot in eligible.iter().filter(|slot| slot.old.is_some_and(|old| old.is_specified)) {
         job.replace(slot, plan);
@@ -160,8 +166,9 @@ impl Job<'_, '_> {
         }
         if self.has_surge {
             let is_failing = slot.pods.iter().any(|pod| pod.is_finished && !pod.is_terminating);
-            // Pods side by side are looked after elsewhere, and so is what has failed: a node never has three.
-            if slot.new.is_none() && !slot.is_pair() && !is_failing && old.state != State::PreparingDelete {
+            // Pods side by side are looked after elsewhere, and so is what has failed: a node never has three. One that was
+            // told to go and has lost the Pod that was to follow gets another one beside it.
+            if slot.new.is_none() && !slot.is_pair() && !is_failing {
                 let action = Action::Create { node: slot.node.name.clone(), not_ready_since: lost };
                 plan.candidates.push(Candidate { action, charge, zone });
             }
