@@ -30,7 +30,9 @@ pub(super) fn keep(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbers
         };
         if is_empty && slot.node.fit.should_run {
             missing.push(slot);
-        } else if let Some(pod) = slot.pods.iter().find(|pod| pod.is_terminating && slot.live().next().is_none()) {
+        } else if slot.node.fit.should_run
+            && let Some(pod) = slot.pods.iter().find(|pod| pod.is_terminating && slot.live().next().is_none())
+        {
             plan.wait("PodTerminating", || {
                 format!("Pod {} is being deleted and has not ended on node {}", pod.name, pod.node)
             });
@@ -48,9 +50,12 @@ fn replace_failed(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) -> 
         let wait = observed.failures.wait(&slot.node.name, observed.now.mono);
         if !wait.is_zero() {
             plan.look_after(wait);
-            plan.wait("PodFailed", || {
-                format!("Pod {} has ended on node {} and is replaced in {} s", pod.name, pod.node, wait.as_secs() + 1)
-            });
+            if slot.node.fit.should_run {
+                plan.wait("PodFailed", || {
+                    let (name, node, seconds) = (&pod.name, &pod.node, wait.as_secs() + 1);
+                    format!("Pod {name} has ended on node {node} and is replaced in {seconds} s")
+                });
+            }
             continue;
         }
         let remember = Remember::Failure(slot.node.name.clone());

@@ -264,7 +264,9 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     let slots = slots(observed);
     keep::keep(observed, &slots, numbers, &mut plan);
     update::update(observed, &slots, numbers, &mut plan);
-    for pod in observed.pods.iter().filter(|pod| pod.is_serving()) {
+    // What runs where it need not run is not waited for: the counts leave it out too.
+    let wanted = slots.iter().filter(|slot| slot.node.fit.should_run);
+    for pod in wanted.flat_map(|slot| &slot.pods).filter(|pod| pod.is_serving()) {
         let left = pod.until_available.unwrap_or_default();
         if !left.is_zero() {
             plan.look_after(left);

@@ -445,6 +445,20 @@ fn how_the_set_is() {
     assert_eq!((reason.as_str(), message.as_str()), ("PodNotReady", "Pod p-b on node b is not Ready"));
     let Progress::Waiting { reason, .. } = progress(json!({}), &all, &[old("a"), pod("b")]) else { panic!() };
     assert_eq!(reason, "Progressing");
+    let young = [fresh(pod("a"), 9)];
+    let waits = progress(json!({"minReadySeconds": 10}), &nodes(&["a"]), &young);
+    assert!(matches!(&waits, Progress::Waiting { reason, .. } if reason == "PodNotAvailable"), "{waits:?}");
+    let not_wanted = progress(json!({"minReadySeconds": 10}), &[tainted("a")], &young);
+    assert_eq!(not_wanted, Progress::Available, "it stays where it need not run");
+    assert_eq!(
+        progress(json!({}), &[tainted("a")], &[terminating(pod("a"))]),
+        Progress::Available,
+        "it goes from there"
+    );
+    let mut besides = Besides::default();
+    besides.failures.note("a", at(0).mono);
+    let failed = observing(&spec(json!({})), &[tainted("a")], &[failed(pod("a"))], &besides, plan);
+    assert_eq!((failed.wait, failed.look), (None, Some(std::time::Duration::from_secs(1))));
     let scaled = progress(json!({"partitionedScaling": true, "partition": 1}), &all, &[pod("a")]);
     assert!(matches!(scaled, Progress::Held { .. }), "{scaled:?}");
 }
