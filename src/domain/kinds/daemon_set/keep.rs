@@ -20,7 +20,10 @@ pub(super) fn keep(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbers
         let is_held = replace_failed(observed, slot, plan);
         match has_surge {
             true => keep_pair(observed, slot, plan),
-            false => slot.live().skip(1).for_each(|pod| remove(observed, pod, plan)),
+            false => {
+                let kept = slot.kept().map(|pod| &pod.name);
+                slot.live().filter(|pod| Some(&pod.name) != kept).for_each(|pod| remove(observed, pod, plan));
+            }
         }
         relabel(observed, slot, plan);
         let is_empty = match has_surge {

@@ -206,7 +206,7 @@ impl Plan {
 /// A node with the set's Pods on it.
 pub(super) struct Slot<'a> {
     pub(super) node: &'a Node,
-    /// In the order in which one of several is kept.
+    /// In the order in which one of several is kept, if none of them is of more use.
     pub(super) pods: Vec<&'a Pod>,
     /// The one that is kept of those that are new and stay.
     pub(super) new: Option<&'a Pod>,
@@ -217,6 +217,11 @@ pub(super) struct Slot<'a> {
 impl<'a> Slot<'a> {
     pub(super) fn live(&self) -> impl Iterator<Item = &'a Pod> {
         self.pods.iter().copied().filter(|pod| pod.is_live())
+    }
+
+    /// The Pod that is kept of all that stay.
+    pub(super) fn kept(&self) -> Option<&'a Pod> {
+        most_useful(self.live())
     }
 
     /// Whether there are several that stay.
@@ -303,10 +308,16 @@ pub(super) fn slots<'a>(observed: &Observed<'a>) -> Vec<Slot<'a>> {
     }
     let slot = |node: &'a Node| {
         let pods = by_node.remove(node.name.as_str()).unwrap_or_default();
-        let first = |is_old: bool| pods.iter().copied().find(|pod| pod.is_live() && pod.is_old() == is_old);
-        Slot { node, new: first(false), old: first(true), pods }
+        let kept =
+            |is_old: bool| most_useful(pods.iter().copied().filter(|pod| pod.is_live() && pod.is_old() == is_old));
+        Slot { node, new: kept(false), old: kept(true), pods }
     };
     observed.nodes.iter().map(slot).collect()
+}
+
+/// One that serves, if there is one; else one that was not told to go. Of equals the first one.
+fn most_useful<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<&'a Pod> {
+    pods.min_by_key(|pod| (!pod.is_available(), !pod.is_serving(), pod.is_announced()))
 }
 
 /// Deletes a Pod, or announces that; None while its hook holds it after that.

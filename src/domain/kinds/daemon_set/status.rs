@@ -1,7 +1,7 @@
 //! What a DaemonSet says about itself.
 
 use super::{
-    plan::{Observed, Plan, Slot, slots},
+    plan::{Observed, Plan, slots},
     spec::Numbers,
 };
 use crate::domain::workload::{status::Progress, steps::Wait};
@@ -26,8 +26,9 @@ pub struct Counts {
 /// Counts the nodes of the set. Of several Pods on a node the one that is kept is looked at.
 pub fn counts(observed: &Observed<'_>) -> Counts {
     let mut counts = Counts::default();
-    for Slot { node, pods, .. } in slots(observed) {
-        let pod = pods.first();
+    for slot in slots(observed) {
+        let pod = slot.kept().or(slot.pods.first().copied());
+        let node = slot.node;
         if !node.fit.should_run {
             counts.misscheduled += i32::from(pod.is_some());
             continue;

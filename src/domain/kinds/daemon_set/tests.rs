@@ -40,7 +40,16 @@ fn of_several_pods_on_a_node_the_bound_and_oldest_one_stays() {
     let old_too = Pod { created: Some(time(9)), ..old("a") };
     assert_eq!(of(json!({}), &nodes(&["a"]), &[pod("a"), old_too]), ["delete o-a"]);
     let older = Pod { created: Some(time(-9)), ..old("a") };
-    assert_eq!(of(json!({}), &nodes(&["a"]), &[pod("a"), older]), ["delete p-a"], "and only that in this pass");
+    let both = [pod("a"), older.clone()];
+    assert_eq!(of(json!({}), &nodes(&["a"]), &both), ["delete p-a"], "and only that in this pass");
+    assert_eq!(of(json!({}), &nodes(&["a"]), &[unready(older), pod("a")]), ["delete o-a"], "but one that serves");
+    let announced = in_state(held(old("a")), State::PreparingDelete);
+    let announced = Pod { created: Some(time(-9)), ..announced };
+    assert_eq!(
+        of(hooked(&["preDelete"]), &nodes(&["a"]), &[announced, pod("a")]),
+        NONE,
+        "its hook holds the other one"
+    );
 }
 
 #[test]
@@ -155,7 +164,10 @@ fn edge_30_with_a_surge_the_old_pod_stays_until_the_new_one_is_available_and_the
         Pod { name: "o2".into(), created: Some(time(5)), ..old("a") },
         Pod { name: "p2".into(), created: Some(time(5)), ..unready(pod("a")) },
     );
-    assert_eq!(of(surge, &all, &[old("a"), two_old, unready(pod("a")), two_new]), ["delete o2", "delete p2"]);
+    let all_four = [old("a"), two_old.clone(), unready(pod("a")), two_new];
+    assert_eq!(of(surge.clone(), &all, &all_four), ["delete o2", "delete p2"]);
+    let one_serves = [unready(old("a")), two_old, unready(pod("a"))];
+    assert_eq!(of(surge, &all, &one_serves), ["delete o-a"], "the one that serves waits for the new one");
 }
 
 #[test]

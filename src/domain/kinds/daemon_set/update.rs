@@ -105,7 +105,7 @@ impl Job<'_, '_> {
             (Some(_), Some(_)) if self.has_surge => {}
             _ if self.has_surge && !plan.room.forgives() => {}
             (None, None) => plan.room.count_in_flight(zone),
-            _ => match slot.live().next() {
+            _ => match slot.kept() {
                 Some(pod) if pod.is_available() => {}
                 Some(pod) if pod.is_new || pod.is_announced() => plan.room.count_in_flight(zone),
                 Some(_) => plan.room.count_down(zone),
