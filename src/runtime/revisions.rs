@@ -123,7 +123,7 @@ impl Resolved {
 
 /// Revisions that are read at a time.
 const PAGE: u32 = 200;
-/// Revisions without a controller that are adopted in one pass: whoever makes more has them adopted later.
+/// Revisions without a controller that are adopted in one pass: the next ones go on with the others.
 const MOST_ADOPTED: usize = 100;
 /// Names that are tried for one new revision.
 const MOST_NAMES: usize = 100;
@@ -152,7 +152,7 @@ impl Revisions {
     /// The revisions of a workload, oldest first. Those that nobody controls are adopted.
     ///
     /// # Errors
-    /// Those of the API server.
+    /// Those of the API server; also 409 of an adoption. Another one if there are more to adopt than one call does.
     pub async fn list(&self, of: &History<'_>) -> kube::Result<Vec<Known>> {
         let api = self.api(&of.owner.namespace);
         let mut params = ListParams::default().labels(&selector::text_of(of.selector)).limit(PAGE);
@@ -163,7 +163,7 @@ impl Revisions {
                 match controller_uid(object) {
                     Some(uid) if uid == of.owner.uid => known.push(known_of(object)),
                     Some(_) => {}
-                    None if adopted == MOST_ADOPTED => {}
+                    None if adopted == MOST_ADOPTED => return Err(more_to_adopt()),
                     None => {
                         let taken = self.adopt(&api, of.owner, object).await?;
                         adopted += usize::from(taken.is_some());
@@ -371,8 +371,8 @@ impl Revisions {
         let name = metadata.name.as_deref().unwrap_or_default();
         match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(adopted) => Ok(Some(known_of(&adopted))),
-            // It has changed, or is gone: the next list tells.
-            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(None),
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            // Without it the list is not complete, and Pods of it would count as outdated.
             Err(error) => Err(error),
         }
     }
@@ -400,6 +400,11 @@ impl Revisions {
         }
         failure.map_or(Ok(left), Err)
     }
+}
+
+fn more_to_adopt() -> kube::Error {
+    let message = format!("{MOST_ADOPTED} ControllerRevisions without a controller were adopted, and there are more");
+    kube::Error::Service(message.into())
 }
 
 fn controller_uid(object: &DynamicObject) -> Option<&str> {
