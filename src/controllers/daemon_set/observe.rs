@@ -113,6 +113,9 @@ impl Controller {
             if memory.failures.0 != generation {
                 memory.failures = (generation, Failures::default());
             }
+            let is_there = |name: &str| nodes.binary_search_by(|node| node.name.as_str().cmp(name)).is_ok();
+            memory.made.retain(|name, _| is_there(name));
+            memory.returns.retain(|name| is_there(name));
             memory.lost.retain(|name, since| is_so(name, since));
             if job.spec.stays_away {
                 away::note_leaving(&mut memory.returns, nodes, pods);

@@ -65,6 +65,11 @@ pub fn pod(
             *part = json!({});
         }
     }
+    // One that is no object has no place for it; the API server refuses the Pod and says why.
+    let is_object = |part: &str| pod.pointer(part).is_none_or(Value::is_object);
+    if !is_object("/spec/affinity") || !is_object("/spec/affinity/nodeAffinity") {
+        return pod;
+    }
     // The terms of the template have been judged; preferences stay.
     pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
         json!({"nodeSelectorTerms": [term]});

@@ -4,11 +4,19 @@
 use serde_json::{Value, json};
 
 use super::{
+    make,
     plan::{Remember, plan},
     pod::{Node, Pod},
+    spec::Spec,
     status,
 };
-use crate::domain::{pod::lifecycle::State, workload::status::Progress};
+use crate::{
+    api::apps::daemon_set::DaemonSet,
+    domain::{
+        pod::lifecycle::State,
+        workload::{owner::OwnerRef, status::Progress},
+    },
+};
 
 pub(crate) mod fixtures;
 mod simulation;
@@ -50,6 +58,25 @@ fn of_several_pods_on_a_node_the_bound_and_oldest_one_stays() {
         NONE,
         "its hook holds the other one"
     );
+}
+
+#[test]
+fn a_template_with_an_affinity_that_is_no_object_stays_as_it_is() {
+    for affinity in [json!("text"), json!([]), json!({"nodeAffinity": 3})] {
+        let template = json!({"spec": {"containers": [], "affinity": affinity}});
+        let set = json!({"metadata": {"name": "agent", "namespace": "ns", "uid": "set"},
+            "spec": {"selector": {}, "template": template}});
+        let set: DaemonSet = serde_json::from_value(set).unwrap();
+        let (owner, spec) = (OwnerRef::of(&set), Spec::of(&set).unwrap());
+        let pod = make::pod(&owner, &spec, "agent-x".into(), ("a", "hash"), None, at(0));
+        assert_eq!(pod["spec"]["affinity"], affinity);
+    }
+    let null = json!({"metadata": {"name": "agent", "namespace": "ns", "uid": "set"}, "spec": {"selector": {},
+        "template": {"spec": {"containers": [], "affinity": {"nodeAffinity": null}}}}});
+    let set: DaemonSet = serde_json::from_value(null).unwrap();
+    let made = make::pod(&OwnerRef::of(&set), &Spec::of(&set).unwrap(), "x".into(), ("a", "hash"), None, at(0));
+    let node = made.pointer("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution");
+    assert_eq!(node.unwrap()["nodeSelectorTerms"][0]["matchFields"][0]["values"], json!(["a"]));
 }
 
 #[test]
