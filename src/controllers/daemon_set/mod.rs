@@ -33,7 +33,7 @@ use crate::{
     domain::{
         kinds::daemon_set::{
             backoff::Failures,
-            plan,
+            plan::{self, Action},
             pod::Node,
             spec::{Invalid, Spec},
         },
@@ -286,6 +286,8 @@ impl Controller {
         let mut plan = plan::plan(&self.observed(&job, &resolved, &seen, allowed.unwrap_or_default()));
         if allowed.is_none() {
             plan.candidates.clear();
+            // How many are to be made depends on how many are updated.
+            plan.actions.retain(|action| !job.spec.partitioned_scaling || !matches!(action, Action::Create { .. }));
         }
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
