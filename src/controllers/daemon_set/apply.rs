@@ -25,6 +25,7 @@ use crate::{
         clock,
         in_place::Refreshing,
         lock,
+        pass::AFTER_REFUSAL,
         pod_control::{Created, Part},
         slow_start::{MOST, each, slow_start},
     },
@@ -41,6 +42,7 @@ impl Waves for Plan {
 
     fn give_back(&mut self, candidate: &Candidate) {
         self.room.leave(&candidate.zone, candidate.charge);
+        self.burst += 1;
     }
 
     fn creates(candidate: &Candidate) -> Option<String> {
@@ -100,7 +102,10 @@ impl Controller {
                 break;
             }
         }
-        pass.common.again |= left.plan.is_cut;
+        // What was done says by itself that there is more to do.
+        if left.plan.is_cut {
+            pass.common.look_after(Some(AFTER_REFUSAL));
+        }
         left
     }
 

@@ -7,13 +7,18 @@ use std::sync::Mutex;
 use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    plan::{Action, Candidate, Remember},
+    *,
+};
 use crate::{
     api::{feature_gates::FeatureGates, labels},
     controllers::{
         fake::{Fault, Server},
         in_memory,
+        pod_set::Waves,
     },
+    domain::kinds::daemon_set::room::{Charge, Room},
     runtime::lock,
 };
 
@@ -411,6 +416,135 @@ async fn pods_and_revisions_that_the_built_in_daemon_set_left_are_adopted_and_no
     }
     assert_eq!(world.condition("Ready").unwrap().0, "Available");
     assert!(world.told().iter().all(|write| !write.starts_with("DELETE")));
+}
+
+/// Pods of the DaemonSet already, of a revision that nobody controls.
+fn with_an_orphaned_revision() -> World {
+    let world = left_by_the_built_in_one();
+    let owner = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": "agent", "uid": "set", "controller": true});
+    let pods = lock(&world.server).of(PODS);
+    for (path, _) in pods {
+        lock(&world.server).change(&path, &json!({"metadata": {"ownerReferences": [owner]}}));
+    }
+    world
+}
+
+impl World {
+    /// An orphan whose name comes before that of the others.
+    fn orphan(&self, number: usize) {
+        let orphan = json!({"metadata": {"name": format!("agent-0{number:03}"), "namespace": "ns", "labels": {"app": "agent"}},
+            "revision": 1, "data": {"spec": {"other": number}}});
+        lock(&self.server).put(&format!("{REVISIONS}agent-0{number:03}"), orphan);
+    }
+
+    /// All Pods of the built-in DaemonSet are there, with the hash of the newest revision.
+    fn are_taken_over(&self) {
+        let told = self.told();
+        assert!(told.iter().all(|write| !write.starts_with("DELETE /api/v1")), "{told:?}");
+        let (pods, hash) = (self.pods(), self.status()["updateRevision"].clone());
+        assert_eq!(pods.len(), 2);
+        assert!(pods.iter().all(|pod| pod["metadata"]["labels"]["controller-revision-hash"] == hash), "{pods:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_revision_cannot_be_adopted_no_pod_is_replaced_on_a_guess() {
+    let world = with_an_orphaned_revision();
+    world.apply(json!({}));
+    lock(&world.server).faults.push_back(Fault::Error(409));
+    world.pass().await.unwrap_err();
+    assert_eq!(world.told(), [format!("PATCH {REVISIONS}agent-5d8f")]);
+    world.settle().await;
+    world.are_taken_over();
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_very_many_orphaned_revisions_all_are_adopted_before_a_pod_is_replaced() {
+    let world = with_an_orphaned_revision();
+    (0..100).for_each(|number| world.orphan(number));
+    world.apply(json!({}));
+    world.pass().await.unwrap_err();
+    world.settle().await;
+    world.are_taken_over();
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_revisions_are_not_known_partitioned_scaling_makes_no_pod() {
+    let world = left_by_the_built_in_one();
+    world.apply(
+        json!({"scaleStrategy": {"partitionedScaling": true}, "updateStrategy": {"rollingUpdate": {"partition": 1}}}),
+    );
+    world.settle().await;
+    world.node("c", json!({}));
+    world.settle().await;
+    world.everywhere("i:1", &["a", "b"]);
+    let old = json!({"metadata": {"labels": {"controller-revision-hash": "5d8f"}}});
+    ["a", "b"].iter().for_each(|node| lock(&world.server).change(&format!("{PODS}agent-{node}"), &old));
+    world.controller.common.forget();
+    world.orphan(0);
+    lock(&world.server).faults.push_back(Fault::Error(409));
+    world.pass().await.unwrap_err();
+    world.everywhere("i:1", &["a", "b"]);
+    world.settle().await;
+    world.everywhere("i:1", &["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_that_could_not_be_used_is_tried_again_after_a_pause() {
+    let nodes = ["a", "b"];
+    let world = World::with_nodes(&nodes);
+    world.apply(json!({}));
+    world.settle().await;
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"burstReplicas": 1}}, "burstReplicas": 1}));
+    world.settle().await;
+    nodes.iter().for_each(|name| world.node(name, json!({"spec": {"taints": [{"key": "x", "effect": "NoExecute"}]}})));
+    world.deliver();
+    // Another task writes them.
+    let views = world.controller.context.pods.list();
+    let held: Vec<_> = views.iter().map(|view| world.controller.common.pods.hold(view).unwrap()).collect();
+    world.told();
+    let Requeue::After(pause) = world.pass().await.unwrap() else { panic!("it looks again") };
+    assert!(!pause.is_zero() && world.told().is_empty());
+    drop(held);
+    world.settle().await;
+    assert_eq!(world.pods().len(), 0);
+}
+
+#[test]
+fn a_step_that_was_refused_gives_back_its_room_and_its_place_in_the_burst() {
+    let candidate = |pod: &str| Candidate {
+        action: Action::Delete { pod: pod.into(), remember: Remember::Nothing },
+        charge: Charge::Available,
+        zone: String::new(),
+    };
+    let mut plan = plan::Plan {
+        candidates: vec![candidate("a"), candidate("b"), candidate("c")],
+        room: Room::new(1, false, false, None),
+        burst: 1,
+        ..plan::Plan::default()
+    };
+    let wave = plan.next_wave(10);
+    assert_eq!(wave, [candidate("a")]);
+    plan.give_back(&wave[0]);
+    assert_eq!(plan.next_wave(10), [candidate("b")]);
+    assert_eq!(plan.next_wave(10), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_of_a_node_is_forgotten_with_it() {
+    let world = World::with_nodes(&["a", "b"]);
+    world.apply(json!({}));
+    world.settle().await;
+    let made = || {
+        let remembered = world.controller.common.memories.with(&ObjectKey::new("ns", "agent"), |memory| {
+            memory.made.keys().cloned().collect::<std::collections::BTreeSet<_>>()
+        });
+        remembered.unwrap().into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(made(), ["a", "b"]);
+    world.controller.context.nodes.store().remove(&ObjectKey::new("", "b"), None);
+    world.pass().await.unwrap();
+    assert_eq!(made(), ["a"]);
 }
 
 #[tokio::test(start_paused = true)]
