@@ -7,7 +7,7 @@ use e2e::paths::NODE;
 use kube::api::{Api, EvictParams};
 use serde_json::{Value, json};
 
-use crate::MANAGER;
+use crate::{Frozen, LONG, MANAGER};
 
 const DAEMON_SET: &str = "AdvancedDaemonSet";
 
@@ -108,15 +108,19 @@ async fn a_set_stays_away_from_a_cordoned_node_although_no_manager_was_there_at_
         let before = on_one_node(t, json!({ "kruise.rs/stay-away-after-eviction": "true" })).await?;
         let away = async {
             t.kubectl(&["cordon", NODE]).await?;
-            let replicas = t.node().scale(MANAGER, 0).await?;
-            let gone = async {
-                let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(t.client.clone(), &t.namespace);
-                pods.evict(before.text("/metadata/name"), &EvictParams::default()).await?;
-                t.gone("Pod", before.text("/metadata/name")).await
-            };
-            restoring(gone, async { t.node().scale(MANAGER, replicas).await.map(drop) }).await?;
+            // Stopped during the eviction, then killed: nothing that they saw is remembered. (No new Pod of a manager could
+            // start on the cordoned node.)
+            let mut managers = Vec::new();
+            for manager in t.node().replicas(MANAGER).await? {
+                managers.push(Frozen::new(t.node().process_of(&manager).await?));
+            }
+            let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(t.client.clone(), &t.namespace);
+            pods.evict(before.text("/metadata/name"), &EvictParams::default()).await?;
+            t.gone("Pod", before.text("/metadata/name")).await?;
+            managers.iter().for_each(|manager| manager.0.signal("KILL"));
+            drop(managers);
             let is_away = |o: &Value| o.int("/status/desiredNumberScheduled") == 0 && condition(o, "Ready") == "True";
-            counted(t, "to stay away", is_away).await?;
+            t.wait_for(DAEMON_SET, "agent", "to stay away", LONG, is_away).await?;
             ensure!(t.list("Pod", "app=agent").await?.is_empty(), "no Pod");
             Ok(())
         };
