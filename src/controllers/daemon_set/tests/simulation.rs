@@ -816,9 +816,7 @@ impl Model for Promises {
 fn history(seed: u64) -> Result<Acts, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.map_err(|error| error.to_string())?.block_on(async {
-        // Objects tell times in whole seconds: what is over must not depend on when the test was started.
-        let into_second = u64::try_from(clock::now().wall.subsec_nanosecond()).map_err(|error| error.to_string())?;
-        tokio::time::advance(Duration::from_nanos(1_000_000_000 - into_second)).await;
+        crate::controllers::fake::begin_at_a_whole_second().await;
         let mut random = Random(seed);
         let mut fleet = Fleet::new(&mut random);
         let mut model = Promises::default();

@@ -606,6 +606,7 @@ impl Model for Promises {
 fn history(seed: u64) -> Result<Acts, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.map_err(|error| error.to_string())?.block_on(async {
+        crate::controllers::fake::begin_at_a_whole_second().await;
         let mut random = Random(seed);
         let mut cloud = Cloud::new(&mut random);
         let mut model = Promises::default();
