@@ -1,8 +1,10 @@
 //! Advanced DaemonSet while its node is tainted and cordoned, which concerns every Pod of the cluster.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::kubectl;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, restoring, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, poll, restoring, workload};
 use e2e::paths::NODE;
 use kube::api::{Api, EvictParams};
 use serde_json::{Value, json};
@@ -105,6 +107,14 @@ async fn kubectl_drain_evicts_and_the_pod_is_back_at_once() -> Result<()> {
 #[tokio::test]
 async fn a_set_stays_away_from_a_cordoned_node_although_no_manager_was_there_at_the_eviction() -> Result<()> {
     in_namespace("ads-away", async |t| {
+        // A node that is younger than two minutes gets its Pod anyway.
+        poll("the node to be older", Duration::from_secs(150), async || {
+            let made: jiff::Timestamp = t.get("Node", NODE).await?.text("/metadata/creationTimestamp").parse()?;
+            let age = jiff::Timestamp::now().duration_since(made).as_secs();
+            ensure!(age > 130, "its age is {age} s");
+            Ok(())
+        })
+        .await?;
         let before = on_one_node(t, json!({ "kruise.rs/stay-away-after-eviction": "true" })).await?;
         let away = async {
             t.kubectl(&["cordon", NODE]).await?;
