@@ -30,7 +30,10 @@ use kruise_rs::{
         fake::FakeRuntime,
         proto::{ContainerStatus, PodSandboxConfig},
     },
-    k8s::{pod::PodView, time::rfc3339},
+    k8s::{
+        pod::{PodObject, PodView},
+        time::rfc3339,
+    },
     roles::daemon::{self, DaemonArgs},
     runtime::{
         client::{self, ClientOptions},
@@ -200,8 +203,9 @@ async fn serve(kubeconfig: PathBuf, shard: usize, nodes: usize, restart_delay: D
     let played: Arc<Mutex<HashMap<String, ()>>> = Arc::default();
     let config = watcher::Config::default().labels(&format!("e2e/shard={shard}"));
     let pods = Store::new(None);
-    let follow = watches::watch(Api::<PodView>::all(admin.clone()), config, pods, |change| {
+    let follow = watches::watch(Api::<PodObject>::all(admin.clone()), config, pods, |change| {
         let Change::Applied { new, .. } = change else { return };
+        let new = &new.view;
         let Some(runtime) = runtimes.get(&*new.node_name) else { return };
         for container in new.container_statuses.iter().filter(|c| c.restart_count == 0) {
             let Some((_, id)) = container.container_id.split_once("://") else { continue };
@@ -235,9 +239,10 @@ async fn daemon_pods(admin: &Client, shard: usize, nodes: usize) -> anyhow::Resu
     let ours: Vec<String> =
         ours.list_metadata(&shard).await?.items.into_iter().filter_map(|n| n.metadata.name).collect();
     ensure!(ours.len() == nodes, "{} nodes carry the label of this shard, want {nodes}", ours.len());
-    let pods: Api<PodView> = Api::namespaced(admin.clone(), SYSTEM);
+    let pods: Api<PodObject> = Api::namespaced(admin.clone(), SYSTEM);
     let all = pods.list(&ListParams::default().labels("control-plane=daemon")).await?.items;
-    let mut by_node: HashMap<String, PodView> = all.into_iter().map(|p| (p.node_name.to_string(), p)).collect();
+    let mut by_node: HashMap<String, PodView> =
+        all.into_iter().map(|p| (p.view.node_name.to_string(), p.view)).collect();
     let found = ours.into_iter().filter_map(|node| by_node.remove_entry(&node)).collect::<Vec<_>>();
     ensure!(found.len() == nodes, "the daemon's DaemonSet has Pods on {} of {nodes} nodes", found.len());
     Ok(found)
@@ -282,7 +287,7 @@ async fn restart(admin: &Client, runtime: &FakeRuntime, ended: &ContainerStatus,
     let (namespace, pod) = (label("io.kubernetes.pod.namespace"), label("io.kubernetes.pod.name"));
     let (uid, name) = (label("io.kubernetes.pod.uid"), label("io.kubernetes.container.name"));
     let attempt = ended.metadata.as_ref().map_or(0, |m| m.attempt);
-    let api: Api<PodView> = Api::namespaced(admin.clone(), &namespace);
+    let api: Api<PodObject> = Api::namespaced(admin.clone(), &namespace);
     let due = tokio::time::Instant::now() + delay;
     let finished = rfc3339(now());
     let terminated = json!({"terminated": {"exitCode": ended.exit_code, "reason": "Error", "finishedAt": finished,
@@ -309,7 +314,7 @@ fn now() -> Timestamp {
 }
 
 /// Writes a container's part of the Pod's status, until it is written or the Pod is gone.
-async fn report(api: &Api<PodView>, pod: &str, container: &Value, ready: &str) {
+async fn report(api: &Api<PodObject>, pod: &str, container: &Value, ready: &str) {
     let at = rfc3339(now());
     let condition = |type_: &str| json!({"type": type_, "status": ready, "lastTransitionTime": at});
     let status = json!({"status": {"containerStatuses": [container],

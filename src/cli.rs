@@ -47,7 +47,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "nodepodprobe-workers",
     "persistentpodstate-workers",
     "resourcedistribution-workers",
-    "sidecarset-workers",
     "sidecarterminator-workers",
     "uniteddeployment-workers",
     "workloadspread-workers",
@@ -415,8 +414,8 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_named_and_unknown_ones_refused() {
-        let (_, matches) = parse("manager --sidecarset-workers=5 --allow-privileged --crr-workers 2").unwrap();
-        assert_eq!(ignored_flags(&matches), ["--sidecarset-workers", "--allow-privileged"]);
+        let (_, matches) = parse("manager --sidecarterminator-workers=5 --allow-privileged --crr-workers 2").unwrap();
+        assert_eq!(ignored_flags(&matches), ["--sidecarterminator-workers", "--allow-privileged"]);
         for bad in [
             "manager --cloneset-worker=5",
             "manager --crr-workers=0",
@@ -473,6 +472,6 @@ mod tests {
             assert!(help.contains(role), "{help}");
         }
         let help = command().find_subcommand_mut("manager").unwrap().render_long_help().to_string();
-        assert!(help.contains("--crr-workers") && !help.contains("sidecarset-workers"), "{help}");
+        assert!(help.contains("--crr-workers") && !help.contains("sidecarterminator-workers"), "{help}");
     }
 }

@@ -217,6 +217,7 @@ fn judge(schema: &Value, value: &Value, at: &str, problems: &mut Vec<String>) {
         match (schema["properties"].get(field), &schema["additionalProperties"]) {
             (Some(schema), _) => judge(schema, inner, &at, problems),
             (None, values @ Value::Object(_)) => judge(values, inner, &at, problems),
+            (None, _) if schema["x-kubernetes-preserve-unknown-fields"] == true => {}
             (None, _) if schema["properties"].is_object() => problems.push(format!("{at} is unknown")),
             (None, _) => {}
         }

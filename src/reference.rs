@@ -45,6 +45,8 @@ const IN_USE: &[&str] = &[
     gate::RESIZE_CLAIMS,
     gate::POD_INDEX_LABEL,
     gate::TEMPLATE_NO_DEFAULTS,
+    gate::SIDECAR_SET_METADATA,
+    gate::SORT_SIDECARS,
     gate::DELETION_PROTECTION,
     gate::EXTERNAL_CERTS,
 ];

@@ -832,7 +832,7 @@ impl World {
             }
         }
         if let Some(respelling) = plan.respelling {
-            self.manager.respelling = Some((recorded, pod.metadata.resource_version.clone().unwrap(), respelling));
+            self.manager.respelling = Some((recorded, pod.resource_version().unwrap().to_owned(), respelling));
         }
     }
 

@@ -61,7 +61,7 @@ const SIBLINGS: &[(&str, &[&str])] = &[
     ("plugin", &["rules", "connection", "requests", "view", "workloads", "follow", "restart"]),
     ("pull_secrets", &["certificates"]),
     ("roles", &["daemon", "manager", "webhook"]),
-    ("webhook", &["server", "validate", "template", "kinds"]),
+    ("webhook", &["sidecars", "server", "validate", "template", "kinds"]),
     ("webhook/kinds", &[]),
     ("domain", &["deletion_protection", "pod", "budgets", "workload", "node", "kinds"]),
     ("domain/kinds", &[]),

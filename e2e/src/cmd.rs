@@ -84,7 +84,16 @@ pub fn cmd<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(program: impl AsRef<OsStr
 
 /// The cluster's own kubectl with the cluster's credentials.
 pub fn kubectl<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(paths: &Paths, args: I) -> Command {
-    let mut command = cmd(paths.bin("kubectl"), args);
+    with_credentials(paths, "kubectl", args)
+}
+
+/// The same of Kubernetes 1.33, whose `drain` takes every DaemonSet for one of apps/v1.
+pub fn kubectl_1_33<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(paths: &Paths, args: I) -> Command {
+    with_credentials(paths, "kubectl-1.33", args)
+}
+
+fn with_credentials<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(paths: &Paths, program: &str, args: I) -> Command {
+    let mut command = cmd(paths.bin(program), args);
     environment(paths, &mut command);
     command
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::paths::Paths;
+use e2e::tools::UsedBy;
 use e2e::{bench, cluster, demo, deploy, load, product, record, reproducible, scale, suite, tools};
 
 #[derive(Parser)]
@@ -21,8 +22,11 @@ enum What {
         /// Build kwok too, which pretends to be thousands of nodes
         #[arg(long)]
         with_kwok: bool,
+        /// Build the older kubectl of the end-to-end tests too
+        #[arg(long)]
+        for_tests: bool,
         /// The Debian packages alone, for building the image
-        #[arg(long, conflicts_with = "with_kwok")]
+        #[arg(long, conflicts_with_all = ["with_kwok", "for_tests"])]
         only_packages: bool,
     },
     /// Start a fresh cluster
@@ -178,7 +182,11 @@ fn run(what: What) -> Result<()> {
     let paths = Paths::default();
     match what {
         What::Tools { only_packages: true, .. } => tools::packages(),
-        What::Tools { with_kwok, .. } => tools::install(&paths, with_kwok),
+        What::Tools { with_kwok, for_tests, .. } => {
+            let others = [(with_kwok, UsedBy::Load), (for_tests, UsedBy::Tests)];
+            let wanted: Vec<UsedBy> = others.into_iter().filter(|(wanted, _)| *wanted).map(|(_, by)| by).collect();
+            tools::install(&paths, &wanted)
+        }
         What::Up { keep } => cluster::up(&paths, keep),
         What::Down => cluster::down(&paths),
         What::Status => cluster::status(&paths),

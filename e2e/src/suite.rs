@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 
 use crate::cmd::{CommandExt, cmd};
 use crate::paths::Paths;
+use crate::tools::UsedBy;
 use crate::{cluster, deploy, product, tools};
 
 #[derive(Debug, Clone, Default)]
@@ -72,7 +73,7 @@ pub fn run(paths: &Paths, options: &Options) -> Result<()> {
 }
 
 fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
-    stages.run("packages and Go tools", || tools::install(paths, false))?;
+    stages.run("packages and Go tools", || tools::install(paths, &[UsedBy::Tests]))?;
     // Most of the image's build is one long link that leaves a processor idle.
     std::thread::scope(|scope| {
         let image = scope.spawn(|| {

@@ -32,25 +32,43 @@ struct Module {
     programs: &'static [&'static str],
     /// The import path of a program; `{}` is its name.
     import: &'static str,
-    optional: bool,
+    used_by: UsedBy,
+}
+
+/// Who needs a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsedBy {
+    /// Every cluster.
+    Cluster,
+    /// The end-to-end tests alone.
+    Tests,
+    /// The figures with thousands of nodes.
+    Load,
 }
 
 const MODULES: &[Module] = &[
-    Module { dir: "etcd", programs: &["etcd"], import: "go.etcd.io/etcd/server/v3", optional: false },
+    Module { dir: "etcd", programs: &["etcd"], import: "go.etcd.io/etcd/server/v3", used_by: UsedBy::Cluster },
     Module {
         dir: "k8s",
         // the slowest first: the others find most of what they need in Go's build cache
         programs: &["kube-apiserver", "kube-controller-manager", "kubelet", "kubectl", "kube-proxy", "kube-scheduler"],
         import: "k8s.io/kubernetes/cmd/{}",
-        optional: false,
+        used_by: UsedBy::Cluster,
     },
-    Module { dir: "kwok", programs: &["kwok"], import: "sigs.k8s.io/kwok/cmd/{}", optional: true },
+    // the last kubectl that takes every DaemonSet that owns a Pod for one of apps/v1
+    Module {
+        dir: "kubectl-1.33",
+        programs: &["kubectl-1.33"],
+        import: "k8s.io/kubernetes/cmd/kubectl",
+        used_by: UsedBy::Tests,
+    },
+    Module { dir: "kwok", programs: &["kwok"], import: "sigs.k8s.io/kwok/cmd/{}", used_by: UsedBy::Load },
 ];
 
-/// Installs and builds what is missing. `with_kwok` adds kwok, which pretends to be thousands of nodes.
-pub fn install(paths: &Paths, with_kwok: bool) -> Result<()> {
+/// Installs and builds what a cluster and these others need and is missing.
+pub fn install(paths: &Paths, others: &[UsedBy]) -> Result<()> {
     packages()?;
-    for module in MODULES.iter().filter(|m| !m.optional || with_kwok) {
+    for module in MODULES.iter().filter(|m| m.used_by == UsedBy::Cluster || others.contains(&m.used_by)) {
         build(paths, module)?;
     }
     Ok(())
@@ -96,8 +114,7 @@ fn build(paths: &Paths, module: &Module) -> Result<()> {
     }
     fs::create_dir_all(paths.bin(""))?;
     let mut flags = "-s -w".to_owned();
-    if module.dir == "k8s" {
-        let version = version_of(&pinned, "k8s.io/kubernetes").context("go.mod names no k8s.io/kubernetes")?;
+    if let Some(version) = version_of(&pinned, "k8s.io/kubernetes") {
         let minor = version.split('.').nth(1).unwrap_or_default();
         let package = "k8s.io/component-base/version";
         flags += &format!(" -X {package}.gitVersion={version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}");

@@ -70,8 +70,12 @@ pub mod gate {
     pub const BUDGETS_GUARD_UPDATES: &str = "PodUnavailableBudgetUpdateGate";
     /// Resizes are operations of their own, which budgets guard when they are asked to.
     pub const POD_VERTICAL_SCALING: &str = "InPlacePodVerticalScaling";
+    /// SidecarSets may patch annotations of Pods that no whitelist names.
+    pub const SIDECAR_SET_METADATA: &str = "SidecarSetPatchPodMetadataDefaultsAllowed";
     /// Labels protect resources against deletion.
     pub const DELETION_PROTECTION: &str = "ResourcesDeletionProtection";
+    /// Sidecars are injected sorted by name.
+    pub const SORT_SIDECARS: &str = "EnableSortSidecarContainerByName";
     /// Custom probes.
     pub const POD_PROBE_MARKER: &str = "PodProbeMarkerGate";
     /// Custom probes on serverless Pods.
@@ -122,7 +126,7 @@ pub const GATES: &[Gate] = &[
     off(gate::START_ORDINAL, "a StatefulSet may start at an ordinal other than 0"),
     off(gate::RESIZE_CLAIMS, "claims grow with their template"),
     on(gate::POD_INDEX_LABEL, "index label on the Pods of a StatefulSet"),
-    off("SidecarSetPatchPodMetadataDefaultsAllowed", "SidecarSets may patch Pod metadata without a whitelist"),
+    off(gate::SIDECAR_SET_METADATA, "SidecarSets may patch Pod metadata without a whitelist"),
     off("SidecarTerminator", "stop sidecars when the main containers of a job have ended"),
     off("EnableSortSidecarContainerByName", "inject sidecars sorted by name"),
     on(gate::POD_PROBE_MARKER, "custom probes"),
@@ -141,6 +145,9 @@ pub const GATES: &[Gate] = &[
     off("ForceDeleteTimeoutExpectationGate", "drop scale expectations that timed out"),
 ];
 
+/// Gates for features that leave no object of their own, and that nothing here carries out.
+const WITHOUT_EFFECT: &[&str] = &["SidecarTerminator", "EnhancedLivenessProbe"];
+
 /// Gates that are forced off while another one is off.
 const NEEDS: &[(&str, &[&str])] = &[
     (
@@ -150,7 +157,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             gate::BUDGETS_GUARD_DELETION,
             gate::BUDGETS_GUARD_UPDATES,
             "WorkloadSpread",
-            "SidecarSetPatchPodMetadataDefaultsAllowed",
+            gate::SIDECAR_SET_METADATA,
             "EnhancedLivenessProbe",
             gate::SERVERLESS_PROBES,
         ],
@@ -258,6 +265,11 @@ impl FeatureGates {
         }
     }
 
+    /// Gates that are on by somebody's choice and for whose objects nothing is done: OpenKruise would act.
+    pub fn without_effect(&self) -> Vec<&'static str> {
+        WITHOUT_EFFECT.iter().copied().filter(|name| self.enabled(name)).collect()
+    }
+
     /// Whether a gate is on. A name that is not in the table is off.
     pub fn enabled(&self, name: &str) -> bool {
         self.0.get(name).copied().unwrap_or(false)
@@ -303,6 +315,16 @@ mod tests {
     fn a_named_gate_wins_over_its_stage() {
         let gates = FeatureGates::parse(&["CloneSetShortHash=false,AllAlpha=true"], None).unwrap();
         assert!(!gates.enabled("CloneSetShortHash") && gates.enabled("TemplateNoDefaults"));
+    }
+
+    #[test]
+    fn gates_that_do_nothing_are_told_when_they_are_on() {
+        assert_eq!(FeatureGates::default().without_effect(), Vec::<&str>::new());
+        let on = FeatureGates::parse(&["SidecarTerminator=true,EnhancedLivenessProbe=true"], None).unwrap();
+        assert_eq!(on.without_effect(), ["SidecarTerminator", "EnhancedLivenessProbe"]);
+        assert!(WITHOUT_EFFECT.iter().all(|name| GATES.iter().any(|gate| gate.name == *name)));
+        let without_daemon = FeatureGates::parse(&["SidecarTerminator=true,KruiseDaemon=false"], None).unwrap();
+        assert_eq!(without_daemon.without_effect(), Vec::<&str>::new());
     }
 
     #[test]

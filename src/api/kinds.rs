@@ -298,6 +298,11 @@ pub const KINDS: &[Kind] = &[
         .workload(SCHEDULED.ours())
         .protected(Protection::Replicas)
         .command(Command::Restart, &["ads", "daemon"]),
+    Kind::new(apps::GROUP, "SidecarSet", "sidecarsets", &["v1beta1", "v1alpha1"]).of_cluster().installed(
+        "sidecarsets.apps.kruise.io",
+        super::sidecar_sets,
+        BY_MANAGER,
+    ),
     Kind::new(policy::GROUP, "PodUnavailableBudget", "podunavailablebudgets", &["v1alpha1"]).installed(
         "podunavailablebudgets.policy.kruise.io",
         super::pod_unavailable_budgets,
@@ -422,7 +427,7 @@ mod tests {
 
     #[test]
     fn lines_say_what_the_definitions_say() {
-        assert_eq!(CRDS.len(), 11);
+        assert_eq!(CRDS.len(), 12);
         for kind in KINDS {
             let Some(crd) = kind.definition else { continue };
             assert_eq!(crd.name, format!("{}.{}", kind.plural, kind.group));

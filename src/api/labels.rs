@@ -118,8 +118,41 @@ pub const IN_PLACE_GRACE: &str = "apps.kruise.io/inplace-update-grace";
 pub const IN_PLACE_GRACE_LEGACY: &str = "inplace-update-grace";
 /// Annotation on a Pod: what the daemon found its containers to run.
 pub const RUNTIME_CONTAINERS_META: &str = "apps.kruise.io/runtime-containers-meta";
-/// Annotation on a Pod into which SidecarSets were injected: their hashes.
+/// Annotation on a Pod into which SidecarSets were injected: their hashes. On a SidecarSet and its revisions: its hash.
 pub const SIDECAR_SET_HASH: &str = "kruise.io/sidecarset-hash";
+/// The same for the hash that images do not enter.
+pub const SIDECAR_SET_HASH_WITHOUT_IMAGE: &str = "kruise.io/sidecarset-hash-without-image";
+/// Annotation on a Pod: the SidecarSets that were injected, by name, with commas between them.
+pub const SIDECAR_SETS_INJECTED: &str = "kruise.io/sidecarset-injected-list";
+/// Annotation on a Pod: how far the updates in place of its sidecars are, by SidecarSet.
+pub const SIDECAR_SET_IN_PLACE_STATE: &str = "kruise.io/sidecarset-inplace-update-state";
+/// Annotation on a Pod: which of the two containers of each hot-upgraded sidecar works.
+pub const SIDECAR_SET_WORKING: &str = "kruise.io/sidecarset-working-hotupgrade-container";
+/// Annotation on a Pod, with the name of a container behind it: the version of that container of a hot-upgraded sidecar.
+pub const SIDECAR_SET_VERSION_PREFIX: &str = "version.sidecarset.kruise.io/";
+/// The same for the version of the other container of the two.
+pub const SIDECAR_SET_VERSION_ALT_PREFIX: &str = "versionalt.sidecarset.kruise.io/";
+/// Label on a revision of a SidecarSet: the SidecarSet's name.
+pub const SIDECAR_SET_NAME: &str = "kruise.io/sidecarset-name";
+/// Label on a revision of a SidecarSet, and on a SidecarSet of v1alpha1: the version that its author has given it.
+pub const SIDECAR_SET_CUSTOM_VERSION: &str = "apps.kruise.io/sidecarset-custom-version";
+/// Annotation on a Pod: the SidecarSets that select it and could not be injected when it was created, each with the reason.
+pub const SIDECAR_SETS_LEFT_OUT: &str = "kruise.rs/sidecarset-left-out";
+/// Annotation on a SidecarSet: what happens where a Pod has resources of its own, as a whole, and the sidecars do not fit
+/// into them. `pad`, the default: the Pod's grow by the sidecars'; `share`: the sidecars live on the Pod's.
+pub const POD_LEVEL_RESOURCES: &str = "kruise.rs/pod-level-resources";
+/// Label on a Namespace, with the value [`SIDECARS_REQUIRED`]: no Pod is created there without its sidecars.
+pub const SIDECARS: &str = "kruise.rs/sidecars";
+/// Value of [`SIDECARS`].
+pub const SIDECARS_REQUIRED: &str = "required";
+/// Environment variable of injected containers, with the value `true`.
+pub const ENV_IS_INJECTED: &str = "IS_INJECTED";
+/// Environment variable of both containers of a hot-upgraded sidecar: the version of this one.
+pub const ENV_SIDECAR_SET_VERSION: &str = "SIDECARSET_VERSION";
+/// The same for the version of the other one.
+pub const ENV_SIDECAR_SET_VERSION_ALT: &str = "SIDECARSET_VERSION_ALT";
+/// Pod condition: whether each SidecarSet can update its sidecars in the Pod in place.
+pub const CONDITION_SIDECAR_SET_UPGRADABLE: &str = "SidecarSetUpgradable";
 /// Annotation on a Pod: what its deletion costs, compared with its equals.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Annotation on a StatefulSet: changes of the template for single ordinals, as JSON.

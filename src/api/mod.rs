@@ -67,6 +67,10 @@ fn daemon_sets() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::daemon_set::DaemonSet::crd(), &["v1alpha1"]))
 }
 
+fn sidecar_sets() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::sidecar_set::SidecarSet::crd(), &["v1alpha1"]))
+}
+
 fn node_images() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::node_image::NodeImage::crd(), &["v1alpha1"]))
 }

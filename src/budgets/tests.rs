@@ -6,7 +6,11 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 
 use super::*;
-use crate::runtime::replicas::Kind;
+use crate::{
+    api::policy::pod_unavailable_budget::PodUnavailableBudgetStatus,
+    domain::budgets::unavailable::{Counting, Total},
+    runtime::replicas::Kind,
+};
 
 /// An API server with Pods and one budget, whose version grows with every write.
 #[derive(Default)]

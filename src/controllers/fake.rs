@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     k8s::time::rfc3339,
-    liveness::{Acts, Random},
+    liveness::{self, Acts, Driver, Limits, Model, Random},
     runtime::clock,
 };
 
@@ -32,6 +32,8 @@ pub(super) struct Server {
     /// What becomes of the next writes.
     pub(super) faults: VecDeque<Fault>,
     pub(super) acts: Acts,
+    /// Paths that nobody may read.
+    pub(super) unreadable: Vec<&'static str>,
     /// Pods on a node end when their kubelet says so.
     pub(super) is_graceful: bool,
     /// Admission of new objects: changes one, or refuses it with a code.
@@ -58,6 +60,7 @@ impl Server {
             news: VecDeque::new(),
             faults: VecDeque::new(),
             acts: Acts::default(),
+            unreadable: Vec::new(),
             is_graceful: false,
             admit,
         }
@@ -113,6 +116,9 @@ impl Server {
     /// What the API server answers.
     pub(super) fn answer(&mut self, parts: &Parts, body: &[u8]) -> (u16, Value) {
         if parts.method == Method::GET {
+            if self.unreadable.contains(&parts.uri.path()) {
+                return error(403);
+            }
             return self.read(parts.uri.path());
         }
         match self.faults.pop_front() {
@@ -211,6 +217,7 @@ pub(super) fn strategic(object: &mut Value, change: &Value) {
             "conditions" => "type",
             "containers" => "name",
             "ownerReferences" => "uid",
+            "finalizers" => "",
             _ if value.is_null() => {
                 object.remove(key);
                 continue;
@@ -227,7 +234,12 @@ pub(super) fn strategic(object: &mut Value, change: &Value) {
             continue;
         }
         for entry in entries {
-            if entry["$patch"] == "delete" {
+            if merge_key.is_empty() {
+                // Of plain values each is there once.
+                if !list.contains(entry) {
+                    list.push(entry.clone());
+                }
+            } else if entry["$patch"] == "delete" {
                 list.retain(|old| old[merge_key] != entry[merge_key]);
             } else if let Some(old) = list.iter_mut().find(|old| old[merge_key] == entry[merge_key]) {
                 strategic(old, entry);
@@ -239,9 +251,33 @@ pub(super) fn strategic(object: &mut Value, change: &Value) {
     }
 }
 
+/// Plays one history of a controller, from `begin` on, in a runtime whose clock is paused. `told` says how it began, for the
+/// message of a failure.
+pub(super) fn history<D, M>(
+    seed: u64,
+    limits: &Limits,
+    begin: impl FnOnce(&mut Random) -> (D, M),
+    told: impl FnOnce(&D) -> String,
+    acts: impl FnOnce(D, M) -> Acts,
+) -> Result<Acts, String>
+where
+    D: Driver,
+    M: Model<Seen = D::Seen>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.map_err(|error| error.to_string())?.block_on(async {
+        begin_at_a_whole_second().await;
+        let (mut driver, mut model) = begin(&mut Random(seed));
+        let told = told(&driver);
+        let run = liveness::run(seed, limits, &mut driver, &mut model).await;
+        run.map_err(|why| format!("{why}\nbegan as {told}"))?;
+        Ok(acts(driver, model))
+    })
+}
+
 /// Advances the paused clock to the next whole second. Objects tell times in whole seconds: what is over must not depend on
 /// the moment at which the test was started.
-pub(super) async fn begin_at_a_whole_second() {
+async fn begin_at_a_whole_second() {
     let into_second = u64::try_from(clock::now().wall.subsec_nanosecond()).unwrap_or_default();
     tokio::time::advance(std::time::Duration::from_nanos(1_000_000_000 - into_second)).await;
 }

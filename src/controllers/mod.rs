@@ -38,6 +38,7 @@ pub mod pod_readiness;
 pub mod pod_set;
 pub mod pod_unavailable_budget;
 pub mod runner;
+pub mod sidecar_set;
 pub mod stateful_set;
 pub mod workload_restart;
 
@@ -46,6 +47,7 @@ pub const CONTROLLERS: &[Registration] = &[
     clone_set::REGISTRATION,
     stateful_set::REGISTRATION,
     daemon_set::REGISTRATION,
+    sidecar_set::REGISTRATION,
     container_recreate_request::REGISTRATION,
     pod_readiness::REGISTRATION,
     workload_restart::REGISTRATION,

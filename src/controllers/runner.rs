@@ -13,7 +13,7 @@ use super::Context;
 use crate::runtime::{
     queue::{Queue, Requeue},
     shutdown::{self, Shutdown},
-    watches::{self, Change, ObjectKey, Store},
+    watches::{self, Change, ObjectKey, Store, StoredObject},
 };
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -84,7 +84,7 @@ impl Runner {
     }
 
     /// Begins when this store is in view, which somebody else keeps filled.
-    pub fn following<K: Resource + Send + Sync + 'static>(mut self, store: &Arc<Store<K>>) -> Self {
+    pub fn following<K: StoredObject + Send + Sync + 'static>(mut self, store: &Arc<Store<K>>) -> Self {
         let store = store.clone();
         self.synced.push(Box::pin(async move { store.wait_synced().await }));
         self

@@ -1,5 +1,7 @@
 //! The table of controllers, and a kind that exists for its trial alone.
 
+pub(super) mod played;
+pub(super) mod recorded;
 mod replicated_pod;
 
 use super::*;

@@ -38,7 +38,10 @@ use crate::{
         node::recreate::node::{Kill, stop_grace},
         pod::runtime_meta::RuntimeMeta,
     },
-    k8s::{account, path, pod::PodView},
+    k8s::{
+        account, path,
+        pod::{PodObject, PodView},
+    },
     runtime::{
         apply::code,
         clock,
@@ -183,7 +186,7 @@ impl ContainerMeta {
 
     /// The full Pod, at least as new as the compact view; from the API server's watch cache.
     async fn read(&self, key: &ObjectKey, view: &PodView) -> Result<Option<Value>, PassError> {
-        let get = GetParams::at(view.metadata.resource_version.as_deref().unwrap_or("0"));
+        let get = GetParams::at(view.resource_version().unwrap_or("0"));
         let pods = Request::new(path::pods(&key.namespace));
         let request = pods.get(&key.name, &get).map_err(kube::Error::BuildRequest)?;
         let pod: Value = match self.kube.request(request).await {
@@ -253,7 +256,7 @@ impl ContainerMeta {
         let text = serde_json::to_string(meta).map_err(kube::Error::SerdeError)?;
         // With the UID, so that a new Pod of the same name is not changed.
         let metadata = json!({ "uid": view.uid(), "annotations": { labels::RUNTIME_CONTAINERS_META: text } });
-        let pods: Api<PodView> = Api::namespaced(self.kube.clone(), &key.namespace);
+        let pods: Api<PodObject> = Api::namespaced(self.kube.clone(), &key.namespace);
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         match pods.patch_status(&key.name, &PatchParams::default(), &patch).await {
             Err(error) if code(&error) == Some(404) => Ok(()),

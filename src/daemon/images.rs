@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client as KubeClient, Resource, core::DeserializeGuard};
+use kube::{Api, Client as KubeClient, Resource, api::GetParams, core::DeserializeGuard};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -42,7 +42,7 @@ use crate::{
         pull_secrets::{Answer, Credential, Question},
         puller::{self as rules, Entry, Order, State},
     },
-    k8s::{account, invalid::Invalid},
+    k8s::{account, invalid::Invalid, path},
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -437,6 +437,9 @@ impl Puller {
         if let Some(short) = self.disk.is_short(&runtime).await {
             return Err(short);
         }
+        if self.is_under_disk_pressure().await {
+            return Err(rules::UNDER_DISK_PRESSURE.to_owned());
+        }
         let Answer { credentials, problems } =
             if order.has_secrets { self.credentials(attempt).await? } else { Answer::default() };
         let tries: Vec<Option<Credential>> =
@@ -467,6 +470,20 @@ impl Puller {
         }
         errors.extend(problems);
         Err(errors.join("; "))
+    }
+
+    /// Whether kubelet reports that this node has too little space on its disk. What cannot be learnt limits nothing.
+    async fn is_under_disk_pressure(&self) -> bool {
+        let nodes = kube::core::Request::new(path::of_cluster(path::CORE, "v1", "nodes"));
+        // From the API server's memory.
+        let Ok(request) = nodes.get(&self.settings.node, &GetParams::any()) else { return false };
+        match self.kube.request::<serde_json::Value>(request).await {
+            Ok(node) => rules::is_under_disk_pressure(&node),
+            Err(error) => {
+                tracing::warn!(%error, "whether the node is under DiskPressure is not known");
+                false
+            }
+        }
     }
 
     async fn pulled(&self, entry: &Entry, image: &str) -> Result<String, String> {

@@ -30,6 +30,8 @@ pub const RBAC: &[Rule] = &[
     Rule::new(&[""], &["events"], &["create"]),
     // RBAC cannot say "of this node": watches are limited by name, and writes by a policy.
     Rule::new(&["apps.kruise.io"], &["nodeimages"], &["list", "watch"]),
+    // Whether kubelet reports that the disk is full. RBAC cannot say "its own".
+    Rule::new(&[""], &["nodes"], &["get"]),
     Rule::new(&["apps.kruise.io"], &["nodeimages/status"], &["patch"]),
 ];
 

@@ -16,7 +16,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Api, Client as KubeClient, Resource, ResourceExt};
+use kube::{Api, Client as KubeClient, ResourceExt};
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
@@ -512,7 +512,7 @@ fn between(from: Timestamp, to: Timestamp) -> Duration {
 /// The Pod, with the container in the field path, as kubelet refers to it in its own events.
 pub(super) fn container_ref(pod: &PodView, container: &str) -> ObjectReference {
     let list = if pod.is_sidecar(container) { "initContainers" } else { "containers" };
-    ObjectReference { field_path: Some(format!("spec.{list}{{{container}}}")), ..pod.object_ref(&()) }
+    ObjectReference { field_path: Some(format!("spec.{list}{{{container}}}")), ..pod.reference() }
 }
 
 #[cfg(test)]

@@ -232,8 +232,8 @@ pub fn container_recreate_request(data: &[u8]) {
     }
     rules(&request, &pod, &[]);
     // The Pod that it means, with an instance for each container.
-    pod.metadata.uid = Some(request.pod_uid().to_owned());
-    pod.metadata.namespace.clone_from(&request.metadata.namespace);
+    pod.set_uid(request.pod_uid());
+    pod.set_namespace(request.metadata.namespace.as_deref().unwrap_or_default());
     let instances: Vec<Instance> = request.spec.containers.iter().map(|c| meant(&pod, c, attempt)).collect();
     rules(&request, &pod, &instances);
 }

@@ -5,92 +5,10 @@ use std::collections::HashMap;
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::*;
-use crate::cri::proto::{Container, ContainerMetadata};
-
-/// Values that break what trusts a type, a range, a length or a depth.
-fn hostile_value() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        4 => prop::sample::select(vec![
-            json!(null), json!(true), json!(""), json!([]), json!({}), json!([null]), json!({"a": [{}]}), json!(0), json!(-1),
-            json!(1), json!(2_147_483_647), json!(-2_147_483_648i64), json!(2_147_483_648i64), json!(i64::MAX), json!(i64::MIN),
-            json!(u64::MAX), json!(1e308), json!(-0.5), json!("containerd://"), json!("://"), json!("containerd://c1"), json!("0"),
-            json!("True"), json!("False"), json!("Recreating"), json!("Completed"), json!("Fail"), json!("../../x"), json!("a\u{0}b"),
-            json!("\u{202e}\u{feff}é𝄞"), json!("-009999-01-02T01:59:59Z"), json!("9999-12-30T22:00:00.999999999Z"),
-            json!("2026-01-01T00:00:00Z"), json!("[{\"userAgent\":\"\",\"key\":\"\"}]"), json!("apps.kruise.io/unready-acquired"),
-        ]),
-        1 => Just(json!("x".repeat(20_000))),
-        1 => (1..120usize).prop_map(|depth| (0..depth).fold(json!(1), |inner, _| json!([inner]))),
-        1 => any::<i64>().prop_map(|number| json!(number)),
-        1 => "\\PC{0,40}".prop_map(|text| json!(text)),
-    ]
-}
-
-#[derive(Clone, Debug)]
-enum Damage {
-    Replace(Value),
-    Remove,
-    Repeat,
-    Swap(Index),
-}
-
-fn damage() -> impl Strategy<Value = (Index, Damage)> {
-    let what = prop_oneof![
-        6 => hostile_value().prop_map(Damage::Replace),
-        1 => Just(Damage::Remove),
-        1 => Just(Damage::Repeat),
-        1 => any::<Index>().prop_map(Damage::Swap),
-    ];
-    (any::<Index>(), what)
-}
-
-fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
-    let escape = |key: &str| key.replace('~', "~0").replace('/', "~1");
-    match value {
-        Value::Object(map) => map.iter().for_each(|(key, value)| {
-            let at = format!("{at}/{}", escape(key));
-            pointers(value, &at, found);
-            found.push(at);
-        }),
-        Value::Array(list) => list.iter().enumerate().for_each(|(i, value)| {
-            let at = format!("{at}/{i}");
-            pointers(value, &at, found);
-            found.push(at);
-        }),
-        _ => {}
-    }
-}
-
-fn damaged(mut document: Value, damages: &[(Index, Damage)]) -> Value {
-    for (index, damage) in damages {
-        let mut all = Vec::new();
-        pointers(&document, "", &mut all);
-        if all.is_empty() {
-            break;
-        }
-        let at = &all[index.index(all.len())];
-        let (parent, key) = at.rsplit_once('/').unwrap();
-        let key = key.replace("~1", "/").replace("~0", "~");
-        match damage {
-            Damage::Replace(value) => *document.pointer_mut(at).unwrap() = value.clone(),
-            Damage::Swap(other) => {
-                let value = document.pointer(&all[other.index(all.len())]).unwrap().clone();
-                *document.pointer_mut(at).unwrap() = value;
-            }
-            Damage::Remove => match document.pointer_mut(parent).unwrap() {
-                Value::Object(map) => drop(map.remove(&key)),
-                Value::Array(list) => drop(list.remove(key.parse().unwrap())),
-                _ => {}
-            },
-            Damage::Repeat => {
-                if let Value::Array(list) = document.pointer_mut(parent).unwrap() {
-                    let twice = list[key.parse::<usize>().unwrap()].clone();
-                    list.push(twice);
-                }
-            }
-        }
-    }
-    document
-}
+use crate::{
+    cri::proto::{Container, ContainerMetadata},
+    k8s::damage::{damaged, pointers},
+};
 
 /// Any bytes, and valid bytes with some overwritten, put in, or cut off.
 fn bytes(seed: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
@@ -112,7 +30,7 @@ fn bytes(seed: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 
 fn document(seed: Value) -> impl Strategy<Value = Vec<u8>> {
     let text = seed.to_string().into_bytes();
-    let damages = vec(damage(), 0..5).prop_map(move |damages| damaged(seed.clone(), &damages).to_string().into_bytes());
+    let damages = damaged(seed).prop_map(|value| value.to_string().into_bytes());
     prop_oneof![1 => bytes(text), 4 => damages]
 }
 
@@ -209,6 +127,28 @@ fn a_review(resource: &str, mut object: Value) -> Value {
     object["pod"] = a_pod();
     let name = object["metadata"]["name"].clone();
     review_of(resource, json!({"operation": "CREATE", "name": name, "object": object}))
+}
+
+/// The update of an object, to one that differs in a field.
+fn an_update(resource: &str, old: Value, pointer: &str, value: Value) -> Value {
+    let mut object = old.clone();
+    *object.pointer_mut(pointer).unwrap() = value;
+    let name = object["metadata"]["name"].clone();
+    review_of(resource, json!({"operation": "UPDATE", "name": name, "object": object, "oldObject": old}))
+}
+
+/// Updates of each kind that is checked against the object before.
+fn updates() -> Vec<Value> {
+    vec![
+        an_update("clonesets.apps.kruise.io", a_clone_set(), "/spec/replicas", json!(5)),
+        an_update(
+            "statefulsets.apps.kruise.io",
+            a_stateful_set(),
+            "/spec/template/spec/containers/0/image",
+            json!("j"),
+        ),
+        an_update("daemonsets.apps.kruise.io", a_daemon_set(), "/spec/minReadySeconds", json!(7)),
+    ]
 }
 
 /// A review of `plural.group` in namespace `a`.
@@ -382,10 +322,19 @@ fn status() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Two references, one per line: of the definition and of the running image.
+/// Three lines: the image of a definition, that which runs, and the annotation about both. Most are of one repository.
 fn image_references() -> impl Strategy<Value = String> {
-    let one = "((docker\\.io|r\\.example:5000|localhost|\\[::1\\]:1)/)?(library/)?[a-z]{1,3}(:[a-z0-9._-]{1,130})?(@sha256:[0-9a-f]{64})?";
-    (one, one).prop_map(|(definition, running)| format!("{definition}\n{running}"))
+    let name = "((docker\\.io|r\\.example:5000|localhost)/)?(library/)?[a-z]{1,3}";
+    let (tag, digest) = ("(:[a-z0-9][a-z0-9._-]{0,126})?", "@sha256:[0-9a-f]{64}");
+    let other = prop_oneof![3 => Just(None), 1 => "[a-z]{1,3}(:[a-z0-9._-]{1,130})?".prop_map(Some)];
+    (name, tag, digest, any::<bool>(), other).prop_flat_map(|(name, tag, digest, pinned, other)| {
+        let pin = if pinned { digest.as_str() } else { "" };
+        let lines = format!("{name}{tag}{pin}\n{}", other.unwrap_or_else(|| format!("{name}{digest}")));
+        let used = json!({"image": format!("{name}:made-up{digest}"), "at": "2026-01-01T00:00:00Z", "backoff": 20, "restarts": 1});
+        let history = json!({"name": name, "digest": digest.trim_start_matches('@'), "tag": tag.trim_start_matches(':'),
+            "varied": 1, "used": [used]});
+        damaged(json!({ "c": history })).prop_map(move |annotation| format!("{lines}\n{annotation}"))
+    })
 }
 
 fn messages() -> impl Strategy<Value = Vec<u8>> {
@@ -440,6 +389,11 @@ proptest! {
     fn damaged_reviews_for_every_handler_that_asks(
         data in prop::sample::select(reviews_that_ask()).prop_flat_map(|(review, _)| document(review))
     ) {
+        admission_review(&data);
+    }
+
+    #[test]
+    fn reviews_of_updates(data in prop::sample::select(updates()).prop_flat_map(document)) {
         admission_review(&data);
     }
 
@@ -514,6 +468,52 @@ fn the_undamaged_inputs_pass() {
     serde_json::from_value::<Crr>(a_stored_request("Recreating")["request"].clone()).unwrap();
     let instance = daemon::instance("containerd", &a_container(1, 5, 3, "3".into()));
     assert_eq!((instance.restart_count, instance.pod_uid.as_str()), (3, "u1"));
+}
+
+/// Else the property about updates would see the first refusal alone.
+#[test]
+fn undamaged_updates_are_let_through_with_their_old_objects() {
+    for review in updates() {
+        let review = Review::decode(review.to_string().as_bytes()).unwrap();
+        assert!(review.request.old_object["metadata"]["name"].is_string());
+        let gates = FeatureGates::default();
+        let checked = match review.request.resource.resource.as_str() {
+            "clonesets" => clone_set::check(&gates, review.request).map(drop),
+            "statefulsets" => stateful_set::check(&gates, review.request).map(drop),
+            _ => daemon_set::check(review.request).map(drop),
+        };
+        assert!(checked.is_ok(), "{:?}", checked.err());
+    }
+}
+
+/// How many of 200 generated values are read as what they should be.
+fn read_of_200<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>, is_read: impl Fn(T) -> bool) -> usize {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    (0..200).filter(|_| is_read(strategy.new_tree(&mut runner).unwrap().current())).count()
+}
+
+/// A generator whose values are refused at the first look tests nothing behind it.
+#[test]
+fn many_generated_inputs_are_read() {
+    let reference = |text: String| {
+        let lines: Vec<&str> = text.lines().collect();
+        let pod = json!({"metadata": {"annotations": {labels::IMAGE_SPELLINGS: lines[2]}},
+            "spec": {"containers": [{"name": "c", "image": lines[0]}]},
+            "status": {"containerStatuses": [{"name": "c", "containerID": "containerd://c", "imageID": lines[1], "restartCount": 1}]}});
+        let pod: PodView = serde_json::from_value(pod).unwrap();
+        let (container, status) = (pod.container("c").unwrap(), pod.container_status("c").unwrap());
+        let [_, now, _] = moments();
+        let spellings = Spellings::of(&pod);
+        spellings != Spellings::default()
+            && spelling::choose(container, status, &spellings, (true, Some(lines[1])), now.wall).is_ok()
+    };
+    let read = read_of_200(image_references(), reference);
+    assert!(read >= 30, "{read} image references of 200 can be respelled");
+    let update =
+        |data: Vec<u8>| Review::decode(&data).is_ok_and(|review| review.request.old_object["spec"].is_object());
+    let read = read_of_200(prop::sample::select(updates()).prop_flat_map(document), update);
+    assert!(read >= 50, "{read} updates of 200 have an old object");
 }
 
 /// Else the properties about paths would see no request at all.

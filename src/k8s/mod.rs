@@ -5,6 +5,8 @@ pub mod canonical_json;
 pub mod certificate;
 pub mod claim;
 pub mod conditions;
+#[cfg(test)]
+pub(crate) mod damage;
 pub mod hash;
 pub mod image;
 pub mod int_or_percent;

@@ -32,6 +32,8 @@ pub struct NodeView {
     pub ready_since: Option<Timestamp>,
     /// Whether its condition DiskPressure is True.
     pub disk_pressure: bool,
+    /// The minor version of its kubelet, as far as it tells.
+    pub kubelet_minor: Option<u32>,
 }
 
 /// A taint of a Node.
@@ -65,7 +67,17 @@ impl NodeView {
     }
     /// Whether both are the same but for their resourceVersion, as after a heartbeat.
     pub fn is_same_but_version(&self, other: &Self) -> bool {
-        let Self { metadata, labels, taints, unschedulable, allocatable, ready, ready_since, disk_pressure } = self;
+        let Self {
+            metadata,
+            labels,
+            taints,
+            unschedulable,
+            allocatable,
+            ready,
+            ready_since,
+            disk_pressure,
+            kubelet_minor,
+        } = self;
         let identity = |meta: &ObjectMeta| (meta.name.clone(), meta.uid.clone(), meta.deletion_timestamp.clone());
         identity(metadata) == identity(&other.metadata)
             && *labels == other.labels
@@ -75,6 +87,7 @@ impl NodeView {
             && *ready == other.ready
             && *ready_since == other.ready_since
             && *disk_pressure == other.disk_pressure
+            && *kubelet_minor == other.kubelet_minor
     }
 }
 
@@ -101,6 +114,14 @@ impl<'de> Deserialize<'de> for NodeView {
             allocatable: Option<BTreeMap<Text, Text>>,
             #[serde(default)]
             conditions: Option<Vec<Condition>>,
+            #[serde(default, rename = "nodeInfo")]
+            node_info: Option<NodeInfo>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct NodeInfo {
+            #[serde(default)]
+            kubelet_version: Text,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -113,7 +134,7 @@ impl<'de> Deserialize<'de> for NodeView {
             last_transition_time: Option<Timestamp>,
         }
         let Wire { metadata, spec, status } = Wire::deserialize(deserializer)?;
-        let (Spec { taints, unschedulable }, Status { allocatable, conditions }) =
+        let (Spec { taints, unschedulable }, Status { allocatable, conditions, node_info }) =
             (spec.unwrap_or_default(), status.unwrap_or_default());
         let conditions = conditions.unwrap_or_default();
         let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
@@ -128,6 +149,7 @@ impl<'de> Deserialize<'de> for NodeView {
             ready: is_true("Ready"),
             ready_since: condition("Ready").and_then(|condition| condition.last_transition_time),
             disk_pressure: is_true("DiskPressure"),
+            kubelet_minor: node_info.and_then(|info| info.kubelet_version.split('.').nth(1)?.parse().ok()),
         })
     }
 }
@@ -173,7 +195,7 @@ mod tests {
                 {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"},
                 {"key": "team", "value": "a", "effect": "NoExecute"}]},
             "status": {"allocatable": {"cpu": "3920m", "memory": "12Gi"}, "capacity": {"cpu": "4"},
-                "conditions": [{"type": "DiskPressure", "status": "True"},
+                "nodeInfo": {"kubeletVersion": "v1.34.4+k3s1"}, "conditions": [{"type": "DiskPressure", "status": "True"},
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}], "images": [{"names": ["a"]}]}}))
         .unwrap();
         assert!(node.ready && !node.is_deleting() && node.metadata.annotations.is_none());
@@ -186,6 +208,7 @@ mod tests {
         let cordoned = taint("node.kubernetes.io/unschedulable", "", "NoSchedule");
         assert_eq!(node.taints, [cordoned, taint("team", "a", "NoExecute")]);
         assert_eq!(node.allocatable.get("cpu").map(Text::as_str), Some("3920m"));
+        assert_eq!(node.kubelet_minor, Some(34));
         assert_eq!((node.name(), node.labels.get("zone")), ("n", Some("a")));
         assert_eq!(node.ready_since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
         let bare: NodeView = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();

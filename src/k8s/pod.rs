@@ -3,10 +3,16 @@
 //! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded straight from the API server's
 //! answer. It is never written back: a write patches exactly the fields it means.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::{ObjectReference, Pod},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
 use kube::Resource;
 use serde::{
     Deserialize, Deserializer,
@@ -16,39 +22,44 @@ use serde::{
 mod protobuf;
 mod wire;
 
-use super::shared::Text;
+use super::shared::{Pool, Text};
 use crate::api::{apps, group_of};
 
-/// The compact form of a Pod.
-#[derive(Clone, Debug, Default, PartialEq, Resource)]
-#[resource(inherit = "Pod")]
+/// The compact form of a Pod: some 300 bytes, and what is behind them. What all Pods of a workload have in common is held
+/// once, and what few Pods have is in [`Rare`].
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodView {
-    /// Name, namespace, UID, resourceVersion, creation and deletion time; nothing else is kept.
-    pub metadata: ObjectMeta,
-    /// `metadata.labels`, shared between Pods that have the same text: read by selectors.
+    name: Arc<str>,
+    namespace: Text,
+    uid: Box<str>,
+    resource_version: Box<str>,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// `metadata.labels`: read by selectors.
     pub labels: Labels,
     /// The owner with `controller: true`.
     pub controller: Option<Arc<Owner>>,
-    /// `kubernetes.io/config.hash` of a mirror Pod: the UID under which the runtime knows a static Pod.
-    pub config_hash: Option<String>,
-    /// `metadata.finalizers`.
-    pub finalizers: Box<[Text]>,
-    /// `controller.kubernetes.io/pod-deletion-cost`; what is no number counts as none.
-    pub deletion_cost: i32,
-    /// What an update in place that goes on needs; none while there is nothing to do about it.
-    pub in_place: Option<Box<InPlaceNotes>>,
-    /// The revision for which our controller marked it to be deleted, if it did.
-    pub specified_delete_for: Option<Box<str>>,
-    /// The override of its StatefulSet that it was made or updated with, if there was one.
-    pub ordinal_override: Option<Box<OverrideNotes>>,
-    /// The annotation that remembers which spellings of images were used for restarts, if it is there.
-    pub image_spellings: Option<Box<str>>,
-    /// Whether the launch priorities of its containers have done their work.
-    pub launch_completed: bool,
+    rare: Option<Box<Rare>>,
     /// The PodUnavailableBudget that `kruise.io/related-pub` names.
     pub related_pub: Option<Text>,
-    /// Names of the PodProbeMarkers whose marks it may carry, with commas between them.
-    pub probe_marked_by: Option<Text>,
+    /// Node it is bound to, or empty.
+    pub node_name: Text,
+    /// What rules read of its spec, shared between Pods that have the same.
+    pub spec: Arc<SpecView>,
+    /// Pending, Running, Succeeded, Failed or Unknown.
+    pub phase: Text,
+    /// When the condition Ready last changed.
+    pub ready_since: Option<Timestamp>,
+    /// `status.podIP`, or empty.
+    pub pod_ip: Box<str>,
+    /// `status.conditions`.
+    pub conditions: Arc<[PodCondition]>,
+    /// `status.containerStatuses` and those of native sidecars, in no particular order.
+    pub container_statuses: Box<[ContainerStatusView]>,
+    /// `controller.kubernetes.io/pod-deletion-cost`; what is no number counts as none.
+    pub deletion_cost: i32,
+    /// Whether the launch priorities of its containers have done their work.
+    pub launch_completed: bool,
     /// Whether `pub.kruise.io/no-protect` takes it out of the protection of budgets.
     pub no_protect: bool,
     /// Whether kubelet has not seen the last change of the spec; kubelets before 1.33 do not tell.
@@ -59,46 +70,108 @@ pub struct PodView {
     pub has_sidecar_set: bool,
     /// Whether `control-plane=daemon` marks it as one of our daemons.
     pub is_daemon: bool,
-    /// Node it is bound to, or empty.
-    pub node_name: Text,
-    /// While it is bound to none: the node that its affinity names, as that of a DaemonSet's Pod does; or empty.
-    pub aims_at: Text,
+}
+
+/// What few Pods have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rare {
+    /// `metadata.deletionTimestamp`.
+    pub deleted: Option<Timestamp>,
+    /// `metadata.finalizers`.
+    pub finalizers: Box<[Text]>,
+    /// `kubernetes.io/config.hash` of a mirror Pod: the UID under which the runtime knows a static Pod.
+    pub config_hash: Option<Box<str>>,
+    /// What an update in place that goes on needs; none while there is nothing to do about it.
+    pub in_place: Option<Box<InPlaceNotes>>,
+    /// The revision for which our controller marked it to be deleted, if it did.
+    pub specified_delete_for: Option<Box<str>>,
+    /// The override of its StatefulSet that it was made or updated with, if there was one.
+    pub ordinal_override: Option<Box<OverrideNotes>>,
+    /// The annotation that remembers which spellings of images were used for restarts, if it is there.
+    pub image_spellings: Option<Box<str>>,
+    /// Names of the PodProbeMarkers whose marks it may carry, with commas between them.
+    pub probe_marked_by: Option<Text>,
+    /// What SidecarSets have noted on it, if one was injected.
+    pub sidecar_sets: Option<Box<SidecarNotes>>,
+    /// While it is bound to no node: the one that its affinity names, as that of a DaemonSet's Pod does.
+    pub aims_at: Option<Text>,
+}
+
+/// What rules read of `spec`, but for the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SpecView {
     /// Always, OnFailure or Never.
     pub restart_policy: Text,
     /// `spec.terminationGracePeriodSeconds`.
     pub termination_grace_period_seconds: Option<i64>,
     /// Condition types of `spec.readinessGates`.
-    pub readiness_gates: Arc<[String]>,
+    pub readiness_gates: Box<[String]>,
     /// Volumes whose claim is named `<volume>-<Pod>`, as those of a StatefulSet's claim templates are; sorted.
-    pub own_claims: Arc<[String]>,
+    pub own_claims: Box<[String]>,
     /// Regular containers.
-    pub containers: Arc<[ContainerView]>,
+    pub containers: Box<[ContainerView]>,
     /// Init containers with restartPolicy Always: native sidecars.
-    pub sidecars: Arc<[ContainerView]>,
-    /// Pending, Running, Succeeded, Failed or Unknown.
-    pub phase: Text,
-    /// When the condition Ready last changed.
-    pub ready_since: Option<Timestamp>,
-    /// `status.podIP`, or empty.
-    pub pod_ip: String,
-    /// `status.conditions`.
-    pub conditions: Arc<[PodCondition]>,
-    /// `status.containerStatuses` and those of native sidecars, in no particular order.
-    pub container_statuses: Box<[ContainerStatusView]>,
+    pub sidecars: Box<[ContainerView]>,
 }
 
-/// Labels as sorted pairs of shared strings: thousands of Pods have the same few texts.
+impl AsRef<SpecView> for SpecView {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// A Pod as the API server answers it: kube asks an object for its metadata, which a [`PodView`] does not hold in that form.
+#[derive(Clone, Debug, Default, PartialEq, Resource)]
+#[resource(inherit = "Pod")]
+pub struct PodObject {
+    /// Name, namespace, UID, resourceVersion, creation and deletion time; nothing else is kept.
+    pub metadata: ObjectMeta,
+    /// The Pod.
+    pub view: PodView,
+}
+
+impl From<PodObject> for PodView {
+    fn from(object: PodObject) -> Self {
+        object.view
+    }
+}
+
+impl<'de> Deserialize<'de> for PodObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let view = PodView::deserialize(deserializer)?;
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let metadata = ObjectMeta {
+            name: text(view.name()),
+            namespace: text(view.namespace()),
+            uid: text(view.uid()),
+            resource_version: view.resource_version().map(str::to_owned),
+            creation_timestamp: view.created.map(Time),
+            deletion_timestamp: view.rare().deleted.map(Time),
+            ..ObjectMeta::default()
+        };
+        Ok(Self { metadata, view })
+    }
+}
+
+/// Labels, sorted by key, in shared strings: thousands of Pods have the same few texts, and the same keys.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Labels(Arc<[(Arc<str>, Arc<str>)]>);
+pub struct Labels {
+    keys: Arc<[Arc<str>]>,
+    /// As many as keys.
+    values: Arc<[Arc<str>]>,
+}
+
+static LABEL_KEYS: Pool<[Arc<str>]> = Pool::new();
 
 impl Labels {
     /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|i| &*self.0[i].1)
+        let at = self.keys.binary_search_by(|k| (**k).cmp(key)).ok()?;
+        self.values.get(at).map(|value| &**value)
     }
     /// All of them, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(k, v)| (&**k, &**v))
+        self.keys.iter().zip(self.values.iter()).map(|(k, v)| (&**k, &**v))
     }
 }
 
@@ -128,7 +201,8 @@ impl From<Vec<(Arc<str>, Arc<str>)>> for Labels {
         pairs.reverse();
         pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
         pairs.dedup_by(|(a, _), (b, _)| a == b);
-        Self(pairs.into())
+        let (keys, values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        Self { keys: LABEL_KEYS.share(keys), values: values.into() }
     }
 }
 
@@ -225,13 +299,28 @@ pub struct InPlaceNotes {
     pub observed_generation: Option<i64>,
 }
 
+/// Annotations that SidecarSets write, and what their containers run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SidecarNotes {
+    /// Keys and values.
+    pub annotations: Box<[(&'static str, Box<str>)]>,
+    /// `status.containerStatuses[*].image`, by container, with those of native sidecars.
+    pub running_images: Box<[(Text, Text)]>,
+}
+
 /// Annotations that tell the override of a StatefulSet's Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverrideNotes {
     /// `kruise.rs/ordinal-override-hash`.
     pub hash: Option<Box<str>>,
     /// `kruise.rs/ordinal-override`.
-    pub content: Option<Box<str>>,
+    pub content: Option<Arc<str>>,
+}
+
+impl InPlaceNotes {
+    /// The longest of each of these annotations, in bytes. What is longer cannot be read: it is kept as an empty text, and
+    /// nothing longer is written.
+    pub const LONGEST: usize = 64 << 10;
 }
 
 impl OverrideNotes {
@@ -269,9 +358,9 @@ pub struct PodCondition {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerStatusView {
     /// Container name.
-    pub name: String,
+    pub name: Text,
     /// `<runtime>://<id>`, or empty before the first start.
-    pub container_id: String,
+    pub container_id: Box<str>,
     /// Whether readiness was reported.
     pub ready: bool,
     /// Whether its startup probe has not succeeded yet.
@@ -283,7 +372,7 @@ pub struct ContainerStatusView {
     /// Current state.
     pub state: ContainerState,
     /// `lastState.terminated`: how the instance before this one ended.
-    pub last_exit: Option<LastExit>,
+    pub last_exit: Option<Box<LastExit>>,
 }
 
 /// How an instance ended.
@@ -295,16 +384,20 @@ pub struct LastExit {
     pub finished_at: Option<Timestamp>,
 }
 
+/// Why a container does not run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Waiting {
+    /// For example CrashLoopBackOff or ImagePullBackOff.
+    pub reason: String,
+    /// kubelet's own words.
+    pub message: String,
+}
+
 /// `state` of a container status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ContainerState {
     /// Not running, with kubelet's reason and message.
-    Waiting {
-        /// For example CrashLoopBackOff or ImagePullBackOff.
-        reason: String,
-        /// kubelet's own words.
-        message: String,
-    },
+    Waiting(Box<Waiting>),
     /// Running since.
     Running {
         /// Start time at second resolution.
@@ -320,29 +413,88 @@ pub enum ContainerState {
     Unknown,
 }
 
+static NOTHING_RARE: LazyLock<Rare> = LazyLock::new(Rare::default);
+
 impl PodView {
     /// Namespace.
     pub fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
+        &self.namespace
     }
     /// Name.
     pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
+        &self.name
+    }
+    /// Namespace and name, without a copy of their texts.
+    pub fn shared_key(&self) -> (Arc<str>, Arc<str>) {
+        (self.namespace.clone().into(), self.name.clone())
     }
     /// UID in the API.
     pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
+        &self.uid
+    }
+    /// Whether another version of the Pod says the same.
+    pub fn differs_in_version_alone(&self, other: &Self) -> bool {
+        let same = Self { resource_version: other.resource_version.clone(), ..self.clone() };
+        same == *other
+    }
+    /// For tests and fuzzers: the Pod with another UID.
+    pub fn set_uid(&mut self, uid: &str) {
+        self.uid = uid.into();
+    }
+    /// What few Pods have, to change it.
+    pub fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+    /// For a new Pod, which admission sees without its namespace.
+    pub fn set_namespace(&mut self, namespace: &str) {
+        self.namespace = namespace.into();
+    }
+    /// `metadata.resourceVersion`, if it has one.
+    pub fn resource_version(&self) -> Option<&str> {
+        Some(&*self.resource_version).filter(|version| !version.is_empty())
+    }
+    /// What an event about it names.
+    pub fn reference(&self) -> ObjectReference {
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: text(self.namespace()),
+            name: text(self.name()),
+            uid: text(self.uid()),
+            resource_version: self.resource_version().map(str::to_owned),
+            ..ObjectReference::default()
+        }
+    }
+    /// What few Pods have.
+    pub fn rare(&self) -> &Rare {
+        self.rare.as_deref().unwrap_or(&NOTHING_RARE)
     }
     /// UID under which the runtime labels the Pod's containers: a static Pod's differs from its mirror's.
     pub fn cri_uid(&self) -> &str {
-        match &self.config_hash {
+        match &self.rare().config_hash {
             Some(hash) if self.is_mirror => hash,
             _ => self.uid(),
         }
     }
+    /// Whether our webhooks change no such Pod: one of `kube-system`, of our own namespace, or of a file on its node.
+    pub fn is_exempt_from_admission(&self, own_namespace: &str) -> bool {
+        self.namespace() == "kube-system" || self.namespace() == own_namespace || self.is_mirror
+    }
     /// Whether a deletion timestamp is set.
     pub fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
+        self.rare().deleted.is_some()
+    }
+    /// The node that it is bound to, or else the one that its affinity names; or empty.
+    pub fn node_meant(&self) -> &str {
+        match self.node_name.is_empty() {
+            true => self.rare().aims_at.as_deref().unwrap_or_default(),
+            false => &self.node_name,
+        }
+    }
+    /// What an update in place that goes on needs, if there is one.
+    pub fn in_place(&self) -> Option<&InPlaceNotes> {
+        self.rare().in_place.as_deref()
     }
     /// Whether all containers have ended for good.
     pub fn is_finished(&self) -> bool {
@@ -350,7 +502,7 @@ impl PodView {
     }
     /// Whether `spec.readinessGates` lists a condition type.
     pub fn has_readiness_gate(&self, condition: &str) -> bool {
-        self.readiness_gates.iter().any(|gate| gate == condition)
+        self.spec.readiness_gates.iter().any(|gate| gate == condition)
     }
     /// A condition by type.
     pub fn condition(&self, type_: &str) -> Option<&PodCondition> {
@@ -362,7 +514,7 @@ impl PodView {
     }
     /// The definition of a regular container or native sidecar.
     pub fn container(&self, name: &str) -> Option<&ContainerView> {
-        self.containers.iter().chain(self.sidecars.iter()).find(|c| c.name == name)
+        self.spec.containers.iter().chain(self.spec.sidecars.iter()).find(|c| c.name == name)
     }
     /// The status of a regular container or native sidecar, matched by name.
     pub fn container_status(&self, name: &str) -> Option<&ContainerStatusView> {
@@ -371,7 +523,7 @@ impl PodView {
     /// The restart policy that holds for a container: its own, else the Pod's. Empty means Always.
     pub fn restart_policy_of(&self, container: &str) -> &str {
         let own = self.container(container).and_then(|c| c.restart_policy.as_deref());
-        match own.unwrap_or(&self.restart_policy) {
+        match own.unwrap_or(&self.spec.restart_policy) {
             "" => "Always",
             policy => policy,
         }
@@ -382,7 +534,7 @@ impl PodView {
     }
     /// Whether a container is a native sidecar.
     pub fn is_sidecar(&self, container: &str) -> bool {
-        self.sidecars.iter().any(|c| c.name == container)
+        self.spec.sidecars.iter().any(|c| c.name == container)
     }
     /// Whether a Kruise workload controls the Pod.
     pub fn is_owned_by_kruise(&self) -> bool {
@@ -423,12 +575,14 @@ mod tests {
         assert_eq!(pod.condition("Ready").unwrap().message, "");
         assert_eq!((pod.restart_policy_of("main"), pod.restart_policy_of("job")), ("Always", "Never"));
         let main = pod.container_status("main").unwrap();
-        assert_eq!((main.restart_count, &*main.image_id, main.last_exit.unwrap().exit_code), (2, "r@sha256:1", 3));
+        assert_eq!(
+            (main.restart_count, &*main.image_id, main.last_exit.as_ref().unwrap().exit_code),
+            (2, "r@sha256:1", 3)
+        );
         assert_eq!(&*pod.container("main").unwrap().image, "i");
         assert_eq!((pod.restart_policy_of("mesh"), pod.container("setup")), ("Always", None));
         assert_eq!((pod.container_status("mesh").unwrap().restart_count, pod.container_status("setup")), (1, None));
         assert_eq!((pod.labels.get("a"), pod.labels.get("c"), pod.labels.iter().count()), (Some("1"), None, 2));
-        assert!(pod.metadata.managed_fields.is_none());
     }
 
     #[test]
@@ -438,7 +592,7 @@ mod tests {
             let pod: PodView =
                 serde_json::from_value(serde_json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}))
                     .unwrap();
-            pod.containers[0].launch_priority
+            pod.spec.containers[0].launch_priority
         };
         let key = |key: &str| barrier(serde_json::json!({"configMapKeyRef": {"name": "p-barrier", "key": key}}));
         assert_eq!((key("p_5"), key("p_-2147483647"), key("p_0")), (Some(5), Some(-2_147_483_647), Some(0)));
@@ -455,7 +609,10 @@ mod tests {
         };
         assert!(marked("true") && !marked("false"));
         let own = serde_json::json!({"metadata": {"annotations": {"kruise.rs/specified-delete-for": "web-2"}}});
-        assert_eq!(serde_json::from_value::<PodView>(own).unwrap().specified_delete_for.as_deref(), Some("web-2"));
+        assert_eq!(
+            serde_json::from_value::<PodView>(own).unwrap().rare().specified_delete_for.as_deref(),
+            Some("web-2")
+        );
     }
 
     #[test]
@@ -469,10 +626,28 @@ mod tests {
             ("kruise.rs/ordinal-override-hash", 63),
             ("kruise.rs/image-spellings", 16384),
             ("kruise.rs/specified-delete-for", 16384),
+            ("kruise.rs/probe-marked-by", 16384),
+            ("kruise.io/related-pub", 16384),
         ] {
             assert_ne!(pod(key, longest), PodView::default(), "{key}");
             assert_eq!(pod(key, longest + 1), PodView::default(), "{key}");
         }
+    }
+
+    #[test]
+    fn notes_of_an_update_that_are_too_long_are_kept_as_unreadable_ones() {
+        let pod = |key: &str, length: usize| -> InPlaceNotes {
+            let annotations = serde_json::json!({key: "x".repeat(length), "inplace-update-grace": "g"});
+            let pod = serde_json::json!({"metadata": {"annotations": annotations}});
+            serde_json::from_value::<PodView>(pod).unwrap().in_place().unwrap().clone()
+        };
+        let longest = InPlaceNotes::LONGEST;
+        let state = |length| pod("apps.kruise.io/inplace-update-state", length).state.map(|text| text.len());
+        let grace = |length| pod("apps.kruise.io/inplace-update-grace", length).grace.map(|text| text.len());
+        let meta = |length| pod("apps.kruise.io/runtime-containers-meta", length).runtime_meta.map(|text| text.len());
+        assert_eq!((state(longest), state(longest + 1)), (Some(longest), Some(0)));
+        assert_eq!((grace(longest), grace(longest + 1)), (Some(longest), Some(0)));
+        assert_eq!((meta(longest), meta(longest + 1)), (Some(longest), None), "then image IDs tell what runs");
     }
 
     #[test]
@@ -486,14 +661,15 @@ mod tests {
             }))
             .unwrap()
         };
-        let notes = pod("Updating", "True", None).in_place.unwrap();
+        let pending = pod("Updating", "True", None);
+        let notes = pending.in_place().unwrap();
         assert_eq!((notes.state.as_deref(), notes.grace.as_deref()), (Some("s"), None));
         assert_eq!(*notes.running_images, [("main".into(), "i:1".into())]);
         assert_eq!((notes.generation, notes.observed_generation), (Some(3), Some(2)));
-        assert!(pod("Normal", "False", None).in_place.is_some());
-        assert!(pod("Normal", "True", Some("g")).in_place.is_some());
-        assert_eq!(pod("Normal", "True", None).in_place, None);
-        assert_eq!(pod("Updated", "True", None).in_place, None);
+        assert!(pod("Normal", "False", None).in_place().is_some());
+        assert!(pod("Normal", "True", Some("g")).in_place().is_some());
+        assert_eq!(pod("Normal", "True", None).in_place(), None);
+        assert_eq!(pod("Updated", "True", None).in_place(), None);
     }
 
     #[test]

@@ -28,17 +28,16 @@ pub enum Malformed {
     Decode(#[from] DecodeError),
 }
 
-/// The kind of an object and the object itself, which is not looked at yet.
+/// The object in its envelope, which is not looked at yet. What kind it is was asked for, and is not read again.
 ///
 /// # Errors
 /// These bytes are no object.
-pub fn open(mut bytes: Bytes) -> Result<(String, Bytes), Malformed> {
+pub fn open(mut bytes: Bytes) -> Result<Bytes, Malformed> {
     if !bytes.starts_with(MAGIC) {
         return Err(Malformed::NoMagic);
     }
     bytes.advance(MAGIC.len());
-    let envelope = v1::Unknown::decode(bytes)?;
-    Ok((envelope.type_meta.and_then(|meta| meta.kind).unwrap_or_default(), envelope.raw.unwrap_or_default()))
+    Ok(v1::Unknown::decode(bytes)?.raw.unwrap_or_default())
 }
 
 /// An object of whose kind there is no doubt.
@@ -46,5 +45,5 @@ pub fn open(mut bytes: Bytes) -> Result<(String, Bytes), Malformed> {
 /// # Errors
 /// These bytes are no such object.
 pub fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Malformed> {
-    Ok(M::decode(open(bytes)?.1)?)
+    Ok(M::decode(open(bytes)?)?)
 }

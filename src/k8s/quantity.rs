@@ -55,6 +55,40 @@ fn divided(base: i128, exponent: u32) -> i128 {
     base / by + i128::from(base % by != 0)
 }
 
+/// The spelling that the API server gives to an amount: the largest suffix that leaves a whole number, of the kind that was
+/// written. None: it is no amount.
+pub fn canonical(text: &str) -> Option<String> {
+    const NANO: i128 = 1_000_000_000;
+    const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+    let mut value = parse(text)?;
+    if value == 0 {
+        return Some("0".into());
+    }
+    let scaled = |value: &mut i128, by: i128, most: usize| {
+        let mut steps = 0;
+        while *value % by == 0 && steps < most {
+            *value /= by;
+            steps += 1;
+        }
+        steps
+    };
+    if text.ends_with('i') && value.abs() >= 1024 * NANO {
+        value = value / NANO + i128::from(value % NANO > 0);
+        let steps = scaled(&mut value, 1024, BINARY.len() - 1);
+        return Some(format!("{value}{}", BINARY[steps]));
+    }
+    let steps = scaled(&mut value, 1000, DECIMAL.len() - 1);
+    // `1E` is a number with a suffix, `1E3` one with an exponent.
+    let has_exponent = text.ends_with(|c: char| c.is_ascii_digit()) && text.contains(['e', 'E']);
+    let suffix = match has_exponent {
+        true if steps == 3 => String::new(),
+        true => format!("e{}", 3 * i32::try_from(steps).unwrap_or_default() - 9),
+        false => DECIMAL[steps].to_owned(),
+    };
+    Some(format!("{value}{suffix}"))
+}
+
 /// Whether two texts are one amount.
 pub fn is_same(a: &str, b: &str) -> bool {
     a == b || parse(a).is_some_and(|a| Some(a) == parse(b))
@@ -84,6 +118,31 @@ mod tests {
         for (a, b) in [("1", "1Mi"), ("1M", "1Mi"), ("100m", "1"), ("1", "-1"), ("1E", "1e")] {
             assert!(!is_same(a, b), "{a} {b}");
         }
+    }
+
+    #[test]
+    fn amounts_are_spelled_as_the_api_server_spells_them() {
+        for (text, wanted) in [
+            ("1000m", "1"),
+            ("1024Mi", "1Gi"),
+            ("0.5", "500m"),
+            ("1", "1"),
+            ("1.5", "1500m"),
+            ("1.5Gi", "1536Mi"),
+            ("0.5Ki", "512"),
+            ("100000", "100k"),
+            ("1e3", "1e3"),
+            ("1e4", "10e3"),
+            ("5e-1", "500e-3"),
+            ("1E", "1E"),
+            ("0Mi", "0"),
+            ("-1500m", "-1500m"),
+            ("33554432", "33554432"),
+        ] {
+            assert_eq!(canonical(text).as_deref(), Some(wanted), "{text}");
+            assert_eq!(canonical(wanted).as_deref(), Some(wanted));
+        }
+        assert_eq!(canonical("x"), None);
     }
 
     #[test]

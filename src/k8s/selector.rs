@@ -39,7 +39,17 @@ impl Selector {
                 }
             });
         }
-        Ok(Self(all))
+        Ok(Self::sorted(all))
+    }
+
+    /// Values can be as many as an object has room for, and labels of many objects are compared with them.
+    fn sorted(mut all: Vec<Requirement>) -> Self {
+        for requirement in &mut all {
+            if let Requirement::In(_, values) | Requirement::NotIn(_, values) = requirement {
+                values.sort_unstable();
+            }
+        }
+        Self(all)
     }
 
     /// From the text that a scale subresource has: `app=web,tier in (a, b),!old`.
@@ -63,7 +73,7 @@ impl Selector {
             );
             rest = after.trim();
         }
-        Ok(Self(all))
+        Ok(Self::sorted(all))
     }
 
     /// A label that whatever fits has, and the values that it may have: enough to find candidates by.
@@ -74,6 +84,27 @@ impl Selector {
         })
     }
 
+    /// The values that a label of whatever fits may have; None: any, or none at all.
+    pub fn values_of(&self, key: &str) -> Option<Vec<&str>> {
+        let lists = self.0.iter().filter_map(|requirement| match requirement {
+            Requirement::In(of, values) if of == key => Some(values),
+            _ => None,
+        });
+        let mut lists = lists.map(|values| values.iter().map(String::as_str).collect::<Vec<_>>());
+        let first = lists.next()?;
+        Some(lists.fold(first, |both, values| both.into_iter().filter(|value| values.contains(value)).collect()))
+    }
+
+    /// Whether it looks at no other label.
+    pub fn names_only(&self, key: &str) -> bool {
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::In(of, _)
+            | Requirement::NotIn(of, _)
+            | Requirement::Exists(of)
+            | Requirement::DoesNotExist(of) => of == key,
+        })
+    }
+
     /// Whether it names nothing, and so matches everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -81,9 +112,10 @@ impl Selector {
 
     /// Whether labels fit.
     pub fn matches(&self, labels: &Labels) -> bool {
+        let has = |values: &[String], value: &str| values.binary_search_by(|other| other.as_str().cmp(value)).is_ok();
         self.0.iter().all(|requirement| match requirement {
-            Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.iter().any(|v| v == value)),
-            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| values.iter().all(|v| v != value)),
+            Requirement::In(key, values) => labels.get(key).is_some_and(|value| has(values, value)),
+            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| !has(values, value)),
             Requirement::Exists(key) => labels.get(key).is_some(),
             Requirement::DoesNotExist(key) => labels.get(key).is_none(),
         })
@@ -155,6 +187,8 @@ mod tests {
             (json!({"matchLabels": {"app": "web"}}), true),
             (json!({"matchLabels": {"app": "web", "tier": "b"}}), false),
             (json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["a", "b"]}]}), true),
+            (json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["c", "a", "b"]}]}), true),
+            (json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["c", "a", "b"]}]}), false),
             (json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["a"]}]}), false),
             (json!({"matchExpressions": [{"key": "none", "operator": "NotIn", "values": ["a"]}]}), true),
             (json!({"matchExpressions": [{"key": "none", "operator": "Exists"}]}), false),

@@ -142,8 +142,15 @@ pub fn registrations(gates: &FeatureGates) -> [Value; 2] {
     let endpoint = Endpoint::Service { namespace: NAMESPACE.into(), name: webhook::SERVICE.into() };
     let policies = FailurePolicies::default();
     let keeps = std::collections::BTreeSet::new();
-    let wanted =
-        Wanted { gates, endpoint: &endpoint, ca_bundle: None, policies: &policies, with_budgets: None, keeps: &keeps };
+    let wanted = Wanted {
+        gates,
+        endpoint: &endpoint,
+        ca_bundle: None,
+        policies: &policies,
+        with_budgets: None,
+        with_sidecars: None,
+        keeps: &keeps,
+    };
     [
         ("MutatingWebhookConfiguration", webhook::CONFIGURATION, Phase::Mutating),
         ("ValidatingWebhookConfiguration", webhook::VALIDATING_CONFIGURATION, Phase::Validating),

@@ -57,16 +57,16 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, "", "pods", &["delete"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
     write(MANAGER, "", "pods", &["patch"]).only(
         PODS,
-        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`; not in our own namespace",
+        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
     ),
     write(MANAGER, "", "pods/resize", &["patch"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
     write(MANAGER, "", "pods/status", &["patch"]).only(
         POD_STATUS,
         "conditions, but none of kubelet, scheduler, control plane and load balancers, and `Ready` only to False; labels and annotations, on Pods of others none of Kubernetes and Kruise but those listed in the policy; finalizers of Pods that a workload of ours controls; not in our own namespace",
     ),
-    write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a workload of ours"),
+    write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a workload of ours; in our own namespace by a SidecarSet"),
     write(MANAGER, "apps", "controllerrevisions", &["patch"])
-        .only(REVISIONS, "controlled by a workload of ours before and after; adoption and release: that owner reference alone"),
+        .only(REVISIONS, "controlled by a workload of ours before and after, in our own namespace by a SidecarSet; adoption and release: that owner reference alone"),
     write(MANAGER, "", "persistentvolumeclaims", &["create"]).only(CLAIMS, "controlled by a workload of ours, owned by nobody, or named `TEMPLATE-SET-ORDINAL` and owned by the StatefulSet SET"),
     write(MANAGER, "", "persistentvolumeclaims", &["delete"]).only(CLAIMS, "controlled by a workload of ours, with the label `apps.kruise.io/cloneset-instance-id`"),
     write(MANAGER, "", "persistentvolumeclaims", &["patch"])
@@ -85,6 +85,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "clonesets/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "statefulsets/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "daemonsets/finalizers", &["update"]).all("asked for, never called"),
+    write(MANAGER, KRUISE, "sidecarsets/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "imagepulljobs", &["create", "delete"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs", &["delete"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests", &["create", "delete"]).all("all"),
@@ -95,6 +96,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "clonesets/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "statefulsets/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "daemonsets/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "sidecarsets/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagepulljobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs/status", &["patch"]).all("all"),

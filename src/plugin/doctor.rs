@@ -29,7 +29,13 @@ use super::{
     view::print,
 };
 use crate::{
-    api::{DEFAULT_NAMESPACE, feature_gates::FeatureGates, group_and_version},
+    api::{
+        DEFAULT_NAMESPACE,
+        feature_gates::{FeatureGates, gate},
+        group_and_version,
+        kinds::{KINDS, Protection},
+        labels,
+    },
     k8s::{account, certificate, path},
     manifests,
     runtime::clock,
@@ -46,11 +52,15 @@ const LEASE_LOOK: Duration = Duration::from_millis(500);
 /// Check the installation: webhook, certificates, daemon on each node, leader, resources, policies, rights, versions.
 ///
 /// Exits with 1 if a check fails. What you may not read is shown as unknown.
+/// With --return it lists instead what OpenKruise, to which you are about to go back, does not know of your objects.
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorArgs {
     /// Namespace of the installation.
     #[arg(long, default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
     system_namespace: String,
+    /// Instead of the checks: list what is in objects of Kruise and not known to OpenKruise 1.9.
+    #[arg(long = "return")]
+    returning: bool,
     /// Print the findings as a list of objects.
     #[arg(short, long, value_enum, value_name = "FORMAT", value_parser = ["json", "yaml"])]
     output: Option<String>,
@@ -104,7 +114,10 @@ fn lack(error: &kube::Error) -> Lack {
 
 pub(super) async fn run(args: DoctorArgs, connection: &ConnectionArgs) -> Result<Exit, Stop> {
     let connection = connection.open().await?;
-    let mut findings = examine(&connection, &args.system_namespace).await;
+    let mut findings = match args.returning {
+        true => examine_return(&connection, &args.system_namespace).await,
+        false => examine(&connection, &args.system_namespace).await,
+    };
     for finding in &mut findings {
         finding.advice = finding.advice.replace(DEFAULT_NAMESPACE, &args.system_namespace);
     }
@@ -176,6 +189,17 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     findings
 }
 
+/// What OpenKruise does not know of the objects of our kinds.
+async fn examine_return(connection: &Connection, system: &str) -> Vec<Finding> {
+    let read = Reader { client: &connection.client, system };
+    let mut kinds = Vec::new();
+    for kind in KINDS.iter().filter(|kind| kind.definition.is_some()) {
+        let version = kind.versions.first().copied().unwrap_or_default();
+        kinds.push((*kind, read.list(&path::of_cluster(kind.group, version, kind.plural)).await));
+    }
+    doctor::returning(&kinds)
+}
+
 fn of_kind<'a>(objects: &'a [Value], kind: &'static str) -> impl Iterator<Item = &'a Value> {
     objects.iter().filter(move |object| object.text("/kind") == kind)
 }
@@ -190,7 +214,8 @@ async fn examine_webhook(read: &Reader<'_>, gates: &FeatureGates, findings: &mut
         let config = read.cluster(ADMISSION, &plural, wanted.text("/metadata/name")).await;
         findings.extend(doctor::webhook_configuration(kind, &config, wanted.list("/webhooks")));
         if let Ok(config) = &config {
-            findings.extend(doctor::leftovers(&manifests::leftovers(kind, config, read.system)));
+            let left = manifests::leftovers(kind, config, read.system);
+            findings.extend(doctor::leftovers(&left, gates.enabled(gate::EXTERNAL_CERTS)));
         }
         configs.push(config);
     }
@@ -223,7 +248,10 @@ async fn called(read: &Reader<'_>, own: &str) -> Vec<(doctor::Called, Fact)> {
         let slices = path::in_namespace("discovery.k8s.io", "v1", &called.namespace, "endpointslices");
         let label = format!("kubernetes.io%2Fservice-name%3D{}", called.name);
         let slices = read.path(&format!("{slices}?labelSelector={label}")).await;
-        (called, slices)
+        let service = path::in_namespace(path::CORE, "v1", &called.namespace, "services");
+        let service = read.path(&(service + &path::path([called.name.as_str()]))).await;
+        let is_elsewhere = service.is_ok_and(|service| service.text("/spec/type") == "ExternalName");
+        (doctor::Called { is_elsewhere, ..called }, slices)
     });
     join_all(slices).await
 }
@@ -251,6 +279,20 @@ async fn examine_policies(read: &Reader<'_>, wanted: &[Value], gates: &FeatureGa
     let (binding, gate) = manifests::GATED_BINDING;
     let there = read.cluster(ADMISSION, "validatingadmissionpolicybindings", binding).await.map(drop);
     findings.push(doctor::gated_binding(binding, gate, gates.enabled(gate), &there));
+    if !gates.enabled(gate) {
+        findings.extend(doctor::unprotected(&labelled(read).await));
+    }
+}
+
+/// Objects with the label of deletion protection, one of each kind at most.
+async fn labelled(read: &Reader<'_>) -> Vec<(&'static str, Fact)> {
+    let kinds = KINDS.iter().filter(|kind| kind.protection != Protection::None).map(|kind| async move {
+        let version = kind.versions.first().copied().unwrap_or_default();
+        let list = path::of_cluster(kind.group, version, kind.plural);
+        let label = path::segment(labels::DELETE_PROTECTION);
+        (kind.kind, read.path(&format!("{list}?limit=1&labelSelector={label}")).await)
+    });
+    join_all(kinds).await
 }
 
 /// Whether the Lease is renewed: by now the leader has done it, or will within its own limits.

@@ -19,6 +19,7 @@ mod restart;
 mod rollout;
 pub mod rules;
 mod set;
+mod sidecarset;
 mod status;
 mod view;
 mod workloads;
@@ -69,6 +70,7 @@ enum What {
     Set(set::SetArgs),
     Status(status::StatusArgs),
     Describe(describe::DescribeArgs),
+    Sidecarset(sidecarset::SidecarSetArgs),
     Cancel(cancel::CancelArgs),
     Doctor(doctor::DoctorArgs),
     Completion(completion::CompletionArgs),
@@ -110,6 +112,7 @@ fn dispatch(connection: ConnectionArgs, what: What) -> Result<Exit, Stop> {
             What::Set(args) => set::run(args, &connection).await,
             What::Status(args) => status::run(args, &connection).await,
             What::Describe(args) => describe::run(args, &connection).await,
+            What::Sidecarset(args) => sidecarset::run(args, &connection).await,
             What::Cancel(args) => cancel::run(args, &connection).await,
             What::Doctor(args) => doctor::run(args, &connection).await,
             What::Completion(args) => completion::script(&args, &mut Cli::command()),
@@ -159,6 +162,7 @@ mod tests {
             ("cancel a --all", ErrorKind::ArgumentConflict),
             ("status a -A", ErrorKind::ArgumentConflict),
             ("describe", ErrorKind::MissingRequiredArgument),
+            ("sidecarset", ErrorKind::MissingRequiredArgument),
             ("rollback x", ErrorKind::InvalidSubcommand),
             ("rollout", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("rollout forward x", ErrorKind::InvalidSubcommand),
@@ -179,6 +183,7 @@ mod tests {
             "restart -l app=web --containers main,other --wait",
             "status --wait -A",
             "doctor --as nobody",
+            "sidecarset log-agent --all --context c",
             "rollout undo cloneset/a --to-revision=3 -n shop --dry-run",
             "rollout status clone a b -w --timeout 90s --revision 2",
             "rollout status clone/a --watch=false --context c",

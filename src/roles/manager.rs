@@ -219,6 +219,9 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
     timing.validate()?;
     let chosen = controllers::select(&args.controllers)?;
     tracing::info!(%gates, namespace = args.own_namespace, "manager starts");
+    for gate in gates.without_effect() {
+        tracing::warn!(gate, "this feature gate is on, and nothing is done for it: what relied on it does not happen");
+    }
     let needed = CRDS.iter().filter(|crd| chosen.iter().any(|controller| controller.needs_crd == Some(crd.name)));
     tokio::select! {
         checked = stored_versions::check(&client, needed) => checked?,

@@ -18,7 +18,7 @@ use crate::{
     manifests,
     runtime::{
         certificate_secret::CertificateSecret,
-        certs, metrics, own_policies,
+        certs, clock, metrics, own_policies,
         serve::{self, Checks},
         shutdown::{self, Shutdown},
     },
@@ -110,13 +110,15 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
     // Probes and metrics end with the process, not with the signal: the last seconds are worth seeing too.
     let (_hold, never) = watch::channel(false);
     let ready = ready(&tls_ready, &shutdown);
-    serve_probes(&args, ready, &all_metrics, never, &mut tasks).await?;
+    serve_probes(&args, ready.clone(), &all_metrics, never, &mut tasks).await?;
 
     let listener = server::bind(args.webhook_port).with_context(|| format!("--webhook-port {}", args.webhook_port))?;
-    let context = background(&args, &gates, &client, &all_metrics, callers.as_ref(), &mut tasks);
+    let context = background(&args, &gates, &client, &all_metrics, callers.as_ref(), &ready, &mut tasks);
     let (problem, last_problem) = watch::channel(String::new());
     let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
-    let registered = Registered { endpoint, policies, callers, source, with_budgets: context.budgets.namespaces() };
+    let (with_budgets, with_sidecars) = (context.budgets.namespaces(), context.sidecars.scope());
+    let in_registration = context.sidecars.registered();
+    let registered = Registered { endpoint, policies, callers, source, with_budgets, with_sidecars, in_registration };
     let keep = registered.keep(args, gates, client, metrics.clone(), problem, tls);
     let leaving = shutdown.clone();
     tasks.spawn(async move {
@@ -180,12 +182,14 @@ fn background(
     client: &Client,
     metrics: &Arc<metrics::Metrics>,
     callers: Option<&Arc<Callers>>,
+    ready: &Checks,
     tasks: &mut JoinSet<io::Result<()>>,
 ) -> Arc<Context> {
     let namespace: Arc<str> = args.namespace.as_str().into();
     let (context, send_events) = Context::new(gates.clone(), client.clone(), namespace, metrics.events_dropped.clone());
     let context = Arc::new(context);
     context.budgets.register(metrics);
+    context.sidecars.register(metrics);
     let mut spawn = |task: BoxFuture<'static, ()>| {
         tasks.spawn(async move {
             task.await;
@@ -198,6 +202,14 @@ fn background(
     if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(gates)) {
         let budgets = context.budgets.clone();
         spawn(Box::pin(async move { budgets.follow().await }));
+    }
+    if HANDLERS.iter().any(|h| h.injects && h.is_active(gates)) {
+        let (sidecars, known) = (context.sidecars.clone(), context.sidecars.clone());
+        ready.add("sidecarsets-read", move || match known.is_synced() || known.is_late() {
+            true => Ok(()),
+            false => Err("the SidecarSets are still being read".into()),
+        });
+        spawn(Box::pin(async move { sidecars.follow().await }));
     }
     if let Some(callers) = callers.cloned() {
         spawn(Box::pin(async move { callers.follow().await }));
@@ -213,6 +225,8 @@ struct Registered {
     /// Where certificates are that somebody else renews.
     source: Option<Source>,
     with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
+    with_sidecars: watch::Receiver<Option<BTreeSet<String>>>,
+    in_registration: watch::Sender<BTreeSet<String>>,
 }
 
 impl Registered {
@@ -226,7 +240,7 @@ impl Registered {
         problem: watch::Sender<String>,
         tls: watch::Sender<Option<RustlsConfig>>,
     ) -> BoxFuture<'static, ()> {
-        let Self { endpoint, policies, callers, source, with_budgets } = self;
+        let Self { endpoint, policies, callers, source, with_budgets, with_sidecars, in_registration } = self;
         let dns_name = endpoint.dns_name();
         if let Some(source) = source {
             let external = External { client, source, dns_name, gates, callers, metrics, problem };
@@ -239,8 +253,19 @@ impl Registered {
             dns_name,
             renew_before: renew_before(&args.certs_renew_before),
         };
-        let installation =
-            Installation { client, secret, endpoint, gates, policies, with_budgets, callers, metrics, problem };
+        let installation = Installation {
+            client,
+            secret,
+            endpoint,
+            gates,
+            policies,
+            with_budgets,
+            with_sidecars,
+            registered: in_registration,
+            callers,
+            metrics,
+            problem,
+        };
         Box::pin(async move { installation.run(&tls).await })
     }
 }

@@ -167,7 +167,7 @@ impl InPlace {
             Refresh::Status(patch) => return self.patch(&newer, Part::Status, &patch).await,
             Refresh::Wait { after: Some(after), .. } => Refreshed::Later(after),
             Refresh::Wait { after: None, .. } => {
-                Refreshed::Waits(newer.metadata.resource_version.clone().unwrap_or_default())
+                Refreshed::Waits(newer.resource_version().unwrap_or_default().to_owned())
             }
             Refresh::DropGrace | Refresh::WholePod | Refresh::Nothing => Refreshed::Nothing,
         };
@@ -188,7 +188,7 @@ impl InPlace {
             return Ok(Refreshed::Later(AFTER_CONFLICT));
         };
         if spec.container_resources.is_empty() {
-            patch["metadata"]["resourceVersion"] = json!(pod.metadata.resource_version);
+            patch["metadata"]["resourceVersion"] = json!(pod.resource_version());
         }
         self.patch(pod, Part::Whole, &patch).await
     }
@@ -263,7 +263,7 @@ impl InPlace {
 }
 
 fn is_version(view: &PodView, version: &str) -> bool {
-    view.metadata.resource_version.as_deref() == Some(version)
+    view.resource_version() == Some(version)
 }
 
 /// The patch that writes one batch of an update: images, labels, annotations, and how far it is.

@@ -20,6 +20,7 @@ pub mod leader;
 pub mod live;
 pub mod metrics;
 pub mod nodes;
+pub mod object_key;
 pub mod own_policies;
 pub mod pass;
 pub mod places;

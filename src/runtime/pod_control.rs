@@ -23,7 +23,10 @@ use super::{
 };
 use crate::{
     domain::workload::owner::OwnerRef,
-    k8s::{path, pod::PodView},
+    k8s::{
+        path,
+        pod::{PodObject, PodView},
+    },
 };
 
 /// Where a patch of a Pod goes.
@@ -61,7 +64,7 @@ impl PodControl {
         Self { client, pods, events, held: Mutex::default() }
     }
 
-    fn api(&self, namespace: &str) -> Api<PodView> {
+    fn api(&self, namespace: &str) -> Api<PodObject> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
@@ -69,9 +72,9 @@ impl PodControl {
     /// store any more.
     pub fn hold(&self, pod: &PodView) -> Option<Held<'_>> {
         let held = Held::take(&self.held, pod.uid())?;
-        let version = |pod: &PodView| (pod.metadata.uid.clone(), pod.metadata.resource_version.clone());
-        let current = self.pods.get(&ObjectKey::of(pod));
-        current.is_some_and(|current| version(&current) == version(pod)).then_some(held)
+        let current = self.pods.get(&ObjectKey::of(pod))?;
+        let is_it = current.uid() == pod.uid() && current.resource_version() == pod.resource_version();
+        is_it.then_some(held)
     }
 
     /// Creates a Pod. One of its name that the same workload controls is accepted in its place, unless it is being deleted.
@@ -91,6 +94,7 @@ impl PodControl {
         let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         match self.api(&owner.namespace).get_opt(name).await? {
             Some(there) => {
+                let there = PodView::from(there);
                 self.pods.upsert(there.clone());
                 let is_it = owner.controls(&there) && !there.is_deleting();
                 if is_it { Ok(Created::AlreadyThere(there)) } else { Err(taken) }
@@ -117,7 +121,7 @@ impl PodControl {
         };
         let result = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
         match &result {
-            Ok(newer) => drop(self.pods.upsert(decoded(newer)?)),
+            Ok(newer) => drop(self.pods.upsert(decoded::<PodView>(newer)?)),
             Err(error) => drop(stored::correct(&self.api(pod.namespace()), &self.pods, pod, error).await?),
         }
         result
@@ -176,7 +180,7 @@ impl PodControl {
         if pod.controller.is_some() || pod.is_deleting() || !live::may_adopt(&self.client, owner).await? {
             return Ok(false);
         }
-        let patch = json!({"metadata": {"resourceVersion": pod.metadata.resource_version,
+        let patch = json!({"metadata": {"resourceVersion": pod.resource_version(),
             "ownerReferences": [owner.controller()]}});
         self.try_patch(pod, Part::Whole, &patch).await.map(|done| done.is_some())
     }

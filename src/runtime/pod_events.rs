@@ -26,7 +26,7 @@ use tokio_util::{
 };
 
 use crate::k8s::{
-    pod::PodView,
+    pod::{PodObject, PodView},
     protobuf::{self, Malformed, v1},
 };
 
@@ -47,7 +47,7 @@ const LARGEST_EVENT: usize = 16 << 20;
 /// All changes of the Pods of which `fields` is true, for ever; after an error another try follows when the next event is
 /// asked for. It ends when the answer is in anything but protobuf.
 pub(super) fn events(
-    api: Api<PodView>,
+    api: Api<PodObject>,
     fields: Option<String>,
     page_size: u32,
 ) -> impl Stream<Item = watcher::Result<Event<PodView>>> + Send {
@@ -274,7 +274,7 @@ fn read_event(frame: Bytes) -> Result<Seen, Trouble> {
         return Err(Trouble::Server(status(protobuf::decode(object)?).boxed()));
     }
     let pod = PodView::from(protobuf::decode::<v1::Pod>(object)?);
-    let version = pod.metadata.resource_version.clone().unwrap_or_default();
+    let version = pod.resource_version().unwrap_or_default().to_owned();
     let event = match kind.as_str() {
         "BOOKMARK" => None,
         "DELETED" => Some(Event::Delete(pod)),
@@ -309,9 +309,11 @@ mod tests {
     type Reply = (u16, &'static str, Vec<Vec<u8>>);
 
     fn object(kind: &str, message: &impl Message) -> Vec<u8> {
-        let type_meta = Some(v1::TypeMeta { kind: Some(kind.into()) });
-        let envelope = v1::Unknown { type_meta, raw: Some(message.encode_to_vec().into()) };
-        [b"k8s\0".as_slice(), &envelope.encode_to_vec()].concat()
+        // Field 1, which names the kind, is passed over.
+        let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap();
+        let named = [&[0x12, length(kind.as_bytes())], kind.as_bytes()].concat();
+        let envelope = v1::Unknown { raw: Some(message.encode_to_vec().into()) };
+        [b"k8s\0".as_slice(), &[0x0a, length(&named)], &named, &envelope.encode_to_vec()].concat()
     }
 
     fn pod(name: &str, version: &str) -> v1::Pod {
@@ -361,7 +363,7 @@ mod tests {
                 Response::builder().status(code).header(header::CONTENT_TYPE, content_type).body(body)
             }
         });
-        let api: Api<PodView> = Api::all(Client::new(service, "default"));
+        let api: Api<PodObject> = Api::all(Client::new(service, "default"));
         let mut events = events(api, Some("spec.nodeName=n".into()), 2).boxed();
         let mut told = Vec::new();
         while let Ok(event) = tokio::time::timeout(Duration::from_secs(60), events.next()).await {

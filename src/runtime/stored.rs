@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     apply::code,
-    watches::{ObjectKey, Store},
+    watches::{ObjectKey, Store, StoredObject},
 };
 
 /// Deletes one object and no namesake of it.
@@ -30,16 +30,17 @@ pub fn only_version(uid: &str, version: Option<&str>) -> DeleteParams {
 ///
 /// # Errors
 /// Those of the API server while it is read.
-pub async fn correct<K>(api: &Api<K>, store: &Store<K>, object: &K, error: &kube::Error) -> kube::Result<bool>
+pub async fn correct<W, K>(api: &Api<W>, store: &Store<K>, object: &K, error: &kube::Error) -> kube::Result<bool>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<K>,
+    K: StoredObject,
 {
     let key = ObjectKey::of(object);
     match code(error) {
-        Some(404) => drop(store.remove(&key, uid_of(object))),
+        Some(404) => drop(store.remove(&key, object.object_uid())),
         Some(409) => match api.get_opt(&key.name).await? {
-            Some(newer) => drop(store.upsert(newer)),
-            None => drop(store.remove(&key, uid_of(object))),
+            Some(newer) => drop(store.upsert(newer.into())),
+            None => drop(store.remove(&key, object.object_uid())),
         },
         _ => return Ok(false),
     }
@@ -50,15 +51,16 @@ where
 ///
 /// # Errors
 /// Those of the API server, but 404 and 409.
-pub async fn delete<K>(api: &Api<K>, store: &Store<K>, object: &K) -> kube::Result<bool>
+pub async fn delete<W, K>(api: &Api<W>, store: &Store<K>, object: &K) -> kube::Result<bool>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<K>,
+    K: StoredObject,
 {
     let key = ObjectKey::of(object);
-    let uid = uid_of(object);
+    let uid = object.object_uid();
     match api.delete(&key.name, &only(uid.unwrap_or_default())).await {
         Ok(answer) => match answer.left().filter(|left| left.meta().deletion_timestamp.is_some()) {
-            Some(ending) => drop(store.upsert(ending)),
+            Some(ending) => drop(store.upsert(ending.into())),
             None => drop(store.remove(&key, uid)),
         },
         Err(error) => {
@@ -69,8 +71,4 @@ where
         }
     }
     Ok(true)
-}
-
-fn uid_of<K: Resource>(object: &K) -> Option<&str> {
-    object.meta().uid.as_deref()
 }

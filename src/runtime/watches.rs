@@ -24,35 +24,9 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+pub use super::object_key::{ObjectKey, StoredObject};
 use super::{clock, pod_events};
-use crate::k8s::{pod::PodView, shared};
-
-/// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Namespace.
-    pub namespace: Arc<str>,
-    /// Name.
-    pub name: Arc<str>,
-}
-
-impl ObjectKey {
-    /// The key of an object.
-    pub fn of<K: Resource>(object: &K) -> Self {
-        let meta = object.meta();
-        Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
-    }
-    /// A key from its parts.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: shared::text(namespace), name: name.into() }
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+use crate::k8s::pod::{PodObject, PodView};
 
 /// One change of a store, told after the store has taken it over.
 #[derive(Debug)]
@@ -176,14 +150,14 @@ enum Entry<K> {
     },
 }
 
-impl<K: Resource> Entry<K> {
+impl<K: StoredObject> Entry<K> {
     fn is_newer_than(&self, object: &K) -> bool {
-        self.uid() == object.meta().uid.as_deref() && self.version() > resource_version(object)
+        self.uid() == object.object_uid() && self.version() > resource_version(object)
     }
 
     /// Whether it is this very version.
     fn is(&self, object: &K) -> bool {
-        self.uid() == object.meta().uid.as_deref() && self.version() == resource_version(object)
+        self.uid() == object.object_uid() && self.version() == resource_version(object)
     }
 
     fn version(&self) -> u64 {
@@ -195,7 +169,7 @@ impl<K: Resource> Entry<K> {
 
     fn uid(&self) -> Option<&str> {
         match self {
-            Self::Object(held) => held.meta().uid.as_deref(),
+            Self::Object(held) => held.object_uid(),
             Self::Settled { uid, .. } => Some(uid),
         }
     }
@@ -215,7 +189,7 @@ pub struct Store<K> {
     synced: watch::Sender<bool>,
 }
 
-impl<K: Resource> Store<K> {
+impl<K: StoredObject> Store<K> {
     /// An empty store with these indexes.
     pub fn new(indexes: impl IntoIterator<Item = StoreIndex<K>>) -> Arc<Self> {
         Self::make(indexes, None)
@@ -302,9 +276,9 @@ impl<K: Resource> Store<K> {
     /// Returns what was there before, to the knowledge of those who are told, and what is there now.
     fn put(&self, mut object: K, own_write: bool) -> (Option<Arc<K>>, Option<Arc<K>>) {
         let key = ObjectKey::of(&object);
-        object.meta_mut().managed_fields = None;
+        object.drop_managed_fields();
         let mut objects = self.lock();
-        if objects.gone.has(object.meta().uid.as_deref()) {
+        if objects.gone.has(object.object_uid()) {
             return (None, None);
         }
         if own_write && objects.listing {
@@ -335,7 +309,7 @@ impl<K: Resource> Store<K> {
             }
         }
         let entry = if settled {
-            let uid = new.meta().uid.as_deref().unwrap_or_default().into();
+            let uid = new.object_uid().unwrap_or_default().into();
             Entry::Settled { uid, version: resource_version(new.as_ref()) }
         } else {
             Entry::Object(new.clone())
@@ -357,12 +331,7 @@ impl<K: Resource> Store<K> {
     fn end(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
         let old = self.drop_from(&mut objects, key, uid);
-        let told = objects
-            .untold
-            .get(key)
-            .cloned()
-            .flatten()
-            .filter(|told| uid.is_none() || told.meta().uid.as_deref() == uid);
+        let told = objects.untold.get(key).cloned().flatten().filter(|told| uid.is_none() || told.object_uid() == uid);
         match objects.by_key.contains_key(key) {
             // Nobody has been told of its successor yet.
             true if told.is_some() => drop(objects.untold.insert(key.clone(), None)),
@@ -416,8 +385,8 @@ impl<K: Resource> Store<K> {
 }
 
 /// The numeric resource version; etcd's revisions only grow. An object without one is older than any other.
-fn resource_version<K: Resource>(object: &K) -> u64 {
-    object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
+fn resource_version<K: StoredObject>(object: &K) -> u64 {
+    object.object_version().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
 /// Keeps a store equal to the API server, for ever. Custom resources come guarded against objects that do not decode.
@@ -456,7 +425,7 @@ pub async fn watch_dynamic<K>(
 
 /// Keeps a store of Pods equal to the API server, for ever; those of which `fields` is true, if it is given.
 pub async fn watch_pods(
-    api: Api<PodView>,
+    api: Api<PodObject>,
     fields: Option<String>,
     store: Arc<Store<PodView>>,
     mut on_change: impl FnMut(Change<'_, PodView>),
@@ -465,7 +434,8 @@ pub async fn watch_pods(
     follow(events, "Pod", &store, Ok, &mut on_change).await;
     tracing::warn!("the answer to a list of Pods is not in protobuf, reading JSON: this takes more of the processor");
     let config = watcher::Config { field_selector: fields, ..watcher::Config::default() };
-    watch(api, config, store, on_change).await;
+    let events = watcher::watcher(api, config.page_size(PAGE));
+    follow(events, "Pod", &store, |pod| Ok(PodObject::into(pod)), on_change).await;
 }
 
 async fn follow<W, K>(
@@ -475,8 +445,8 @@ async fn follow<W, K>(
     decode: impl Fn(W) -> Result<K, String>,
     mut on_change: impl FnMut(Change<'_, K>),
 ) where
-    W: Resource,
-    K: Resource,
+    W: StoredObject,
+    K: StoredObject,
 {
     let events = events.backoff(Retry::default());
     pin_mut!(events);
@@ -501,7 +471,7 @@ async fn follow<W, K>(
             }
             Ok(Event::Apply(object)) => take(store, &decode, object, false, &mut on_change),
             Ok(Event::Delete(object)) => {
-                if let Some(old) = store.end(&ObjectKey::of(&object), object.meta().uid.as_deref()) {
+                if let Some(old) = store.end(&ObjectKey::of(&object), object.object_uid()) {
                     on_change(Change::Deleted(&old));
                 }
             }
@@ -510,7 +480,7 @@ async fn follow<W, K>(
     }
 }
 
-fn take<W: Resource, K: Resource>(
+fn take<W: StoredObject, K: StoredObject>(
     store: &Store<K>,
     decode: impl Fn(W) -> Result<K, String>,
     object: W,
@@ -606,6 +576,118 @@ mod tests {
         store.upsert(pod("p", "u", "20"));
         assert!(store.upsert(pod("p", "u", "9")).1.is_none());
         assert_eq!(resource_version(store.get(&ObjectKey::new("a", "p")).unwrap().as_ref()), 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_are_followed_in_json_when_the_server_has_no_protobuf() {
+        let service = tower::service_fn(|request: http::Request<kube::client::Body>| {
+            let pod = |name: &str, version: &str| {
+                serde_json::json!({"apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": version}})
+            };
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            let is_first = request.uri().query().unwrap_or_default().contains("resourceVersion=7");
+            let body = match is_watch {
+                true => serde_json::json!({"type": "ADDED", "object": pod("later", "8")}).to_string() + "\n",
+                false => serde_json::json!({"apiVersion": "v1", "kind": "PodList",
+                    "metadata": {"resourceVersion": "7"}, "items": [pod("first", "5")]})
+                .to_string(),
+            };
+            async move {
+                if is_watch && !is_first {
+                    return std::future::pending().await;
+                }
+                let answer = http::Response::builder().header("content-type", "application/json");
+                answer.body(kube::client::Body::from(body.into_bytes()))
+            }
+        });
+        let api: Api<PodObject> = Api::all(kube::Client::new(service, "default"));
+        let store = Store::new(None);
+        let mut told = Vec::new();
+        let follow = watch_pods(api, None, store.clone(), |change| {
+            if let Change::Applied { new, initial, .. } = change {
+                told.push((new.name().to_owned(), initial));
+            }
+        });
+        // A watch never ends by itself.
+        assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err());
+        assert_eq!(told, [("first".to_owned(), true), ("later".to_owned(), false)]);
+        assert_eq!(store.get(&ObjectKey::new("a", "first")).unwrap().resource_version(), Some("5"));
+    }
+
+    /// A Pod as kubelet reports it, of one of many CloneSets.
+    fn of_clone_set(i: usize) -> serde_json::Value {
+        let (set, node) = (i / 20, i % 1000);
+        let time = "2026-01-01T00:00:00Z";
+        let conditions = [
+            "PodReadyToStartContainers",
+            "Initialized",
+            "Ready",
+            "ContainersReady",
+            "PodScheduled",
+            "KruisePodReady",
+            "InPlaceUpdateReady",
+        ];
+        let condition = |type_: &&str| serde_json::json!({"type": type_, "status": "True", "lastTransitionTime": time});
+        serde_json::json!({
+            "metadata": {"name": format!("set-{set}-{i:05}"), "namespace": "shop", "uid": format!("{i:08}-1111-4222-8333-444455556666"),
+                "resourceVersion": (1_000_000 + i).to_string(), "creationTimestamp": time, "generation": 1,
+                "labels": {"app": "many", "set": format!("set-{set}"), "controller-revision-hash": format!("set-{set}-7f9c6d5b8"),
+                    "pod-template-hash": "7f9c6d5b8", "apps.kruise.io/cloneset-instance-id": format!("{i:05}"),
+                    "lifecycle.apps.kruise.io/state": "Normal"},
+                "annotations": {"apps.kruise.io/runtime-containers-meta": "{}", "lifecycle.apps.kruise.io/timestamp": time},
+                "ownerReferences": [{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": format!("set-{set}"),
+                    "uid": format!("{set:08}-aaaa-4bbb-8ccc-ddddeeeeffff"), "controller": true}]},
+            "spec": {"nodeName": format!("node-{node}"), "restartPolicy": "Always", "terminationGracePeriodSeconds": 30,
+                "readinessGates": [{"conditionType": "KruisePodReady"}, {"conditionType": "InPlaceUpdateReady"}],
+                "containers": [{"name": "main", "image": "registry.example/shop/web:1.2.3"}]},
+            "status": {"phase": "Running", "podIP": format!("10.1.{}.{}", i / 250, i % 250),
+                "conditions": conditions.iter().map(condition).collect::<Vec<_>>(),
+                "containerStatuses": [{"name": "main", "ready": true, "started": true, "restartCount": 0,
+                    "image": "registry.example/shop/web:1.2.3", "imageID": format!("registry.example/shop/web@sha256:{:064}", 7),
+                    "containerID": format!("containerd://{i:064}"), "state": {"running": {"startedAt": time}}}]},
+        })
+    }
+
+    /// Counts this process's memory, so it runs in one of its own.
+    #[test]
+    #[ignore = "run by the next test"]
+    fn memory_of_many_pods() {
+        const PODS: usize = 10_000;
+        const BY_OWNER: StoreIndex<PodView> =
+            StoreIndex::new("owner", |pod| pod.controller.as_ref().map(|owner| owner.uid.clone()));
+        let resident = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
+            line.trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+        };
+        let store = Store::new([BY_OWNER]);
+        // What a decoder needs once.
+        store.upsert(serde_json::from_value(of_clone_set(PODS)).unwrap());
+        let before = resident();
+        for i in 0..PODS {
+            store.put(serde_json::from_value(of_clone_set(i)).unwrap(), false);
+        }
+        let each = (resident() - before) / PODS;
+        println!("{each} bytes for each Pod, {} of them its view", size_of::<PodView>());
+        assert_eq!(
+            (store.len(), store.by_index(&BY_OWNER, "00000007-aaaa-4bbb-8ccc-ddddeeeeffff").len()),
+            (PODS + 1, 20)
+        );
+        assert!(each <= MOST_BYTES, "{each} bytes for each Pod");
+    }
+
+    /// What a store may take for each Pod, in bytes. The rest of the manager needs some hundred more.
+    const MOST_BYTES: usize = 1500;
+
+    #[test]
+    fn a_store_takes_little_memory_for_each_pod() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "runtime::watches::tests::memory_of_many_pods", "--ignored", "--nocapture"]);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        assert!(size_of::<PodView>() <= 320, "{} bytes", size_of::<PodView>());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 pub mod kinds;
 pub mod server;
+pub mod sidecars;
 pub mod template;
 pub mod validate;
 
@@ -19,9 +20,10 @@ use prometheus_client::metrics::counter::Counter;
 use self::{
     kinds::{
         clone_set, container_recreate_request, daemon_set, deletion_protection, image_pull_job, pod, pod_budget,
-        pod_probe_marker, pod_unavailable_budget, serverless_probes, stateful_set,
+        pod_probe_marker, pod_unavailable_budget, serverless_probes, sidecar_set, stateful_set,
     },
     server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
+    sidecars::Sidecars,
 };
 use crate::{
     api::{
@@ -52,6 +54,8 @@ pub struct Context {
     pub namespace: Arc<str>,
     /// The PodUnavailableBudgets.
     pub budgets: Arc<Budgets>,
+    /// The SidecarSets.
+    pub sidecars: Arc<Sidecars>,
     /// For events.
     pub events: Recorder,
 }
@@ -65,8 +69,9 @@ impl Context {
         events_dropped: Counter,
     ) -> (Self, impl Future<Output = ()>) {
         let budgets = Budgets::new(client.clone(), Arc::new(gates.clone()));
+        let sidecars = Sidecars::new(client.clone(), &gates, namespace.clone());
         let (events, send) = Recorder::new(client.clone(), "kruise-webhook", "", events_dropped);
-        (Self { gates, client, namespace, budgets, events }, send)
+        (Self { gates, client, namespace, budgets, sidecars, events }, send)
     }
 }
 
@@ -97,9 +102,11 @@ const fn guard(name: &'static str, paths: &'static [&'static str], target: Targe
 const TABLE: &[&[Handler]] = &[
     &[Handler::mutating("mpod.kb.io", &["/mutate-pod"], PODS, pod::handle)
         .gated(gate::POD_WEBHOOK)
-        .within(Namespaces::NotSystem)
+        .within(Namespaces::Ordinary)
         .timeout(3)
-        .when(pod::match_conditions)],
+        .when(pod::match_conditions)
+        .injects()
+        .rbac(sidecars::RBAC)],
     // With KruiseDaemon off it stays registered and says why it refuses.
     &[Handler::mutating(
         "mcontainerrecreaterequest.kb.io",
@@ -113,6 +120,13 @@ const TABLE: &[&[Handler]] = &[
     .fails_closed()
     .writes()
     .rbac(container_recreate_request::RBAC)],
+    // The only entry for Pods that fails closed: in namespaces that are labelled for it.
+    &[Handler::mutating("mpod-required.kb.io", &["/mutate-pod-required"], PODS, pod::handle_required)
+        .fails_closed()
+        .gated(gate::POD_WEBHOOK)
+        .within(Namespaces::SidecarsRequired)
+        .timeout(5)
+        .rbac(sidecars::RBAC)],
     &Handler::pair(
         Phase::Mutating,
         Names {
@@ -133,6 +147,7 @@ const TABLE: &[&[Handler]] = &[
     ),
     &STATEFUL_SETS,
     &DAEMON_SETS,
+    &SIDECAR_SETS,
     // Of deletion protection only what has to be counted; the rest is a policy of the API server. Rights to list custom
     // resources are the administrator's to add.
     &[
@@ -250,6 +265,19 @@ const DAEMON_SETS: [Handler; 2] = {
     let target = Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "daemonsets");
     let [create, update] = Handler::pair(Phase::Mutating, names, target, daemon_set::handle, daemon_set::RBAC);
     [create, update.when(daemon_set::on_update)]
+};
+
+/// Their hashes are annotations, their version may be a label.
+const SIDECAR_SETS: [Handler; 2] = {
+    let names = Names {
+        create: "msidecarset.kb.io",
+        update: "msidecarset-update.kb.io",
+        create_paths: &["/mutate-apps-kruise-io-sidecarset", "/validate-apps-kruise-io-sidecarset"],
+        update_path: &["/mutate-apps-kruise-io-sidecarset-update"],
+    };
+    let target = Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "sidecarsets").of_cluster();
+    let [create, update] = Handler::pair(Phase::Mutating, names, target, sidecar_set::handle, sidecar_set::RBAC);
+    [create, update.when(sidecar_set::on_update)]
 };
 
 /// Annotations of budgets are judged too: an update may matter with the same spec.

@@ -379,6 +379,12 @@ async fn broken_pods_are_deleted_although_the_scale_up_is_at_its_limit() -> Resu
             .with("/spec/scaleStrategy/maxUnavailable", 1);
         t.create(set).await?;
         t.wait_events(CLONE_SET, "web", |e| e.iter().any(|e| e.starts_with("ScaleUpLimited: "))).await?;
+        // The event may come before the Pod.
+        poll("a Pod", PATIENCE, async || {
+            ensure!(!pods(t, "web").await?.is_empty(), "there is none yet");
+            Ok(())
+        })
+        .await?;
         let first = pods(t, "web").await?;
         assert_eq!(first.len(), 1, "no more than one that is not available");
         let first = first[0].text("/metadata/name").to_owned();

@@ -82,10 +82,13 @@ async fn a_deletion_waits_for_its_finalizer_and_the_pod_is_not_ready_meanwhile()
         assert_eq!(keys(&held), r#"[{"userAgent":"Lifecycle","key":"preDeleteHook"}]"#, "before the state");
         t.wait_for("Pod", name, "to be NotReady", PATIENCE, |p| condition(p, "Ready") == "False").await?;
         stays(t, &held).await?;
-        // With markPodNotReady it cannot be taken back: another Pod is made beside it.
-        t.kubectl(&["scale", "clone/web", "--replicas=1"]).await?;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(t.get("Pod", name).await?.text(STATE), "PreparingDelete");
+        // With markPodNotReady it cannot be taken back, and it counts as a replica until it has gone.
+        let scaled = t.patch(CLONE_SET, "web", json!({ "spec": { "replicas": 1 } })).await?;
+        let generation = scaled.int("/metadata/generation");
+        let seen = |o: &Value| o.int("/status/observedGeneration") == generation;
+        t.wait_for(CLONE_SET, "web", "to be seen", PATIENCE, seen).await?;
+        stays(t, &held).await?;
+        assert_eq!(pods(t, "web").await?.len(), 1, "no other Pod yet");
         t.patch("Pod", name, json!({ "metadata": { "finalizers": null } })).await?;
         t.gone("Pod", name).await?;
         rolled_out(t, "web").await?;

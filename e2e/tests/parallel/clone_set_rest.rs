@@ -24,7 +24,7 @@ async fn old_revisions_go_when_there_are_more_than_the_history_may_hold() -> Res
 }
 
 #[tokio::test]
-async fn pods_to_delete_are_chosen_by_where_they_run_when_the_template_spreads_them() -> Result<()> {
+async fn a_template_that_spreads_its_pods_can_be_scaled_down() -> Result<()> {
     in_namespace("cs-spread", async |t| {
         let spread = json!([{ "maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
             "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": { "matchLabels": { "app": "web" } } }]);

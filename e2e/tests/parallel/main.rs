@@ -29,6 +29,7 @@ mod readiness;
 mod restart;
 mod revisions;
 mod several;
+mod sidecar_set;
 mod stateful_set;
 mod stateful_set_admission;
 mod workload_restart;

@@ -297,9 +297,12 @@ async fn a_drain_beside_a_restart_exceeds_the_budget_by_one_pod_at_most() -> Res
         rolled_out(t, workload("Deployment", "web", 5, vec![app("main")])).await?;
         counted_budget(t, "web", 4, 1).await?;
         let availability = t.availability("app=web").await?;
-        t.create(restart_of("roll", "Deployment", "web", json!({ "maxUnavailable": "100%" }))).await?;
         let typed: Api<Pod> = Api::namespaced(t.client.clone(), &t.namespace);
-        let mut evicted = 0;
+        // The drain has begun: the restart finds the budget used up, or the Pod's successor not counted yet.
+        let first = pods(t, "web").await?;
+        typed.evict(first[0].text("/metadata/name"), &EvictParams::default()).await?;
+        t.create(restart_of("roll", "Deployment", "web", json!({ "maxUnavailable": "100%" }))).await?;
+        let mut evicted = 1;
         for attempt in 0..200 {
             let pods = pods(t, "web").await?;
             let Some(pod) = pods.get(attempt % 5) else { continue };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::cmd::kubectl;
+use e2e::cmd::{kubectl, kubectl_1_33};
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, poll, restoring, workload};
 use e2e::paths::NODE;
 use kube::api::{Api, EvictParams};
@@ -69,16 +69,26 @@ async fn on_one_node(t: &Test, annotations: Value) -> Result<Value> {
 }
 
 /// What each kubectl does with a Pod of ours is in its own code: up to 1.33 it asks for a DaemonSet of apps/v1 whatever the
-/// group of the owner is, and refuses when there is none; since 1.34 it looks at the group, and evicts. The kubectl of these
-/// tests is the newer one.
+/// group of the owner is, and refuses when there is none; since 1.34 it looks at the group, and evicts.
 #[tokio::test]
 async fn kubectl_drain_evicts_and_the_pod_is_back_at_once() -> Result<()> {
     in_namespace("ads-drain", async |t| {
         let before = on_one_node(t, json!({})).await?;
-        let asked = t.kubectl(&["get", "daemonsets.apps", "agent"]).await.err().context("no built-in one")?;
-        ensure!(asked.to_string().contains("NotFound"), "an older kubectl ends here: {asked}");
         let drain = ["drain", NODE, "--ignore-daemonsets", "--pod-selector", "app=agent", "--timeout=60s"];
         let drained = async {
+            let refused = t.run(kubectl_1_33(&t.paths, drain)).await?;
+            ensure!(
+                !refused.ok && refused.stderr.contains(r#"daemonsets.apps "agent" not found"#),
+                "{}",
+                refused.stderr
+            );
+            ensure!(pod(t).await?.text("/metadata/uid") == before.text("/metadata/uid"), "1.33 evicts nothing");
+            let others = [
+                &drain[..3],
+                &["--pod-selector", "app!=agent", "--dry-run=server", "--force", "--delete-emptydir-data"],
+            ];
+            let others = t.run(kubectl_1_33(&t.paths, others.concat())).await?;
+            ensure!(others.ok && !others.stdout.contains("agent-"), "the selector of the guide: {}", others.stderr);
             let drained = t.run(kubectl(&t.paths, drain)).await?;
             ensure!(drained.ok, "{}{}", drained.stdout, drained.stderr);
             ensure!(drained.stdout.contains("evicted"), "{}", drained.stdout);

@@ -12,13 +12,12 @@ use crate::MANAGER;
 const CONFIGURATION: &str = "validatingwebhookconfiguration/kruise-validating-webhook-configuration";
 const ENTRY: &str = "e2e-left.kb.io";
 /// Kinds of OpenKruise that are not served here.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 7] = [
     "advancedcronjobs",
     "broadcastjobs",
     "ephemeraljobs",
     "persistentpodstates",
     "resourcedistributions",
-    "sidecarsets",
     "uniteddeployments",
     "workloadspreads",
 ];
@@ -75,24 +74,24 @@ async fn an_entry_that_another_program_has_left_goes_unless_it_runs_or_its_objec
         removed(t).await?;
         assert_eq!(entries(t).await?, before, "and nothing else");
 
-        let name = "sidecarsets.apps.kruise.io";
+        let name = "broadcastjobs.apps.kruise.io";
         let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
         let installed = t.find("CustomResourceDefinition", name).await?.is_some();
         ensure!(!installed, "{name} is there");
         t.create(json!({ "kind": "CustomResourceDefinition", "metadata": { "name": name }, "spec": { "group": "apps.kruise.io",
-            "scope": "Cluster", "names": { "kind": "SidecarSet", "plural": "sidecarsets", "singular": "sidecarset" },
+            "scope": "Namespaced", "names": { "kind": "BroadcastJob", "plural": "broadcastjobs", "singular": "broadcastjob" },
             "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } }))
             .await?;
         let with_objects: Result<()> = async {
-            let object = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "SidecarSet", "metadata": { "name": "left" } });
-            poll("SidecarSets to be served", PATIENCE, async || {
+            let object = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "BroadcastJob", "metadata": { "name": "left" } });
+            poll("BroadcastJobs to be served", PATIENCE, async || {
                 let answer = t.apply(&object).await?;
                 ensure!(answer.ok, "{}", answer.stderr);
                 Ok(())
             })
             .await?;
             leave(t).await?;
-            stays(t, "sidecarsets.apps.kruise.io").await?;
+            stays(t, "broadcastjobs.apps.kruise.io").await?;
             let report = t.plugin(&["doctor"]).await?.stdout;
             ensure!(report.contains(&format!("{ENTRY} calls the webhook, which does not know it")), "{report}");
             ensure!(report.contains("this release does not serve"), "{report}");

@@ -26,6 +26,7 @@ mod pre_download;
 mod resize;
 mod restarts_go_on;
 mod serverless_probes;
+mod sidecar_set;
 mod takeover;
 mod tenants;
 mod token_writes;

@@ -560,7 +560,8 @@ fn of_other_kinds(w: &World) -> Vec<Case> {
 }
 
 /// The webhook's own configurations.
-/// What belongs to a workload, for each kind of ours that makes Pods: those of whose `finalizers` the table has a line.
+/// What belongs to a workload, for each kind of ours that makes Pods: those of whose `finalizers` the table has a line, but
+/// SidecarSet, which owns nothing outside of our own namespace.
 fn of_kinds(t: &Test) -> Result<Vec<Case>> {
     let text = fs::read_to_string(t.paths.repo.join("SECURITY.md"))?;
     let makes_pods =
@@ -580,9 +581,13 @@ fn of_kinds(t: &Test) -> Result<Vec<Case>> {
         };
         let (ours, theirs, plain) = (owner(&kind.group, true), owner("example.com", true), owner(&kind.group, false));
         let mut cases = Vec::new();
+        let (what_of_ours, makes_pods) = match kind.kind.as_str() {
+            "SidecarSet" => ("of a SidecarSet", false),
+            _ => ("of each kind that makes Pods", true),
+        };
         for (of, object) in [(POD, pod("new", vec![app("main")])), (REVISION, revision()), (CLAIM, claim())] {
             for (what, admitted, owners) in [
-                ("of each kind that makes Pods", true, &ours),
+                (what_of_ours, makes_pods, &ours),
                 ("of a kind of that name in another group", false, &theirs),
                 ("of each kind, which does not control it", false, &plain),
             ] {

@@ -9,6 +9,7 @@ pub mod lifecycle;
 pub mod node_image;
 pub mod node_pod_probe;
 pub mod pod_probe_marker;
+pub mod sidecar_set;
 pub mod stateful_set;
 
 /// The API group of the workload kinds.

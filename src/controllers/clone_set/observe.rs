@@ -117,23 +117,23 @@ pub(super) fn facts(view: &PodView, clone_set: &CloneSet, now: Now) -> (Pod, Opt
             ready: view.condition_is_true("Ready"),
             ready_since: view.ready_since,
             restarts: view.container_statuses.iter().map(|status| status.restart_count).max().unwrap_or(0),
-            created: view.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            created: view.created,
             deletion_cost: view.deletion_cost,
         },
         revision: view.labels.get(labels::CONTROLLER_REVISION_HASH).unwrap_or_default().to_owned(),
         state,
-        finalizers: view.finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
+        finalizers: view.rare().finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
         is_specified: view.labels.get(labels::SPECIFIED_DELETE).is_some()
             || clone_set.spec.scale_strategy.pods_to_delete.iter().any(|name| name == view.name()),
         // Whatever else the label says, somebody else wrote it.
-        own_mark: view.specified_delete_for.as_ref().map(|revision| OwnMark {
+        own_mark: view.rare().specified_delete_for.as_ref().map(|revision| OwnMark {
             revision: revision.clone(),
             has_label: view.labels.get(labels::SPECIFIED_DELETE) == Some(MARK),
         }),
         is_ready: until.is_some(),
         is_ready_now: in_service && until.is_some(),
-        is_in_grace: view.in_place.as_ref().is_some_and(|notes| notes.grace.is_some()),
-        is_updating: view.in_place.is_some(),
+        is_in_grace: view.in_place().is_some_and(|notes| notes.grace.is_some()),
+        is_updating: view.in_place().is_some(),
     };
     (pod, until.filter(|until| !until.is_zero()))
 }

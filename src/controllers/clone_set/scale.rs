@@ -278,7 +278,7 @@ impl Controller {
     /// A mark of ours is for a revision that nobody wants any more. Only if the Pod is still the one we looked at: somebody
     /// may be marking it just now.
     async fn unmark(&self, clone_set: &CloneSet, pod: &PodView, label: bool) -> kube::Result<bool> {
-        let mut metadata = json!({"uid": pod.uid(), "resourceVersion": pod.metadata.resource_version,
+        let mut metadata = json!({"uid": pod.uid(), "resourceVersion": pod.resource_version(),
             "annotations": {labels::SPECIFIED_DELETE_FOR: null}});
         if label {
             metadata["labels"] = json!({labels::SPECIFIED_DELETE: null});
@@ -368,7 +368,7 @@ impl Controller {
 
     /// Makes a claim the Pod's, so that it goes with it. False: it is gone, or has changed, which the watch tells.
     async fn hand_over(&self, clone_set: &CloneSet, claim: &ClaimView, pod: &PodView) -> kube::Result<bool> {
-        let owners = json!([{"$patch": "delete", "uid": uid_of(clone_set)}, OwnerRef::of(pod).controller()]);
+        let owners = json!([{"$patch": "delete", "uid": uid_of(clone_set)}, OwnerRef::of_pod(pod).controller()]);
         self.claim_control.patch(claim, json!({"metadata": {"ownerReferences": owners}})).await
     }
 }

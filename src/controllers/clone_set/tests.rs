@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    controllers::in_memory,
+    controllers::{fake::strategic, in_memory},
     domain::kinds::clone_set::make,
     runtime::{
         apply::code,
@@ -176,46 +176,6 @@ impl Server {
 /// Whether an object is a Pod that has to be ended by a kubelet.
 fn runs(object: &Value) -> bool {
     object["kind"] == "Pod" && object["spec"]["nodeName"].is_string() && object["status"]["phase"] != "Failed"
-}
-
-/// A strategic merge, as far as these tests need one.
-fn strategic(object: &mut Value, change: &Value) {
-    let Value::Object(change) = change else {
-        *object = change.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    for (key, value) in change {
-        let merge_key = match key.as_str() {
-            "conditions" => "type",
-            "containers" => "name",
-            "ownerReferences" => "uid",
-            "finalizers" => "",
-            _ if value.is_null() => {
-                object.as_object_mut().unwrap().remove(key);
-                continue;
-            }
-            _ => {
-                strategic(object.as_object_mut().unwrap().entry(key).or_insert(Value::Null), value);
-                continue;
-            }
-        };
-        let list = object.as_object_mut().unwrap().entry(key).or_insert_with(|| json!([])).as_array_mut().unwrap();
-        for entry in value.as_array().unwrap() {
-            if merge_key.is_empty() {
-                list.push(entry.clone());
-            } else if entry["$patch"] == "delete" {
-                list.retain(|old| old[merge_key] != entry[merge_key]);
-            } else if let Some(old) = list.iter_mut().find(|old| old[merge_key] == entry[merge_key]) {
-                strategic(old, entry);
-            } else {
-                list.push(json!({}));
-                strategic(list.last_mut().unwrap(), entry);
-            }
-        }
-    }
 }
 
 struct World {

@@ -25,10 +25,12 @@ use super::{Context, Registration, Runner, Started, lock};
 use crate::{
     api::labels,
     domain::pod::launch_priority::{self, Next},
-    k8s::{pod::PodView, rbac::Rule},
+    k8s::{
+        pod::{PodObject, PodView},
+        rbac::Rule,
+    },
     runtime::{
         apply, clock,
-        events::reference,
         pass::AFTER_WATCHED_CONFLICT,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
@@ -152,7 +154,7 @@ impl Controller {
                     "ConfigMap {} is not this Pod's, so its containers cannot be started in order and wait; delete or rename that ConfigMap",
                     launch_priority::barrier_of(pod.name())
                 );
-                self.context.events.warning(&reference(pod.as_ref()), "LaunchBarrierTaken", &message);
+                self.context.events.warning(&pod.reference(), "LaunchBarrierTaken", &message);
                 Ok(Requeue::After(LOOK_AGAIN))
             }
         }
@@ -166,10 +168,10 @@ impl Controller {
             false => (labels::LAUNCH_PRIORITY_OPENED, level.as_str()),
         };
         let patch = json!({ "metadata": { "uid": pod.uid(), "annotations": { annotation: value } } });
-        let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let api: Api<PodObject> = Api::namespaced(self.context.client.clone(), &key.namespace);
         match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(changed) => {
-                self.context.pods.upsert(changed);
+                self.context.pods.upsert(changed.into());
             }
             Err(error) if apply::code(&error) == Some(404) => return Ok(Requeue::Await),
             Err(error) if apply::code(&error) == Some(409) => return Ok(Requeue::After(AFTER_WATCHED_CONFLICT)),
@@ -195,7 +197,7 @@ impl Controller {
                 next.awaited.join(", "),
                 PATIENCE.as_secs()
             );
-            self.context.events.warning(&reference(pod), "LaunchPriorityWaiting", &message);
+            self.context.events.warning(&pod.reference(), "LaunchPriorityWaiting", &message);
         }
         Requeue::After(LOOK_AGAIN)
     }

@@ -87,6 +87,8 @@ struct Controller {
     /// UIDs of the Pods that a worker is processing: requests of one Pod are served one after the other.
     busy: Mutex<HashSet<String>>,
     held: Mutex<Held>,
+    /// Requests that are stored in a form that this release cannot read.
+    unreadable: Mutex<HashSet<ObjectKey>>,
 }
 
 /// A key may be released, and the watch of Pods not have told of it yet.
@@ -114,6 +116,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         progress: Mutex::default(),
         busy: Mutex::default(),
         held: Mutex::default(),
+        unreadable: Mutex::default(),
     });
     let on_pod = {
         let controller = controller.clone();
@@ -148,6 +151,9 @@ impl Controller {
     }
 
     fn request_changed(&self, change: &Change<'_, ContainerRecreateRequest>) {
+        if let Change::Applied { new, .. } = change {
+            lock(&self.unreadable).remove(&ObjectKey::of(new.as_ref()));
+        }
         match change {
             Change::Applied { old, new, .. } if manager::is_record(new) => {
                 if old.is_some() {
@@ -181,6 +187,8 @@ impl Controller {
                     ..ObjectReference::default()
                 };
                 self.context.events.warning(&about, "Unreadable", &format!("left alone, it cannot be read: {error}"));
+                lock(&self.unreadable).insert((*key).clone());
+                self.queue.add((*key).clone());
             }
         }
     }
@@ -254,7 +262,7 @@ impl Controller {
             self.queue.add_after(request, SWEEP_AFTER);
         }
         // Only what a plan reads: whether the Pod is there, which one it is, whether it is going.
-        let facts = |pod: &Arc<PodView>| (pod.metadata.uid.clone(), pod.is_deleting());
+        let facts = |pod: &Arc<PodView>| (pod.uid().to_owned(), pod.is_deleting());
         let replaced = old.map(facts) != new.map(facts);
         for request in self.requests.by_index(&BY_POD, &key.to_string()) {
             let waits = !request.is_completed() && (replaced || request.is_served_by_manager());
@@ -274,7 +282,11 @@ impl Controller {
     }
 
     async fn work_on(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(request) = self.requests.get(key) else { return self.sweep(key).await };
+        let Some(request) = self.requests.get(key) else {
+            let again = self.let_unreadable_go(key).await?;
+            let swept = self.sweep(key).await?;
+            return Ok(again.map_or(swept, Requeue::After));
+        };
         let now = clock::now();
         self.remember(&request, false, now);
         let (daemon, unread) = self.daemon_of(&request, now).await;

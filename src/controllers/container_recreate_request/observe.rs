@@ -11,7 +11,11 @@ use crate::{
         is_left_behind,
         manager::{self, Daemon, PodKnowledge},
     },
-    k8s::{name::is_dns_subdomain, pod::PodView, time::Now},
+    k8s::{
+        name::is_dns_subdomain,
+        pod::{PodObject, PodView},
+        time::Now,
+    },
     runtime::apply::code,
 };
 
@@ -52,9 +56,9 @@ impl Controller {
         if !is_dns_subdomain(&key.name) {
             return PodRead::Gone;
         }
-        let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let api: Api<PodObject> = Api::namespaced(self.context.client.clone(), &key.namespace);
         match api.get(&key.name).await {
-            Ok(pod) => PodRead::Present(Arc::new(pod)),
+            Ok(pod) => PodRead::Present(Arc::new(pod.into())),
             Err(error) if code(&error) == Some(404) => PodRead::Gone,
             Err(error) => PodRead::Failed(error),
         }
@@ -97,9 +101,9 @@ impl Controller {
     }
 
     async fn has_ready_daemon(&self, node: &str) -> kube::Result<bool> {
-        let daemons: Api<PodView> = Api::namespaced(self.context.client.clone(), &self.context.namespace);
+        let daemons: Api<PodObject> = Api::namespaced(self.context.client.clone(), &self.context.namespace);
         let selector = format!("{}={}", labels::CONTROL_PLANE, labels::CONTROL_PLANE_DAEMON);
         let list = ListParams::default().labels(&selector).fields(&format!("spec.nodeName={node}"));
-        Ok(daemons.list(&list).await?.items.iter().any(|pod| pod.node_name == *node && is_ready(pod)))
+        Ok(daemons.list(&list).await?.items.iter().any(|pod| pod.view.node_name == *node && is_ready(&pod.view)))
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use kube::{
-    Api, Resource,
+    Api,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
@@ -20,7 +20,7 @@ use crate::{
         news, node,
         pod_spec::{self, Respelling},
     },
-    k8s::pod::PodView,
+    k8s::pod::{PodObject, PodView},
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -92,7 +92,7 @@ impl Controller {
                 pod_spec::plan(&request, &pod, progress.entry(uid).or_default(), now)
             };
             // The trial comes before anything is done to the Pod; meanwhile what is going to be done is recorded.
-            let decided_on = pod.metadata.resource_version.clone();
+            let decided_on = pod.resource_version().map(str::to_owned);
             let trial = self.try_images(&mut pod, plan.trial.as_ref());
             let record = async {
                 match &plan.status {
@@ -114,7 +114,7 @@ impl Controller {
                 }
                 Changed::Yes | Changed::Outdated => {}
             }
-            if !recorded || pod.metadata.resource_version != decided_on {
+            if !recorded || pod.resource_version() != decided_on.as_deref() {
                 continue;
             }
             let Some(respelling) = &plan.respelling else {
@@ -185,8 +185,9 @@ impl Controller {
     }
 
     async fn read_pod_again(&self, pod: &PodView) -> kube::Result<Option<Arc<PodView>>> {
-        let api: Api<PodView> = Api::namespaced(self.context.client.clone(), pod.namespace());
-        let Some(newer) = api.get_opt(pod.name()).await?.filter(|newer| newer.uid() == pod.uid()) else {
+        let api: Api<PodObject> = Api::namespaced(self.context.client.clone(), pod.namespace());
+        let Some(newer) = api.get_opt(pod.name()).await?.map(PodView::from).filter(|newer| newer.uid() == pod.uid())
+        else {
             return Ok(None);
         };
         self.context.pods.upsert(newer.clone());
@@ -225,15 +226,16 @@ impl Controller {
         }
         let patch = json!({
             "metadata": {
-                "uid": pod.meta().uid, "resourceVersion": pod.meta().resource_version,
+                "uid": pod.uid(), "resourceVersion": pod.resource_version(),
                 "annotations": {labels::IMAGE_SPELLINGS: respelling.annotation},
             },
             "spec": spec,
         });
-        let api: Api<PodView> = Api::namespaced(self.context.client.clone(), pod.namespace());
+        let api: Api<PodObject> = Api::namespaced(self.context.client.clone(), pod.namespace());
         let parameters = PatchParams { dry_run, ..PatchParams::default() };
         match api.patch(pod.name(), &parameters, &Patch::Strategic(patch)).await {
             Ok(changed) => {
+                let changed = PodView::from(changed);
                 if !dry_run {
                     self.context.pods.upsert(changed.clone());
                     *pod = Arc::new(changed);

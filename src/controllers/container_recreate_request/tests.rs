@@ -129,6 +129,7 @@ fn fixture(request: Value, pod: Option<Value>) -> Fixture {
         progress: Mutex::default(),
         busy: Mutex::default(),
         held: Mutex::default(),
+        unreadable: Mutex::default(),
     });
     lock(&controller.daemons).ready.insert("n1".into(), [ObjectKey::new("kruise-system", "d")].into());
     lock(&api).put(CRR, request);
@@ -512,6 +513,34 @@ async fn a_key_is_swept_at_once_when_the_finalizer_was_removed_although_the_requ
     fresh.see_pod();
     assert!(matches!(fresh.reconcile().await, Requeue::After(after) if after <= SWEEP_AFTER));
     assert_eq!(fresh.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_read_is_let_go_when_it_is_deleted() {
+    let own = "crr.apps.kruise.io/unready-acquired";
+    let key = ObjectKey::new("ns", "r");
+    for (finalizers, deleted, expected) in [
+        (json!([own]), true, Some(json!([]))),
+        (json!(["other", own]), true, Some(json!(["other"]))),
+        (json!(["other"]), true, None),
+        (json!([own]), false, None),
+    ] {
+        let fixture = fixture(request(json!({})), Some(pod()));
+        let deleted = if deleted { json!("2026-01-01T00:00:00Z") } else { Value::Null };
+        let changes = json!({"metadata": {"finalizers": finalizers, "deletionTimestamp": deleted}, "spec": 3});
+        lock(&fixture.api).merge(CRR, &changes);
+        fixture.controller.requests.remove(&key, None);
+        fixture.controller.request_changed(&Change::Undecodable { key: &key, error: "odd" });
+        let requeue = fixture.reconcile().await;
+        let is_patched = expected.is_some();
+        assert_eq!(fixture.get(CRR)["metadata"]["finalizers"], expected.unwrap_or(finalizers.clone()));
+        assert_eq!(fixture.get(CRR)["spec"], 3, "nothing else is changed");
+        let wanted = if is_patched { Requeue::After(SWEEP_AFTER) } else { Requeue::After(Duration::from_secs(60)) };
+        assert_eq!(requeue, if deleted.is_null() { Requeue::Await } else { wanted }, "{finalizers}");
+        lock(&fixture.api).objects.remove(CRR);
+        assert_eq!(fixture.reconcile().await, Requeue::Await);
+        assert!(lock(&fixture.controller.unreadable).is_empty(), "it is gone");
+    }
 }
 
 #[tokio::test]

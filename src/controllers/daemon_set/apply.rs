@@ -15,7 +15,7 @@ use crate::{
     domain::{
         kinds::daemon_set::{
             make,
-            plan::{Action, Candidate, Plan, Remember},
+            plan::{Action, Candidate, Plan, Remember, Turn},
         },
         pod::lifecycle::State,
     },
@@ -120,7 +120,11 @@ impl Controller {
     ) -> bool {
         let refusals = &pass.refusals;
         let tried = each(actions, |action| async move {
-            Ok::<_, Infallible>((None, self.try_one(job, resolved, seen, &action, refusals).await))
+            let tried = self.try_one(job, resolved, seen, &action, refusals).await;
+            if let (Some(turn), Ok(Tried::Refused | Tried::Undecided) | Err(_)) = (action.turn(), &tried) {
+                self.common.memories.with(&job.key, |memory| memory.turns.refused(turn));
+            }
+            Ok::<_, Infallible>((None, tried))
         });
         let tried = tried.await.0;
         pass.note_all(tried)
@@ -137,6 +141,14 @@ impl Controller {
         let (done, failure) = slow_start(creations, &mut window, concerns_one, |action: Action| async move {
             let Action::Create { node, not_ready_since } = action else { return Ok(()) };
             let made = self.create(job, resolved, &node, not_ready_since).await;
+            self.common.memories.with(&job.key, |memory| match &made {
+                Ok(_) => memory.turns.done(&Turn::Node(node.clone())),
+                // Where only some are made, one that may have been made is tried again before another one.
+                Err(error) if is_refusal(error) || !job.spec.partitioned_scaling => {
+                    memory.turns.refused(Turn::Node(node.clone()));
+                }
+                Err(_) => {}
+            });
             made.map(drop).inspect_err(|_| *lock(failed) = node)
         })
         .await;
@@ -179,7 +191,7 @@ impl Controller {
             }
         };
         self.next_name(job, node);
-        Ok(there.node_name == *node || there.aims_at == *node)
+        Ok(there.node_meant() == node)
     }
 
     fn next_name(&self, job: &Job, node: &str) {
@@ -263,9 +275,9 @@ impl Controller {
         match self.common.pods.delete(view).await {
             Ok(()) => {
                 let now = clock::now().mono;
-                let node = if view.node_name.is_empty() { &view.aims_at } else { &view.node_name };
+                let node = view.node_meant();
                 self.common.memories.with(&job.key, |memory| {
-                    memory.returns.insert(node.as_str().to_owned());
+                    memory.returns.insert(node.to_owned());
                 });
                 self.common.memories.with(&job.key, |memory| match remember {
                     Remember::Nothing => {}

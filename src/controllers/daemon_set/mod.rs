@@ -26,18 +26,18 @@ use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use self::observe::Resolved;
 use super::{
     Context, Registration, Runner, Started,
-    pod_set::{BUILT_IN_PAUSE, Common, Pass, PodSets},
+    pod_set::{Aside, BUILT_IN_PAUSE, Common, Pass, PodSets},
 };
 use crate::{
     api::apps::{self, daemon_set::DaemonSet},
     domain::{
         kinds::daemon_set::{
             backoff::Failures,
-            plan::{self, Action},
+            plan::{self, Action, Turn},
             pod::Node,
             spec::{Invalid, Spec},
         },
-        workload::owner::OwnerRef,
+        workload::{owner::OwnerRef, turns::Turns},
     },
     k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
     runtime::{
@@ -88,8 +88,8 @@ struct Controller {
 /// What is remembered of a set. Everything can be lost.
 #[derive(Default)]
 struct Memory {
-    /// Its spec, for one generation and its annotations.
-    spec: Option<(Option<i64>, Annotations, Arc<Spec>)>,
+    /// Its spec, or why it cannot be followed, for one generation and its annotations.
+    spec: Option<(Option<i64>, Annotations, ReadSpec)>,
     /// Its revisions, for one generation of its spec.
     resolved: Option<Resolved>,
     /// What is remembered of a set of any kind.
@@ -100,6 +100,8 @@ struct Memory {
     lost: BTreeMap<String, i64>,
     /// Nodes whose last Pod went without having been evicted.
     returns: BTreeSet<String>,
+    /// What was refused, and is tried after the others.
+    turns: Turns<Turn>,
     /// The generation for which it was told that Pods cannot be updated in place.
     not_in_place: Option<i64>,
     /// What was done about new images.
@@ -115,6 +117,7 @@ impl AsMut<Common> for Memory {
 }
 
 type Annotations = Option<BTreeMap<String, String>>;
+type ReadSpec = Result<Arc<Spec>, Invalid>;
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
@@ -223,20 +226,21 @@ impl Controller {
         }
     }
 
-    /// The spec of a set, read once for each generation.
-    fn spec(&self, key: &ObjectKey, set: &DaemonSet) -> Result<Arc<Spec>, Invalid> {
+    /// The spec of a set, read once for each generation: it is asked for at each change of each node.
+    fn spec(&self, key: &ObjectKey, set: &DaemonSet) -> ReadSpec {
         let meta = &set.metadata;
         self.common.memories.enter(key, meta.uid.as_deref().unwrap_or_default());
-        let known = self.common.memories.with(key, |memory| memory.spec.clone()).flatten();
-        if let Some((generation, annotations, spec)) = known
-            && (generation, &annotations) == (meta.generation, &meta.annotations)
-        {
-            return Ok(spec);
+        let known = self.common.memories.with(key, |memory| {
+            let (generation, annotations, spec) = memory.spec.as_ref()?;
+            ((*generation, annotations) == (meta.generation, &meta.annotations)).then(|| spec.clone())
+        });
+        if let Some(spec) = known.flatten() {
+            return spec;
         }
-        let spec = Arc::new(Spec::of(set)?);
+        let spec = Spec::of(set).map(Arc::new);
         let memory = Some((meta.generation, meta.annotations.clone(), spec.clone()));
         self.common.memories.with(key, |m| m.spec = memory);
-        Ok(spec)
+        spec
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
@@ -254,9 +258,8 @@ impl Controller {
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(progress) = self.built_in(&job, BUILT_IN_PAUSE).await? {
-            self.record_progress(&job, progress).await?;
-            return Ok(Requeue::After(BUILT_IN_PAUSE));
+        if let Some(aside) = self.aside(&job, BUILT_IN_PAUSE).await {
+            return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();
         self.claim(&job, &mut pass).await;
@@ -291,10 +294,9 @@ impl Controller {
         }
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
-            && let Some(progress) = self.built_in(&job, Duration::ZERO).await?
+            && let Some(aside) = self.aside(&job, Duration::ZERO).await
         {
-            self.record_progress(&job, progress).await?;
-            return Ok(Requeue::After(BUILT_IN_PAUSE));
+            return self.step_aside(&job, aside).await;
         }
         self.tell_not_in_place(&job, &plan);
         let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
@@ -308,5 +310,16 @@ impl Controller {
         }
         pass.common.look_after(left.look);
         pass.common.end(|after| self.queue.add_after(key.clone(), after))
+    }
+
+    /// Makes and deletes nothing, and says why.
+    async fn step_aside(&self, job: &Job, aside: Aside) -> kube::Result<Requeue> {
+        if aside.is_unknown() {
+            let (resolved, mut pass) = (Resolved::recorded(job), Pass::default());
+            let seen = self.see(job, &resolved);
+            self.refresh_all(job, &resolved, &seen, &mut pass).await;
+        }
+        self.record_progress(job, aside.progress).await?;
+        aside.then
     }
 }

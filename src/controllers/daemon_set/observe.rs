@@ -11,16 +11,17 @@ use serde_json::{Map, Value, json};
 use super::{Controller, Job, Pass};
 use crate::{
     api::labels,
+    controllers::pod_set::Aside,
     domain::{
         kinds::daemon_set::{
             away,
             backoff::Failures,
             make,
-            plan::Observed,
+            plan::{Observed, Turn},
             pod::{self, Newest, Node, Pod},
         },
         pod::inplace::Allowed,
-        workload::{revisions::is_same_data, status::Progress},
+        workload::{revisions::is_same_data, turns::Turns},
     },
     k8s::{pod::PodView, pod_template::looks_defaulted, revision, selector::Selector, time::Now},
     runtime::{
@@ -44,6 +45,13 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
+    /// The one that the status names.
+    pub(super) fn recorded(job: &Job) -> Self {
+        let hash = job.set.status.as_ref().map(|status| status.update_revision.as_str()).unwrap_or_default();
+        let update = revision::name(&job.spec.name, hash);
+        Self { revisions: revisions::Resolved { update, ..revisions::Resolved::default() }, same: None }
+    }
+
     /// The hash of the revision.
     pub(super) fn hash(&self) -> &str {
         revision::short(&self.revisions.update)
@@ -62,7 +70,19 @@ pub(super) struct Seen {
     failures: Failures,
     /// Nodes that were lost before their Pods went.
     lost: BTreeMap<String, i64>,
+    /// What was refused.
+    turns: Turns<Turn>,
     now: Now,
+}
+
+/// What is remembered of nodes and Pods.
+#[derive(Default)]
+struct Remembered {
+    failures: Failures,
+    lost: BTreeMap<String, i64>,
+    /// Nodes whose last Pod went without having been evicted.
+    returns: BTreeSet<String>,
+    turns: Turns<Turn>,
 }
 
 fn history(job: &Job) -> History<'_> {
@@ -91,18 +111,13 @@ impl Controller {
             }
         }
         pod::sort(&mut pods);
-        let (failures, lost, returns) = self.remembered(job, &nodes, &pods);
+        let Remembered { failures, lost, returns, turns } = self.remembered(job, &nodes, &pods);
         away::stay_away(&mut nodes, &pods, &returns, now.wall);
-        Seen { nodes, pods, views, failures, lost, now }
+        Seen { nodes, pods, views, failures, lost, turns, now }
     }
 
     /// What is remembered of nodes. What is over is forgotten.
-    fn remembered(
-        &self,
-        job: &Job,
-        nodes: &[Node],
-        pods: &[Arc<Pod>],
-    ) -> (Failures, BTreeMap<String, i64>, BTreeSet<String>) {
+    fn remembered(&self, job: &Job, nodes: &[Node], pods: &[Arc<Pod>]) -> Remembered {
         let generation = job.generation();
         let is_so = |name: &String, since: &i64| {
             let found = nodes.binary_search_by(|node| node.name.cmp(name)).ok();
@@ -117,10 +132,20 @@ impl Controller {
             memory.made.retain(|name, _| is_there(name));
             memory.returns.retain(|name| is_there(name));
             memory.lost.retain(|name, since| is_so(name, since));
+            let names: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+            memory.turns.retain(|turn| match turn {
+                Turn::Node(name) => is_there(name),
+                Turn::Pod(name) => names.contains(name.as_str()),
+            });
             if job.spec.stays_away {
                 away::note_leaving(&mut memory.returns, nodes, pods);
             }
-            (memory.failures.1.clone(), memory.lost.clone(), memory.returns.clone())
+            Remembered {
+                failures: memory.failures.1.clone(),
+                lost: memory.lost.clone(),
+                returns: memory.returns.clone(),
+                turns: memory.turns.clone(),
+            }
         });
         remembered.unwrap_or_default()
     }
@@ -132,9 +157,9 @@ impl Controller {
         self.common.claim(of, &selector, |pod| !pod.is_finished(), pass).await;
     }
 
-    /// What is told while a built-in DaemonSet of the same name selects the same Pods: every node would have two.
-    pub(super) async fn built_in(&self, job: &Job, pause: Duration) -> kube::Result<Option<Progress>> {
-        self.common.built_in(&job.key, (&job.spec.selector, &job.spec.template), pause).await
+    /// Why nothing may be made or deleted: with a built-in DaemonSet every node would have two Pods.
+    pub(super) async fn aside(&self, job: &Job, pause: Duration) -> Option<Aside> {
+        self.common.aside(&job.key, (&job.spec.selector, &job.spec.template), pause).await
     }
 
     /// Finds out the revision, and makes a new one for a new template. Nothing is read while the status says that the spec
@@ -249,6 +274,7 @@ impl Controller {
             allowed,
             failures: &seen.failures,
             lost: &seen.lost,
+            turns: &seen.turns,
             now: seen.now,
         }
     }

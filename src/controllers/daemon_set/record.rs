@@ -21,8 +21,7 @@ use crate::{
             status::Progress,
         },
     },
-    k8s::revision,
-    runtime::{clock, queue::Requeue, revisions},
+    runtime::{clock, queue::Requeue},
 };
 
 impl SetStatus for DaemonSetStatus {
@@ -121,12 +120,7 @@ impl Controller {
     }
 
     async fn record_without_revision(&self, job: &Job, progress: &Progress, failure: Option<&str>) -> kube::Result<()> {
-        let recorded = job.set.status.clone().unwrap_or_default();
-        let revisions = revisions::Resolved {
-            update: revision::name(&job.spec.name, &recorded.update_revision),
-            ..revisions::Resolved::default()
-        };
-        let resolved = Resolved { revisions, same: None };
+        let (recorded, resolved) = (job.set.status.clone().unwrap_or_default(), Resolved::recorded(job));
         let seen = self.see(job, &resolved);
         let counts = status::counts(&self.observed(job, &resolved, &seen, Allowed::default()));
         let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, failure)];

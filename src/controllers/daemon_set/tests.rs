@@ -17,6 +17,7 @@ use crate::{
         fake::{Fault, Server},
         in_memory,
         pod_set::Waves,
+        tests::recorded::{self, Left},
     },
     domain::kinds::daemon_set::room::{Charge, Room},
     runtime::lock,
@@ -361,6 +362,38 @@ async fn a_built_in_daemon_set_that_comes_back_stops_the_next_step() {
     assert!(world.told().iter().all(|write| !write.contains("/pods/")), "although it was not there a moment ago");
 }
 
+#[tokio::test(start_paused = true)]
+async fn while_the_built_in_daemon_set_cannot_be_read_nothing_is_made_or_deleted_and_a_condition_says_so() {
+    let world = World::with_nodes(&["a", "b"]);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
+    world.settle().await;
+    world.image("i:2");
+    while !world.pods().iter().any(|pod| pod.pointer("/spec/containers/0/image").unwrap() == "i:2") {
+        let _ = world.pass().await;
+    }
+    lock(&world.server).unreadable.push(BUILT_IN);
+    tokio::time::advance(BUILT_IN_PAUSE).await;
+    world.node("c", json!({}));
+    world.told();
+    for _ in 0..5 {
+        world.play();
+        assert!(world.pass().await.is_err(), "it is tried again");
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    let told = world.told();
+    assert!(told.iter().all(|write| write.starts_with("PATCH /api/v1") && write.ends_with("/status")), "{told:?}");
+    let gates = |pod: &Value| pod.pointer("/status/conditions").unwrap().as_array().unwrap().clone();
+    let is_closed = |c: &Value| c["type"] == "InPlaceUpdateReady" && c["status"] != "True";
+    assert!(!told.is_empty() && !world.pods().iter().flat_map(gates).any(|c| is_closed(&c)), "what was begun ends");
+    let (reason, message) = world.condition("Reconciling").unwrap();
+    assert_eq!(reason, "BuiltInDaemonSetUnknown");
+    assert!(message.starts_with("no Pod is created, updated or deleted while it cannot be read whether the built-in DaemonSet agent (apps/v1) selects the same Pods: "), "{message}");
+    assert_eq!(world.status()["desiredNumberScheduled"], 3);
+    lock(&world.server).unreadable.clear();
+    world.settle().await;
+    world.everywhere("i:2", &["a", "b", "c"]);
+}
+
 /// A revision and the Pods of two nodes that nobody controls, as `kubectl delete --cascade=orphan` leaves them.
 fn left_by_the_built_in_one() -> World {
     let world = World::with_nodes(&["a", "b"]);
@@ -416,6 +449,66 @@ async fn pods_and_revisions_that_the_built_in_daemon_set_left_are_adopted_and_no
     }
     assert_eq!(world.condition("Ready").unwrap().0, "Available");
     assert!(world.told().iter().all(|write| !write.starts_with("DELETE")));
+}
+
+/// The same manifest with the other apiVersion, with the template as our admission stores it: as the built-in DaemonSet has
+/// it, with all defaults, and as a user applied it.
+fn taken_over(left: &Left) -> Vec<Value> {
+    let stored = &left.set["spec"]["template"];
+    let applied = left.set["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"].as_str();
+    let applied = applied.map(|text| {
+        let mut template = serde_json::from_str::<Value>(text).unwrap()["spec"]["template"].take();
+        // The image was changed since.
+        template["spec"]["containers"][0]["image"] = stored["spec"]["containers"][0]["image"].clone();
+        template
+    });
+    let set = |mut template: Value| {
+        template["metadata"]["creationTimestamp"] = Value::Null;
+        let mut spec = left.set["spec"].clone();
+        spec["template"] = template;
+        json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+            "metadata": {"name": "agent", "namespace": "ns", "uid": "set", "generation": 0}, "spec": spec})
+    };
+    [stored.clone()].into_iter().chain(applied).map(set).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_apps_v1_of_1_30_and_1_34_get_an_owner_and_the_hash_and_are_not_replaced() {
+    let recorded = recorded::left_by("DaemonSet");
+    for (left, set) in recorded.iter().flat_map(|left| taken_over(left).into_iter().map(move |set| (left, set))) {
+        let (world, file) = (World::new(), &left.file);
+        assert_eq!(left.set["metadata"]["name"], "agent", "{file}");
+        for pod in &left.pods {
+            world.node(pod["spec"]["nodeName"].as_str().unwrap(), json!({}));
+        }
+        let is_defaulted = set["spec"]["template"]["spec"]["dnsPolicy"].is_string();
+        for (below, objects) in [(PODS, &left.pods), (REVISIONS, &left.revisions)] {
+            for object in objects {
+                let path = format!("{below}{}", object["metadata"]["name"].as_str().unwrap());
+                lock(&world.server).put(&path, object.clone());
+            }
+        }
+        lock(&world.server).put(SET, set);
+        world.apply(json!({}));
+        world.settle().await;
+        for write in world.told() {
+            let is_revision = !is_defaulted && write == format!("POST {}", REVISIONS.trim_end_matches('/'));
+            assert!(write.starts_with("PATCH ") || is_revision, "{file}: {write}");
+        }
+        assert_eq!(recorded::names(&world.pods()), recorded::names(&left.pods), "{file}");
+        let hash = world.status()["updateRevision"].clone();
+        let newest = left.revisions.iter().max_by_key(|revision| revision["revision"].as_i64()).unwrap();
+        assert_eq!(hash == newest["metadata"]["labels"]["controller-revision-hash"], is_defaulted, "{file}");
+        for pod in &world.pods() {
+            assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], "set", "{file}");
+            assert_eq!(pod["metadata"]["labels"]["controller-revision-hash"], hash, "{file}");
+        }
+        assert_eq!(world.condition("Ready").unwrap().0, "Available", "{file}");
+        // A manager that knows nothing finds the same.
+        world.controller.common.forget();
+        world.settle().await;
+        assert_eq!(world.told(), Vec::<String>::new(), "{file}");
+    }
 }
 
 /// Pods of the DaemonSet already, of a revision that nobody controls.
@@ -545,6 +638,52 @@ async fn what_is_remembered_of_a_node_is_forgotten_with_it() {
     world.controller.context.nodes.store().remove(&ObjectKey::new("", "b"), None);
     world.pass().await.unwrap();
     assert_eq!(made(), ["a"]);
+}
+
+/// Admission of somebody else: it refuses Pods for node `a`.
+fn refuse_on_a(_: &mut Server, object: &mut Value) -> Result<(), u16> {
+    let aim = object.pointer("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0");
+    if aim.is_some_and(|node| node == "a") { Err(403) } else { Ok(()) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_pod_is_always_refused_keeps_no_other_node_from_getting_its_own() {
+    for changes in [json!({"burstReplicas": 1}), json!({})] {
+        let world = World::of(Arc::new(Mutex::new(Server::new(refuse_on_a))));
+        ["a", "b", "c", "d"].iter().for_each(|name| world.node(name, json!({})));
+        world.apply(changes);
+        for _ in 0..12 {
+            let _ = world.pass().await;
+            world.play();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        world.everywhere("i:1", &["b", "c", "d"]);
+        let (_, message) = world.condition("FailedCreatePod").unwrap();
+        assert!(message.starts_with("the Pod for node a could not be created"), "{message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_cannot_be_followed_is_read_once_and_its_pods_stay() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({}));
+    world.settle().await;
+    let terms = vec![json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}); 600];
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    world.apply(json!({"template": {"spec": {"affinity": {"nodeAffinity": required}}}}));
+    world.told();
+    world.pass().await.unwrap();
+    assert_eq!(world.told(), Vec::<String>::new());
+    let (reason, message) = world.condition("Stalled").unwrap();
+    assert_eq!(reason, "InvalidSpec");
+    assert!(
+        message.ends_with("nodeSelectorTerms: it has 1200 terms and requirements in all; want up to 1000"),
+        "{message}"
+    );
+    world.everywhere("i:1", &["a"]);
+    let set = world.controller.sets.get(&ObjectKey::new("ns", "agent")).unwrap();
+    let read = || world.controller.spec(&ObjectKey::new("ns", "agent"), &set);
+    assert!(read().is_err() && read() == read());
 }
 
 #[tokio::test(start_paused = true)]

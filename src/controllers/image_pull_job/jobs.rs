@@ -312,7 +312,7 @@ fn candidate(pod: &PodView) -> Candidate {
         ready: pod.condition_is_true("Ready"),
         ready_since: pod.ready_since,
         restarts: pod.container_statuses.iter().map(|status| status.restart_count).max().unwrap_or(0),
-        created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        created: pod.created,
         deletion_cost: pod.deletion_cost,
     }
 }

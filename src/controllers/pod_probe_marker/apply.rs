@@ -25,7 +25,11 @@ use crate::{
         marks::{self, Gone, Keys, Outcome},
         name_of, parts_of,
     },
-    k8s::{path, pod::PodView, selector::Selector},
+    k8s::{
+        path,
+        pod::{PodObject, PodView},
+        selector::Selector,
+    },
     runtime::{
         apply,
         queue::Requeue,
@@ -243,10 +247,10 @@ impl Controller {
     async fn bring(&self, pod: &PodView, outcomes: &[Outcome<'_>], gone: &Gone, fingerprint: u64) -> kube::Result<()> {
         let Some(live) = self.read(pod).await? else { return Ok(()) };
         if let Some(patch) = marks::patch(&live, outcomes, gone) {
-            let api: Api<PodView> = Api::namespaced(self.context.client.clone(), pod.namespace());
+            let api: Api<PodObject> = Api::namespaced(self.context.client.clone(), pod.namespace());
             match api.patch_status(pod.name(), &PatchParams::default(), &Patch::Strategic(patch)).await {
                 Ok(changed) => {
-                    self.context.pods.upsert(changed);
+                    self.context.pods.upsert(changed.into());
                 }
                 // It is gone: news of that is on the way.
                 Err(error) if apply::code(&error) == Some(404) => return Ok(()),
@@ -260,7 +264,7 @@ impl Controller {
 
     /// The Pod in full, at least as new as the view of it; from the API server's memory.
     async fn read(&self, pod: &PodView) -> kube::Result<Option<Value>> {
-        let get = GetParams::at(pod.metadata.resource_version.as_deref().unwrap_or("0"));
+        let get = GetParams::at(pod.resource_version().unwrap_or("0"));
         let pods = Request::new(path::pods(pod.namespace()));
         let request = pods.get(pod.name(), &get).map_err(kube::Error::BuildRequest)?;
         match self.context.client.request::<Value>(request).await {

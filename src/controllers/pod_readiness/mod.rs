@@ -19,10 +19,13 @@ use crate::{
         labels,
     },
     domain::pod::{readiness, refresh},
-    k8s::{pod::PodView, rbac::Rule, time::Now},
+    k8s::{
+        pod::{PodObject, PodView},
+        rbac::Rule,
+        time::Now,
+    },
     runtime::{
         apply, clock,
-        events::reference,
         pass::AFTER_WATCHED_CONFLICT,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
@@ -54,7 +57,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
             let Change::Applied { old, new, .. } = change else { return };
             let now = clock::now();
             if old.is_none() && missed(new, &context.gates, &context.namespace, now) {
-                context.events.warning(&reference(new.as_ref()), "KruisePodReadyNotInjected", NOT_INJECTED);
+                context.events.warning(&new.reference(), "KruisePodReadyNotInjected", NOT_INJECTED);
             }
             if readiness::default_condition(new, now).is_some() && !refresh::gets_first_conditions_from_workload(new) {
                 queue.add(ObjectKey::of(new.as_ref()));
@@ -75,11 +78,10 @@ const NOT_INJECTED: &str = "readiness gate KruisePodReady was not injected: the 
 /// Whether admission should have added the gate and did not.
 fn missed(pod: &PodView, gates: &FeatureGates, own_namespace: &str, now: Now) -> bool {
     let wanted = pod.is_owned_by_kruise() || gates.enabled(gate::KRUISE_POD_READINESS_GATE);
-    let exempt = pod.namespace() == "kube-system" || pod.namespace() == own_namespace || pod.is_mirror;
-    let recent = pod.metadata.creation_timestamp.as_ref().is_some_and(|t| now.since(t.0) < MISSED_RECENTLY);
+    let recent = pod.created.is_some_and(|created| now.since(created) < MISSED_RECENTLY);
     gates.enabled(gate::POD_WEBHOOK)
         && wanted
-        && !exempt
+        && !pod.is_exempt_from_admission(own_namespace)
         && recent
         && !pod.is_deleting()
         && !pod.has_readiness_gate(labels::CONDITION_KRUISE_POD_READY)
@@ -91,10 +93,10 @@ async fn reconcile(context: &Context, key: &ObjectKey) -> kube::Result<Requeue> 
         return Ok(Requeue::Await);
     }
     let Some(patch) = readiness::default_condition(&pod, clock::now()) else { return Ok(Requeue::Await) };
-    let api: Api<PodView> = Api::namespaced(context.client.clone(), &key.namespace);
+    let api: Api<PodObject> = Api::namespaced(context.client.clone(), &key.namespace);
     match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
         Ok(pod) => {
-            context.pods.upsert(pod);
+            context.pods.upsert(pod.into());
             Ok(Requeue::Await)
         }
         Err(error) if apply::code(&error) == Some(404) => Ok(Requeue::Await),

@@ -26,6 +26,7 @@ use crate::{
         in_place::InPlace,
         pass::{self, AFTER_REFUSAL, Memories},
         pod_control::PodControl,
+        queue::Requeue,
         status_writer::StatusWriter,
         watches::ObjectKey,
     },
@@ -49,6 +50,22 @@ pub struct Common {
     searched: Option<i64>,
     /// When the built-in object of the same name was not there.
     alone: Option<Duration>,
+}
+
+/// Why nothing is made, changed or deleted.
+pub struct Aside {
+    /// What is told.
+    pub progress: Progress,
+    /// What comes of the pass.
+    pub then: kube::Result<Requeue>,
+}
+
+impl Aside {
+    /// Whether nobody can say whether there is another controller of these Pods. Then what one of them needs by itself is
+    /// done all the same.
+    pub fn is_unknown(&self) -> bool {
+        self.then.is_err()
+    }
 }
 
 /// What the controllers of one kind share.
@@ -92,22 +109,43 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         pods
     }
 
-    /// What is told while a built-in object of the same kind and name selects Pods of this set, or the other way round:
-    /// both would make and delete them. Nothing is read while it was not there less than `pause` ago.
-    ///
-    /// # Errors
-    /// Those of the API server.
-    pub async fn built_in(
-        &self,
-        key: &ObjectKey,
-        (selector, template): (&LabelSelector, &Value),
-        pause: Duration,
-    ) -> kube::Result<Option<Progress>> {
+    /// Why a set steps aside: a built-in object of the same kind and name selects its Pods, or the other way round, and both
+    /// would make and delete them; or nobody can say whether that is so. None: it goes on. Nothing is read while no such
+    /// object was there less than `pause` ago.
+    pub async fn aside(&self, key: &ObjectKey, of: (&LabelSelector, &Value), pause: Duration) -> Option<Aside> {
         let now = clock::now().mono;
         if self.with(key, |memory| memory.alone).is_some_and(|since| now.saturating_sub(since) < pause) {
-            return Ok(None);
+            return None;
         }
-        let (kind, plural) = self.kind;
+        let (kind, name) = (self.kind.0, &key.name);
+        let overlaps = self.overlaps(key, of).await;
+        self.with(key, |memory| memory.alone = matches!(overlaps, Ok(false)).then_some(now));
+        match overlaps {
+            Ok(false) => None,
+            Ok(true) => Some(Aside {
+                progress: Progress::Stalled {
+                    reason: format!("BuiltIn{kind}"),
+                    message: format!(
+                        "the built-in {kind} {name} (apps/v1) selects the same Pods; delete it with --cascade=orphan to have its Pods taken over"
+                    ),
+                },
+                then: Ok(Requeue::After(BUILT_IN_PAUSE)),
+            }),
+            Err(error) => Some(Aside {
+                progress: Progress::Waiting {
+                    reason: format!("BuiltIn{kind}Unknown"),
+                    message: format!(
+                        "no Pod is created, updated or deleted while it cannot be read whether the built-in {kind} {name} (apps/v1) selects the same Pods: {error}"
+                    ),
+                },
+                then: Err(error),
+            }),
+        }
+    }
+
+    /// Whether a built-in object of the same kind and name selects the same Pods.
+    async fn overlaps(&self, key: &ObjectKey, (selector, template): (&LabelSelector, &Value)) -> kube::Result<bool> {
+        let plural = self.kind.1;
         let sets = path::in_namespace("apps", "v1", &key.namespace, plural);
         let request = Request::new(sets).get(&key.name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
         let other: Value = match self.context.client.request(request).await {
@@ -122,16 +160,9 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             selector.is_some_and(|selector| selector.matches(&labels))
         };
         let ours = serde_json::to_value(selector).unwrap_or_default();
-        let overlaps = other.is_object()
-            && (selects(&other["spec"]["selector"], template) || selects(&ours, &other["spec"]["template"]));
-        self.with(key, |memory| memory.alone = (!overlaps).then_some(now));
-        Ok(overlaps.then(|| Progress::Stalled {
-            reason: format!("BuiltIn{kind}"),
-            message: format!(
-                "the built-in {kind} {} (apps/v1) selects the same Pods; delete it with --cascade=orphan to have its Pods taken over",
-                key.name
-            ),
-        }))
+        let overlaps =
+            |other: &Value| selects(&other["spec"]["selector"], template) || selects(&ours, &other["spec"]["template"]);
+        Ok(other.is_object() && overlaps(&other))
     }
 
     /// Adopts and releases Pods. One that cannot be keeps nothing from being done. `may_be_its_own` says of a Pod that

@@ -177,7 +177,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     /// Those of the API server, but 404 and 409; so are those of the others.
     pub async fn cancel_deletion(&self, view: &PodView, hooks: Option<&Lifecycle>) -> kube::Result<bool> {
         // It goes back to where it was: into its update, if one is under way.
-        let state = if view.in_place.is_some() { State::Updating } else { State::Normal };
+        let state = if view.in_place().is_some() { State::Updating } else { State::Normal };
         self.in_place.move_to(view, state, hooks, false).await
     }
 

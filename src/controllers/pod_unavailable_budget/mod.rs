@@ -41,7 +41,11 @@ use crate::{
         self as rule, Counted, Counting, Operation,
         index::{Cover, Index},
     },
-    k8s::{pod::PodView, rbac::Rule, time::Now},
+    k8s::{
+        pod::{PodObject, PodView},
+        rbac::Rule,
+        time::Now,
+    },
     runtime::{
         apply::code,
         clock,
@@ -227,7 +231,7 @@ impl Controller {
         let name: Arc<str> = any.name().into();
         let facts = |pod: &Arc<PodView>| {
             let state = (rule::is_available(pod), pod.is_deleting(), pod.is_finished());
-            (pod.metadata.uid.clone(), state, pod.related_pub.clone())
+            (pod.uid().to_owned(), state, pod.related_pub.clone())
         };
         let changed = old.map(facts) != new.map(facts);
         let mut following = lock(&self.following);
@@ -350,7 +354,7 @@ impl Controller {
         // A policy keeps the manager from the Pods of its own namespace.
         let is_own = *key.namespace == *self.context.namespace;
         let lacking: Vec<_> = pods.iter().filter(|pod| !is_own && lacks(pod)).collect();
-        let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let api: Api<PodObject> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let mut refused = (0_usize, None);
         for some in lacking.chunks(AT_ONCE) {
             let written = join_all(some.iter().map(|pod| {
@@ -361,7 +365,7 @@ impl Controller {
             }));
             for result in written.await {
                 match result {
-                    Ok(pod) => drop(self.context.pods.upsert(pod)),
+                    Ok(pod) => drop(self.context.pods.upsert(pod.into())),
                     // It is gone or replaced, and the watch will tell; or admission has refused this one alone.
                     Err(error) if matches!(code(&error), Some(404 | 409 | 422)) => {}
                     Err(error) if matches!(code(&error), Some(400..=499)) => {
@@ -383,7 +387,7 @@ impl Controller {
         for name in &counted.not_deleted {
             if let Some(pod) = pods.iter().find(|pod| pod.name() == name) {
                 let message = "Its deletion was let through by a PodUnavailableBudget and has not come about";
-                self.context.events.warning(&reference(pod.as_ref()), "NotDeleted", message);
+                self.context.events.warning(&pod.reference(), "NotDeleted", message);
             }
         }
     }

@@ -106,16 +106,13 @@ impl Controller {
         left
     }
 
-    /// What was refused before does not stand in the way of the others: each is tried once before one is tried again.
+    /// What was refused before does not stand in the way of the others.
     fn put_refused_last(&self, job: &Job, creations: &mut [Action]) {
         let ordinal = |action: &Action| if let Action::Create { ordinal, .. } = action { Some(*ordinal) } else { None };
+        let wanted: BTreeSet<i32> = creations.iter().filter_map(ordinal).collect();
         self.common.memories.with(&job.key, |memory| {
-            let wanted: BTreeSet<i32> = creations.iter().filter_map(ordinal).collect();
-            memory.refused.retain(|ordinal| wanted.contains(ordinal));
-            if memory.refused == wanted {
-                memory.refused.clear();
-            }
-            creations.sort_by_key(|action| ordinal(action).is_some_and(|ordinal| memory.refused.contains(&ordinal)));
+            memory.turns.retain(|ordinal| wanted.contains(ordinal));
+            memory.turns.sort(creations, ordinal);
         });
     }
 
@@ -151,7 +148,7 @@ impl Controller {
                 let made = self.create(job, ordinal, &claims, revision).await;
                 if made.is_err() {
                     lock(first_failed).get_or_insert(ordinal);
-                    self.common.memories.with(&job.key, |memory| memory.refused.insert(ordinal));
+                    self.common.memories.with(&job.key, |memory| memory.turns.refused(ordinal));
                 }
                 made
             }

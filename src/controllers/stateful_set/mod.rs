@@ -17,11 +17,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
@@ -29,7 +25,7 @@ use serde_json::Value;
 
 use super::{
     Context, Registration, Runner, Started,
-    pod_set::{BUILT_IN_PAUSE, Common, Pass, PodSets},
+    pod_set::{Aside, BUILT_IN_PAUSE, Common, Pass, PodSets},
 };
 use crate::{
     api::{
@@ -41,7 +37,7 @@ use crate::{
             numbering, plan,
             spec::{Gates, Invalid, Spec},
         },
-        workload::owner::OwnerRef,
+        workload::{owner::OwnerRef, turns::Turns},
     },
     k8s::{claim::SizedClaim, pod::PodView, rbac::Rule},
     runtime::{
@@ -113,7 +109,7 @@ struct Memory {
     /// What is remembered of a set of any kind.
     common: Common,
     /// Ordinals whose Pods or claims were refused, and which are tried after the others.
-    refused: BTreeSet<i32>,
+    turns: Turns<i32>,
     /// Since when claims have been asked to grow, or have grown, by name.
     growing: BTreeMap<String, Duration>,
     /// What was last told in events of what is in the way: Pods that are not made, and what no waiting cures.
@@ -244,14 +240,8 @@ impl Controller {
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(progress) = self.built_in(&job, BUILT_IN_PAUSE).await? {
-            self.record_progress(&job, progress).await?;
-            return Ok(Requeue::After(BUILT_IN_PAUSE));
-        }
-        if let Some(progress) = self.start_without_gate(&job) {
-            self.record_progress(&job, progress).await?;
-            // Nothing wakes it when those Pods are gone.
-            return Ok(Requeue::After(BUILT_IN_PAUSE));
+        if let Some(aside) = self.aside(&job, BUILT_IN_PAUSE).await {
+            return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();
         let resolved = match self.resolve(&job).await {
@@ -279,10 +269,9 @@ impl Controller {
         let plan = plan::plan(&self.observed(&job, &resolved, &seen, (&classes, &waited), allowed));
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
-            && let Some(progress) = self.built_in(&job, Duration::ZERO).await?
+            && let Some(aside) = self.aside(&job, Duration::ZERO).await
         {
-            self.record_progress(&job, progress).await?;
-            return Ok(Requeue::After(BUILT_IN_PAUSE));
+            return self.step_aside(&job, aside).await;
         }
         self.note_growth(&job, &seen, &plan);
         self.tell_trouble(&job, &plan);
@@ -306,10 +295,9 @@ impl Controller {
         let mut plan = plan::plan(&self.observed(job, &resolved, &seen, none, None));
         plan.without_revisions();
         if !plan.actions.is_empty()
-            && let Some(progress) = self.built_in(job, Duration::ZERO).await?
+            && let Some(aside) = self.aside(job, Duration::ZERO).await
         {
-            self.record_progress(job, progress).await?;
-            return Ok(Requeue::After(BUILT_IN_PAUSE));
+            return self.step_aside(job, aside).await;
         }
         self.carry_out(job, &resolved, &seen, plan, &mut pass).await;
         match self.record_unknown_revision(job, &pass).await {
@@ -317,6 +305,18 @@ impl Controller {
             Err(error) => pass.note(Err(error)),
         }
         pass.common.end(|after| self.queue.add_after(job.key.clone(), after))
+    }
+
+    /// Makes and deletes nothing, and says why.
+    async fn step_aside(&self, job: &Job, aside: Aside) -> kube::Result<Requeue> {
+        if aside.is_unknown() {
+            let status = job.set.status.as_ref();
+            let update = status.map(|status| status.update_revision.clone()).unwrap_or_default();
+            let (seen, mut pass) = (self.see_again(job), Pass::default());
+            self.refresh_all(job, &Resolved { update, ..Resolved::default() }, &seen, &mut pass).await;
+        }
+        self.record_progress(job, aside.progress).await?;
+        aside.then
     }
 
     /// The set with a template as admission would have stored it. It was not asked when it was away, and Pods must not be

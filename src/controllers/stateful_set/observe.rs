@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::{BY_SET, Controller, Job, Pass};
 use crate::{
     api::feature_gates::gate,
+    controllers::pod_set::{Aside, BUILT_IN_PAUSE},
     domain::{
         kinds::stateful_set::{
             claims::is_grown,
@@ -22,6 +23,7 @@ use crate::{
     k8s::{claim::SizedClaim, path, pod::PodView, selector::Selector},
     runtime::{
         clock,
+        queue::Requeue,
         revisions::{History, Naming, Recorded, Resolved},
         watches::ObjectKey,
     },
@@ -97,16 +99,20 @@ impl Controller {
         self.see_again(job)
     }
 
-    /// What is told while a built-in StatefulSet of the same name selects the same Pods: both would make and delete Pods of
-    /// the same names.
-    pub(super) async fn built_in(&self, job: &Job, pause: Duration) -> kube::Result<Option<Progress>> {
-        self.common.built_in(&job.key, (&job.spec.selector, &job.spec.template), pause).await
+    /// Why nothing may be made or deleted: a built-in StatefulSet would make and delete Pods of the same names. Or why
+    /// nothing is while Pods begin at `ordinals.start` without its gate.
+    pub(super) async fn aside(&self, job: &Job, pause: Duration) -> Option<Aside> {
+        let of = (&job.spec.selector, &job.spec.template);
+        let aside = self.common.aside(&job.key, of, pause).await;
+        // Nothing wakes it when those Pods are gone.
+        let stalled = |progress| Aside { progress, then: Ok(Requeue::After(BUILT_IN_PAUSE)) };
+        aside.or_else(|| self.start_without_gate(job).map(stalled))
     }
 
     /// What is told while Pods begin at `ordinals.start`, and the gate that gives it an effect is off: those that nobody
     /// controls would be adopted, and as surplus all of them would be deleted, those too that OpenKruise has made for the
     /// set.
-    pub(super) fn start_without_gate(&self, job: &Job) -> Option<Progress> {
+    fn start_without_gate(&self, job: &Job) -> Option<Progress> {
         let start = job.set.spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start);
         if start <= 0 || self.context.gates.enabled(gate::START_ORDINAL) {
             return None;

@@ -573,6 +573,42 @@ async fn while_the_built_in_set_of_the_same_name_selects_the_same_pods_nothing_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_the_built_in_set_cannot_be_read_nothing_is_made_or_deleted_and_a_condition_says_so() {
+    let world = World::new();
+    world.put_set(json!({}));
+    lock(&world.server).faults.push((Method::GET, BUILT_IN.into(), 403));
+    assert!(world.settle().await.is_err(), "it is tried again");
+    assert_eq!(world.told(), Vec::<String>::new());
+    let message = world.condition("Reconciling").unwrap();
+    assert!(
+        message.contains(
+            "no Pod is created, updated or deleted while it cannot be read whether the built-in StatefulSet web"
+        ),
+        "{message}"
+    );
+    world.go_on().await;
+    assert_eq!(world.objects(PODS).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_template_that_no_pod_could_have_is_told_and_pods_stay() {
+    let world = World::new();
+    world.put_set(json!({}));
+    world.go_on().await;
+    let long = "d".repeat(64);
+    world.put_set(json!({"volumeClaimTemplates": [{"metadata": {"name": long}, "spec": {}}]}));
+    world.writes();
+    world.settle().await.unwrap();
+    assert_eq!(world.told(), Vec::<String>::new());
+    let message = world.condition("Stalled").unwrap();
+    assert!(
+        message.starts_with("spec.volumeClaimTemplates[0].metadata.name: ") && message.contains("want up to 63"),
+        "{message}"
+    );
+    assert_eq!(world.objects(PODS).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn edge_28_a_set_that_is_deleted_leaves_its_pods_to_garbage_collection() {
     let world = World::new();
     world.put_set(json!({}));

@@ -22,7 +22,7 @@ use crate::{
         budgets::unavailable::Operation,
         kinds::workload_restart::{self, RestartPlan, Start},
     },
-    k8s::pod::PodView,
+    k8s::pod::PodObject,
     runtime::{
         apply::code, clock, events::reference, metrics::ResultLabels, pass::AFTER_CONFLICT, queue::Requeue,
         status_writer::Outcome, watches::ObjectKey,
@@ -87,7 +87,7 @@ impl Controller {
 
     /// Makes kubelet sync the Pods, and with them their volumes, by an annotation that is written through `pods/status`.
     async fn touch(&self, key: &ObjectKey, pods: &[(String, String)]) -> kube::Result<()> {
-        let api: Api<PodView> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let api: Api<PodObject> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let mut results = Vec::with_capacity(pods.len());
         for some in pods.chunks(AT_ONCE) {
             let written: Vec<_> = some.iter().map(|(name, uid)| touch_one(&api, name, uid)).collect();
@@ -97,7 +97,7 @@ impl Controller {
         for (uid, result) in results {
             match result {
                 Ok(pod) => {
-                    self.context.pods.upsert(pod);
+                    self.context.pods.upsert(pod.into());
                     if let Some(memory) = lock(&self.memories).get_mut(key) {
                         memory.touched.insert(uid.clone(), clock::now().mono);
                     }
@@ -218,7 +218,7 @@ impl Controller {
     }
 }
 
-async fn touch_one(api: &Api<PodView>, name: &str, uid: &str) -> kube::Result<PodView> {
+async fn touch_one(api: &Api<PodObject>, name: &str, uid: &str) -> kube::Result<PodObject> {
     let annotations = json!({labels::VOLUMES_REFRESH: clock::now().wall.to_string()});
     let patch = Patch::Merge(json!({"metadata": {"uid": uid, "annotations": annotations}}));
     api.patch_status(name, &PatchParams::default(), &patch).await

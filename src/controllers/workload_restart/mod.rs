@@ -228,7 +228,7 @@ impl Controller {
         let facts = |pod: &Arc<PodView>| {
             let started = pod.container_statuses.iter().filter(|status| !status.container_id.is_empty()).count();
             let ready = pod.condition_is_true("Ready");
-            (pod.metadata.uid.clone(), pod.is_deleting(), pod.is_finished(), ready, started, pod.labels.clone())
+            (pod.uid().to_owned(), pod.is_deleting(), pod.is_finished(), ready, started, pod.labels.clone())
         };
         if let Some(any) = new.or(old)
             && old.map(facts) != new.map(facts)

@@ -17,6 +17,7 @@ struct Bench {
     runtime: FakeRuntime,
     puller: Arc<Puller>,
     object: Arc<Mutex<Value>>,
+    node: Arc<Mutex<Value>>,
     writes: Arc<AtomicUsize>,
     events: Arc<Mutex<Vec<Value>>>,
     metrics: Arc<AllMetrics>,
@@ -30,10 +31,11 @@ impl Bench {
             "metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "spec": {"images": {}},
         })));
         let (writes, events) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let node = Arc::new(Mutex::new(json!({})));
         let api = {
-            let (object, writes, events) = (object.clone(), writes.clone(), events.clone());
+            let (object, node, writes, events) = (object.clone(), node.clone(), writes.clone(), events.clone());
             service_fn(move |request: http::Request<Body>| {
-                let (object, writes, events) = (object.clone(), writes.clone(), events.clone());
+                let (object, node, writes, events) = (object.clone(), node.clone(), writes.clone(), events.clone());
                 async move {
                     let (parts, body) = request.into_parts();
                     let body = body.collect().await.unwrap().to_bytes();
@@ -50,6 +52,7 @@ impl Bench {
                                 (409, json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict"}))
                             }
                         }
+                        (Method::GET, "/api/v1/nodes/n") => (200, node.lock().unwrap().clone()),
                         (Method::POST, path) if path.ends_with("/events") => {
                             let event: Value = serde_json::from_slice(&body).unwrap();
                             events.lock().unwrap().push(event.clone());
@@ -86,7 +89,7 @@ impl Bench {
         let (stop, _) = watch::channel(false);
         let writing = puller.clone();
         tokio::spawn(async move { writing.write().await });
-        Self { runtime, puller, object, writes, events, metrics, _stop: stop }
+        Self { runtime, puller, object, node, writes, events, metrics, _stop: stop }
     }
 
     /// The manager writes the images of the spec.
@@ -354,6 +357,20 @@ fn filling(_: &std::path::Path) -> rustix::io::Result<rules::Space> {
     static LOOKS: AtomicUsize = AtomicUsize::new(0);
     let free = if LOOKS.fetch_add(1, Ordering::SeqCst) < 2 { 50 } else { 10 };
     Ok(rules::Space { total: 100, free, available: free })
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_disk_pressure_no_pull_begins_until_it_ends() {
+    let bench = Bench::new(|_| {});
+    *bench.node.lock().unwrap() = json!({"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}});
+    bench.want(one(json!({"tag": "v1", "version": 1, "pullPolicy": {"backoffLimit": 0}})));
+    let status = bench.ended(1).await;
+    let message = status["imageStatuses"]["r.example/app"]["tags"][0]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("kubelet reports DiskPressure of the node"), "{message}");
+    assert!(bench.calls().is_empty());
+    *bench.node.lock().unwrap() = json!({"status": {"conditions": [{"type": "DiskPressure", "status": "False"}]}});
+    bench.want(one(json!({"tag": "v1", "version": 2})));
+    bench.until("pulled", |status| status["succeeded"] == 1).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,11 +15,7 @@ use crate::{
         slots::Turn,
     },
     k8s::pod::PodView,
-    runtime::{
-        clock,
-        events::{Recorder, reference},
-        watches::jitter,
-    },
+    runtime::{clock, events::Recorder, watches::jitter},
 };
 
 impl Prober {
@@ -233,8 +229,8 @@ impl Prober {
 
 fn tell_event(events: &Recorder, pod: &PodView, tally: &Tally) {
     match tally.state {
-        SUCCEEDED => events.normal(&reference(pod), "KruiseProbeSucceeded", &tally.message),
-        FAILED => events.warning(&reference(pod), "KruiseProbeFailed", &tally.message),
+        SUCCEEDED => events.normal(&pod.reference(), "KruiseProbeSucceeded", &tally.message),
+        FAILED => events.warning(&pod.reference(), "KruiseProbeFailed", &tally.message),
         _ => {}
     }
 }

@@ -221,7 +221,7 @@ async fn f21_two_probes_of_one_container_have_each_a_result_of_their_own() {
     let fixture = Fixture::new(probes, Value::Null);
     // Nobody can connect to it.
     let mut without_address = pod("m1", running());
-    without_address.pod_ip = String::new();
+    without_address.pod_ip = Box::default();
     fixture.show(without_address);
     fixture.until(SUCCEEDED).await;
     pass(60).await;
@@ -253,7 +253,7 @@ async fn e28_a_pod_of_the_same_name_with_another_uid_is_not_probed() {
     fixture.until(SUCCEEDED).await;
     let mut other = pod("m1", running());
     fixture.pods.remove(&ObjectKey::new("a", "web"), Some("u1"));
-    other.metadata.uid = Some("u2".into());
+    other.set_uid("u2");
     fixture.show(other);
     pass(3).await;
     let runs = fixture.execs();
@@ -282,8 +282,8 @@ async fn e25_a_runtime_that_does_not_answer_changes_nothing_and_is_asked_less_an
 fn other_pod(fixture: &Fixture) -> Value {
     fixture.runtime.run("m2", "b", "u2", "main", 0);
     let mut other = pod("m2", running());
-    other.metadata.namespace = Some("b".into());
-    other.metadata.uid = Some("u2".into());
+    other.set_namespace("b");
+    other.set_uid("u2");
     fixture.pods.upsert(other);
     json!({"name": "web", "namespace": "b", "uid": "u2", "IP": "10.0.0.2", "probes": [
         {"name": "m#a", "containerName": "main", "probe": exec(1)}]})
@@ -330,7 +330,8 @@ async fn a_namespace_that_comes_late_gets_its_slots_of_those_that_have_more_than
             fixture.runtime.run(&uid, &name, &uid, "main", 0);
             fixture.world().faults.insert(("ExecSync", uid.clone()), Fault::Never);
             let mut other = pod(&uid, running());
-            (other.metadata.namespace, other.metadata.uid) = (Some(name.clone()), Some(uid.clone()));
+            other.set_namespace(&name);
+            other.set_uid(&uid);
             fixture.pods.upsert(other);
             json!({"name": "web", "namespace": name, "uid": uid, "IP": "10.0.0.2", "probes": many(1, &sleeping)})
         })
@@ -426,7 +427,7 @@ async fn f23_changes_of_what_is_probed_take_effect() {
     fixture
         .change(|object| *object.pointer_mut(probe).unwrap() = json!({"tcpSocket": {"port": 1, "host": "127.0.0.1"}}));
     let mut lost = pod("m1", running());
-    lost.pod_ip = String::new();
+    lost.pod_ip = Box::default();
     fixture.show(lost);
     fixture.until(FAILED).await;
     assert!(fixture.states()[0].1.contains("no usable address"), "neither the host nor the address in the object");

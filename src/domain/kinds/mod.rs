@@ -3,5 +3,6 @@
 pub mod clone_set;
 pub mod daemon_set;
 pub mod image_jobs;
+pub mod sidecar_set;
 pub mod stateful_set;
 pub mod workload_restart;

@@ -46,7 +46,7 @@ pub fn is_updating(pod: &PodView) -> bool {
 /// A fingerprint of the instances of a Pod: while it is the same, there is nothing new to report.
 pub fn fingerprint(pod: &PodView) -> u64 {
     let statuses = pod.container_statuses.iter().filter(|status| !pod.is_sidecar(&status.name));
-    fingerprint_of(pod.uid(), statuses.map(|status| status.container_id.as_str()))
+    fingerprint_of(pod.uid(), statuses.map(|status| &*status.container_id))
 }
 
 /// The same of a Pod as the API server sent it.

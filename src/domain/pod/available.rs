@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::inplace::{State, UpdateSpec};
+use super::inplace::{Annotations, State, UpdateSpec};
 use crate::{
     api::labels,
     k8s::{pod::PodView, time::Now},
@@ -12,7 +12,7 @@ use crate::{
 
 /// How long a Pod still has to be Ready to be available; None: it is not Ready, or its update in place is not done.
 pub fn until_available(view: &PodView, min_ready_seconds: i32, now: Now) -> Option<Duration> {
-    let is_in_grace = view.in_place.as_ref().is_some_and(|notes| notes.grace.is_some());
+    let is_in_grace = view.in_place().is_some_and(|notes| notes.grace.is_some());
     if is_in_grace { None } else { until_ready_for_long(view, min_ready_seconds, now) }
 }
 
@@ -29,7 +29,7 @@ pub fn until_ready_for_long(view: &PodView, min_ready_seconds: i32, now: Now) ->
 
 /// The rest of an update in place: what its grace period holds back, or its later batches.
 pub fn pending(view: &PodView) -> Option<UpdateSpec> {
-    let notes = view.in_place.as_deref()?;
+    let notes = view.in_place()?;
     if let Some(grace) = notes.grace.as_deref().and_then(|text| serde_json::from_str(text).ok()) {
         return Some(grace);
     }
@@ -41,8 +41,14 @@ pub fn updated_at(view: &PodView) -> Option<Timestamp> {
     state(view).map(|state| state.update_timestamp)
 }
 
+/// Why the notes of its update in place cannot be read, if they cannot: nothing gets the Pod further then.
+pub fn unreadable(view: &PodView) -> Option<String> {
+    view.in_place()?;
+    Annotations::of_view(view).err().map(|error| error.to_string())
+}
+
 fn state(view: &PodView) -> Option<State> {
-    serde_json::from_str(view.in_place.as_deref()?.state.as_deref()?).ok()
+    serde_json::from_str(view.in_place()?.state.as_deref()?).ok()
 }
 
 #[cfg(test)]
@@ -82,5 +88,14 @@ mod tests {
         assert_eq!(state(batch), (Some(1), true));
         assert_eq!(state(r#"{"revision":"2","updateTimestamp":"2026-01-01T00:00:00Z"}"#), (None, true));
         assert_eq!(state("odd"), (None, false));
+        let unreadable = |key: &str, text: &str| unreadable(&view(json!({"metadata": {"annotations": {key: text}}})));
+        assert_eq!(unreadable("apps.kruise.io/inplace-update-state", batch), None);
+        let (odd, long) = (unreadable("apps.kruise.io/inplace-update-grace", "odd"), "x".repeat(70_000));
+        assert!(odd.unwrap().starts_with("annotation apps.kruise.io/inplace-update-grace cannot be read: "));
+        assert_eq!(
+            unreadable("inplace-update-state", &long).unwrap(),
+            "annotation apps.kruise.io/inplace-update-state cannot be read: it is empty, or longer than 65536 bytes"
+        );
+        assert_eq!(unreadable("other", "odd"), None);
     }
 }

@@ -114,14 +114,14 @@ pub fn next(pod: &PodView) -> Option<Next> {
         return None;
     }
     let behind: Vec<(&ContainerView, i32)> =
-        pod.containers.iter().filter_map(|container| Some((container, container.launch_priority?))).collect();
+        pod.spec.containers.iter().filter_map(|container| Some((container, container.launch_priority?))).collect();
     let waiting = || behind.iter().filter(|(container, _)| !has_started(pod, container));
     let highest = waiting().map(|(_, priority)| *priority).max()?;
     let lowest = waiting().map(|(_, priority)| *priority).min()?;
     let awaited = || waiting().filter(|(_, priority)| *priority == highest).map(|(container, _)| container);
     let is_held = |container: &&&ContainerView| {
         pod.container_status(&container.name).is_some_and(
-            |status| matches!(&status.state, ContainerState::Waiting { reason, .. } if reason == "CreateContainerConfigError"),
+            |status| matches!(&status.state, ContainerState::Waiting(why) if why.reason == "CreateContainerConfigError"),
         )
     };
     Some(Next {

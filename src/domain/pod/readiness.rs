@@ -125,7 +125,7 @@ pub fn default_condition(pod: &PodView, now: Now) -> Option<Value> {
     first_condition(pod, now.wall).map(|condition| {
         json!({
             // Between our reading and this write another writer may have added a False: then this must not win.
-            "metadata": {"resourceVersion": pod.metadata.resource_version},
+            "metadata": {"resourceVersion": pod.resource_version()},
             "status": {"conditions": [condition]},
         })
     })
@@ -177,7 +177,7 @@ impl<'a> From<&'a PodView> for Readiness<'a> {
     fn from(pod: &'a PodView) -> Self {
         let conditions =
             pod.conditions.iter().map(|c| Condition { type_: &c.type_, status: &c.status, message: &c.message });
-        Self { gates: pod.readiness_gates.iter().map(String::as_str).collect(), conditions: conditions.collect() }
+        Self { gates: pod.spec.readiness_gates.iter().map(String::as_str).collect(), conditions: conditions.collect() }
     }
 }
 
@@ -407,11 +407,10 @@ mod tests {
         assert_eq!(default_condition(&view(json!([kruise("False", "[]")])), now()), None);
         assert_eq!(default_condition(&view(json!([kruise("True", "[]")])), now()), None);
         let mut ungated = view(json!([]));
-        ungated.readiness_gates = std::sync::Arc::default();
+        std::sync::Arc::make_mut(&mut ungated.spec).readiness_gates = Box::default();
         assert_eq!(default_condition(&ungated, now()), None);
         let mut deleting = view(json!([]));
-        deleting.metadata.deletion_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(OLD.parse().unwrap()));
+        deleting.rare_mut().deleted = Some(OLD.parse().unwrap());
         assert_eq!(default_condition(&deleting, now()), None);
     }
 

@@ -57,7 +57,7 @@ impl Hooked for PodView {
         self.labels.get(key)
     }
     fn has_finalizer(&self, name: &str) -> bool {
-        self.finalizers.iter().any(|finalizer| finalizer == name)
+        self.rare().finalizers.iter().any(|finalizer| finalizer == name)
     }
 }
 
@@ -83,11 +83,11 @@ fn lacks_template_hash(pod: &PodView) -> bool {
 /// Whether there is surely nothing to do for a Pod: most Pods most of the time.
 pub fn is_at_rest(pod: &PodView) -> bool {
     let gate = labels::CONDITION_INPLACE_UPDATE_READY;
-    let is_unbound_and_new = pod.node_name.is_empty() && pod.in_place.is_none() && pod.condition(gate).is_none();
+    let is_unbound_and_new = pod.node_name.is_empty() && pod.in_place().is_none() && pod.condition(gate).is_none();
     // The first conditions and the first state of a Pod go into one write, when it has a node.
     is_unbound_and_new
         || matches!(state_of(pod), State::None | State::Normal | State::PreparingDelete | State::Unknown(_))
-            && pod.in_place.is_none()
+            && pod.in_place().is_none()
             && (pod.condition_is_true(gate) || !pod.has_readiness_gate(gate))
             && !lacks_template_hash(pod)
 }
@@ -104,7 +104,7 @@ pub fn refresh(
     if is_at_rest(pod) {
         return Refresh::Nothing;
     }
-    let is_fresh = pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_none() && pod.in_place.is_none();
+    let is_fresh = pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_none() && pod.in_place().is_none();
     let state = state_of(pod);
     // A Pod at hand as a whole may have an annotation that is not kept in stores, for its update is done.
     let (observed, annotations) = match whole {
@@ -234,7 +234,7 @@ impl Change {
         }
         let mut metadata = json!({"uid": pod.uid()});
         if is_bound {
-            metadata["resourceVersion"] = json!(pod.metadata.resource_version);
+            metadata["resourceVersion"] = json!(pod.resource_version());
         }
         for (field, map) in [("labels", labels), ("annotations", annotations)] {
             if !map.is_empty() {

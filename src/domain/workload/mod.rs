@@ -11,4 +11,5 @@ pub mod revisions;
 pub mod rollout;
 pub mod status;
 pub mod steps;
+pub mod turns;
 pub mod update_order;

@@ -9,7 +9,7 @@
 //! data: its name and bytes stay those that OpenKruise computes. A Pod carries its override and the hash of it, so that a
 //! change of the annotation concerns only the ordinals whose override it changes, and what changes in a Pod is known.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -229,20 +229,18 @@ fn hash_of(text: String) -> String {
     hash::safe_encode(hash::fnv1_32(text.into_bytes()))
 }
 
-/// The override that a Pod was made or updated with, as its annotations tell.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The override that a Pod was made or updated with, as its annotations tell. Each pass compares the hash; what it stands
+/// for is read only to update a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Applied {
     hash: String,
-    /// None: there is none, or what is there does not fit the hash.
-    change: Option<Change>,
+    content: Option<Arc<str>>,
 }
 
 impl Applied {
     /// From the values of both annotations.
-    pub fn of(hash: Option<&str>, content: Option<&str>) -> Self {
-        let hash = hash.unwrap_or_default().to_owned();
-        let change = content.and_then(|content| serde_json::from_str::<Change>(content).ok());
-        Self { change: change.filter(|change| change.hash() == hash), hash }
+    pub fn of(hash: Option<&str>, content: Option<Arc<str>>) -> Self {
+        Self { hash: hash.unwrap_or_default().to_owned(), content }
     }
 
     /// After a patch of the Pod's metadata is written.
@@ -251,7 +249,9 @@ impl Applied {
         let text = |key: &str| annotations.and_then(|all| all.get(key));
         match text(labels::ORDINAL_OVERRIDE_HASH) {
             None => self,
-            Some(hash) => Self::of(hash.as_str(), text(labels::ORDINAL_OVERRIDE).and_then(Value::as_str)),
+            Some(hash) => {
+                Self::of(hash.as_str(), text(labels::ORDINAL_OVERRIDE).and_then(Value::as_str).map(Arc::from))
+            }
         }
     }
 
@@ -260,15 +260,14 @@ impl Applied {
         self.hash == overrides.hash(ordinal)
     }
 
-    /// The hash; empty without an override.
-    pub fn hash(&self) -> &str {
-        &self.hash
-    }
-
     /// The template that a Pod was made of. None: what the override was is not known any more.
     pub fn laid_over<'t>(&self, template: &'t Value) -> Option<Cow<'t, Value>> {
-        let is_known = self.hash.is_empty() || self.change.is_some();
-        is_known.then(|| laid_over(template, &self.hash, self.change.as_ref()))
+        if self.hash.is_empty() {
+            return Some(laid_over(template, "", None));
+        }
+        let change = serde_json::from_str::<Change>(self.content.as_deref()?).ok()?;
+        // The two annotations have to fit each other: anybody who may write the Pod can change one of them.
+        (change.hash() == self.hash).then(|| laid_over(template, &self.hash, Some(&change)))
     }
 }
 
@@ -450,7 +449,8 @@ mod tests {
         let overrides = parsed(&json!([{"ordinals": 1, "containers": {"main": {"image": "db:2"}}}]));
         let (template, of) = (template(), |pod: &Value| {
             let text = |key: &str| pod["metadata"]["annotations"][key].as_str().map(str::to_owned);
-            Applied::of(text(labels::ORDINAL_OVERRIDE_HASH).as_deref(), text(labels::ORDINAL_OVERRIDE).as_deref())
+            let content = text(labels::ORDINAL_OVERRIDE).map(Arc::from);
+            Applied::of(text(labels::ORDINAL_OVERRIDE_HASH).as_deref(), content)
         });
         let (plain, changed) = (overrides.laid_over(&template, 0), overrides.laid_over(&template, 1));
         assert!(matches!(plain, Cow::Borrowed(_)), "nothing is copied");

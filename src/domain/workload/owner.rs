@@ -40,6 +40,19 @@ impl OwnerRef {
         }
     }
 
+    /// Of a Pod, to which claims belong.
+    pub fn of_pod(pod: &PodView) -> Self {
+        Self {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            plural: "pods".to_owned(),
+            namespace: pod.namespace().to_owned(),
+            name: pod.name().to_owned(),
+            uid: pod.uid().to_owned(),
+            resource_version: pod.resource_version().map(str::to_owned),
+        }
+    }
+
     /// The API group; empty for the core group.
     pub fn group(&self) -> &str {
         group_of(&self.api_version)

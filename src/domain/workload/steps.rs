@@ -14,6 +14,11 @@ pub struct Wait {
     pub message: String,
 }
 
+/// What a message says besides of a Pod whose notes of an update in place cannot be read.
+pub fn unreadable(why: &str) -> String {
+    format!(": {why}; delete that annotation, or the Pod")
+}
+
 /// What budgets are asked before the deletion of a Pod is announced to its hook. None: the hook leaves it in service.
 pub fn announced_deletion(hooks: &Lifecycle) -> Option<Operation> {
     marks_not_ready(hooks.pre_delete.as_ref()).then_some(Operation::Delete)

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, Visitor},
@@ -11,7 +11,7 @@ use serde::{
 
 use super::{
     ContainerState, ContainerStatusView, ContainerView, DISRUPTION_TARGET, InPlaceNotes, LONGEST_NOTE, Labels,
-    LastExit, OverrideNotes, Owner, PodCondition, PodView, priority_of_key,
+    LastExit, OverrideNotes, Owner, PodCondition, PodView, Rare, SidecarNotes, SpecView, Waiting, priority_of_key,
 };
 use crate::{
     api::labels as keys,
@@ -19,9 +19,7 @@ use crate::{
 };
 
 static OWNERS: Pool<Owner> = Pool::new();
-/// Readiness gates, and names of volumes.
-static GATES: Pool<[String]> = Pool::new();
-static CONTAINERS: Pool<[ContainerView]> = Pool::new();
+static SPECS: Pool<SpecView> = Pool::new();
 static CONDITIONS: Pool<[PodCondition]> = Pool::new();
 
 pub(super) fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
@@ -67,7 +65,7 @@ pub(super) fn barrier<'a>(mut variables: impl DoubleEndedIterator<Item = (&'a st
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct WireMeta {
     pub(super) name: Option<String>,
-    pub(super) namespace: Option<String>,
+    pub(super) namespace: Option<Text>,
     pub(super) uid: Option<String>,
     pub(super) generation: Option<i64>,
     pub(super) resource_version: Option<String>,
@@ -89,6 +87,10 @@ pub(super) struct WireAnnotations {
     related_pub: Option<Box<str>>,
     no_protect: Option<Box<str>>,
     sidecar_set_hash: Option<Box<str>>,
+    sidecar_set_hash_without_image: Option<Box<str>>,
+    sidecar_sets_injected: Option<Box<str>>,
+    sidecar_set_state: Option<Box<str>>,
+    sidecar_set_working: Option<Box<str>>,
     deletion_cost: Option<Box<str>>,
     in_place_state: Option<Box<str>>,
     in_place_state_legacy: Option<Box<str>>,
@@ -112,6 +114,10 @@ impl WireAnnotations {
             "kruise.io/related-pub" => &mut self.related_pub,
             "pub.kruise.io/no-protect" => &mut self.no_protect,
             "kruise.io/sidecarset-hash" => &mut self.sidecar_set_hash,
+            "kruise.io/sidecarset-hash-without-image" => &mut self.sidecar_set_hash_without_image,
+            "kruise.io/sidecarset-injected-list" => &mut self.sidecar_sets_injected,
+            "kruise.io/sidecarset-inplace-update-state" => &mut self.sidecar_set_state,
+            "kruise.io/sidecarset-working-hotupgrade-container" => &mut self.sidecar_set_working,
             "controller.kubernetes.io/pod-deletion-cost" => &mut self.deletion_cost,
             "apps.kruise.io/inplace-update-state" => &mut self.in_place_state,
             "inplace-update-state" => &mut self.in_place_state_legacy,
@@ -126,10 +132,43 @@ impl WireAnnotations {
         })
     }
 
+    /// What few Pods have in their annotations.
+    fn rare(&mut self) -> Rare {
+        Rare {
+            config_hash: self.config_hash.take(),
+            ordinal_override: self.ordinal_override(),
+            specified_delete_for: up_to(LONGEST_NOTE, self.specified_delete_for.take()),
+            image_spellings: up_to(LONGEST_NOTE, self.image_spellings.take()),
+            probe_marked_by: up_to(LONGEST_NOTE, self.probe_marked_by.take())
+                .as_deref()
+                .filter(|names| !names.is_empty())
+                .map(Text::from),
+            ..Rare::default()
+        }
+    }
+
+    /// What SidecarSets have noted, if one was injected.
+    fn sidecar_sets<'s>(
+        &mut self,
+        statuses: impl Iterator<Item = &'s WireContainerStatus>,
+    ) -> Option<Box<SidecarNotes>> {
+        self.sidecar_sets_injected.as_ref()?;
+        let annotations = [
+            (keys::SIDECAR_SET_HASH, self.sidecar_set_hash.clone()),
+            (keys::SIDECAR_SET_HASH_WITHOUT_IMAGE, self.sidecar_set_hash_without_image.take()),
+            (keys::SIDECAR_SETS_INJECTED, self.sidecar_sets_injected.take()),
+            (keys::SIDECAR_SET_IN_PLACE_STATE, self.sidecar_set_state.take()),
+            (keys::SIDECAR_SET_WORKING, self.sidecar_set_working.take()),
+        ];
+        let kept = annotations.into_iter().filter_map(|(key, text)| Some((key, up_to(LONGEST_NOTE, text)?)));
+        let images = statuses.map(|s| (s.name.clone(), s.image.clone().unwrap_or_default()));
+        Some(Box::new(SidecarNotes { annotations: kept.collect(), running_images: images.collect() }))
+    }
+
     fn ordinal_override(&mut self) -> Option<Box<OverrideNotes>> {
         let notes = OverrideNotes {
             hash: up_to(OverrideNotes::LONGEST_HASH, self.override_hash.take()),
-            content: up_to(OverrideNotes::LONGEST_CONTENT, self.override_content.take()),
+            content: up_to(OverrideNotes::LONGEST_CONTENT, self.override_content.take()).map(Arc::from),
         };
         (notes != OverrideNotes::default()).then(|| Box::new(notes))
     }
@@ -143,18 +182,20 @@ impl WireAnnotations {
         statuses: &Option<Vec<WireContainerStatus>>,
         (generation, observed_generation): (Option<i64>, Option<i64>),
     ) -> Option<Box<InPlaceNotes>> {
-        let state = self.in_place_state.take().or_else(|| self.in_place_state_legacy.take());
-        let grace = self.in_place_grace.take().or_else(|| self.in_place_grace_legacy.take());
+        let longest = InPlaceNotes::LONGEST;
+        let readable = |text: Box<str>| if text.len() > longest { Box::default() } else { text };
+        let state = self.in_place_state.take().or_else(|| self.in_place_state_legacy.take()).map(readable);
+        let grace = self.in_place_grace.take().or_else(|| self.in_place_grace_legacy.take()).map(readable);
         let gate = conditions.iter().find(|c| c.type_ == keys::CONDITION_INPLACE_UPDATE_READY);
         let is_done = labels.get(keys::LIFECYCLE_STATE) != Some("Updating") && gate.is_none_or(|c| c.status == "True");
         if grace.is_none() && (state.is_none() || is_done) {
             return None;
         }
-        let images = statuses.iter().flatten().map(|s| (s.name.as_str().into(), s.image.clone().unwrap_or_default()));
+        let images = statuses.iter().flatten().map(|s| (s.name.clone(), s.image.clone().unwrap_or_default()));
         Some(Box::new(InPlaceNotes {
             state,
             grace,
-            runtime_meta: self.runtime_meta.take(),
+            runtime_meta: up_to(longest, self.runtime_meta.take()),
             running_images: images.collect(),
             generation,
             observed_generation,
@@ -325,7 +366,7 @@ pub(super) struct WireCondition {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct WireContainerStatus {
-    pub(super) name: String,
+    pub(super) name: Text,
     pub(super) image: Option<Text>,
     #[serde(rename = "containerID")]
     pub(super) container_id: Option<String>,
@@ -380,58 +421,70 @@ impl<'de> Deserialize<'de> for PodView {
     }
 }
 
+/// The conditions without what nobody reads of them, and since when Ready is as it is.
+fn kept(all: Vec<WireCondition>) -> (Vec<PodCondition>, Option<Timestamp>) {
+    let mut ready_since = None;
+    let mut conditions = Vec::new();
+    for condition in all {
+        let WireCondition { type_, status, mut message, mut reason, last_transition_time } = condition;
+        if type_ != keys::CONDITION_KRUISE_POD_READY {
+            message = String::new();
+        }
+        if type_ != DISRUPTION_TARGET {
+            reason = String::new();
+        }
+        if type_ == "Ready" {
+            ready_since = last_transition_time;
+        }
+        conditions.push(PodCondition { type_, status, reason, message });
+    }
+    (conditions, ready_since)
+}
+
 impl From<WirePod> for PodView {
     fn from(WirePod { metadata: meta, spec, status }: WirePod) -> Self {
         let mut annotations = meta.annotations.unwrap_or_default();
         let labels = meta.labels.unwrap_or_default();
-        let node_name = spec.node_name.unwrap_or_default();
-        let aims_at = if node_name.is_empty() { aim(spec.affinity).unwrap_or_default() } else { Text::default() };
-        let own_claims = own_claims(meta.name.as_deref().unwrap_or_default(), spec.volumes.unwrap_or_default());
         let mut sidecars = spec.init_containers.unwrap_or_default();
         sidecars.retain(|c| c.restart_policy.as_deref() == Some("Always"));
         let mut init_statuses = status.init_container_statuses.unwrap_or_default();
         init_statuses.retain(|s| sidecars.iter().any(|c| c.name == s.name));
-        let mut ready_since = None;
-        let mut conditions = Vec::new();
-        for condition in status.conditions.unwrap_or_default() {
-            let WireCondition { type_, status, mut message, mut reason, last_transition_time } = condition;
-            if type_ != keys::CONDITION_KRUISE_POD_READY {
-                message = String::new();
-            }
-            if type_ != DISRUPTION_TARGET {
-                reason = String::new();
-            }
-            if type_ == "Ready" {
-                ready_since = last_transition_time;
-            }
-            conditions.push(PodCondition { type_, status, reason, message });
-        }
+        let (conditions, ready_since) = kept(status.conditions.unwrap_or_default());
         let generations = (meta.generation, status.observed_generation);
-        let ordinal_override = annotations.ordinal_override();
-        let in_place = annotations.in_place(&labels, &conditions, &status.container_statuses, generations);
+        let mut rare = annotations.rare();
+        rare.in_place = annotations.in_place(&labels, &conditions, &status.container_statuses, generations);
+        rare.sidecar_sets = annotations.sidecar_sets(status.container_statuses.iter().flatten().chain(&init_statuses));
+        rare.deleted = meta.deletion_timestamp.map(|time| time.0);
+        rare.finalizers = meta.finalizers.unwrap_or_default();
+        let node_name = spec.node_name.unwrap_or_default();
+        rare.aims_at = if node_name.is_empty() { aim(spec.affinity).filter(|node| !node.is_empty()) } else { None };
+        let own_claims = own_claims(meta.name.as_deref().unwrap_or_default(), spec.volumes.unwrap_or_default());
+        let gates = spec.readiness_gates.unwrap_or_default().into_iter().map(|gate| gate.condition_type);
+        let spec = SpecView {
+            restart_policy: spec.restart_policy.unwrap_or_default(),
+            termination_grace_period_seconds: spec.termination_grace_period_seconds,
+            readiness_gates: gates.collect(),
+            own_claims: own_claims.into(),
+            containers: spec.containers.unwrap_or_default().into(),
+            sidecars: sidecars.into(),
+        };
+        let statuses = status.container_statuses.unwrap_or_default().into_iter().chain(init_statuses);
         Self {
-            metadata: ObjectMeta {
-                name: meta.name,
-                namespace: meta.namespace,
-                uid: meta.uid,
-                resource_version: meta.resource_version,
-                creation_timestamp: meta.creation_timestamp,
-                deletion_timestamp: meta.deletion_timestamp,
-                ..ObjectMeta::default()
-            },
+            name: meta.name.unwrap_or_default().into(),
+            namespace: meta.namespace.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default().into(),
+            resource_version: meta.resource_version.unwrap_or_default().into(),
+            created: meta.creation_timestamp.map(|time| time.0),
             controller: meta.owner_references.unwrap_or_default().into_iter().find(|o| o.controller == Some(true)).map(
                 |WireOwner { api_version, kind, name, uid, .. }| OWNERS.share(Owner { api_version, kind, name, uid }),
             ),
-            config_hash: annotations.config_hash.map(String::from),
-            finalizers: meta.finalizers.unwrap_or_default(),
+            rare: (rare != Rare::default()).then(|| Box::new(rare)),
             deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),
-            in_place,
-            ordinal_override,
-            specified_delete_for: up_to(LONGEST_NOTE, annotations.specified_delete_for),
-            image_spellings: up_to(LONGEST_NOTE, annotations.image_spellings),
             launch_completed: annotations.launch_completed.as_deref() == Some("true"),
-            related_pub: annotations.related_pub.as_deref().filter(|name| !name.is_empty()).map(Text::from),
-            probe_marked_by: annotations.probe_marked_by.as_deref().filter(|names| !names.is_empty()).map(Text::from),
+            related_pub: up_to(LONGEST_NOTE, annotations.related_pub)
+                .as_deref()
+                .filter(|name| !name.is_empty())
+                .map(Text::from),
             no_protect: annotations.no_protect.as_deref() == Some("true"),
             kubelet_is_behind: matches!(generations, (Some(asked), Some(seen)) if seen < asked),
             is_mirror: annotations.config_mirror.is_some(),
@@ -439,26 +492,12 @@ impl From<WirePod> for PodView {
             is_daemon: labels.get(keys::CONTROL_PLANE) == Some(keys::CONTROL_PLANE_DAEMON),
             labels,
             node_name,
-            aims_at,
-            restart_policy: spec.restart_policy.unwrap_or_default(),
-            termination_grace_period_seconds: spec.termination_grace_period_seconds,
-            readiness_gates: GATES.share(
-                spec.readiness_gates.unwrap_or_default().into_iter().map(|g| g.condition_type).collect::<Vec<_>>(),
-            ),
-            own_claims: GATES.share(own_claims),
-            containers: CONTAINERS.share(spec.containers.unwrap_or_default()),
-            sidecars: CONTAINERS.share(sidecars),
+            spec: SPECS.share(spec),
             phase: status.phase.unwrap_or_default(),
             ready_since,
-            pod_ip: status.pod_ip.unwrap_or_default(),
+            pod_ip: status.pod_ip.unwrap_or_default().into(),
             conditions: CONDITIONS.share(conditions),
-            container_statuses: status
-                .container_statuses
-                .unwrap_or_default()
-                .into_iter()
-                .chain(init_statuses)
-                .map(ContainerStatusView::from)
-                .collect(),
+            container_statuses: statuses.map(ContainerStatusView::from).collect(),
         }
     }
 }
@@ -468,12 +507,13 @@ impl From<WireContainerStatus> for ContainerStatusView {
         let last_exit = status.last_state.and_then(|state| state.terminated);
         Self {
             name: status.name,
-            container_id: status.container_id.unwrap_or_default(),
+            container_id: status.container_id.unwrap_or_default().into(),
             ready: status.ready,
             is_starting: status.started == Some(false),
             restart_count: status.restart_count,
             image_id: status.image_id,
-            last_exit: last_exit.map(|exit| LastExit { exit_code: exit.exit_code, finished_at: exit.finished_at }),
+            last_exit: last_exit
+                .map(|exit| Box::new(LastExit { exit_code: exit.exit_code, finished_at: exit.finished_at })),
             state: status.state.unwrap_or_default().into(),
         }
     }
@@ -484,10 +524,10 @@ impl From<WireState> for ContainerState {
         match state {
             WireState { running: Some(running), .. } => Self::Running { started_at: running.started_at },
             WireState { terminated: Some(exit), .. } => Self::Terminated { exit_code: exit.exit_code },
-            WireState { waiting: Some(waiting), .. } => Self::Waiting {
+            WireState { waiting: Some(waiting), .. } => Self::Waiting(Box::new(Waiting {
                 reason: waiting.reason.unwrap_or_default(),
                 message: waiting.message.unwrap_or_default(),
-            },
+            })),
             WireState { waiting: None, running: None, terminated: None } => Self::Unknown,
         }
     }

@@ -44,7 +44,7 @@ const FIELDS: [(&str, &str); 19] = [
     ("resources", "{}"),
 ];
 /// Keys of Kubernetes and Kruise: on Pods of others only those that are listed.
-const DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kruise[.]io|kruise[.]rs)/";
+pub(super) const DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kruise[.]io|kruise[.]rs)/";
 /// Labels by which workloads know their Pods.
 const IDENTITY: [&str; 7] = [
     labels::POD_TEMPLATE_HASH,

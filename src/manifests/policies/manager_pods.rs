@@ -3,9 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::cel::{self, by, equal, must, resource_rule, same_but, unless};
+use super::{
+    cel::{self, by, equal, must, resource_rule, same_but, unless},
+    manager_pod_status::DOMAINS,
+};
 use crate::{
-    api::labels,
+    api::labels::{self, SIDECAR_SET_VERSION_ALT_PREFIX, SIDECAR_SET_VERSION_PREFIX},
     k8s::account::{self, MANAGER},
 };
 
@@ -25,6 +28,19 @@ const CHANGEABLE: [(&str, &str); 6] = [
 ];
 /// What `k8s::image` accepts as a reference with a digest, and so with one `@`.
 const SPELLING: &str = "^([A-Za-z0-9.:\\[\\]-]+/)?[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?@[A-Za-z0-9+._-]+:[A-Fa-f0-9]{32,}$";
+/// Annotations that the update of a SidecarSet writes, besides those of versions and of `patchPodMetadata`.
+const OF_SIDECARS: [&str; 5] = [
+    labels::SIDECAR_SET_HASH,
+    labels::SIDECAR_SET_HASH_WITHOUT_IMAGE,
+    labels::SIDECAR_SETS_INJECTED,
+    labels::SIDECAR_SET_IN_PLACE_STATE,
+    labels::SIDECAR_SET_WORKING,
+];
+/// Whether SidecarSets have put containers into a Pod.
+const HAS_SIDECARS: &str = "request.operation == 'UPDATE' && oldObject.metadata.?annotations[?'kruise.io/sidecarset-injected-list'].orValue('') != ''";
+/// Whether a container was injected.
+const IS_INJECTED: &str =
+    "variables.hasSidecars && o.?env.orValue([]).exists(e, e.name == 'IS_INJECTED' && e.?value.orValue('') == 'true')";
 /// Whether a write is neither to a Pod of ours nor an adoption or release.
 const OTHER: &str = "request.operation == 'UPDATE' && !variables.wasOurs && !variables.isOurs";
 
@@ -41,12 +57,18 @@ pub(super) fn spec() -> Value {
         cel::same_other_owners(),
     ];
     let others: Vec<String> = CHANGEABLE.iter().map(|(field, empty)| equal(field, empty)).collect();
-    let annotations = format!("k in {}", cel::list(&ANNOTATIONS));
+    let of_sidecars = format!(
+        "k in {} || k.startsWith('{SIDECAR_SET_VERSION_PREFIX}') || k.startsWith('{SIDECAR_SET_VERSION_ALT_PREFIX}') || !k.matches('{DOMAINS}')",
+        cel::list(&OF_SIDECARS)
+    );
+    let annotations = format!("k in {} || (variables.hasSidecars && ({of_sidecars}))", cel::list(&ANNOTATIONS));
+    let mut variables = cel::ownership().to_vec();
+    variables.push(json!({ "name": "hasSidecars", "expression": HAS_SIDECARS }));
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": rules },
         "matchConditions": [by(&[MANAGER])],
-        "variables": cel::ownership(),
+        "variables": variables,
         "validations": [
             outside_own_namespace(),
             must(
@@ -87,10 +109,10 @@ fn images_of(list: &str) -> Value {
     unless(
         OTHER,
         &format!(
-            "object.spec.?{list}.orValue([]).all(c, {old}.exists(o, o.name == c.name && (o.image == c.image || ({same_image}))))"
+            "object.spec.?{list}.orValue([]).all(c, {old}.exists(o, o.name == c.name && (o.image == c.image || ({same_image}) || ({IS_INJECTED}))))"
         ),
         &format!(
-            "spec.{list}: the manager may change nothing but how an image is spelled: the name stays, a digest comes or stays"
+            "spec.{list}: the manager may change nothing but how an image is spelled: the name stays, a digest comes or stays; and images of injected sidecars"
         ),
     )
 }

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::cel::{self, by, equal, must, resource_rule, same_but, unless};
-use crate::{api::labels, k8s::account::MANAGER};
+use crate::{
+    api::{apps, labels},
+    k8s::account::{self, MANAGER},
+};
 
 pub(super) fn spec() -> Value {
     let handover = [
@@ -14,17 +17,35 @@ pub(super) fn spec() -> Value {
         equal("metadata.finalizers", "[]"),
         cel::same_other_owners(),
     ];
+    let mut variables = cel::ownership().to_vec();
+    variables.push(json!({ "name": "isOfSidecarSet", "expression": of_sidecar_set() }));
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
             resource_rule("apps", &["v1"], &["CREATE", "UPDATE", "DELETE"], &["controllerrevisions"])] },
         "matchConditions": [by(&[MANAGER])],
-        "variables": cel::ownership(),
+        "variables": variables,
         "validations": [
-            must("variables.isFree || variables.isHandover",
-                "the manager creates, changes and deletes only ControllerRevisions that a workload of apps.kruise.io controls"),
+            must("variables.isFree || variables.isHandover || variables.isOfSidecarSet",
+                "the manager creates, changes and deletes only ControllerRevisions that a workload of apps.kruise.io controls, or a SidecarSet in the namespace of Kruise"),
             unless("variables.isHandover", &handover.join(" && "),
                 "the manager adopts and releases a ControllerRevision by its owner reference, and changes nothing else of it with that"),
         ],
     })
+}
+
+/// Whether a revision is and stays that of a SidecarSet. They are in our own namespace, as OpenKruise has them.
+fn of_sidecar_set() -> String {
+    let is_of = |object: &str| {
+        format!(
+            "{object}.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'SidecarSet' && o.apiVersion.startsWith('{}/'))",
+            apps::GROUP
+        )
+    };
+    format!(
+        "request.namespace == {} && (request.operation == 'CREATE' || {}) && (request.operation == 'DELETE' || {})",
+        account::NAMESPACE,
+        is_of("oldObject"),
+        is_of("object")
+    )
 }

@@ -9,12 +9,14 @@ use serde_json::Value;
 use super::{JsonPointer, exit::Exit, table::columns};
 use crate::runtime::{client::check_version, stored_versions};
 
+mod returning;
 mod rights;
 mod roles;
 mod webhook;
 
 pub use self::{
-    rights::{Limits, Right, feature_gates, foreign_bindings, gated_binding, limits, policies, rights},
+    returning::returning,
+    rights::{Limits, Right, feature_gates, foreign_bindings, gated_binding, limits, policies, rights, unprotected},
     roles::{daemons, deployment, lease, versions},
     webhook::{
         Answer, Called, Handshake, addresses, admission, ca_bundle, ca_certificates, called, endpoints, leftovers,

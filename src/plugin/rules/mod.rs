@@ -9,6 +9,7 @@ pub mod outcome;
 pub mod progress;
 pub mod request;
 pub mod rollout;
+pub mod sidecar_set;
 pub mod table;
 pub mod target;
 pub mod timeline;

@@ -52,13 +52,16 @@ where
         .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_key_added_while_running_interrupts_and_runs_once_more() {
     let queue = Queue::new(quick());
     queue.add("a");
     let inner = queue.clone();
-    run_until(queue, 2, move |key, interrupt, nth| {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let three = run_until(queue, 3, move |key, interrupt, nth| {
         let queue = inner.clone();
+        counted.store(nth, Ordering::SeqCst);
         async move {
             if nth == 1 {
                 queue.add(key);
@@ -67,22 +70,32 @@ async fn a_key_added_while_running_interrupts_and_runs_once_more() {
             }
             Ok(Requeue::Await)
         }
-    })
-    .await;
+    });
+    assert!(tokio::time::timeout(Duration::from_secs(60), three).await.is_err(), "there is no third one");
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_key_comes_back_after_its_delay() {
-    let queue = Queue::new(quick());
+    let queue = Queue::new(Backoff { base: Duration::from_secs(2), max: Duration::from_secs(4) });
     queue.add("a");
-    run_until(queue, 3, |_, _, nth| async move {
-        match nth {
-            1 => Err("no".to_owned()),
-            2 => Ok(Requeue::After(Duration::from_secs(5))),
-            _ => Ok(Requeue::Await),
+    let begun = tokio::time::Instant::now();
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let seen = times.clone();
+    run_until(queue, 3, move |_, _, nth| {
+        seen.lock().unwrap().push(begun.elapsed().as_secs_f64());
+        async move {
+            match nth {
+                1 => Err("no".to_owned()),
+                2 => Ok(Requeue::After(Duration::from_secs(50))),
+                _ => Ok(Requeue::Await),
+            }
         }
     })
     .await;
+    let times = times.lock().unwrap().clone();
+    assert!(times[0] < 0.1 && (1.0..4.0).contains(&times[1]), "the back-off, with its jitter: {times:?}");
+    assert!((50.0..51.0).contains(&(times[2] - times[1])), "what was asked for: {times:?}");
 }
 
 #[tokio::test(start_paused = true)]

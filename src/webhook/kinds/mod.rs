@@ -10,4 +10,5 @@ pub mod pod_budget;
 pub mod pod_probe_marker;
 pub mod pod_unavailable_budget;
 pub mod serverless_probes;
+pub mod sidecar_set;
 pub mod stateful_set;

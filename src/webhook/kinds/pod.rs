@@ -1,8 +1,12 @@
-//! Admission of Pods, CREATE only: the readiness gate KruisePodReady, and launch priorities.
+//! Admission of Pods, CREATE only: sidecars, the readiness gate KruisePodReady, and launch priorities, in this order.
 //!
-//! Fails open: a Pod that was missed runs without the gate, which the manager finds and reports, and starts its containers
-//! at once. Conditions in the webhook's registration keep the API server from calling for Pods that need nothing; the same
-//! rules are here again, because a registration may lag behind.
+//! Fails open: a Pod that was missed runs without its sidecars and without the gate, which the manager finds and reports,
+//! and starts its containers at once. Conditions in the webhook's registration keep the API server from calling for Pods
+//! that need nothing; the same rules are here again, because a registration may lag behind.
+//!
+//! A Pod is created whatever is wrong with a SidecarSet: that one is left out, with a warning and an annotation. Only in
+//! namespaces that are labelled `kruise.rs/sidecars: required` such a Pod is refused; they have an entry of their own, which
+//! fails closed.
 
 use std::sync::Arc;
 
@@ -17,7 +21,10 @@ use crate::{
         group_of,
         labels::{self, CONDITION_KRUISE_POD_READY},
     },
-    domain::pod::launch_priority,
+    domain::{
+        kinds::sidecar_set::inject::{LeftOut, Outcome},
+        pod::launch_priority,
+    },
     k8s::name,
     webhook::{
         Context,
@@ -32,10 +39,85 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         if request.operation != "CREATE" || !request.sub_resource.is_empty() {
             return Ok(Admitted::unchanged());
         }
-        let mut random = [0; name::SUFFIX];
-        SystemRandom::new().fill(&mut random).map_err(|_| Denied::internal("the system has no random numbers"))?;
-        admit(&context.gates, &request.object, random)
+        answer(&context, &request, false).await
     })
+}
+
+/// Answers the API server for a Pod that is not to be created without its sidecars.
+pub fn handle_required(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
+    Box::pin(async move {
+        if request.operation != "CREATE" || !request.sub_resource.is_empty() {
+            return Ok(Admitted::unchanged());
+        }
+        answer(&context, &request, true).await
+    })
+}
+
+async fn answer(context: &Context, request: &Request, is_required: bool) -> Decision {
+    let mut random = [0; name::SUFFIX];
+    SystemRandom::new().fill(&mut random).map_err(|_| Denied::internal("the system has no random numbers"))?;
+    let outcome = match context.sidecars.outcome(&request.namespace, &request.object, &request.uid).await {
+        Ok(outcome) => outcome,
+        Err(error) if is_required => return Err(Denied::internal(format!("{error}; {REQUIRED}"))),
+        Err(error) => {
+            tracing::warn!(namespace = %request.namespace, %error, "a new Pod gets no sidecars");
+            Outcome::default()
+        }
+    };
+    if !request.dry_run {
+        context.sidecars.count(&outcome);
+    }
+    combine(&context.gates, &request.object, outcome, is_required, random)
+}
+
+/// Why a Pod is refused, for whoever asks what to do about it.
+const REQUIRED: &str =
+    "the namespace is labelled kruise.rs/sidecars: required, so no Pod is created in it without its sidecars";
+/// The most warnings of one answer.
+const MOST_WARNINGS: usize = 5;
+
+/// The sidecars, and what [`admit`] does with the Pod that has them.
+///
+/// # Errors
+/// Those of [`admit`]; and a SidecarSet is left out although sidecars are required.
+fn combine(
+    gates: &FeatureGates,
+    pod: &Value,
+    outcome: Outcome,
+    is_required: bool,
+    random: [u8; name::SUFFIX],
+) -> Decision {
+    let left_out = outcome.left_out.iter();
+    let mut warnings: Vec<String> =
+        left_out.map(|LeftOut { set, reason }| format!("SidecarSet {set} is not injected: {reason}")).collect();
+    if is_required && let Some(first) = warnings.first() {
+        return Err(Denied::forbidden(format!("{first}; {REQUIRED}")));
+    }
+    warnings.extend(outcome.remarks);
+    warnings.truncate(MOST_WARNINGS);
+    if outcome.patch.is_empty() {
+        return admit(gates, pod, random).map(|admitted| Admitted { warnings, ..admitted });
+    }
+    let mut with_sidecars = pod.clone();
+    let injected = serde_json::from_value::<json_patch::Patch>(outcome.patch.into())
+        .map_err(|error| error.to_string())
+        .and_then(|patch| {
+            json_patch::patch(&mut with_sidecars, &patch).map_err(|error| error.to_string())?;
+            let admitted = admit(gates, &with_sidecars, random).map_err(|denied| denied.message)?;
+            Ok(json_patch::Patch([patch.0, admitted.patch.0].concat()))
+        });
+    match injected {
+        Ok(patch) => Ok(Admitted { patch, warnings }),
+        Err(error) if is_required => {
+            Err(Denied::forbidden(format!("the sidecars cannot be injected: {error}; {REQUIRED}")))
+        }
+        // Without them it is as its author wrote it.
+        Err(error) => {
+            let admitted = admit(gates, pod, random)?;
+            warnings.insert(0, format!("no SidecarSet is injected: {error}"));
+            Ok(Admitted { warnings, ..admitted })
+        }
+    }
 }
 
 /// Adds the gate to Pods of Kruise workloads, or to all with the feature gate KruisePodReadinessGate, and puts containers
@@ -166,6 +248,76 @@ mod tests {
             let all = FeatureGates::parse(&["KruisePodReadinessGate=true"], None).unwrap();
             assert_eq!(patch(&all, &other)[0]["path"], "/spec/readinessGates", "{other}");
         }
+    }
+
+    fn outcome(patch: Value, left_out: &[(&str, &str)]) -> Outcome {
+        let left = |(set, reason): &(&str, &str)| LeftOut { set: (*set).into(), reason: (*reason).into() };
+        Outcome {
+            patch: patch.as_array().cloned().unwrap_or_default(),
+            left_out: left_out.iter().map(left).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    fn add(container: Value) -> Value {
+        json!([{"op": "add", "path": "/spec/containers/0", "value": container}])
+    }
+
+    #[test]
+    fn c4_launch_priorities_see_the_sidecars() {
+        let gates = FeatureGates::default();
+        let mut one = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main"}]}});
+        let agent = json!({"name": "agent", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "1"}]});
+        let admitted = combine(&gates, &one, outcome(add(agent), &[]), false, [0; 5]).unwrap();
+        json_patch::patch(&mut one, &admitted.patch).unwrap();
+        let key = |i: usize| {
+            let env = one["spec"]["containers"][i]["env"].as_array().unwrap().last().unwrap().clone();
+            env["valueFrom"]["configMapKeyRef"]["key"].as_str().unwrap().to_owned()
+        };
+        assert_eq!((key(0), key(1)), ("p_1".into(), "p_0".into()));
+    }
+
+    #[test]
+    fn decision_36_a_pod_is_born_whatever_is_wrong_with_a_sidecar_set() {
+        let gates = FeatureGates::default();
+        let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main"}]}});
+        let left = [("mesh", "no image"), ("log", "no volume")];
+        let admitted = combine(&gates, &pod, outcome(json!([]), &left), false, [0; 5]).unwrap();
+        assert_eq!(
+            (admitted.patch.0.len(), admitted.warnings),
+            (
+                0,
+                vec![
+                    "SidecarSet mesh is not injected: no image".to_owned(),
+                    "SidecarSet log is not injected: no volume".into()
+                ]
+            )
+        );
+        // A sidecar by which the Pod would be refused, and a patch that does not apply.
+        let bad = json!({"name": "agent", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "soon"}]});
+        let nowhere = json!([{"op": "replace", "path": "/spec/none/0", "value": 1}]);
+        for patch in [add(bad), nowhere, json!([{"op": "odd"}])] {
+            let admitted = combine(&gates, &pod, outcome(patch, &[]), false, [0; 5]).unwrap();
+            assert!(admitted.patch.0.is_empty() && admitted.warnings[0].starts_with("no SidecarSet is injected: "));
+        }
+        let many: Vec<(&str, &str)> = std::iter::repeat_n(("a", "b"), 50).collect();
+        assert_eq!(combine(&gates, &pod, outcome(json!([]), &many), false, [0; 5]).unwrap().warnings.len(), 5);
+    }
+
+    #[test]
+    fn where_sidecars_are_required_a_pod_without_them_is_refused() {
+        let gates = FeatureGates::default();
+        let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main"}]}});
+        let denied = combine(&gates, &pod, outcome(json!([]), &[("mesh", "no image")]), true, [0; 5]).unwrap_err();
+        assert_eq!(denied.code, 403);
+        assert_eq!(
+            denied.message,
+            "SidecarSet mesh is not injected: no image; the namespace is labelled kruise.rs/sidecars: required, so no Pod is \
+             created in it without its sidecars"
+        );
+        assert_eq!(combine(&gates, &pod, outcome(json!([{"op": "odd"}]), &[]), true, [0; 5]).unwrap_err().code, 403);
+        assert!(combine(&gates, &pod, outcome(json!([]), &[]), true, [0; 5]).is_ok());
+        assert!(combine(&gates, &pod, outcome(add(json!({"name": "a"})), &[]), true, [0; 5]).is_ok());
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::{
     domain::budgets::unavailable::{self as rule, Operation, update},
     k8s::{
         name::{Namespace, ObjectName},
-        pod::PodView,
+        pod::{PodObject, PodView},
         rbac::Rule,
     },
     runtime::{replicas, workload},
@@ -141,8 +141,8 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
 
 /// The Pod as it is now, before the request. None: it is not there, or is another one.
 async fn read(context: &Context, namespace: &Namespace, named: &Named) -> kube::Result<Option<PodView>> {
-    let api: Api<PodView> = Api::namespaced(context.client.clone(), namespace);
-    let pod = api.get_opt(&named.name).await?;
+    let api: Api<PodObject> = Api::namespaced(context.client.clone(), namespace);
+    let pod = api.get_opt(&named.name).await?.map(PodView::from);
     Ok(pod.filter(|pod| named.uid.as_ref().is_none_or(|uid| uid == pod.uid())))
 }
 
@@ -162,7 +162,7 @@ pub fn relate(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
             return Ok(Admitted::unchanged());
         }
         let Ok(mut pod) = rule::pod_of(&request.object) else { return Ok(Admitted::unchanged()) };
-        pod.metadata.namespace = Some(request.namespace.to_string());
+        pod.set_namespace(&request.namespace);
         let covering = tokio::time::timeout(RELATE_LIMIT, context.budgets.covering(&pod)).await;
         let names: Vec<String> = match covering {
             Ok(Ok(budgets)) => budgets.iter().filter_map(|budget| budget.metadata.name.clone()).collect(),

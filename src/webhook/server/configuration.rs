@@ -20,6 +20,7 @@ use crate::{
             handler::{Handler, Level, Namespaces, Operation, Phase},
             scope,
         },
+        sidecars::ANY,
     },
 };
 
@@ -91,6 +92,8 @@ pub struct Wanted<'a> {
     pub policies: &'a FailurePolicies,
     /// The selector of the namespaces with budgets; None while they are not known, then what is there stays.
     pub with_budgets: Option<&'a Value>,
+    /// The namespaces in which there may be Pods for a SidecarSet; None while they are not known, then what is there stays.
+    pub with_sidecars: Option<&'a BTreeSet<String>>,
     /// Names of entries that are not in the table and stay nevertheless; see [`leftovers`].
     pub keeps: &'a BTreeSet<String>,
 }
@@ -176,7 +179,6 @@ pub const NOT_SERVED: &[(&str, &str)] = &[
     (apps::GROUP, "ephemeraljobs"),
     (apps::GROUP, "persistentpodstates"),
     (apps::GROUP, "resourcedistributions"),
-    (apps::GROUP, "sidecarsets"),
     (apps::GROUP, "uniteddeployments"),
     (apps::GROUP, "workloadspreads"),
 ];
@@ -187,6 +189,8 @@ pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {
     let namespaces = match handler.namespaces {
         Namespaces::All => json!({}),
         Namespaces::NotSystem => scope::not_system(own_namespace),
+        Namespaces::Ordinary => scope::ordinary(own_namespace),
+        Namespaces::SidecarsRequired => scope::sidecars_required(own_namespace),
         Namespaces::WithBudgets => wanted.with_budgets.cloned().unwrap_or_else(scope::nobody),
     };
     let mut entry = json!({
@@ -194,7 +198,7 @@ pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {
         "admissionReviewVersions": ["v1", "v1beta1"],
         "clientConfig": wanted.endpoint.client_config(path(handler), wanted.ca_bundle),
         "failurePolicy": wanted.policies.of(handler).unwrap_or(handler.on_failure).text(),
-        "matchConditions": conditions(handler, wanted.gates),
+        "matchConditions": conditions(handler, wanted.gates, wanted.with_sidecars.unwrap_or(&BTreeSet::new())),
         "matchPolicy": "Equivalent",
         "namespaceSelector": namespaces,
         "objectSelector": handler.label.map_or_else(|| json!({}), |(key, value)| json!({ "matchLabels": { key: value } })),
@@ -220,6 +224,7 @@ pub fn complete(phase: Phase, endpoint: &Endpoint, own_namespace: &str) -> Vec<V
         ca_bundle: None,
         policies: &FailurePolicies::default(),
         with_budgets: Some(&with_budgets),
+        with_sidecars: Some(&BTreeSet::from([ANY.to_owned()])),
         keeps: &BTreeSet::new(),
     };
     HANDLERS.iter().filter(|handler| handler.phase == phase).map(|handler| render(handler, &wanted)).collect()
@@ -264,11 +269,26 @@ pub fn rules(handler: &Handler) -> Value {
         "resources": [target.resource], "scope": scope }])
 }
 
-fn conditions(handler: &Handler, gates: &FeatureGates) -> Value {
+fn conditions(handler: &Handler, gates: &FeatureGates, with_sidecars: &BTreeSet<String>) -> Value {
+    let besides = scope::condition(with_sidecars).filter(|_| handler.injects);
     (handler.match_conditions)(gates)
         .into_iter()
-        .map(|condition| json!({ "name": condition.name, "expression": condition.expression }))
+        .map(|condition| {
+            let expression = match &besides {
+                Some(besides) => format!("{} || ({besides})", condition.expression),
+                None => condition.expression,
+            };
+            json!({ "name": condition.name, "expression": expression })
+        })
         .collect()
+}
+
+/// The namespaces that the entry for new Pods is called in because of SidecarSets.
+pub fn listed_for_sidecars(current: &Value) -> Vec<String> {
+    let injects = |entry: &&Value| HANDLERS.iter().any(|handler| handler.injects && entry["name"] == handler.name);
+    let entries = current["webhooks"].as_array().into_iter().flatten().filter(injects);
+    let conditions = entries.flat_map(|entry| entry["matchConditions"].as_array().into_iter().flatten());
+    conditions.flat_map(|condition| scope::listed_in(condition["expression"].as_str().unwrap_or_default())).collect()
 }
 
 /// The JSON patch that brings a live configuration of one phase in line; empty if nothing differs.
@@ -293,18 +313,28 @@ pub fn plan(current: &Value, phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
         };
         let no_conditions = json!([]);
         let conditions_now = entry.get("matchConditions").unwrap_or(&no_conditions);
+        let there = BTreeSet::from_iter(listed_for_sidecars(current));
+        let with_sidecars = wanted.with_sidecars.unwrap_or(&there);
         let mut fields = vec![
             ("clientConfig", &entry["clientConfig"], wanted.endpoint.client_config(path(handler), wanted.ca_bundle)),
             ("rules", &entry["rules"], rules(handler)),
-            ("matchConditions", conditions_now, conditions(handler, wanted.gates)),
+            ("matchConditions", conditions_now, conditions(handler, wanted.gates, with_sidecars)),
         ];
         if let (Namespaces::WithBudgets, Some(selector)) = (handler.namespaces, wanted.with_budgets) {
             fields.push(("namespaceSelector", &entry["namespaceSelector"], selector.clone()));
         }
-        let shipped = scope::not_system(crate::api::DEFAULT_NAMESPACE);
-        if handler.namespaces == Namespaces::NotSystem && entry["namespaceSelector"] == shipped {
+        let selector: Option<fn(&str) -> Value> = match handler.namespaces {
+            Namespaces::NotSystem => Some(scope::not_system),
+            Namespaces::Ordinary => Some(scope::ordinary),
+            Namespaces::SidecarsRequired => Some(scope::sidecars_required),
+            Namespaces::All | Namespaces::WithBudgets => None,
+        };
+        if let Some(selector) = selector
+            && entry["namespaceSelector"] == selector(crate::api::DEFAULT_NAMESPACE)
+        {
             // kustomize's `namespace` does not change selectors. One that the installer has written stays.
-            fields.push(("namespaceSelector", &shipped, scope::not_system(own_namespace(wanted.endpoint))));
+            let own = selector(own_namespace(wanted.endpoint));
+            fields.push(("namespaceSelector", &entry["namespaceSelector"], own));
         }
         if let Some(policy) = wanted.policies.of(handler) {
             fields.push(("failurePolicy", &entry["failurePolicy"], policy.text().into()));
@@ -380,17 +410,20 @@ mod tests {
         endpoint: Endpoint,
         policies: FailurePolicies,
         with_budgets: Option<Value>,
+        with_sidecars: Option<BTreeSet<String>>,
         keeps: BTreeSet<String>,
     }
 
     impl Setting {
         fn of(gates: FeatureGates) -> Self {
             let policies = FailurePolicies::default();
-            Self { gates, endpoint: endpoint(), policies, with_budgets: None, keeps: BTreeSet::new() }
+            let (with_budgets, with_sidecars) = (None, None);
+            Self { gates, endpoint: endpoint(), policies, with_budgets, with_sidecars, keeps: BTreeSet::new() }
         }
         fn wanted<'a>(&'a self, ca_bundle: Option<&'a str>) -> Wanted<'a> {
-            let Self { gates, endpoint, policies, with_budgets, keeps } = self;
-            Wanted { gates, endpoint, ca_bundle, policies, with_budgets: with_budgets.as_ref(), keeps }
+            let Self { gates, endpoint, policies, with_budgets, with_sidecars, keeps } = self;
+            let (with_budgets, with_sidecars) = (with_budgets.as_ref(), with_sidecars.as_ref());
+            Wanted { gates, endpoint, ca_bundle, policies, with_budgets, with_sidecars, keeps }
         }
         fn installed(&self, phase: Phase) -> Value {
             json!({ "metadata": { "resourceVersion": "7" }, "webhooks": shipped(phase, &self.wanted(None)) })
@@ -454,12 +487,39 @@ mod tests {
             entries.iter().find(|entry| entry["name"] == "mpod.kb.io").unwrap()["namespaceSelector"].clone()
         };
         let mut config = elsewhere.patched(shipped.installed(Phase::Mutating), Phase::Mutating);
-        assert_eq!(selector(&config), scope::not_system("elsewhere"));
+        assert_eq!(selector(&config), scope::ordinary("elsewhere"));
         assert_eq!(elsewhere.plan(&config, Phase::Mutating), Vec::<Value>::new());
         // one that the installer has written
         let index = entries(&config).iter().position(|name| *name == "mpod.kb.io").unwrap();
         config["webhooks"][index]["namespaceSelector"] = json!({ "matchLabels": { "a": "b" } });
         assert_eq!(elsewhere.plan(&config, Phase::Mutating), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn new_pods_are_asked_about_where_there_may_be_a_sidecar_set() {
+        let mut setting = Setting::of(FeatureGates::default());
+        let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>());
+        let condition = |config: &Value| {
+            let entries = config["webhooks"].as_array().unwrap();
+            let entry = entries.iter().find(|entry| entry["name"] == "mpod.kb.io").unwrap();
+            entry["matchConditions"][0]["expression"].as_str().unwrap().to_owned()
+        };
+        let shipped = setting.patched(setting.installed(Phase::Mutating), Phase::Mutating);
+        assert!(listed_for_sidecars(&shipped).is_empty());
+        setting.with_sidecars = names(&["shop"]);
+        let shop = setting.patched(shipped.clone(), Phase::Mutating);
+        assert_eq!(condition(&shop), format!("{} || (request.namespace in ['shop'])", condition(&shipped)));
+        assert_eq!(listed_for_sidecars(&shop), ["shop"]);
+        assert_eq!(setting.plan(&shop, Phase::Mutating), Vec::<Value>::new());
+        setting.with_sidecars = None;
+        assert_eq!(setting.plan(&shop, Phase::Mutating), Vec::<Value>::new(), "not known yet: what is there stays");
+        setting.with_sidecars = names(&[ANY]);
+        assert!(condition(&setting.patched(shop.clone(), Phase::Mutating)).ends_with(" || (true)"));
+        setting.with_sidecars = names(&[]);
+        assert_eq!(setting.patched(shop, Phase::Mutating), shipped);
+        let everything = complete(Phase::Mutating, &endpoint(), "kruise-system");
+        let pods = everything.iter().find(|entry| entry["name"] == "mpod.kb.io").unwrap();
+        assert!(pods["matchConditions"][0]["expression"].as_str().unwrap().ends_with(" || (true)"));
     }
 
     #[test]
@@ -531,13 +591,14 @@ mod tests {
             version: version.into(),
             plural: plural.into(),
         };
-        let sidecar_sets = rule("apps.kruise.io", &["v1alpha1", "v1beta1"], &["sidecarsets", "sidecarsets/status"]);
-        let mut foreign = entry("vsidecarset.kb.io", json!([sidecar_sets]));
+        let broadcast_jobs =
+            rule("apps.kruise.io", &["v1alpha1", "v1beta1"], &["broadcastjobs", "broadcastjobs/status"]);
+        let mut foreign = entry("vbroadcastjob.kb.io", json!([broadcast_jobs]));
         foreign["clientConfig"] = calls("elsewhere", "/x");
         for (entry, expected) in [
             (
-                entry("vsidecarset.kb.io", json!([sidecar_sets])),
-                Some(vec![kind("apps.kruise.io", "v1alpha1", "sidecarsets")]),
+                entry("vbroadcastjob.kb.io", json!([broadcast_jobs])),
+                Some(vec![kind("apps.kruise.io", "v1alpha1", "broadcastjobs")]),
             ),
             (entry("vother.kb.io", json!([rule("apps.kruise.io", &["v1alpha1"], &["clonesets"])])), Some(vec![])),
             (entry("vpods.kb.io", json!([rule("", &["v1"], &["pods"])])), Some(vec![])),
@@ -656,7 +717,8 @@ mod tests {
                 }
             }
             let is_of_pods = handler.target.group.is_empty() && handler.target.level == Level::Namespaced;
-            assert!(!is_of_pods || !fails_closed, "{}", handler.name);
+            let is_required = handler.namespaces == Namespaces::SidecarsRequired;
+            assert!(!is_of_pods || fails_closed == is_required, "{}", handler.name);
             assert!(!is_of_pods || handler.namespaces != Namespaces::All, "{}", handler.name);
             assert!(handler.timeout_seconds <= 10, "{}", handler.name);
         }

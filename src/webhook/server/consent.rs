@@ -4,7 +4,6 @@ use crate::{
     budgets::Refusal,
     domain::budgets::unavailable::Operation,
     k8s::pod::PodView,
-    runtime::events,
     webhook::{
         Context,
         server::review::{Admitted, Decision, Denied},
@@ -20,11 +19,7 @@ pub async fn consent(context: &Context, pod: &PodView, operation: Operation, dry
     let message = refusal.message();
     if !dry_run {
         let word = operation.label();
-        context.events.warning(
-            &events::reference(pod),
-            "PubPreventPodDeletion",
-            &format!("{word} was refused: {message}"),
-        );
+        context.events.warning(&pod.reference(), "PubPreventPodDeletion", &format!("{word} was refused: {message}"));
     }
     Err(match (operation, refusal) {
         // As a PodDisruptionBudget answers: kubectl drain tries again.

@@ -58,6 +58,10 @@ pub enum Namespaces {
     All,
     /// All but kube-system and our own, so that a broken webhook cannot stop its own repair.
     NotSystem,
+    /// The same, but for those that are labelled to have no Pod without its sidecars.
+    Ordinary,
+    /// Those of [`NotSystem`](Self::NotSystem) that are labelled to have no Pod without its sidecars.
+    SidecarsRequired,
     /// Those that have a PodUnavailableBudget ([`scope`](super::scope)); the list is kept up to date.
     WithBudgets,
 }
@@ -136,6 +140,8 @@ pub struct Handler {
     pub gate: Option<&'static str>,
     /// When the API server has to call.
     pub match_conditions: fn(&FeatureGates) -> Vec<MatchCondition>,
+    /// Whether it is called besides wherever there may be Pods for a SidecarSet; the condition is kept up to date.
+    pub injects: bool,
     /// Rights that its reads need.
     pub rbac: &'static [Rule],
     /// Decides.
@@ -175,6 +181,7 @@ impl Handler {
             writes: false,
             gate: None,
             match_conditions: always,
+            injects: false,
             rbac: &[],
             handle,
         }
@@ -234,6 +241,11 @@ impl Handler {
     /// The API server waits so many seconds.
     pub const fn timeout(self, timeout_seconds: i32) -> Self {
         Self { timeout_seconds, ..self }
+    }
+
+    /// Is called besides wherever there may be Pods for a SidecarSet.
+    pub const fn injects(self) -> Self {
+        Self { injects: true, ..self }
     }
 
     /// A call writes something.

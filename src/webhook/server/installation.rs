@@ -72,12 +72,22 @@ pub const RBAC: &[Rule] = &[MUTATING, VALIDATING, BINDING, NEW_BINDING, leftover
 /// The same with certificates that somebody else renews: the registration is not ours to keep.
 pub const EXTERNAL_RBAC: &[Rule] = &[BINDING, NEW_BINDING];
 
+/// The revisions of SidecarSets: whether there is one that a SidecarSet names, and what new Pods get of it.
+const REVISIONS: Rule = Rule::new(&["apps"], &["controllerrevisions"], &["get", "list"]);
+/// The whitelist of annotations that SidecarSets may give to Pods.
+const WHITELIST: Rule = Rule::new(&[""], &["configmaps"], &["get"]).named(&["kruise-configuration"]);
+
 /// What keeping the certificates needs in our own namespace.
-pub const OWN_NAMESPACE_RBAC: &[Rule] =
-    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]), DAEMONS, leftovers::LEASE];
+pub const OWN_NAMESPACE_RBAC: &[Rule] = &[
+    Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]),
+    DAEMONS,
+    leftovers::LEASE,
+    REVISIONS,
+    WHITELIST,
+];
 /// The same with certificates that somebody else renews.
 pub const EXTERNAL_OWN_NAMESPACE_RBAC: &[Rule] =
-    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch"]).named(&[SECRET]), DAEMONS];
+    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch"]).named(&[SECRET]), DAEMONS, REVISIONS, WHITELIST];
 
 /// Why a pass did not succeed. All of them are tried again.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +123,10 @@ pub struct Installation {
     pub policies: FailurePolicies,
     /// The namespaces that have budgets; None until they are known.
     pub with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
+    /// The namespaces in which there may be Pods for a SidecarSet; None until they are known.
+    pub with_sidecars: watch::Receiver<Option<BTreeSet<String>>>,
+    /// Told which of them are in the registration.
+    pub registered: watch::Sender<BTreeSet<String>>,
     /// Who may call.
     pub callers: Option<Arc<Callers>>,
     /// Told when the certificate ends.
@@ -121,17 +135,33 @@ pub struct Installation {
     pub problem: watch::Sender<String>,
 }
 
+/// The namespaces that parts of the registration are for; None until they are known.
+struct Scopes {
+    with_budgets: Option<BTreeSet<String>>,
+    with_sidecars: Option<BTreeSet<String>>,
+}
+
+/// What is remembered of namespaces that are listed and need not be.
+#[derive(Default)]
+struct Lasting {
+    with_budgets: Lingering,
+    with_sidecars: Lingering,
+}
+
 impl Installation {
     /// Runs for ever. `tls` holds a configuration from the first success on and is changed in place after that.
     pub async fn run(&self, tls: &watch::Sender<Option<RustlsConfig>>) {
         let mut serving: Option<Material> = None;
-        let mut lingering = <[Lingering; 2]>::default();
-        let mut with_budgets = self.with_budgets.clone();
+        let mut lingering = <[Lasting; 2]>::default();
+        let (mut with_budgets, mut with_sidecars) = (self.with_budgets.clone(), self.with_sidecars.clone());
         let mut events = self.events();
         let mut retry = Retry::new();
         loop {
-            let namespaces = with_budgets.borrow_and_update().clone();
-            let synced = match self.sync(&mut serving, tls, namespaces.as_ref(), &mut lingering).await {
+            let namespaces = Scopes {
+                with_budgets: with_budgets.borrow_and_update().clone(),
+                with_sidecars: with_sidecars.borrow_and_update().clone(),
+            };
+            let synced = match self.sync(&mut serving, tls, &namespaces, &mut lingering).await {
                 Ok(wait) => bind(&self.client, &self.gates).await.map(|()| wait),
                 error => error,
             };
@@ -141,6 +171,7 @@ impl Installation {
                 () = tokio::time::sleep(wait) => {}
                 Some(()) = events.next() => {}
                 Ok(()) = with_budgets.changed() => {}
+                Ok(()) = with_sidecars.changed() => {}
             }
         }
     }
@@ -170,8 +201,8 @@ impl Installation {
         &self,
         serving: &mut Option<Material>,
         tls: &watch::Sender<Option<RustlsConfig>>,
-        namespaces: Option<&BTreeSet<String>>,
-        lingering: &mut [Lingering; 2],
+        namespaces: &Scopes,
+        lingering: &mut [Lasting; 2],
     ) -> Result<Option<Duration>, SyncError> {
         let material = self.secret.material(serving.as_ref()).await?;
         let mut ca_bundle = material.ca_bundle.clone();
@@ -205,8 +236,8 @@ impl Installation {
         &self,
         phase: Phase,
         ca_bundle: &str,
-        namespaces: Option<&BTreeSet<String>>,
-        lingering: &mut Lingering,
+        namespaces: &Scopes,
+        lasting: &mut Lasting,
     ) -> Result<(bool, Option<Duration>), SyncError> {
         let (plural, name) = match phase {
             Phase::Mutating => ("mutatingwebhookconfigurations", CONFIGURATION),
@@ -223,14 +254,16 @@ impl Installation {
             // Raw JSON: entries of others may have fields that this library does not know.
             let get = base.get(name, &GetParams::default()).map_err(build)?;
             let current: Value = self.client.request(get).await.map_err(failed)?;
-            let (selector, wait) = match namespaces {
-                Some(namespaces) => {
-                    let listed = configuration::listed(&current);
-                    let (wanted, wait) = lingering.keep(namespaces, listed, clock::now().mono);
-                    (Some(scope::selector(&wanted, &self.secret.namespace)), wait)
-                }
-                None => (None, None),
+            let now = clock::now().mono;
+            let keep = |lingering: &mut Lingering, known: Option<&BTreeSet<String>>, listed| {
+                known.map(|known| lingering.keep(known, listed, now)).unzip()
             };
+            let listed = configuration::listed(&current);
+            let (with_budgets, wait) = keep(&mut lasting.with_budgets, namespaces.with_budgets.as_ref(), listed);
+            let selector = with_budgets.map(|wanted| scope::selector(&wanted, &self.secret.namespace));
+            let listed = configuration::listed_for_sidecars(&current);
+            let (with_sidecars, later) = keep(&mut lasting.with_sidecars, namespaces.with_sidecars.as_ref(), listed);
+            let wait = wait.flatten().into_iter().chain(later.flatten()).min();
             let left = configuration::leftovers(&current, phase, &self.endpoint);
             let keeps = leftovers::kept(&self.client, &self.secret.namespace, &left).await;
             let wait = leftovers::look_again(wait, &keeps);
@@ -240,17 +273,20 @@ impl Installation {
                 ca_bundle: Some(ca_bundle),
                 policies: &self.policies,
                 with_budgets: selector.as_ref(),
+                with_sidecars: with_sidecars.as_ref(),
                 keeps: &keeps,
             };
             let operations = configuration::plan(&current, phase, &wanted);
             if operations.is_empty() {
+                self.tell_registered(phase, &current);
                 return Ok((false, wait));
             }
             let patch: json_patch::Patch = serde_json::from_value(operations.into())
                 .map_err(|error| SyncError::Configuration(name, kube::Error::SerdeError(error)))?;
             let patch = base.patch(name, &params, &Patch::<()>::Json(patch)).map_err(build)?;
             match self.client.request::<Value>(patch).await {
-                Ok(_) => {
+                Ok(now) => {
+                    self.tell_registered(phase, &now);
                     tracing::info!(configuration = name, "the webhook configuration was brought in line");
                     return Ok((configuration::had_another_ca(&current, &self.endpoint, ca_bundle), wait));
                 }
@@ -260,6 +296,14 @@ impl Installation {
             }
         }
         Ok((false, None))
+    }
+
+    /// Whoever waits for a namespace to be in the registration learns of it.
+    fn tell_registered(&self, phase: Phase, configuration: &Value) {
+        if phase == Phase::Mutating {
+            let listed = configuration::listed_for_sidecars(configuration);
+            self.registered.send_replace(listed.into_iter().collect());
+        }
     }
 }
 

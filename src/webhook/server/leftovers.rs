@@ -91,14 +91,34 @@ async fn other_leader(client: &Client, namespace: &str) -> kube::Result<Option<S
     Ok((!holder.is_empty() && !leader::is_identity(holder)).then(|| holder.to_owned()))
 }
 
+/// Whether there are objects of a kind, in whatever version it is served: the entry may name another one.
 async fn has_objects(client: &Client, kind: &NotServed) -> kube::Result<bool> {
-    let NotServed { group, version, plural } = kind;
-    let request = kube::core::Request::new(path::of_cluster(group, version, plural));
+    if let Some(found) = list_one(client, kind, &kind.version).await? {
+        return Ok(found);
+    }
+    let group = match read(client, &path::path(["apis", kind.group.as_str()])).await {
+        // Nothing of the group is installed.
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
+        group => group?,
+    };
+    for version in group["versions"].as_array().into_iter().flatten() {
+        let version = version["version"].as_str().filter(|version| *version != kind.version);
+        if let Some(version) = version
+            && let Some(found) = list_one(client, kind, version).await?
+        {
+            return Ok(found);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether there are objects of a kind. None: it is not served in this version.
+async fn list_one(client: &Client, kind: &NotServed, version: &str) -> kube::Result<Option<bool>> {
+    let request = kube::core::Request::new(path::of_cluster(&kind.group, version, &kind.plural));
     let request = request.list(&ListParams::default().limit(1)).map_err(kube::Error::BuildRequest)?;
     match client.request::<Value>(request).await {
-        // The kind is not installed, or is not served in this version.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        list => Ok(list?["items"].as_array().is_some_and(|items| !items.is_empty())),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        list => Ok(Some(list?["items"].as_array().is_some_and(|items| !items.is_empty()))),
     }
 }
 
@@ -120,12 +140,24 @@ mod tests {
     const OURS: &str = "kruise-controller-manager-5d8f6c7b9-x2x4z_18a1f3c2b4d5e6f7-1";
     const OPENKRUISE: &str = "kruise-controller-manager-7c6b8d-q8w2n_5a1b2c3d-1111-2222-3333-444455556666";
 
-    /// An API server with this Lease, and SidecarSets as this says.
-    fn client(lease: (u16, Value), sidecar_sets: (u16, Value)) -> Client {
+    /// An API server with this Lease, and BroadcastJobs as this says.
+    fn client(lease: (u16, Value), broadcast_jobs: (u16, Value)) -> Client {
+        client_with(lease, broadcast_jobs, failure(404), failure(404))
+    }
+
+    /// The same with the versions of their group, and with BroadcastJobs in an older one.
+    fn client_with(
+        lease: (u16, Value),
+        broadcast_jobs: (u16, Value),
+        group: (u16, Value),
+        older: (u16, Value),
+    ) -> Client {
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let (code, body) = match request.uri().path() {
+                "/apis/apps.kruise.io" => group.clone(),
+                "/apis/apps.kruise.io/v1alpha1/broadcastjobs" => older.clone(),
                 "/apis/coordination.k8s.io/v1/namespaces/kruise-system/leases/kruise-manager" => lease.clone(),
-                "/apis/apps.kruise.io/v1beta1/sidecarsets" => sidecar_sets.clone(),
+                "/apis/apps.kruise.io/v1beta1/broadcastjobs" => broadcast_jobs.clone(),
                 path => panic!("{path}"),
             };
             let response = http::Response::builder().status(code);
@@ -141,7 +173,7 @@ mod tests {
 
     #[test]
     fn entries_that_stay_are_looked_at_again_after_a_minute() {
-        let (none, one) = (BTreeSet::new(), BTreeSet::from(["vsidecarset.kb.io".to_owned()]));
+        let (none, one) = (BTreeSet::new(), BTreeSet::from(["vbroadcastjob.kb.io".to_owned()]));
         let seconds = |seconds: u64| Some(Duration::from_secs(seconds));
         assert_eq!(look_again(None, &none), None);
         assert_eq!(look_again(seconds(90), &none), seconds(90));
@@ -154,14 +186,14 @@ mod tests {
     async fn entries_stay_while_their_program_leads_or_their_objects_are_there() {
         let lease = |holder: &str| (200, json!({"spec": {"holderIdentity": holder}}));
         let list = |count: usize| (200, json!({"items": vec![json!({}); count]}));
-        let sidecar_sets =
-            NotServed { group: "apps.kruise.io".into(), version: "v1beta1".into(), plural: "sidecarsets".into() };
+        let broadcast_jobs =
+            NotServed { group: "apps.kruise.io".into(), version: "v1beta1".into(), plural: "broadcastjobs".into() };
         let left = [
-            Leftover { name: "vsidecarset.kb.io".into(), kinds: vec![sidecar_sets] },
+            Leftover { name: "vbroadcastjob.kb.io".into(), kinds: vec![broadcast_jobs] },
             Leftover { name: "vpod.kb.io".into(), kinds: vec![] },
         ];
-        let (both, one, none) = (&["vpod.kb.io", "vsidecarset.kb.io"][..], &["vsidecarset.kb.io"][..], &[][..]);
-        for (lease, sidecar_sets, expected) in [
+        let (both, one, none) = (&["vbroadcastjob.kb.io", "vpod.kb.io"][..], &["vbroadcastjob.kb.io"][..], &[][..]);
+        for (lease, broadcast_jobs, expected) in [
             (lease(OURS), list(0), none),
             (lease(OURS), list(1), one),
             (lease(OURS), failure(404), none),
@@ -173,9 +205,33 @@ mod tests {
             (lease(OPENKRUISE), list(0), both),
             (lease(OPENKRUISE), list(1), both),
         ] {
-            let told = format!("{lease:?} {sidecar_sets:?}");
-            let kept = kept(&client(lease, sidecar_sets), "kruise-system", &left).await;
+            let told = format!("{lease:?} {broadcast_jobs:?}");
+            let kept = kept(&client(lease, broadcast_jobs), "kruise-system", &left).await;
             assert_eq!(kept.iter().map(String::as_str).collect::<Vec<_>>(), expected, "{told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn objects_are_found_in_whatever_version_their_kind_is_served() {
+        let kind =
+            NotServed { group: "apps.kruise.io".into(), version: "v1beta1".into(), plural: "broadcastjobs".into() };
+        let versions = |versions: &[&str]| {
+            let versions: Vec<Value> = versions.iter().map(|version| json!({ "version": version })).collect();
+            (200, json!({ "versions": versions }))
+        };
+        let list = |count: usize| (200, json!({"items": vec![json!({}); count]}));
+        for (group, older, expected) in [
+            (failure(404), failure(500), Some(false)),
+            (versions(&["v1beta1"]), failure(500), Some(false)),
+            (versions(&["v1beta1", "v1alpha1"]), list(1), Some(true)),
+            (versions(&["v1beta1", "v1alpha1"]), list(0), Some(false)),
+            (versions(&["v1beta1", "v1alpha1"]), failure(404), Some(false)),
+            (versions(&["v1beta1", "v1alpha1"]), failure(403), None),
+            (failure(500), list(0), None),
+        ] {
+            let told = format!("{group:?} {older:?}");
+            let client = client_with(failure(404), failure(404), group, older);
+            assert_eq!(has_objects(&client, &kind).await.ok(), expected, "{told}");
         }
     }
 

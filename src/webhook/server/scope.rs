@@ -1,4 +1,5 @@
-//! The namespaces that have a PodUnavailableBudget: only there the API server calls the webhooks for budgets.
+//! The namespaces that have a PodUnavailableBudget: only there the API server calls the webhooks for budgets. And those in
+//! which a SidecarSet may select Pods: there it calls for every new Pod.
 //!
 //! An eviction carries no Pod, so CEL cannot tell whether a budget is concerned; the namespace can. Who has no budget
 //! pays nothing for those of others, and feels nothing when the webhook is down.
@@ -12,6 +13,11 @@ use std::{
 };
 
 use serde_json::{Value, json};
+
+use crate::{
+    api::labels::{SIDECARS, SIDECARS_REQUIRED},
+    webhook::sidecars::ANY,
+};
 
 /// The label that the API server keeps on every namespace: its name.
 const NAME: &str = "kubernetes.io/metadata.name";
@@ -29,6 +35,51 @@ pub fn nobody() -> Value {
 /// The selector that fits all namespaces but kube-system and our own.
 pub fn not_system(own: &str) -> Value {
     json!({ "matchExpressions": [{ "key": NAME, "operator": "NotIn", "values": ["kube-system", own] }] })
+}
+
+/// The same without namespaces that are labelled to have no Pod without its sidecars.
+pub fn ordinary(own: &str) -> Value {
+    with_label(own, "NotIn")
+}
+
+/// The same with nothing but those.
+pub fn sidecars_required(own: &str) -> Value {
+    with_label(own, "In")
+}
+
+fn with_label(own: &str, operator: &str) -> Value {
+    let mut selector = not_system(own);
+    if let Some(expressions) = selector["matchExpressions"].as_array_mut() {
+        expressions.push(json!({ "key": SIDECARS, "operator": operator, "values": [SIDECARS_REQUIRED] }));
+    }
+    selector
+}
+
+/// More namespaces than this are not listed in a condition: it is evaluated for every new Pod.
+const MOST_IN_CONDITION: usize = 200;
+const CONDITION: (&str, &str) = ("request.namespace in ['", "']");
+
+/// In CEL, whether a request is of one of these namespaces, [`ANY`] for all; None: there are none.
+pub fn condition(namespaces: &BTreeSet<String>) -> Option<String> {
+    let names: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+    match names.len() {
+        0 => None,
+        1..=MOST_IN_CONDITION if !namespaces.contains(ANY) => {
+            Some(format!("{}{}{}", CONDITION.0, names.join("', '"), CONDITION.1))
+        }
+        _ => Some("true".into()),
+    }
+}
+
+/// The namespaces of the condition at the end of an expression.
+pub fn listed_in(expression: &str) -> Vec<String> {
+    let last = expression.rsplit(" || ").next().unwrap_or_default();
+    let last = last.strip_prefix('(').and_then(|last| last.strip_suffix(')')).unwrap_or(last);
+    if last == "true" {
+        return vec![ANY.to_owned()];
+    }
+    let names = last.strip_prefix(CONDITION.0).and_then(|rest| rest.strip_suffix(CONDITION.1));
+    names.map(|names| names.split("', '").map(str::to_owned).collect()).unwrap_or_default()
 }
 
 /// The selector for these namespaces. System namespaces are never in it.
@@ -95,6 +146,41 @@ mod tests {
         assert_eq!(listed(&nobody()), [""; 0]);
         assert_eq!(listed(&not_system(own)), [""; 0]);
         assert_eq!(listed(&Value::Null), [""; 0]);
+    }
+
+    #[test]
+    fn the_condition_for_sidecars_names_namespaces_or_is_for_all() {
+        assert_eq!(condition(&set(&[])), None);
+        let shop = condition(&set(&["shop", "bank"])).unwrap();
+        assert_eq!(shop, "request.namespace in ['bank', 'shop']");
+        assert_eq!(condition(&set(&["shop", ANY])).as_deref(), Some("true"));
+        let many = (0..=MOST_IN_CONDITION).map(|i| i.to_string()).collect();
+        assert_eq!(condition(&many).as_deref(), Some("true"));
+        assert_eq!(listed_in(&format!("(a in ['x']) || ({shop})")), ["bank", "shop"]);
+        assert_eq!(listed_in(&shop), ["bank", "shop"]);
+        assert_eq!(listed_in("(a) || (true)"), [ANY]);
+        for none in ["", "(a) || (b)", "(request.namespace in ['x']) || (b)"] {
+            assert_eq!(listed_in(none), [""; 0], "{none}");
+        }
+    }
+
+    #[test]
+    fn every_namespace_but_the_systems_has_one_of_the_two_entries_for_new_pods() {
+        let selects = |selector: &Value, labels: Value| {
+            let selector = serde_json::from_value(selector.clone()).unwrap();
+            crate::k8s::selector::Selector::of(&selector).unwrap().matches(&serde_json::from_value(labels).unwrap())
+        };
+        for (labels, wanted) in [
+            (json!({NAME: "shop"}), (true, false)),
+            (json!({NAME: "shop", SIDECARS: "other"}), (true, false)),
+            (json!({NAME: "shop", SIDECARS: "required"}), (false, true)),
+            (json!({NAME: "own", SIDECARS: "required"}), (false, false)),
+            (json!({NAME: "kube-system"}), (false, false)),
+        ] {
+            let selected =
+                (selects(&ordinary("own"), labels.clone()), selects(&sidecars_required("own"), labels.clone()));
+            assert_eq!(selected, wanted, "{labels}");
+        }
     }
 
     #[test]

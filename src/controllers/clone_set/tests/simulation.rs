@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::*;
 use crate::{
     api::policy::pod_unavailable_budget::PodUnavailableBudget,
+    controllers::fake,
     domain::budgets::unavailable::{self as budget, Counting, Total},
     k8s::revision,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
@@ -199,7 +200,7 @@ impl Seen {
         seen.text = format!(
             "{} {:?} {} ready {:?} deleting {} ended {} marked {} held {} update {} in {} node {}",
             seen.name,
-            pod.containers.iter().map(|container| &*container.image).collect::<Vec<_>>(),
+            pod.spec.containers.iter().map(|container| &*container.image).collect::<Vec<_>>(),
             seen.state,
             seen.ready_since,
             seen.deleting,
@@ -771,7 +772,7 @@ impl Cloud {
         for (_, pod) in there {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let known = pods.get(&ObjectKey::new("ns", &name));
-            let version = known.and_then(|pod| pod.metadata.resource_version.clone());
+            let version = known.and_then(|pod| pod.resource_version().map(str::to_owned));
             if version.as_deref() != pod["metadata"]["resourceVersion"].as_str() {
                 news.push((name, Some(pod.clone())));
             }
@@ -1512,24 +1513,19 @@ impl Model for Promises {
 }
 
 fn history(seed: u64) -> Result<Acts, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.map_err(|error| error.to_string())?.block_on(async {
-        crate::controllers::fake::begin_at_a_whole_second().await;
-        let mut random = Random(seed);
-        let mut cloud = Cloud::new(&mut random);
-        let mut model = Promises::default();
-        let limits = Limits {
-            changes: 14,
-            steps_between: 40,
-            patience: Duration::from_secs(1800),
-            steps: 6000,
-            ..Limits::default()
-        };
-        let told = format!("{:?}, gates {:?}", cloud.spec, cloud.gates);
-        liveness::run(seed, &limits, &mut cloud, &mut model).await.map_err(|why| format!("{why}\nbegan as {told}"))?;
+    let limits = Limits {
+        changes: 14,
+        steps_between: 40,
+        patience: Duration::from_secs(1800),
+        steps: 6000,
+        ..Limits::default()
+    };
+    let begin = |random: &mut Random| (Cloud::new(random), Promises::default());
+    let acts = |cloud: Cloud, mut model: Promises| {
         model.acts.merge(cloud.acts);
-        Ok(model.acts)
-    })
+        model.acts
+    };
+    fake::history(seed, &limits, begin, |cloud| format!("{:?}, gates {:?}", cloud.spec, cloud.gates), acts)
 }
 
 #[test]

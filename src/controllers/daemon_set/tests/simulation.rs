@@ -7,7 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::*;
 use crate::{
-    controllers::fake::strategic,
+    controllers::{
+        fake::{self, strategic},
+        tests::played::{self, Kubelets, Living, Look, Passes, mono},
+    },
     k8s::time::rfc3339,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
     runtime::clock,
@@ -33,6 +36,27 @@ struct Wanted {
     image: &'static str,
     partition: usize,
     paused: bool,
+    /// `burstReplicas` is 1.
+    one_by_one: bool,
+    /// A node for which admission of somebody else refuses Pods.
+    refused: Option<String>,
+}
+
+/// Where [`admit`] reads which node's Pods are refused.
+const REFUSED: &str = "/api/v1/namespaces/ns/refusals/node";
+
+fn admit(server: &mut Server, object: &mut Value) -> Result<(), u16> {
+    let aim = aim_of(object);
+    let is_refused = server.objects.get(REFUSED).is_some_and(|node| aim == Some(&**node));
+    if is_refused {
+        server.acts.note("refused by admission");
+    }
+    if is_refused { Err(403) } else { Ok(()) }
+}
+
+/// The node that a Pod is meant for.
+fn aim_of(pod: &Value) -> Option<&Value> {
+    pod.pointer("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0")
 }
 
 impl Wanted {
@@ -48,6 +72,8 @@ impl Wanted {
             image: "i:1",
             partition: 0,
             paused: false,
+            one_by_one: random.chance(30),
+            refused: None,
         }
     }
 
@@ -64,6 +90,7 @@ impl Wanted {
         let kind = if self.strategy == Strategy::InPlace { "InPlaceIfPossible" } else { "Standard" };
         json!({"metadata": {"annotations": annotations}, "spec": {
             "minReadySeconds": self.min_ready,
+            "burstReplicas": if self.one_by_one { 1 } else { 250 },
             "lifecycle": if self.has_hooks { json!({"preDelete": hook, "inPlaceUpdate": hook}) } else { Value::Null },
             "updateStrategy": {"rollingUpdate": {"rollingUpdateType": kind, "maxUnavailable": unavailable,
                 "maxSurge": surge, "partition": self.partition, "paused": self.paused}},
@@ -118,11 +145,11 @@ impl Member {
         let is_ready =
             pod.phase == "Running" && pod.condition_is_true("Ready") && is_open(labels::CONDITION_INPLACE_UPDATE_READY);
         let state = pod.labels.get(labels::LIFECYCLE_STATE).unwrap_or_default();
-        let node = if pod.node_name.is_empty() { &pod.aims_at } else { &pod.node_name };
+        let node = pod.node_meant();
         Self {
             name: pod.name().to_owned(),
-            node: node.as_str().to_owned(),
-            image: pod.containers.first().map(|container| container.image.to_string()).unwrap_or_default(),
+            node: node.to_owned(),
+            image: pod.spec.containers.first().map(|container| container.image.to_string()).unwrap_or_default(),
             state: state.to_owned(),
             ready_since: pod.ready_since.filter(|_| is_ready && ["", "Normal"].contains(&state)),
             is_deleting: pod.is_deleting(),
@@ -163,13 +190,6 @@ struct Now {
     pass: Option<PassSeen>,
 }
 
-/// What a played kubelet remembers of a Pod.
-struct Container {
-    image: String,
-    up_at: Duration,
-    stops_at: Option<Duration>,
-}
-
 struct Fleet {
     world: World,
     wanted: Wanted,
@@ -177,21 +197,15 @@ struct Fleet {
     nodes: BTreeMap<String, Machine>,
     told: BTreeMap<String, Machine>,
     joined: u64,
-    containers: BTreeMap<String, Container>,
-    /// When the next pass is due. None: when something happens.
-    due: Option<Duration>,
+    kubelets: Kubelets,
+    passes: Passes,
     pass: Option<PassSeen>,
-    passes_at_once: usize,
     acts: Acts,
-}
-
-fn mono() -> Duration {
-    clock::now().mono
 }
 
 impl Fleet {
     fn new(random: &mut Random) -> Self {
-        let world = World::new();
+        let world = World::of(Arc::new(Mutex::new(Server::new(admit))));
         lock(&world.server).is_graceful = true;
         let mut fleet = Self {
             world,
@@ -199,10 +213,9 @@ impl Fleet {
             nodes: BTreeMap::new(),
             told: BTreeMap::new(),
             joined: 0,
-            containers: BTreeMap::new(),
-            due: None,
+            kubelets: Kubelets::default(),
+            passes: Passes::default(),
             pass: None,
-            passes_at_once: 0,
             acts: Acts::default(),
         };
         (0..5).for_each(|_| drop(fleet.join()));
@@ -212,7 +225,7 @@ impl Fleet {
     }
 
     fn wake(&mut self) {
-        self.due = Some(Duration::ZERO);
+        self.passes.wake();
     }
 
     /// The user applies what is wanted; the watch of sets is at once.
@@ -278,9 +291,8 @@ impl Fleet {
 
     /// The scheduler, the node controller, the kubelet and the hook: what one of them has to do about a Pod now; else when.
     fn play(&mut self, name: &str, pod: &Value, random: &mut Random) -> Result<String, Option<Duration>> {
-        let (now, pause) = (mono(), random.duration(Duration::from_secs(3)));
-        let aim = pod.pointer("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0");
-        let node = pod["spec"]["nodeName"].as_str().or(aim.and_then(Value::as_str)).unwrap_or_default().to_owned();
+        let node =
+            pod["spec"]["nodeName"].as_str().or(aim_of(pod).and_then(Value::as_str)).unwrap_or_default().to_owned();
         if let Some(said) = self.hook(name, pod) {
             return Ok(said);
         }
@@ -303,39 +315,23 @@ impl Fleet {
             });
             return Ok(format!("{name} is placed on {node}"));
         }
-        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is_true = |type_: &Value| conditions.iter().any(|c| c["type"] == *type_ && c["status"] == "True");
         if !machine.ready {
-            if !is_true(&json!("Ready")) {
+            let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+            if !conditions.clone().any(|c| c["type"] == "Ready" && c["status"] == "True") {
                 return Err(None);
             }
             self.set_ready(name, false);
             return Ok(format!("{name} is not Ready, as {node} is not"));
         }
-        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
-        let image = pod["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
-        let first = || Container { image: image.clone(), up_at: now + pause, stops_at: None };
-        let container = self.containers.entry(uid).or_insert_with(first);
-        if pod["metadata"]["deletionTimestamp"].is_string() {
-            let at = *container.stops_at.get_or_insert(now + pause);
-            if now < at {
-                return Err(Some(at - now));
+        let living = match self.kubelets.look(pod, random.duration(Duration::from_secs(3))) {
+            Look::Waits(after) => return Err(after),
+            Look::Ended => {
+                self.write_pod(name, |_| false);
+                return Ok(format!("{name} has gone"));
             }
-            self.write_pod(name, |_| false);
-            return Ok(format!("{name} has gone"));
-        }
-        if pod["status"]["phase"] == "Failed" {
-            return Err(None);
-        }
-        if container.image != image {
-            (container.image, container.up_at) = (image.clone(), now + pause);
-        }
-        let (runs, up_at) = (now >= container.up_at && !image.starts_with("bad"), container.up_at);
-        let status = json!([{"name": "main", "image": image, "imageID": format!("id-of-{image}"), "ready": runs,
-            "containerID": if runs { format!("c://{image}/{}", up_at.as_millis()) } else { String::new() },
-            "restartCount": 0, "state": if runs { json!({"running": {}}) } else { json!({"waiting": {}}) }}]);
-        let gates = pod["spec"]["readinessGates"].as_array().cloned().unwrap_or_default();
-        if !conditions.iter().any(|condition| condition["type"] == labels::CONDITION_KRUISE_POD_READY) {
+            Look::Lives(living) => living,
+        };
+        if !living.has(labels::CONDITION_KRUISE_POD_READY) {
             // The manager's controller of that condition sees to Pods that did not get it with their first one.
             let change = json!({"conditions": [{"type": labels::CONDITION_KRUISE_POD_READY, "status": "True"}]});
             self.write_pod(name, |pod| {
@@ -344,13 +340,13 @@ impl Fleet {
             });
             return Ok(format!("{name} gets KruisePodReady"));
         }
-        let ready = runs && gates.iter().all(|gate| is_true(&gate["conditionType"]));
-        if pod["status"]["containerStatuses"] == status && is_true(&json!("Ready")) == ready {
-            return Err((now < up_at).then(|| up_at - now));
+        let was = living.is_true("Ready");
+        let Living { image, runs, ready, statuses, starts_in, .. } = living;
+        if pod["status"]["containerStatuses"] == statuses && was == ready {
+            return Err(starts_in);
         }
-        let was = is_true(&json!("Ready"));
         self.write_pod(name, |pod| {
-            pod["status"]["containerStatuses"] = status;
+            pod["status"]["containerStatuses"] = statuses;
             if runs {
                 pod["status"]["phase"] = "Running".into();
             }
@@ -418,7 +414,7 @@ impl Fleet {
         for (name, pod) in there {
             let known = context.pods.get(&ObjectKey::new("ns", &name));
             let version = pod["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-            if known.is_none_or(|known| known.metadata.resource_version != version) {
+            if known.is_none_or(|known| known.resource_version().map(str::to_owned) != version) {
                 context.pods.upsert(serde_json::from_value(pod).unwrap());
                 self.wake();
                 return Some(format!("watch: {name}"));
@@ -433,18 +429,7 @@ impl Fleet {
         lock(&self.world.writes).clear();
         let next = self.world.controller.reconcile(&ObjectKey::new("ns", "agent")).await;
         let writes = std::mem::take(&mut *lock(&self.world.writes));
-        let now = mono();
-        self.due = match &next {
-            Ok(Requeue::Await) => None,
-            Ok(Requeue::After(after)) => Some(now + *after),
-            // The queue tries again, after a while.
-            Err(_) => Some(now + Duration::from_secs(1)),
-        };
-        let is_at_once = next.as_ref().is_ok_and(|next| *next == Requeue::After(Duration::ZERO));
-        self.passes_at_once = if is_at_once { self.passes_at_once + 1 } else { 0 };
-        if self.passes_at_once > 100 {
-            return Err("one pass follows the other without end".into());
-        }
+        self.passes.note(&next)?;
         let told: Vec<String> = writes
             .iter()
             .filter(|(_, path, _)| !path.ends_with("/daemonsets/agent/status"))
@@ -469,35 +454,8 @@ impl Fleet {
     fn disturb_pod(&mut self, what: usize, random: &mut Random) -> String {
         let names: Vec<String> = self.pods().into_iter().map(|(name, _)| name).collect();
         let Some(name) = random.one_of(&names).cloned() else { return "nothing".into() };
-        match what {
-            0 => {
-                self.write_pod(&name, |pod| {
-                    if pod["spec"]["nodeName"].is_string() {
-                        pod["status"]["phase"] = "Failed".into();
-                    }
-                    true
-                });
-                format!("{name} fails")
-            }
-            1 => {
-                self.write_pod(&name, |pod| {
-                    pod["metadata"]["labels"][labels::SPECIFIED_DELETE] = "true".into();
-                    true
-                });
-                format!("{name} is marked")
-            }
-            2 => {
-                self.write_pod(&name, |pod| {
-                    pod["metadata"]["deletionTimestamp"] = rfc3339(clock::now().wall).into();
-                    pod["spec"]["nodeName"].is_string()
-                });
-                format!("a user deletes {name}")
-            }
-            _ => {
-                self.write_pod(&name, |_| false);
-                format!("{name} is deleted by force, by a user")
-            }
-        }
+        self.write_pod(&name, |pod| played::harm(what, pod));
+        format!("{name} {}", played::HARMS[what.min(3)])
     }
 
     fn disturb_node(&mut self, what: usize, random: &mut Random) -> String {
@@ -522,7 +480,23 @@ impl Fleet {
         }
     }
 
+    /// Pods for this node are refused from now on; None: for no node.
+    fn refuse(&mut self, node: Option<String>) -> String {
+        let mut server = lock(&self.world.server);
+        match &node {
+            Some(name) => drop(server.objects.insert(REFUSED.into(), Arc::new(name.as_str().into()))),
+            None => drop(server.objects.remove(REFUSED)),
+        }
+        self.wanted.refused = node;
+        format!("Pods for {:?} are refused", self.wanted.refused)
+    }
+
     fn fault(&mut self, random: &mut Random) -> String {
+        if random.chance(20) {
+            let names: Vec<String> = self.nodes.keys().cloned().collect();
+            let node = random.one_of(&names).cloned().filter(|_| random.chance(70));
+            return self.refuse(node);
+        }
         let mut server = lock(&self.world.server);
         if random.chance(50) {
             return server.fail(random);
@@ -571,7 +545,18 @@ impl Driver for Fleet {
         lock(&self.world.server).faults.clear();
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         names.iter().for_each(|name| self.machine(name, |machine| machine.ready = true));
-        self.wanted.paused = false;
+        // While a Pod is refused for ever an update takes nobody out of service: it may use up the limit by itself.
+        let is_refused = self.wanted.refused.as_ref().is_some_and(|name| self.nodes.contains_key(name));
+        if !is_refused {
+            self.refuse(None);
+        }
+        self.wanted.paused = is_refused;
+        for (name, _) in self.pods().into_iter().filter(|_| is_refused) {
+            self.write_pod(&name, |pod| {
+                pod["metadata"]["labels"].as_object_mut().unwrap().remove(labels::SPECIFIED_DELETE);
+                true
+            });
+        }
         self.wanted.partition = 0;
         if self.wanted.image.starts_with("bad") {
             self.wanted.image = "i:4";
@@ -593,7 +578,7 @@ impl Driver for Fleet {
                         return Ok(Step::Worked(said));
                     }
                 }
-                1 => match self.due {
+                1 => match self.passes.due {
                     Some(due) if due <= mono() => return Ok(Step::Worked(self.reconcile().await?)),
                     due => later(due.map(|due| due - mono())),
                 },
@@ -637,8 +622,8 @@ struct Promises {
 /// What one pass did to Pods, by name.
 #[derive(Default)]
 struct Deeds {
-    /// Nodes for which Pods were made.
-    created: Vec<String>,
+    /// Nodes for which Pods were asked for, and those Pods.
+    created: Vec<(String, String)>,
     deleted: BTreeSet<String>,
     /// Taken out of service for an update in place.
     closed: BTreeSet<String>,
@@ -650,7 +635,7 @@ impl Deeds {
         for (method, path, body) in &pass.writes {
             if *method == Method::POST && path.ends_with("/pods") {
                 let pod: PodView = serde_json::from_value(body.clone()).unwrap();
-                deeds.created.push(pod.aims_at.as_str().to_owned());
+                deeds.created.push((pod.node_meant().to_owned(), pod.name().to_owned()));
             }
             let Some(name) = path.strip_prefix(PODS).map(|path| path.trim_end_matches("/status").to_owned()) else {
                 continue;
@@ -678,7 +663,7 @@ impl Promises {
         let has_surge = wanted.strategy == Strategy::Surge;
         let on = |node: &str| pass.knew.iter().filter(|pod| pod.node == node).collect::<Vec<_>>();
         let is_up = |pod: &Member| pod.is_up(now.at, wanted.min_ready);
-        for node in &deeds.created {
+        for (node, _) in &deeds.created {
             let is_there = |pod: &&Member| pass.there.contains(&pod.name);
             if !pass.nodes.get(node).is_some_and(Machine::wants) {
                 wrongs.push(format!("a Pod is made for {node}, which is to have none"));
@@ -724,9 +709,10 @@ fn surge_wrongs(now: &Now, pass: &PassSeen, deeds: &Deeds, taken: &[&Member]) ->
             wrongs.push(format!("{} serves, and no other Pod on {} does", pod.name, pod.node));
         }
     }
-    // What is down already takes no room, as in the built-in DaemonSet.
-    let begun =
-        deeds.created.iter().filter(|node| pass.knew.iter().any(|pod| pod.node == **node && is_up(pod))).count();
+    // What is down already takes no room, as in the built-in DaemonSet; and what was refused is not there.
+    let is_there = |name: &String| now.pods.iter().any(|pod| pod.name == *name);
+    let was_up = |node: &String| pass.knew.iter().any(|pod| pod.node == *node && is_up(pod));
+    let begun = deeds.created.iter().filter(|(node, name)| is_there(name) && was_up(node)).count();
     if begun > now.wanted.limit {
         wrongs.push(format!("{begun} nodes get a second Pod, and {} may", now.wanted.limit));
     }
@@ -780,6 +766,9 @@ impl Model for Promises {
     }
 
     fn missing(&self, now: &Now) -> Vec<String> {
+        if let Some(refused) = &now.wanted.refused {
+            return missing_beside(now, refused);
+        }
         let mut missing = Vec::new();
         let mut ask = |is_so: bool, what: String| {
             if !is_so {
@@ -813,20 +802,26 @@ impl Model for Promises {
     }
 }
 
+/// What is missing while Pods for one node are refused for ever: every other one has its Pod.
+fn missing_beside(now: &Now, refused: &str) -> Vec<String> {
+    let stays = |pod: &&Member| pod.is_live();
+    let others = now.nodes.iter().filter(|(name, machine)| machine.wants() && name.as_str() != refused);
+    let has_none = others.filter(|(name, _)| !now.pods.iter().filter(stays).any(|pod| pod.node == **name));
+    let mut missing: Vec<String> = has_none.map(|(name, _)| format!("{name} has no Pod")).collect();
+    if now.status["observedGeneration"] != now.generation {
+        missing.push("the status is about an older spec".into());
+    }
+    missing
+}
+
 fn history(seed: u64) -> Result<Acts, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.map_err(|error| error.to_string())?.block_on(async {
-        crate::controllers::fake::begin_at_a_whole_second().await;
-        let mut random = Random(seed);
-        let mut fleet = Fleet::new(&mut random);
-        let mut model = Promises::default();
-        let limits =
-            Limits { changes: 14, steps_between: 40, patience: Duration::from_secs(3600), ..Limits::default() };
-        let told = format!("{:?}", fleet.wanted);
-        liveness::run(seed, &limits, &mut fleet, &mut model).await.map_err(|why| format!("{why}\nbegan as {told}"))?;
+    let limits = Limits { changes: 14, steps_between: 40, patience: Duration::from_secs(3600), ..Limits::default() };
+    let begin = |random: &mut Random| (Fleet::new(random), Promises::default());
+    let acts = |fleet: Fleet, mut model: Promises| {
         model.acts.merge(fleet.acts);
-        Ok(model.acts)
-    })
+        model.acts
+    };
+    fake::history(seed, &limits, begin, |fleet| format!("{:?}", fleet.wanted), acts)
 }
 
 #[test]

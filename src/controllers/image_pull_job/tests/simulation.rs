@@ -6,6 +6,7 @@
 //! The controller is the real one, over an API server in memory. What surrounds it is played: one effect is one step.
 
 use super::*;
+use crate::runtime::watches::StoredObject;
 use crate::{
     api::apps::node_image::MOST_IMAGES,
     controllers::fake::Server,
@@ -137,8 +138,8 @@ impl Cluster {
             ($store:expr, $namespace:expr, $on_change:expr) => {{
                 let key = ObjectKey::new($namespace, name);
                 let uid = object.as_ref().map(|object| text(&object["metadata"]["uid"]).to_owned());
-                if let Some(old) = $store.get(&key).filter(|old| old.metadata.uid != uid) {
-                    $store.remove(&key, old.metadata.uid.as_deref());
+                if let Some(old) = $store.get(&key).filter(|old| old.object_uid() != uid.as_deref()) {
+                    $store.remove(&key, old.object_uid());
                     $on_change(&Change::Deleted(&old));
                 }
                 if let Some(object) = object

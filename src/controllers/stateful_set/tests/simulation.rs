@@ -7,6 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::*;
 use crate::{
+    controllers::{
+        fake,
+        tests::played::{self, Kubelets, Living, Look, Passes, mono},
+    },
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
     runtime::clock,
 };
@@ -85,7 +89,7 @@ impl Member {
         let is_normal = ["", "Normal"].contains(&pod.labels.get(labels::LIFECYCLE_STATE).unwrap_or_default());
         Some(Self {
             ordinal: pod.name().strip_prefix("web-")?.parse().ok()?,
-            image: pod.containers.first().map(|container| container.image.to_string()).unwrap_or_default(),
+            image: pod.spec.containers.first().map(|container| container.image.to_string()).unwrap_or_default(),
             ready_since: pod.ready_since.filter(|_| is_ready && is_open && is_normal),
             ready_with_gate: pod.ready_since.filter(|_| is_ready),
             is_deleting: pod.is_deleting(),
@@ -121,38 +125,25 @@ struct Now {
     pass: Option<PassSeen>,
 }
 
-/// What the played kubelet remembers of a Pod.
-struct Container {
-    image: String,
-    up_at: Duration,
-    stops_at: Option<Duration>,
-}
-
 struct Cloud {
     world: World,
     wanted: Wanted,
-    containers: BTreeMap<String, Container>,
+    kubelets: Kubelets,
     kubelet_works: bool,
-    /// When the next pass is due. None: when something happens.
-    due: Option<Duration>,
+    passes: Passes,
     pass: Option<PassSeen>,
-    passes_at_once: usize,
-}
-
-fn mono() -> Duration {
-    clock::now().mono
 }
 
 impl Cloud {
     fn new(random: &mut Random) -> Self {
         let (world, wanted) = (World::new(), Wanted::new(random));
         world.put_set(wanted.spec());
-        let due = Some(Duration::ZERO);
-        Self { world, wanted, containers: BTreeMap::new(), kubelet_works: true, due, pass: None, passes_at_once: 0 }
+        let (kubelets, passes) = (Kubelets::default(), Passes::default());
+        Self { world, wanted, kubelets, kubelet_works: true, passes, pass: None }
     }
 
     fn wake(&mut self) {
-        self.due = Some(Duration::ZERO);
+        self.passes.wake();
     }
 
     fn put(&mut self) {
@@ -181,7 +172,6 @@ impl Cloud {
         if !self.kubelet_works {
             return Err(None);
         }
-        let (now, pause) = (mono(), random.duration(Duration::from_secs(3)));
         if pod["spec"]["nodeName"].is_null() {
             self.write_pod(name, |pod| {
                 pod["spec"]["nodeName"] = "n".into();
@@ -190,34 +180,15 @@ impl Cloud {
             });
             return Ok(format!("{name} is placed"));
         }
-        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
-        let image = pod["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
-        let first = || Container { image: image.clone(), up_at: now + pause, stops_at: None };
-        let container = self.containers.entry(uid).or_insert_with(first);
-        if pod["metadata"]["deletionTimestamp"].is_string() {
-            let at = *container.stops_at.get_or_insert(now + pause);
-            if now < at {
-                return Err(Some(at - now));
+        let living = match self.kubelets.look(pod, random.duration(Duration::from_secs(3))) {
+            Look::Waits(after) => return Err(after),
+            Look::Ended => {
+                self.write_pod(name, |_| false);
+                return Ok(format!("{name} has gone"));
             }
-            self.write_pod(name, |_| false);
-            return Ok(format!("{name} has gone"));
-        }
-        if pod["status"]["phase"] == "Failed" {
-            return Err(None);
-        }
-        if container.image != image {
-            (container.image, container.up_at) = (image.clone(), now + pause);
-        }
-        let (runs, up_at) = (now >= container.up_at && !image.starts_with("bad"), container.up_at);
-        let status = json!([{"name": "main", "image": image, "imageID": format!("id-of-{image}"), "ready": runs,
-            "containerID": if runs { format!("c://{image}/{}", up_at.as_millis()) } else { String::new() },
-            "restartCount": 0, "state": if runs { json!({"running": {}}) } else { json!({"waiting": {}}) }}]);
-        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is_true = |type_: &Value| conditions.iter().any(|c| c["type"] == *type_ && c["status"] == "True");
-        let gates = pod["spec"]["readinessGates"].as_array().cloned().unwrap_or_default();
-        let ready = runs && gates.iter().all(|gate| is_true(&gate["conditionType"]));
-        let has = |type_: &str| conditions.iter().any(|condition| condition["type"] == type_);
-        if has(labels::CONDITION_INPLACE_UPDATE_READY) && !has(labels::CONDITION_KRUISE_POD_READY) {
+            Look::Lives(living) => living,
+        };
+        if living.has(labels::CONDITION_INPLACE_UPDATE_READY) && !living.has(labels::CONDITION_KRUISE_POD_READY) {
             // The manager's controller of that condition sees to Pods that did not get it with their first one.
             let change = json!({"conditions": [{"type": labels::CONDITION_KRUISE_POD_READY, "status": "True"}]});
             self.write_pod(name, |pod| {
@@ -226,17 +197,17 @@ impl Cloud {
             });
             return Ok(format!("{name} gets KruisePodReady"));
         }
-        let is_told = conditions.iter().any(|condition| condition["type"] == "Ready");
-        if pod["status"]["containerStatuses"] == status && is_told && is_true(&json!("Ready")) == ready {
-            return Err((now < up_at).then(|| up_at - now));
+        let (was, at) = (living.has("Ready").then(|| living.is_true("Ready")), clock::now().wall.to_string());
+        let Living { image, runs, ready, statuses, starts_in, .. } = living;
+        if pod["status"]["containerStatuses"] == statuses && was == Some(ready) {
+            return Err(starts_in);
         }
-        let (was, at) = (is_told && is_true(&json!("Ready")) == ready, clock::now().wall.to_string());
         self.write_pod(name, |pod| {
-            pod["status"]["containerStatuses"] = status;
+            pod["status"]["containerStatuses"] = statuses;
             if runs {
                 pod["status"]["phase"] = "Running".into();
             }
-            if !was {
+            if was != Some(ready) {
                 let status = if ready { "True" } else { "False" };
                 let change = json!({"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": at}]});
                 strategic(&mut pod["status"], &change);
@@ -262,7 +233,7 @@ impl Cloud {
         }
         for (name, pod) in there {
             let known = controller.context.pods.get(&told(&name));
-            if known.is_none_or(|known| known.metadata.resource_version != version(&pod)) {
+            if known.is_none_or(|known| known.resource_version().map(str::to_owned) != version(&pod)) {
                 controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
                 self.wake();
                 return Some(format!("watch: {name}"));
@@ -286,18 +257,7 @@ impl Cloud {
         self.world.writes();
         let next = self.world.controller.reconcile(&ObjectKey::new("ns", "web")).await;
         let writes = self.world.writes();
-        let now = mono();
-        self.due = match &next {
-            Ok(Requeue::Await) => None,
-            Ok(Requeue::After(after)) => Some(now + *after),
-            // The queue tries again, after a while.
-            Err(_) => Some(now + Duration::from_secs(1)),
-        };
-        let is_at_once = next.as_ref().is_ok_and(|next| *next == Requeue::After(Duration::ZERO));
-        self.passes_at_once = if is_at_once { self.passes_at_once + 1 } else { 0 };
-        if self.passes_at_once > 100 {
-            return Err("one pass follows the other without end".into());
-        }
+        self.passes.note(&next)?;
         let told: Vec<String> = writes
             .iter()
             .filter(|(_, path, _)| !path.ends_with("/statefulsets/web/status"))
@@ -326,34 +286,8 @@ impl Cloud {
     fn disturb_pod(&mut self, what: usize, random: &mut Random) -> String {
         let names: Vec<String> = self.world.objects(PODS).into_keys().collect();
         let Some(name) = random.one_of(&names).cloned() else { return "nothing".into() };
-        match what {
-            0 => {
-                self.write_pod(&name, |pod| {
-                    pod["status"]["phase"] =
-                        if pod["spec"]["nodeName"].is_null() { Value::Null } else { "Failed".into() };
-                    true
-                });
-                format!("{name} fails")
-            }
-            1 => {
-                self.write_pod(&name, |pod| {
-                    pod["metadata"]["labels"][labels::SPECIFIED_DELETE] = "true".into();
-                    true
-                });
-                format!("{name} is marked")
-            }
-            2 => {
-                self.write_pod(&name, |pod| {
-                    pod["metadata"]["deletionTimestamp"] = AT.into();
-                    !pod["spec"]["nodeName"].is_null()
-                });
-                format!("a user deletes {name}")
-            }
-            _ => {
-                self.write_pod(&name, |_| false);
-                format!("{name} is deleted by force, by a user")
-            }
-        }
+        self.write_pod(&name, |pod| played::harm(what, pod));
+        format!("{name} {}", played::HARMS[what.min(3)])
     }
 }
 
@@ -446,7 +380,7 @@ impl Driver for Cloud {
                         return Ok(Step::Worked(said));
                     }
                 }
-                1 => match self.due {
+                1 => match self.passes.due {
                     Some(due) if due <= mono() => return Ok(Step::Worked(self.pass().await?)),
                     due => later(due.map(|due| due - mono())),
                 },
@@ -604,18 +538,9 @@ impl Model for Promises {
 }
 
 fn history(seed: u64) -> Result<Acts, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.map_err(|error| error.to_string())?.block_on(async {
-        crate::controllers::fake::begin_at_a_whole_second().await;
-        let mut random = Random(seed);
-        let mut cloud = Cloud::new(&mut random);
-        let mut model = Promises::default();
-        let limits =
-            Limits { changes: 14, steps_between: 30, patience: Duration::from_secs(1800), ..Limits::default() };
-        let told = format!("{:?}", cloud.wanted);
-        liveness::run(seed, &limits, &mut cloud, &mut model).await.map_err(|why| format!("{why}\nbegan as {told}"))?;
-        Ok(model.acts)
-    })
+    let limits = Limits { changes: 14, steps_between: 30, patience: Duration::from_secs(1800), ..Limits::default() };
+    let begin = |random: &mut Random| (Cloud::new(random), Promises::default());
+    fake::history(seed, &limits, begin, |cloud| format!("{:?}", cloud.wanted), |_, model| model.acts)
 }
 
 #[test]

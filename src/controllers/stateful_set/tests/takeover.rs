@@ -2,111 +2,78 @@
 //! `kubectl delete --cascade=orphan`, and OpenKruise's with claims.
 
 use super::*;
+use crate::controllers::tests::recorded::{self, Left, left_by};
 
-const NAME: &str = "web-6f8b5d9c47";
-
-/// The template as the API server stores it, defaults included.
-fn template(image: &str) -> Value {
-    json!({"metadata": {"creationTimestamp": null, "labels": {"app": "web"}}, "spec": {
-        "containers": [{"image": image, "imagePullPolicy": "IfNotPresent", "name": "main", "resources": {},
-            "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
-            "volumeMounts": [{"mountPath": "/data", "name": "data"}]}],
-        "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler",
-        "securityContext": {}, "terminationGracePeriodSeconds": 30}})
-}
-
-/// What is left of a built-in set with three Pods: its Pods, claims and its revision, without owners.
-fn left_by(minor: u32, world: &World) {
-    let mut template = template("i:1");
-    template["$patch"] = "replace".into();
-    if minor >= 34 {
-        template["metadata"].as_object_mut().unwrap().remove("creationTimestamp");
+/// What is left of a built-in set: its Pods, claims and revisions, without owners. The same manifest with the other
+/// apiVersion, as our admission stores it, is there too.
+fn taken_over(left: &Left) -> World {
+    let world = World::new();
+    // Newer than everything that was recorded.
+    lock(&world.server).version = 1_000_000_000;
+    for revision in &left.revisions {
+        let name = revision["metadata"]["name"].as_str().unwrap();
+        lock(&world.server).put(&format!("{REVISIONS}{name}"), revision.clone());
     }
-    let revision = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1,
-        "metadata": {"name": NAME, "namespace": "ns", "labels": {"app": "web", "controller.kubernetes.io/hash": "6f8b5d9c47"}},
-        "data": {"spec": {"template": template}}});
-    lock(&world.server).put(&format!("{REVISIONS}{NAME}"), revision);
-    for ordinal in 0..3 {
-        let (pod, claim) = (format!("web-{ordinal}"), format!("data-web-{ordinal}"));
-        let mut spec = self::template("i:1")["spec"].take();
-        spec["hostname"] = pod.as_str().into();
-        spec["subdomain"] = "db".into();
-        spec["nodeName"] = "n".into();
-        spec["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
-        world.put_pod(json!({"apiVersion": "v1", "kind": "Pod", "spec": spec,
-            "metadata": {"name": pod, "namespace": "ns", "generateName": "web-", "labels": {"app": "web",
-                "apps.kubernetes.io/pod-index": ordinal.to_string(), "controller-revision-hash": NAME,
-                "statefulset.kubernetes.io/pod-name": pod}},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": AT}],
-                "containerStatuses": [{"name": "main", "image": "i:1", "imageID": "id", "containerID": "c://1",
-                    "ready": true, "restartCount": 0, "state": {"running": {}}}]}}));
-        world.put_claim(
-            &claim,
-            json!({"metadata": {"labels": {"app": "web"}, "finalizers": ["kubernetes.io/pvc-protection"],
-                "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
-            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeMode": "Filesystem",
-                "volumeName": format!("pv-{ordinal}"), "resources": {"requests": {"storage": "1Gi"}}},
-            "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}),
-        );
+    left.pods.iter().for_each(|pod| world.put_pod(pod.clone()));
+    for claim in &left.claims {
+        world.put_claim(claim["metadata"]["name"].as_str().unwrap(), claim.clone());
     }
-}
-
-/// The same manifest with the other apiVersion, as our admission stores it.
-fn put(world: &World, changes: Value) {
-    let set = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet",
-        "metadata": {"name": "web", "namespace": "ns", "uid": "set", "generation": 0},
-        "spec": {"replicas": 3, "serviceName": "db", "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10,
-            "selector": {"matchLabels": {"app": "web"}}, "template": template("i:1"), "volumeClaimTemplates": with_claims(),
-            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}}}});
-    lock(&world.server).objects.entry(SET.into()).or_insert(set);
-    world.put_set(changes);
+    assert_eq!(left.set["metadata"]["name"], "web", "{}", left.file);
+    let mut set = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet",
+        "metadata": {"name": "web", "namespace": "ns", "uid": "set", "generation": 0}, "spec": left.set["spec"]});
+    // Whatever the version of the API server.
+    set["spec"]["template"]["metadata"]["creationTimestamp"] = Value::Null;
+    lock(&world.server).objects.insert(SET.into(), set);
+    world.put_set(json!({}));
+    world
 }
 
 #[tokio::test(start_paused = true)]
 async fn shortfall_10_1_20_pods_of_apps_v1_of_1_30_and_1_34_get_an_owner_and_no_other_write() {
-    for minor in [30, 34] {
-        let world = World::new();
-        left_by(minor, &world);
-        put(&world, json!({}));
+    for left in &left_by("StatefulSet") {
+        let (world, file) = (taken_over(left), &left.file);
         world.settle_all().await;
         let mut adopted = Vec::new();
         for (method, path, body) in world.writes().into_iter().filter(|(_, path, _)| !path.ends_with("/web/status")) {
-            assert_eq!(method, Method::PATCH, "1.{minor}: {path} {body}");
+            assert_eq!(method, Method::PATCH, "{file}: {path} {body}");
             let fields: Vec<&str> = body["metadata"].as_object().unwrap().keys().map(String::as_str).collect();
             assert!(fields.iter().all(|key| ["ownerReferences", "resourceVersion", "uid"].contains(key)), "{body}");
-            assert_eq!(body.as_object().unwrap().len(), 1, "1.{minor}: {body}");
+            assert_eq!(body.as_object().unwrap().len(), 1, "{file}: {body}");
             adopted.push(path);
         }
         adopted.sort();
-        let pods = (0..3).map(|ordinal| format!("{PODS}web-{ordinal}"));
-        let mut wanted: Vec<String> = pods.chain([format!("{REVISIONS}{NAME}")]).collect();
+        let below =
+            |path: &'static str, objects| recorded::names(objects).into_iter().map(move |name| format!("{path}{name}"));
+        let mut wanted: Vec<String> = below(PODS, &left.pods).chain(below(REVISIONS, &left.revisions)).collect();
         wanted.sort();
-        assert_eq!(adopted, wanted, "1.{minor}: no claim");
+        assert_eq!(adopted, wanted, "{file}: no claim");
         let status = world.status();
-        assert_eq!((&status["currentRevision"], &status["updateRevision"]), (&json!(NAME), &json!(NAME)), "1.{minor}");
-        assert_eq!(status["updatedReplicas"], 3);
-        assert!(world.condition("Ready").is_some(), "1.{minor}: {status}");
+        let revision = &left.set["status"]["updateRevision"];
+        assert_eq!((&status["currentRevision"], &status["updateRevision"]), (revision, revision), "{file}");
+        assert_eq!(status["updatedReplicas"], left.set["spec"]["replicas"], "{file}");
+        assert!(world.condition("Ready").is_some(), "{file}: {status}");
         // A manager that knows nothing finds the same.
         world.controller.common.memories.clear();
         world.settle_all().await;
-        assert_eq!(world.told(), Vec::<String>::new(), "1.{minor}");
+        assert_eq!(world.told(), Vec::<String>::new(), "{file}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_of_apps_v1_lack_readiness_gates_and_are_replaced_by_their_first_update_or_named() {
-    let next = |policy: &str| json!({"template": template("i:2"), "updateStrategy": {"rollingUpdate": {"podUpdatePolicy": policy}}});
-    for (policy, want) in [("InPlaceIfPossible", vec!["DELETE pods/web-2"]), ("InPlaceOnly", vec![])] {
-        let world = World::new();
-        left_by(34, &world);
-        put(&world, json!({}));
+    let recorded = left_by("StatefulSet");
+    let cases = [("InPlaceIfPossible", vec!["DELETE pods/web-2"]), ("InPlaceOnly", vec![])];
+    for (left, (policy, want)) in recorded.iter().flat_map(|left| cases.iter().map(move |case| (left, case))) {
+        let world = taken_over(left);
         world.settle_all().await;
         world.writes();
-        world.put_set(next(policy));
+        let mut containers = left.set["spec"]["template"]["spec"]["containers"].clone();
+        containers[0]["image"] = "i:2".into();
+        world.put_set(json!({"template": {"spec": {"containers": containers}},
+            "updateStrategy": {"rollingUpdate": {"podUpdatePolicy": policy}}}));
         world.settle_all().await;
         let told: Vec<String> = world.told().into_iter().filter(|write| write.contains(" pods/")).collect();
-        assert_eq!(told, want, "{policy}");
+        assert_eq!(told, *want, "{} {policy}", left.file);
         let stalled = world.condition("Stalled").unwrap_or_default();
         assert_eq!(
             stalled.contains("Pod web-") && stalled.contains("InPlaceUpdateReady"),

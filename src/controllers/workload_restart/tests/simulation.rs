@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::runtime::watches::StoredObject;
 use crate::{
     api::feature_gates::FeatureGates,
     budgets::Budgets,
@@ -97,8 +98,8 @@ impl World {
         macro_rules! tell {
             ($store:expr, $on_change:expr) => {{
                 let uid = now.as_ref().map(|now| now["metadata"]["uid"].as_str().unwrap().to_owned());
-                if let Some(old) = $store.get(&key).filter(|old| old.metadata.uid != uid) {
-                    $store.remove(&key, old.metadata.uid.as_deref());
+                if let Some(old) = $store.get(&key).filter(|old| old.object_uid() != uid.as_deref()) {
+                    $store.remove(&key, old.object_uid());
                     $on_change(&Change::Deleted(&old));
                 }
                 if let Some(now) = now

@@ -119,11 +119,11 @@ pub fn is_available(pod: &PodView) -> bool {
         && pod.phase == "Running"
         && pod.condition_is_true("Ready")
         // A readiness gate that is False counts before kubelet has updated Ready.
-        && pod.readiness_gates.iter().all(|gate| pod.condition(gate).is_none_or(|c| c.status != "False"))
+        && pod.spec.readiness_gates.iter().all(|gate| pod.condition(gate).is_none_or(|c| c.status != "False"))
         && !pod.labels.iter().any(|(key, _)| key.starts_with(labels::UNAVAILABLE_POD_PREFIX))
         // It is about to be restarted, or is being updated: it does not run what its spec says.
         && !pod.kubelet_is_behind
-        && pod.in_place.is_none()
+        && pod.in_place().is_none()
 }
 
 /// Why a Pod may be taken out of service whatever its budgets say. None: it needs a budget.
@@ -337,7 +337,7 @@ enum Entry {
 /// What the manager sees of the Pod of an entry.
 fn entry(pod: Option<&PodView>, since: Timestamp, removes: bool, is_restarting: &dyn Fn(&PodView) -> bool) -> Entry {
     let Some(pod) = pod else { return Entry::Over };
-    let successor = pod.metadata.creation_timestamp.as_ref().is_some_and(|created| created.0 > since);
+    let successor = pod.created.is_some_and(|created| created > since);
     if pod.is_deleting() || pod.is_finished() || successor {
         return Entry::Over;
     }

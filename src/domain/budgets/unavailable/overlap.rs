@@ -47,6 +47,13 @@ impl Wants<'_> {
     }
 }
 
+/// Whether no labels fit both selectors: a key that both name has values for one of them only. Selectors that cannot be read
+/// are not.
+pub fn are_disjoint(a: &LabelSelector, b: &LabelSelector) -> bool {
+    let (Some(a), Some(b)) = (requirements(a), requirements(b)) else { return false };
+    a.iter().any(|(key, wants)| b.iter().any(|(other, others)| key == other && !wants.fits(others)))
+}
+
 /// Whether two selectors use the same keys, and no key has disjoint values. Selectors with different keys may overlap too,
 /// and are not reported; a Pod under two budgets needs the consent of both.
 pub fn overlap(a: &LabelSelector, b: &LabelSelector) -> bool {

@@ -2,7 +2,7 @@
 //! have none.
 
 use super::{
-    plan::{Action, Observed, Plan, Remember, Slot, leave},
+    plan::{Action, Observed, Plan, Remember, Slot, Turn, leave},
     pod::Pod,
     spec::Numbers,
 };
@@ -112,7 +112,7 @@ fn remove_orphans(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) 
     }
 }
 
-fn create(observed: &Observed<'_>, slots: &[Slot<'_>], missing: Vec<&Slot<'_>>, numbers: Numbers, plan: &mut Plan) {
+fn create(observed: &Observed<'_>, slots: &[Slot<'_>], mut missing: Vec<&Slot<'_>>, numbers: Numbers, plan: &mut Plan) {
     let mut most = missing.len();
     if observed.spec.partitioned_scaling && observed.spec.is_rolling && numbers.partition > 0 {
         let desired = slots.iter().filter(|slot| slot.node.fit.should_run);
@@ -122,6 +122,8 @@ fn create(observed: &Observed<'_>, slots: &[Slot<'_>], missing: Vec<&Slot<'_>>, 
         most = most.min(all.saturating_sub(new + kept));
         plan.is_held |= most < missing.len();
     }
+    // The partition lets only some of them be made.
+    observed.turns.sort(&mut missing, |slot| Some(Turn::Node(slot.node.name.clone())));
     let remembers = observed.spec.is_strict || observed.spec.per_topology.is_some();
     for slot in missing.into_iter().take(most) {
         let not_ready_since = if remembers { slot.lost_before(observed) } else { None };

@@ -14,15 +14,25 @@ use crate::{
     },
     k8s::{
         hash,
+        name::LONGEST_LABEL,
         time::{Now, rfc3339},
     },
 };
+
+/// The longest encoded hash.
+const LONGEST_HASH: usize = 10;
+
+/// What names of Pods begin with. A DaemonSet may have a longer name than a Pod, whose name is to be a host name.
+fn base(spec: &Spec) -> String {
+    let name = spec.name.get(..LONGEST_LABEL - LONGEST_HASH - 1).unwrap_or(&spec.name);
+    format!("{}-", name.trim_end_matches(['-', '.']))
+}
 
 /// The name of a Pod: the same for each attempt to make the same Pod, so that one whose outcome is not known is not made
 /// twice. `made` counts those that were made for the node before.
 pub fn pod_name(spec: &Spec, node: &str, revision: &str, made: u32) -> String {
     let text = format!("{}/{node}/{revision}/{made}", spec.uid);
-    format!("{}-{}", spec.name, hash::safe_encode(hash::fnv1_32(text.into_bytes())))
+    format!("{}{}", base(spec), hash::safe_encode(hash::fnv1_32(text.into_bytes())))
 }
 
 /// The Pod for a node.
@@ -50,7 +60,7 @@ pub fn pod(
         PodParts {
             owner,
             name,
-            generate_name: format!("{}-", spec.name),
+            generate_name: base(spec),
             labels,
             annotations,
             readiness_gates: gates,

@@ -5,6 +5,12 @@ use serde_json::{Value, json};
 
 use crate::k8s::{node::Taint, pod::Labels};
 
+/// The most terms and requirements of one node affinity, and the most tolerations of one template: each change of a node is
+/// held against all of them.
+pub const MOST: usize = 1_000;
+
+const AFFINITY: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
 
@@ -52,6 +58,7 @@ struct Term {
 struct Requirement {
     key: String,
     operator: String,
+    /// Sorted: there can be as many as there are nodes.
     values: Vec<String>,
 }
 
@@ -61,7 +68,7 @@ impl Placement {
         let spec = template.get("spec").unwrap_or(&Value::Null);
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let selector = spec.get("nodeSelector").and_then(Value::as_object).into_iter().flatten();
-        let required = spec.pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution");
+        let required = spec.pointer(AFFINITY);
         let terms = required.filter(|required| required.is_object()).map(|required| {
             let terms = required.get("nodeSelectorTerms").and_then(Value::as_array);
             terms.into_iter().flatten().map(Term::of).collect()
@@ -113,15 +120,14 @@ impl Requirement {
     fn of(value: &Value) -> Self {
         let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let values = value.get("values").and_then(Value::as_array).into_iter().flatten();
-        Self {
-            key: text("key"),
-            operator: text("operator"),
-            values: values.filter_map(Value::as_str).map(str::to_owned).collect(),
-        }
+        let mut values: Vec<String> = values.filter_map(Value::as_str).map(str::to_owned).collect();
+        values.sort_unstable();
+        Self { key: text("key"), operator: text("operator"), values }
     }
 
     fn matches(&self, value: Option<&str>) -> bool {
-        let is_listed = || value.is_some_and(|value| self.values.iter().any(|wanted| wanted == value));
+        let is_listed =
+            || value.is_some_and(|value| self.values.binary_search_by(|wanted| wanted.as_str().cmp(value)).is_ok());
         let compared = || {
             let [limit] = self.values.as_slice() else { return None };
             Some(value?.parse::<i64>().ok()?.cmp(&limit.parse().ok()?))
@@ -151,6 +157,26 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
             Some("Exists") => true,
             Some(_) => false,
         }
+}
+
+/// What a template says about nodes that is more than [`MOST`]: the field, and why it is refused.
+pub fn excess(template: &Value) -> Option<(String, String)> {
+    let spec = template.get("spec")?;
+    let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).map_or(0, Vec::len);
+    let terms = spec.pointer(AFFINITY).and_then(|required| required.get("nodeSelectorTerms")?.as_array());
+    let requirements = terms
+        .into_iter()
+        .flatten()
+        .map(|term| 1 + list(term, "matchExpressions") + list(term, "matchFields"))
+        .fold(0, usize::saturating_add);
+    if requirements > MOST {
+        let field = format!("spec.template.spec{}.nodeSelectorTerms", AFFINITY.replace('/', "."));
+        return Some((field, format!("it has {requirements} terms and requirements in all; want up to {MOST}")));
+    }
+    let tolerations = list(spec, "tolerations");
+    (tolerations > MOST).then(|| {
+        ("spec.template.spec.tolerations".to_owned(), format!("it has {tolerations} entries; want up to {MOST}"))
+    })
 }
 
 /// The tolerations of a Pod: those of the template's spec, and those that every Pod of a DaemonSet has.
@@ -261,6 +287,49 @@ mod tests {
             (json!("nonsense"), STAYS),
         ] {
             assert_eq!(fit(with(toleration.clone()), &["dedicated=db:NoSchedule"]), want, "{toleration}");
+        }
+    }
+
+    #[test]
+    fn more_terms_requirements_or_tolerations_than_a_node_is_held_against_are_excess() {
+        let exists = |i: usize| json!({"key": format!("k{i}"), "operator": "Exists"});
+        let excess_of = |terms: Vec<Value>| {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            excess(&json!({"spec": {"affinity": {"nodeAffinity": required}}}))
+        };
+        let one_term = |requirements: usize| {
+            let all: Vec<Value> = (0..requirements).map(exists).collect();
+            vec![json!({"matchExpressions": all[..requirements / 2], "matchFields": all[requirements / 2..]})]
+        };
+        assert_eq!(excess_of(one_term(MOST - 1)), None);
+        let (field, why) = excess_of(one_term(MOST)).unwrap();
+        assert_eq!(
+            field,
+            "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+        );
+        assert_eq!(why, "it has 1001 terms and requirements in all; want up to 1000");
+        assert_eq!(excess_of(vec![json!({}); MOST]), None);
+        assert!(excess_of(vec![json!({}); MOST + 1]).is_some());
+        let tolerating = |number: usize| excess(&json!({"spec": {"tolerations": vec![json!({}); number]}}));
+        assert_eq!(
+            (tolerating(MOST), tolerating(MOST + 1).unwrap().0),
+            (None, "spec.template.spec.tolerations".into())
+        );
+        for odd in [json!(null), json!({"spec": null}), json!({"spec": {"affinity": "x", "tolerations": 3}})] {
+            assert_eq!(excess(&odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_requirement_may_list_as_many_values_as_there_are_nodes() {
+        let names: Vec<String> = (0..5_000).rev().map(|i| format!("node-{i}")).collect();
+        let requirement = json!({"key": "host", "operator": "In", "values": names});
+        let required = json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]});
+        let template = json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}});
+        assert_eq!(excess(&template), None);
+        let placement = Placement::of(&template);
+        for (host, runs) in [("node-0", true), ("node-4999", true), ("node-77", true), ("node-5000", false)] {
+            assert_eq!(placement.fit("n", &labels(json!({"host": host})), &[]).should_run, runs, "{host}");
         }
     }
 

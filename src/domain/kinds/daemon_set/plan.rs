@@ -25,6 +25,7 @@ use crate::{
         workload::{
             revisions::Known,
             steps::{self, Wait},
+            turns::Turns,
         },
     },
     k8s::time::Now,
@@ -54,6 +55,8 @@ pub struct Observed<'a> {
     pub failures: &'a Failures,
     /// Nodes whose old Pod went while they were not Ready: since when that was, in seconds.
     pub lost: &'a BTreeMap<String, i64>,
+    /// What was refused.
+    pub turns: &'a Turns<Turn>,
     /// Now.
     pub now: Now,
 }
@@ -111,6 +114,15 @@ pub enum Action {
     },
 }
 
+/// What `burstReplicas` limits, and what is therefore done in turns.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turn {
+    /// To make a Pod for this node.
+    Node(String),
+    /// To delete this Pod.
+    Pod(String),
+}
+
 /// What the deletion of a Pod says about its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Remember {
@@ -124,6 +136,20 @@ pub enum Remember {
 }
 
 impl Action {
+    /// What it is called among [`Turns`]; None: it is done whatever else is.
+    pub fn turn(&self) -> Option<Turn> {
+        match self {
+            Self::Create { node, .. } => Some(Turn::Node(node.clone())),
+            Self::Delete { pod, .. } => Some(Turn::Pod(pod.clone())),
+            Self::Relabel { .. }
+            | Self::CancelDeletion { .. }
+            | Self::CancelUpdate { .. }
+            | Self::AnnounceDeletion { .. }
+            | Self::AnnounceUpdate { .. }
+            | Self::UpdateInPlace { .. } => None,
+        }
+    }
+
     /// What budgets are asked before. None: the Pod stays in service, or there is none yet.
     pub fn takes_out(&self, hooks: &Lifecycle) -> Option<Operation> {
         match self {
@@ -280,12 +306,13 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
             });
         }
     }
-    cut(&mut plan, numbers);
+    cut(observed.turns, &mut plan, numbers);
     plan
 }
 
-/// Holds to `burstReplicas`.
-fn cut(plan: &mut Plan, numbers: Numbers) {
+/// Holds to `burstReplicas`. What was refused is not what keeps the others waiting.
+fn cut(turns: &Turns<Turn>, plan: &mut Plan, numbers: Numbers) {
+    turns.sort(&mut plan.actions, Action::turn);
     let (mut creations, mut deletions) = (0, 0);
     let before = plan.actions.len();
     plan.actions.retain(|action| {

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     api::labels,
     domain::pod::{
-        available::{pending, until_available, updated_at},
+        available::{pending, unreadable, until_available, updated_at},
         inplace::UpdateSpec,
         lifecycle::{Hooked, State},
         refresh::state_of,
@@ -105,6 +105,8 @@ pub struct Pod {
     pub has_gate: bool,
     /// What an update in place that is not done has still to write.
     pub pending: Option<UpdateSpec>,
+    /// Why the notes of its update in place cannot be read.
+    pub unreadable: Option<String>,
     /// When an update in place that is not done has begun.
     pub updated_at: Option<Timestamp>,
     /// Since when its node was not Ready when it was made, in seconds.
@@ -115,17 +117,17 @@ impl Pod {
     /// From what the stores keep. None: nobody knows for which node it is meant.
     pub fn of(view: &PodView, spec: &Spec, newest: Newest<'_>, now: Now) -> Option<Self> {
         let is_bound = !view.node_name.is_empty();
-        let node = if is_bound { &view.node_name } else { &view.aims_at };
+        let node = view.node_meant();
         let label = |key: &str| view.labels.get(key);
         let hash = label(labels::CONTROLLER_REVISION_HASH).unwrap_or_default();
         let is_same = |other: &str| !hash.is_empty() && revision::is_same(hash, other);
         (!node.is_empty()).then(|| Self {
             name: view.name().to_owned(),
-            node: node.as_str().to_owned(),
+            node: node.to_owned(),
             is_bound,
-            created: view.metadata.creation_timestamp.as_ref().map(|created| created.0),
+            created: view.created,
             labels: view.labels.clone(),
-            finalizers: view.finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
+            finalizers: view.rare().finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
             hash: hash.to_owned(),
             is_new: is_same(newest.hash) || newest.same.iter().any(|same| is_same(same)),
             state: state_of(view),
@@ -137,6 +139,7 @@ impl Pod {
             is_specified: label(labels::SPECIFIED_DELETE).is_some(),
             has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
             pending: pending(view),
+            unreadable: unreadable(view),
             updated_at: updated_at(view),
             made_not_ready: label(labels::NODE_NOT_READY_SINCE).and_then(|seconds| seconds.parse().ok()),
         })

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
 use serde_json::Value;
 
-use super::placement::Placement;
+use super::placement::{self, Placement};
 pub use crate::domain::workload::rollout::Invalid;
 use crate::{
     api::{
@@ -121,6 +121,9 @@ impl Spec {
             "OnDelete" => false,
             other => return Err(Invalid(format!("spec.updateStrategy.type: {other:?} is not known"))),
         };
+        if let Some((field, why)) = excess(&spec.template, strategy.rolling_update.as_ref()) {
+            return Err(Invalid(format!("{field}: {why}")));
+        }
         let mut rolling = Rolling::of(&strategy.rolling_update.clone().unwrap_or_default())?;
         rolling.grace_seconds = grace_seconds(annotation(labels::IN_PLACE_GRACE_SECONDS))
             .map_err(invalid(labels::IN_PLACE_GRACE_SECONDS))?;
@@ -175,6 +178,22 @@ impl Spec {
     pub fn has_surge(&self) -> bool {
         self.is_rolling && self.numbers(1).max_surge > 0
     }
+}
+
+/// What a set says about nodes that is too much: the field, and why it is refused.
+fn excess(template: &Value, rolling: Option<&RollingUpdateDaemonSet>) -> Option<(String, String)> {
+    let selector = rolling.and_then(|rolling| rolling.selector.as_ref());
+    let requirements = selector.and_then(|selector| selector.match_expressions.as_ref()).map_or(0, Vec::len);
+    placement::excess(template).or_else(|| excess_of_selector(requirements))
+}
+
+/// Why `rollingUpdate.selector` with so many requirements is refused, if it is: the field, and why.
+pub fn excess_of_selector(requirements: usize) -> Option<(String, String)> {
+    let most = placement::MOST;
+    (requirements > most).then(|| {
+        let field = "spec.updateStrategy.rollingUpdate.selector.matchExpressions".to_owned();
+        (field, format!("it has {requirements} entries; want up to {most}"))
+    })
 }
 
 impl Rolling {
@@ -360,6 +379,23 @@ mod tests {
         assert_eq!(grace_seconds(Some("30")), Ok(30));
         let all = BTreeMap::from([(labels::STRICT_MAX_UNAVAILABLE.to_owned(), "1".to_owned())]);
         assert_eq!(judge_annotations(&all)[0].0, labels::STRICT_MAX_UNAVAILABLE);
+    }
+
+    #[test]
+    fn what_each_node_would_be_held_against_for_too_long_is_refused() {
+        let mut wide = object(json!({}));
+        wide["spec"]["template"] = json!({"spec": {"tolerations": vec![json!({"operator": "Exists"}); 1001]}});
+        let Err(Invalid(message)) = read(wide) else { panic!() };
+        assert_eq!(message, "spec.template.spec.tolerations: it has 1001 entries; want up to 1000");
+        let exists = json!({"key": "a", "operator": "Exists"});
+        let selecting =
+            |number: usize| read(object(json!({"selector": {"matchExpressions": vec![exists.clone(); number]}})));
+        assert!(selecting(1000).is_ok());
+        let Err(Invalid(message)) = selecting(1001) else { panic!() };
+        assert!(
+            message.starts_with("spec.updateStrategy.rollingUpdate.selector.matchExpressions: it has 1001"),
+            "{message}"
+        );
     }
 
     #[test]

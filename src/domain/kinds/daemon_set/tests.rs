@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     make,
-    plan::{Remember, plan},
+    plan::{Remember, Turn, plan},
     pod::{Node, Pod},
     spec::Spec,
     status,
@@ -80,6 +80,24 @@ fn a_template_with_an_affinity_that_is_no_object_stays_as_it_is() {
 }
 
 #[test]
+fn a_set_with_a_name_that_is_too_long_for_a_pod_gets_pods() {
+    for (name, want) in [
+        ("agent".to_owned(), "agent-".to_owned()),
+        ("a".repeat(52), format!("{}-", "a".repeat(52))),
+        ("a".repeat(253), format!("{}-", "a".repeat(52))),
+        (format!("{}.{}", "a".repeat(51), "b".repeat(60)), format!("{}-", "a".repeat(51))),
+    ] {
+        let long = Spec { name: name.clone(), ..spec(json!({})) };
+        let pod = make::pod_name(&long, "node", "hash", 0);
+        assert!(pod.starts_with(&want) && pod.len() <= 63 && pod.len() > want.len(), "{pod}");
+        let set = json!({"metadata": {"name": name, "namespace": "ns", "uid": "set"}, "spec": {"selector": {}, "template": {}}});
+        let owner = OwnerRef::of(&serde_json::from_value::<DaemonSet>(set).unwrap());
+        let made = make::pod(&owner, &long, pod, ("node", "hash"), None, at(0));
+        assert_eq!(made["metadata"]["generateName"], want);
+    }
+}
+
+#[test]
 fn edge_31_a_partition_of_all_nodes_updates_nothing() {
     let all = nodes(&["a", "b"]);
     let pods = names(&["a", "b"], old);
@@ -130,6 +148,38 @@ fn shortfall_10_2_32_a_failed_pod_in_its_pause_gets_no_further_pod_beside_it() {
     assert_eq!(told(observing(&spec, &all, &beside_an_old_one, &besides, plan)), NONE);
     besides.now = 1;
     assert_eq!(told(observing(&spec, &all, &beside_an_old_one, &besides, plan)), ["delete p-a"]);
+}
+
+#[test]
+fn what_is_refused_is_tried_last_so_that_a_burst_of_it_keeps_no_other_waiting() {
+    let refused = |turns: &[Turn]| {
+        let mut besides = Besides::default();
+        turns.iter().for_each(|turn| besides.turns.refused(turn.clone()));
+        besides
+    };
+    let (node, pod_named) = (|name: &str| Turn::Node(name.into()), |name: &str| Turn::Pod(name.into()));
+    let burst = |turns: &[Turn], pods: &[Pod], all: &[Node]| {
+        told(observing(&spec(json!({"burstReplicas": 1})), all, pods, &refused(turns), plan))
+    };
+    let all = nodes(&["a", "b", "c"]);
+    for (turns, want) in [
+        (vec![], "create a"),
+        (vec![node("a")], "create b"),
+        (vec![node("a"), node("b")], "create c"),
+        (vec![node("b"), node("a"), node("c")], "create b"),
+        (vec![pod_named("a")], "create a"),
+    ] {
+        assert_eq!(burst(&turns, &[], &all), [want], "{turns:?}");
+    }
+    let (gone, pods) = ([unfit("a"), unfit("b")], names(&["a", "b"], pod));
+    assert_eq!(burst(&[], &pods, &gone), ["delete p-a"]);
+    assert_eq!(burst(&[pod_named("p-a")], &pods, &gone), ["delete p-b"]);
+    assert_eq!(burst(&[pod_named("p-a"), pod_named("p-b")], &pods, &gone), ["delete p-a"]);
+    // The partition lets one Pod be made.
+    let partitioned = spec(json!({"partitionedScaling": true, "partition": 2}));
+    for (turns, want) in [(vec![], "create a"), (vec![node("a")], "create b")] {
+        assert_eq!(told(observing(&partitioned, &all, &[], &refused(&turns), plan)), [want]);
+    }
 }
 
 #[test]

@@ -10,9 +10,12 @@ use super::{
     spec::Numbers,
 };
 use crate::{
-    domain::pod::{
-        inplace::{self, NotInPlace, UpdateSpec},
-        lifecycle::State,
+    domain::{
+        pod::{
+            inplace::{self, NotInPlace, UpdateSpec},
+            lifecycle::State,
+        },
+        workload::steps,
     },
     k8s::revision,
 };
@@ -227,14 +230,16 @@ impl Job<'_, '_> {
             return Way::Replace;
         }
         let observed = self.observed;
-        match self.ways.entry(pod.hash.clone()).or_insert_with(|| between(observed, &pod.hash)) {
-            Ok(spec) => {
-                let spec = UpdateSpec { grace_seconds: rolling.grace_seconds, ..spec.clone() };
-                Way::InPlace(match &pod.pending {
-                    Some(pending) => inplace::with_pending(spec, pending),
-                    None => spec,
-                })
+        let spec = self.ways.entry(pod.hash.clone()).or_insert_with(|| between(observed, &pod.hash)).clone();
+        let spec = spec.and_then(|spec| {
+            let spec = UpdateSpec { grace_seconds: rolling.grace_seconds, ..spec };
+            match &pod.pending {
+                Some(pending) => inplace::with_pending(spec, pending),
+                None => Ok(spec),
             }
+        });
+        match spec {
+            Ok(spec) => Way::InPlace(spec),
             Err(why) => {
                 plan.not_in_place.get_or_insert_with(|| format!("Pod {}: {why}", pod.name));
                 Way::Replace
@@ -253,11 +258,13 @@ fn between(observed: &Observed<'_>, from: &str) -> Result<UpdateSpec, NotInPlace
 
 fn wait_for(pod: &Pod, plan: &mut Plan) {
     if !pod.state.is_in_service() {
+        let why = pod.unreadable.as_deref().map(steps::unreadable).unwrap_or_default();
         plan.wait("PodNotInService", || {
-            format!("Pod {} on node {} is in lifecycle state {}", pod.name, pod.node, pod.state.as_str())
+            format!("Pod {} on node {} is in lifecycle state {}{why}", pod.name, pod.node, pod.state.as_str())
         });
     } else if !pod.is_serving() {
-        plan.wait("PodNotReady", || format!("Pod {} on node {} is not Ready", pod.name, pod.node));
+        let why = pod.unreadable.as_deref().map(steps::unreadable).unwrap_or_default();
+        plan.wait("PodNotReady", || format!("Pod {} on node {} is not Ready{why}", pod.name, pod.node));
     }
     // What remains is a matter of time, and told with it.
 }

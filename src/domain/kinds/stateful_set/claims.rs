@@ -1,6 +1,6 @@
 //! Claims of Pods: their names, who owns them, and how they grow.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -10,7 +10,10 @@ use super::{
     numbering,
     spec::{Retention, Spec},
 };
-use crate::k8s::{claim::SizedClaim, claim::amount};
+use crate::k8s::{
+    claim::{SizedClaim, amount},
+    name::{LONGEST_LABEL, is_dns_label},
+};
 
 /// How long kubelet has to grow the file system of a volume that is in use, before its Pod is restarted for it.
 pub const ONLINE_RESIZE: Duration = Duration::from_secs(120);
@@ -68,6 +71,25 @@ impl ClaimTemplate {
     }
 }
 
+/// Why Pods with claims of these templates would be refused for ever, if they would: a template's name is that of a volume,
+/// and part of the name of each claim.
+pub fn wrong_name(templates: &[ClaimTemplate]) -> Option<String> {
+    let mut names = BTreeSet::new();
+    let wrong = |name: &str| {
+        let shown: String = name.chars().take(LONGEST_LABEL).collect();
+        let dots = if shown.len() < name.len() { "..." } else { "" };
+        format!("{shown:?}{dots} is not allowed; want up to {LONGEST_LABEL} lower-case letters, digits and '-'")
+    };
+    templates.iter().enumerate().find_map(|(i, ClaimTemplate { name, .. })| {
+        let field = format!("spec.volumeClaimTemplates[{i}].metadata.name");
+        match () {
+            () if !is_dns_label(name) => Some(format!("{field}: {}", wrong(name))),
+            () if !names.insert(name) => Some(format!("{field}: {name:?} is there twice; want each name once")),
+            () => None,
+        }
+    })
+}
+
 /// Whether a claim is as large as it asks to be.
 pub fn is_grown(claim: &SizedClaim) -> bool {
     claim.capacity.is_some_and(|capacity| capacity >= claim.requested.unwrap_or(0))
@@ -96,7 +118,7 @@ pub fn growth(template: &ClaimTemplate, claim: &SizedClaim, class_expands: Optio
     let Some(wanted) = template.storage else { return Growth::Fits };
     if !template.has_shape_of(claim) {
         return Growth::Refused(format!(
-            "claim {name} differs from its template in storageClassName or accessModes, which cannot be changed; delete the claim and its Pod to have it made anew"
+            "claim {name} differs from its template in storageClassName or accessModes, which cannot be changed; delete the claim and its Pod, and both are created again"
         ));
     }
     if claim.requested.unwrap_or(0) < wanted {
@@ -210,6 +232,28 @@ mod tests {
     }
     fn kinds(owners: Option<Vec<OwnerReference>>) -> Option<Vec<String>> {
         owners.map(|owners| owners.into_iter().map(|owner| owner.kind).collect())
+    }
+
+    #[test]
+    fn a_claim_template_that_no_pod_could_have_is_named() {
+        let named = |names: &[&str]| {
+            let template = |name: &&str| ClaimTemplate { name: (*name).to_owned(), ..ClaimTemplate::default() };
+            wrong_name(&names.iter().map(template).collect::<Vec<_>>())
+        };
+        let longest = "d".repeat(63);
+        assert_eq!(named(&["data", "logs", &longest]), None);
+        for odd in ["", "Data", "a.b", "-a", "a_b"] {
+            let why = format!(
+                "spec.volumeClaimTemplates[1].metadata.name: {odd:?} is not allowed; want up to 63 lower-case letters, digits and '-'"
+            );
+            assert_eq!(named(&["data", odd]), Some(why));
+        }
+        let why = named(&[&"d".repeat(300)]).unwrap();
+        assert!(why.contains(&format!("{longest:?}... is not allowed")), "{why}");
+        assert_eq!(
+            named(&["data", "data"]).unwrap(),
+            "spec.volumeClaimTemplates[1].metadata.name: \"data\" is there twice; want each name once"
+        );
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Which Pods are updated, and in which order.
 
-use super::{pod::Pod, spec::Spec};
+use super::{
+    plan::Observed,
+    pod::Pod,
+    spec::{Rolling, Spec},
+};
 use crate::{
     domain::{
         pod::lifecycle::State,
@@ -33,7 +37,17 @@ pub struct Range<'a> {
     pub announced_is_updated: bool,
 }
 
-impl Range<'_> {
+impl<'a> Range<'a> {
+    /// Of a pass, with the rules of a rolling update.
+    pub(super) fn of(observed: &Observed<'a>, rolling: &'a Rolling) -> Self {
+        Self {
+            partition: rolling.partition,
+            unordered: rolling.unordered.as_ref(),
+            update_revision: observed.update_revision,
+            announced_is_updated: observed.announced_is_updated,
+        }
+    }
+
     fn is_updated(&self, pod: &Pod) -> bool {
         let label = revision::short(&pod.revision) == revision::short(self.update_revision);
         label || self.announced_is_updated && pod.state == State::PreparingUpdate

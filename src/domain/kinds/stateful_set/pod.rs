@@ -8,7 +8,7 @@ use super::{numbering, spec::Spec};
 use crate::{
     api::labels,
     domain::pod::{
-        available::{pending, until_available},
+        available::{pending, unreadable, until_available},
         inplace::UpdateSpec,
         lifecycle::{Hooked, State},
         order::Phase,
@@ -59,6 +59,8 @@ pub struct Pod {
     pub has_gate: bool,
     /// What an update in place that is not done has still to write.
     pub pending: Option<UpdateSpec>,
+    /// Why the notes of its update in place cannot be read.
+    pub unreadable: Option<String>,
     /// Labels of its identity that are not right, with what they have to be.
     pub wrong_labels: Vec<(&'static str, String)>,
     /// The claim template for which it has no volume, if there is one.
@@ -84,15 +86,15 @@ impl Pod {
         }
         let pending = pending(view);
         let applied = applied(view, pending.as_ref());
-        let lacks = |template: &&super::claims::ClaimTemplate| !view.own_claims.contains(&template.name);
+        let lacks = |template: &&super::claims::ClaimTemplate| !view.spec.own_claims.contains(&template.name);
         Some(Self {
             name: view.name().to_owned(),
             uid: view.uid().to_owned(),
             ordinal,
             labels: view.labels.clone(),
-            finalizers: view.finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
+            finalizers: view.rare().finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
             node: view.node_name.as_str().to_owned(),
-            created: view.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            created: view.created,
             revision: label(labels::CONTROLLER_REVISION_HASH).unwrap_or_default().to_owned(),
             state: state_of(view),
             phase: (!view.phase.is_empty()).then(|| Phase::of(&view.phase)),
@@ -103,6 +105,7 @@ impl Pod {
             is_specified: label(labels::SPECIFIED_DELETE).is_some(),
             has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
             pending,
+            unreadable: unreadable(view),
             wrong_labels,
             lacks_claim: spec.claims.iter().find(lacks).map(|template| template.name.clone()),
             has_other_override: !applied.is_for(&spec.overrides, ordinal),
@@ -156,8 +159,8 @@ pub fn sort(pods: &mut [Arc<Pod>]) {
 
 /// The override that a Pod has, or gets with the change that its grace period holds back.
 fn applied(view: &PodView, pending: Option<&UpdateSpec>) -> Applied {
-    let notes = view.ordinal_override.as_deref();
-    let applied = notes.map(|notes| Applied::of(notes.hash.as_deref(), notes.content.as_deref())).unwrap_or_default();
+    let notes = view.rare().ordinal_override.as_deref();
+    let applied = notes.map(|notes| Applied::of(notes.hash.as_deref(), notes.content.clone())).unwrap_or_default();
     match pending.and_then(UpdateSpec::metadata) {
         Some(metadata) => applied.after(&metadata),
         None => applied,

@@ -7,12 +7,16 @@
 use std::collections::BTreeSet;
 
 use super::{
-    claims::{is_stale, mended_owners},
+    claims::{ClaimTemplate, is_stale, mended_owners},
+    numbering::pod_name,
     order::{Range, Slot},
     plan::{Action, Observed, Plan, leave},
     pod::Pod,
 };
-use crate::domain::{pod::order::Phase, workload::steps::Wait};
+use crate::domain::{
+    pod::order::Phase,
+    workload::steps::{self, Wait},
+};
 
 /// Adds to the plan. True: OrderedReady, and Pods are being created or deleted, or a surplus Pod is not gone yet: updates of
 /// healthy Pods wait for that.
@@ -75,7 +79,7 @@ fn keep(observed: &Observed<'_>, pod: &Pod, plan: &mut Plan) {
 /// The owners of a Pod's claims.
 fn mend_claims(observed: &Observed<'_>, pod: &Pod, is_down: bool) -> Vec<Action> {
     let spec = observed.spec;
-    let mend = |template: &super::claims::ClaimTemplate| {
+    let mend = |template: &ClaimTemplate| {
         let name = template.claim_name(&spec.name, pod.ordinal);
         let claim = observed.claims.get(&name).filter(|claim| !claim.is_deleting())?;
         let owners = mended_owners(spec, claim, (&pod.name, &pod.uid), is_down)?;
@@ -105,9 +109,8 @@ fn release_claims(observed: &Observed<'_>, plan: &mut Plan) {
 /// Places of the templates for which an ordinal has no claim.
 fn missing_claims(observed: &Observed<'_>, ordinal: i32) -> Vec<usize> {
     let spec = observed.spec;
-    let is_missing = |template: &super::claims::ClaimTemplate| {
-        !observed.claims.contains_key(&template.claim_name(&spec.name, ordinal))
-    };
+    let is_missing =
+        |template: &ClaimTemplate| !observed.claims.contains_key(&template.claim_name(&spec.name, ordinal));
     spec.claims.iter().enumerate().filter(|(_, template)| is_missing(template)).map(|(place, _)| place).collect()
 }
 
@@ -115,13 +118,7 @@ fn missing_claims(observed: &Observed<'_>, ordinal: i32) -> Vec<usize> {
 fn create(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) -> bool {
     let spec = observed.spec;
     let mut new = match spec.rolling() {
-        Some(rolling) => Range {
-            partition: rolling.partition,
-            unordered: rolling.unordered.as_ref(),
-            update_revision: observed.update_revision,
-            announced_is_updated: observed.announced_is_updated,
-        }
-        .new_pods(slots),
+        Some(rolling) => Range::of(observed, rolling).new_pods(slots),
         None => slots.iter().filter(|slot| slot.pod.is_none()).map(|slot| (slot.ordinal, true)).collect(),
     }
     .into_iter();
@@ -137,21 +134,11 @@ fn create(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) -> bool 
             let (waits_for_order, is_limited) = (spec.is_ordered && !is_next, room == Some(0));
             (is_complete, is_next) = (false, false);
             if waits_for_order || is_limited {
-                let pod = super::numbering::pod_name(&spec.name, ordinal);
-                let message = match &blocker {
-                    Some(blocker) => format!("Pod {pod} is made when Pod {blocker} is available"),
-                    None => format!("Pod {pod} is made when others are available"),
-                };
-                if waits_for_order {
-                    plan.wait("OrderedReady", || message);
-                } else {
-                    plan.limited.get_or_insert_with(|| message.clone());
-                    plan.wait("ScaleUpLimited", || message);
-                }
+                postpone(&pod_name(&spec.name, ordinal), blocker.as_deref(), waits_for_order, plan);
                 continue;
             }
             if spec.is_ordered {
-                blocker = Some(super::numbering::pod_name(&spec.name, ordinal));
+                blocker = Some(pod_name(&spec.name, ordinal));
             }
             match make(observed, ordinal, on_update, plan) {
                 Ok(action) => {
@@ -171,10 +158,24 @@ fn create(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) -> bool 
     is_complete
 }
 
+/// Says why a Pod is not made yet: by OrderedReady, else by `scaleStrategy.maxUnavailable`.
+fn postpone(pod: &str, blocker: Option<&str>, for_order: bool, plan: &mut Plan) {
+    let message = match blocker {
+        Some(blocker) => format!("Pod {pod} is made when Pod {blocker} is available"),
+        None => format!("Pod {pod} is made when others are available"),
+    };
+    if for_order {
+        plan.wait("OrderedReady", || message);
+    } else {
+        plan.limited.get_or_insert_with(|| message.clone());
+        plan.wait("ScaleUpLimited", || message);
+    }
+}
+
 /// Makes a Pod, unless one of its claims is about to go.
 fn make(observed: &Observed<'_>, ordinal: i32, on_update: bool, plan: &mut Plan) -> Result<Action, Wait> {
     let spec = observed.spec;
-    let pod = super::numbering::pod_name(&spec.name, ordinal);
+    let pod = pod_name(&spec.name, ordinal);
     for template in &spec.claims {
         let name = template.claim_name(&spec.name, ordinal);
         let Some(claim) = observed.claims.get(&name) else { continue };
@@ -198,14 +199,17 @@ fn make(observed: &Observed<'_>, ordinal: i32, on_update: bool, plan: &mut Plan)
 }
 
 pub(super) fn wait_for(pod: &Pod, plan: &mut Plan) {
+    let why = || pod.unreadable.as_deref().map(steps::unreadable).unwrap_or_default();
     if pod.is_terminating {
         plan.wait("PodTerminating", || terminating(pod));
     } else if pod.is_finished {
         plan.wait("PodFinished", || format!("Pod {} has ended and is replaced", pod.name));
     } else if !pod.state.is_in_service() {
-        plan.wait("PodNotInService", || format!("Pod {} is in lifecycle state {}", pod.name, pod.state.as_str()));
+        plan.wait("PodNotInService", || {
+            format!("Pod {} is in lifecycle state {}{}", pod.name, pod.state.as_str(), why())
+        });
     } else if !pod.is_serving() {
-        plan.wait("PodNotReady", || format!("Pod {} is not Ready", pod.name));
+        plan.wait("PodNotReady", || format!("Pod {} is not Ready{}", pod.name, why()));
     }
     // What remains is a matter of time, and told with it.
 }

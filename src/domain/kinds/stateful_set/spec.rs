@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use super::{
-    claims::ClaimTemplate,
+    claims::{ClaimTemplate, wrong_name},
     numbering::{Ordinals, Reserved},
 };
 pub use crate::domain::workload::rollout::Invalid;
@@ -117,6 +117,11 @@ impl Spec {
         if let Some(message) = too_many_claims(replicas, claims.map_or(0, Vec::len)) {
             return Err(Invalid(format!("spec.volumeClaimTemplates: {message}")));
         }
+        let claims: Vec<ClaimTemplate> = claims.into_iter().flatten().map(ClaimTemplate::of).collect();
+        // Its Pods would be refused for ever, those too that replace others.
+        if let Some(message) = wrong_name(&claims) {
+            return Err(Invalid(message));
+        }
         let start = spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start).max(0);
         let start = if gates.start_ordinal { start } else { 0 };
         let reserved = Reserved::parse(&spec.reserve_ordinals)?;
@@ -148,7 +153,7 @@ impl Spec {
             min_ready_seconds: rolling.and_then(|rolling| rolling.min_ready_seconds).unwrap_or(0).max(0),
             lifecycle: spec.lifecycle.clone().unwrap_or_default(),
             has_lifecycle: spec.lifecycle.is_some(),
-            claims: claims.into_iter().flatten().map(ClaimTemplate::of).collect(),
+            claims,
             grows_claims: gates.grows_claims && growth == Some("OnPodRollingUpdate"),
             retention: gates.deletes_claims.then(|| Retention {
                 delete_with_set: policy.when_deleted == "Delete",
@@ -342,7 +347,8 @@ mod tests {
     #[test]
     fn so_many_claims_that_a_pass_could_use_up_the_memory_are_refused() {
         let with = |replicas: i32, templates: usize| {
-            let templates = vec![json!({"metadata": {"name": "data"}}); templates];
+            let named = |i: usize| json!({"metadata": {"name": format!("data-{i}")}});
+            let templates: Vec<Value> = (0..templates).map(named).collect();
             read(json!({"replicas": replicas, "volumeClaimTemplates": templates}), Gates::default())
         };
         assert_eq!(with(MOST_REPLICAS, 2).unwrap().claims.len(), 2);

@@ -710,6 +710,16 @@ fn shortfall_10_1_23_pods_with_an_order_key_come_first() {
 }
 
 #[test]
+fn notes_of_an_update_that_cannot_be_read_are_what_the_pod_waits_for() {
+    let odd = Pod { unreadable: Some("annotation a/b cannot be read: odd".into()), ..unready(1) };
+    let plan = planned(&spec(json!({"replicas": 2})), &[pod(0), odd], &BTreeMap::new());
+    assert_eq!(
+        plan.wait.unwrap().message,
+        "Pod web-1 is not Ready: annotation a/b cannot be read: odd; delete that annotation, or the Pod"
+    );
+}
+
+#[test]
 fn updated_pods_count_first_where_the_order_is_not_that_of_ordinals() {
     let fields = json!({"order": {"role=a": 10}, "partition": 1, "maxUnavailable": 3});
     let a = labelled(old(0), json!({"role": "a"}));

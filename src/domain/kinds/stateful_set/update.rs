@@ -15,9 +15,12 @@ use super::{
     spec::{Policy, Rolling},
 };
 use crate::{
-    domain::pod::{
-        inplace::{self, NotInPlace, UpdateSpec},
-        lifecycle::State,
+    domain::{
+        pod::{
+            inplace::{self, NotInPlace, UpdateSpec},
+            lifecycle::State,
+        },
+        workload::overrides::Applied,
     },
     k8s::revision,
 };
@@ -87,15 +90,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
             job.claims.insert(pod.ordinal, claims);
         }
     }
-    let wanted: Vec<&Pod> = spec.rolling().map_or_else(Vec::new, |rolling| {
-        let range = Range {
-            partition: rolling.partition,
-            unordered: rolling.unordered.as_ref(),
-            update_revision: observed.update_revision,
-            announced_is_updated: observed.announced_is_updated,
-        };
-        range.wanted(slots)
-    });
+    let range = spec.rolling().map(|rolling| Range::of(observed, rolling));
+    let wanted: Vec<&Pod> = range.map_or_else(Vec::new, |range| range.wanted(slots));
     let in_range: BTreeSet<i32> = wanted.iter().map(|pod| pod.ordinal).collect();
     let is_paused = spec.rolling().is_some_and(|rolling| rolling.paused);
 
@@ -139,7 +135,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
 struct Job<'a, 'o> {
     observed: &'a Observed<'o>,
     /// By the revision and the override that a Pod comes from, and the override that it is to have.
-    ways: BTreeMap<(String, String, String), Result<UpdateSpec, NotInPlace>>,
+    ways: BTreeMap<(String, Applied, String), Result<UpdateSpec, NotInPlace>>,
     /// By ordinal, while claims are grown.
     claims: BTreeMap<i32, Claims>,
     /// Pods whose claims grow: as many at a time as may be unavailable, so that a size that cannot be had is not asked for by
@@ -278,18 +274,19 @@ impl Job<'_, '_> {
             _ => {
                 let observed = self.observed;
                 let wanted = observed.spec.overrides.hash(pod.ordinal).to_owned();
-                let key = (pod.revision.clone(), pod.applied.hash().to_owned(), wanted);
+                let key = (pod.revision.clone(), pod.applied.clone(), wanted);
                 self.ways.entry(key).or_insert_with(|| between(observed, pod)).clone()
             }
         };
-        match in_place {
-            Ok(spec) => {
-                let spec = UpdateSpec { grace_seconds: rolling.grace_seconds, ..spec };
-                Way::InPlace(match &pod.pending {
-                    Some(pending) => inplace::with_pending(spec, pending),
-                    None => spec,
-                })
+        let in_place = in_place.and_then(|spec| {
+            let spec = UpdateSpec { grace_seconds: rolling.grace_seconds, ..spec };
+            match &pod.pending {
+                Some(pending) => inplace::with_pending(spec, pending),
+                None => Ok(spec),
             }
+        });
+        match in_place {
+            Ok(spec) => Way::InPlace(spec),
             Err(why) if rolling.policy == Policy::InPlaceOnly => Way::Impossible(why.to_string()),
             Err(_) => Way::Replace,
         }

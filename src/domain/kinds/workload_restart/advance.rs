@@ -168,7 +168,7 @@ fn stage(facts: &PodFacts<'_>, spec: &WorkloadRestartSpec, status: &WorkloadRest
     {
         return PodStage::Failed(why.to_owned());
     }
-    let created = pod.metadata.creation_timestamp.as_ref().map(|t| t.0);
+    let created = pod.created;
     // Both times have whole seconds: one of the same second may be older.
     let is_new = status.pods_created_before.is_some_and(|before| created.is_some_and(|created| created > before));
     let wanted = wanted_containers(pod, spec);
@@ -180,7 +180,7 @@ fn stage(facts: &PodFacts<'_>, spec: &WorkloadRestartSpec, status: &WorkloadRest
 /// The containers of a Pod that are to be restarted.
 pub(super) fn wanted_containers<'p>(pod: &'p PodView, spec: &'p WorkloadRestartSpec) -> Vec<&'p str> {
     if spec.containers.is_empty() {
-        return pod.containers.iter().map(|c| c.name.as_str()).collect();
+        return pod.spec.containers.iter().map(|c| c.name.as_str()).collect();
     }
     spec.containers.iter().map(String::as_str).filter(|name| pod.container(name).is_some()).collect()
 }
@@ -190,7 +190,7 @@ fn unknown_container(spec: &WorkloadRestartSpec, pods: &[(&PodFacts<'_>, PodStag
     let (first, _) = pods.first()?;
     let unknown =
         spec.containers.iter().find(|name| pods.iter().all(|(facts, _)| facts.pod.container(name).is_none()))?;
-    let known = first.pod.containers.iter().chain(first.pod.sidecars.iter());
+    let known = first.pod.spec.containers.iter().chain(first.pod.spec.sidecars.iter());
     let known: Vec<&str> = known.map(|c| c.name.as_str()).collect();
     Some(format!(
         "spec.containers: no Pod has a container named {unknown:?} that can be restarted; Pod {} has {}",
@@ -200,7 +200,7 @@ fn unknown_container(spec: &WorkloadRestartSpec, pods: &[(&PodFacts<'_>, PodStag
 }
 
 fn sort(pods: &mut [(&PodFacts<'_>, PodStage)], order: Order) {
-    let age = |pod: &PodView| (pod.metadata.creation_timestamp.as_ref().map(|t| t.0), pod.name().to_owned());
+    let age = |pod: &PodView| (pod.created, pod.name().to_owned());
     match order {
         Order::Ordinal => {
             pods.sort_by_cached_key(|(facts, _)| (Reverse(ordinal(facts.pod.name())), facts.pod.name().to_owned()))

@@ -91,7 +91,7 @@ pub fn entry(pod: &PodView, markers: &[&PodProbeMarker], ports: &Ports) -> (PodP
         name: pod.name().to_owned(),
         namespace: pod.namespace().to_owned(),
         uid: pod.uid().to_owned(),
-        ip: pod.pod_ip.clone(),
+        ip: pod.pod_ip.to_string(),
         probes,
     };
     (entry, left_out)

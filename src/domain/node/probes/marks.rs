@@ -136,7 +136,7 @@ impl Gone {
 
 /// Names of the PodProbeMarkers whose marks a Pod may carry.
 pub fn marked_by(pod: &PodView) -> impl Iterator<Item = &str> {
-    names(pod.probe_marked_by.as_deref())
+    names(pod.rare().probe_marked_by.as_deref())
 }
 
 fn names(list: Option<&str>) -> impl Iterator<Item = &str> {

@@ -155,7 +155,7 @@ pub enum Look {
 /// Looks at a container, by what kubelet reports of it; and the id of its instance.
 pub fn look<'p>(pod: &'p PodView, container: &str, settings: &Settings, now: Now) -> (Look, &'p str) {
     let Some(status) = pod.container_status(container) else { return (Look::NotStarted, "") };
-    let id = status.container_id.as_str();
+    let id = &*status.container_id;
     let look = match &status.state {
         _ if id.is_empty() => Look::NotStarted,
         ContainerState::Running { .. } if status.is_starting => Look::TooEarly(None),
@@ -206,7 +206,7 @@ impl Tally {
         let state = [SUCCEEDED, FAILED].into_iter().find(|state| *state == told.state)?;
         let transition = told.last_transition_time.filter(|at| *at >= whole_seconds(*started))?;
         Some(Self {
-            instance: status.container_id.clone(),
+            instance: status.container_id.to_string(),
             state,
             message: told.message.clone(),
             probed: told.last_probe_time,

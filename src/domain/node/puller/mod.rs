@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::Value;
 
 use crate::{
     api::{
@@ -263,6 +264,16 @@ impl Space {
             )
         })
     }
+}
+
+/// Why an attempt fails while kubelet reports DiskPressure.
+pub const UNDER_DISK_PRESSURE: &str =
+    "kubelet reports DiskPressure of the node: no pull begins until it has freed space (condition DiskPressure)";
+
+/// Whether kubelet reports that the node has too little space: it removes images then, and a pull would work against it.
+pub fn is_under_disk_pressure(node: &Value) -> bool {
+    let mut conditions = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "DiskPressure" && condition["status"] == "True")
 }
 
 /// Progress of a pull in bytes, with the total if it is known.

@@ -201,6 +201,21 @@ fn space_is_counted_as_df_does() {
 }
 
 #[test]
+fn disk_pressure_is_what_kubelet_reports_as_true() {
+    let with = |type_: &str, status: &str| json!({"status": {"conditions": [{"type": type_, "status": status}]}});
+    for (node, expected) in [
+        (with("DiskPressure", "True"), true),
+        (with("DiskPressure", "False"), false),
+        (with("DiskPressure", "Unknown"), false),
+        (with("MemoryPressure", "True"), false),
+        (json!({}), false),
+        (json!({"status": {"conditions": "odd"}}), false),
+    ] {
+        assert_eq!(is_under_disk_pressure(&node), expected, "{node}");
+    }
+}
+
+#[test]
 fn f19_progress_never_says_complete() {
     for (bytes, total, percent) in [(0, 10, 0), (5, 10, 50), (10, 10, 99), (7, 0, 99), (u64::MAX, u64::MAX, 99)] {
         assert_eq!(Arrived { bytes, total }.percent(), percent);

@@ -15,7 +15,7 @@ use crate::{
         labels,
     },
     k8s::{
-        pod::{ContainerState, PodView},
+        pod::{ContainerState, PodView, Waiting},
         time::{Now, whole_seconds},
     },
 };
@@ -257,10 +257,11 @@ impl ContainerStep<'_> {
             fail(state, &failure);
             return;
         }
-        let Some(ContainerState::Waiting { reason, message }) = status.map(|s| &s.state) else {
+        let Some(ContainerState::Waiting(waiting)) = status.map(|s| &s.state) else {
             memory.stuck = None;
             return;
         };
+        let Waiting { reason, message } = &**waiting;
         if STUCK_REASONS.contains(&reason.as_str()) {
             let since = memory.stuck.as_ref().map_or(self.now.mono, |(since, _)| *since);
             memory.stuck = Some((since, format!("{reason}: {message}")));
@@ -300,7 +301,7 @@ impl ContainerStep<'_> {
         let running_for = by_runtime.max(now.mono.saturating_sub(seen));
         let min_started = seconds(i64::from(self.observed.request.strategy().min_started_seconds));
         let ready =
-            self.pod.container_status(&self.container.name).is_some_and(|s| s.ready && s.container_id == instance.id);
+            self.pod.container_status(&self.container.name).is_some_and(|s| s.ready && *s.container_id == *instance.id);
         let report = |state: &mut ContainerRecreateState, progress: Progress| {
             state.container_id.clone_from(&instance.id);
             state.started_at = instance.started_at.map(whole_seconds);

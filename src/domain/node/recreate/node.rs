@@ -355,10 +355,10 @@ fn snapshot(observed: &ObservedContainers<'_>) -> Vec<ContainerStatusSnapshot> {
         .iter()
         .filter_map(|c| of(&c.name))
         .map(|s| ContainerStatusSnapshot {
-            name: s.name.clone(),
+            name: s.name.as_str().to_owned(),
             ready: s.ready,
             restart_count: s.restart_count,
-            container_id: s.container_id.clone(),
+            container_id: s.container_id.to_string(),
         })
         .collect()
 }

@@ -75,7 +75,7 @@ pub fn agrees(request: &ContainerRecreateRequest, pod: &PodView) -> bool {
             return false;
         };
         let image = context.image.is_empty() || context.image == *container.image;
-        image && status.container_id == context.container_id && status.restart_count == context.restart_count
+        image && *status.container_id == *context.container_id && status.restart_count == context.restart_count
     })
 }
 
@@ -225,15 +225,15 @@ fn instances(pod: &PodView) -> Vec<Instance> {
     let known = pod.container_statuses.iter().filter(|status| !status.container_id.is_empty());
     known
         .map(|status| {
-            let (state, started_at, exit_code) = match (&status.state, status.last_exit) {
+            let (state, started_at, exit_code) = match (&status.state, status.last_exit.as_deref()) {
                 (ContainerState::Running { started_at }, _) => (InstanceState::Running, *started_at, None),
                 (ContainerState::Terminated { exit_code }, _) => (InstanceState::Exited, None, Some(*exit_code)),
                 (_, Some(exit)) => (InstanceState::Exited, None, Some(exit.exit_code)),
                 (_, None) => (InstanceState::Created, None, None),
             };
             Instance {
-                id: status.container_id.clone(),
-                container: status.name.clone(),
+                id: status.container_id.to_string(),
+                container: status.name.as_str().to_owned(),
                 namespace: pod.namespace().to_owned(),
                 pod_uid: pod.cri_uid().to_owned(),
                 state,

@@ -112,7 +112,7 @@ pub struct Choice {
 impl Spellings {
     /// What a Pod's annotation says; what cannot be read counts as nothing.
     pub fn of(pod: &PodView) -> Self {
-        let text = pod.image_spellings.as_deref().unwrap_or_default();
+        let text = pod.rare().image_spellings.as_deref().unwrap_or_default();
         let mut all: Self = serde_json::from_str(text).unwrap_or_default();
         all.0.retain(|name, _| pod.container(name).is_some());
         for history in all.0.values_mut() {
@@ -175,7 +175,8 @@ pub fn choose(
     }
     history.note_crashes(container, status, now);
 
-    let since_exit = status.last_exit.and_then(|exit| exit.finished_at).map_or(Duration::ZERO, |at| since(now, at));
+    let since_exit =
+        status.last_exit.as_ref().and_then(|exit| exit.finished_at).map_or(Duration::ZERO, |at| since(now, at));
     let wait_for = |image: &str| {
         let backoff = seconds(history.backoff(image, now));
         // kubelet looks at the exit before this one; if that is too short ago, the wait counts from the stop.
@@ -247,7 +248,7 @@ fn backoff_by_times(status: &ContainerStatusView) -> (u32, Option<Timestamp>) {
     let started = started_at(status);
     // kubelet's own clean-up may have removed the instance before this one, and with it its last state; the back-off that
     // its restart began is still there.
-    let ended = status.last_exit.and_then(|exit| exit.finished_at);
+    let ended = status.last_exit.as_ref().and_then(|exit| exit.finished_at);
     let (Some(ended), Some(started)) = (ended, started) else { return (FIRST_WAIT, started) };
     let held = since(started, ended).as_secs();
     let mut backoff = FIRST_WAIT;
@@ -263,7 +264,7 @@ fn backoff_by_times(status: &ContainerStatusView) -> (u32, Option<Timestamp>) {
 fn started_at(status: &ContainerStatusView) -> Option<Timestamp> {
     match status.state {
         ContainerState::Running { started_at } => started_at,
-        _ => status.last_exit.and_then(|exit| exit.finished_at),
+        _ => status.last_exit.as_ref().and_then(|exit| exit.finished_at),
     }
 }
 
@@ -323,7 +324,7 @@ impl History {
 
     /// A start under a spelling: kubelet begins or doubles its back-off, unless the container has never ended before.
     fn note_use(&mut self, image: &str, status: &ContainerStatusView, now: Timestamp) {
-        let backoff = match status.last_exit {
+        let backoff = match &status.last_exit {
             None => 0,
             Some(_) => next_backoff(self.backoff(image, now)),
         };

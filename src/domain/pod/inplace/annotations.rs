@@ -4,10 +4,16 @@ use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
 use serde_json::Value;
 
-use crate::{api::labels, k8s::pod::PodView};
+use crate::{
+    api::labels,
+    k8s::pod::{InPlaceNotes, PodView},
+};
 
 /// Labels and annotations that a container reads in its environment. None: the key is removed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -189,7 +195,7 @@ impl Annotations {
     /// # Errors
     /// Naming the annotation that cannot be read.
     pub fn of_view(pod: &PodView) -> Result<Self, UnreadableAnnotation> {
-        let notes = pod.in_place.as_deref();
+        let notes = pod.in_place();
         Self::parse(
             notes.and_then(|notes| Some((labels::IN_PLACE_STATE, notes.state.as_deref()?))),
             notes.and_then(|notes| Some((labels::IN_PLACE_GRACE, notes.grace.as_deref()?))),
@@ -199,6 +205,12 @@ impl Annotations {
     fn parse(state: Option<Annotation<'_>>, grace: Option<Annotation<'_>>) -> Result<Self, UnreadableAnnotation> {
         fn read<T: DeserializeOwned>(annotation: Option<Annotation<'_>>) -> Result<Option<T>, UnreadableAnnotation> {
             let Some((key, text)) = annotation else { return Ok(None) };
+            let longest = InPlaceNotes::LONGEST;
+            // A store keeps one that is too long as an empty one.
+            if text.is_empty() || text.len() > longest {
+                let error = format!("it is empty, or longer than {longest} bytes");
+                return Err(UnreadableAnnotation { key, error: serde_json::Error::custom(error) });
+            }
             serde_json::from_str(text).map(Some).map_err(|error| UnreadableAnnotation { key, error })
         }
         let grace: Option<UpdateSpec> = read(grace)?;

@@ -10,6 +10,7 @@ use super::{
     environment::referred_keys,
     resize::{self, Qos},
 };
+use crate::k8s::pod::InPlaceNotes;
 
 /// Which kinds of change may be made in place.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +20,9 @@ pub struct Allowed {
     /// Feature gate InPlaceWorkloadVerticalScaling, on an API server that has the subresource `resize`.
     pub resources: bool,
 }
+
+/// The longest change in bytes. The annotations that tell it, with more batches and records, are to stay readable.
+const LONGEST_SPEC: usize = InPlaceNotes::LONGEST / 2;
 
 /// Why a Pod cannot be brought from one revision to another in place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +45,9 @@ pub enum NotInPlace {
     /// The Pod has no volume for the claim template of this name.
     #[error("it has no volume for claim template {0}")]
     NoVolume(String),
+    /// What has to change is more than a Pod may be told, in bytes.
+    #[error("the change has {0} bytes, and an annotation of the Pod has to hold it; up to {LONGEST_SPEC} are possible")]
+    TooLarge(usize),
     /// Without it nothing could take the Pod out of service.
     #[error("it has no readiness gate InPlaceUpdateReady")]
     NoGate,
@@ -114,7 +121,13 @@ pub fn spec_between(old: &Value, new: &Value, revision: &str, allowed: Allowed) 
     if patch.as_object().is_some_and(|patch| !patch.is_empty()) {
         spec.meta_data_patch = Some(encoded(&json!({"metadata": patch})));
     }
-    Ok(spec)
+    of_readable_length(spec)
+}
+
+/// A change, unless it is more than a Pod may be told.
+pub(super) fn of_readable_length(spec: UpdateSpec) -> Result<UpdateSpec, NotInPlace> {
+    let length = serde_json::to_vec(&spec).map_or(0, |text| text.len());
+    if length > LONGEST_SPEC { Err(NotInPlace::TooLarge(length)) } else { Ok(spec) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::api::labels;
+
 /// Environment variables of SidecarSet: a change of theirs restarts nothing.
-const OWN_ENVIRONMENT: [&str; 2] = ["SIDECARSET_VERSION", "SIDECARSET_VERSION_ALT"];
+const OWN_ENVIRONMENT: [&str; 2] = [labels::ENV_SIDECAR_SET_VERSION, labels::ENV_SIDECAR_SET_VERSION_ALT];
 
 /// The environment of a container that is read from single labels (true) and annotations (false).
 pub fn referred_keys(container: &Value) -> impl Iterator<Item = (bool, String)> {

@@ -102,12 +102,12 @@ impl<'a> From<&'a Value> for ObservedPod<'a> {
 
 impl<'a> From<&'a PodView> for ObservedPod<'a> {
     fn from(pod: &'a PodView) -> Self {
-        let notes = pod.in_place.as_deref();
+        let notes = pod.in_place();
         let image = |name: &str| {
             let images = notes.map(|notes| &*notes.running_images).unwrap_or_default();
             images.iter().find(|(container, _)| container == name).map_or("", |(_, image)| image.as_str())
         };
-        let containers = pod.containers.iter().map(|container| ObservedContainer {
+        let containers = pod.spec.containers.iter().map(|container| ObservedContainer {
             name: &container.name,
             image: &container.image,
             definition: None,

@@ -5,11 +5,15 @@ use serde_json::{Value, json};
 use super::{
     UpdateSpec,
     annotations::{decoded, encoded},
+    difference::{NotInPlace, of_readable_length},
 };
 
 /// A change, and what an earlier one has not written yet: the Pod's label says that it is on the earlier one's revision,
 /// from which the change is computed.
-pub fn with_pending(spec: UpdateSpec, pending: &UpdateSpec) -> UpdateSpec {
+///
+/// # Errors
+/// Both together are more than a Pod may be told.
+pub fn with_pending(spec: UpdateSpec, pending: &UpdateSpec) -> Result<UpdateSpec, NotInPlace> {
     let mut both = pending.clone();
     both.container_images.extend(spec.container_images);
     for (container, changes) in spec.container_ref_metadata {
@@ -26,12 +30,12 @@ pub fn with_pending(spec: UpdateSpec, pending: &UpdateSpec) -> UpdateSpec {
         (Some(a), Some(b)) => Some(encoded(&joined(a, &b))),
         _ => spec.meta_data_patch.or(both.meta_data_patch),
     };
-    UpdateSpec {
+    of_readable_length(UpdateSpec {
         revision: spec.revision,
         update_env_from_metadata: spec.update_env_from_metadata || pending.update_env_from_metadata,
         grace_seconds: spec.grace_seconds,
         ..both
-    }
+    })
 }
 
 /// Two merge patches as one.

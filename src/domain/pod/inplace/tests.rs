@@ -3,6 +3,8 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::k8s::damage::damaged;
+
 use super::{
     batch::{BARRIER, plain_metadata},
     *,
@@ -151,6 +153,17 @@ fn what_needs_another_pod_is_named() {
         let error = between(&simple(), &new).unwrap_err().to_string().replace(".(", "(");
         assert!(error.contains(why), "{error}");
     }
+}
+
+#[test]
+fn a_change_that_an_annotation_could_not_hold_needs_another_pod() {
+    let with =
+        |length: usize, key: &str| changed(|new| new["metadata"]["annotations"][key] = "x".repeat(length).into());
+    let spec = between(&simple(), &with(20_000, "a")).unwrap();
+    assert!(matches!(between(&simple(), &with(30_000, "a")), Err(NotInPlace::TooLarge(length)) if length > 40_000));
+    let both = with_pending(spec.clone(), &between(&simple(), &with(20_000, "b")).unwrap());
+    assert!(matches!(both, Err(NotInPlace::TooLarge(_))), "what two updates in a grace period add up to");
+    assert_eq!(with_pending(spec.clone(), &spec), Ok(spec));
 }
 
 #[test]
@@ -414,13 +427,35 @@ fn an_annotation_that_cannot_be_read_is_named() {
     assert!(Annotations::of(&pod).unwrap_err().to_string().contains("annotation inplace-update-state"));
 }
 
+fn a_state() -> Value {
+    let now = at("2026-01-01T00:00:00Z");
+    let spec = images(&["a", "b"]);
+    json!(batch(&prioritised(), &spec, begin(&prioritised(), &spec, None, now), now).state)
+}
+
+fn a_grace() -> Value {
+    json!(images(&["a", "b"]))
+}
+
+/// Else the property below would see annotations alone that cannot be read.
+#[test]
+fn the_annotations_that_are_damaged_are_good_ones() {
+    let mut pod = annotated(None, None);
+    pod["metadata"]["annotations"][STATE] = a_state().to_string().into();
+    pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-grace"] = a_grace().to_string().into();
+    let annotations = Annotations::of(&pod).unwrap();
+    assert!(annotations.state.is_some() && annotations.grace.is_some());
+}
+
 proptest::proptest! {
     /// Whatever stands in the annotations, nothing panics.
     #[test]
-    fn hostile_annotations(state in ".{0,60}", grace in "\\PC{0,60}") {
+    fn hostile_annotations(state in damaged(a_state()), grace in damaged(a_grace()), in_grace: bool) {
         let mut pod = annotated(None, None);
-        pod["metadata"]["annotations"][STATE] = state.into();
-        pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-grace"] = grace.into();
+        pod["metadata"]["annotations"][STATE] = state.to_string().into();
+        if in_grace {
+            pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-grace"] = grace.to_string().into();
+        }
         if let Ok(annotations) = Annotations::of(&pod) {
             next_step(&(&pod).into(), &annotations, at("2026-01-01T00:00:00Z"));
         }

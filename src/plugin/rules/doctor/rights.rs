@@ -150,12 +150,36 @@ pub fn feature_gates(config_map: &Fact) -> (Finding, FeatureGates) {
         Err(lack) => return (unknown(CHECK, "ConfigMap kruise-feature-gates", lack), FeatureGates::default()),
     };
     match FeatureGates::parse(&[list], None) {
-        Ok(gates) => (ok(CHECK, gates.to_string()), gates),
+        Ok(gates) => match gates.without_effect().as_slice() {
+            [] => (ok(CHECK, gates.to_string()), gates),
+            idle => {
+                let text = format!("{gates}; on, and nothing is done for them: {}", idle.join(", "));
+                (finding(CHECK, Verdict::Warn, text, "remove them, so that nobody relies on them"), gates)
+            }
+        },
         Err(error) => {
             let advice = "kubectl -n kruise-system edit configmap kruise-feature-gates; no role starts with this";
             (finding(CHECK, Verdict::Fail, error.to_string(), advice), FeatureGates::default())
         }
     }
+}
+
+/// Objects with the label of deletion protection, while its gate is off; each kind with a list of one at most.
+pub fn unprotected(labelled: &[(&str, Fact)]) -> Option<Finding> {
+    let named = labelled.iter().filter_map(|(kind, list)| {
+        let first = list.as_ref().ok()?.list("/items").first()?;
+        let (namespace, name) = (first.text("/metadata/namespace"), first.text("/metadata/name"));
+        Some(if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") })
+    });
+    let named: Vec<String> = named.collect();
+    (!named.is_empty()).then(|| {
+        let text = format!(
+            "the feature gate ResourcesDeletionProtection is off, so the label policy.kruise.io/delete-protection protects \
+             nothing, for example {}",
+            named.join(", ")
+        );
+        finding("deletion protection", Verdict::Warn, text, "turn the gate on, or take the labels off")
+    })
 }
 
 /// One right of the caller.

@@ -197,20 +197,22 @@ fn a_missing_entry_matters_by_its_failure_policy() {
 fn what_another_program_has_left_is_named_with_what_keeps_it() {
     let left = [
         ("vpod.kb.io".to_owned(), vec![]),
-        ("vsidecarset.kb.io".to_owned(), vec!["sidecarsets.apps.kruise.io".into()]),
+        ("vbroadcastjob.kb.io".to_owned(), vec!["broadcastjobs.apps.kruise.io".into()]),
     ];
-    let findings = leftovers(&left);
+    let findings = leftovers(&left, false);
     assert_eq!(
         all_said(&findings),
         [
             "Warn vpod.kb.io calls the webhook, which does not know it: another program has left it",
-            "Warn vsidecarset.kb.io calls the webhook, which does not know it: another program has left it",
+            "Warn vbroadcastjob.kb.io calls the webhook, which does not know it: another program has left it",
         ]
     );
-    assert!(findings[1].advice.starts_with("this release does not serve sidecarsets.apps.kruise.io;"));
-    let of_openkruise = json!({"webhooks": [{"name": "vsidecarset.kb.io", "clientConfig": {"service":
+    assert!(findings[1].advice.starts_with("this release does not serve broadcastjobs.apps.kruise.io;"));
+    let external = leftovers(&left, true);
+    assert!(external.iter().all(|finding| finding.advice.contains("remove the entry yourself")));
+    let of_openkruise = json!({"webhooks": [{"name": "vbroadcastjob.kb.io", "clientConfig": {"service":
         {"namespace": "elsewhere", "name": "kruise-webhook-service"}}, "rules": [{"apiGroups": ["apps.kruise.io"],
-        "apiVersions": ["v1alpha1"], "operations": ["CREATE"], "resources": ["sidecarsets", "clonesets"]}]}]});
+        "apiVersions": ["v1alpha1"], "operations": ["CREATE"], "resources": ["broadcastjobs", "clonesets"]}]}]});
     let kind = "ValidatingWebhookConfiguration";
     assert_eq!(crate::manifests::leftovers(kind, &of_openkruise, "elsewhere"), left[1..]);
     assert_eq!(crate::manifests::leftovers(kind, &of_openkruise, "kruise-system"), []);
@@ -266,6 +268,56 @@ fn entries_of_any_configuration_that_nobody_answers_are_named_if_they_are_about_
         ["Unknown not permitted to read the EndpointSlices of Service other/away"]
     );
     assert_eq!(unanswered(&[]), []);
+}
+
+#[test]
+fn a_service_without_ports_or_outside_of_the_cluster_is_not_taken_for_one_that_nobody_answers() {
+    let called = Called {
+        namespace: "other".into(),
+        name: "s".into(),
+        entries: vec!["a/b".into()],
+        fails: true,
+        is_elsewhere: false,
+    };
+    let portless = Ok(json!({"items": [{"endpoints": [{"addresses": ["10.0.0.1"]}]}]}));
+    assert_eq!(
+        all_said(&unanswered(&[(called.clone(), portless)])),
+        ["Ok 1 Services are called about Pods or our kinds, and answer"]
+    );
+    let outside = Called { is_elsewhere: true, ..called };
+    assert_eq!(
+        all_said(&unanswered(&[(outside, Ok(json!({"items": []})))])),
+        ["Unknown Service other/s is an ExternalName: who answers there cannot be seen"]
+    );
+}
+
+#[test]
+fn labels_that_protect_nothing_while_their_gate_is_off_are_named() {
+    let list = |items: Value| Ok(json!({ "items": items }));
+    let namespace = ("Namespace", list(json!([{"metadata": {"name": "shop"}}])));
+    let set = ("CloneSet", list(json!([{"metadata": {"namespace": "shop", "name": "web"}}])));
+    let none = [("Service", list(json!([]))), ("StatefulSet", Err(Lack::NotFound))];
+    assert_eq!(unprotected(&none), None);
+    let finding = unprotected(&[namespace, set]).unwrap();
+    assert_eq!(finding.verdict, Verdict::Warn);
+    assert!(
+        finding.text.ends_with("protects nothing, for example Namespace shop, CloneSet shop/web"),
+        "{}",
+        finding.text
+    );
+}
+
+#[test]
+fn gates_that_are_on_and_do_nothing_are_named() {
+    let with = |list: &str| feature_gates(&Ok(json!({"data": {"feature-gates": list}}))).0;
+    assert_eq!(with("").verdict, Verdict::Ok);
+    let finding = with("SidecarTerminator=true,EnhancedLivenessProbe=true");
+    assert_eq!(finding.verdict, Verdict::Warn);
+    assert!(
+        finding.text.ends_with("nothing is done for them: SidecarTerminator, EnhancedLivenessProbe"),
+        "{}",
+        finding.text
+    );
 }
 
 #[test]

@@ -54,11 +54,16 @@ pub fn webhook_configuration(kind: &str, config: &Fact, wanted: &[Value]) -> Vec
 }
 
 /// Entries of our configurations that another program has left there, each with the kinds that this release does not serve.
-/// Who calls them gets no answer.
-pub fn leftovers(left: &[(String, Vec<String>)]) -> Vec<Finding> {
+/// Who calls them gets no answer. With certificates that somebody else renews, the webhook writes no registration.
+pub fn leftovers(left: &[(String, Vec<String>)], is_external: bool) -> Vec<Finding> {
     let judge = |(name, kinds): &(String, Vec<String>)| {
         let text = format!("{name} calls the webhook, which does not know it: another program has left it");
         let advice = match kinds.as_slice() {
+            _ if is_external => {
+                "with EnableExternalCerts the webhook writes no registration: remove the entry yourself, by \
+                                 kubectl edit"
+                    .to_owned()
+            }
             [] => "the webhook removes it when no other program holds the Lease kruise-manager".to_owned(),
             kinds => format!(
                 "this release does not serve {}; the webhook removes it when there are none and no other program holds \
@@ -82,6 +87,8 @@ pub struct Called {
     pub entries: Vec<String>,
     /// Whether requests are refused while it does not answer.
     pub fails: bool,
+    /// Whether it is a name of something outside of the cluster (ExternalName), which has no EndpointSlices.
+    pub is_elsewhere: bool,
 }
 
 /// The Services that entries of any configuration call about Pods or our kinds, but for `own`, which another check looks at.
@@ -96,7 +103,7 @@ pub fn called(configs: &[Fact], own: (&str, &str)) -> Vec<Called> {
             let at = found.iter().position(|called| [called.namespace.as_str(), &called.name] == service);
             let at = at.unwrap_or_else(|| {
                 let [namespace, name] = service.map(str::to_owned);
-                found.push(Called { namespace, name, entries: Vec::new(), fails: false });
+                found.push(Called { namespace, name, entries: Vec::new(), fails: false, is_elsewhere: false });
                 found.len() - 1
             });
             if let Some(called) = found.get_mut(at) {
@@ -125,16 +132,23 @@ fn is_of_interest(rule: &Value) -> bool {
 pub fn unanswered(services: &[(Called, Fact)]) -> Vec<Finding> {
     const CHECK: &str = "other webhooks";
     let mut findings = Vec::new();
-    for (Called { namespace, name, entries, fails }, slices) in services {
-        if let Err(lack) = slices {
+    for (Called { namespace, name, entries, fails, is_elsewhere }, slices) in services {
+        if *is_elsewhere {
+            let text = format!("Service {namespace}/{name} is an ExternalName: who answers there cannot be seen");
+            findings.push(finding(CHECK, Verdict::Unknown, text, ""));
+        } else if let Err(lack) = slices {
             findings.push(unknown(CHECK, &format!("the EndpointSlices of Service {namespace}/{name}"), lack));
-        } else if addresses(slices).is_empty() {
+        } else if ready_addresses(slices).next().is_none() {
             let (verdict, then) = match fails {
                 true => (Verdict::Fail, "their requests are refused"),
                 false => (Verdict::Warn, "their requests go on after a time-out"),
             };
             let text = format!("nobody answers behind Service {namespace}/{name} for {}: {then}", entries.join(", "));
-            findings.push(finding(CHECK, verdict, text, "start the program that serves them, or remove the entries"));
+            let advice = format!(
+                "start the program that serves them (kubectl -n {namespace} get service,pods), or, if it is not installed \
+                 any more, delete its webhook configuration"
+            );
+            findings.push(finding(CHECK, verdict, text, advice));
         }
     }
     if findings.is_empty() && !services.is_empty() {
@@ -188,21 +202,25 @@ fn validity(check: &'static str, at: &str, end: Timestamp, now: Timestamp) -> Fi
     }
 }
 
-/// Ready addresses behind a Service, from its EndpointSlices.
+/// Ready addresses behind a Service, from its EndpointSlices, each with its slice.
+fn ready_addresses(slices: &Fact) -> impl Iterator<Item = (&Value, &str)> {
+    let slices = slices.as_ref().map_or(&[][..], |slices| slices.list("/items")).iter();
+    slices.flat_map(|slice| {
+        // Absent means ready.
+        let is_ready =
+            |endpoint: &&Value| endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
+        let addresses =
+            slice.list("/endpoints").iter().filter(is_ready).flat_map(|endpoint| endpoint.list("/addresses"));
+        addresses.filter_map(move |address| Some((slice, address.as_str()?)))
+    })
+}
+
+/// Ready addresses and ports behind a Service, from its EndpointSlices. One without a number has every port.
 pub fn addresses(slices: &Fact) -> Vec<(String, u16)> {
     let mut found = BTreeSet::new();
-    for slice in slices.as_ref().map_or(&[][..], |slices| slices.list("/items")) {
+    for (slice, address) in ready_addresses(slices) {
         let ports = slice.list("/ports").iter().filter_map(|port| u16::try_from(port.int("/port")).ok());
-        let ports: Vec<u16> = ports.collect();
-        for endpoint in slice.list("/endpoints") {
-            // Absent means ready.
-            if endpoint.pointer("/conditions/ready").and_then(Value::as_bool) == Some(false) {
-                continue;
-            }
-            for address in endpoint.list("/addresses").iter().filter_map(Value::as_str) {
-                found.extend(ports.iter().map(|port| (address.to_owned(), *port)));
-            }
-        }
+        found.extend(ports.map(|port| (address.to_owned(), port)));
     }
     found.into_iter().collect()
 }

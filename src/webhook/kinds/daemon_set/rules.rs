@@ -4,7 +4,10 @@ use serde_json::Value;
 
 use crate::{
     api::labels,
-    domain::kinds::daemon_set::spec::{SURGING, judge_annotations},
+    domain::kinds::daemon_set::{
+        placement,
+        spec::{SURGING, excess_of_selector, judge_annotations},
+    },
     k8s::int_or_percent::{IntOrPercent, Round},
     webhook::validate::{Findings, Object, shown},
 };
@@ -42,6 +45,9 @@ pub(super) fn judge(object: &Value, is_new: bool) -> Findings {
     };
     let selector = found.selector(spec, "spec.", "selector");
     found.pod_template(spec, selector.as_ref(), "DaemonSet");
+    if let Some((field, why)) = placement::excess(spec.get("template").unwrap_or(&Value::Null)) {
+        found.deny(field, why);
+    }
     found.integer(spec, "spec.", "minReadySeconds", 0);
     found.integer(spec, "spec.", "revisionHistoryLimit", 0);
     found.share(spec, "spec.", "burstReplicas");
@@ -66,6 +72,10 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
     let is_set = |key: &str| rolling.get(key).is_some_and(|value| !value.is_null());
     if is_set("selector") {
         found.selector(rolling, ROLLING, "selector");
+        let requirements = rolling["selector"]["matchExpressions"].as_array().map_or(0, Vec::len);
+        if let Some((field, why)) = excess_of_selector(requirements) {
+            found.deny(field, why);
+        }
     }
     if kind == ON_DELETE {
         // It says nothing then, and is let in.

@@ -271,3 +271,27 @@ fn the_recorded_manifest_is_stored_as_it_was_recorded_and_makes_no_revision() {
         assert!(is_same_data(&revision::data(&manifest["spec"]["template"]), &revision::data(template)));
     }
 }
+
+#[test]
+fn what_each_node_would_be_held_against_for_too_long_is_refused_and_what_is_stored_stays() {
+    let terms = |number: usize| {
+        let expression = json!({"key": "a", "operator": "Exists"});
+        let required = json!({"nodeSelectorTerms": vec![json!({"matchExpressions": [expression]}); number]});
+        set(
+            json!({"template": {"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}}}),
+        )
+    };
+    let field =
+        "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let message = "it has 1002 terms and requirements in all; want up to 1000";
+    assert_eq!(causes(create(terms(501))), [(field.to_owned(), message.to_owned())]);
+    assert!(decide(create(terms(500))).is_ok());
+    let mut changed = terms(501);
+    changed["spec"]["minReadySeconds"] = 3.into();
+    assert!(decide(update(terms(501), changed)).is_ok(), "it was let in before");
+    let exists = vec![json!({"key": "a", "operator": "Exists"}); 1001];
+    assert_eq!(
+        fields(rolling(json!({"selector": {"matchExpressions": exists}}))),
+        ["spec.updateStrategy.rollingUpdate.selector.matchExpressions"]
+    );
+}

@@ -71,6 +71,8 @@ fn start(limits: Limits) -> TestServer {
     let (stop, shutdown) = watch::channel(false);
     let context =
         Arc::new(WebhookContext::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0);
+    // Else each Pod would wait for their first list.
+    context.sidecars.know_of_none();
     let shared = Shared::new(context, Metrics::default(), shutdown);
     let (tls, connector) = both_ends();
     let listener = std::net::TcpListener::bind((ME, 0)).unwrap();

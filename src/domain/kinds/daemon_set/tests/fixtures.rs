@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::super::{
     backoff::Failures,
     placement::Fit,
-    plan::{Action, Observed, Plan, plan},
+    plan::{Action, Observed, Plan, Turn, plan},
     pod::{self, Node, Pod},
     spec::Spec,
 };
 use crate::{
     domain::{
         pod::{inplace::Allowed, lifecycle::State},
-        workload::revisions::Known,
+        workload::{revisions::Known, turns::Turns},
     },
     k8s::{pod::Labels, revision, time::Now},
 };
@@ -80,6 +80,7 @@ pub(crate) fn pod(node: &str) -> Pod {
         is_specified: false,
         has_gate: true,
         pending: None,
+        unreadable: None,
         updated_at: None,
         made_not_ready: None,
     }
@@ -157,6 +158,7 @@ pub(crate) fn revisions() -> Vec<Known> {
 pub(crate) struct Besides {
     pub(crate) failures: Failures,
     pub(crate) lost: BTreeMap<String, i64>,
+    pub(crate) turns: Turns<Turn>,
     pub(crate) now: i64,
 }
 
@@ -185,6 +187,7 @@ pub(crate) fn observing<R>(
         allowed: Allowed::default(),
         failures: &besides.failures,
         lost: &besides.lost,
+        turns: &besides.turns,
         now: at(besides.now),
     })
 }

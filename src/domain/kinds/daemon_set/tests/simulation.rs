@@ -12,7 +12,10 @@ use super::super::{
 };
 use super::fixtures::*;
 use crate::{
-    domain::pod::{inplace::Allowed, lifecycle::State},
+    domain::{
+        pod::{inplace::Allowed, lifecycle::State},
+        workload::turns::Turns,
+    },
     liveness::Random,
 };
 
@@ -115,6 +118,7 @@ impl World {
             allowed: Allowed::default(),
             failures: &self.failures,
             lost: &self.lost,
+            turns: &Turns::default(),
             now: at(self.now),
         };
         let mut plan = plan(&observed);

@@ -51,6 +51,7 @@ pub(crate) fn pod(ordinal: i32) -> Pod {
         is_specified: false,
         has_gate: true,
         pending: None,
+        unreadable: None,
         wrong_labels: Vec::new(),
         lacks_claim: None,
         applied: Applied::default(),

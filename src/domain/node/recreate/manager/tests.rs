@@ -509,9 +509,9 @@ proptest! {
         mut request in any_request(), gate: bool, pod_deleting: bool, other_uid: bool, pod_kind in 0..3u8, looks in prop::collection::vec(0u64..40, 1..6),
     ) {
         let mut view = pod(json!({}));
-        if !gate { view.readiness_gates = std::sync::Arc::default(); }
-        if other_uid { view.metadata.uid = Some("u2".into()); }
-        if pod_deleting { view.metadata.deletion_timestamp = Some(Time(CREATED.parse().unwrap())); }
+        if !gate { std::sync::Arc::make_mut(&mut view.spec).readiness_gates = Box::default(); }
+        if other_uid { view.set_uid("u2"); }
+        if pod_deleting { view.rare_mut().deleted = Some(CREATED.parse().unwrap()); }
         let mut at = 0;
         for step in looks {
             at += step;

@@ -34,12 +34,12 @@ impl Kubelet {
 
     fn choose(&self, vary: bool, second: i64) -> Result<Choice, Unsuitable> {
         let pod = self.view();
-        choose(&pod.containers[0], &pod.container_statuses[0], &Spellings::of(&pod), (vary, None), at(second))
+        choose(&pod.spec.containers[0], &pod.container_statuses[0], &Spellings::of(&pod), (vary, None), at(second))
     }
 
     fn predicted_after_stop(&self, second: i64) -> u64 {
         let pod = self.view();
-        wait_after_stop(&pod.containers[0], &pod.container_statuses[0], &Spellings::of(&pod), at(second)).as_secs()
+        wait_after_stop(&pod.spec.containers[0], &pod.container_statuses[0], &Spellings::of(&pod), at(second)).as_secs()
     }
 
     /// What kubelet does: it stops, and starts at once or after the wait; how long it waited.
@@ -223,7 +223,7 @@ fn a_choice_that_was_recorded_is_kept_and_a_forged_one_is_not() {
     let kubelet = Kubelet::new("app:v1", &id("docker.io/library/app"));
     let pod = kubelet.view();
     let chosen = |before: &str| {
-        let (container, status) = (&pod.containers[0], &pod.container_statuses[0]);
+        let (container, status) = (&pod.spec.containers[0], &pod.container_statuses[0]);
         choose(container, status, &Spellings::default(), (false, Some(before)), at(0)).unwrap().image
     };
     assert_eq!(chosen(&format!("app@{D}")), format!("app@{D}"));
@@ -245,7 +245,7 @@ proptest! {
         if let Ok(choice) = kubelet.choose(vary, 0) {
             let spelled = ImageRef::parse(&choice.image);
             prop_assert!(spelled.is_some_and(|s| s.name == "app" && s.digest == Some(D)), "{}", choice.image);
-            prop_assert!(*choice.image != *kubelet.view().containers[0].image);
+            prop_assert!(*choice.image != *kubelet.view().spec.containers[0].image);
         }
     }
 }

@@ -1,0 +1,287 @@
+//! The controller against an API server in memory: what is written, in which order, and what is left alone.
+
+use std::time::Duration;
+
+use axum::http::{Method, request::Parts};
+use serde_json::json;
+
+use super::*;
+use crate::{
+    api::labels::{SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SETS_INJECTED},
+    controllers::{fake::Server, in_memory},
+    domain::kinds::sidecar_set::{defaults, hash},
+};
+
+const SET: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets/logs";
+const PODS: &str = "/api/v1/namespaces/ns/pods/";
+const REVISIONS: &str = "/apis/apps/v1/namespaces/kruise-system/controllerrevisions/";
+
+struct World {
+    server: Arc<Mutex<Server>>,
+    /// Every write that came.
+    writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
+    controller: Controller,
+}
+
+impl World {
+    /// With Pods whose writes the API server refuses.
+    fn refusing(refused: &'static [&'static str]) -> Self {
+        let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
+        let writes: Arc<Mutex<Vec<(Method, String, Value)>>> = Arc::default();
+        let (answers, log) = (server.clone(), writes.clone());
+        let context = in_memory::context(move |parts: &Parts, body: &[u8]| {
+            let path = parts.uri.path();
+            if parts.method != Method::GET {
+                if refused.iter().any(|name| path.ends_with(&format!("/pods/{name}"))) {
+                    return (
+                        403,
+                        json!({"kind": "Status", "status": "Failure", "code": 403, "message": "a budget says no"}),
+                    );
+                }
+                let body = serde_json::from_slice(body).unwrap_or_default();
+                lock(&log).push((parts.method.clone(), path.to_owned(), body));
+            }
+            lock(&answers).answer(parts, body)
+        });
+        Self { server, writes, controller: Controller::new(&context) }
+    }
+
+    fn new() -> Self {
+        Self::refusing(&[])
+    }
+
+    /// The set as admission stores it; `changes` are merged over its spec.
+    fn apply(&self, changes: Value) {
+        let mut server = lock(&self.server);
+        let mut set = server.objects.get(SET).map_or_else(
+            || {
+                json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet",
+                    "metadata": {"name": "logs", "uid": "set", "generation": 0},
+                    "spec": {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "agent", "image": "a:1"}]}})
+            },
+            |set| Value::clone(set),
+        );
+        json_patch::merge(&mut set["spec"], &changes);
+        set["spec"] = defaults::defaulted(&set["spec"], None);
+        let hashes = hash::of(&set["spec"]);
+        set["metadata"]["annotations"] =
+            json!({SIDECAR_SET_HASH: hashes.hash, SIDECAR_SET_HASH_WITHOUT_IMAGE: hashes.without_image});
+        set["metadata"]["generation"] = (set["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        server.put(SET, set);
+    }
+
+    fn image(&self, image: &str) {
+        self.apply(json!({"containers": [{"name": "agent", "image": image}]}));
+    }
+
+    /// Pods with the containers as the set has them now.
+    fn inject(&self, names: &[&str]) {
+        let mut server = lock(&self.server);
+        let annotations = server.objects[SET]["metadata"]["annotations"].clone();
+        let image = server.objects[SET]["spec"]["containers"][0]["image"].clone();
+        for name in names {
+            let note = |key: &str| json!({"logs": {"hash": annotations[key], "sidecarList": ["agent"]}}).to_string();
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns", "labels": {"app": "web"},
+                "annotations": {SIDECAR_SETS_INJECTED: "logs", SIDECAR_SET_HASH: note(SIDECAR_SET_HASH),
+                SIDECAR_SET_HASH_WITHOUT_IMAGE: note(SIDECAR_SET_HASH_WITHOUT_IMAGE)}},
+                "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "m:1"}, {"name": "agent", "image": image}]}});
+            server.put(&format!("{PODS}{name}"), pod);
+        }
+    }
+
+    /// Kubelets: every Pod runs the images of its spec.
+    fn play(&self) {
+        let mut server = lock(&self.server);
+        for (path, pod) in server.of(PODS) {
+            let mut pod = Value::clone(&pod);
+            let status = |c: &Value| {
+                json!({"name": c["name"], "image": c["image"], "imageID": format!("id-of-{}", c["image"]), "ready": true,
+                    "containerID": format!("c://{}", c["image"]), "restartCount": 0, "state": {"running": {}}})
+            };
+            let statuses: Vec<Value> = pod["spec"]["containers"].as_array().unwrap().iter().map(status).collect();
+            let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+            pod["status"] = json!({"phase": "Running", "conditions": ready, "containerStatuses": statuses});
+            server.put(&path, pod);
+        }
+    }
+
+    /// Watches bring what there is.
+    fn deliver(&self) {
+        let server = lock(&self.server);
+        for (_, pod) in server.of(PODS) {
+            self.controller.context.pods.upsert(serde_json::from_value(Value::clone(&pod)).unwrap());
+        }
+        if let Some(set) = server.objects.get(SET) {
+            self.controller.sets.upsert(serde_json::from_value(Value::clone(set)).unwrap());
+        }
+    }
+
+    async fn pass(&self) -> kube::Result<Requeue> {
+        self.deliver();
+        self.controller.reconcile(&ObjectKey::new("", "logs")).await
+    }
+
+    /// Passes, kubelets and time, until nothing more is to be done.
+    async fn settle(&self) {
+        for _ in 0..20 {
+            let _ = self.pass().await;
+            self.play();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        let _ = self.pass().await;
+    }
+
+    /// The Pods whose sidecar has an image.
+    fn with(&self, image: &str) -> Vec<String> {
+        let server = lock(&self.server);
+        let pods = server.of(PODS).into_iter().filter(|(_, pod)| pod["spec"]["containers"][1]["image"] == image);
+        pods.map(|(path, _)| path.trim_start_matches(PODS).to_owned()).collect()
+    }
+
+    fn status(&self) -> Value {
+        lock(&self.server).objects[SET]["status"].clone()
+    }
+
+    fn reason(&self) -> String {
+        let status = self.status();
+        let ready = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
+        ready["reason"].as_str().unwrap().to_owned()
+    }
+
+    /// The writes to Pods and revisions since the last look.
+    fn told(&self) -> Vec<String> {
+        let writes = std::mem::take(&mut *lock(&self.writes));
+        let told = writes.into_iter().filter(|(_, path, _)| !path.starts_with(SET));
+        told.map(|(method, path, _)| format!("{method} {path}")).collect()
+    }
+}
+
+const ALL: &[&str] = &["a", "b", "c", "d"];
+
+/// With four Pods that are up to date.
+async fn settled(strategy: Value, refused: &'static [&'static str]) -> World {
+    let world = World::refusing(refused);
+    world.apply(json!({"updateStrategy": strategy}));
+    world.inject(ALL);
+    world.play();
+    world.settle().await;
+    world.told();
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_set_gets_a_revision_and_a_status_with_zeros_and_then_nothing_is_written() {
+    let world = World::new();
+    world.apply(json!({}));
+    world.settle().await;
+    let revision = world.status()["latestRevision"].as_str().unwrap().to_owned();
+    assert_eq!(lock(&world.server).of(REVISIONS)[0].0, format!("{REVISIONS}{revision}"));
+    let labels = lock(&world.server).of(REVISIONS)[0].1["metadata"]["labels"].clone();
+    assert_eq!(labels["kruise.io/sidecarset-name"], "logs");
+    for count in ["matchedPods", "updatedPods", "readyPods", "updatedReadyPods", "uninjectedPods", "collisionCount"] {
+        assert_eq!(world.status()[count], 0, "{count}");
+    }
+    assert_eq!((world.status()["observedGeneration"].clone(), world.reason()), (json!(1), "Available".into()));
+    let writes = lock(&world.writes).len();
+    world.settle().await;
+    assert_eq!(lock(&world.writes).len(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_updated_one_after_the_other_with_one_write_each() {
+    let world = settled(json!({}), &[]).await;
+    world.image("a:2");
+    world.pass().await.unwrap();
+    assert_eq!(world.with("a:2").len(), 1, "maxUnavailable is 1");
+    world.pass().await.unwrap();
+    assert_eq!(world.with("a:2").len(), 1, "it is not ready yet");
+    world.settle().await;
+    assert_eq!(world.with("a:2"), ALL);
+    let status = world.status();
+    assert_eq!((&status["updatedReadyPods"], &status["outdatedPods"]), (&json!(4), &json!(0)));
+    let told = world.told();
+    assert_eq!(told.iter().filter(|write| write.contains("/pods/")).count(), 4, "{told:?}");
+    assert_eq!(lock(&world.server).of(REVISIONS).len(), 2);
+    let containers = lock(&world.server).objects[&format!("{PODS}a")]["spec"]["containers"].clone();
+    assert_eq!(containers[0], json!({"name": "main", "image": "m:1"}), "the others stay");
+}
+
+#[tokio::test(start_paused = true)]
+async fn partition_pause_selector_and_not_update_hold() {
+    let selector = json!({"selector": {"matchLabels": {"nobody": "x"}}});
+    for (strategy, updated, reason) in [
+        (json!({"partition": "50%"}), 2, "Partition"),
+        (json!({"paused": true}), 0, "Paused"),
+        (selector, 0, "Selector"),
+        (json!({"type": "NotUpdate"}), 0, "NotUpdate"),
+    ] {
+        let world = settled(strategy.clone(), &[]).await;
+        world.image("a:2");
+        world.settle().await;
+        assert_eq!((world.with("a:2").len(), world.reason().as_str()), (updated, reason), "{strategy}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e17_a_pod_that_is_refused_does_not_hold_up_the_others() {
+    let world = settled(json!({}), &["a"]).await;
+    world.image("a:2");
+    world.settle().await;
+    assert_eq!(world.with("a:2"), ["b", "c", "d"]);
+    assert_eq!(world.reason(), "FailedUpdatePod");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_updated_in_place_is_counted_and_left_alone() {
+    let world = settled(json!({}), &[]).await;
+    world.apply(json!({"containers": [{"name": "agent", "image": "a:2", "env": [{"name": "NEW", "value": "1"}]}]}));
+    world.settle().await;
+    assert_eq!(world.status()["notUpgradablePods"], 4);
+    let told = world.told();
+    assert!(!told.iter().any(|write| write.contains("/pods/")), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_without_the_containers_are_counted_and_left_alone() {
+    let world = settled(json!({}), &[]).await;
+    let bare = json!({"metadata": {"name": "bare", "namespace": "ns", "labels": {"app": "web"}},
+        "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "m:1"}, {"name": "x", "image": "x"}]}});
+    lock(&world.server).put(&format!("{PODS}bare"), bare);
+    world.image("a:2");
+    world.settle().await;
+    assert_eq!((world.status()["uninjectedPods"].clone(), world.status()["matchedPods"].clone()), (json!(1), json!(4)));
+    assert!(!world.told().iter().any(|write| write.ends_with("/pods/bare")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_cannot_be_read_stalls_and_changes_nothing() {
+    let world = settled(json!({}), &[]).await;
+    world.apply(json!({"containers": [{"name": "agent", "image": "a:2"}], "updateStrategy": {"partition": "many"}}));
+    world.settle().await;
+    assert_eq!((world.reason().as_str(), world.with("a:2").len()), ("InvalidSpec", 0));
+}
+
+/// What OpenKruise 1.9 left behind is taken over without a write to any Pod or revision.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_writes_one_status_and_nothing_else() {
+    let sets: Vec<Value> = serde_json::from_str(include_str!("../../api/apps/testdata/sidecar_sets.json")).unwrap();
+    let pods: [Value; 2] =
+        serde_json::from_str(include_str!("../../domain/kinds/sidecar_set/testdata/updated.json")).unwrap();
+    let mut set = sets.last().unwrap().clone();
+    set["apiVersion"] = "apps.kruise.io/v1beta1".into();
+    let world = World::new();
+    let path = "/apis/apps.kruise.io/v1beta1/sidecarsets/golden-sidecar";
+    let set = lock(&world.server).put(path, set);
+    let pod = lock(&world.server).put("/api/v1/namespaces/golden/pods/withsidecar-zllql", pods[1].clone());
+    world.controller.sets.upsert(serde_json::from_value(set).unwrap());
+    world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    for _ in 0..3 {
+        world.controller.reconcile(&ObjectKey::new("", "golden-sidecar")).await.unwrap();
+    }
+    let writes = lock(&world.writes);
+    let paths: Vec<&str> = writes.iter().map(|(_, path, _)| path.as_str()).collect();
+    assert_eq!(paths, [format!("{path}/status")]);
+    let status = &lock(&world.server).objects[path]["status"];
+    assert_eq!((&status["matchedPods"], &status["updatedReadyPods"]), (&json!(1), &json!(1)));
+    assert_eq!(status["latestRevision"], "golden-sidecar-5c698cf546");
+}

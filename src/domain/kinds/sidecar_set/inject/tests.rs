@@ -1,0 +1,535 @@
+//! The numbers of the tests are those of the specification: A rules, D edge cases, E what OpenKruise does worse.
+
+use super::*;
+use crate::api::labels::{
+    SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_WORKING, SIDECAR_SETS_INJECTED,
+};
+
+const NOW: &str = "2026-11-21T09:49:19Z";
+
+fn pod() -> Value {
+    json!({"metadata": {"generateName": "web-", "labels": {"app": "web"}},
+        "spec": {"futureField": {"a": 1}, "containers": [
+            {"name": "main", "image": "main:1", "futureField": 2, "env": [{"name": "A", "value": "1"}, {"name": "POD", "value": "p"}],
+                "volumeMounts": [{"name": "data", "mountPath": "/data", "subPathExpr": "x/$(POD)"}, {"name": "tmp", "mountPath": "/tmp"}],
+                "volumeDevices": [{"name": "disk", "devicePath": "/dev/disk"}]}],
+            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}, {"name": "disk", "emptyDir": {}}]}})
+}
+
+fn sidecar(name: &str) -> Value {
+    json!({"name": name, "image": format!("{name}:1"), "podInjectPolicy": "BeforeAppContainer"})
+}
+
+fn set<'a>(name: &'a str, spec: &'a Value) -> Set<'a> {
+    Set { name, spec, hash: "h", hash_without_image: "w", revision: "r", pod_level: PodLevel::Pad }
+}
+
+fn outcome(pod: &Value, sets: &[Set<'_>]) -> (Value, Outcome) {
+    let settings = Settings { sorted: false, now: NOW.parse().unwrap() };
+    let outcome = inject(pod, sets, Vec::new(), settings);
+    let patch: json_patch::Patch = serde_json::from_value(outcome.patch.clone().into()).unwrap();
+    let mut after = pod.clone();
+    json_patch::patch(&mut after, &patch).unwrap();
+    (after, outcome)
+}
+
+/// The Pod after one SidecarSet, which has to be injected.
+fn after(pod: &Value, spec: &Value) -> Value {
+    let (after, outcome) = outcome(pod, &[set("s", spec)]);
+    assert_eq!((outcome.injected, outcome.left_out), (vec!["s".to_owned()], vec![]));
+    after
+}
+
+/// Why one SidecarSet is left out; the Pod is otherwise as it was.
+fn reason(pod: &Value, spec: &Value) -> String {
+    let (mut after, outcome) = outcome(pod, &[set("s", spec)]);
+    assert_eq!((outcome.injected.len(), outcome.left_out.len()), (0, 1), "{outcome:?}");
+    let noted: Value =
+        serde_json::from_str(after["metadata"]["annotations"][SIDECAR_SETS_LEFT_OUT].as_str().unwrap()).unwrap();
+    assert_eq!(noted["s"], outcome.left_out[0].reason);
+    let metadata = after["metadata"].as_object_mut().unwrap();
+    let annotations = metadata["annotations"].as_object_mut().unwrap();
+    annotations.remove(SIDECAR_SETS_LEFT_OUT);
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+    assert_eq!(&after, pod);
+    outcome.left_out[0].reason.clone()
+}
+
+fn names(pod: &Value, field: &str) -> Vec<String> {
+    items(&pod["spec"], field).map(|container| name(container).to_owned()).collect()
+}
+
+fn environment(container: &Value) -> Vec<&str> {
+    items(container, "env").map(name).collect()
+}
+
+#[test]
+fn the_recorded_pod_comes_out_as_openkruise_made_it() {
+    let recorded: Value = serde_json::from_str(include_str!("../testdata/injected.json")).unwrap();
+    let (stored, wanted) = (&recorded["sidecarSet"], &recorded["pod"]);
+    let mut before = wanted.clone();
+    before["metadata"].as_object_mut().unwrap().remove("annotations");
+    before["spec"]["containers"].as_array_mut().unwrap().remove(0);
+    let annotations = &stored["metadata"]["annotations"];
+    let set = Set {
+        name: stored["metadata"]["name"].as_str().unwrap(),
+        spec: &stored["spec"],
+        hash: annotations[SIDECAR_SET_HASH].as_str().unwrap(),
+        hash_without_image: annotations[SIDECAR_SET_HASH_WITHOUT_IMAGE].as_str().unwrap(),
+        revision: stored["status"]["latestRevision"].as_str().unwrap(),
+        pod_level: PodLevel::Pad,
+    };
+    let (after, outcome) = outcome(&before, &[set]);
+    assert_eq!(&after, wanted);
+    let paths: Vec<&str> = outcome.patch.iter().map(|operation| operation["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/metadata/annotations", "/spec/containers/0"], "nothing that was there is written");
+}
+
+#[test]
+fn a13_order_of_containers_and_of_variables() {
+    let mut last = sidecar("last");
+    last["podInjectPolicy"] = "AfterAppContainer".into();
+    let mut first = sidecar("first");
+    first["env"] = json!([{"name": "OWN", "value": "1"}]);
+    first["shareVolumePolicy"] = json!({"type": "enabled"});
+    first["shareVolumeDevicePolicy"] = json!({"type": "enabled"});
+    first["transferEnv"] = json!([{"sourceContainerName": "main", "envNames": ["A", "OWN"]}]);
+    let after = after(&pod(), &json!({"containers": [last, first, sidecar("second")]}));
+    assert_eq!(names(&after, "containers"), ["first", "second", "main", "last"]);
+    let first = &after["spec"]["containers"][0];
+    assert_eq!(environment(first), ["OWN", "IS_INJECTED", "A", "POD"]);
+    let paths: Vec<&Value> = items(first, "volumeMounts").map(|mount| &mount["mountPath"]).collect();
+    assert_eq!(paths, ["/data", "/tmp"]);
+    assert_eq!(first["volumeDevices"], json!([{"name": "disk", "devicePath": "/dev/disk"}]));
+    let fields: Vec<&String> = first.as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["env", "image", "name", "volumeDevices", "volumeMounts"]);
+}
+
+#[test]
+fn a13_own_mounts_win_over_shared_ones() {
+    let mut own = sidecar("own");
+    own["shareVolumePolicy"] = json!({"type": "enabled"});
+    own["volumeMounts"] = json!([{"name": "mine", "mountPath": "/data"}]);
+    own["volumeDevices"] = json!([{"name": "mine", "devicePath": "/tmp"}]);
+    let after = after(
+        &pod(),
+        &json!({"containers": [own], "volumes": [
+        {"name": "mine", "emptyDir": {}}, {"name": "unused", "emptyDir": {}}]}),
+    );
+    assert_eq!(after["spec"]["containers"][0]["volumeMounts"], json!([{"name": "mine", "mountPath": "/data"}]));
+    assert_eq!(names(&after, "volumes"), ["data", "tmp", "disk", "mine"], "only what is mounted");
+}
+
+#[test]
+fn d1_older_notes_of_other_sidecar_sets_are_rewritten() {
+    let mut old = pod();
+    old["metadata"]["annotations"] = json!({SIDECAR_SET_HASH: r#"{"other":"abc"}"#, SIDECAR_SETS_INJECTED: "other"});
+    let after = after(&old, &json!({"containers": [sidecar("a")]}));
+    let notes: Value =
+        serde_json::from_str(after["metadata"]["annotations"][SIDECAR_SET_HASH].as_str().unwrap()).unwrap();
+    assert_eq!((&notes["other"]["hash"], &notes["s"]["hash"]), (&json!("abc"), &json!("h")));
+    assert_eq!(after["metadata"]["annotations"][SIDECAR_SETS_INJECTED], "other,s");
+    let mut bad = pod();
+    bad["metadata"]["annotations"] = json!({SIDECAR_SET_HASH: "no json"});
+    let after = self::after(&bad, &json!({"containers": [sidecar("a")]}));
+    assert!(after["metadata"]["annotations"][SIDECAR_SET_HASH].as_str().unwrap().starts_with("{\"s\":"));
+}
+
+/// Upstream skips the volume and lets the API server refuse the Pod; here the SidecarSet is left out.
+#[test]
+fn d2_a_mount_of_a_volume_that_is_not_there_is_no_crash_and_no_refusal() {
+    for field in ["volumeMounts", "volumeDevices"] {
+        let mut own = sidecar("own");
+        own[field] = json!([{"name": "gone", "mountPath": "/a"}]);
+        let text = reason(&pod(), &json!({"containers": [own]}));
+        assert_eq!(text, "container own mounts volume gone, which neither the SidecarSet nor the Pod has");
+    }
+    let mut own = sidecar("own");
+    own["volumeMounts"] = json!([{"name": "data", "mountPath": "/a"}]);
+    after(&pod(), &json!({"containers": [own]}));
+}
+
+#[test]
+fn d3_d4_plain_init_containers_are_noted_but_are_in_no_list() {
+    let plain = json!({"name": "setup", "image": "setup:1"});
+    let native = json!({"name": "mesh", "image": "mesh:1", "restartPolicy": "Always"});
+    let after_plain = after(&pod(), &json!({"initContainers": [plain]}));
+    let annotations = &after_plain["metadata"]["annotations"];
+    assert_eq!(
+        annotations[SIDECAR_SET_HASH],
+        r#"{"s":{"updateTimestamp":"2026-11-21T09:49:19Z","hash":"h","sidecarSetName":"s","sidecarList":[],"controllerRevision":"r"}}"#
+    );
+    assert!(annotations[SIDECAR_SET_HASH_WITHOUT_IMAGE].as_str().unwrap().contains(r#""hash":"w""#));
+    assert_eq!(annotations[SIDECAR_SETS_INJECTED], "s");
+    let after = after(&pod(), &json!({"initContainers": [plain, native]}));
+    assert_eq!(names(&after, "initContainers"), ["mesh", "setup"], "by name");
+    assert!(after["metadata"]["annotations"][SIDECAR_SET_HASH].as_str().unwrap().contains(r#""sidecarList":["mesh"]"#));
+}
+
+#[test]
+fn d5_init_containers_get_everything_that_containers_get() {
+    let init = json!({"name": "setup", "image": "setup:1", "shareVolumePolicy": {"type": "enabled"},
+        "shareVolumeDevicePolicy": {"type": "enabled"}, "volumeMounts": [{"name": "conf", "mountPath": "/conf"}],
+        "transferEnv": [{"sourceContainerName": "main", "envName": "A"}]});
+    let after = after(&pod(), &json!({"initContainers": [init], "volumes": [{"name": "conf", "emptyDir": {}}]}));
+    let setup = &after["spec"]["initContainers"][0];
+    assert_eq!(environment(setup), ["IS_INJECTED", "A", "POD"]);
+    assert_eq!(setup["volumeMounts"].as_array().unwrap().len(), 3);
+    assert_eq!(setup["volumeDevices"].as_array().unwrap().len(), 1);
+    assert_eq!(names(&after, "volumes").last().unwrap(), "conf");
+}
+
+#[test]
+fn d6_another_injection_keeps_what_others_have_noted() {
+    let (one, two) = (json!({"containers": [sidecar("a")]}), json!({"containers": [sidecar("b")]}));
+    let first = outcome(&pod(), &[set("z", &one)]).0;
+    let second = outcome(&first, &[set("m", &two)]).0;
+    assert_eq!(second["metadata"]["annotations"][SIDECAR_SETS_INJECTED], "m,z");
+    assert_eq!(names(&second, "containers"), ["b", "a", "main"]);
+    let third = outcome(&second, &[set("m", &two), set("z", &one)]).0;
+    assert_eq!(third, second, "once more is the same");
+}
+
+fn hot(name: &str) -> Value {
+    json!({"name": name, "image": format!("{name}:1"), "podInjectPolicy": "BeforeAppContainer",
+        "upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}})
+}
+
+#[test]
+fn d7_a20_hot_upgraded_sidecars_of_several_sets_are_pairs_in_one_map() {
+    let (one, two) = (json!({"containers": [hot("mesh")]}), json!({"containers": [hot("log"), sidecar("cold")]}));
+    let (after, outcome) = outcome(&pod(), &[set("b", &two), set("a", &one)]);
+    assert_eq!(outcome.left_out, vec![]);
+    assert_eq!(names(&after, "containers"), ["mesh-1", "mesh-2", "log-1", "log-2", "cold", "main"]);
+    let annotations = &after["metadata"]["annotations"];
+    assert_eq!(annotations[SIDECAR_SET_WORKING], r#"{"log":"log-1","mesh":"mesh-1"}"#);
+    for (key, version) in [("version", ["1", "0"]), ("versionalt", ["0", "1"])] {
+        for (i, version) in version.into_iter().enumerate() {
+            assert_eq!(annotations[format!("{key}.sidecarset.kruise.io/mesh-{}", i + 1)], version, "{key} {i}");
+        }
+    }
+    let containers = after["spec"]["containers"].as_array().unwrap();
+    assert_eq!((&containers[0]["image"], &containers[1]["image"]), (&json!("mesh:1"), &json!("empty:1")));
+    assert_eq!(
+        containers[1]["env"],
+        json!([{"name": "IS_INJECTED", "value": "true"},
+            {"name": "SIDECARSET_VERSION", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['version.sidecarset.kruise.io/mesh-2']"}}},
+            {"name": "SIDECARSET_VERSION_ALT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['versionalt.sidecarset.kruise.io/mesh-2']"}}}])
+    );
+    assert!(annotations[SIDECAR_SET_HASH].as_str().unwrap().contains(r#""sidecarList":["cold","log"]"#), "no twins");
+}
+
+#[test]
+fn d8_metadata_is_patched_without_annotations_and_without_containers() {
+    let spec = json!({"patchPodMetadata": [{"annotations": {"a/b~c": "1"}, "patchPolicy": "Overwrite"}]});
+    let mut bare = pod();
+    bare["metadata"] = json!({});
+    assert_eq!(after(&bare, &spec)["metadata"]["annotations"]["a/b~c"], "1");
+    let mut some = pod();
+    some["metadata"]["annotations"] = json!({"a/b~c": "0", "other": "x"});
+    let after = after(&some, &spec);
+    assert_eq!(
+        (&after["metadata"]["annotations"]["a/b~c"], &after["metadata"]["annotations"]["other"]),
+        (&json!("1"), &json!("x"))
+    );
+}
+
+#[test]
+fn d9_a_bad_reference_of_a_variable_is_left_out_alone() {
+    let mut own = sidecar("own");
+    own["transferEnv"] = json!([{"sourceContainerName": "gone", "envName": "A"},
+        {"sourceContainerName": "main", "envNames": ["NONE", "A"]},
+        {"sourceContainerNameFrom": {"fieldRef": {"fieldPath": "metadata.name"}}, "envName": "POD"},
+        {"sourceContainerNameFrom": {"fieldRef": {"fieldPath": "metadata.labels['none']"}}, "envName": "POD"}, {}, 7]);
+    let after = after(&pod(), &json!({"containers": [own]}));
+    assert_eq!(environment(&after["spec"]["containers"][0]), ["IS_INJECTED", "A"]);
+}
+
+#[test]
+fn a13_the_source_of_a_variable_may_be_named_by_an_annotation_or_label() {
+    let mut pod = pod();
+    pod["metadata"]["labels"]["source"] = "main".into();
+    let reference = |path: &str| {
+        let mut own = sidecar("own");
+        own["transferEnv"] = json!([{"sourceContainerName": "gone", "envName": "A",
+            "sourceContainerNameFrom": {"fieldRef": {"fieldPath": path}}}]);
+        json!({"containers": [own], "patchPodMetadata": [{"annotations": {"from": "main"}}]})
+    };
+    for path in ["metadata.labels['source']", "metadata.annotations['from']"] {
+        let after = after(&pod, &reference(path));
+        assert_eq!(environment(&after["spec"]["containers"][0]), ["IS_INJECTED", "A"], "{path}");
+    }
+}
+
+#[test]
+fn d10_a_container_of_the_same_name_is_replaced_where_it_stands() {
+    let mut pod = pod();
+    pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "agent", "image": "by-hand"}));
+    pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "end", "image": "end"}));
+    let (after, outcome) =
+        outcome(&pod, &[set("s", &json!({"containers": [sidecar("z"), sidecar("agent"), sidecar("a")]}))]);
+    assert_eq!(names(&after, "containers"), ["z", "a", "main", "agent", "end"]);
+    assert_eq!(after["spec"]["containers"][3]["image"], "agent:1");
+    let paths: Vec<&str> = outcome.patch.iter().skip(1).map(|operation| operation["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/spec/containers/1", "/spec/containers/0", "/spec/containers/1"]);
+    assert_eq!(outcome.patch[1]["op"], "replace");
+}
+
+#[test]
+fn d10_with_the_gate_containers_are_sorted_by_name() {
+    let spec = json!({"containers": [sidecar("z"), sidecar("a")]});
+    let sorted = inject(&pod(), &[set("s", &spec)], Vec::new(), Settings { sorted: true, now: NOW.parse().unwrap() });
+    let added: Vec<&Value> = sorted.patch.iter().skip(1).map(|operation| &operation["value"]["name"]).collect();
+    assert_eq!(added, ["a", "z"]);
+}
+
+#[test]
+fn d13_a_restored_revision_is_noted_by_its_own_hash_and_name() {
+    let spec = json!({"containers": [sidecar("a")]});
+    let old = Set { hash: "old", revision: "s-old", ..set("s", &spec) };
+    let after = outcome(&pod(), &[old]).0;
+    let note = after["metadata"]["annotations"][SIDECAR_SET_HASH].as_str().unwrap();
+    assert!(note.contains(r#""hash":"old""#) && note.contains(r#""controllerRevision":"s-old""#), "{note}");
+}
+
+#[test]
+fn e1_the_order_of_sidecar_sets_is_that_of_their_names() {
+    let (one, two) = (json!({"containers": [sidecar("x"), sidecar("b")]}), json!({"containers": [sidecar("a")]}));
+    let forward = outcome(&pod(), &[set("a", &one), set("b", &two)]).0;
+    let backward = outcome(&pod(), &[set("b", &two), set("a", &one)]).0;
+    assert_eq!(forward, backward);
+    assert_eq!(names(&forward, "containers"), ["x", "b", "a", "main"]);
+}
+
+#[test]
+fn e3_a_hot_upgraded_sidecar_without_its_empty_image_is_left_out() {
+    let mut hot = hot("mesh");
+    hot["upgradeStrategy"]["hotUpgradeEmptyImage"] = "".into();
+    assert_eq!(
+        reason(&pod(), &json!({"containers": [hot]})),
+        "container mesh has no upgradeStrategy.hotUpgradeEmptyImage"
+    );
+    assert_eq!(reason(&pod(), &json!({"containers": [{"name": "a"}]})), "container a has no image");
+    assert_eq!(reason(&pod(), &json!({"containers": [7]})), "one of its containers is no object");
+}
+
+#[test]
+fn e3_names_of_pairs_are_taken_too() {
+    let text = reason(&pod(), &json!({"containers": [hot("mesh"), sidecar("mesh-2")]}));
+    assert_eq!(text, "container mesh-2: the SidecarSet itself has a container of this name too");
+}
+
+#[test]
+fn e10_fields_that_nobody_knows_survive_and_are_not_written() {
+    let mut own = sidecar("own");
+    own["fieldOfTheFuture"] = json!({"x": [1]});
+    let after = after(&pod(), &json!({"containers": [own]}));
+    assert_eq!(after["spec"]["containers"][0]["fieldOfTheFuture"], json!({"x": [1]}));
+    assert_eq!(
+        (&after["spec"]["futureField"], &after["spec"]["containers"][1]),
+        (&json!({"a": 1}), &pod()["spec"]["containers"][0])
+    );
+}
+
+#[test]
+fn e14_resources_are_computed_from_those_of_the_apps() {
+    let mut pod = pod();
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+    let policy = |cpu: &str| {
+        let mut own = sidecar("own");
+        own["resourcesPolicy"] = json!({"targetContainersMode": "sum", "targetContainersNameRegex": ".*",
+            "resourcesExpr": {"requests": {"cpu": cpu, "memory": "memory*10%"}}});
+        json!({"containers": [own, hot("mesh")]})
+    };
+    let after = after(&pod, &policy("max(cpu*10%,50m)"));
+    assert_eq!(
+        after["spec"]["containers"][0]["resources"],
+        json!({"requests": {"cpu": "100m", "memory": "107374183"}})
+    );
+    // Once more: twins and other sidecars are not meant.
+    assert_eq!(self::after(&after, &policy("cpu"))["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1");
+    assert!(reason(&pod, &policy("cpu-2")).ends_with("requests.cpu: the result is negative"));
+}
+
+#[test]
+fn e15_metadata_that_cannot_be_merged_leaves_out_the_whole_set() {
+    let mut pod = pod();
+    pod["metadata"]["annotations"] = json!({"k": "no json"});
+    let spec = json!({"containers": [sidecar("a")], "patchPodMetadata": [
+        {"annotations": {"other": "1"}, "patchPolicy": "Overwrite"},
+        {"annotations": {"k": "{}"}, "patchPolicy": "MergePatchJson"}]});
+    assert!(reason(&pod, &spec).starts_with("patchPodMetadata: annotation k: the value on the Pod"));
+}
+
+#[test]
+fn decision_36_one_that_cannot_be_applied_does_not_keep_others_out() {
+    let (good, bad) = (json!({"containers": [sidecar("a")]}), json!({"containers": [{"name": "b"}]}));
+    let (after, outcome) = outcome(&pod(), &[set("good", &good), set("bad", &bad)]);
+    assert_eq!((outcome.injected, outcome.left_out[0].set.as_str()), (vec!["good".to_owned()], "bad"));
+    assert_eq!(names(&after, "containers"), ["a", "main"]);
+    assert!(after["metadata"]["annotations"][SIDECAR_SETS_LEFT_OUT].as_str().unwrap().contains("\"bad\""));
+}
+
+#[test]
+fn two_sets_never_fight_over_a_name() {
+    let (one, two) = (json!({"containers": [sidecar("a")]}), json!({"containers": [sidecar("a"), sidecar("b")]}));
+    let (after, outcome) = outcome(&pod(), &[set("y", &two), set("x", &one)]);
+    assert_eq!(outcome.left_out[0].reason, "container a: x has a container of this name too");
+    assert_eq!(names(&after, "containers"), ["a", "main"]);
+    let mut mounts = sidecar("m");
+    mounts["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    let mut other = mounts.clone();
+    other["name"] = "n".into();
+    let (one, two) = (
+        json!({"containers": [mounts], "volumes": [{"name": "v", "emptyDir": {}}]}),
+        json!({"containers": [other], "volumes": [{"name": "v", "hostPath": {"path": "/"}}]}),
+    );
+    let left = outcome_of_two(&one, &two);
+    assert_eq!(left[0].reason, "volume v: x has another volume of this name");
+    assert_eq!(outcome_of_two(&one, &json!({"containers": [other_mount()], "volumes": one["volumes"]})), vec![]);
+}
+
+fn other_mount() -> Value {
+    let mut other = sidecar("n");
+    other["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    other
+}
+
+fn outcome_of_two(one: &Value, two: &Value) -> Vec<LeftOut> {
+    outcome(&pod(), &[set("x", one), set("y", two)]).1.left_out
+}
+
+#[test]
+fn an_init_container_and_a_container_of_one_name_are_not_made() {
+    let text = reason(&pod(), &json!({"initContainers": [{"name": "main", "image": "x"}]}));
+    assert_eq!(text, "container main: the Pod has an init container and a container of this name");
+}
+
+#[test]
+fn ports_of_the_node_that_are_taken_keep_a_sidecar_out() {
+    let mut pod = pod();
+    pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80}]);
+    let mut own = sidecar("own");
+    own["ports"] = json!([{"containerPort": 80}]);
+    let spec = json!({"containers": [own]});
+    after(&pod, &spec);
+    pod["spec"]["hostNetwork"] = true.into();
+    assert_eq!(reason(&pod, &spec), "container own uses port 80 of the node, as another container of the Pod does");
+}
+
+#[test]
+fn pull_secrets_are_added_once() {
+    let mut pod = pod();
+    pod["spec"]["imagePullSecrets"] = json!([{"name": "a"}]);
+    let spec = json!({"containers": [sidecar("x")], "imagePullSecrets": [{"name": "b"}, {"name": "a"}, {"name": "b"}]});
+    assert_eq!(names(&after(&pod, &spec), "imagePullSecrets"), ["a", "b"]);
+}
+
+#[test]
+fn pods_that_have_ended_and_mirrors_get_nothing() {
+    assert!(is_open(&pod()));
+    for (path, value) in [
+        ("status", json!({"phase": "Succeeded"})),
+        ("spec", json!(1)),
+        ("metadata", json!(null)),
+        ("metadata", json!({"annotations": {"kubernetes.io/config.mirror": "x"}})),
+    ] {
+        let mut closed = pod();
+        closed[path] = value;
+        assert!(!is_open(&closed), "{closed}");
+    }
+}
+
+#[test]
+fn what_a_copied_pod_says_of_sets_that_were_left_out_is_taken_away() {
+    let mut copied = pod();
+    copied["metadata"]["annotations"] = json!({SIDECAR_SETS_LEFT_OUT: "{}", "their": "1"});
+    let after = outcome(&copied, &[]).0;
+    assert_eq!(after["metadata"]["annotations"], json!({"their": "1"}));
+    assert_eq!(outcome(&pod(), &[]).1.patch, Vec::<Value>::new());
+}
+
+#[test]
+fn whatever_a_sidecar_set_holds_has_its_bounds() {
+    let large = json!({"containers": [sidecar("a")], "patchPodMetadata": [
+        {"annotations": {"k": "x".repeat(MOST_ANNOTATIONS)}}]});
+    assert!(reason(&pod(), &large).contains("want at most 262144"));
+    let specs: Vec<Value> = (0..=MOST_SETS).map(|i| json!({"containers": [sidecar(&format!("c{i}"))]})).collect();
+    let names: Vec<String> = (0..=MOST_SETS).map(|i| format!("s{i:0>3}")).collect();
+    let sets: Vec<Set<'_>> = names.iter().zip(&specs).map(|(name, spec)| set(name, spec)).collect();
+    let (_, outcome) = outcome(&pod(), &sets);
+    assert_eq!((outcome.injected.len(), outcome.left_out[0].set.as_str()), (MOST_SETS, "s100"));
+}
+
+/// A Pod of 1 CPU as a whole, half of it the app's.
+fn pod_of_one_cpu() -> Value {
+    let mut pod = pod();
+    pod["spec"]["resources"] = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "800m"}});
+    pod
+}
+
+fn sidecar_of(requests: &str, limits: &str) -> Value {
+    let mut own = sidecar("own");
+    own["resources"] = json!({"requests": {"cpu": requests, "memory": "1Gi"}, "limits": {"cpu": limits}});
+    json!({"containers": [own]})
+}
+
+#[test]
+fn pod_level_resources_grow_by_those_of_the_sidecars() {
+    let spec = sidecar_of("500m", "600m");
+    let (after, outcome) = outcome(&pod_of_one_cpu(), &[set("s", &spec)]);
+    assert_eq!(after["spec"]["resources"], json!({"requests": {"cpu": "1500m"}, "limits": {"cpu": "1600m"}}));
+    assert_eq!(
+        outcome.remarks,
+        ["cpu of the Pod as a whole was raised: requests from 1 to 1500m, limits from 1 to 1600m"]
+    );
+    let fits = sidecar_of("200m", "1");
+    assert_eq!(self::after(&pod_of_one_cpu(), &fits)["spec"]["resources"], pod_of_one_cpu()["spec"]["resources"]);
+    let limit = sidecar_of("100m", "3");
+    assert_eq!(self::after(&pod_of_one_cpu(), &limit)["spec"]["resources"]["limits"]["cpu"], "4");
+}
+
+#[test]
+fn pod_level_resources_are_shared_where_the_set_says_so() {
+    let spec = sidecar_of("500m", "600m");
+    let (after, outcome) = outcome(&pod_of_one_cpu(), &[Set { pod_level: PodLevel::Share, ..set("s", &spec) }]);
+    assert_eq!(after["spec"]["resources"], pod_of_one_cpu()["spec"]["resources"]);
+    assert_eq!(after["spec"]["containers"][0]["resources"], json!({"requests": {"memory": "1Gi"}, "limits": {}}));
+    assert_eq!(outcome.remarks, ["cpu of own comes from the resources of the Pod as a whole"]);
+    assert_eq!(
+        [Some("share"), Some("pad"), Some("x"), None].map(PodLevel::of),
+        [PodLevel::Share, PodLevel::Pad, PodLevel::Pad, PodLevel::Pad]
+    );
+}
+
+#[test]
+fn a_pod_that_was_invalid_before_stays_as_its_author_wrote_it() {
+    let mut pod = pod_of_one_cpu();
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2".into();
+    assert_eq!(after(&pod, &sidecar_of("1", "1"))["spec"]["resources"], pod["spec"]["resources"]);
+}
+
+proptest::proptest! {
+    /// Whatever the Pod and the SidecarSet are, the patch applies.
+    #[test]
+    fn nothing_panics(pod in proptest::sample::select(odd()), spec in proptest::sample::select(odd())) {
+        let pod = json!({"metadata": pod, "spec": pod});
+        if is_open(&pod) {
+            outcome(&pod, &[set("s", &spec)]);
+        }
+    }
+}
+
+fn odd() -> Vec<Value> {
+    let mut odd = vec![json!({})];
+    for field in ["containers", "initContainers", "volumes", "imagePullSecrets", "annotations", "patchPodMetadata"] {
+        for value in [json!(null), json!(1), json!([]), json!([null]), json!([{"name": 1, "env": 2}]), json!({"a": 1})]
+        {
+            odd.push(json!({field: value}));
+        }
+    }
+    odd
+}

@@ -1,0 +1,317 @@
+//! Which SidecarSets are for a Pod: the rule, and an index by namespace and label over very many of them.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::k8s::{invalid::Invalid, name::is_dns_label, pod::Labels, selector::Selector};
+
+/// The label that the API server keeps on every Namespace: its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// Which Pods a SidecarSet is for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aim {
+    pods: Selector,
+    /// None: all.
+    namespaces: Option<Selector>,
+}
+
+/// What is known of the labels of a Namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct Namespace<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its labels; None: not known.
+    pub labels: Option<&'a Labels>,
+}
+
+/// Whether a SidecarSet is for a Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// It is.
+    Yes,
+    /// It is not.
+    No,
+    /// The labels of the Namespace decide, and are not known.
+    NamespaceUnknown,
+}
+
+impl Aim {
+    /// From the spec of a SidecarSet. `namespace`, of v1alpha1, wins over `namespaceSelector`.
+    ///
+    /// # Errors
+    /// A selector cannot be read.
+    pub fn of(spec: &Value) -> Result<Self, Invalid> {
+        let selector = |field: &str| -> Result<Option<Selector>, Invalid> {
+            let value = &spec[field];
+            if value.is_null() {
+                return Ok(None);
+            }
+            let bad = |why: String| Invalid(format!("spec.{field}: {why}"));
+            let selector = LabelSelector::deserialize(value).map_err(|error| bad(error.to_string()))?;
+            Selector::of(&selector).map(Some).map_err(|Invalid(why)| bad(why))
+        };
+        let namespaces = match spec["namespace"].as_str().filter(|name| !name.is_empty()) {
+            Some(name) => {
+                let labels = [(NAMESPACE_NAME.to_owned(), name.to_owned())].into();
+                Some(Selector::of(&LabelSelector { match_labels: Some(labels), ..LabelSelector::default() })?)
+            }
+            None => selector("namespaceSelector")?,
+        };
+        Ok(Self { pods: selector("selector")?.unwrap_or_default(), namespaces })
+    }
+
+    /// Whether it is for a Pod with these labels. An empty selector is for none.
+    pub fn fits(&self, namespace: Namespace<'_>, labels: &Labels) -> Match {
+        if self.pods.is_empty() || !self.pods.matches(labels) {
+            return Match::No;
+        }
+        let Some(namespaces) = &self.namespaces else { return Match::Yes };
+        let is_for = |labels: &Labels| if namespaces.matches(labels) { Match::Yes } else { Match::No };
+        if let Some(labels) = namespace.labels {
+            return is_for(labels);
+        }
+        let name = Labels::from(vec![(NAMESPACE_NAME.into(), namespace.name.into())]);
+        match namespaces.names_only(NAMESPACE_NAME) {
+            true => is_for(&name),
+            // Its name may rule it out nevertheless.
+            false if namespaces.values_of(NAMESPACE_NAME).is_some_and(|names| !names.contains(&namespace.name)) => {
+                Match::No
+            }
+            false => Match::NamespaceUnknown,
+        }
+    }
+
+    /// The namespaces that it is for, where it names them; None: it may be for any. Names that no Namespace can have are left
+    /// out: the registration of the webhook puts these names into an expression.
+    pub fn namespaces(&self) -> Option<BTreeSet<&str>> {
+        let names = self.namespaces.as_ref()?.values_of(NAMESPACE_NAME)?;
+        Some(names.into_iter().filter(|name| is_dns_label(name)).collect())
+    }
+}
+
+/// Under which label a SidecarSet is found: one that all its Pods have, with one of its values; None: any Pod.
+type Key = Option<(Arc<str>, Arc<str>)>;
+/// A namespace, None: any; and a label.
+type Place = (Option<Arc<str>>, Key);
+/// SidecarSets by label.
+type ByLabel<T> = HashMap<Key, Vec<T>>;
+
+/// A SidecarSet that would be in more places is looked at for every Pod.
+const MOST_PLACES: usize = 4096;
+
+/// SidecarSets by namespace and label. What is in it is told apart by its name.
+#[derive(Debug)]
+pub struct Index<T> {
+    /// By namespace; None: any.
+    by_namespace: HashMap<Option<Arc<str>>, ByLabel<T>>,
+    places: HashMap<Arc<str>, Vec<Place>>,
+}
+
+impl<T> Default for Index<T> {
+    fn default() -> Self {
+        Self { by_namespace: HashMap::new(), places: HashMap::new() }
+    }
+}
+
+impl<T: Clone + AsRef<str>> Index<T> {
+    /// Puts a SidecarSet in, in the place of one of the same name.
+    pub fn insert(&mut self, set: &T, aim: &Aim) {
+        let name = set.as_ref();
+        self.remove(name);
+        if aim.pods.is_empty() {
+            return;
+        }
+        let namespaces: Vec<Option<Arc<str>>> = match aim.namespaces() {
+            None => vec![None],
+            Some(names) => names.into_iter().map(|name| Some(name.into())).collect(),
+        };
+        let keys: Vec<Key> = match aim.pods.required_label() {
+            None => vec![None],
+            Some((key, values)) => {
+                let key: Arc<str> = key.into();
+                let values: BTreeSet<&str> = values.iter().map(String::as_str).collect();
+                values.into_iter().map(|value| Some((key.clone(), value.into()))).collect()
+            }
+        };
+        let places: Vec<_> = match namespaces.len().saturating_mul(keys.len()) {
+            ..=MOST_PLACES => {
+                let with = |namespace: &Option<Arc<str>>| {
+                    let namespace = namespace.clone();
+                    keys.iter().map(move |key| (namespace.clone(), key.clone()))
+                };
+                namespaces.iter().flat_map(with).collect()
+            }
+            _ => vec![(None, None)],
+        };
+        for (namespace, key) in &places {
+            let of_namespace = self.by_namespace.entry(namespace.clone()).or_default();
+            of_namespace.entry(key.clone()).or_default().push(set.clone());
+        }
+        self.places.insert(name.into(), places);
+    }
+
+    /// Takes a SidecarSet out.
+    pub fn remove(&mut self, name: &str) {
+        for (namespace, key) in self.places.remove(name).into_iter().flatten() {
+            let Some(of_namespace) = self.by_namespace.get_mut(&namespace) else { continue };
+            if let Some(sets) = of_namespace.get_mut(&key) {
+                sets.retain(|set| set.as_ref() != name);
+                if sets.is_empty() {
+                    of_namespace.remove(&key);
+                }
+            }
+            if of_namespace.is_empty() {
+                self.by_namespace.remove(&namespace);
+            }
+        }
+    }
+
+    /// Those that may be for a Pod, by name, each once.
+    pub fn candidates(&self, namespace: &str, labels: &Labels) -> Vec<T> {
+        let mut found: Vec<T> = Vec::new();
+        for of_namespace in [Some(Arc::from(namespace)), None].iter().filter_map(|key| self.by_namespace.get(key)) {
+            let pairs = labels.iter().map(|(key, value)| Some((Arc::from(key), Arc::from(value))));
+            let keys = pairs.chain([None]);
+            found.extend(keys.filter_map(|key| of_namespace.get(&key)).flatten().cloned());
+        }
+        found.sort_by(|a, b| a.as_ref().cmp(b.as_ref()));
+        found.dedup_by(|a, b| a.as_ref() == b.as_ref());
+        found
+    }
+
+    /// The namespaces in which there may be Pods for any of them; None: all.
+    pub fn namespaces(&self) -> Option<BTreeSet<String>> {
+        let names = self.by_namespace.keys().map(|name| name.as_deref().map(str::to_owned));
+        names.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn labels(value: Value) -> Labels {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn fits(spec: Value, namespace: Option<Value>, pod: Value) -> Match {
+        let namespace = namespace.map(labels);
+        let namespace = Namespace { name: "shop", labels: namespace.as_ref() };
+        Aim::of(&spec).unwrap().fits(namespace, &labels(pod))
+    }
+
+    #[test]
+    fn names_that_no_namespace_can_have_reach_no_expression() {
+        let selects = |names: Value| {
+            let names = json!([{"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]);
+            json!({"selector": {"matchLabels": {"app": "web"}}, "namespaceSelector": {"matchExpressions": names}})
+        };
+        let closing = "x'] || true || request.namespace in ['x";
+        for (spec, wanted) in [
+            (json!({"selector": {}, "namespace": closing}), &[][..]),
+            (json!({"selector": {}, "namespace": "*"}), &[]),
+            (selects(json!([closing, "shop", "*", "Shop"])), &["shop"]),
+        ] {
+            let aim = Aim::of(&spec).unwrap();
+            assert_eq!(aim.namespaces().unwrap().into_iter().collect::<Vec<_>>(), wanted, "{spec}");
+        }
+        let mut index = Index::default();
+        index.insert(&Arc::<str>::from("a"), &Aim::of(&selects(json!([closing]))).unwrap());
+        assert_eq!(index.namespaces(), Some(BTreeSet::new()));
+        assert!(index.candidates("shop", &labels(json!({"app": "web"}))).is_empty());
+    }
+
+    #[test]
+    fn a11_selectors_decide() {
+        let web = json!({"matchLabels": {"app": "web"}});
+        let own = || Some(json!({"kubernetes.io/metadata.name": "shop", "tier": "a"}));
+        for (spec, wanted) in [
+            (json!({"selector": web}), Match::Yes),
+            (json!({"selector": {"matchLabels": {"app": "other"}}}), Match::No),
+            (json!({"selector": {}}), Match::No),
+            (json!({}), Match::No),
+            (json!({"selector": web, "namespace": "shop"}), Match::Yes),
+            (json!({"selector": web, "namespace": "bank"}), Match::No),
+            (
+                json!({"selector": web, "namespace": "shop", "namespaceSelector": {"matchLabels": {"tier": "b"}}}),
+                Match::Yes,
+            ),
+            (json!({"selector": web, "namespaceSelector": {"matchLabels": {"tier": "a"}}}), Match::Yes),
+            (json!({"selector": web, "namespaceSelector": {"matchLabels": {"tier": "b"}}}), Match::No),
+            (
+                json!({"selector": web, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}),
+                Match::Yes,
+            ),
+        ] {
+            assert_eq!(fits(spec.clone(), own(), json!({"app": "web"})), wanted, "{spec}");
+        }
+        assert!(Aim::of(&json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}})).is_err());
+        assert!(Aim::of(&json!({"selector": 1})).unwrap_err().0.starts_with("spec.selector: "));
+    }
+
+    #[test]
+    fn e12_a_namespace_that_cannot_be_read_is_not_taken_for_one_that_does_not_fit() {
+        let web = json!({"matchLabels": {"app": "web"}});
+        for (namespaces, wanted) in [
+            (json!({"matchLabels": {"tier": "a"}}), Match::NamespaceUnknown),
+            (json!({"matchLabels": {"kubernetes.io/metadata.name": "shop"}}), Match::Yes),
+            (json!({"matchLabels": {"kubernetes.io/metadata.name": "bank", "tier": "a"}}), Match::No),
+            (
+                json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["shop"]}]}),
+                Match::No,
+            ),
+        ] {
+            let spec = json!({"selector": web, "namespaceSelector": namespaces});
+            assert_eq!(fits(spec.clone(), None, json!({"app": "web"})), wanted, "{spec}");
+            assert_eq!(fits(spec, None, json!({"app": "db"})), Match::No);
+        }
+    }
+
+    fn index(sets: &[(&str, Value)]) -> Index<Arc<str>> {
+        let mut index = Index::default();
+        for (name, spec) in sets {
+            index.insert(&Arc::from(*name), &Aim::of(spec).unwrap());
+        }
+        index
+    }
+
+    fn candidates(index: &Index<Arc<str>>, namespace: &str, pod: Value) -> Vec<String> {
+        index.candidates(namespace, &labels(pod)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn e16_one_store_by_namespace_and_label() {
+        let in_or = json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db", "web"]}]});
+        let mut index = index(&[
+            ("z", json!({"selector": {"matchLabels": {"app": "web"}}})),
+            ("shop", json!({"namespace": "shop", "selector": in_or})),
+            ("exists", json!({"selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}})),
+            ("bank", json!({"namespace": "bank", "selector": {"matchLabels": {"app": "web"}}})),
+            ("nobody", json!({"selector": {}})),
+        ]);
+        assert_eq!(candidates(&index, "shop", json!({"app": "web", "a": "b"})), ["exists", "shop", "z"]);
+        assert_eq!(candidates(&index, "shop", json!({"app": "db"})), ["exists", "shop"]);
+        assert_eq!(candidates(&index, "other", json!({})), ["exists"]);
+        assert_eq!(index.namespaces(), None);
+        index.remove("z");
+        index.remove("exists");
+        assert_eq!(index.namespaces(), Some(BTreeSet::from(["bank".to_owned(), "shop".to_owned()])));
+        index.insert(&Arc::from("shop"), &Aim::of(&json!({"selector": {"matchLabels": {"a": "b"}}})).unwrap());
+        assert_eq!(candidates(&index, "shop", json!({"app": "web"})), [""; 0]);
+        assert_eq!(candidates(&index, "any", json!({"a": "b"})), ["shop"]);
+        for name in ["shop", "bank"] {
+            index.remove(name);
+        }
+        assert!(index.by_namespace.is_empty() && index.places.is_empty());
+        assert_eq!(index.namespaces(), Some(BTreeSet::new()));
+    }
+}

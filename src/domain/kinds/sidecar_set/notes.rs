@@ -1,0 +1,239 @@
+//! What SidecarSets note on a Pod: which of them were injected, by which hash and revision, and which containers of
+//! hot-upgraded sidecars work. In the words of OpenKruise, whose older form is read too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    api::labels::{SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_WORKING, SIDECAR_SETS_INJECTED},
+    k8s::{invalid::Invalid, time::rfc3339},
+};
+
+/// What the two annotations with hashes say of one SidecarSet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Note {
+    /// When it was written, RFC 3339.
+    pub update_timestamp: String,
+    /// The hash.
+    pub hash: String,
+    /// The SidecarSet.
+    pub sidecar_set_name: String,
+    /// The containers and native sidecars as the SidecarSet names them, sorted.
+    #[serde(deserialize_with = "list_or_null")]
+    pub sidecar_list: Vec<String>,
+    /// The revision; only beside the hash that images enter.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub controller_revision: String,
+    /// What other releases have added.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+fn list_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Option::<Vec<String>>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Notes by SidecarSet, as one annotation holds them.
+pub type Notes = BTreeMap<String, Note>;
+
+/// What stands in an annotation that may be in the older form, a hash by name.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    Hash(String),
+    Note(Note),
+}
+
+/// Reads one of the two annotations with hashes.
+///
+/// # Errors
+/// It has neither of its two forms.
+pub fn notes(annotations: &Map<String, Value>, key: &str) -> Result<Notes, Invalid> {
+    let Some(text) = text(annotations, key) else { return Ok(Notes::new()) };
+    let stored: BTreeMap<String, Stored> = serde_json::from_str(text)
+        .map_err(|error| Invalid(format!("annotation {key}: want a JSON object of hashes by SidecarSet: {error}")))?;
+    let note = |(name, stored): (String, Stored)| match stored {
+        Stored::Note(note) => (name, note),
+        Stored::Hash(hash) => (name.clone(), Note { hash, sidecar_set_name: name, ..Note::default() }),
+    };
+    Ok(stored.into_iter().map(note).collect())
+}
+
+/// What is noted of one SidecarSet in both annotations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Injected<'a> {
+    /// The SidecarSet.
+    pub name: &'a str,
+    /// Its hash.
+    pub hash: &'a str,
+    /// Its hash without images.
+    pub hash_without_image: &'a str,
+    /// Its containers and native sidecars.
+    pub sidecars: BTreeSet<&'a str>,
+    /// The name of its revision; empty if it has none.
+    pub revision: &'a str,
+}
+
+/// The annotations of a Pod that SidecarSets write, read as one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodNotes {
+    /// By hash.
+    pub hashes: Notes,
+    /// By the hash without images.
+    pub hashes_without_image: Notes,
+    /// Names of SidecarSets.
+    pub injected: BTreeSet<String>,
+    /// The working container of each hot-upgraded sidecar.
+    pub working: BTreeMap<String, String>,
+}
+
+impl PodNotes {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// An annotation has not the form that it should have.
+    pub fn read(annotations: &Map<String, Value>) -> Result<Self, Invalid> {
+        let working = match text(annotations, SIDECAR_SET_WORKING) {
+            None => BTreeMap::new(),
+            Some(text) => serde_json::from_str(text).map_err(|error| {
+                let want = "want a JSON object of containers by sidecar";
+                Invalid(format!("annotation {SIDECAR_SET_WORKING}: {want}: {error}"))
+            })?,
+        };
+        Ok(Self {
+            hashes: notes(annotations, SIDECAR_SET_HASH)?,
+            hashes_without_image: notes(annotations, SIDECAR_SET_HASH_WITHOUT_IMAGE)?,
+            injected: injected(annotations),
+            working,
+        })
+    }
+
+    /// Notes that a SidecarSet was injected. What was noted of others stays.
+    pub fn add(&mut self, set: &Injected<'_>, now: Timestamp) {
+        let note = |hash: &str, revision: &str| Note {
+            update_timestamp: rfc3339(now),
+            hash: hash.to_owned(),
+            sidecar_set_name: set.name.to_owned(),
+            sidecar_list: set.sidecars.iter().map(|&name| name.to_owned()).collect(),
+            controller_revision: revision.to_owned(),
+            rest: Map::new(),
+        };
+        self.hashes.insert(set.name.to_owned(), note(set.hash, set.revision));
+        self.hashes_without_image.insert(set.name.to_owned(), note(set.hash_without_image, ""));
+        self.injected.insert(set.name.to_owned());
+    }
+
+    /// Writes them.
+    pub fn write(&self, annotations: &mut Map<String, Value>) {
+        // Serializing text by text cannot fail.
+        let json = |notes: &Notes| serde_json::to_string(notes).unwrap_or_default().into();
+        annotations.insert(SIDECAR_SET_HASH.into(), json(&self.hashes));
+        annotations.insert(SIDECAR_SET_HASH_WITHOUT_IMAGE.into(), json(&self.hashes_without_image));
+        let injected: Vec<&str> = self.injected.iter().map(String::as_str).collect();
+        annotations.insert(SIDECAR_SETS_INJECTED.into(), injected.join(",").into());
+        if !self.working.is_empty() {
+            let working = serde_json::to_string(&self.working).unwrap_or_default();
+            annotations.insert(SIDECAR_SET_WORKING.into(), working.into());
+        }
+    }
+}
+
+/// The names of the SidecarSets that were injected.
+pub fn injected(annotations: &Map<String, Value>) -> BTreeSet<String> {
+    let list = text(annotations, SIDECAR_SETS_INJECTED).unwrap_or_default();
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+fn text<'a>(annotations: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    annotations.get(key).and_then(Value::as_str).filter(|text| !text.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    fn set<'a>(name: &'a str, sidecars: &[&'a str]) -> Injected<'a> {
+        let sidecars = sidecars.iter().copied().collect();
+        Injected { name, hash: "h", hash_without_image: "w", sidecars, revision: "r" }
+    }
+
+    const NOW: &str = "2026-11-21T09:49:19Z";
+
+    #[test]
+    fn notes_are_written_as_openkruise_writes_them() {
+        let mut annotations = map(json!({"their": "1"}));
+        let mut notes = PodNotes::read(&annotations).unwrap();
+        notes.add(&set("mesh", &["proxy", "agent"]), NOW.parse().unwrap());
+        notes.working.insert("proxy".into(), "proxy-1".into());
+        notes.write(&mut annotations);
+        assert_eq!(
+            annotations[SIDECAR_SET_HASH],
+            r#"{"mesh":{"updateTimestamp":"2026-11-21T09:49:19Z","hash":"h","sidecarSetName":"mesh","sidecarList":["agent","proxy"],"controllerRevision":"r"}}"#
+        );
+        assert_eq!(
+            annotations[SIDECAR_SET_HASH_WITHOUT_IMAGE],
+            r#"{"mesh":{"updateTimestamp":"2026-11-21T09:49:19Z","hash":"w","sidecarSetName":"mesh","sidecarList":["agent","proxy"]}}"#
+        );
+        assert_eq!(annotations[SIDECAR_SETS_INJECTED], "mesh");
+        assert_eq!(annotations[SIDECAR_SET_WORKING], r#"{"proxy":"proxy-1"}"#);
+        assert_eq!(annotations["their"], "1");
+        assert_eq!(PodNotes::read(&annotations).unwrap(), notes);
+    }
+
+    #[test]
+    fn d1_the_older_form_is_read_and_written_anew() {
+        let mut annotations = map(json!({SIDECAR_SET_HASH: r#"{"old":"abc","mesh":"x"}"#,
+            SIDECAR_SET_HASH_WITHOUT_IMAGE: r#"{"old":"def"}"#, SIDECAR_SETS_INJECTED: "old"}));
+        let mut notes = PodNotes::read(&annotations).unwrap();
+        assert_eq!((notes.hashes["old"].hash.as_str(), notes.hashes["old"].sidecar_set_name.as_str()), ("abc", "old"));
+        notes.add(&set("mesh", &[]), NOW.parse().unwrap());
+        notes.write(&mut annotations);
+        let written: Value = serde_json::from_str(annotations[SIDECAR_SET_HASH].as_str().unwrap()).unwrap();
+        assert_eq!((&written["old"]["hash"], &written["mesh"]["hash"]), (&json!("abc"), &json!("h")));
+        assert_eq!(annotations[SIDECAR_SETS_INJECTED], "mesh,old");
+    }
+
+    #[test]
+    fn d6_others_stay_and_the_list_is_a_sorted_union() {
+        let mut notes = PodNotes::read(&map(json!({SIDECAR_SETS_INJECTED: "z, b,b,"}))).unwrap();
+        notes.add(&set("m", &[]), NOW.parse().unwrap());
+        let mut annotations = Map::new();
+        notes.write(&mut annotations);
+        assert_eq!(annotations[SIDECAR_SETS_INJECTED], "b,m,z");
+        assert!(!annotations.contains_key(SIDECAR_SET_WORKING));
+    }
+
+    #[test]
+    fn what_other_releases_have_noted_stays() {
+        let text = r#"{"a":{"updateTimestamp":"t","hash":"h","sidecarSetName":"a","sidecarList":null,"new":{"x":1}}}"#;
+        let notes = PodNotes::read(&map(json!({SIDECAR_SET_HASH: text}))).unwrap();
+        let mut annotations = Map::new();
+        notes.write(&mut annotations);
+        let written: Value = serde_json::from_str(annotations[SIDECAR_SET_HASH].as_str().unwrap()).unwrap();
+        assert_eq!((&written["a"]["new"], &written["a"]["sidecarList"]), (&json!({"x": 1}), &json!([])));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (key, text) in [
+            (SIDECAR_SET_HASH, "x"),
+            (SIDECAR_SET_HASH, r#"{"a":1}"#),
+            (SIDECAR_SET_WORKING, "[]"),
+            (SIDECAR_SET_HASH_WITHOUT_IMAGE, "[1]"),
+        ] {
+            let error = PodNotes::read(&map(json!({key: text}))).unwrap_err().0;
+            assert!(error.starts_with(&format!("annotation {key}: want a JSON object")), "{error}");
+        }
+        assert_eq!(PodNotes::read(&map(json!({SIDECAR_SET_HASH: ""}))), Ok(PodNotes::default()));
+    }
+}

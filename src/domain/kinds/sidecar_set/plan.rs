@@ -1,0 +1,357 @@
+//! Which Pods of a SidecarSet are updated in place now, and in which order. Pure.
+
+use std::collections::BTreeSet;
+
+use super::{
+    pod::{Judged, NotUpgradable, Standing},
+    spec::Spec,
+};
+use crate::domain::workload::{pod_order::PodOrder, rollout};
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Names of Pods whose twins are reset. While there are some nothing else is done.
+    pub reset: Vec<String>,
+    /// Pods to update, in this order. A Pod that is refused leaves its place to the next one.
+    pub update: Vec<Next>,
+    /// How many of them that are in service may be taken now.
+    pub room: usize,
+    /// How many may be updated now, in service or not.
+    pub most: usize,
+    /// What the status says.
+    pub counts: Counts,
+    /// Pods that wait and are kept as they are, and by what.
+    pub held: Option<Held>,
+}
+
+/// A Pod that may be updated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// Its name.
+    pub name: String,
+    /// It is in service: it costs room, and its budgets are asked.
+    pub is_in_service: bool,
+}
+
+/// What keeps Pods as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The type is NotUpdate.
+    NotUpdate,
+    /// The update is paused.
+    Paused,
+    /// The selector fits none of the others.
+    Selector,
+    /// The partition keeps them.
+    Partition,
+    /// They cannot be updated in place.
+    NotUpgradable,
+}
+
+/// Pods that have the containers, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All of them.
+    pub matched: usize,
+    /// With the containers as they are now.
+    pub updated: usize,
+    /// Ready and as their spec says.
+    pub ready: usize,
+    /// Both.
+    pub updated_ready: usize,
+    /// That cannot be updated in place, by reason.
+    pub not_upgradable: BTreeSet<(NotUpgradable, String)>,
+}
+
+/// Plans a pass over the Pods that have the containers.
+pub fn plan(spec: &Spec, pods: &[Judged]) -> Plan {
+    let mut plan = Plan { counts: counts(pods), ..Plan::default() };
+    if !spec.updates {
+        plan.held = (plan.counts.updated < pods.len()).then_some(Held::NotUpdate);
+        return plan;
+    }
+    // What has been begun is ended also while the update is paused: else both versions would run for ever.
+    plan.reset = pods.iter().filter(|pod| pod.needs_reset).map(|pod| pod.facts.name.clone()).collect();
+    if spec.paused {
+        plan.held = (plan.counts.updated < pods.len()).then_some(Held::Paused);
+        return plan;
+    }
+    let waiting: Vec<&Judged> = pods.iter().filter(|pod| pod.standing == Standing::Waiting).collect();
+    let mut selected: Vec<&Judged> = waiting.iter().copied().filter(|pod| pod.is_selected).collect();
+    order(spec, pods).sort(&mut selected, |pod| &pod.facts, pods.iter().map(|pod| &pod.facts.labels));
+    let total = i32::try_from(pods.len()).unwrap_or(i32::MAX);
+    let kept = usize::try_from(rollout::kept_old(spec.partition, total)).unwrap_or(0);
+    // Whatever is not updated counts among those that are kept, also what cannot be updated.
+    plan.most = pods.len().saturating_sub(kept).saturating_sub(plan.counts.updated).min(selected.len());
+    let used = pods.iter().filter(|pod| pod.standing == Standing::Updated && !pod.is_ready).count();
+    plan.room = usize::try_from(spec.limit(total)).unwrap_or(0).saturating_sub(used);
+    plan.held = held(spec, pods, waiting.len(), selected.len(), plan.most);
+    if plan.reset.is_empty() {
+        let next = |pod: &&Judged| Next { name: pod.facts.name.clone(), is_in_service: pod.is_in_service };
+        plan.update = selected.iter().map(next).collect();
+        if plan.most == 0 {
+            plan.update.clear();
+        }
+    }
+    plan
+}
+
+fn held(spec: &Spec, pods: &[Judged], waiting: usize, selected: usize, most: usize) -> Option<Held> {
+    let is_in_flight = pods.iter().any(|pod| pod.standing == Standing::InFlight);
+    if most > 0 || is_in_flight {
+        return None;
+    }
+    let has = |fits: fn(&Judged) -> bool| pods.iter().any(fits);
+    if selected > 0 {
+        Some(Held::Partition)
+    } else if waiting > 0 && spec.selector.is_some() {
+        Some(Held::Selector)
+    } else {
+        has(|pod| matches!(pod.standing, Standing::NotUpgradable(_))).then_some(Held::NotUpgradable)
+    }
+}
+
+fn counts(pods: &[Judged]) -> Counts {
+    let count = |fits: &dyn Fn(&Judged) -> bool| pods.iter().filter(|pod| fits(pod)).count();
+    let is_updated = |pod: &Judged| pod.standing == Standing::Updated;
+    let refused = pods.iter().filter_map(|pod| match pod.standing {
+        Standing::NotUpgradable(why) => Some((why, pod.facts.name.clone())),
+        Standing::Updated | Standing::Waiting | Standing::InFlight => None,
+    });
+    Counts {
+        matched: pods.len(),
+        updated: count(&is_updated),
+        ready: count(&|pod| pod.is_ready),
+        updated_ready: count(&|pod| is_updated(pod) && pod.is_ready),
+        not_upgradable: refused.collect(),
+    }
+}
+
+/// The order, with a term for each value that `*` stands for.
+fn order(spec: &Spec, pods: &[Judged]) -> PodOrder {
+    let mut scatter = Vec::new();
+    for (key, value) in &spec.scatter {
+        let every = || -> BTreeSet<String> {
+            pods.iter().filter_map(|pod| pod.facts.labels.get(key)).map(str::to_owned).collect()
+        };
+        let values = if value == "*" { every() } else { BTreeSet::from([value.clone()]) };
+        scatter.extend(values.into_iter().map(|value| (key.clone(), value)));
+    }
+    PodOrder { priority: spec.priority.clone(), scatter, ..PodOrder::default() }
+}
+
+/// How far the update of this pass has got.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    most: usize,
+    room: usize,
+}
+
+impl Walk {
+    /// At the begin.
+    pub fn of(plan: &Plan) -> Self {
+        Self { most: plan.most, room: plan.room }
+    }
+
+    /// Whether a Pod may be updated now, as far as the SidecarSet says.
+    pub fn allows(&self, next: &Next) -> bool {
+        self.most > 0 && (!next.is_in_service || self.room > 0)
+    }
+
+    /// It is updated.
+    pub fn took(&mut self, next: &Next) {
+        self.most = self.most.saturating_sub(1);
+        if next.is_in_service {
+            self.room = self.room.saturating_sub(1);
+        }
+    }
+
+    /// Whether nothing more is updated.
+    pub fn is_over(&self) -> bool {
+        self.most == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::pod::order::{Candidate, Phase};
+
+    fn spec(strategy: Value) -> Spec {
+        let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "containers": [{"name": "c", "image": "i:1"}],
+            "updateStrategy": strategy});
+        Spec::of(&json!({"metadata": {"name": "logs"}, "spec": spec})).unwrap()
+    }
+
+    fn pod(name: &str, standing: Standing, is_ready: bool) -> Judged {
+        let facts = Candidate {
+            name: name.into(),
+            node: "n".into(),
+            phase: Phase::Running,
+            ready: is_ready,
+            ..Candidate::default()
+        };
+        Judged {
+            facts,
+            standing,
+            is_ready,
+            is_in_service: is_ready,
+            is_selected: true,
+            needs_reset: false,
+            revision: String::new(),
+        }
+    }
+
+    fn waiting(count: usize) -> Vec<Judged> {
+        (0..count).map(|i| pod(&format!("p{i}"), Standing::Waiting, true)).collect()
+    }
+
+    /// The Pods that are updated in one pass; `refused` by a budget.
+    fn taken(plan: &Plan, refused: &[&str]) -> Vec<String> {
+        let mut walk = Walk::of(plan);
+        let mut taken = Vec::new();
+        for next in &plan.update {
+            if walk.allows(next) && !refused.contains(&next.name.as_str()) {
+                walk.took(next);
+                taken.push(next.name.clone());
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn d16_small_percentages_never_stop_an_update() {
+        for (strategy, pods, wanted) in [
+            (json!({"maxUnavailable": "1%"}), 5, 1),
+            (json!({"maxUnavailable": "50%"}), 5, 3),
+            (json!({"maxUnavailable": 2}), 5, 2),
+            (json!({"maxUnavailable": 5, "partition": "99%"}), 5, 1),
+            (json!({"maxUnavailable": 5, "partition": "1%"}), 5, 4),
+            (json!({"maxUnavailable": 5, "partition": "100%"}), 5, 0),
+            (json!({"maxUnavailable": 5, "partition": 3}), 5, 2),
+            (json!({"maxUnavailable": 5, "partition": 9}), 5, 0),
+        ] {
+            let plan = plan(&spec(strategy.clone()), &waiting(pods));
+            assert_eq!(taken(&plan, &[]).len(), wanted, "{strategy}");
+        }
+    }
+
+    #[test]
+    fn e17_a_refusal_of_one_pod_leaves_its_place_to_the_next() {
+        let plan = plan(&spec(json!({"maxUnavailable": 2})), &waiting(5));
+        assert_eq!(taken(&plan, &["p0", "p2"]), ["p1", "p3"]);
+    }
+
+    #[test]
+    fn d18_a_pod_that_is_down_costs_nothing_and_goes_first() {
+        let mut pods = waiting(3);
+        pods.push(pod("down", Standing::Waiting, false));
+        assert_eq!(taken(&plan(&spec(json!({})), &pods), &[]), ["down", "p0"]);
+        pods.push(pod("new", Standing::Updated, false));
+        assert_eq!(taken(&plan(&spec(json!({})), &pods), &[]), ["down"], "the one that is updated is not ready yet");
+    }
+
+    #[test]
+    fn d17_an_update_under_way_is_waited_for_and_is_no_refusal() {
+        let pods = [pod("a", Standing::InFlight, true)];
+        let plan = plan(&spec(json!({})), &pods);
+        assert_eq!((plan.update.len(), plan.held, plan.counts.not_upgradable.len()), (0, None, 0));
+    }
+
+    #[test]
+    fn e23_what_cannot_be_updated_counts_among_what_the_partition_keeps() {
+        let mut pods = waiting(3);
+        pods.push(pod("fixed", Standing::NotUpgradable(NotUpgradable::OtherChange), true));
+        let plan = plan(&spec(json!({"partition": 1, "maxUnavailable": 9})), &pods);
+        assert_eq!(taken(&plan, &[]).len(), 3);
+        assert_eq!(plan.counts.not_upgradable.len(), 1);
+    }
+
+    #[test]
+    fn what_holds_pods_is_told() {
+        let fixed = || vec![pod("f", Standing::NotUpgradable(NotUpgradable::OtherChange), true)];
+        let mut unselected = waiting(1);
+        unselected[0].is_selected = false;
+        let selector = json!({"selector": {"matchLabels": {"x": "y"}}});
+        for (strategy, pods, wanted) in [
+            (json!({"type": "NotUpdate"}), waiting(1), Some(Held::NotUpdate)),
+            (json!({"paused": true}), waiting(1), Some(Held::Paused)),
+            (json!({"partition": 1}), waiting(1), Some(Held::Partition)),
+            (selector, unselected, Some(Held::Selector)),
+            (json!({}), fixed(), Some(Held::NotUpgradable)),
+            (json!({}), waiting(1), None),
+            (json!({"paused": true}), vec![pod("u", Standing::Updated, true)], None),
+        ] {
+            let plan = plan(&spec(strategy.clone()), &pods);
+            assert_eq!(plan.held, wanted, "{strategy}");
+        }
+    }
+
+    #[test]
+    fn d20_nothing_is_updated_while_twins_are_reset_and_e25_a_pause_does_not_keep_them() {
+        let mut pods = waiting(2);
+        pods[0] = Judged { needs_reset: true, ..pod("hot", Standing::Updated, true) };
+        for strategy in [json!({}), json!({"paused": true})] {
+            let plan = plan(&spec(strategy), &pods);
+            assert_eq!((plan.reset, plan.update.len()), (vec!["hot".to_owned()], 0));
+        }
+        let none = plan(&spec(json!({"type": "NotUpdate"})), &pods);
+        assert!(none.reset.is_empty(), "it only injects");
+    }
+
+    #[test]
+    fn d23_ties_keep_their_order_and_priorities_come_first() {
+        let mut pods = waiting(4);
+        pods[2].facts.labels = serde_json::from_value(json!({"first": "1"})).unwrap();
+        let priority = json!({"priorityStrategy": {"weightPriority": [{"weight": 5, "matchSelector": {"matchLabels": {"first": "1"}}}]},
+            "maxUnavailable": 9});
+        assert_eq!(taken(&plan(&spec(priority), &pods), &[]), ["p2", "p0", "p1", "p3"]);
+    }
+
+    #[test]
+    fn a17_a_star_scatters_every_value() {
+        let mut pods = waiting(4);
+        for (i, pod) in pods.iter_mut().enumerate() {
+            pod.facts.labels = serde_json::from_value(json!({"zone": if i < 2 { "a" } else { "b" }})).unwrap();
+        }
+        let made = order(&spec(json!({"scatterStrategy": [{"key": "zone", "value": "*"}]})), &pods);
+        assert_eq!(made.scatter, [("zone".to_owned(), "a".to_owned()), ("zone".to_owned(), "b".to_owned())]);
+        let star = plan(&spec(json!({"scatterStrategy": [{"key": "zone", "value": "*"}], "maxUnavailable": 9})), &pods);
+        assert_eq!(taken(&star, &[]).len(), 4);
+    }
+
+    proptest! {
+        /// Never more than the limit are out of service because of us, and something moves as long as something may.
+        #[test]
+        fn limits_hold_and_nothing_stands_still(
+            limit in 0..101_u32, partition in 0..101_u32,
+            states in prop::collection::vec((0..4_u8, any::<bool>()), 1..30)
+        ) {
+            let spec = spec(json!({"maxUnavailable": format!("{limit}%"), "partition": format!("{partition}%")}));
+            let pods: Vec<Judged> = states.iter().enumerate().map(|(i, (standing, ready))| {
+                let standing = match standing {
+                    0 => Standing::Updated,
+                    1 => Standing::InFlight,
+                    2 => Standing::NotUpgradable(NotUpgradable::OtherChange),
+                    _ => Standing::Waiting,
+                };
+                pod(&format!("p{i}"), standing, *ready)
+            }).collect();
+            let plan = plan(&spec, &pods);
+            let taken = taken(&plan, &[]);
+            let find = |name: &String| pods.iter().find(|pod| pod.facts.name == *name).unwrap();
+            let down = pods.iter().filter(|pod| pod.standing == Standing::Updated && !pod.is_ready).count();
+            let served = taken.iter().filter(|name| find(name).is_in_service).count();
+            let most = usize::try_from(spec.limit(i32::try_from(pods.len()).unwrap())).unwrap();
+            prop_assert!(served + down <= most.max(down));
+            let kept = usize::try_from(rollout::kept_old(spec.partition, i32::try_from(pods.len()).unwrap())).unwrap();
+            prop_assert!(pods.len() - plan.counts.updated - taken.len() >= kept.min(pods.len() - plan.counts.updated));
+            let may = plan.most > 0 && (down < most || pods.iter().any(|pod| pod.standing == Standing::Waiting && !pod.is_in_service));
+            prop_assert_eq!(may, !taken.is_empty());
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! A Pod as the update of a SidecarSet sees it: whether it has the containers, runs what its spec says, and can be updated.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{
+    notes::PodNotes,
+    spec::{Sidecar, Spec},
+    states::{self, States},
+};
+use crate::{
+    domain::pod::order::{Candidate, Phase},
+    k8s::{image::ImageRef, invalid::Invalid, pod::PodView},
+};
+
+/// A Pod, and what its annotations say of SidecarSets.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// The Pod.
+    pub view: &'a PodView,
+    /// What SidecarSets have noted on it.
+    pub notes: PodNotes,
+    /// Their last updates. None: they cannot be read.
+    pub states: Option<States>,
+    /// `status.containerStatuses[*].image`, by container.
+    pub running: BTreeMap<String, String>,
+    /// The minor version of its node's kubelet, as far as it is known.
+    pub kubelet_minor: Option<u32>,
+}
+
+/// Kubelets before this minor version ignore a new image of an init container.
+const NATIVE_SIDECARS_FROM: u32 = 32;
+
+/// Why a Pod cannot be updated in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NotUpgradable {
+    /// Something else than images is different: only another Pod in its place has it.
+    OtherChange,
+    /// Its kubelet would ignore the new image of a native sidecar.
+    KubeletTooOld,
+}
+
+impl NotUpgradable {
+    /// One word.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::OtherChange => "OtherChange",
+            Self::KubeletTooOld => "KubeletTooOld",
+        }
+    }
+}
+
+/// Where a Pod stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has the containers as they are now.
+    Updated,
+    /// It can be updated now.
+    Waiting,
+    /// An update before this one is under way.
+    InFlight,
+    /// It cannot be updated in place.
+    NotUpgradable(NotUpgradable),
+}
+
+/// A Pod that has the containers of a SidecarSet, judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// For the order.
+    pub facts: Candidate,
+    /// Where it stands.
+    pub standing: Standing,
+    /// It runs what its spec says, and is ready.
+    pub is_ready: bool,
+    /// Kubelet says that it is ready.
+    pub is_in_service: bool,
+    /// The selector of the update fits it.
+    pub is_selected: bool,
+    /// A twin that is not at work is to get the empty image, and may.
+    pub needs_reset: bool,
+    /// The revision that was noted on it.
+    pub revision: String,
+}
+
+impl<'a> Seen<'a> {
+    /// With the annotations as they are.
+    ///
+    /// # Errors
+    /// The annotations with hashes cannot be read: it is nobody's then.
+    pub fn of(view: &'a PodView, annotations: &Map<String, Value>) -> Result<Self, Invalid> {
+        Ok(Self {
+            view,
+            notes: PodNotes::read(annotations)?,
+            states: states::read(annotations).ok(),
+            running: BTreeMap::new(),
+            kubelet_minor: None,
+        })
+    }
+
+    /// Whether it has every container of the SidecarSet, and the SidecarSet put them there.
+    pub fn is_managed(&self, spec: &Spec) -> bool {
+        !self.view.is_deleting()
+            && !self.view.is_finished()
+            && self.notes.injected.contains(&spec.name)
+            && spec.sidecars.iter().filter(|sidecar| !sidecar.is_native).all(|sidecar| self.has(sidecar))
+    }
+
+    fn has(&self, sidecar: &Sidecar) -> bool {
+        let works = sidecar.empty_image.is_none() || self.notes.working.contains_key(&sidecar.name);
+        works && sidecar.names().iter().all(|name| self.view.container(name).is_some())
+    }
+
+    /// Judges a Pod that [`Self::is_managed`].
+    pub fn judge(&self, spec: &Spec) -> Judged {
+        let names: Vec<String> = spec.sidecars.iter().flat_map(Sidecar::names).collect();
+        let is_in_service = self.view.phase == "Running" && self.view.condition_is_true("Ready");
+        let is_consistent = names.iter().all(|name| self.is_consistent(spec, name));
+        // A container that is broken is not waited for: another image may mend it.
+        let is_in_flight = names.iter().any(|name| {
+            self.view.container_status(name).is_some_and(|status| status.ready) && !self.is_consistent(spec, name)
+        });
+        let twins_rest =
+            spec.sidecars.iter().all(|sidecar| self.resting(sidecar).is_none_or(|resting| resting.is_empty));
+        let note = self.notes.hashes.get(&spec.name);
+        let standing = match note {
+            Some(note) if note.hash == spec.hashes.hash => Standing::Updated,
+            _ => match self.refusal(spec) {
+                Some(why) => Standing::NotUpgradable(why),
+                None if is_in_flight => Standing::InFlight,
+                None => Standing::Waiting,
+            },
+        };
+        Judged {
+            facts: self.facts(is_in_service),
+            standing,
+            is_ready: is_in_service && is_consistent && twins_rest,
+            is_in_service,
+            is_selected: spec.selector.as_ref().is_none_or(|selector| selector.matches(&self.view.labels)),
+            needs_reset: !twins_rest && self.may_reset(spec, is_in_service),
+            revision: note.map(|note| note.controller_revision.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn facts(&self, ready: bool) -> Candidate {
+        let view = self.view;
+        Candidate {
+            name: view.name().to_owned(),
+            labels: view.labels.clone(),
+            node: view.node_name.as_str().to_owned(),
+            phase: Phase::of(view.phase.as_str()),
+            available: ready,
+            ready,
+            ready_since: view.ready_since,
+            restarts: view.container_statuses.iter().map(|status| status.restart_count).max().unwrap_or(0),
+            created: view.created,
+            deletion_cost: view.deletion_cost,
+        }
+    }
+
+    /// Why it cannot be updated in place.
+    fn refusal(&self, spec: &Spec) -> Option<NotUpgradable> {
+        let note = self.notes.hashes_without_image.get(&spec.name);
+        if note.is_none_or(|note| note.hash != spec.hashes.without_image) {
+            return Some(NotUpgradable::OtherChange);
+        }
+        let is_other = |sidecar: &Sidecar| {
+            sidecar
+                .names()
+                .iter()
+                .filter_map(|name| self.view.container(name))
+                .any(|there| *there.image != *sidecar.image)
+        };
+        let is_too_old = self.kubelet_minor.is_some_and(|minor| minor < NATIVE_SIDECARS_FROM);
+        let ignores = is_too_old && spec.sidecars.iter().any(|sidecar| sidecar.is_native && is_other(sidecar));
+        ignores.then_some(NotUpgradable::KubeletTooOld)
+    }
+
+    /// Whether a container runs the image of its spec, as far as can be told.
+    fn is_consistent(&self, spec: &Spec, name: &str) -> bool {
+        let (Some(container), Some(status)) = (self.view.container(name), self.view.container_status(name)) else {
+            return false;
+        };
+        if let Some(wanted) = ImageRef::parse(&container.image).and_then(|image| image.digest) {
+            // Behind a mirror the repository is another one.
+            return status.image_id.ends_with(wanted);
+        }
+        let Some(states) = &self.states else { return false };
+        let before = states.get(&spec.name).and_then(|state| state.last_container_statuses.get(name));
+        let Some(before) = before.filter(|before| *before.image_id == *status.image_id) else { return true };
+        let is_another_instance = !before.container_id.is_empty()
+            && !status.container_id.is_empty()
+            && *before.container_id != *status.container_id;
+        // The same digest: by the name that runs, or by kubelet having made another instance of what it has seen.
+        self.running.get(name).is_some_and(|running| is_same_image(running, &container.image))
+            || is_another_instance && !self.view.kubelet_is_behind
+    }
+
+    /// The twin that is not at work.
+    fn resting(&self, sidecar: &Sidecar) -> Option<Resting> {
+        let empty = sidecar.empty_image.as_ref()?;
+        let working = self.notes.working.get(&sidecar.name)?;
+        let name = sidecar.twins().into_iter().find(|twin| twin != working)?;
+        let is_empty = self.view.container(&name).is_some_and(|container| *container.image == **empty);
+        Some(Resting { name, is_empty })
+    }
+
+    /// Whether the new twin is at work, so that the old one can go.
+    fn may_reset(&self, spec: &Spec, is_in_service: bool) -> bool {
+        let resting: Vec<String> = spec.sidecars.iter().filter_map(|s| self.resting(s)).map(|twin| twin.name).collect();
+        let is_resting = |name: &str| resting.iter().any(|resting| resting == name);
+        let mut others = spec.sidecars.iter().flat_map(Sidecar::names).filter(|name| !is_resting(name));
+        let runs = others.all(|name| self.is_consistent(spec, &name));
+        let mut statuses = self.view.container_statuses.iter().filter(|status| !is_resting(&status.name));
+        runs && (is_in_service || statuses.all(|status| status.ready))
+    }
+}
+
+struct Resting {
+    name: String,
+    is_empty: bool,
+}
+
+/// Whether two texts name one image: `nginx:1` and `docker.io/library/nginx:1` do.
+fn is_same_image(a: &str, b: &str) -> bool {
+    let full = |text: &str| {
+        let image = ImageRef::parse(text)?;
+        Some((image.repository(), image.slot().to_owned()))
+    };
+    a == b || full(a).is_some_and(|a| Some(a) == full(b))
+}
+
+#[cfg(test)]
+mod tests;

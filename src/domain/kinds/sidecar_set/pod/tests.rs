@@ -1,0 +1,218 @@
+use serde_json::json;
+
+use super::*;
+
+const RECORDED: &str = include_str!("../testdata/updated.json");
+const SETS: &str = include_str!("../../../../api/apps/testdata/sidecar_sets.json");
+
+/// The recorded Pod before and after its update.
+fn recorded() -> [Value; 2] {
+    serde_json::from_str(RECORDED).unwrap()
+}
+
+/// The recorded SidecarSet before and after.
+fn sets() -> [Spec; 2] {
+    let sets: Vec<Value> = serde_json::from_str(SETS).unwrap();
+    [sets.first(), sets.last()].map(|set| Spec::of(set.unwrap()).unwrap())
+}
+
+fn with<T>(pod: &Value, look: impl FnOnce(&mut Seen<'_>) -> T) -> T {
+    let view: PodView = serde_json::from_value(pod.clone()).unwrap();
+    let annotations = pod["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    let mut seen = Seen::of(&view, &annotations).unwrap();
+    for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
+        let text = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
+        seen.running.insert(text("name"), text("image"));
+    }
+    look(&mut seen)
+}
+
+fn judged(pod: &Value, spec: &Spec) -> Judged {
+    with(pod, |seen| seen.judge(spec))
+}
+
+#[test]
+fn the_recorded_pod_waits_and_then_is_updated() {
+    let ([before, after], [old, new]) = (recorded(), sets());
+    for (pod, spec, standing) in [
+        (&before, &old, Standing::Updated),
+        (&before, &new, Standing::Waiting),
+        (&after, &new, Standing::Updated),
+        (&after, &old, Standing::Waiting),
+    ] {
+        assert!(with(pod, |seen| seen.is_managed(spec)));
+        let judged = judged(pod, spec);
+        assert_eq!(judged.standing, standing);
+        assert!(judged.is_ready && judged.is_in_service && !judged.needs_reset);
+    }
+    assert_eq!(judged(&after, &new).revision, "golden-sidecar-5c698cf546");
+}
+
+#[test]
+fn a16_who_is_managed() {
+    let ([before, _], [_, spec]) = (recorded(), sets());
+    for (change, wanted) in [
+        (json!({}), true),
+        (json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), false),
+        (json!({"status": {"phase": "Succeeded"}}), false),
+        (json!({"metadata": {"annotations": {"kruise.io/sidecarset-injected-list": "other"}}}), false),
+        (json!({"metadata": {"annotations": {"kruise.io/sidecarset-injected-list": "a,golden-sidecar"}}}), true),
+        (json!({"spec": {"containers": [{"name": "main", "image": "a"}]}}), false),
+    ] {
+        let mut pod = before.clone();
+        json_patch::merge(&mut pod, &change);
+        assert_eq!(with(&pod, |seen| seen.is_managed(&spec)), wanted, "{change}");
+    }
+}
+
+/// The updated Pod while its container still runs the old image.
+fn under_way() -> Value {
+    let [before, mut after] = recorded();
+    after["status"] = before["status"].clone();
+    after
+}
+
+#[test]
+fn a19_an_update_is_done_when_another_image_runs() {
+    let [_, spec] = sets();
+    let judge = |pod: &Value| judged(pod, &spec).is_ready;
+    let pod = under_way();
+    assert!(!judge(&pod));
+    // E19: the same image under another name.
+    let mut same = pod.clone();
+    same["status"]["containerStatuses"][0]["image"] = "busybox:1.35".into();
+    assert!(judge(&same), "the digest is the one of before");
+    // The same digest, and a name that the runtime chose: another instance tells.
+    let state = |with: Value| {
+        let mut before = json!({"imageID": pod["status"]["containerStatuses"][0]["imageID"]});
+        json_patch::merge(&mut before, &with);
+        let mut pod = pod.clone();
+        pod["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] =
+            json!({"golden-sidecar": {"revision": "r", "updateTimestamp": "t", "lastContainerStatuses": {"agent": before}}}).to_string().into();
+        pod
+    };
+    let running = pod["status"]["containerStatuses"][0]["containerID"].clone();
+    assert!(!judge(&state(json!({"containerID": running}))));
+    let another = state(json!({"containerID": "containerd://before"}));
+    assert!(!judge(&{
+        let mut behind = another.clone();
+        behind["metadata"]["generation"] = 9.into();
+        behind["status"]["observedGeneration"] = 8.into();
+        behind
+    }));
+    let mut observed = another;
+    observed["metadata"]["generation"] = 9.into();
+    observed["status"]["observedGeneration"] = 9.into();
+    assert!(judge(&observed));
+    let mut odd = pod.clone();
+    odd["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] = "x".into();
+    assert!(!judge(&odd));
+}
+
+#[test]
+fn e19_digests_are_compared_and_not_the_repositories_of_mirrors() {
+    let [_, mut spec] = sets();
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    spec.sidecars[0].image = format!("docker.io/library/busybox@{digest}");
+    for (runs, wanted) in [(format!("mirror.example/busybox@{digest}"), true), ("busybox@sha256:00".to_owned(), false)]
+    {
+        let [_, mut pod] = recorded();
+        pod["spec"]["containers"][0]["image"] = spec.sidecars[0].image.clone().into();
+        pod["status"]["containerStatuses"][0]["imageID"] = runs.into();
+        assert_eq!(judged(&pod, &spec).is_ready, wanted);
+    }
+}
+
+#[test]
+fn d17_an_update_under_way_waits_and_d18_a_broken_one_does_not() {
+    let [old, _] = sets();
+    let mut pod = under_way();
+    assert_eq!(judged(&pod, &old).standing, Standing::InFlight);
+    pod["status"]["containerStatuses"][0]["ready"] = false.into();
+    pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+    let judged = judged(&pod, &old);
+    assert_eq!((judged.standing, judged.is_in_service), (Standing::Waiting, false));
+}
+
+#[test]
+fn what_images_do_not_say_cannot_be_updated_in_place() {
+    let ([before, _], [_, mut spec]) = (recorded(), sets());
+    spec.hashes.without_image = "other".into();
+    assert_eq!(judged(&before, &spec).standing, Standing::NotUpgradable(NotUpgradable::OtherChange));
+}
+
+/// A Pod with a native sidecar and the SidecarSet that put it there.
+fn native() -> (Value, Spec) {
+    let set = |image: &str| {
+        let init = json!([{"name": "mesh", "image": image, "restartPolicy": "Always"}]);
+        Spec::of(&json!({"metadata": {"name": "mesh"}, "spec": {"initContainers": init}})).unwrap()
+    };
+    let (old, new) = (set("m:1"), set("m:2"));
+    let note = |hash: &str| json!({"mesh": {"hash": hash, "sidecarList": ["mesh"]}}).to_string();
+    let pod = json!({"metadata": {"name": "p", "annotations": {"kruise.io/sidecarset-injected-list": "mesh",
+        "kruise.io/sidecarset-hash": note(&old.hashes.hash), "kruise.io/sidecarset-hash-without-image": note(&old.hashes.without_image)}},
+        "spec": {"containers": [{"name": "main", "image": "a:1"}], "initContainers": [{"name": "mesh", "image": "m:1", "restartPolicy": "Always"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+        "initContainerStatuses": [{"name": "mesh", "ready": true, "imageID": "m@1", "image": "m:1"}]}});
+    (pod, new)
+}
+
+#[test]
+fn native_sidecars_are_updated_in_place_by_kubelets_from_1_32_on() {
+    let (pod, spec) = native();
+    for (minor, standing) in [
+        (Some(31), Standing::NotUpgradable(NotUpgradable::KubeletTooOld)),
+        (Some(32), Standing::Waiting),
+        (None, Standing::Waiting),
+    ] {
+        let judged = with(&pod, |seen| {
+            assert!(seen.is_managed(&spec));
+            seen.kubelet_minor = minor;
+            seen.judge(&spec)
+        });
+        assert_eq!(judged.standing, standing, "{minor:?}");
+    }
+}
+
+/// A Pod whose twins run these images, the first one at work.
+fn hot(images: [&str; 2], is_ready: bool) -> (Value, Spec) {
+    let way = json!({"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"});
+    let spec = json!({"containers": [{"name": "mesh", "image": images[0], "upgradeStrategy": way}]});
+    let spec = Spec::of(&json!({"metadata": {"name": "mesh"}, "spec": spec})).unwrap();
+    let note = json!({"mesh": {"hash": spec.hashes.hash}}).to_string();
+    let status = |name: &str, image: &str| json!({"name": name, "ready": is_ready, "image": image, "imageID": image});
+    let pod = json!({"metadata": {"annotations": {"kruise.io/sidecarset-injected-list": "mesh", "kruise.io/sidecarset-hash": note,
+        "kruise.io/sidecarset-hash-without-image": note, "kruise.io/sidecarset-working-hotupgrade-container": r#"{"mesh":"mesh-1"}"#}},
+        "spec": {"containers": [{"name": "mesh-1", "image": images[0]}, {"name": "mesh-2", "image": images[1]}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}],
+        "containerStatuses": [status("mesh-1", images[0]), status("mesh-2", images[1])]}});
+    (pod, spec)
+}
+
+#[test]
+fn a20_a_twin_is_reset_when_the_other_one_is_ready() {
+    for (images, is_ready, resets, counts) in [
+        (["m:2", "m:1"], true, true, false),
+        (["m:2", "m:1"], false, false, false),
+        (["m:2", "empty:1"], true, false, true),
+    ] {
+        let (pod, spec) = hot(images, is_ready);
+        assert!(with(&pod, |seen| seen.is_managed(&spec)));
+        let judged = judged(&pod, &spec);
+        assert_eq!((judged.needs_reset, judged.is_ready), (resets, counts), "{images:?} {is_ready}");
+    }
+    let (mut pod, spec) = hot(["m:2", "m:1"], true);
+    pod["status"]["conditions"][0]["status"] = "False".into();
+    pod["status"]["containerStatuses"][1]["ready"] = false.into();
+    assert!(judged(&pod, &spec).needs_reset, "the old twin is all that keeps the Pod down");
+}
+
+#[test]
+fn a_twin_that_is_missing_belongs_to_another_set() {
+    let (mut pod, spec) = hot(["m:2", "m:1"], true);
+    pod["spec"]["containers"].as_array_mut().unwrap().pop();
+    assert!(!with(&pod, |seen| seen.is_managed(&spec)), "D21");
+    let (mut pod, spec) = hot(["m:2", "m:1"], true);
+    pod["metadata"]["annotations"]["kruise.io/sidecarset-working-hotupgrade-container"] = "{}".into();
+    assert!(!with(&pod, |seen| seen.is_managed(&spec)));
+}

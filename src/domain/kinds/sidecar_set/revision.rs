@@ -1,0 +1,90 @@
+//! What is recorded of a SidecarSet in its ControllerRevisions, in the bytes of OpenKruise.
+
+use serde_json::{Map, Value, json};
+
+use super::hash::normal_container;
+use crate::k8s::revision;
+
+/// The members of the spec that a revision holds. The rest of the spec is not part of what Pods get.
+const RECORDED: [&str; 5] = ["containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes"];
+
+/// The data of the revision with this `spec`: lists that are missing or empty are null.
+pub fn data(spec: &Value) -> Value {
+    let mut recorded = Map::new();
+    recorded.insert("$patch".into(), "replace".into());
+    for member in RECORDED {
+        let list = spec.get(member).and_then(Value::as_array).filter(|list| !list.is_empty());
+        let value = match list {
+            None => Value::Null,
+            Some(list) if member.ends_with("ontainers") => list.iter().map(normal_container).collect(),
+            Some(list) => list.clone().into(),
+        };
+        recorded.insert(member.into(), value);
+    }
+    json!({ "spec": recorded })
+}
+
+/// The name of the revision with this `spec` of a SidecarSet, after so many collisions.
+pub fn name(set: &str, spec: &Value, collisions: i32) -> String {
+    revision::name(set, &revision::hash_of(&data(spec), collisions))
+}
+
+/// The members of a spec that the data of a revision holds. None: it is no revision of a SidecarSet.
+pub fn restore(data: &Value) -> Option<Map<String, Value>> {
+    let recorded = data.get("spec")?.as_object()?;
+    let is_one = recorded.contains_key("containers") || recorded.contains_key("initContainers");
+    let members = recorded.iter().filter(|(name, value)| RECORDED.contains(&name.as_str()) && !value.is_null());
+    is_one.then(|| members.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::canonical_json;
+
+    /// The revisions of the recorded SidecarSet as the API server sent them: name and the bytes of the data.
+    const REVISIONS: [(&str, &str); 2] = [
+        (
+            "golden-sidecar-5c698cf546",
+            r#"{"spec":{"$patch":"replace","containers":[{"command":["sh","-c","trap \"exit 0\" TERM; sleep 100000 \u0026 wait"],"image":"docker.io/library/busybox:1.35","imagePullPolicy":"IfNotPresent","name":"agent","podInjectPolicy":"BeforeAppContainer","resources":{},"shareVolumePolicy":{"type":"enabled"},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","transferEnv":[{"envName":"FROM_MAIN","sourceContainerName":"main"}],"upgradeStrategy":{"upgradeType":"ColdUpgrade"}}],"imagePullSecrets":null,"initContainers":null,"patchPodMetadata":[{"annotations":{"agent.example.com/x":"1"},"patchPolicy":"Overwrite"}],"volumes":null}}"#,
+        ),
+        (
+            "golden-sidecar-6d5866574c",
+            r#"{"spec":{"$patch":"replace","containers":[{"command":["sh","-c","trap \"exit 0\" TERM; sleep 100000 \u0026 wait"],"image":"docker.io/library/busybox:1.34","imagePullPolicy":"IfNotPresent","name":"agent","podInjectPolicy":"BeforeAppContainer","resources":{},"shareVolumePolicy":{"type":"enabled"},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","transferEnv":[{"envName":"FROM_MAIN","sourceContainerName":"main"}],"upgradeStrategy":{"upgradeType":"ColdUpgrade"}}],"imagePullSecrets":null,"initContainers":null,"patchPodMetadata":[{"annotations":{"agent.example.com/x":"1"},"patchPolicy":"Overwrite"}],"volumes":null}}"#,
+        ),
+    ];
+
+    #[test]
+    fn recorded_revisions_are_reproduced_byte_for_byte() {
+        let recorded: Vec<Value> =
+            serde_json::from_str(include_str!("../../../api/apps/testdata/sidecar_sets.json")).unwrap();
+        for object in recorded {
+            let (spec, wanted) = (&object["spec"], &object["status"]["latestRevision"]);
+            let (name, bytes) = REVISIONS.iter().find(|(name, _)| *wanted == **name).unwrap();
+            assert_eq!(canonical_json::encode(&data(spec)), *bytes);
+            assert_eq!(super::name("golden-sidecar", spec, 0), *name);
+        }
+    }
+
+    #[test]
+    fn the_minimal_vector_of_a15() {
+        let container = json!({"name": "log", "image": "busybox:1.36", "resources": {}, "imagePullPolicy": "IfNotPresent",
+            "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+            "podInjectPolicy": "BeforeAppContainer", "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
+            "shareVolumePolicy": {"type": "disabled"}});
+        assert_eq!(name("log", &json!({"containers": [container]}), 0), "log-78d6bc76b8");
+    }
+
+    #[test]
+    fn a_spec_is_restored_from_a_revision() {
+        for (name, bytes) in REVISIONS {
+            let restored = restore(&serde_json::from_str(bytes).unwrap()).unwrap();
+            let members: Vec<&str> = restored.keys().map(String::as_str).collect();
+            assert_eq!(members, ["containers", "patchPodMetadata"], "{name}");
+            assert_eq!(super::name("golden-sidecar", &Value::Object(restored), 0), name);
+        }
+        for odd in [json!(null), json!({"spec": {"template": {}}}), json!({"spec": 1})] {
+            assert_eq!(restore(&odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! A SidecarSet as its controller reads it: defaults, numbers and selectors, made once from the stored object.
+
+use serde_json::Value;
+
+use super::{defaults, hash::Hashes, matching::Aim, revision};
+use crate::{
+    api::{
+        apps::sidecar_set::{NOT_UPDATE, SidecarContainer, SidecarSetUpdateStrategy, twin_names},
+        labels,
+    },
+    domain::workload::{
+        pod_order::Priority,
+        rollout::{Invalid, number},
+    },
+    k8s::{
+        int_or_percent::{IntOrPercent, Round},
+        selector::Selector,
+    },
+};
+
+/// What a SidecarSet wants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Its name.
+    pub name: String,
+    /// `metadata.resourceVersion`: the version of hot-upgraded sidecars.
+    pub version: String,
+    /// What identifies its containers.
+    pub hashes: Hashes,
+    /// Which Pods it is for.
+    pub aim: Aim,
+    /// Containers, then native sidecars: what is updated in place.
+    pub sidecars: Vec<Sidecar>,
+    /// Whether Pods that are there are updated.
+    pub updates: bool,
+    /// No Pod is updated for now.
+    pub paused: bool,
+    /// Only Pods with these labels are updated.
+    pub selector: Option<Selector>,
+    /// Of how many Pods the containers stay as they are.
+    pub partition: IntOrPercent,
+    /// How many Pods may be unavailable because of an update.
+    pub max_unavailable: IntOrPercent,
+    /// Which Pods come first.
+    pub priority: Priority,
+    /// Labels, as key and value, whose Pods are spread over the others; `*` is every value.
+    pub scatter: Vec<(String, String)>,
+    /// `spec.patchPodMetadata`.
+    pub patches: Value,
+    /// How many revisions are kept.
+    pub history: i32,
+    /// The name that its author has given to this state; may be empty.
+    pub custom_version: String,
+    /// What its revision holds.
+    pub data: Value,
+}
+
+/// A container that is updated in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sidecar {
+    /// Its name in the SidecarSet.
+    pub name: String,
+    /// Its image.
+    pub image: String,
+    /// It stands twice in each Pod; the one that is not at work has this image.
+    pub empty_image: Option<String>,
+    /// It is an init container.
+    pub is_native: bool,
+}
+
+impl Sidecar {
+    /// The names that it has in Pods: one, or those of its twins.
+    pub fn names(&self) -> Vec<String> {
+        match self.empty_image {
+            None => vec![self.name.clone()],
+            Some(_) => self.twins().into(),
+        }
+    }
+
+    /// The names of its twins, if it has some.
+    pub fn twins(&self) -> [String; 2] {
+        twin_names(&self.name)
+    }
+}
+
+impl Spec {
+    /// Of a SidecarSet as it is stored.
+    ///
+    /// # Errors
+    /// Naming the field that cannot be read.
+    pub fn of(object: &Value) -> Result<Self, Invalid> {
+        let (spec, hashes) = defaults::effective(object);
+        let strategy: SidecarSetUpdateStrategy = serde_json::from_value(spec["updateStrategy"].clone())
+            .map_err(|error| Invalid(format!("spec.updateStrategy: {error}")))?;
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let label = object.get("metadata").and_then(|meta| meta.get("labels")?.get(labels::SIDECAR_SET_CUSTOM_VERSION));
+        let label = label.and_then(Value::as_str).unwrap_or_default();
+        let version = text("/spec/customVersion");
+        let selector = strategy.selector.as_ref().map(Selector::of).transpose();
+        Ok(Self {
+            name: text("/metadata/name"),
+            version: text("/metadata/resourceVersion"),
+            aim: Aim::of(&spec)?,
+            sidecars: sidecars(&spec)?,
+            updates: strategy.type_ != NOT_UPDATE,
+            paused: strategy.paused,
+            selector: selector.map_err(|Invalid(why)| Invalid(format!("spec.updateStrategy.selector: {why}")))?,
+            partition: number("updateStrategy.partition", strategy.partition.as_ref(), IntOrPercent::Int(0))?,
+            max_unavailable: number(
+                "updateStrategy.maxUnavailable",
+                strategy.max_unavailable.as_ref(),
+                IntOrPercent::Int(1),
+            )?,
+            priority: Priority::of("spec.updateStrategy.priorityStrategy", strategy.priority_strategy.as_ref())?,
+            scatter: strategy.scatter_strategy.into_iter().map(|term| (term.key, term.value)).collect(),
+            patches: spec["patchPodMetadata"].clone(),
+            history: spec["revisionHistoryLimit"]
+                .as_i64()
+                .and_then(|n| i32::try_from(n).ok())
+                .unwrap_or(defaults::HISTORY)
+                .max(1),
+            custom_version: if version.is_empty() { label.to_owned() } else { version },
+            data: revision::data(&spec),
+            hashes,
+        })
+    }
+
+    /// How many Pods may be unavailable because of an update, of so many: at least one, so that no update stands still.
+    pub fn limit(&self, pods: i32) -> i32 {
+        self.max_unavailable.resolve(pods, Round::Up).max(1)
+    }
+}
+
+fn sidecars(spec: &Value) -> Result<Vec<Sidecar>, Invalid> {
+    let list = |key: &str| -> Result<Vec<SidecarContainer>, Invalid> {
+        let list = spec[key].clone();
+        if list.is_null() {
+            return Ok(Vec::new());
+        }
+        serde_json::from_value(list).map_err(|error| Invalid(format!("spec.{key}: {error}")))
+    };
+    let sidecar = |container: &SidecarContainer, is_native: bool| Sidecar {
+        name: container.name.clone(),
+        image: container.image().to_owned(),
+        empty_image: container.is_hot_upgrade().then(|| container.empty_image().to_owned()),
+        is_native,
+    };
+    let (containers, init) = (list("containers")?, list("initContainers")?);
+    let native = init.iter().filter(|container| container.is_native_sidecar());
+    Ok(containers.iter().map(|c| sidecar(c, false)).chain(native.map(|c| sidecar(c, true))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(spec: Value) -> Result<Spec, Invalid> {
+        Spec::of(&json!({"metadata": {"name": "logs", "resourceVersion": "7"}, "spec": spec}))
+    }
+
+    #[test]
+    fn a_bare_set_has_the_defaults() {
+        let spec = of(json!({"selector": {"matchLabels": {"a": "b"}}, "containers": [{"name": "c", "image": "i:1"}]}))
+            .unwrap();
+        assert!(spec.updates && !spec.paused && spec.selector.is_none() && spec.custom_version.is_empty());
+        assert_eq!(
+            (spec.partition, spec.max_unavailable, spec.history),
+            (IntOrPercent::Int(0), IntOrPercent::Int(1), 10)
+        );
+        assert_eq!((spec.name.as_str(), spec.version.as_str()), ("logs", "7"));
+        assert_eq!(
+            spec.sidecars,
+            [Sidecar { name: "c".into(), image: "i:1".into(), empty_image: None, is_native: false }]
+        );
+    }
+
+    #[test]
+    fn native_and_hot_sidecars_are_updated_and_plain_init_containers_are_not() {
+        let hot = json!({"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "e:1"});
+        let spec = of(json!({"containers": [{"name": "mesh", "image": "m:1", "upgradeStrategy": hot}],
+            "initContainers": [{"name": "setup", "image": "s:1"}, {"name": "log", "image": "l:1", "restartPolicy": "Always"}]}))
+        .unwrap();
+        let names: Vec<(Vec<String>, bool)> = spec.sidecars.iter().map(|s| (s.names(), s.is_native)).collect();
+        assert_eq!(names, [(vec!["mesh-1".into(), "mesh-2".into()], false), (vec!["log".into()], true)]);
+    }
+
+    #[test]
+    fn d16_a_percentage_never_stops_an_update() {
+        let spec = of(json!({"updateStrategy": {"maxUnavailable": "1%"}})).unwrap();
+        assert_eq!([0, 1, 10, 1000].map(|pods| spec.limit(pods)), [1, 1, 1, 10]);
+        let zero = of(json!({"updateStrategy": {"maxUnavailable": 0}})).unwrap();
+        assert_eq!(zero.limit(5), 1, "E5: it was stored before it was refused");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (spec, field) in [
+            (json!({"updateStrategy": {"partition": "many"}}), "spec.updateStrategy.partition"),
+            (
+                json!({"updateStrategy": {"selector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}}}),
+                "spec.updateStrategy.selector",
+            ),
+            (json!({"containers": [{"image": "a"}]}), "spec.containers"),
+        ] {
+            let Invalid(why) = of(spec).unwrap_err();
+            assert!(why.starts_with(field), "{why}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The annotation `kruise.io/sidecarset-inplace-update-state`: what containers ran before their last update, by SidecarSet.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{api::labels::SIDECAR_SET_IN_PLACE_STATE, k8s::invalid::Invalid};
+
+/// What a container ran before it was changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Before {
+    /// As in the Pod's status.
+    #[serde(rename = "imageID")]
+    pub image_id: String,
+    /// The instance, by which an update is seen to end whose new image has the digest of the old one. OpenKruise does not
+    /// write it.
+    #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+}
+
+/// The last update by one SidecarSet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct State {
+    /// The hash that the Pod was updated to.
+    pub revision: String,
+    /// When, RFC 3339.
+    pub update_timestamp: String,
+    /// By container.
+    #[serde(deserialize_with = "map_or_null")]
+    pub last_container_statuses: BTreeMap<String, Before>,
+    /// What other releases have added.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+fn map_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Before>, D::Error> {
+    Option::<BTreeMap<String, Before>>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// The states by SidecarSet.
+pub type States = BTreeMap<String, State>;
+
+/// Reads the annotation.
+///
+/// # Errors
+/// It has not the form that it should have.
+pub fn read(annotations: &Map<String, Value>) -> Result<States, Invalid> {
+    match annotations.get(SIDECAR_SET_IN_PLACE_STATE).and_then(Value::as_str).filter(|text| !text.trim().is_empty()) {
+        None => Ok(States::new()),
+        Some(text) => serde_json::from_str(text).map_err(|error| {
+            Invalid(format!(
+                "annotation {SIDECAR_SET_IN_PLACE_STATE}: want a JSON object of updates by SidecarSet: {error}"
+            ))
+        }),
+    }
+}
+
+/// Writes the annotation.
+pub fn write(states: &States, annotations: &mut Map<String, Value>) {
+    // Serializing text by text cannot fail.
+    let text = serde_json::to_string(states).unwrap_or_default();
+    annotations.insert(SIDECAR_SET_IN_PLACE_STATE.into(), text.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As OpenKruise 1.9 wrote it.
+    const RECORDED: &str = r#"{"golden-sidecar":{"revision":"4zddf87v28f8xb64fvf4vz77422f4cx4c85w558vdzd7969dxvc4x56df4zd8zbf","updateTimestamp":"2026-11-21T09:51:19Z","lastContainerStatuses":{"agent":{"imageID":"docker.io/library/busybox@sha256:3b0d6fa5f8064ef8a018573b55b6106323d4779a938e5b028a5e13a6b9096a60"}}}}"#;
+
+    #[test]
+    fn the_recorded_state_is_written_back_byte_for_byte() {
+        let mut annotations = Map::from_iter([(SIDECAR_SET_IN_PLACE_STATE.to_owned(), RECORDED.into())]);
+        let states = read(&annotations).unwrap();
+        assert!(states["golden-sidecar"].last_container_statuses["agent"].image_id.ends_with("a60"));
+        write(&states, &mut annotations);
+        assert_eq!(annotations[SIDECAR_SET_IN_PLACE_STATE], RECORDED);
+    }
+
+    #[test]
+    fn what_others_have_added_stays_and_what_cannot_be_read_is_named() {
+        let of = |text: &str| read(&Map::from_iter([(SIDECAR_SET_IN_PLACE_STATE.to_owned(), text.into())]));
+        let states = of(r#"{"a":{"lastContainerStatuses":null,"more":1}}"#).unwrap();
+        assert_eq!(serde_json::to_value(&states).unwrap()["a"]["more"], 1);
+        assert_eq!(of("").unwrap(), States::new());
+        assert!(of("[]").unwrap_err().0.contains("want a JSON object"));
+    }
+}

@@ -1,0 +1,207 @@
+//! What the status of a SidecarSet says.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::plan::{Held, Plan};
+use crate::{
+    api::apps::sidecar_set::SidecarSetStatus,
+    domain::workload::status::{self, Progress},
+};
+
+/// Condition: whether every Pod that has the containers can be updated in place.
+pub const UPGRADABLE: &str = "Upgradable";
+/// Names of Pods that a message has at most.
+const MOST_NAMES: usize = 5;
+
+/// What is known besides the plan.
+#[derive(Clone, Debug, Default)]
+pub struct Facts<'a> {
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// The name of the latest revision.
+    pub revision: &'a str,
+    /// How often the name of a new revision was taken.
+    pub collisions: i32,
+    /// Pods that are to have the containers and do not.
+    pub uninjected: usize,
+    /// The first Pod that a budget keeps in service, and why.
+    pub refused: Option<(String, String)>,
+    /// The first Pod that could not be written, and why.
+    pub failed: Option<(String, String)>,
+}
+
+/// The status. `before` is the recorded one: times of conditions are kept.
+pub fn status(plan: &Plan, facts: &Facts<'_>, before: &SidecarSetStatus, now: Timestamp) -> SidecarSetStatus {
+    let counts = &plan.counts;
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let recorded: Vec<status::Condition> = before.conditions.iter().map(shared).collect();
+    let mut conditions: Vec<status::Condition> = status::conditions(&progress(plan, facts), &recorded, now).into();
+    conditions.push(upgradable(plan, &recorded, now));
+    SidecarSetStatus {
+        observed_generation: facts.generation.max(before.observed_generation),
+        matched_pods: number(counts.matched),
+        updated_pods: number(counts.updated),
+        ready_pods: number(counts.ready),
+        updated_ready_pods: number(counts.updated_ready),
+        outdated_pods: number(counts.matched - counts.updated),
+        not_upgradable_pods: number(counts.not_upgradable.len()),
+        uninjected_pods: number(facts.uninjected),
+        latest_revision: facts.revision.to_owned(),
+        collision_count: facts.collisions,
+        conditions: conditions.into_iter().map(|condition| own(condition, facts.generation)).collect(),
+    }
+}
+
+/// The status of a SidecarSet that cannot be read: nothing is done on a guess.
+pub fn invalid(why: &str, generation: i64, before: &SidecarSetStatus, now: Timestamp) -> SidecarSetStatus {
+    let recorded: Vec<status::Condition> = before.conditions.iter().map(shared).collect();
+    let stalled = Progress::Stalled { reason: "InvalidSpec".into(), message: why.to_owned() };
+    let kept = recorded.iter().filter(|condition| condition.type_ == UPGRADABLE).cloned();
+    let conditions = status::conditions(&stalled, &recorded, now).into_iter().chain(kept);
+    SidecarSetStatus {
+        observed_generation: generation,
+        conditions: conditions.map(|condition| own(condition, generation)).collect(),
+        ..before.clone()
+    }
+}
+
+fn progress(plan: &Plan, facts: &Facts<'_>) -> Progress {
+    let waiting = |reason: &str, message: String| Progress::Waiting { reason: reason.into(), message };
+    let counts = &plan.counts;
+    if let Some((pod, why)) = &facts.failed {
+        return waiting("FailedUpdatePod", format!("Pod {pod}: {why}"));
+    }
+    if let Some((pod, why)) = &facts.refused {
+        return waiting("BudgetRefused", format!("Pod {pod}: {why}"));
+    }
+    if let Some(held) = plan.held {
+        return held_by(held, counts.matched - counts.updated);
+    }
+    if counts.updated < counts.matched {
+        let message = format!("{} of {} Pods are updated", counts.updated, counts.matched);
+        return waiting("Updating", message);
+    }
+    if counts.updated_ready < counts.updated {
+        let message = format!("{} of {} updated Pods are ready", counts.updated_ready, counts.updated);
+        return waiting("PodsNotReady", message);
+    }
+    Progress::Available
+}
+
+fn held_by(held: Held, pods: usize) -> Progress {
+    let (reason, why) = match held {
+        Held::NotUpdate => ("NotUpdate", "the type of the update is NotUpdate"),
+        Held::Paused => ("Paused", "the update is paused"),
+        Held::Selector => ("Selector", "the selector of the update does not fit them"),
+        Held::Partition => ("Partition", "the partition keeps them"),
+        Held::NotUpgradable => {
+            ("NotUpgradable", "only other Pods in their place can be up to date; see the condition Upgradable")
+        }
+    };
+    Progress::Held { reason: reason.into(), message: format!("{pods} Pods stay as they are: {why}") }
+}
+
+/// One condition for all Pods that cannot be updated in place, with the reason of the first one.
+fn upgradable(plan: &Plan, recorded: &[status::Condition], now: Timestamp) -> status::Condition {
+    let refused = &plan.counts.not_upgradable;
+    let Some((why, _)) = refused.first() else {
+        return status::set(recorded, UPGRADABLE, true, "AllUpgradable", "", now);
+    };
+    let names: Vec<&str> = refused.iter().take(MOST_NAMES).map(|(_, name)| name.as_str()).collect();
+    let more = if refused.len() > MOST_NAMES { ", ..." } else { "" };
+    let message = format!("{} Pods cannot be updated in place: {}{more}", refused.len(), names.join(", "));
+    status::set(recorded, UPGRADABLE, false, why.reason(), &message, now)
+}
+
+fn shared(condition: &Condition) -> status::Condition {
+    status::Condition {
+        type_: condition.type_.clone(),
+        status: condition.status.clone(),
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+        last_transition_time: Some(condition.last_transition_time.0),
+    }
+}
+
+fn own(condition: status::Condition, generation: i64) -> Condition {
+    let status::Condition { type_, status, reason, message, last_transition_time } = condition;
+    Condition {
+        type_,
+        status,
+        reason,
+        message,
+        last_transition_time: Time(last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH)),
+        observed_generation: Some(generation),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::domain::kinds::sidecar_set::{plan::Counts, pod::NotUpgradable};
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(100).unwrap()
+    }
+
+    fn plan(matched: usize, updated: usize, ready: usize, held: Option<Held>) -> Plan {
+        let counts = Counts { matched, updated, ready, updated_ready: ready.min(updated), ..Counts::default() };
+        Plan { counts, held, ..Plan::default() }
+    }
+
+    fn told(plan: &Plan, facts: &Facts<'_>) -> (SidecarSetStatus, String, String) {
+        let status = status(plan, facts, &SidecarSetStatus::default(), now());
+        let is_true = status.conditions.iter().find(|c| c.status == "True" && c.type_ != UPGRADABLE).unwrap();
+        let (type_, reason) = (is_true.type_.clone(), is_true.reason.clone());
+        (status, type_, reason)
+    }
+
+    #[test]
+    fn kstatus_says_what_is_waited_for_and_what_holds() {
+        let none = Facts::default();
+        let refused = Facts { refused: Some(("p".into(), "no".into())), ..Facts::default() };
+        let failed = Facts { failed: Some(("p".into(), "no".into())), ..Facts::default() };
+        for (plan, facts, type_, reason) in [
+            (plan(0, 0, 0, None), &none, "Ready", "Available"),
+            (plan(3, 3, 3, None), &none, "Ready", "Available"),
+            (plan(3, 1, 3, None), &none, "Reconciling", "Updating"),
+            (plan(3, 3, 2, None), &none, "Reconciling", "PodsNotReady"),
+            (plan(3, 1, 3, Some(Held::Partition)), &none, "Ready", "Partition"),
+            (plan(3, 1, 3, Some(Held::Paused)), &none, "Ready", "Paused"),
+            (plan(3, 1, 3, None), &refused, "Reconciling", "BudgetRefused"),
+            (plan(3, 1, 3, None), &failed, "Reconciling", "FailedUpdatePod"),
+        ] {
+            let (_, is, why) = told(&plan, facts);
+            assert_eq!((is.as_str(), why.as_str()), (type_, reason), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn e22_pods_that_cannot_be_updated_are_counted_and_told_in_one_condition() {
+        let mut plan = plan(7, 0, 7, Some(Held::NotUpgradable));
+        let names = (0..7).map(|i| (NotUpgradable::OtherChange, format!("p{i}")));
+        plan.counts.not_upgradable = names.collect::<BTreeSet<_>>();
+        let (status, type_, _) = told(&plan, &Facts::default());
+        assert_eq!((status.not_upgradable_pods, status.outdated_pods, type_.as_str()), (7, 7, "Ready"));
+        let condition = status.conditions.iter().find(|c| c.type_ == UPGRADABLE).unwrap();
+        assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "OtherChange"));
+        assert!(condition.message.ends_with("p4, ..."), "{}", condition.message);
+    }
+
+    #[test]
+    fn d22_nothing_is_new_when_nothing_has_changed() {
+        let facts = Facts { generation: 3, revision: "r", uninjected: 2, ..Facts::default() };
+        let first = status(&plan(3, 3, 3, None), &facts, &SidecarSetStatus::default(), now());
+        assert_eq!((first.observed_generation, first.uninjected_pods, first.collision_count), (3, 2, 0));
+        let later = Timestamp::from_second(200).unwrap();
+        assert_eq!(status(&plan(3, 3, 3, None), &facts, &first, later), first);
+        let odd = invalid("spec.x: odd", 4, &first, later);
+        assert_eq!((odd.matched_pods, odd.observed_generation), (3, 4));
+        assert!(
+            odd.conditions.iter().any(|c| c.type_ == "Stalled" && c.status == "True" && c.message == "spec.x: odd")
+        );
+    }
+}

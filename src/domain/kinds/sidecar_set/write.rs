@@ -1,0 +1,200 @@
+//! What an update in place and a reset write into a Pod: one patch of images and annotations.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::{
+    metadata::{self, MetadataError, When},
+    notes::{Injected, PodNotes},
+    spec::{Sidecar, Spec},
+    states::{self, Before},
+};
+use crate::{
+    api::labels::{SIDECAR_SET_VERSION_ALT_PREFIX, SIDECAR_SET_VERSION_PREFIX},
+    k8s::{image::ImageRef, invalid::Invalid, time::rfc3339},
+};
+
+/// Why a Pod cannot be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unwritable {
+    /// An annotation of it cannot be read.
+    #[error("{0}")]
+    Annotation(Invalid),
+    /// An annotation cannot be merged.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+}
+
+/// The images and annotations of a Pod on their way to others.
+struct Change<'a> {
+    pod: &'a Value,
+    /// New images by container.
+    images: BTreeMap<String, String>,
+    annotations: Map<String, Value>,
+}
+
+/// The patch that updates a Pod, of which this is all. `revision` is that of the SidecarSet.
+///
+/// # Errors
+/// The Pod cannot be written.
+pub fn update(spec: &Spec, pod: &Value, revision: &str, now: Timestamp) -> Result<Value, Unwritable> {
+    let mut change = Change::of(pod);
+    let mut notes = PodNotes::read(&change.annotations).map_err(Unwritable::Annotation)?;
+    for sidecar in &spec.sidecars {
+        match &sidecar.empty_image {
+            None => change.set_image(&sidecar.name, &sidecar.image),
+            Some(empty) => change.upgrade(sidecar, empty, &spec.version, &mut notes),
+        }
+    }
+    // Of the hash without images nothing changes, the time of injection included.
+    let kept = notes.hashes_without_image.get(&spec.name).cloned();
+    let sidecars = spec.sidecars.iter().map(|sidecar| sidecar.name.as_str()).collect();
+    let (hash, hash_without_image) = (spec.hashes.hash.as_str(), spec.hashes.without_image.as_str());
+    notes.add(&Injected { name: &spec.name, hash, hash_without_image, sidecars, revision }, now);
+    if let Some(kept) = kept {
+        notes.hashes_without_image.insert(spec.name.clone(), kept);
+    }
+    notes.write(&mut change.annotations);
+    change.remember(spec, now);
+    metadata::apply(&mut change.annotations, &spec.patches, When::Update)?;
+    Ok(change.patch())
+}
+
+/// The patch that gives the twins that are not at work their empty image. The hashes stay as they are.
+///
+/// # Errors
+/// The Pod cannot be written.
+pub fn reset(spec: &Spec, pod: &Value, now: Timestamp) -> Result<Value, Unwritable> {
+    let mut change = Change::of(pod);
+    let notes = PodNotes::read(&change.annotations).map_err(Unwritable::Annotation)?;
+    for sidecar in &spec.sidecars {
+        let (Some(empty), Some(working)) = (&sidecar.empty_image, notes.working.get(&sidecar.name)) else { continue };
+        let Some(resting) = sidecar.twins().into_iter().find(|twin| twin != working) else { continue };
+        change.set_image(&resting, empty);
+        change.set(SIDECAR_SET_VERSION_PREFIX, &resting, "0");
+        change.set(SIDECAR_SET_VERSION_ALT_PREFIX, working, "0");
+    }
+    change.remember(spec, now);
+    Ok(change.patch())
+}
+
+impl<'a> Change<'a> {
+    fn of(pod: &'a Value) -> Self {
+        let annotations = pod.pointer("/metadata/annotations").and_then(Value::as_object).cloned().unwrap_or_default();
+        Self { pod, images: BTreeMap::new(), annotations }
+    }
+
+    fn list(&self, path: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+        self.pod.pointer(path).and_then(Value::as_array).into_iter().flatten()
+    }
+
+    fn image(&self, container: &str) -> Option<&'a str> {
+        let all = self.list("/spec/containers").chain(self.list("/spec/initContainers"));
+        all.filter(|there| there["name"] == container).find_map(|there| there["image"].as_str())
+    }
+
+    fn status(&self, container: &str) -> Option<&'a Value> {
+        let mut all = self.list("/status/containerStatuses").chain(self.list("/status/initContainerStatuses"));
+        all.find(|status| status["name"] == container)
+    }
+
+    /// Only where the container is there and has another one.
+    fn set_image(&mut self, container: &str, image: &str) {
+        if self.image(container).is_some_and(|there| there != image) {
+            self.images.insert(container.to_owned(), image.to_owned());
+        }
+    }
+
+    fn set(&mut self, prefix: &str, container: &str, value: &str) {
+        self.annotations.insert(format!("{prefix}{container}"), value.into());
+    }
+
+    /// Hands a hot-upgraded sidecar over to the twin that is not at work.
+    fn upgrade(&mut self, sidecar: &Sidecar, empty: &str, version: &str, notes: &mut PodNotes) {
+        let [first, second] = sidecar.twins();
+        if self.image(&first).is_none() || self.image(&second).is_none() {
+            return;
+        }
+        let is_empty = |twin: &str| self.image(twin).is_some_and(|image| image == empty);
+        let target = if is_empty(&first) {
+            &first
+        } else if is_empty(&second) {
+            &second
+        } else {
+            // The upgrade before this one is not done: who does not work is lost for nobody.
+            match (self.works(&first), self.works(&second)) {
+                (true, false) => &second,
+                (false, true) => &first,
+                _ if notes.working.get(&sidecar.name) == Some(&first) => &second,
+                _ => &first,
+            }
+        };
+        let other = if *target == first { &second } else { &first };
+        if self.image(other) == Some(sidecar.image.as_str()) {
+            return;
+        }
+        let key = format!("{SIDECAR_SET_VERSION_PREFIX}{other}");
+        let version_of_other = self.annotations.get(&key).and_then(Value::as_str).unwrap_or("0").to_owned();
+        self.set_image(target, &sidecar.image);
+        notes.working.insert(sidecar.name.clone(), target.clone());
+        self.set(SIDECAR_SET_VERSION_PREFIX, target, version);
+        self.set(SIDECAR_SET_VERSION_ALT_PREFIX, target, &version_of_other);
+        self.set(SIDECAR_SET_VERSION_ALT_PREFIX, other, version);
+    }
+
+    /// Whether a twin is ready and runs the image of its spec, as its status tells.
+    fn works(&self, twin: &str) -> bool {
+        let slot = |text: Option<&str>| {
+            text.and_then(ImageRef::parse).map(|image| (image.repository(), image.slot().to_owned()))
+        };
+        self.status(twin).is_some_and(|status| {
+            status["ready"] == true
+                && slot(status["image"].as_str()).is_some_and(|runs| Some(runs) == slot(self.image(twin)))
+        })
+    }
+
+    /// Notes what the containers that change have run.
+    fn remember(&mut self, spec: &Spec, now: Timestamp) {
+        if self.images.is_empty() {
+            return;
+        }
+        let mut all = states::read(&self.annotations).unwrap_or_default();
+        let state = all.entry(spec.name.clone()).or_default();
+        state.revision = spec.hashes.hash.clone();
+        state.update_timestamp = rfc3339(now);
+        for container in self.images.keys() {
+            let text = |key: &str| {
+                self.status(container).and_then(|status| status.get(key)?.as_str()).unwrap_or_default().to_owned()
+            };
+            let before = Before { image_id: text("imageID"), container_id: text("containerID") };
+            state.last_container_statuses.insert(container.clone(), before);
+        }
+        states::write(&all, &mut self.annotations);
+    }
+
+    /// A strategic merge patch of nothing but the difference, for this version of the Pod.
+    fn patch(self) -> Value {
+        let before = self.pod.pointer("/metadata/annotations").and_then(Value::as_object);
+        let is_new = |(key, value): &(&String, &Value)| before.and_then(|before| before.get(*key)) != Some(*value);
+        let annotations: Map<String, Value> =
+            self.annotations.iter().filter(is_new).map(|(key, value)| (key.clone(), value.clone())).collect();
+        let metadata = &self.pod["metadata"];
+        let mut patch = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+            "annotations": annotations}});
+        for list in ["containers", "initContainers"] {
+            let there = self.list(&format!("/spec/{list}")).filter_map(|container| container["name"].as_str());
+            let images: Vec<Value> = there
+                .filter_map(|name| self.images.get(name).map(|image| json!({"name": name, "image": image})))
+                .collect();
+            if !images.is_empty() {
+                patch["spec"][list] = images.into();
+            }
+        }
+        patch
+    }
+}
+
+#[cfg(test)]
+mod tests;

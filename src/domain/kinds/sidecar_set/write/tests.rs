@@ -1,0 +1,179 @@
+use crate::api::labels::{SIDECAR_SET_HASH, SIDECAR_SET_IN_PLACE_STATE, SIDECAR_SET_WORKING};
+
+use super::*;
+
+const RECORDED: &str = include_str!("../testdata/updated.json");
+const SETS: &str = include_str!("../../../../api/apps/testdata/sidecar_sets.json");
+
+fn now() -> Timestamp {
+    "2026-11-21T09:51:19Z".parse().unwrap()
+}
+
+/// The Pod before and after the recorded update, and the SidecarSet of that update.
+fn recorded() -> (Value, Value, Spec) {
+    let [before, after] = serde_json::from_str::<[Value; 2]>(RECORDED).unwrap();
+    let sets: Vec<Value> = serde_json::from_str(SETS).unwrap();
+    (before, after, Spec::of(sets.last().unwrap()).unwrap())
+}
+
+fn annotation<'v>(object: &'v Value, key: &str) -> &'v str {
+    object["metadata"]["annotations"][key].as_str().unwrap_or_default()
+}
+
+#[test]
+fn the_recorded_update_is_written_in_its_own_words() {
+    let (before, after, spec) = recorded();
+    let patch = update(&spec, &before, "golden-sidecar-5c698cf546", now()).unwrap();
+    assert_eq!(patch["spec"], json!({"containers": [{"name": "agent", "image": "docker.io/library/busybox:1.35"}]}));
+    assert_eq!(annotation(&patch, SIDECAR_SET_HASH), annotation(&after, SIDECAR_SET_HASH));
+    let mut state: Value = serde_json::from_str(annotation(&patch, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
+    let agent = &mut state["golden-sidecar"]["lastContainerStatuses"]["agent"];
+    let instance = agent.as_object_mut().unwrap().remove("containerID").unwrap();
+    assert!(instance.as_str().unwrap().starts_with("containerd://03117971af45"));
+    let theirs: Value = serde_json::from_str(annotation(&after, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
+    assert_eq!(state, theirs);
+    let keys: Vec<&String> = patch["metadata"]["annotations"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, [SIDECAR_SET_HASH, SIDECAR_SET_IN_PLACE_STATE], "the time of the injection stays");
+    assert_eq!(patch["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]);
+}
+
+#[test]
+fn d1_hashes_in_the_older_form_are_written_anew() {
+    let (mut before, _, spec) = recorded();
+    let without = spec.hashes.without_image.clone();
+    before["metadata"]["annotations"][SIDECAR_SET_HASH] = r#"{"golden-sidecar":"old","other":"x"}"#.into();
+    before["metadata"]["annotations"]["kruise.io/sidecarset-hash-without-image"] =
+        format!(r#"{{"golden-sidecar":"{without}"}}"#).into();
+    let patch = update(&spec, &before, "r", now()).unwrap();
+    let hashes: Value = serde_json::from_str(annotation(&patch, SIDECAR_SET_HASH)).unwrap();
+    assert_eq!((&hashes["golden-sidecar"]["hash"], &hashes["other"]["hash"]), (&json!(spec.hashes.hash), &json!("x")));
+    let without: Value = serde_json::from_str(annotation(&patch, "kruise.io/sidecarset-hash-without-image")).unwrap();
+    assert_eq!(without["golden-sidecar"]["hash"], spec.hashes.without_image);
+}
+
+#[test]
+fn decision_28_annotations_are_refreshed_but_those_that_fill_gaps() {
+    let (before, _, mut spec) = recorded();
+    spec.patches = json!([{"annotations": {"agent.example.com/x": "2"}, "patchPolicy": "Overwrite"},
+        {"annotations": {"gap": "1"}, "patchPolicy": "Retain"}]);
+    let patch = update(&spec, &before, "r", now()).unwrap();
+    assert_eq!(annotation(&patch, "agent.example.com/x"), "2");
+    assert_eq!(annotation(&patch, "gap"), "");
+    spec.patches = json!([{"annotations": {"agent.example.com/x": "{"}, "patchPolicy": "MergePatchJson"}]);
+    assert!(update(&spec, &before, "r", now()).unwrap_err().to_string().contains("agent.example.com/x"));
+}
+
+#[test]
+fn a_native_sidecar_is_written_among_the_init_containers() {
+    let spec = json!({"initContainers": [{"name": "mesh", "image": "m:2", "restartPolicy": "Always"}, {"name": "setup", "image": "s:2"}]});
+    let spec = Spec::of(&json!({"metadata": {"name": "mesh"}, "spec": spec})).unwrap();
+    let pod = json!({"metadata": {"resourceVersion": "5"}, "spec": {"containers": [{"name": "main", "image": "a:1"}],
+        "initContainers": [{"name": "setup", "image": "s:1"}, {"name": "mesh", "image": "m:1"}]},
+        "status": {"initContainerStatuses": [{"name": "mesh", "imageID": "m@1", "containerID": "c://1"}]}});
+    let patch = update(&spec, &pod, "r", now()).unwrap();
+    assert_eq!(
+        patch["spec"],
+        json!({"initContainers": [{"name": "mesh", "image": "m:2"}]}),
+        "one that has ended stays"
+    );
+    let state: Value = serde_json::from_str(annotation(&patch, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
+    assert_eq!(state["mesh"]["lastContainerStatuses"], json!({"mesh": {"imageID": "m@1", "containerID": "c://1"}}));
+}
+
+/// A Pod with the twins of `mesh`; its annotations are merged over.
+fn hot(images: [&str; 2], working: &str, versions: [[&str; 2]; 2]) -> Value {
+    let mut annotations = Map::new();
+    annotations.insert(SIDECAR_SET_WORKING.into(), json!({"mesh": working}).to_string().into());
+    for (twin, [version, other]) in ["mesh-1", "mesh-2"].iter().zip(versions) {
+        annotations.insert(format!("{SIDECAR_SET_VERSION_PREFIX}{twin}"), version.into());
+        annotations.insert(format!("{SIDECAR_SET_VERSION_ALT_PREFIX}{twin}"), other.into());
+    }
+    json!({"metadata": {"resourceVersion": "1", "annotations": annotations},
+        "spec": {"containers": [{"name": "mesh-1", "image": images[0]}, {"name": "mesh-2", "image": images[1]}]},
+        "status": {"containerStatuses": [{"name": "mesh-1", "ready": true, "image": images[0]}, {"name": "mesh-2", "ready": true, "image": images[1]}]}})
+}
+
+fn hot_set(image: &str, version: &str) -> Spec {
+    let way = json!({"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"});
+    Spec::of(&json!({"metadata": {"name": "mesh", "resourceVersion": version},
+        "spec": {"containers": [{"name": "mesh", "image": image, "upgradeStrategy": way}]}}))
+    .unwrap()
+}
+
+/// Images, the working twin, and the versions with those of the other twin.
+fn state(pod: &Value) -> ([String; 2], String, [[String; 2]; 2]) {
+    let image = |i: usize| pod["spec"]["containers"][i]["image"].as_str().unwrap().to_owned();
+    let working: Value = serde_json::from_str(annotation(pod, SIDECAR_SET_WORKING)).unwrap();
+    let versions = ["mesh-1", "mesh-2"].map(|twin| {
+        [SIDECAR_SET_VERSION_PREFIX, SIDECAR_SET_VERSION_ALT_PREFIX]
+            .map(|prefix| annotation(pod, &format!("{prefix}{twin}")).to_owned())
+    });
+    ([image(0), image(1)], working["mesh"].as_str().unwrap().to_owned(), versions)
+}
+
+fn patched(mut pod: Value, patch: &Value) -> Value {
+    for (key, value) in patch["metadata"]["annotations"].as_object().unwrap() {
+        pod["metadata"]["annotations"][key] = value.clone();
+    }
+    for change in patch["spec"]["containers"].as_array().into_iter().flatten() {
+        for (list, member) in [("spec", "containers"), ("status", "containerStatuses")] {
+            for container in pod[list][member].as_array_mut().unwrap() {
+                if container["name"] == change["name"] {
+                    container["image"] = change["image"].clone();
+                }
+            }
+        }
+    }
+    pod
+}
+
+/// The table of A20.
+#[test]
+fn a20_twins_take_turns() {
+    let text = |pairs: [[&str; 2]; 2]| pairs.map(|pair| pair.map(str::to_owned));
+    let mut pod = hot(["m:1", "empty:1"], "mesh-1", [["1", "0"], ["0", "1"]]);
+    for (set, resets, images, working, versions) in [
+        (hot_set("m:2", "b"), false, ["m:1", "m:2"], "mesh-2", [["1", "b"], ["b", "1"]]),
+        (hot_set("m:2", "b"), true, ["empty:1", "m:2"], "mesh-2", [["0", "b"], ["b", "0"]]),
+        (hot_set("m:3", "c"), false, ["m:3", "m:2"], "mesh-1", [["c", "b"], ["b", "c"]]),
+        (hot_set("m:3", "c"), true, ["m:3", "empty:1"], "mesh-1", [["c", "0"], ["0", "c"]]),
+    ] {
+        let patch = if resets { reset(&set, &pod, now()) } else { update(&set, &pod, "r", now()) }.unwrap();
+        assert_eq!(patch["metadata"]["annotations"].get(SIDECAR_SET_HASH).is_some(), !resets, "D20");
+        pod = patched(pod, &patch);
+        assert_eq!(state(&pod), (images.map(str::to_owned), working.to_owned(), text(versions)));
+    }
+}
+
+#[test]
+fn a20_an_upgrade_before_the_last_one_is_done_takes_the_twin_that_does_not_work() {
+    let mut pod = hot(["m:1", "broken:1"], "mesh-2", [["1", "b"], ["b", "1"]]);
+    pod["status"]["containerStatuses"][1]["ready"] = false.into();
+    let patch = update(&hot_set("m:3", "c"), &pod, "r", now()).unwrap();
+    let (images, working, _) = state(&patched(pod, &patch));
+    assert_eq!((images, working.as_str()), (["m:1".to_owned(), "m:3".to_owned()], "mesh-2"));
+    let both = hot(["m:1", "m:2"], "mesh-2", [["1", "b"], ["b", "1"]]);
+    let patch = update(&hot_set("m:3", "c"), &both, "r", now()).unwrap();
+    assert_eq!(state(&patched(both, &patch)).1, "mesh-1", "the one that does not work any more");
+}
+
+#[test]
+fn a20_back_to_the_image_of_the_other_twin_changes_no_image() {
+    let pod = hot(["m:1", "empty:1"], "mesh-1", [["1", "0"], ["0", "1"]]);
+    let patch = update(&hot_set("m:1", "b"), &pod, "r", now()).unwrap();
+    assert_eq!(patch.get("spec"), None);
+    assert!(annotation(&patch, SIDECAR_SET_HASH).contains("\"hash\""), "the hash is written all the same");
+}
+
+#[test]
+fn d21_a_pod_with_other_containers_is_left_as_it_is() {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "main", "image": "a:1"}]}});
+    assert_eq!(update(&hot_set("m:1", "b"), &pod, "r", now()).unwrap().get("spec"), None);
+    assert_eq!(reset(&hot_set("m:1", "b"), &pod, now()).unwrap()["metadata"]["annotations"], json!({}));
+}
+
+#[test]
+fn what_cannot_be_read_is_not_overwritten() {
+    let pod = json!({"metadata": {"annotations": {SIDECAR_SET_HASH: "{"}}, "spec": {"containers": []}});
+    assert!(update(&hot_set("m:1", "b"), &pod, "r", now()).unwrap_err().to_string().contains(SIDECAR_SET_HASH));
+}

@@ -1,0 +1,157 @@
+//! What OpenKruise 1.9 does not know of the objects in a cluster: to be looked at before a move back.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Fact, Finding, Lack, Verdict, finding, ok, unknown};
+use crate::{
+    api::{kinds::Kind, kruise},
+    plugin::rules::JsonPointer,
+};
+
+const CHECK: &str = "for OpenKruise";
+/// Objects that are named for each finding.
+const MOST_NAMED: usize = 5;
+
+/// What OpenKruise does not hold, in the objects of each kind that we install.
+pub fn returning(kinds: &[(Kind, Fact)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (kind, objects) in kinds {
+        match objects {
+            Ok(list) => findings.extend(of_kind(kind, list.list("/items"))),
+            Err(Lack::NotFound) => {}
+            Err(lack) => findings.push(unknown(CHECK, &format!("the {}", named(kind)), lack)),
+        }
+    }
+    if findings.is_empty() {
+        findings.push(ok(CHECK, "OpenKruise 1.9 knows everything that is in the objects"));
+    }
+    findings
+}
+
+fn named(kind: &Kind) -> String {
+    format!("{}.{}", kind.plural, kind.group)
+}
+
+fn of_kind(kind: &Kind, objects: &[Value]) -> Vec<Finding> {
+    // What is unknown, what to do about it, and where it is.
+    let mut found: BTreeMap<(String, &'static str), Vec<String>> = BTreeMap::new();
+    for object in objects {
+        for unknown in unknown_in(kind, object) {
+            let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
+            let at = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+            found.entry(unknown).or_default().push(at);
+        }
+    }
+    let judge = |((what, advice), at): ((String, &'static str), Vec<String>)| {
+        let more = at.len().saturating_sub(MOST_NAMED);
+        let mut list = at.into_iter().take(MOST_NAMED).collect::<Vec<_>>().join(", ");
+        if more > 0 {
+            list = format!("{list} and {more} more");
+        }
+        finding(CHECK, Verdict::Warn, format!("{} {list}: {what}", named(kind)), advice)
+    };
+    found.into_iter().map(judge).collect()
+}
+
+fn unknown_in(kind: &Kind, object: &Value) -> Vec<(String, &'static str)> {
+    if kind.group == kruise::GROUP {
+        return vec![("OpenKruise has no such kind".to_owned(), "uninstall.sh deletes them; wait for those under way")];
+    }
+    let mut found = Vec::new();
+    for field in ["labels", "annotations"] {
+        let keys = object.pointer(&format!("/metadata/{field}")).and_then(Value::as_object);
+        for key in keys.into_iter().flat_map(serde_json::Map::keys).filter(|key| is_our_key(key)) {
+            // A request with this label is served by the manager, and has ended by then.
+            if key != crate::api::labels::CRR_METHOD {
+                let what = format!("OpenKruise does not know the {} {key}", field.trim_end_matches('s'));
+                found.push((what, "what it says no longer holds; see the guide of the kind"));
+            }
+        }
+    }
+    let strategy =
+        |field: &str| object.pointer(&format!("/spec/strategy/{field}")).is_some_and(|value| !value.is_null());
+    for field in ["recreateMethod", "varyImageTag"] {
+        if kind.kind == "ContainerRecreateRequest" && strategy(field) {
+            let what = format!("OpenKruise does not know spec.strategy.{field}");
+            found.push((what, "uninstall.sh deletes all requests; wait for those under way"));
+        }
+    }
+    let partition = "/spec/updateStrategy/rollingUpdate/partition";
+    if kind.kind == "StatefulSet" && object.pointer(partition).is_some_and(Value::is_string) {
+        let what = format!("OpenKruise reads a partition only as a number, here it is {:?}", object.text(partition));
+        found.push((what, "replace it by a number: with one such object OpenKruise cannot read any list of them"));
+    }
+    found
+}
+
+/// Whether a key of a label or annotation is one that kruise-rs has beside those of OpenKruise.
+fn is_our_key(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    domain == kruise::GROUP || domain.strip_suffix(kruise::GROUP).is_some_and(|rest| rest.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::kinds::KINDS;
+
+    fn kind(plural: &str) -> Kind {
+        *KINDS.iter().find(|kind| kind.plural == plural && kind.definition.is_some()).unwrap()
+    }
+
+    fn said(plural: &str, objects: Value) -> Vec<String> {
+        let findings = returning(&[(kind(plural), Ok(json!({ "items": objects })))]);
+        findings.iter().map(|finding| format!("{:?} {}", finding.verdict, finding.text)).collect()
+    }
+
+    #[test]
+    fn what_openkruise_does_not_know_is_named_with_the_objects_that_have_it() {
+        let meta = |name: &str, annotations: Value| json!({"namespace": "a", "name": name, "annotations": annotations});
+        let set = |name: &str, annotations: Value, partition: Value| {
+            json!({"metadata": meta(name, annotations),
+                "spec": {"updateStrategy": {"rollingUpdate": {"partition": partition}}}})
+        };
+        let ordered = json!({"kruise.rs/update-order": "role=x", "apps.kruise.io/x": "1", "notkruise.rs/x": "1"});
+        assert_eq!(
+            said(
+                "statefulsets",
+                json!([
+                    set("x", ordered.clone(), json!(1)),
+                    set("y", json!({}), json!("30%")),
+                    set("z", ordered, json!(null))
+                ])
+            ),
+            [
+                "Warn statefulsets.apps.kruise.io a/x, a/z: OpenKruise does not know the annotation kruise.rs/update-order",
+                "Warn statefulsets.apps.kruise.io a/y: OpenKruise reads a partition only as a number, here it is \"30%\"",
+            ]
+        );
+        let request = json!({"metadata": {"namespace": "a", "name": "r", "labels": {"crr.kruise.rs/method": "PodSpec"}},
+            "spec": {"strategy": {"recreateMethod": "PodSpec", "varyImageTag": null}}});
+        assert_eq!(
+            said("containerrecreaterequests", json!([request])),
+            [
+                "Warn containerrecreaterequests.apps.kruise.io a/r: OpenKruise does not know spec.strategy.recreateMethod"
+            ]
+        );
+        let many: Vec<Value> = (0..7).map(|i| json!({"metadata": meta(&format!("w{i}"), json!({}))})).collect();
+        assert_eq!(
+            said("workloadrestarts", json!(many)),
+            ["Warn workloadrestarts.kruise.rs a/w0, a/w1, a/w2, a/w3, a/w4 and 2 more: OpenKruise has no such kind"]
+        );
+    }
+
+    #[test]
+    fn without_anything_of_ours_there_is_nothing_to_do_and_what_cannot_be_read_is_unknown() {
+        let plain = json!([{"metadata": {"name": "n1"}, "spec": {"images": {}}}]);
+        assert_eq!(said("nodeimages", plain), ["Ok OpenKruise 1.9 knows everything that is in the objects"]);
+        let lacking =
+            returning(&[(kind("clonesets"), Err(Lack::NotPermitted)), (kind("nodeimages"), Err(Lack::NotFound))]);
+        assert_eq!(lacking.len(), 1);
+        assert_eq!(lacking[0].text, "not permitted to read the clonesets.apps.kruise.io");
+    }
+}

@@ -1,0 +1,95 @@
+//! `sidecarset`: the Pods of a SidecarSet, and how they stand.
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api, Resource,
+    api::{GetParams, ListParams},
+};
+use serde::{Deserialize as _, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    connection::{Connection, ConnectionArgs},
+    rules::{
+        JsonPointer,
+        exit::{Exit, Stop, of_error},
+        sidecar_set::{Row, hashes, is_active, report, row},
+    },
+    view::print,
+};
+use crate::{
+    api::apps::sidecar_set::SidecarSet,
+    domain::kinds::sidecar_set::matching::{self, Aim, Match},
+    k8s::{name::is_dns_subdomain, path, pod::Labels, selector},
+};
+
+/// Show which Pods a SidecarSet selects, which of them have its containers, which are up to date, and why others are not.
+#[derive(Debug, clap::Args)]
+pub(super) struct SidecarSetArgs {
+    /// The SidecarSet.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Also list the Pods that are up to date.
+    #[arg(long)]
+    all: bool,
+}
+
+/// Objects in one answer of a list.
+const PAGE: u32 = 500;
+
+pub(super) async fn run(args: SidecarSetArgs, connection: &ConnectionArgs) -> Result<Exit, Stop> {
+    let name = args.name.split_once('/').map_or(args.name.as_str(), |(_, name)| name);
+    if !is_dns_subdomain(name) {
+        return Err(Stop::usage(format!("{name:?} is no name of a SidecarSet")));
+    }
+    let connection = connection.open().await?;
+    let set = read(&connection, name).await?;
+    let bad = |error: String| Stop::new(Exit::Failed, format!("SidecarSet {name}: {error}"));
+    let aim = Aim::of(&set["spec"]).map_err(|error| bad(error.to_string()))?;
+    let labels = serde_json::from_value(set["spec"]["selector"].clone()).map_err(|error| bad(error.to_string()))?;
+    let namespaces: Vec<Namespace> = all(&connection, ListParams::default()).await?;
+    let namespaces: Vec<(String, Labels)> =
+        namespaces.iter().map(|namespace| of_namespace(&json!(namespace))).collect();
+    let pods: Vec<Pod> = all(&connection, ListParams::default().labels(&selector::text_of(&labels))).await?;
+    let hashes = hashes(&set);
+    let is_meant = |pod: &Value| {
+        let own = Labels::deserialize(&pod["metadata"]["labels"]).unwrap_or_default();
+        let name = pod.text("/metadata/namespace");
+        let labels = namespaces.iter().find(|(other, _)| other == name).map(|(_, labels)| labels);
+        aim.fits(matching::Namespace { name, labels }, &own) == Match::Yes
+    };
+    let pods = pods.into_iter().map(|pod| json!(pod)).filter(|pod| is_active(pod) && is_meant(pod));
+    let rows: Vec<Row> = pods.map(|pod| row(&set, &hashes, &pod)).collect();
+    print(&report(&set, rows, args.all))?;
+    Ok(Exit::Success)
+}
+
+fn of_namespace(namespace: &Value) -> (String, Labels) {
+    let labels = Labels::deserialize(&namespace["metadata"]["labels"]).unwrap_or_default();
+    (namespace.text("/metadata/name").to_owned(), labels)
+}
+
+async fn read(connection: &Connection, name: &str) -> Result<Value, Stop> {
+    let path = path::of_cluster(&SidecarSet::group(&()), &SidecarSet::version(&()), &SidecarSet::plural(&()));
+    let get = kube::core::Request::new(path).get(name, &GetParams::default());
+    let get = get.map_err(|error| Stop::new(Exit::Failed, error.to_string()))?;
+    connection.client.request(get).await.map_err(|error| of_error(&format!("SidecarSet {name}"), &error))
+}
+
+/// All objects of a kind in the cluster, page by page.
+async fn all<K>(connection: &Connection, params: ListParams) -> Result<Vec<K>, Stop>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<K> = Api::all(connection.client.clone());
+    let (mut found, mut params) = (Vec::new(), params.limit(PAGE));
+    loop {
+        let page = api.list(&params).await;
+        let page = page.map_err(|error| of_error(&K::plural(&()), &error))?;
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}

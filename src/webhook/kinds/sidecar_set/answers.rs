@@ -1,0 +1,263 @@
+//! What the admission of a SidecarSet looks up: what the API server makes of its containers, the revision that it names, the
+//! whitelist of annotations, and the other SidecarSets.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{
+    Client,
+    api::{GetParams, ListParams},
+    core::Request,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    api::{apps, apps::sidecar_set::OWN_FIELDS, labels},
+    domain::kinds::sidecar_set::revision,
+    k8s::{invalid::Invalid, path, pod::Labels, selector::Selector},
+    runtime::apply::code,
+    webhook::{
+        template::{self, Templates},
+        validate::{Findings, Object},
+    },
+};
+
+use super::conflicts;
+
+/// The ConfigMap with the whitelist, in our namespace, and the key of it.
+pub(super) const WHITELIST: (&str, &str) = ("kruise-configuration", "SidecarSet_PatchPodMetadata_WhiteList");
+/// SidecarSets that are read at a time.
+const PAGE: u32 = 500;
+
+/// The API server could not be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unread(pub(super) String);
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answers {
+    /// Of the containers and volumes.
+    pub(super) template: template::Answers,
+    /// Of the revision: what is wrong with it.
+    pub(super) revision: Option<Result<Findings, Unread>>,
+    /// The text of the whitelist; None: there is none.
+    pub(super) whitelist: Option<Result<Option<String>, Unread>>,
+    /// What is wrong beside other SidecarSets.
+    pub(super) others: Option<Result<Findings, Unread>>,
+}
+
+/// A Pod with the containers of a SidecarSet, for the API server to judge. `metadata` is not part of it.
+pub(super) fn pod_template(spec: &Value) -> Value {
+    let list = |key: &str| spec.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let containers = |key: &str| -> Vec<Value> {
+        let plain = |mut container: Value| {
+            if let Some(object) = container.as_object_mut() {
+                object.retain(|key, _| !OWN_FIELDS.contains(&key.as_str()));
+            }
+            container
+        };
+        list(key).into_iter().map(plain).collect()
+    };
+    let mut sidecars = containers("containers");
+    if sidecars.is_empty() {
+        sidecars.push(json!({"name": "kruise-placeholder", "image": "placeholder:1"}));
+    }
+    json!({"metadata": {}, "spec": {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30,
+        "initContainers": containers("initContainers"), "containers": sidecars, "volumes": list("volumes")}})
+}
+
+/// The workload that [`Templates`] judge in its place.
+pub(super) fn as_workload(spec: &Value) -> Value {
+    json!({"spec": {"template": pod_template(spec)}})
+}
+
+/// Looks everything up that is new. `namespace` is our own.
+pub(super) async fn ask(client: &Client, namespace: &str, new: &Value, old: Option<&Value>) -> Answers {
+    let spec = |object: &Value| object.get("spec").cloned().unwrap_or_default();
+    let (now, before) = (spec(new), old.map(spec));
+    let differs = |key: &str| before.as_ref().is_none_or(|before| before.get(key) != now.get(key));
+    let (workload, old_workload) = (as_workload(&now), before.as_ref().map(as_workload));
+    let templates = Templates { object: &workload, old: old_workload.as_ref(), defaults: false, in_place_only: None };
+    let name = new.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let revision = async {
+        if !differs("injectionStrategy") {
+            return None;
+        }
+        pinned(client, namespace, name, now.get("injectionStrategy")?).await
+    };
+    let whitelist = async {
+        let is_new = differs("patchPodMetadata") && !list_is_empty(&now, "patchPodMetadata");
+        if is_new { Some(whitelist(client, namespace).await) } else { None }
+    };
+    let others = async {
+        let parts = [
+            "selector",
+            "namespace",
+            "namespaceSelector",
+            "containers",
+            "initContainers",
+            "volumes",
+            "patchPodMetadata",
+        ];
+        if parts.iter().any(|key| differs(key)) { Some(others(client, new).await) } else { None }
+    };
+    let (template, revision, whitelist, others) =
+        tokio::join!(template::ask(client, namespace, &templates), revision, whitelist, others);
+    Answers { template, revision, whitelist, others }
+}
+
+fn list_is_empty(spec: &Value, key: &str) -> bool {
+    spec.get(key).and_then(Value::as_array).is_none_or(Vec::is_empty)
+}
+
+async fn get(client: &Client, path: String, name: &str) -> Result<Option<Value>, Unread> {
+    let request = Request::new(path).get(name, &GetParams::default()).map_err(|error| Unread(error.to_string()))?;
+    match client.request::<Value>(request).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if code(&error) == Some(404) => Ok(None),
+        Err(error) => Err(Unread(error.to_string())),
+    }
+}
+
+/// What is wrong with the revision that is named. None: none is.
+async fn pinned(client: &Client, namespace: &str, set: &str, injection: &Value) -> Option<Result<Findings, Unread>> {
+    let strategy: apps::sidecar_set::SidecarSetInjectionStrategy = serde_json::from_value(injection.clone()).ok()?;
+    let pinned = strategy.pinned()?;
+    let at = "spec.injectionStrategy.revision";
+    let path = path::in_namespace("apps", "v1", namespace, "controllerrevisions");
+    let mut found = Findings::default();
+    let result = match (pinned.revision_name, pinned.custom_version) {
+        (Some(name), _) => get(client, path, &name).await.map(|revision| {
+            let is_of = |key: &str| revision.as_ref().and_then(|r| r.get("metadata")?.get("labels")?.get(key)).cloned();
+            let field = format!("{at}.revisionName");
+            if revision.is_none() {
+                found.deny(field, format!("{name:?} is no ControllerRevision in namespace {namespace}"));
+            } else if is_of(labels::SIDECAR_SET_NAME).is_none_or(|of| of != set) {
+                found.deny(field, format!("{name:?} is a revision of another object; want one of this SidecarSet"));
+            } else if revision.and_then(|r| revision::restore(r.get("data")?)).is_none() {
+                found.deny(field, format!("{name:?} has no containers; want a revision of this SidecarSet"));
+            }
+        }),
+        (None, Some(version)) => {
+            let selector =
+                format!("{}={set},{}={version}", labels::SIDECAR_SET_NAME, labels::SIDECAR_SET_CUSTOM_VERSION);
+            let params = ListParams::default().labels(&selector).limit(1);
+            list(client, path, &params).await.map(|(items, _)| {
+                if items.is_empty() {
+                    let field = format!("{at}.customVersion");
+                    found.deny(field, format!("{version:?} is the version of no revision of this SidecarSet"));
+                }
+            })
+        }
+        (None, None) => Ok(()),
+    };
+    Some(result.map(|()| found))
+}
+
+async fn list(client: &Client, path: String, params: &ListParams) -> Result<(Vec<Value>, Option<String>), Unread> {
+    let request = Request::new(path).list(params).map_err(|error| Unread(error.to_string()))?;
+    let mut page: Value = client.request(request).await.map_err(|error| Unread(error.to_string()))?;
+    let next = page.pointer("/metadata/continue").and_then(Value::as_str).filter(|next| !next.is_empty());
+    let next = next.map(str::to_owned);
+    Ok((page["items"].as_array_mut().map(std::mem::take).unwrap_or_default(), next))
+}
+
+async fn whitelist(client: &Client, namespace: &str) -> Result<Option<String>, Unread> {
+    let (name, key) = WHITELIST;
+    let map = get(client, path::in_namespace(path::CORE, "v1", namespace, "configmaps"), name).await?;
+    Ok(map.and_then(|map| map.get("data")?.get(key)?.as_str().map(str::to_owned)))
+}
+
+async fn others(client: &Client, set: &Value) -> Result<Findings, Unread> {
+    let mut found = Findings::default();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let path = path::of_cluster(apps::GROUP, "v1beta1", "sidecarsets");
+        let (items, next) = list(client, path, &params).await?;
+        for other in &items {
+            found.causes.extend(conflicts::compare(set, other).causes);
+        }
+        params.continue_token = next;
+        if params.continue_token.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Whitelist {
+    #[serde(default)]
+    rules: Vec<WhitelistRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WhitelistRule {
+    selector: Option<LabelSelector>,
+    #[serde(default)]
+    allowed_annotation_key_exprs: Vec<String>,
+}
+
+/// Judges the annotations that a SidecarSet patches. `is_open`: without a whitelist everything is allowed.
+pub(super) fn judge_metadata(object: &Value, whitelist: Option<&str>, is_open: bool) -> Findings {
+    let mut found = Findings::default();
+    let patches =
+        object.pointer("/spec/patchPodMetadata").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let expressions = whitelist.map(|text| expressions(text, object)).transpose();
+    let (name, key) = WHITELIST;
+    let expressions = match expressions {
+        Err(Invalid(why)) => {
+            found.deny("spec.patchPodMetadata", format!("the key {key} of ConfigMap {name} cannot be read: {why}"));
+            return found;
+        }
+        Ok(expressions) => expressions.unwrap_or_default(),
+    };
+    if expressions.is_empty() && is_open {
+        return found;
+    }
+    for (i, patch) in patches.iter().enumerate() {
+        for annotation in patch.get("annotations").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+            if !expressions.iter().any(|expression| expression.is_match(annotation)) {
+                found.deny(
+                    format!("spec.patchPodMetadata[{i}].annotations[{annotation}]"),
+                    format!("not allowed by the whitelist, the key {key} of ConfigMap {name} in our namespace"),
+                );
+            }
+        }
+    }
+    found
+}
+
+fn expressions(whitelist: &str, object: &Value) -> Result<Vec<regex::Regex>, Invalid> {
+    let whitelist: Whitelist = serde_json::from_str(whitelist).map_err(|error| Invalid(error.to_string()))?;
+    let labels = object.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
+    let labels: Labels = serde_json::from_value(labels).unwrap_or_default();
+    let mut expressions = Vec::new();
+    for rule in &whitelist.rules {
+        if let Some(selector) = &rule.selector
+            && !Selector::of(selector)?.matches(&labels)
+        {
+            continue;
+        }
+        for text in &rule.allowed_annotation_key_exprs {
+            expressions.push(regex::Regex::new(text).map_err(|error| Invalid(error.to_string()))?);
+        }
+    }
+    Ok(expressions)
+}
+
+/// The paths of a SidecarSet in the place of those of the workload that was judged for it.
+pub(super) fn judge_template(
+    workload: (&Value, Option<&Value>),
+    answers: &template::Answers,
+) -> Result<Findings, crate::webhook::server::review::Denied> {
+    let mut found = Findings::default();
+    let templates = Templates { object: workload.0, old: workload.1, defaults: false, in_place_only: None };
+    templates.judge(answers, &mut Object::new(), &mut found)?;
+    let own = |text: &str| text.replace("spec.template.spec.", "spec.").replace("spec.template", "spec");
+    for cause in &mut found.causes {
+        cause.field = own(&cause.field);
+    }
+    found.warnings.iter_mut().for_each(|warning| *warning = own(warning));
+    Ok(found)
+}

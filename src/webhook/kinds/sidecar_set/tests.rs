@@ -1,0 +1,393 @@
+use super::{
+    answers::{judge_metadata, judge_template},
+    *,
+};
+use crate::{
+    runtime::pod_template::{Answer, Refused},
+    webhook::server::review::Cause,
+};
+
+fn set(spec: Value) -> Value {
+    let mut whole =
+        json!({"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "agent", "image": "a:1"}]});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": {"name": "logs"}, "spec": whole})
+}
+
+fn request(object: Value, old: Option<Value>) -> Request {
+    let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+    Request { operation: operation.into(), object, old_object: old.unwrap_or_default(), ..Request::default() }
+}
+
+fn causes(found: &Findings) -> Vec<&str> {
+    found.causes.iter().map(|cause| cause.field.as_str()).collect()
+}
+
+fn fields(spec: Value) -> Vec<String> {
+    let admission = check(request(set(spec), None)).unwrap();
+    admission.found.causes.into_iter().map(|cause| cause.field).collect()
+}
+
+fn good() -> Answers {
+    let answer = Answer { object: json!({}), ..Answer::default() };
+    Answers { template: template::Answers { trial: Some(Ok(answer)), old_template: None }, ..Answers::default() }
+}
+
+#[test]
+fn a_set_gets_its_defaults_and_hashes() {
+    let admission = check(request(set(json!({})), None)).unwrap();
+    assert_eq!(causes(&admission.found), Vec::<&str>::new());
+    let (wanted, annotations) = (&admission.wanted, &admission.wanted["metadata"]["annotations"]);
+    assert_eq!(wanted["spec"]["updateStrategy"], json!({"type": "RollingUpdate", "partition": 0, "maxUnavailable": 1}));
+    let hashes = hash::of(&wanted["spec"]);
+    assert_eq!(annotations[labels::SIDECAR_SET_HASH], hashes.hash);
+    assert_eq!(annotations[labels::SIDECAR_SET_HASH_WITHOUT_IMAGE], hashes.without_image);
+    assert!(!admit(&admission, &good(), false).unwrap().patch.0.is_empty());
+    let again = check(request(wanted.clone(), Some(wanted.clone()))).unwrap();
+    assert!(admit(&again, &Answers::default(), false).unwrap().patch.0.is_empty(), "A7.5: an unchanged object");
+}
+
+#[test]
+fn a9_each_rule_names_its_field() {
+    let sidecar = |more: Value| {
+        let mut sidecar = json!({"name": "agent", "image": "a:1"});
+        sidecar.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"containers": [sidecar]})
+    };
+    let strategy = |strategy: Value| json!({"updateStrategy": strategy});
+    let reference = |path: &str| json!({"sourceContainerNameFrom": {"fieldRef": {"fieldPath": path}}, "envName": "E"});
+    for (spec, wanted) in [
+        (json!({"selector": {}}), vec!["spec.selector"]),
+        (json!({"selector": null}), vec!["spec.selector"]),
+        (json!({"containers": []}), vec!["spec.containers"]),
+        (json!({"namespaceSelector": {}}), vec!["spec.namespaceSelector"]),
+        (
+            json!({"namespace": "A_"}),
+            vec!["spec.namespace", "spec.namespaceSelector.matchLabels[kubernetes.io/metadata.name]"],
+        ),
+        (json!({"namespace": "a", "namespaceSelector": {"matchLabels": {"b": "c"}}}), vec!["spec.namespace"]),
+        (json!({"customVersion": "a b"}), vec!["spec.customVersion"]),
+        (sidecar(json!({"podInjectPolicy": "Somewhere"})), vec!["spec.containers[0].podInjectPolicy"]),
+        (sidecar(json!({"shareVolumePolicy": {"type": "on"}})), vec!["spec.containers[0].shareVolumePolicy.type"]),
+        (
+            sidecar(json!({"upgradeStrategy": {"upgradeType": "Warm"}})),
+            vec!["spec.containers[0].upgradeStrategy.upgradeType"],
+        ),
+        (
+            sidecar(json!({"transferEnv": [{"envName": "E"}]})),
+            vec!["spec.containers[0].transferEnv[0].sourceContainerName"],
+        ),
+        (
+            sidecar(json!({"transferEnv": [reference("metadata.name")]})),
+            vec!["spec.containers[0].transferEnv[0].sourceContainerNameFrom.fieldRef.fieldPath"],
+        ),
+        (sidecar(json!({"transferEnv": [reference("metadata.labels['a.b/c']")]})), vec![]),
+        (sidecar(json!({"transferEnv": [reference("metadata.annotations['A']")]})), vec![]),
+        (
+            sidecar(json!({"resources": {"limits": {"cpu": "1"}}, "resourcesPolicy": {"targetContainersMode": "sum",
+                "resourcesExpr": {"limits": {"cpu": "cpu"}}}})),
+            vec!["spec.containers[0].resourcesPolicy"],
+        ),
+        (
+            sidecar(
+                json!({"resourcesPolicy": {"targetContainersMode": "min", "targetContainersNameRegex": "(", "resourcesExpr": {}}}),
+            ),
+            vec![
+                "spec.containers[0].resourcesPolicy.targetContainersMode",
+                "spec.containers[0].resourcesPolicy.targetContainersNameRegex",
+                "spec.containers[0].resourcesPolicy.resourcesExpr",
+            ],
+        ),
+        (
+            sidecar(
+                json!({"resourcesPolicy": {"targetContainersMode": "sum", "resourcesExpr": {"limits": {"cpu": "cpu*cpu"},
+                "requests": {"memory": "memory-100Mi", "cpu": "max(cpu*50%, 50m"}}}}),
+            ),
+            vec![
+                "spec.containers[0].resourcesPolicy.resourcesExpr.limits.cpu",
+                "spec.containers[0].resourcesPolicy.resourcesExpr.requests.cpu",
+            ],
+        ),
+        (strategy(json!({"type": "Sometimes"})), vec!["spec.updateStrategy.type"]),
+        (strategy(json!({"partition": "5"})), vec!["spec.updateStrategy.partition"]),
+        (strategy(json!({"partition": -1})), vec!["spec.updateStrategy.partition"]),
+        (strategy(json!({"maxUnavailable": "101%"})), vec!["spec.updateStrategy.maxUnavailable"]),
+        (strategy(json!({"maxUnavailable": 0})), vec!["spec.updateStrategy.maxUnavailable"]),
+        (strategy(json!({"type": "NotUpdate", "maxUnavailable": 0})), vec![]),
+        (
+            strategy(json!({"partition": 1, "selector": {"matchLabels": {"a": "b"}}})),
+            vec!["spec.updateStrategy.partition"],
+        ),
+        (strategy(json!({"partition": 0, "selector": {"matchLabels": {"a": "b"}}})), vec![]),
+        (
+            strategy(
+                json!({"scatterStrategy": [{"key": "a", "value": "*"}, {"key": "a", "value": "*"}, {"value": "x"}]}),
+            ),
+            vec!["spec.updateStrategy.scatterStrategy[1]", "spec.updateStrategy.scatterStrategy[2].key"],
+        ),
+        (json!({"injectionStrategy": {"revision": {}}}), vec!["spec.injectionStrategy.revision"]),
+        (
+            json!({"injectionStrategy": {"revision": {"revisionName": "a", "policy": "No"}}}),
+            vec!["spec.injectionStrategy.revision.policy"],
+        ),
+        (json!({"injectionStrategy": {"revisionName": "a"}}), vec![]),
+        (json!({"patchPodMetadata": [{}]}), vec!["spec.patchPodMetadata[0].annotations"]),
+        (
+            json!({"patchPodMetadata": [{"annotations": {"a": "1"}}, {"annotations": {"a": "1"}, "patchPolicy": "Add"}]}),
+            vec!["spec.patchPodMetadata[1].patchPolicy", "spec.patchPodMetadata[1].annotations[a]"],
+        ),
+        (json!({"volumes": vec![json!({"name": "v"}); 201]}), vec!["spec.volumes"]),
+    ] {
+        assert_eq!(fields(spec.clone()), wanted, "{spec}");
+    }
+}
+
+#[test]
+fn a9_1_names_are_values_of_labels_without_dots() {
+    for (name, good) in [("logs", true), ("a.b", false), (&"a".repeat(64), false), (&"a".repeat(63), true)] {
+        let mut object = set(json!({}));
+        object["metadata"]["name"] = name.into();
+        assert_eq!(check(request(object, None)).unwrap().found.causes.is_empty(), good, "{name}");
+    }
+}
+
+#[test]
+fn d25_sets_with_only_init_containers_are_let_in() {
+    let init = |more: Value| {
+        let mut init = json!({"name": "setup", "image": "a:1"});
+        init.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"containers": [], "initContainers": [init]})
+    };
+    assert_eq!(fields(init(json!({}))), Vec::<String>::new());
+    let policy = json!({"resourcesPolicy": {"targetContainersMode": "sum", "resourcesExpr": {"limits": {}}}});
+    assert_eq!(fields(init(policy.clone())), ["spec.initContainers[0].resourcesPolicy"]);
+    let mut native = policy;
+    native["restartPolicy"] = "Always".into();
+    assert_eq!(fields(init(native)), Vec::<String>::new());
+    let hot = json!({"upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "e"}});
+    assert_eq!(fields(init(hot)), ["spec.initContainers[0].upgradeStrategy.upgradeType"]);
+    let pod = answers::pod_template(&set(init(json!({"podInjectPolicy": "x"})))["spec"]);
+    assert_eq!(pod["spec"]["initContainers"], json!([{"name": "setup", "image": "a:1"}]));
+    assert_eq!(pod["spec"]["containers"].as_array().unwrap().len(), 1, "the API server wants one");
+}
+
+#[test]
+fn d28_a_number_as_text_is_refused() {
+    for key in ["partition", "maxUnavailable"] {
+        assert_eq!(fields(json!({"updateStrategy": {key: "5"}})), [format!("spec.updateStrategy.{key}")]);
+    }
+}
+
+/// Overrides D29: they are updated in place too.
+#[test]
+fn a_native_sidecar_may_be_updated() {
+    let native = json!([{"name": "mesh", "image": "m:1", "restartPolicy": "Always"}]);
+    assert_eq!(
+        fields(json!({"initContainers": native, "updateStrategy": {"type": "RollingUpdate"}})),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn e3_a_hot_sidecar_needs_an_empty_image_a_short_name_and_names_for_its_twins() {
+    let hot = |name: &str, empty: &str| json!({"name": name, "image": "m:1", "upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": empty}});
+    assert_eq!(fields(json!({"containers": [hot("mesh", "e:1")]})), Vec::<String>::new());
+    let at = "spec.containers[0].";
+    assert_eq!(fields(json!({"containers": [hot("mesh", "")]})), [format!("{at}upgradeStrategy.hotUpgradeEmptyImage")]);
+    assert_eq!(fields(json!({"containers": [hot(&"a".repeat(62), "e")]})), [format!("{at}name")]);
+    let plain = json!({"name": "mesh-2", "image": "x:1"});
+    assert_eq!(fields(json!({"containers": [hot("mesh", "e"), plain]})), ["spec.containers[1].name"]);
+}
+
+#[test]
+fn d27_containers_are_not_added_renamed_or_turned_hot() {
+    let stored = check(request(set(json!({})), None)).unwrap().wanted;
+    let hot = json!({"name": "agent", "image": "a:1", "upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "e"}});
+    let init = json!([{"name": "new", "image": "i:1"}]);
+    for (spec, wanted) in [
+        (json!({"containers": [{"name": "agent", "image": "a:2"}]}), vec![]),
+        (
+            json!({"containers": [{"name": "agent", "image": "a:1"}, {"name": "b", "image": "b:1"}]}),
+            vec!["spec.containers[1].name"],
+        ),
+        (json!({"containers": [hot]}), vec!["spec.containers[0].upgradeStrategy.upgradeType"]),
+        (json!({"initContainers": init}), vec![]),
+        (json!({"containers": [], "initContainers": init}), vec![]),
+    ] {
+        let admission = check(request(set(spec.clone()), Some(stored.clone()))).unwrap();
+        assert_eq!(causes(&admission.found), wanted, "{spec}");
+    }
+}
+
+#[test]
+fn an_update_is_not_refused_for_what_was_let_in_before() {
+    let odd = set(json!({"updateStrategy": {"maxUnavailable": 0}}));
+    let mut other = odd.clone();
+    other["spec"]["containers"][0]["image"] = "a:2".into();
+    assert_eq!(causes(&check(request(other, Some(odd))).unwrap().found), Vec::<&str>::new());
+}
+
+#[test]
+fn d30_the_forms_of_v1alpha1_can_be_used_and_those_of_v1beta1_follow() {
+    let step = |mut object: Value, old: Option<&Value>| {
+        keep_in_step(&mut object, old);
+        object
+    };
+    let created = step(set(json!({"namespace": "a"})), None);
+    assert_eq!(created["spec"]["namespaceSelector"], of_namespace("a"));
+    let mut moved = created.clone();
+    moved["spec"]["namespace"] = "b".into();
+    assert_eq!(step(moved, Some(&created))["spec"]["namespaceSelector"], of_namespace("b"));
+    let mut removed = created.clone();
+    removed["spec"].as_object_mut().unwrap().remove("namespace");
+    assert!(widened(Some(&created), &removed).unwrap().contains("namespace a alone"));
+
+    let versioned = |label: Option<&str>, version: Option<&str>| {
+        let mut object = set(json!({}));
+        if let Some(label) = label {
+            object["metadata"]["labels"] = json!({labels::SIDECAR_SET_CUSTOM_VERSION: label});
+        }
+        if let Some(version) = version {
+            object["spec"]["customVersion"] = version.into();
+        }
+        object
+    };
+    for (old, new, wanted) in [
+        (None, (Some("v1"), None), (Some("v1"), Some("v1"))),
+        (None, (None, Some("v1")), (None, Some("v1"))),
+        (Some((Some("v1"), Some("v1"))), (Some("v2"), Some("v1")), (Some("v2"), Some("v2"))),
+        (Some((Some("v1"), Some("v1"))), (Some("v2"), None), (Some("v2"), Some("v2"))),
+        (Some((Some("v1"), Some("v1"))), (Some("v1"), Some("v2")), (Some("v2"), Some("v2"))),
+        (Some((Some("v1"), Some("v1"))), (Some("v1"), None), (None, None)),
+        (Some((Some("v1"), Some("v1"))), (None, Some("v1")), (None, None)),
+        (Some((None, Some("v1"))), (None, Some("v1")), (None, Some("v1"))),
+    ] {
+        let old = old.map(|(label, version)| versioned(label, version));
+        let object = step(versioned(new.0, new.1), old.as_ref());
+        let found = (text(&object, LABEL), text(&object, VERSION));
+        assert_eq!(found, (wanted.0.unwrap_or_default(), wanted.1.unwrap_or_default()), "{old:?} {new:?}");
+    }
+    let both = check(request(versioned(Some("v1"), Some("v2")), None)).unwrap();
+    assert_eq!(causes(&both.found), ["spec.customVersion"]);
+}
+
+#[test]
+fn what_the_api_server_says_of_containers_is_said_of_the_set() {
+    let admission = check(request(set(json!({})), None)).unwrap();
+    let refused = |field: &str| Refused::Invalid(vec![(field.into(), "no".into())]);
+    let workload = answers::as_workload(&admission.wanted["spec"]);
+    for (field, wanted) in [
+        ("template.spec.containers[0].image", "spec.containers[0].image"),
+        ("template.spec.volumes[1].name", "spec.volumes[1].name"),
+    ] {
+        let answers = template::Answers { trial: Some(Err(refused(field))), old_template: None };
+        let found = judge_template((&workload, None), &answers).unwrap();
+        assert_eq!(causes(&found), [wanted]);
+    }
+    let late = Answers { template: template::Answers::late(), ..Answers::default() };
+    assert_eq!(admit(&admission, &late, false).unwrap_err().code, 500, "CREATE fails closed");
+    let denied = Answers {
+        others: Some(Ok(Findings {
+            causes: vec![Cause { field: "f".into(), message: "m".into() }],
+            ..Findings::default()
+        })),
+        ..good()
+    };
+    assert_eq!(admit(&admission, &denied, false).unwrap_err().code, 422, "E9");
+    let unread = Answers { whitelist: Some(Err(answers::Unread("no".into()))), ..good() };
+    assert_eq!(admit(&admission, &unread, false).unwrap_err().code, 500);
+}
+
+#[test]
+fn a14_annotations_are_limited_by_the_whitelist() {
+    let mut object = set(json!({"patchPodMetadata": [{"annotations": {"mesh.io/a": "1"}}]}));
+    object["metadata"]["labels"] = json!({"team": "mesh"});
+    let rule = |selector: Value, expression: &str| {
+        json!({"rules": [{"selector": selector, "allowedAnnotationKeyExprs": [expression]}]}).to_string()
+    };
+    let mesh = json!({"matchLabels": {"team": "mesh"}});
+    let other = json!({"matchLabels": {"team": "other"}});
+    for (whitelist, is_open, good) in [
+        (None, false, false),
+        (None, true, true),
+        (Some(rule(Value::Null, "^mesh\\.io/.*$")), false, true),
+        (Some(rule(mesh.clone(), "mesh")), false, true),
+        (Some(rule(other.clone(), "mesh")), false, false),
+        (Some(rule(other, "mesh")), true, true),
+        (Some(rule(mesh, "^other")), true, false),
+        (Some("{".to_owned()), true, false),
+        (Some(rule(Value::Null, "(")), true, false),
+    ] {
+        let found = judge_metadata(&object, whitelist.as_deref(), is_open);
+        assert_eq!(found.causes.is_empty(), good, "{whitelist:?} {is_open}");
+    }
+}
+
+#[test]
+fn d26_conflicts_with_every_overlapping_set_are_found() {
+    let named = |name: &str, spec: Value| {
+        let mut object = set(spec);
+        object["metadata"]["name"] = name.into();
+        object
+    };
+    let patch = |policy: &str| json!({"containers": [{"name": "o"}], "patchPodMetadata": [{"annotations": {"a": "1"}, "patchPolicy": policy}]});
+    for (own, other, wanted) in [
+        (json!({}), json!({}), vec!["spec.containers[0].name"]),
+        (json!({}), json!({"selector": {"matchLabels": {"app": "db"}}}), vec![]),
+        (
+            json!({}),
+            json!({"selector": {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}}),
+            vec![],
+        ),
+        // E7: a key that one of them does not name keeps nothing apart.
+        (
+            json!({}),
+            json!({"selector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}}),
+            vec!["spec.containers[0].name"],
+        ),
+        (json!({"namespace": "a"}), json!({"namespace": "b"}), vec![]),
+        (json!({"namespace": "a"}), json!({}), vec!["spec.containers[0].name"]),
+        (json!({"namespace": "a"}), json!({"namespaceSelector": of_namespace("a")}), vec!["spec.containers[0].name"]),
+        (
+            json!({"volumes": [{"name": "v", "emptyDir": {}}]}),
+            json!({"containers": [{"name": "o"}], "volumes": [{"name": "v", "hostPath": {}}]}),
+            vec!["spec.volumes[0].name"],
+        ),
+        (
+            patch("Overwrite"),
+            json!({"containers": [{"name": "x"}], "patchPodMetadata": patch("MergePatchJson")["patchPodMetadata"]}),
+            vec!["spec.patchPodMetadata"],
+        ),
+        (
+            patch("MergePatchJson"),
+            json!({"containers": [{"name": "x"}], "patchPodMetadata": patch("MergePatchJson")["patchPodMetadata"]}),
+            vec![],
+        ),
+        (
+            patch("Overwrite"),
+            json!({"containers": [{"name": "x"}], "patchPodMetadata": patch("Retain")["patchPodMetadata"]}),
+            vec![],
+        ),
+        (
+            json!({"containers": [{"name": "mesh-1"}]}),
+            json!({"containers": [{"name": "mesh", "upgradeStrategy": {"upgradeType": "HotUpgrade"}}]}),
+            vec!["spec.containers[0].name"],
+        ),
+    ] {
+        let found = conflicts::compare(&named("a", own.clone()), &named("b", other.clone()));
+        assert_eq!(causes(&found), wanted, "{own} {other}");
+    }
+    assert!(conflicts::compare(&named("a", json!({})), &named("a", json!({}))).causes.is_empty(), "itself");
+}
+
+#[test]
+fn what_is_no_set_is_refused_by_its_types() {
+    for spec in [
+        json!({"containers": {}}),
+        json!({"containers": [1]}),
+        json!({"selector": 5}),
+        json!({"updateStrategy": {"partition": true}}),
+    ] {
+        assert_eq!(check(request(set(spec.clone()), None)).unwrap_err().code, 400, "{spec}");
+    }
+}

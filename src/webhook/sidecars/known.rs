@@ -1,0 +1,142 @@
+//! What is kept of a SidecarSet and of a Namespace: enough to tell whether a Pod is meant, and the spec as text. Of fifty
+//! thousand SidecarSets hardly any is looked at in a second; parsing one takes less than keeping all of them parsed costs.
+
+use std::{borrow::Cow, sync::Arc};
+
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource;
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Value;
+
+use crate::{
+    api::{apps::sidecar_set::SidecarSet, labels::POD_LEVEL_RESOURCES},
+    domain::kinds::sidecar_set::{defaults, inject::PodLevel, matching::Aim, revision},
+    k8s::pod::Labels,
+};
+
+/// A SidecarSet as injection needs it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub name: Arc<str>,
+    pub aim: Aim,
+    /// The spec with its defaults, as JSON.
+    spec: Box<str>,
+    pub hash: Box<str>,
+    pub hash_without_image: Box<str>,
+    /// The name of the revision that the spec is.
+    pub revision: Box<str>,
+    pub pod_level: PodLevel,
+}
+
+impl Entry {
+    /// What the spec says. It was written by us, so it can be read.
+    pub(super) fn spec(&self) -> Value {
+        serde_json::from_str(&self.spec).unwrap_or_default()
+    }
+}
+
+/// An entry in an index, by its name.
+#[derive(Clone, Debug)]
+pub(super) struct Indexed(pub Arc<Entry>);
+
+impl AsRef<str> for Indexed {
+    fn as_ref(&self) -> &str {
+        &self.0.name
+    }
+}
+
+/// A SidecarSet as it comes from the API server.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    metadata: ObjectMeta,
+    pub entry: Arc<Entry>,
+}
+
+/// Members of a spec that injection does not look at, and that are large.
+const NOT_INJECTED: [&str; 3] = ["selector", "namespaceSelector", "revisionHistoryLimit"];
+
+impl<'de> Deserialize<'de> for Known {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        let metadata = identity(&object);
+        let name = metadata.name.clone().unwrap_or_default();
+        let (mut spec, hashes) = defaults::effective(&object);
+        let aim = Aim::of(&spec).map_err(D::Error::custom)?;
+        // From the content: the status may be of the spec before this one.
+        let collisions = object["status"]["collisionCount"].as_i64().and_then(|count| i32::try_from(count).ok());
+        let revision = revision::name(&name, &spec, collisions.unwrap_or_default());
+        if let Some(members) = spec.as_object_mut() {
+            members.retain(|member, _| !NOT_INJECTED.contains(&member.as_str()));
+        }
+        let pod_level = PodLevel::of(object["metadata"]["annotations"][POD_LEVEL_RESOURCES].as_str());
+        let entry = Entry {
+            name: name.into(),
+            aim,
+            spec: spec.to_string().into(),
+            hash: hashes.hash.into(),
+            hash_without_image: hashes.without_image.into(),
+            revision: revision.into(),
+            pod_level,
+        };
+        Ok(Self { metadata, entry: Arc::new(entry) })
+    }
+}
+
+/// Of the metadata only what tells objects and their versions apart.
+fn identity(object: &Value) -> ObjectMeta {
+    let text = |member: &str| object["metadata"][member].as_str().map(str::to_owned);
+    ObjectMeta {
+        name: text("name"),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+        ..ObjectMeta::default()
+    }
+}
+
+/// A Namespace with its labels.
+#[derive(Clone, Debug)]
+pub(super) struct NamespaceView {
+    metadata: ObjectMeta,
+    pub labels: Labels,
+}
+
+impl<'de> Deserialize<'de> for NamespaceView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        let labels = match &object["metadata"]["labels"] {
+            Value::Null => Labels::default(),
+            labels => Labels::deserialize(labels).map_err(D::Error::custom)?,
+        };
+        Ok(Self { metadata: identity(&object), labels })
+    }
+}
+
+macro_rules! resource {
+    ($own:ty, $kind:ty) => {
+        impl Resource for $own {
+            type DynamicType = ();
+            type Scope = <$kind as Resource>::Scope;
+            fn kind(_: &()) -> Cow<'_, str> {
+                <$kind as Resource>::kind(&())
+            }
+            fn group(_: &()) -> Cow<'_, str> {
+                <$kind as Resource>::group(&())
+            }
+            fn version(_: &()) -> Cow<'_, str> {
+                <$kind as Resource>::version(&())
+            }
+            fn plural(_: &()) -> Cow<'_, str> {
+                <$kind as Resource>::plural(&())
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+resource!(Known, SidecarSet);
+resource!(NamespaceView, Namespace);

@@ -1,0 +1,373 @@
+//! The SidecarSets of a cluster as admission of Pods needs them.
+//!
+//! - Watches: SidecarSets and Namespaces, in every replica of the webhook.
+//! - Reads: the ControllerRevision that a SidecarSet pins, in our own namespace, and a Namespace that the watch has not
+//!   brought yet; each within a second.
+//! - Never: writes anything.
+//!
+//! The rules are [`crate::domain::kinds::sidecar_set`]. What cannot be injected is left out of a Pod, with the reason, and
+//! the Pod is created: whether that is to be an error is for the caller to say.
+
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kube::{Api, Client, api::ListParams, core::DeserializeGuard, runtime::watcher::Config};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+};
+use serde::Deserialize as _;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::{
+    api::feature_gates::{FeatureGates, gate},
+    domain::kinds::sidecar_set::{
+        choice::{self, Choice},
+        inject::{self, LeftOut, Outcome, Set, Settings},
+        matching::{Aim, Index, Match, Namespace},
+    },
+    k8s::{name, pod::Labels, rbac::Rule},
+    runtime::{
+        clock, lock,
+        metrics::Metrics,
+        watches::{self, Change, ObjectKey, Store},
+    },
+};
+
+mod known;
+mod pinned;
+
+use known::{Entry, Indexed, Known, NamespaceView};
+use pinned::{PinError, Pinned, Restored};
+
+/// What it reads in the cluster.
+pub const RBAC: &[Rule] = &[
+    Rule::new(&["apps.kruise.io"], &["sidecarsets"], &["list", "watch"]),
+    Rule::new(&[""], &["namespaces"], &["list", "watch"]),
+];
+/// What the look-up of a Namespace may take, and how long a Pod waits for the first list of SidecarSets.
+const LIMIT: Duration = Duration::from_secs(1);
+/// How long after its start a replica is waited for because of the first list: it has other things to answer, and where the
+/// custom resource is not installed the list never comes.
+pub const FIRST_LIST: Duration = Duration::from_secs(30);
+
+/// How long the namespaces of a SidecarSet that is about to be stored are kept: it comes by the watch long before that, or
+/// it was refused by somebody else.
+const ANNOUNCED: Duration = Duration::from_secs(30);
+/// The most that are kept so, and how long the author of one waits at most.
+const MOST_ANNOUNCED: usize = 1000;
+const REGISTRATION_LIMIT: Duration = Duration::from_secs(2);
+
+/// Stands for all namespaces where namespaces are listed; no namespace has this name.
+pub const ANY: &str = "*";
+
+/// Labels of the counter of injections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct InjectionLabels {
+    /// `injected` or `left_out`.
+    pub result: &'static str,
+}
+
+/// The first list of SidecarSets is not complete: nobody can tell which are for a Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the SidecarSets are still being read")]
+pub struct NotRead;
+
+/// Why a SidecarSet is left out before anybody looks at its containers.
+#[derive(Clone, Debug, thiserror::Error)]
+enum ChoiceError {
+    #[error("the labels of the Namespace cannot be read: {0}")]
+    Namespace(#[from] LookUpError),
+    #[error(transparent)]
+    Pinned(#[from] PinError),
+}
+
+/// Why the labels of a Namespace are not known, in the words of the client.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+struct LookUpError(String);
+
+/// The SidecarSets, in one process.
+pub struct Sidecars {
+    client: Client,
+    /// When this process began to wait for the first list.
+    begun: Duration,
+    sorted: bool,
+    sets: Arc<Store<Known>>,
+    namespaces: Arc<Store<NamespaceView>>,
+    index: Mutex<Index<Indexed>>,
+    pinned: Pinned,
+    scope: watch::Sender<Option<BTreeSet<String>>>,
+    /// What is in the registration of the webhook.
+    registered: watch::Sender<BTreeSet<String>>,
+    /// The namespaces of SidecarSets that are about to be stored, and until when.
+    announced: Mutex<Vec<(Duration, BTreeSet<String>)>>,
+    injections: Family<InjectionLabels, Counter>,
+}
+
+/// A SidecarSet that is for a Pod, with what is injected of it.
+struct Chosen {
+    entry: Arc<Entry>,
+    spec: Value,
+    pinned: Option<Arc<Restored>>,
+}
+
+impl Chosen {
+    fn set(&self) -> Set<'_> {
+        let Entry { name, hash, hash_without_image, revision, pod_level, .. } = &*self.entry;
+        let (name, pod_level) = (&**name, *pod_level);
+        match &self.pinned {
+            Some(pinned) => Set {
+                name,
+                spec: &pinned.spec,
+                hash: &pinned.hash,
+                hash_without_image: &pinned.hash_without_image,
+                revision: &pinned.name,
+                pod_level,
+            },
+            None => Set { name, spec: &self.spec, hash, hash_without_image, revision, pod_level },
+        }
+    }
+}
+
+impl Sidecars {
+    /// None known yet.
+    pub fn new(client: Client, gates: &FeatureGates, namespace: Arc<str>) -> Arc<Self> {
+        Arc::new(Self {
+            pinned: Pinned::new(client.clone(), namespace),
+            client,
+            begun: clock::now().mono,
+            sorted: gates.enabled(gate::SORT_SIDECARS),
+            sets: Store::new(None),
+            namespaces: Store::new(None),
+            index: Mutex::default(),
+            scope: watch::Sender::new(None),
+            registered: watch::Sender::default(),
+            announced: Mutex::default(),
+            injections: Family::default(),
+        })
+    }
+
+    /// Adds the counter of injections to the metrics of this process.
+    pub fn register(&self, metrics: &Metrics) {
+        metrics.register(
+            "kruise_sidecar_set_injections",
+            "SidecarSets for new Pods, by whether they were injected",
+            &self.injections,
+        );
+    }
+
+    /// Watches, for ever.
+    pub async fn follow(&self) {
+        let sets: Api<DeserializeGuard<Known>> = Api::all(self.client.clone());
+        let sets = watches::watch_guarded(sets, Config::default(), self.sets.clone(), |change| self.changed(&change));
+        let namespaces: Api<NamespaceView> = Api::all(self.client.clone());
+        let namespaces = watches::watch(namespaces, Config::default(), self.namespaces.clone(), |_| {});
+        let first = async {
+            self.sets.wait_synced().await;
+            self.tell_scope();
+        };
+        let forget = async {
+            loop {
+                tokio::time::sleep(ANNOUNCED).await;
+                self.tell_scope();
+            }
+        };
+        tokio::join!(sets, namespaces, first, forget);
+    }
+
+    /// There are none, and that is known.
+    #[cfg(test)]
+    pub fn know_of_none(&self) {
+        self.scope.send_replace(Some(BTreeSet::new()));
+    }
+
+    /// Whether it is known which SidecarSets there are.
+    pub fn is_synced(&self) -> bool {
+        self.scope.borrow().is_some()
+    }
+
+    /// Whether the first list has not come in time: nobody waits for it any more.
+    pub fn is_late(&self) -> bool {
+        !self.is_synced() && clock::now().mono > self.begun + FIRST_LIST
+    }
+
+    /// The namespaces in which there may be Pods for a SidecarSet, [`ANY`] for all, as a channel that reports changes.
+    /// None until they are known.
+    pub fn scope(&self) -> watch::Receiver<Option<BTreeSet<String>>> {
+        self.scope.subscribe()
+    }
+
+    /// Where to tell which namespaces are in the registration.
+    pub fn registered(&self) -> watch::Sender<BTreeSet<String>> {
+        self.registered.clone()
+    }
+
+    /// A SidecarSet with this spec is about to be stored: waits until the API server asks about new Pods of its namespaces,
+    /// so that Pods that are created right after it get it.
+    pub async fn announce(&self, spec: &Value) {
+        if !self.is_synced() {
+            return;
+        }
+        let Ok(aim) = Aim::of(spec) else { return };
+        let wanted = match aim.namespaces() {
+            Some(names) => names.into_iter().map(str::to_owned).collect(),
+            None => BTreeSet::from([ANY.to_owned()]),
+        };
+        let mut registered = self.registered.subscribe();
+        let is_there = |known: &BTreeSet<String>| known.contains(ANY) || wanted.is_subset(known);
+        if is_there(&registered.borrow_and_update()) {
+            return;
+        }
+        {
+            let mut announced = lock(&self.announced);
+            if announced.len() < MOST_ANNOUNCED {
+                announced.push((clock::now().mono + ANNOUNCED, wanted.clone()));
+            }
+        }
+        self.tell_scope();
+        if tokio::time::timeout(REGISTRATION_LIMIT, registered.wait_for(is_there)).await.is_err() {
+            tracing::warn!("a SidecarSet is stored before its namespaces are in the registration");
+        }
+    }
+
+    fn tell_scope(&self) {
+        if !self.sets.is_synced() {
+            return;
+        }
+        self.scope_is(lock(&self.index).namespaces());
+    }
+
+    /// `of_sets` are the namespaces of the SidecarSets that are stored; None: all.
+    fn scope_is(&self, of_sets: Option<BTreeSet<String>>) {
+        let mut now = of_sets.unwrap_or_else(|| BTreeSet::from([ANY.to_owned()]));
+        let at = clock::now().mono;
+        let mut announced = lock(&self.announced);
+        announced.retain(|(until, _)| *until > at);
+        now.extend(announced.iter().flat_map(|(_, names)| names).cloned());
+        drop(announced);
+        self.scope.send_if_modified(|known| {
+            let changed = known.as_ref() != Some(&now);
+            *known = Some(now);
+            changed
+        });
+    }
+
+    fn changed(&self, change: &Change<'_, Known>) {
+        match change {
+            Change::Applied { new, .. } => {
+                let entry = &new.entry;
+                lock(&self.index).insert(&Indexed(entry.clone()), &entry.aim);
+            }
+            Change::Deleted(old) => lock(&self.index).remove(&old.entry.name),
+            Change::Undecodable { key, error } => {
+                tracing::error!(sidecar_set = %key.name, error, "this SidecarSet cannot be read and is not injected");
+                lock(&self.index).remove(&key.name);
+            }
+        }
+        self.tell_scope();
+    }
+
+    /// What is to be done with a new Pod of a namespace. `seed` decides, like a die, which of its Pods a share of a
+    /// SidecarSet's is.
+    ///
+    /// # Errors
+    /// The SidecarSets are not known yet.
+    pub async fn outcome(&self, namespace: &name::Namespace, pod: &Value, seed: &str) -> Result<Outcome, NotRead> {
+        if !inject::is_open(pod) {
+            return Ok(Outcome::default());
+        }
+        if !self.is_synced() {
+            // A replica that has just started: the list is there in a moment.
+            if self.is_late() {
+                return Err(NotRead);
+            }
+            let mut scope = self.scope.subscribe();
+            let first = tokio::time::timeout(LIMIT, scope.wait_for(Option::is_some)).await;
+            first.map(drop).map_err(|_| NotRead)?;
+        }
+        let labels = Labels::deserialize(&pod["metadata"]["labels"]).unwrap_or_default();
+        let candidates = lock(&self.index).candidates(namespace, &labels);
+        let (mut chosen, mut left_out) = (Vec::new(), Vec::new());
+        let mut looked_up = None;
+        for Indexed(entry) in candidates {
+            match self.choose(entry.clone(), namespace, &labels, &mut looked_up, seed).await {
+                Ok(found) => chosen.extend(found),
+                Err(error) => left_out.push(LeftOut { set: entry.name.to_string(), reason: error.to_string() }),
+            }
+        }
+        let sets: Vec<Set<'_>> = chosen.iter().map(Chosen::set).collect();
+        let settings = Settings { sorted: self.sorted, now: clock::now().wall };
+        Ok(inject::inject(pod, &sets, left_out, settings))
+    }
+
+    /// Counts what was done with a Pod.
+    pub fn count(&self, outcome: &Outcome) {
+        for (result, of) in [("injected", outcome.injected.len()), ("left_out", outcome.left_out.len())] {
+            if of > 0 {
+                self.injections.get_or_create(&InjectionLabels { result }).inc_by(of as u64);
+            }
+        }
+    }
+
+    /// What a Pod gets of a SidecarSet; None: nothing.
+    async fn choose(
+        &self,
+        entry: Arc<Entry>,
+        namespace: &name::Namespace,
+        labels: &Labels,
+        looked_up: &mut Option<Result<Labels, LookUpError>>,
+        seed: &str,
+    ) -> Result<Option<Chosen>, ChoiceError> {
+        let held = self.namespaces.get(&ObjectKey::new("", namespace));
+        let of = |known| Namespace { name: namespace, labels: known };
+        let fits = match entry.aim.fits(of(held.as_ref().map(|held| &held.labels)), labels) {
+            Match::NamespaceUnknown => {
+                if looked_up.is_none() {
+                    *looked_up = Some(self.look_up(namespace).await);
+                }
+                match looked_up {
+                    Some(Ok(known)) => entry.aim.fits(of(Some(known)), labels),
+                    Some(Err(error)) => return Err(error.clone().into()),
+                    None => Match::NamespaceUnknown,
+                }
+            }
+            known => known,
+        };
+        if fits != Match::Yes {
+            return Ok(None);
+        }
+        let mut hasher = DefaultHasher::new();
+        (seed, &entry.name).hash(&mut hasher);
+        let draw = u32::try_from(hasher.finish() % 100).unwrap_or_default();
+        let spec = entry.spec();
+        let pinned = match choice::choose(&spec, labels, draw) {
+            Choice::Nothing => return Ok(None),
+            Choice::Current => None,
+            Choice::Pinned(pin) => Some(self.pinned.restored(&entry.name, &pin).await?),
+        };
+        Ok(Some(Chosen { entry, spec, pinned }))
+    }
+
+    /// The labels of a Namespace that the watch has not brought yet.
+    async fn look_up(&self, namespace: &str) -> Result<Labels, LookUpError> {
+        let api: Api<NamespaceView> = Api::all(self.client.clone());
+        let only = ListParams::default().fields(&format!("metadata.name={namespace}"));
+        match tokio::time::timeout(LIMIT, api.list(&only)).await {
+            Ok(Ok(list)) => match list.items.into_iter().next() {
+                Some(view) => Ok(view.labels),
+                None => Err(LookUpError("it does not exist".into())),
+            },
+            Ok(Err(error)) => Err(LookUpError(error.to_string())),
+            Err(_) => Err(LookUpError(format!("no answer within {} s", LIMIT.as_secs()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+use super::*;
+
+/// Sidecars that know these SidecarSets, an API server that answers by path, and how often it was asked.
+fn sidecars(
+    sets: &[Value],
+    answer: impl Fn(&str) -> (u16, Value) + Clone + Send + Sync + 'static,
+) -> (Arc<Sidecars>, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        let uri = request.uri().to_string();
+        let (code, body) = answer(&uri);
+        let body = kube::client::Body::from(body.to_string().into_bytes());
+        async move { Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(body).unwrap()) }
+    });
+    let client = Client::new(service, "default");
+    let sidecars = Sidecars::new(client, &FeatureGates::default(), "kruise-system".into());
+    for object in sets {
+        let known: Known = serde_json::from_value(object.clone()).unwrap();
+        let known = Arc::new(known);
+        sidecars.changed(&Change::Applied { old: None, new: &known, initial: true });
+    }
+    sidecars.scope.send_replace(Some(lock(&sidecars.index).namespaces().unwrap_or_default()));
+    (sidecars, asked)
+}
+
+fn nobody(path: &str) -> (u16, Value) {
+    panic!("nobody is to be asked: {path}")
+}
+
+fn set(name: &str, more: Value) -> Value {
+    let mut object = json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": format!("c-{name}"), "image": "a:1"}]}});
+    json_patch::merge(&mut object, &more);
+    object
+}
+
+fn pod() -> Value {
+    json!({"metadata": {"generateName": "web-", "labels": {"app": "web"}}, "spec": {"containers": [{"name": "main"}]}})
+}
+
+async fn outcome(sidecars: &Sidecars) -> Outcome {
+    sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), "seed").await.unwrap()
+}
+
+fn not_found() -> (u16, Value) {
+    (
+        404,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": "gone"}),
+    )
+}
+
+#[tokio::test]
+async fn what_selects_a_pod_is_injected_by_the_defaults_of_admission() {
+    let (sidecars, _) = sidecars(
+        &[
+            set("a", json!({})),
+            set("other", json!({"spec": {"selector": {"matchLabels": {"app": "db"}}}})),
+            set("paused", json!({"spec": {"injectionStrategy": {"paused": true}}})),
+            set("bank", json!({"spec": {"namespace": "bank"}})),
+        ],
+        nobody,
+    );
+    let done = outcome(&sidecars).await;
+    assert_eq!((done.injected, done.left_out), (vec!["a".to_owned()], vec![]));
+    let container = done.patch.iter().find(|operation| operation["path"] == "/spec/containers/0").unwrap();
+    assert_eq!(container["value"]["imagePullPolicy"], "IfNotPresent", "one that admission has not seen");
+}
+
+#[tokio::test]
+async fn e13_the_revision_is_that_of_the_content_and_not_of_a_status_that_lags() {
+    let stale = json!({"status": {"latestRevision": "a-old", "collisionCount": 0}});
+    let (sidecars, _) = sidecars(&[set("a", stale)], nobody);
+    let done = outcome(&sidecars).await;
+    let annotations = &done.patch[0]["value"];
+    let note: Value = serde_json::from_str(annotations["kruise.io/sidecarset-hash"].as_str().unwrap()).unwrap();
+    let (spec, _) = crate::domain::kinds::sidecar_set::defaults::effective(&set("a", json!({})));
+    let wanted = crate::domain::kinds::sidecar_set::revision::name("a", &spec, 0);
+    assert_eq!(note["a"]["controllerRevision"], wanted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_the_first_list_nobody_can_tell() {
+    let (sidecars, _) = sidecars(&[], nobody);
+    sidecars.scope.send_replace(None);
+    let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), "seed").await;
+    assert_eq!(asked.unwrap_err(), NotRead);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_never_comes_delays_no_pod_for_ever() {
+    let (sidecars, _) = sidecars(&[], nobody);
+    sidecars.scope.send_replace(None);
+    let wait = async || {
+        let begun = clock::now().mono;
+        let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), "seed").await;
+        assert_eq!(asked.unwrap_err(), NotRead);
+        clock::now().mono - begun
+    };
+    assert!(!sidecars.is_late());
+    assert!(wait().await >= LIMIT);
+    tokio::time::advance(FIRST_LIST).await;
+    assert!(sidecars.is_late());
+    assert!(wait().await < LIMIT);
+    sidecars.know_of_none();
+    assert!(!sidecars.is_late());
+}
+
+#[tokio::test]
+async fn e12_a_namespace_that_the_watch_has_not_brought_is_looked_up_once() {
+    let by_label = |tier: &str| json!({"spec": {"namespaceSelector": {"matchLabels": {"tier": tier}}}});
+    let sets = [set("a", by_label("gold")), set("b", by_label("gold")), set("c", by_label("tin"))];
+    let (known, asked) = sidecars(&sets, |path| {
+        assert!(path.contains("/api/v1/namespaces?") && path.contains("fieldSelector=metadata.name%3Dshop"), "{path}");
+        let shop = json!({"metadata": {"name": "shop", "labels": {"tier": "gold"}}});
+        (200, json!({"kind": "NamespaceList", "apiVersion": "v1", "metadata": {}, "items": [shop]}))
+    });
+    assert_eq!(outcome(&known).await.injected, ["a", "b"]);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    let view = json!({"metadata": {"name": "shop", "labels": {"tier": "tin"}, "resourceVersion": "2"}});
+    known.namespaces.upsert(serde_json::from_value(view).unwrap());
+    assert_eq!(outcome(&known).await.injected, ["c"]);
+    let (unknown, _) = sidecars(&sets, |_| not_found());
+    let done = outcome(&unknown).await;
+    assert_eq!((done.injected.len(), done.left_out.len()), (0, 3));
+    assert!(done.left_out[0].reason.starts_with("the labels of the Namespace cannot be read: "), "{done:?}");
+}
+
+fn revision(name: &str, set: &str, number: i64) -> Value {
+    json!({"metadata": {"name": name, "labels": {"kruise.io/sidecarset-name": set},
+            "annotations": {"kruise.io/sidecarset-hash": "old-hash"}}, "revision": number,
+        "data": {"spec": {"$patch": "replace", "containers": [{"name": "c-a", "image": format!("a:{number}")}],
+            "imagePullSecrets": null, "initContainers": null, "patchPodMetadata": [{"annotations": {"from": name}}], "volumes": null}}})
+}
+
+fn images(outcome: &Outcome) -> Vec<&str> {
+    outcome.patch.iter().filter_map(|operation| operation["value"]["image"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn d13_d14_a_pinned_revision_brings_its_own_hash_and_metadata() {
+    let by_name = json!({"spec": {"injectionStrategy": {"revision": {"revisionName": "a-1"}},
+        "patchPodMetadata": [{"annotations": {"from": "current"}}]}});
+    let (sidecars, asked) = sidecars(&[set("a", by_name)], |path| {
+        assert!(path.contains("/apis/apps/v1/namespaces/kruise-system/controllerrevisions/a-1"), "{path}");
+        (200, revision("a-1", "a", 7))
+    });
+    let done = outcome(&sidecars).await;
+    assert_eq!(images(&done), ["a:7"]);
+    let annotations = &done.patch[0]["value"];
+    assert_eq!(annotations["from"], "a-1");
+    let note = annotations["kruise.io/sidecarset-hash"].as_str().unwrap();
+    assert!(note.contains(r#""hash":"old-hash""#) && note.contains(r#""controllerRevision":"a-1""#), "{note}");
+    outcome(&sidecars).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "kept for the next Pod");
+}
+
+#[tokio::test]
+async fn a12_by_custom_version_the_newest_revision_counts() {
+    let by_version = json!({"spec": {"injectionStrategy": {"revision": {"customVersion": "v1"}}}});
+    let (sidecars, _) = sidecars(&[set("a", by_version)], |path| {
+        assert!(path.contains("sidecarset-name%3Da%2Capps.kruise.io%2Fsidecarset-custom-version%3Dv1"), "{path}");
+        (200, json!({"items": [revision("a-1", "a", 1), revision("a-3", "a", 3), revision("a-2", "a", 2)]}))
+    });
+    assert_eq!(images(&outcome(&sidecars).await), ["a:3"]);
+}
+
+#[tokio::test]
+async fn e8_a_revision_of_another_sidecar_set_is_not_taken() {
+    let pinned = json!({"spec": {"injectionStrategy": {"revision": {"revisionName": "b-1"}}}});
+    for (answer, wanted) in [
+        ((200, revision("b-1", "b", 1)), "it is no revision of this SidecarSet"),
+        (
+            (200, json!({"metadata": {"name": "b-1", "labels": {"kruise.io/sidecarset-name": "a"}}, "data": {}})),
+            "it is no revision of this SidecarSet",
+        ),
+        (not_found(), "there is no such ControllerRevision"),
+        (
+            (500, json!({"kind": "Status", "status": "Failure", "code": 500, "message": "broken", "reason": "x"})),
+            "broken",
+        ),
+    ] {
+        let (sidecars, _) = sidecars(&[set("a", pinned.clone())], move |_| answer.clone());
+        let done = outcome(&sidecars).await;
+        assert!(done.left_out[0].reason.contains(wanted), "{done:?}");
+        assert!(done.left_out[0].reason.starts_with("injectionStrategy.revision.revisionName \"b-1\": "), "{done:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_injected_and_left_out_is_counted() {
+    let (sidecars, _) =
+        sidecars(&[set("a", json!({})), set("b", json!({"spec": {"containers": [{"name": "x"}]}}))], nobody);
+    sidecars.count(&outcome(&sidecars).await);
+    let count = |result| sidecars.injections.get_or_create(&InjectionLabels { result }).get();
+    assert_eq!((count("injected"), count("left_out")), (1, 1));
+}
+
+#[test]
+fn a_sidecar_set_that_cannot_be_read_is_reported_and_injected_no_more() {
+    let odd = set("a", json!({"spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}}}));
+    assert!(serde_json::from_value::<Known>(odd).unwrap_err().to_string().contains("spec.selector: "));
+}
+
+#[tokio::test]
+async fn changes_and_deletions_are_followed() {
+    let (sidecars, _) = sidecars(&[set("a", json!({}))], nobody);
+    let known: Arc<Known> = Arc::new(serde_json::from_value(set("a", json!({"spec": {"namespace": "bank"}}))).unwrap());
+    sidecars.changed(&Change::Applied { old: None, new: &known, initial: false });
+    assert!(outcome(&sidecars).await.injected.is_empty());
+    let known: Arc<Known> = Arc::new(serde_json::from_value(set("a", json!({}))).unwrap());
+    sidecars.changed(&Change::Applied { old: None, new: &known, initial: false });
+    assert_eq!(outcome(&sidecars).await.injected, ["a"]);
+    sidecars.changed(&Change::Undecodable { key: &ObjectKey::new("", "a"), error: "odd" });
+    assert!(outcome(&sidecars).await.injected.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sidecar_set_is_stored_when_its_namespaces_are_in_the_registration() {
+    let (sidecars, _) = sidecars(&[], nobody);
+    let mut scope = sidecars.scope();
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    // The installation: what is wanted is there a second later.
+    let registered = sidecars.registered();
+    let of_sets = sidecars.clone();
+    let installation = tokio::spawn(async move {
+        loop {
+            of_sets.scope_is(Some(BTreeSet::new()));
+            scope.changed().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let wanted = scope.borrow_and_update().clone().unwrap();
+            registered.send_replace(wanted);
+        }
+    });
+    let begun = tokio::time::Instant::now();
+    sidecars.announce(&json!({"selector": {"matchLabels": {"a": "b"}}, "namespace": "shop"})).await;
+    sidecars.scope_is(Some(BTreeSet::new()));
+    assert_eq!(*sidecars.scope.borrow(), Some(names(&["shop"])));
+    assert!(begun.elapsed() <= REGISTRATION_LIMIT, "{:?}", begun.elapsed());
+    installation.abort();
+    sidecars.registered.send_replace(names(&["shop"]));
+    let begun = tokio::time::Instant::now();
+    sidecars.announce(&json!({"selector": {"matchLabels": {"a": "b"}}, "namespace": "shop"})).await;
+    assert!(begun.elapsed().is_zero(), "it is there");
+    sidecars.announce(&json!({"selector": {"matchLabels": {"a": "b"}}})).await;
+    assert_eq!(begun.elapsed(), REGISTRATION_LIMIT, "nobody waits for ever");
+}
+
+/// What a Pod costs does not depend on how many SidecarSets there are.
+#[tokio::test]
+async fn ten_of_a_thousand_are_found_by_namespace_and_label() {
+    let sets: Vec<Value> = (0..1000)
+        .map(|i| match i % 100 {
+            0 => set(&format!("s{i:0>4}"), json!({})),
+            _ => set(&format!("s{i:0>4}"), json!({"spec": {"selector": {"matchLabels": {"app": format!("app-{i}")}}}})),
+        })
+        .collect();
+    let (sidecars, _) = sidecars(&sets, nobody);
+    let labels = Labels::deserialize(json!({"app": "web", "tier": "a"})).unwrap();
+    assert_eq!(lock(&sidecars.index).candidates("shop", &labels).len(), 10);
+    let begun = clock::now().mono;
+    for _ in 0..20 {
+        assert_eq!(outcome(&sidecars).await.injected.len(), 10);
+    }
+    println!("one Pod with 10 of 1,000 SidecarSets: {:?}", (clock::now().mono - begun) / 20);
+}
