@@ -1,6 +1,7 @@
 //! Running other programs, with errors that say what was run and what it answered.
 
 use std::ffi::OsStr;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -24,6 +25,8 @@ pub trait CommandExt {
     fn text(&mut self) -> Result<String>;
     /// Runs to the end with the output passed through.
     fn show(&mut self) -> Result<()>;
+    /// Runs to the end with the output passed through; whether it succeeded, and its standard output.
+    fn show_and_keep(&mut self) -> Result<(bool, String)>;
     /// Runs to the end with `input` as standard input; standard output, or an error with the standard error.
     fn feed(&mut self, input: &str) -> Result<String>;
 }
@@ -55,8 +58,24 @@ impl CommandExt for Command {
         Ok(())
     }
 
+    fn show_and_keep(&mut self) -> Result<(bool, String)> {
+        let child = self.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = child.spawn().with_context(|| format!("start {self:?}"))?;
+        let mut from = child.stdout.take().context("standard output")?;
+        let (mut kept, mut part) = (Vec::new(), [0; 8192]);
+        loop {
+            let read = from.read(&mut part)?;
+            if read == 0 {
+                break;
+            }
+            std::io::stdout().write_all(&part[..read])?;
+            std::io::stdout().flush()?;
+            kept.extend_from_slice(&part[..read]);
+        }
+        Ok((child.wait()?.success(), String::from_utf8_lossy(&kept).into_owned()))
+    }
+
     fn feed(&mut self, input: &str) -> Result<String> {
-        use std::io::Write;
         let mut child = self
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 
 use crate::cmd::{CommandExt, cmd};
 use crate::paths::Paths;
@@ -28,10 +28,15 @@ pub struct Options {
 /// So many of the tests that took longest are named.
 const SLOWEST: usize = 12;
 
+/// So many failed tests of a program are run once more; when there are more of them, the product or the cluster is ill.
+const RUN_AGAIN: usize = 2;
+
 struct Stages {
     done: Vec<(String, Duration, bool)>,
     /// The tests that took longest, with their seconds.
     tests: Vec<(String, f64)>,
+    /// The tests that failed among others and passed by themselves.
+    again: Vec<String>,
 }
 
 impl Stages {
@@ -46,7 +51,7 @@ impl Stages {
 
 pub fn run(paths: &Paths, options: &Options) -> Result<()> {
     let start = Instant::now();
-    let mut stages = Stages { done: Vec::new(), tests: Vec::new() };
+    let mut stages = Stages { done: Vec::new(), tests: Vec::new(), again: Vec::new() };
     stages.done.extend(options.before.iter().map(|(n, s)| (n.clone(), Duration::from_secs(*s), true)));
     let result = all(paths, options, &mut stages);
     if options.keep {
@@ -65,6 +70,9 @@ pub fn run(paths: &Paths, options: &Options) -> Result<()> {
     }
     for (name, seconds) in &stages.tests {
         println!("{name:<28}{seconds:>8.1}");
+    }
+    if !stages.again.is_empty() {
+        println!("\nfailed among others, passed by themselves (find out why): {}", stages.again.join(", "));
     }
     if result.is_err() && !options.keep {
         println!("logs of the cluster: {}", paths.kept_logs().display());
@@ -88,11 +96,13 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     stages.run("deploy", || deploy::deploy(paths))?;
     for _ in 0..options.rounds.max(1) {
         // most of a test is waiting, so there are many more of them than processors
-        let result = stages
-            .run("e2e, in parallel", || tests(paths, options, "parallel", 8))
-            .and_then(|()| stages.run("e2e, disruptive", || tests(paths, options, "serial", 1)));
+        let mut again = Vec::new();
+        let parallel = stages.run("e2e, in parallel", || tests(paths, options, "parallel", 8, &mut again));
+        // the others too, so that one run says all that is wrong
+        let serial = stages.run("e2e, disruptive", || tests(paths, options, "serial", 1, &mut again));
+        stages.again.append(&mut again);
         stages.tests = slowest(&fs::read_to_string(paths.durations()).unwrap_or_default());
-        result?;
+        parallel.and(serial)?;
     }
     Ok(())
 }
@@ -132,8 +142,51 @@ fn e2e_tests(paths: &Paths, name: &str) -> Command {
     cargo(paths, &["test", "--locked", "--workspace", "--features", "e2e/cluster", "--test", name])
 }
 
-fn tests(paths: &Paths, options: &Options, name: &str, threads: usize) -> Result<()> {
-    let mut command = e2e_tests(paths, name);
-    command.args(["--quiet", "--", &format!("--test-threads={threads}")]).args(&options.filter);
-    command.env("KRUISE_E2E_STATE", &paths.state).show()
+/// Runs one program of tests. Most of what these tests do is wait with a deadline, and a machine may stand still for longer:
+/// what fails among others is run once more by itself, and is named in the table at the end when it passes then.
+fn tests(paths: &Paths, options: &Options, name: &str, threads: usize, again: &mut Vec<String>) -> Result<()> {
+    let run = |arguments: &[String], threads: usize| {
+        let mut command = e2e_tests(paths, name);
+        command.args(["--quiet", "--", &format!("--test-threads={threads}")]).args(arguments);
+        command.env("KRUISE_E2E_STATE", &paths.state).show_and_keep()
+    };
+    let (succeeded, output) = run(&options.filter, threads)?;
+    if succeeded {
+        return Ok(());
+    }
+    let failed = failures(&output);
+    ensure!(!failed.is_empty(), "the {name} tests did not come to their end");
+    // a soak looks for what fails now and then
+    ensure!(
+        failed.len() <= RUN_AGAIN && options.rounds <= 1,
+        "{} of the {name} tests failed: {}",
+        failed.len(),
+        failed.join(", ")
+    );
+    println!("==> once more, by itself: {}", failed.join(", "));
+    let exact: Vec<String> = std::iter::once("--exact".to_owned()).chain(failed.iter().cloned()).collect();
+    let (succeeded, _) = run(&exact, 1)?;
+    ensure!(succeeded, "{name} tests failed again: {}", failed.join(", "));
+    again.extend(failed);
+    Ok(())
+}
+
+/// The names of the tests that failed, from the list at the end of what their program printed.
+fn failures(output: &str) -> Vec<String> {
+    let Some((_, list)) = output.rsplit_once("\nfailures:\n") else { return Vec::new() };
+    list.lines().map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod reading {
+    use super::*;
+
+    #[test]
+    fn the_failed_tests_are_read_from_the_list_at_the_end() {
+        let output = "\nrunning 3 tests\n.F\nfailures:\n\n---- a::first stdout ----\n    indented\nError: no\n\n\
+                      failures:\n    a::first\n    b::second\n\ntest result: FAILED. 1 passed; 2 failed;\n";
+        assert_eq!(failures(output), ["a::first", "b::second"]);
+        assert_eq!(failures("test result: ok. 3 passed\n"), Vec::<String>::new());
+        assert_eq!(failures("running 3 tests\n.."), Vec::<String>::new(), "a program that was killed");
+    }
 }

@@ -18,7 +18,7 @@ use crate::{
     manifests,
     runtime::{
         certificate_secret::CertificateSecret,
-        certs, clock, metrics, own_policies,
+        certs, metrics, own_policies,
         serve::{self, Checks},
         shutdown::{self, Shutdown},
     },
