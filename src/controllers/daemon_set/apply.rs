@@ -11,7 +11,7 @@ use super::{
 use crate::{
     api::labels,
     budgets::refusals::Refusals,
-    controllers::pod_set::{Tried, Waves},
+    controllers::pod_set::{Together, Tried, Waves},
     domain::{
         kinds::daemon_set::{
             make,
@@ -62,7 +62,8 @@ impl Controller {
     pub(super) async fn refresh_all(&self, job: &Job, resolved: &Resolved, seen: &Seen, pass: &mut Pass) -> bool {
         let by =
             Refreshing { owner: &job.owner, lifecycle: job.spec.hooks(), update_revision: &resolved.revisions.update };
-        self.common.refresh_all(&job.key, seen.views.values(), |_| by, pass).await
+        let together = Together { generation: job.set.metadata.generation, by, for_all: true };
+        self.common.refresh_all(&job.key, seen.views.values(), (together, |_: &PodView| by), pass).await
     }
 
     /// Carries out what can be: first what is done in any case, then what finds room. What is refused ends nothing.

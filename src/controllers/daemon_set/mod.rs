@@ -26,7 +26,7 @@ use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use self::observe::Resolved;
 use super::{
     Context, Registration, Runner, Started,
-    pod_set::{Aside, BUILT_IN_PAUSE, Common, Pass, PodSets},
+    pod_set::{Aside, BUILT_IN_PAUSE, Common, POD_WORKERS, Pass, PodSets},
 };
 use crate::{
     api::apps::{self, daemon_set::DaemonSet},
@@ -158,7 +158,7 @@ impl Controller {
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let (on_set, this) = (self.clone(), self.clone());
+        let (on_set, of_pods, this) = (self.clone(), self.clone(), self.clone());
         let sets: Api<DeserializeGuard<DaemonSet>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
@@ -166,10 +166,16 @@ impl Controller {
             })
             .following(self.context.nodes.store())
             .following(&self.context.pods);
+        let pod_queue = self.common.pod_queue.clone();
+        let refresh_pod = move |key: ObjectKey| {
+            let this = of_pods.clone();
+            async move { this.refresh_pod(&key).await }
+        };
         let reconcile = move |key: ObjectKey| {
             let this = this.clone();
             async move { this.reconcile(&key).await }
         };
+        let runner = runner.and_queue(NAME, pod_queue, POD_WORKERS, refresh_pod);
         runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
@@ -197,7 +203,7 @@ impl Controller {
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
-        wake::owners_of_changed(change, (apps::GROUP, "DaemonSet"), |key, _| self.wake(key));
+        wake::owners_of_changed(change, (apps::GROUP, "DaemonSet"), |key, pod| self.common.wake(&self.queue, key, pod));
         if let Change::Applied { new, .. } = change
             && new.controller.is_none()
         {
@@ -218,12 +224,16 @@ impl Controller {
         }
     }
 
-    /// A pass looks at every node: the more there are, the longer the next one waits for further news.
-    fn wake(&self, key: &ObjectKey) {
-        match self.common.pause(key) {
-            Duration::ZERO => self.queue.add(key.clone()),
-            pause => self.queue.add_after(key.clone(), pause),
-        }
+    /// See [`PodSets::refresh_pod`].
+    async fn refresh_pod(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let generation_of = |set: &ObjectKey, uid: &str| {
+            let set = self.sets.get(set)?;
+            let meta = &set.metadata;
+            let is_it = meta.uid.as_deref() == Some(uid) && meta.deletion_timestamp.is_none();
+            is_it.then_some(meta.generation).flatten()
+        };
+        let changed = |set: &ObjectKey| self.common.wake(&self.queue, set, None);
+        self.common.refresh_pod(key, generation_of, changed).await
     }
 
     /// The spec of a set, read once for each generation: it is asked for at each change of each node.

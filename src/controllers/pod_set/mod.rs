@@ -3,6 +3,7 @@
 //! What differs, the rules above all, is in the folder of each kind.
 
 mod record;
+mod single;
 mod steps;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 pub use self::{
     record::{SetStatus, words_cleared},
+    single::{POD_WORKERS, Together},
     steps::{Tried, Waves},
 };
 use super::{BY_CONTROLLER, Context};
@@ -26,7 +28,7 @@ use crate::{
         in_place::InPlace,
         pass::{self, AFTER_REFUSAL, Memories},
         pod_control::PodControl,
-        queue::Requeue,
+        queue::{Backoff, Queue, Requeue},
         status_writer::StatusWriter,
         watches::ObjectKey,
     },
@@ -50,6 +52,8 @@ pub struct Common {
     searched: Option<i64>,
     /// When the built-in object of the same name was not there.
     alone: Option<Duration>,
+    /// By what single Pods are refreshed, while there are so many that a pass over all of them takes its time.
+    single: Option<Arc<single::By>>,
 }
 
 /// Why nothing is made, changed or deleted.
@@ -79,6 +83,8 @@ pub struct PodSets<M> {
     pub in_place: InPlace,
     /// What is remembered of each set.
     pub memories: Memories<M>,
+    /// Pods of large sets: what one Pod needs for itself does not wait for a pass over all of them.
+    pub pod_queue: Arc<Queue<ObjectKey>>,
     status: StatusWriter,
 }
 
@@ -93,6 +99,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             in_place: InPlace::new(client.clone(), pods.clone()),
             pods,
             memories: Memories::default(),
+            pod_queue: Queue::new(Backoff::default()),
             status: StatusWriter::default(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Common, Pass, PodSets};
+use super::{Common, Pass, PodSets, Together};
 use crate::{
     api::apps::lifecycle::Lifecycle,
     budgets::refusals::{Refusals, Verdict},
@@ -107,22 +107,25 @@ impl Pass {
 }
 
 impl<M: Default + AsMut<Common>> PodSets<M> {
-    /// Brings every Pod's own state up to date. True: something was written.
+    /// Brings every Pod's own state up to date, those of a large set beside the pass. `by` is by what a Pod is refreshed.
+    /// True: something was written.
     pub async fn refresh_all<'a>(
         &self,
         key: &ObjectKey,
         views: impl Iterator<Item = &'a Arc<PodView>>,
-        by: impl Fn(&PodView) -> Refreshing<'a>,
+        (together, by): (Together<'a>, impl Fn(&PodView) -> Refreshing<'a>),
         pass: &mut Pass,
     ) -> bool {
         let now = clock::now();
         let by = &by;
+        let singly = self.refreshes_singly(key, &together);
         let mut work: Vec<(Arc<PodView>, Refresh)> = Vec::new();
         for view in views.filter(|view| !view.is_deleting() && !view.is_finished()) {
             let by = by(view);
             match refresh::refresh(view, None, by.lifecycle, by.update_revision, now) {
                 Refresh::Nothing => {}
                 Refresh::Wait { after, .. } => pass.common.look_after(after),
+                Refresh::Status(_) if singly => self.pod_queue.add(ObjectKey::of(view.as_ref())),
                 needed => work.push((view.clone(), needed)),
             }
         }

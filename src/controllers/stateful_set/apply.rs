@@ -8,7 +8,7 @@ use super::{Controller, Job, Pass, observe::Seen};
 use crate::{
     api::{feature_gates::gate, labels},
     budgets::refusals::Refusals,
-    controllers::pod_set::{Tried, Waves},
+    controllers::pod_set::{Together, Tried, Waves},
     domain::{
         kinds::stateful_set::{
             make, numbering,
@@ -29,8 +29,8 @@ use crate::{
     },
 };
 
-/// Pods made in one pass: the first ones need their gates opened before the last ones are there.
-const MOST_PER_PASS: usize = 128;
+/// Pods made in one pass: what the next pass would see of the first ones does not wait for the last ones for long.
+const MOST_PER_PASS: usize = 512;
 
 /// What is left of a plan when it has been carried out, as far as status tells of it.
 pub(super) struct Left {
@@ -55,13 +55,15 @@ impl Controller {
     pub(super) async fn refresh_all(&self, job: &Job, resolved: &Resolved, seen: &Seen, pass: &mut Pass) -> bool {
         let others: BTreeSet<&str> =
             seen.pods.iter().filter(|pod| pod.has_other_override).map(|pod| pod.name.as_str()).collect();
+        let all = Refreshing { owner: &job.owner, lifecycle: job.spec.hooks(), update_revision: &resolved.update };
         // A Pod that is to get another override is not where it is to be, on whatever revision it is.
-        let by = |view: &PodView| Refreshing {
-            owner: &job.owner,
-            lifecycle: job.spec.hooks(),
-            update_revision: if others.contains(view.name()) { "" } else { &resolved.update },
+        let by = |view: &PodView| match others.contains(view.name()) {
+            true => Refreshing { update_revision: "", ..all },
+            false => all,
         };
-        self.common.refresh_all(&job.key, seen.views.values(), by, pass).await
+        let generation = job.set.metadata.generation;
+        let together = Together { generation, by: all, for_all: job.spec.overrides.is_empty() && others.is_empty() };
+        self.common.refresh_all(&job.key, seen.views.values(), (together, by), pass).await
     }
 
     /// Carries out what can be: first what is done in any case, then what finds room. What is refused ends nothing.

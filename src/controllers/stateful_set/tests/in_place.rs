@@ -265,3 +265,68 @@ async fn what_keeps_pods_from_being_made_is_told_once() {
     assert_eq!(told(), 2);
     assert!(world.condition("Reconciling").is_some());
 }
+
+/// A set of a hundred Pods that have a node and nothing else yet.
+async fn bound_pods() -> (World, Vec<ObjectKey>) {
+    let world = World::new();
+    world.put_set(json!({"replicas": 100}));
+    world.settle().await.unwrap();
+    world.writes();
+    world.play();
+    let keys: Vec<ObjectKey> = world.controller.context.pods.list().iter().map(|pod| ObjectKey::of(&**pod)).collect();
+    assert_eq!(keys.len(), 100);
+    (world, keys)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_large_set_gets_its_first_state_beside_the_passes() {
+    let (world, keys) = bound_pods().await;
+    let controller = &world.controller;
+    assert_eq!(controller.common.pod_queue.depth(), 0);
+    controller.reconcile(&ObjectKey::new("ns", "web")).await.unwrap();
+    let to_pods = |writes: Vec<(Method, String, Value)>| -> Vec<String> {
+        writes.into_iter().filter_map(|(_, path, _)| path.strip_prefix(PODS).map(str::to_owned)).collect()
+    };
+    assert_eq!(
+        (to_pods(world.writes()), controller.common.pod_queue.depth()),
+        (vec![], keys.len()),
+        "none by the pass"
+    );
+    assert_eq!(controller.refresh_pod(&keys[7]).await.unwrap(), Requeue::After(Duration::ZERO));
+    assert_eq!(controller.refresh_pod(&keys[7]).await.unwrap(), Requeue::Await, "once");
+    assert_eq!(to_pods(world.writes()), [format!("{}/status", keys[7].name)]);
+    let pod = controller.context.pods.get(&keys[7]).unwrap();
+    assert_eq!(pod.labels.get(labels::LIFECYCLE_STATE), Some("Normal"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_large_set_waits_for_the_pass_while_its_set_has_another_spec_or_goes() {
+    let (world, keys) = bound_pods().await;
+    let controller = &world.controller;
+    controller.reconcile(&ObjectKey::new("ns", "web")).await.unwrap();
+    world.put_set(json!({"minReadySeconds": 5}));
+    assert_eq!(controller.refresh_pod(&keys[7]).await.unwrap(), Requeue::Await);
+    controller.reconcile(&ObjectKey::new("ns", "web")).await.unwrap();
+    assert_eq!(controller.refresh_pod(&keys[7]).await.unwrap(), Requeue::After(Duration::ZERO));
+    let mut set = lock(&world.server).objects[SET].clone();
+    set["metadata"]["deletionTimestamp"] = AT.into();
+    controller.sets.upsert(serde_json::from_value(lock(&world.server).put(SET, set)).unwrap());
+    assert_eq!(controller.refresh_pod(&keys[8]).await.unwrap(), Requeue::Await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_a_large_set_wakes_the_pod_at_once_and_the_pass_later() {
+    let (world, keys) = bound_pods().await;
+    let controller = &world.controller;
+    controller.reconcile(&ObjectKey::new("ns", "web")).await.unwrap();
+    let pod = controller.context.pods.get(&keys[7]).unwrap();
+    let depths = || (controller.queue.depth(), controller.common.pod_queue.depth());
+    let (passes, _) = depths();
+    controller.refresh_pod(&keys[8]).await.unwrap();
+    let (_, pods) = depths();
+    controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
+    assert_eq!(depths(), (passes, pods), "it is in its queue already, and the pass waits");
+    controller.common.memories.clear();
+    controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
+    assert_eq!(depths(), (passes + 1, pods), "a small one has a pass at once");
+}

@@ -1,0 +1,112 @@
+//! What one Pod of a large set needs for itself: its gates and its lifecycle state do not wait for a pass over all Pods.
+
+use std::sync::Arc;
+
+use super::{Common, PodSets};
+use crate::{
+    api::{apps, apps::lifecycle::Lifecycle},
+    domain::{
+        pod::refresh::{self, Refresh},
+        workload::owner::OwnerRef,
+    },
+    k8s::pod::PodView,
+    runtime::{
+        clock,
+        in_place::{Refreshed, Refreshing},
+        queue::{Queue, Requeue},
+        wake,
+        watches::ObjectKey,
+    },
+};
+
+/// Pods of large sets that are looked after at the same time.
+pub const POD_WORKERS: usize = 24;
+
+/// What Pods of one set have in common when they are refreshed.
+#[derive(Clone, Copy, Debug)]
+pub struct Together<'a> {
+    /// The generation of the set.
+    pub generation: Option<i64>,
+    /// By what they are refreshed.
+    pub by: Refreshing<'a>,
+    /// Whether that holds for every Pod of the set.
+    pub for_all: bool,
+}
+
+/// The same, as the last pass had it.
+#[derive(Debug)]
+pub(super) struct By {
+    generation: Option<i64>,
+    owner: OwnerRef,
+    lifecycle: Option<Lifecycle>,
+    update_revision: String,
+}
+
+impl<M: Default + AsMut<Common>> PodSets<M> {
+    /// Whether Pods of a set are refreshed one by one beside its passes, which is remembered.
+    pub(super) fn refreshes_singly(&self, key: &ObjectKey, together: &Together<'_>) -> bool {
+        let is_large = together.for_all && !self.pause(key).is_zero();
+        let by = is_large.then(|| {
+            Arc::new(By {
+                generation: together.generation,
+                owner: together.by.owner.clone(),
+                lifecycle: together.by.lifecycle.cloned(),
+                update_revision: together.by.update_revision.to_owned(),
+            })
+        });
+        self.with(key, |memory| memory.single = by);
+        is_large
+    }
+
+    /// A pass looks at every Pod: the more there are, the longer the next one waits for further news. What has changed of
+    /// one Pod is looked at by itself meanwhile.
+    pub fn wake(&self, queue: &Queue<ObjectKey>, key: &ObjectKey, pod: Option<&Arc<PodView>>) {
+        let pause = self.pause(key);
+        if pause.is_zero() {
+            return queue.add(key.clone());
+        }
+        queue.add_after(key.clone(), pause);
+        if let Some(pod) = pod.filter(|pod| is_active(pod) && !refresh::is_at_rest(pod)) {
+            self.pod_queue.add(ObjectKey::of(pod.as_ref()));
+        }
+    }
+
+    /// Opens the gates of one Pod and moves its state on, if that can be said from what the stores hold. Everything else
+    /// is for the next pass of its set. `generation_of` is that of the set with this key and UID, None when it is gone or
+    /// going; `changed` is called with its key after a write.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn refresh_pod(
+        &self,
+        key: &ObjectKey,
+        generation_of: impl Fn(&ObjectKey, &str) -> Option<i64>,
+        changed: impl Fn(&ObjectKey),
+    ) -> kube::Result<Requeue> {
+        let Some(pod) = self.context.pods.get(key).filter(|pod| is_active(pod)) else { return Ok(Requeue::Await) };
+        let Some(set) = wake::owner_of(&pod, (apps::GROUP, self.kind.0)) else { return Ok(Requeue::Await) };
+        let Some(by) = self.with(&set, |memory| memory.single.clone()) else { return Ok(Requeue::Await) };
+        if !by.owner.controls(&pod) || by.generation.is_none() || generation_of(&set, &by.owner.uid) != by.generation {
+            return Ok(Requeue::Await);
+        }
+        let now = clock::now();
+        let needed = refresh::refresh(&pod, None, by.lifecycle.as_ref(), &by.update_revision, now);
+        if !matches!(needed, Refresh::Status(_)) {
+            return Ok(Requeue::Await);
+        }
+        let by =
+            Refreshing { owner: &by.owner, lifecycle: by.lifecycle.as_ref(), update_revision: &by.update_revision };
+        match self.in_place.refresh(by, &pod, needed, None, now).await? {
+            Refreshed::Written => {
+                changed(&set);
+                Ok(Requeue::After(std::time::Duration::ZERO))
+            }
+            Refreshed::Later(after) => Ok(Requeue::After(after)),
+            Refreshed::Nothing | Refreshed::Waits(_) => Ok(Requeue::Await),
+        }
+    }
+}
+
+fn is_active(pod: &PodView) -> bool {
+    !pod.is_finished() && !pod.is_deleting()
+}
