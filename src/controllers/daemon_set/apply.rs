@@ -1,6 +1,9 @@
 //! Carries a plan out. The only writer of Pods; decides nothing but what a refusal means.
 
-use std::{convert::Infallible, sync::Mutex};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
 
 use serde_json::json;
 
@@ -83,7 +86,7 @@ impl Controller {
             pass.refusals.wants();
         }
         let mut unsure = self.carry_out_all(job, resolved, seen, others, pass).await;
-        unsure |= self.create_all(job, resolved, creations, pass).await;
+        unsure |= self.create_all(job, resolved, seen, creations, pass).await;
         // What may have been done is looked at before anything else goes out of service.
         if unsure {
             return left;
@@ -132,7 +135,14 @@ impl Controller {
     }
 
     /// Makes Pods, one at first, then more at a time. True: one may have been made that no store shows.
-    async fn create_all(&self, job: &Job, resolved: &Resolved, creations: Vec<Action>, pass: &mut Pass) -> bool {
+    async fn create_all(
+        &self,
+        job: &Job,
+        resolved: &Resolved,
+        seen: &Seen,
+        creations: Vec<Action>,
+        pass: &mut Pass,
+    ) -> bool {
         if creations.is_empty() {
             return false;
         }
@@ -141,7 +151,7 @@ impl Controller {
         let concerns_one = |error: &kube::Error| matches!(code(error), Some(409 | 422));
         let (done, failure) = slow_start(creations, &mut window, concerns_one, |action: Action| async move {
             let Action::Create { node, not_ready_since } = action else { return Ok(()) };
-            let made = self.create(job, resolved, &node, not_ready_since).await;
+            let made = self.create(job, resolved, seen, (&node, not_ready_since)).await;
             self.common.memories.with(&job.key, |memory| match &made {
                 Ok(_) => memory.turns.done(&Turn::Node(node.clone())),
                 // Where only some are made, one that may have been made is tried again before another one.
@@ -163,16 +173,16 @@ impl Controller {
     }
 
     /// Makes the Pod for a node. False: its name is another node's, and the next try has another one.
-    async fn create(
+    pub(super) async fn create(
         &self,
         job: &Job,
         resolved: &Resolved,
-        node: &str,
-        not_ready_since: Option<i64>,
+        seen: &Seen,
+        (node, not_ready_since): (&str, Option<i64>),
     ) -> kube::Result<bool> {
         let hash = resolved.hash();
-        let made =
-            self.common.memories.with(&job.key, |memory| memory.made.get(node).copied()).flatten().unwrap_or_default();
+        // One that another task has made since has this name, and is not made twice.
+        let made = seen.made.get(node).copied().unwrap_or_default();
         let name = make::pod_name(&job.spec, node, hash, made);
         let pod = make::pod(&job.owner, &job.spec, name, (node, hash), not_ready_since, clock::now());
         let there = match self.common.pods.create(&job.owner, &pod).await {
@@ -196,7 +206,9 @@ impl Controller {
     }
 
     fn next_name(&self, job: &Job, node: &str) {
-        self.common.memories.with(&job.key, |memory| *memory.made.entry(node.to_owned()).or_default() += 1);
+        self.common.memories.with(&job.key, |memory| {
+            *Arc::make_mut(&mut memory.made).entry(node.to_owned()).or_default() += 1;
+        });
     }
 
     async fn try_one(
@@ -213,7 +225,7 @@ impl Controller {
         let view = |pod: &String| seen.views.get(pod);
         match action {
             Action::Create { node, not_ready_since } => {
-                self.create(job, resolved, node, *not_ready_since).await.map(Tried::of)
+                self.create(job, resolved, seen, (node, *not_ready_since)).await.map(Tried::of)
             }
             Action::Relabel { pod } => {
                 let labels = json!({labels::CONTROLLER_REVISION_HASH: resolved.hash()});

@@ -9,6 +9,7 @@
 //! its steps, what to say in status. The rules are in [`domain::daemon_set`](crate::domain::kinds::daemon_set).
 
 mod apply;
+mod arrival;
 mod observe;
 mod pre_download;
 mod record;
@@ -80,6 +81,8 @@ struct Controller {
     context: Context,
     sets: Arc<Store<DaemonSet>>,
     queue: Arc<Queue<ObjectKey>>,
+    /// Nodes that have come or changed, for large sets.
+    arrivals: Arc<Queue<ObjectKey>>,
     revisions: Revisions,
     common: PodSets<Memory>,
     pre_downloads: PreDownloads,
@@ -107,7 +110,7 @@ struct Memory {
     /// What was done about new images.
     pre_download: Notes,
     /// How many Pods were made for a node, for their names.
-    made: HashMap<String, u32>,
+    made: Arc<HashMap<String, u32>>,
 }
 
 impl AsMut<Common> for Memory {
@@ -151,6 +154,7 @@ impl Controller {
             context: context.clone(),
             sets: Store::new(None),
             queue: Queue::new(Backoff::default()),
+            arrivals: Queue::new(Backoff::default()),
             revisions: Revisions::new(client.clone()),
             common,
             pre_downloads,
@@ -175,7 +179,17 @@ impl Controller {
             let this = this.clone();
             async move { this.reconcile(&key).await }
         };
-        let runner = runner.and_queue(NAME, pod_queue, POD_WORKERS, refresh_pod);
+        let of_nodes = self.clone();
+        let node_arrives = move |key: ObjectKey| {
+            let this = of_nodes.clone();
+            async move { this.node_arrives(&key).await }
+        };
+        let runner = runner.and_queue(NAME, pod_queue, POD_WORKERS, refresh_pod).and_queue(
+            NAME,
+            self.arrivals.clone(),
+            arrival::WORKERS,
+            node_arrives,
+        );
         runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
@@ -186,6 +200,7 @@ impl Controller {
             Change::Deleted(old) => (Some(*old), None),
             Change::Undecodable { .. } => return,
         };
+        let mut has_large = false;
         for set in self.sets.list() {
             let key = ObjectKey::of(set.as_ref());
             // One that cannot be followed waits for another spec.
@@ -197,8 +212,12 @@ impl Controller {
                 Some(if counts { node } else { Node { not_ready_since: None, ..node } })
             };
             if seen(old) != seen(new) {
-                self.queue.add(key);
+                has_large |= !self.common.pause(&key).is_zero();
+                self.common.wake(&self.queue, &key, None);
             }
+        }
+        if let Some(node) = new.filter(|_| has_large) {
+            self.arrivals.add(ObjectKey::of(node.as_ref()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Everything that a pass looks at.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -23,7 +23,7 @@ use crate::{
         pod::inplace::Allowed,
         workload::{revisions::is_same_data, turns::Turns},
     },
-    k8s::{pod::PodView, pod_template::looks_defaulted, revision, selector::Selector, time::Now},
+    k8s::{node::NodeView, pod::PodView, pod_template::looks_defaulted, revision, selector::Selector, time::Now},
     runtime::{
         clock,
         pod_template::{self, Refused},
@@ -72,6 +72,8 @@ pub(super) struct Seen {
     lost: BTreeMap<String, i64>,
     /// What was refused.
     turns: Turns<Turn>,
+    /// How many Pods had been made for a node before anything was looked at.
+    pub(super) made: Arc<HashMap<String, u32>>,
     now: Now,
 }
 
@@ -100,6 +102,7 @@ impl Controller {
     /// Nodes and the set's Pods, as the stores have them.
     pub(super) fn see(&self, job: &Job, resolved: &Resolved) -> Seen {
         let now = clock::now();
+        let made = self.common.memories.with(&job.key, |memory| memory.made.clone()).unwrap_or_default();
         let mut nodes: Vec<Node> = self.context.nodes.list().iter().map(|node| Node::of(node, &job.spec)).collect();
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         let newest = Newest { hash: resolved.hash(), same: resolved.same.as_deref().unwrap_or_default() };
@@ -113,7 +116,28 @@ impl Controller {
         pod::sort(&mut pods);
         let Remembered { failures, lost, returns, turns } = self.remembered(job, &nodes, &pods);
         away::stay_away(&mut nodes, &pods, &returns, now.wall);
-        Seen { nodes, pods, views, failures, lost, turns, now }
+        Seen { nodes, pods, views, failures, lost, turns, made, now }
+    }
+
+    /// One node, and the set's Pods for it.
+    pub(super) fn see_node(&self, job: &Job, resolved: &Resolved, node: &NodeView) -> Seen {
+        let now = clock::now();
+        let remembered = self.common.memories.with(&job.key, |memory| {
+            let is_current = memory.failures.0 == job.generation();
+            let failures = if is_current { memory.failures.1.clone() } else { Failures::default() };
+            (memory.made.clone(), failures, memory.lost.clone(), memory.returns.clone())
+        });
+        let (made, failures, lost, returns) = remembered.unwrap_or_default();
+        let newest = Newest { hash: resolved.hash(), same: resolved.same.as_deref().unwrap_or_default() };
+        let mut views = self.common.owned(&job.owner);
+        views.retain(|view| view.node_meant() == node.name());
+        let of = |view: &Arc<PodView>| Pod::of(view, &job.spec, newest, now).map(Arc::new);
+        let mut pods: Vec<Arc<Pod>> = views.iter().filter_map(of).collect();
+        pod::sort(&mut pods);
+        let mut nodes = vec![Node::of(node, &job.spec)];
+        away::stay_away(&mut nodes, &pods, &returns, now.wall);
+        let views = views.into_iter().map(|view| (view.name().to_owned(), view)).collect();
+        Seen { nodes, pods, views, failures, lost, turns: Turns::default(), made, now }
     }
 
     /// What is remembered of nodes. What is over is forgotten.
@@ -129,7 +153,9 @@ impl Controller {
                 memory.failures = (generation, Failures::default());
             }
             let is_there = |name: &str| nodes.binary_search_by(|node| node.name.as_str().cmp(name)).is_ok();
-            memory.made.retain(|name, _| is_there(name));
+            if !memory.made.keys().all(|name| is_there(name)) {
+                Arc::make_mut(&mut memory.made).retain(|name, _| is_there(name));
+            }
             memory.returns.retain(|name| is_there(name));
             memory.lost.retain(|name, since| is_so(name, since));
             let names: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();

@@ -1,5 +1,6 @@
 //! The controller against an API server in memory: what is written, what survives, what is not touched.
 
+mod arrival;
 mod simulation;
 
 use std::sync::Mutex;

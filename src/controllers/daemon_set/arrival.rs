@@ -1,0 +1,72 @@
+//! A node that comes gets the Pods of large sets without a pass over all nodes.
+//!
+//! The rule is that of a pass, asked about one node: [`plan`](crate::domain::kinds::daemon_set::plan::plan). Only Pods are
+//! made; everything else, and the status, is for the pass that follows.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+
+use super::{Controller, Job, observe::Resolved};
+use crate::{
+    api::apps::daemon_set::DaemonSet,
+    controllers::pod_set::BUILT_IN_PAUSE,
+    domain::{
+        kinds::daemon_set::plan::{self, Action},
+        pod::inplace::Allowed,
+        workload::owner::OwnerRef,
+    },
+    k8s::node::NodeView,
+    runtime::{queue::Requeue, watches::ObjectKey},
+};
+
+/// Nodes that are served at the same time.
+pub(super) const WORKERS: usize = 4;
+/// Pods for one node that are made at the same time.
+const AT_ONCE: usize = 8;
+
+impl Controller {
+    /// Makes the Pods that a node lacks. What fails is done by the passes, with their back-off.
+    pub(super) async fn node_arrives(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(node) = self.context.nodes.get(&key.name) else { return Ok(Requeue::Await) };
+        let sets =
+            self.sets.list().into_iter().filter(|set| !self.common.pause(&ObjectKey::of(set.as_ref())).is_zero());
+        let serve = |set: Arc<DaemonSet>| {
+            let node = &node;
+            async move { self.serve_node(set, node).await }
+        };
+        stream::iter(sets.map(serve)).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+        Ok(Requeue::Await)
+    }
+
+    async fn serve_node(&self, set: Arc<DaemonSet>, node: &NodeView) {
+        let key = ObjectKey::of(set.as_ref());
+        let Some((job, resolved)) = self.known_job(&key, set) else { return };
+        let seen = self.see_node(&job, &resolved, node);
+        if !seen.nodes.iter().any(|node| node.fit.should_run) || !seen.pods.is_empty() {
+            return;
+        }
+        let plan = plan::plan(&self.observed(&job, &resolved, &seen, Allowed::default()));
+        for action in plan.actions {
+            let Action::Create { node, not_ready_since } = action else { continue };
+            if self.aside(&job, BUILT_IN_PAUSE).await.is_some() {
+                return;
+            }
+            if let Err(error) = self.create(&job, &resolved, &seen, (&node, not_ready_since)).await {
+                tracing::debug!(set = %key, node, %error, "the Pod of a node that came is left to the next pass");
+            }
+        }
+    }
+
+    /// A set with what its last pass found out, as far as one node can be judged by that alone.
+    fn known_job(&self, key: &ObjectKey, set: Arc<DaemonSet>) -> Option<(Job, Resolved)> {
+        let spec = self.spec(key, &set).ok()?;
+        // How many Pods may be made depends on all of them.
+        if set.metadata.deletion_timestamp.is_some() || spec.partitioned_scaling {
+            return None;
+        }
+        let resolved = self.common.memories.with(key, |memory| memory.resolved.clone()).flatten()?;
+        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
+        (resolved.revisions.generation == job.generation()).then_some((job, resolved))
+    }
+}

@@ -1,0 +1,85 @@
+//! Nodes that come to large sets.
+
+use super::*;
+use crate::domain::pod::inplace::Allowed;
+
+/// A set that runs on a hundred nodes, with what its passes have written forgotten.
+async fn on_a_hundred_nodes(changes: Value) -> World {
+    let names: Vec<String> = (0..100).map(|index| format!("n{index:03}")).collect();
+    let world = World::with_nodes(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    world.apply(changes);
+    world.settle().await;
+    assert_eq!(world.pods().len(), 100);
+    world.told();
+    world
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("", name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_comes_gets_its_pod_without_a_pass_and_only_one() {
+    let world = on_a_hundred_nodes(json!({})).await;
+    world.node("new", json!({}));
+    world.controller.node_arrives(&key("new")).await.unwrap();
+    world.controller.node_arrives(&key("new")).await.unwrap();
+    assert_eq!(world.told().len(), 1, "one creation, and nothing else");
+    world.settle().await;
+    let on_new = world.images().into_iter().filter(|(node, _)| node == "new").count();
+    assert_eq!((on_new, world.pods().len()), (1, 101));
+    assert_eq!(world.status()["desiredNumberScheduled"], 101);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_looked_before_a_node_was_served_makes_no_second_pod() {
+    let world = on_a_hundred_nodes(json!({})).await;
+    world.node("new", json!({}));
+    let set = world.controller.sets.get(&ObjectKey::new("ns", "agent")).unwrap();
+    let spec = world.controller.spec(&ObjectKey::new("ns", "agent"), &set).unwrap();
+    let job = Job { key: ObjectKey::new("ns", "agent"), owner: OwnerRef::of(set.as_ref()), set, spec };
+    let resolved = world.controller.resolve(&job).await.unwrap();
+    let seen = world.controller.see(&job, &resolved);
+    world.controller.node_arrives(&key("new")).await.unwrap();
+    let plan = plan::plan(&world.controller.observed(&job, &resolved, &seen, Allowed::default()));
+    assert_eq!(plan.actions.len(), 1, "it saw no Pod");
+    world.controller.carry_out(&job, &resolved, &seen, plan, &mut Pass::default()).await;
+    assert_eq!(world.pods().len(), 101);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_node_cannot_tell_is_left_to_the_pass() {
+    let cases = [
+        ("how many are made depends on all", json!({"scaleStrategy": {"partitionedScaling": true}}), json!({})),
+        ("no Pod is to be there", json!({}), json!({"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})),
+    ];
+    for (name, set, node) in cases {
+        let world = on_a_hundred_nodes(set).await;
+        world.node("new", node);
+        world.controller.node_arrives(&key("new")).await.unwrap();
+        assert_eq!(world.told(), Vec::<String>::new(), "{name}");
+    }
+    let world = on_a_hundred_nodes(json!({})).await;
+    world.image("i:2");
+    world.deliver();
+    world.node("new", json!({}));
+    world.controller.node_arrives(&key("new")).await.unwrap();
+    assert_eq!(world.told(), Vec::<String>::new(), "the revision of the new spec is not known yet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_set_has_a_pass_at_once() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({}));
+    world.settle().await;
+    world.told();
+    world.node("b", json!({}));
+    let node = world.controller.context.nodes.get("b").unwrap();
+    world.controller.node_changed(&Change::Applied { old: None, new: &node, initial: false });
+    assert_eq!((world.controller.queue.depth(), world.controller.arrivals.depth()), (1, 0));
+    let world = on_a_hundred_nodes(json!({})).await;
+    world.node("b", json!({}));
+    let node = world.controller.context.nodes.get("b").unwrap();
+    world.controller.node_changed(&Change::Applied { old: None, new: &node, initial: false });
+    assert_eq!((world.controller.queue.depth(), world.controller.arrivals.depth()), (0, 1), "its pass waits a little");
+}
