@@ -548,20 +548,32 @@ impl Scale<'_> {
         self.restart(manager, &what).await
     }
 
-    async fn restart(&mut self, old: Process, what: &str) -> Result<()> {
-        let clone_sets = self.options.clone_sets;
+    /// Ends the manager that leads; the next holder of the Lease.
+    async fn another_leads(&self, old: Process) -> Result<String> {
         let before = self.holder().await?;
-        let from = Timestamp::now();
         let stopped = Instant::now();
         old.signal("TERM");
-        let new = loop {
+        loop {
             let holder = self.holder().await?;
             if !holder.is_empty() && holder != before {
-                break holder;
+                return Ok(holder);
             }
             ensure!(stopped.elapsed() < Duration::from_secs(90), "no manager has taken the Lease");
             tokio::time::sleep(Duration::from_millis(50)).await;
-        };
+        }
+    }
+
+    /// The memory of a manager that has just begun: one that has done other things grows into what they have left free.
+    async fn memory_of_a_new_manager(&self) -> Result<f64> {
+        self.another_leads(self.manager().await?.1).await?;
+        settle().await;
+        Ok(Usage::of(self.manager().await?.1)?.memory)
+    }
+
+    async fn restart(&mut self, old: Process, what: &str) -> Result<()> {
+        let clone_sets = self.options.clone_sets;
+        let from = Timestamp::now();
+        let new = self.another_leads(old).await?;
         let leads = Instant::now();
         let pod = new.split('_').next().unwrap_or_default().to_owned();
         let (mut all_at, mut last, mut last_at) = (None, 0, Instant::now());

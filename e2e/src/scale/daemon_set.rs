@@ -155,8 +155,7 @@ impl Scale<'_> {
     async fn many_daemon_sets(&mut self, played: &Test, nodes: &[String]) -> Result<()> {
         let t = self.t.clone();
         let count = SETS * nodes.len();
-        settle().await;
-        let before = Usage::of(self.manager().await?.1)?.memory;
+        let before = self.memory_of_a_new_manager().await?;
         let pods = Census::begin(&t, "many-ads").await?;
         let names: Vec<String> = (0..SETS).map(|index| format!("many-ads-{index:02}")).collect();
         for name in &names {

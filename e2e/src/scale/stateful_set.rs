@@ -237,8 +237,7 @@ impl Scale<'_> {
     /// What the manager needs for each Pod of many sets.
     pub(super) async fn many_stateful_sets(&mut self) -> Result<()> {
         let (big_pods, sets, t) = (self.options.big_pods, self.options.clone_sets, self.t.clone());
-        settle().await;
-        let before = Usage::of(self.manager().await?.1)?.memory;
+        let before = self.memory_of_a_new_manager().await?;
         let pods = Census::begin(&t, "many-sts").await?;
         let name = |index: usize| format!("many-sts-{index:04}");
         let make = |index: usize| {
