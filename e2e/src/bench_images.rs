@@ -137,7 +137,8 @@ async fn pre_download(t: &Test, paths: &Paths, table: &mut Table) -> Result<()> 
             table.row("  until its job has pulled the image, while all Pods serve", "", took);
             t.patch(CLONE_SET, "slow", json!({ "spec": { "updateStrategy": { "partition": 0 } } })).await?;
         }
-        let (begun, seen) = (Instant::now(), t.record(CLONE_SET, "slow"));
+        let seen = t.record(CLONE_SET, "slow").await?;
+        let begun = Instant::now();
         t.wait_for(CLONE_SET, "slow", "to be updated", PATIENCE * 5, is_done).await?;
         let took = begun.elapsed().as_secs_f64();
         let states = seen.states();

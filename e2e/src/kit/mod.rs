@@ -2,6 +2,7 @@
 //!
 //! Objects are plain JSON, so that a test sees exactly what a user sees, and can send what no client library would.
 
+mod known;
 mod node;
 mod objects;
 mod plugin;
@@ -23,7 +24,9 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 
 pub use self::node::{Node, poll};
-pub use self::objects::{Build, Look, app, condition, crr, events_of, pod, restart_of, shell, stubborn, workload};
+pub use self::objects::{
+    Build, Look, app, condition, crr, events_of, pod, restart_of, shell, stubborn, workload, written,
+};
 pub use self::plugin::plugin_command;
 pub use self::runtime::{Exit, RuntimeEvents};
 use crate::cmd::{Answer, CommandExt, kubectl};
@@ -267,20 +270,25 @@ impl Test {
         Ok(done)
     }
 
-    /// Keeps every state of an object from now on, with the moment it was seen.
-    pub fn record(&self, kind: &str, name: &str) -> Recording {
+    /// Keeps every state of an object from now on, with the moment it was seen. The object need not exist yet.
+    pub async fn record(&self, kind: &str, name: &str) -> Result<Recording> {
         let seen: Arc<Mutex<Vec<(Instant, Value)>>> = Arc::default();
         let stream = watcher::watch_object(self.api(kind), name);
         let kept = Arc::clone(&seen);
+        let (began, begins) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(async move {
             pin_mut!(stream);
+            let mut began = Some(began);
             while let Some(next) = stream.next().await {
-                let Ok(Some(object)) = next else { continue };
+                let Ok(object) = next else { continue };
+                began.take().map(|began| began.send(()));
+                let Some(object) = object else { continue };
                 let (Ok(object), Ok(mut kept)) = (serde_json::to_value(object), kept.lock()) else { return };
                 kept.push((Instant::now(), object));
             }
         });
-        Recording { seen, task }
+        begins.await.context("the watch began")?;
+        Ok(Recording { seen, task })
     }
 
     /// The containers of a Pod as its status has them, by name.
@@ -334,7 +342,7 @@ impl Test {
             if fits(&events) {
                 return Ok(events);
             }
-            ensure!(start.elapsed() < Duration::from_secs(15), "events of {kind} {name}: {events:#?}");
+            ensure!(start.elapsed() < PATIENCE, "events of {kind} {name}: {events:#?}");
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     }
@@ -374,6 +382,19 @@ pub struct Recording {
 impl Recording {
     pub fn states(&self) -> Vec<(Instant, Value)> {
         self.seen.lock().map(|seen| seen.clone()).unwrap_or_default()
+    }
+
+    /// The first state that fits, with its moment. A recording is a watch of its own: what another watch has shown already
+    /// may still have to come.
+    pub async fn seen(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<(Instant, Value)> {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = self.states().into_iter().find(|(_, object)| fits(object)) {
+                return Ok(found);
+            }
+            ensure!(start.elapsed() < PATIENCE, "the recording never showed {what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// The values of one field, each time it changed.

@@ -177,7 +177,8 @@ impl Node<'_> {
     /// Deploys kruise-rs anew, for a test that has removed it.
     pub async fn deploy(&self) -> Result<()> {
         let paths = self.test.paths.clone();
-        blocking(move || deploy::deploy(&paths)).await
+        blocking(move || deploy::deploy(&paths)).await?;
+        self.test.webhook_answers().await
     }
 
     pub async fn undeploy(&self, crds: bool) -> Result<()> {
@@ -210,11 +211,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 }
 
 /// Tries every 200 ms until it works.
-pub async fn poll(what: &str, patience: Duration, attempt: impl AsyncFn() -> Result<()>) -> Result<()> {
+pub async fn poll<T>(what: &str, patience: Duration, attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
     let start = std::time::Instant::now();
     loop {
         match attempt().await {
-            Ok(()) => return Ok(()),
+            Ok(found) => return Ok(found),
             Err(error) => ensure!(start.elapsed() < patience, "waited {} s for {what}: {error:#}", patience.as_secs()),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -136,6 +136,11 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
     conditions.iter().find(|c| c.text("/type") == kind).map_or("", |c| c.text("/status"))
 }
 
+/// The number of a state of an object: of all objects of a kind, what was written later has a greater one.
+pub fn written(object: &Value) -> u64 {
+    object.text("/metadata/resourceVersion").parse().unwrap_or_default()
+}
+
 /// Of all events, those about one object, as "reason: message", oldest first.
 pub fn events_of(events: &[Value], kind: &str, name: &str) -> Vec<String> {
     let mut found: Vec<&Value> = events

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, kubectl};
 use e2e::images::remote_tag;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, poll, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, poll, restoring, workload};
 use futures::future::{join_all, try_join_all};
 use kube::Client;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
@@ -330,8 +330,8 @@ async fn a_workload_that_is_scaled_is_judged_by_its_new_total_at_once() -> Resul
         let quota = json!({ "kind": "ResourceQuota", "metadata": { "name": "full" }, "spec": { "hard": { "pods": "2" } } });
         t.create(quota).await?;
         t.wait_for("ResourceQuota", "full", "to be in force", PATIENCE, |q| q.has("/status/hard/pods")).await?;
-        // Far sooner than every budget is counted anyway.
-        let soon = Duration::from_secs(10);
+        // Far sooner than every budget is counted anyway: every five minutes.
+        let soon = Duration::from_secs(30);
         t.patch("Deployment", "web", json!({ "spec": { "replicas": 10 } })).await?;
         let knows = t.wait_for(BUDGET, "web", "to know of 10", soon, |b| b.int("/status/totalReplicas") == 10).await?;
         assert_eq!(knows.int("/status/unavailableAllowed"), 0, "{knows}");
@@ -364,18 +364,17 @@ const ROLLOUTS: &str = "rollouts.e2e.kruise.rs";
 #[tokio::test]
 async fn b11_a_workload_of_an_unknown_kind_is_protected_and_counted_once_its_scale_may_be_read() -> Result<()> {
     in_namespace("pub-rollout-kind", async |t| {
-        t.create(rollouts()).await?;
-        let result = unknown_kind(t).await;
-        t.remove("ClusterRole", &t.namespace).await?;
-        t.remove("CustomResourceDefinition", ROLLOUTS).await?;
-        result
+        let undo = async {
+            t.remove("ClusterRole", &t.namespace).await?;
+            t.remove("CustomResourceDefinition", ROLLOUTS).await
+        };
+        restoring(unknown_kind(t), undo).await
     })
     .await
 }
 
 async fn unknown_kind(t: &Test) -> Result<()> {
-    let established = |o: &Value| condition(o, "Established") == "True";
-    t.wait_for("CustomResourceDefinition", ROLLOUTS, "to be served", PATIENCE, established).await?;
+    t.define(rollouts()).await?;
     let rollout = json!({ "kind": "Rollout", "metadata": { "name": "web" }, "spec": { "replicas": 2 } });
     let rollout = t.create(rollout).await?;
     let status = json!({ "status": { "replicas": 2, "selector": "app=web" } });

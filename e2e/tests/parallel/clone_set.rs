@@ -51,6 +51,17 @@ pub(crate) async fn rolled_out(t: &Test, name: &str) -> Result<Value> {
     .await
 }
 
+/// Waits until these are the Pods of a CloneSet, each of them Ready. For what follows a Pod that somebody has deleted: until the
+/// manager has seen that, the status is still the one of before.
+pub(crate) async fn until_pods(t: &Test, name: &str, what: &str, fit: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
+    poll(what, LONG, async || {
+        let now = pods(t, name).await?;
+        ensure!(fit(&now) && now.iter().all(|p| condition(p, "Ready") == "True"), "{:?}", names(&now));
+        Ok(now)
+    })
+    .await
+}
+
 /// The Pods that stay, by name.
 pub(crate) async fn pods(t: &Test, name: &str) -> Result<Vec<Value>> {
     let mut pods = t.list("Pod", &format!("app={name}")).await?;
@@ -131,9 +142,9 @@ async fn pods_are_made_scaled_and_deleted_in_order() -> Result<()> {
         let marked = left[0].text("/metadata/name");
         t.kubectl(&["label", "pod", marked, "apps.kruise.io/specified-delete=true"]).await?;
         t.gone("Pod", marked).await?;
+        let another = |pods: &[Value]| pods.len() == 1 && !names(pods).contains(marked);
+        let new = until_pods(t, "web", "one Pod in its place", another).await?;
         rolled_out(t, "web").await?;
-        let new = pods(t, "web").await?;
-        ensure!(new.len() == 1 && new[0].text("/metadata/name") != marked, "{:?}", names(&new));
 
         t.remove(CLONE_SET, "web").await?;
         t.gone("Pod", new[0].text("/metadata/name")).await
@@ -189,8 +200,9 @@ async fn columns_scale_wait_and_autoscaler_work_as_with_other_workloads() -> Res
         // Without any figures it still keeps to its bounds: from three to two.
         t.wait_for(CLONE_SET, "web", "to be scaled by the autoscaler", PATIENCE * 2, |o| o.int("/spec/replicas") == 2)
             .await?;
-        let scaler = t.get("HorizontalPodAutoscaler", "web").await?;
-        assert_eq!(condition(&scaler, "AbleToScale"), "True", "{}", scaler["status"]);
+        // It tells of it after it has done it.
+        let able = |o: &Value| condition(o, "AbleToScale") == "True";
+        t.wait_for("HorizontalPodAutoscaler", "web", "to be able to scale", PATIENCE, able).await?;
         rolled_out(t, "web").await?;
         assert_eq!(pods(t, "web").await?.len(), 2);
         Ok(())
@@ -204,7 +216,7 @@ async fn pods_are_replaced_with_surge_and_none_is_ever_missing() -> Result<()> {
         let set = clone_set("web", 2, vec![pulled("main")])
             .with("/spec/updateStrategy", json!({ "type": "ReCreate", "maxUnavailable": 0, "maxSurge": 1 }));
         let old = started(t, set).await?;
-        let (availability, seen) = (t.availability("app=web").await?, t.record(CLONE_SET, "web"));
+        let (availability, seen) = (t.availability("app=web").await?, t.record(CLONE_SET, "web").await?);
         set_image(t, "web", "main", &remote_tag("pause", "v2")).await?;
         let answer = t.plugin_exits(0, &["rollout", "status", "clone/web", "--timeout", "120s"]).await?;
         ensure!(answer.stdout.ends_with("cloneset \"web\" successfully rolled out\n"), "{}", answer.stdout);
@@ -256,6 +268,7 @@ async fn a_new_pod_in_the_middle_of_a_roll_out_is_of_the_revision_that_the_parti
         let old = old.context("two are old")?.text("/metadata/name").to_owned();
         t.remove("Pod", &old).await?;
         t.gone("Pod", &old).await?;
+        until_pods(t, "web", "three Pods", |pods| pods.len() == 3).await?;
         rolled_out(t, "web").await?;
         assert_eq!((pods(t, "web").await?.len(), on_second(t, "web").await?), (3, 1), "the lost one was an old one");
         Ok(())

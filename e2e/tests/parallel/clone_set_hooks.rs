@@ -41,7 +41,7 @@ async fn a_deletion_waits_for_its_label_and_is_taken_back_when_it_is_not_wanted_
             .with("/spec/lifecycle/preDelete/labelsHandler", json!({ "example.com/block": "yes" }))
             .with("/spec/template/metadata/labels/example.com~1block", "yes");
         let all = started(t, set).await?;
-        let seen = t.record(CLONE_SET, "web");
+        let seen = t.record(CLONE_SET, "web").await?;
         t.kubectl(&["scale", "clone/web", "--replicas=1"]).await?;
         let held = t.wait_for(CLONE_SET, "web", "to hold one", PATIENCE, |o| o.int("/status/availableReplicas") == 1);
         let held = held.await?;
@@ -134,12 +134,9 @@ async fn an_update_in_place_waits_before_and_after() -> Result<()> {
         t.wait_for("Pod", name, "to be released", PATIENCE, |p| keys(p) == "[]").await?;
         t.ready(name).await?;
         stays(t, &t.get("Pod", name).await?).await?;
-        let set = t.get(CLONE_SET, "web").await?;
-        assert_eq!(
-            (set.int("/status/readyReplicas"), set.int("/status/availableReplicas")),
-            (1, 0),
-            "ready, not available"
-        );
+        let ready = |o: &Value| o.int("/status/readyReplicas") == 1;
+        let set = t.wait_for(CLONE_SET, "web", "to count it as ready", PATIENCE, ready).await?;
+        assert_eq!(set.int("/status/availableReplicas"), 0, "ready, not available");
         hook(t, name, true).await?;
         in_state(t, name, "Normal").await?;
         rolled_out(t, "web").await?;

@@ -62,12 +62,11 @@ async fn a_new_image_restarts_one_container_of_a_drained_pod_and_nothing_else() 
             .with("/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds", 3);
         let before = started(t, set).await?.remove(0);
         let name = before.text("/metadata/name");
-        let slices = t.list("EndpointSlice", "kubernetes.io/service-name=web").await?;
-        let slice = slices.first().context("the Service has an EndpointSlice")?.text("/metadata/name").to_owned();
+        let slice = t.slice_of("web").await?;
         let endpoint = |o: &Value, ready: bool| o.pointer("/endpoints/0/conditions/ready") == Some(&json!(ready));
         t.wait_for("EndpointSlice", &slice, "to be ready", PATIENCE, |o| endpoint(o, true)).await?;
 
-        let (pod_seen, endpoints_seen) = (t.record("Pod", name), t.record("EndpointSlice", &slice));
+        let (pod_seen, endpoints_seen) = (t.record("Pod", name).await?, t.record("EndpointSlice", &slice).await?);
         let second = remote_tag("pause", "v2");
         set_image(t, "web", "main", &second).await?;
         let set = rolled_out(t, "web").await?;
@@ -86,9 +85,10 @@ async fn a_new_image_restarts_one_container_of_a_drained_pod_and_nothing_else() 
         ensure!(!after.has(GRACE), "the grace is over");
 
         // NotReady and drained, and only then changed
-        let changed = pod_seen.first(|p| image(p, "main") == second).context("the change was seen")?;
-        let not_ready = pod_seen.first(|p| condition(p, "InPlaceUpdateReady") == "False").context("seen NotReady")?;
-        let drained = endpoints_seen.first(|o| endpoint(o, false)).context("the endpoint was drained")?;
+        let (changed, _) = pod_seen.seen("the change", |p| image(p, "main") == second).await?;
+        let held = |p: &Value| condition(p, "InPlaceUpdateReady") == "False";
+        let (not_ready, _) = pod_seen.seen("the Pod NotReady", held).await?;
+        let (drained, _) = endpoints_seen.seen("the endpoint drained", |o| endpoint(o, false)).await?;
         ensure!(not_ready < changed && drained < changed, "the Pod was changed before it was drained");
         t.wait_for("EndpointSlice", &slice, "to be ready again", PATIENCE, |o| endpoint(o, true)).await?;
         let events = t.events("Pod", name).await?;
@@ -144,7 +144,7 @@ async fn an_image_that_cannot_be_pulled_is_replaced_by_a_good_one() -> Result<()
         set_image(t, "web", "main", &remote_tag("pause", "absent")).await?;
         let pull = |o: &Value| o.int("/status/readyReplicas") == 2 && o.int("/status/updatedReplicas") == 1;
         t.wait_for(CLONE_SET, "web", "to have one broken Pod", PATIENCE, pull).await?;
-        let answer = t.plugin_exits(4, &["rollout", "status", "cloneset/web", "--timeout", "3s"]).await?;
+        let answer = t.plugin_exits(4, &["rollout", "status", "cloneset/web", "--timeout", "5s"]).await?;
         ensure!(answer.stdout.contains("1 out of 3 new replicas have been updated; it goes on"), "{}", answer.stdout);
         assert_eq!(pods(t, "web").await?.iter().filter(|p| image(p, "main") == remote("pause")).count(), 2);
         set_image(t, "web", "main", &remote_tag("pause", "v2")).await?;
@@ -282,7 +282,7 @@ async fn containers_start_and_are_updated_by_their_priority() -> Result<()> {
         ensure!(between(&before, "early", "late")? >= 2, "late was started before early was ready");
         let second = remote_tag("busybox", "v2");
         let (early, late) = (format!("early={second}"), format!("late={second}"));
-        let seen = t.record("Pod", name);
+        let seen = t.record("Pod", name).await?;
         t.plugin_exits(0, &["set", "image", "cloneset/web", &early, &late]).await?;
         rolled_out(t, "web").await?;
         let after = t.ready(name).await?;
@@ -291,8 +291,8 @@ async fn containers_start_and_are_updated_by_their_priority() -> Result<()> {
         let state: Value = serde_json::from_str(after.text(UPDATE_STATE))?;
         let batches: Vec<&Value> = state.array("/containerBatchesRecord").iter().map(|b| &b["containers"]).collect();
         assert_eq!(batches, [&json!(["early"]), &json!(["late"])]);
-        let early = seen.first(|p| image(p, "early") == second).context("early was seen to change")?;
-        let late = seen.first(|p| image(p, "late") == second).context("late was seen to change")?;
+        let (early, _) = seen.seen("early change", |p| image(p, "early") == second).await?;
+        let (late, _) = seen.seen("late change", |p| image(p, "late") == second).await?;
         ensure!(early < late, "one after the other");
         let restarts = Container::all(&after).into_values().map(|c| c.restarts).collect::<Vec<_>>();
         assert_eq!(restarts, [1, 1]);
@@ -324,7 +324,7 @@ async fn a_newer_change_waits_for_the_grace_of_the_one_before() -> Result<()> {
             .with("/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds", 4);
         let before = started(t, set).await?.remove(0);
         let name = before.text("/metadata/name");
-        let seen = t.record("Pod", name);
+        let seen = t.record("Pod", name).await?;
         set_image(t, "web", "main", &remote_tag("pause", "v2")).await?;
         t.wait_for("Pod", name, "to be in its grace", PATIENCE, |p| p.has(GRACE)).await?;
         set_image(t, "web", "main", &remote_tag("pause", "same")).await?;

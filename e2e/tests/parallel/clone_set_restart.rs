@@ -170,7 +170,8 @@ async fn an_environment_that_is_changed_while_a_request_stops_the_container_is_i
 #[tokio::test]
 async fn a_request_during_the_grace_and_the_update_after_it_both_end() -> Result<()> {
     in_namespace("crr-in-grace", async |t| {
-        let set = reluctant().with("/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds", 10);
+        // Longer than the restart takes on a busy machine.
+        let set = reluctant().with("/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds", 20);
         let web = Running::start(t, set).await?;
         web.let_go().await?;
         set_image(t, "web", "main", &remote_tag("busybox", "v2")).await?;

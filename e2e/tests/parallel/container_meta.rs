@@ -99,9 +99,9 @@ async fn what_containers_run_is_reported_with_the_hashes_of_kubelet_and_of_the_e
         // Another instance is reported anew, the other entry stays.
         t.restart("once", "web", &["side"]).await?;
         t.succeeded("once").await?;
-        let after = t.wait_for("Pod", "web", "to be reported", PATIENCE, all_reported).await?;
+        let anew = |p: &Value| all_reported(p) && entry(p, "side").int("/restartCount") == 1;
+        let after = t.wait_for("Pod", "web", "to be reported", PATIENCE, anew).await?;
         assert_eq!(entry(&after, "main"), entry(&web, "main"));
-        assert_eq!(entry(&after, "side").int("/restartCount"), 1);
         assert_eq!(after.text("/metadata/uid"), web.text("/metadata/uid"));
 
         // A Pod that is nobody's business.
@@ -165,6 +165,7 @@ async fn stopped_once(t: &Test) -> Result<()> {
     assert_eq!((containers["main"].restarts, containers["side"].restarts), (1, 0));
     assert_eq!(t.exec("web", "main", "cat /kept/log").await?, "hook\nend");
     assert_eq!(t.exec("web", "main", "echo $CFG").await?, "{\"k\":\"v2\"}");
+    t.wait_events("Pod", "web", |e| e.iter().any(|e| e.starts_with("Killing"))).await?;
     assert_eq!(killings(t, "web", "").await?, 1);
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::cmd::{CommandExt, kubectl};
-use e2e::kit::{Build, Look, PATIENCE, Test, condition, in_namespace};
+use e2e::kit::{Build, Look, PATIENCE, Test, condition, in_namespace, poll};
 use e2e::node_images::{Daemons, played};
 use e2e::paths::NODE;
 use serde_json::{Value, json};
@@ -37,12 +37,12 @@ async fn a_job_is_seen_from_its_begin_to_its_end() -> Result<()> {
         let daemons = Daemons::start(t, &nodes, 0..0);
         // As a user writes it, in the other version, without anything that has a default.
         let spec =
-            json!({ "parallelism": 2, "pullSecrets": ["one"], "completionPolicy": { "ttlSecondsAfterFinished": 3 } });
+            json!({ "parallelism": 2, "pullSecrets": ["one"], "completionPolicy": { "ttlSecondsAfterFinished": 8 } });
         let made = t.create(job("web", &nodes, spec).with("/apiVersion", "apps.kruise.io/v1alpha1")).await?;
         ensure!(
             made.text("/spec/imagePullPolicy") == "IfNotPresent" && made.int("/spec/pullPolicy/timeoutSeconds") == 600
         );
-        let seen = t.record(JOB, "web");
+        let (seen, node) = (t.record(JOB, "web").await?, t.record("NodeImage", &format!("{nodes}-0001")).await?);
         t.wait_for(JOB, "web", "to begin", PATIENCE, |o| counts(o)[1] == 2).await?;
         let get = t.kubectl(&["get", "imagepulljob", "web"]).await?;
         let columns = get.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -50,8 +50,7 @@ async fn a_job_is_seen_from_its_begin_to_its_end() -> Result<()> {
         ensure!(daemons.most() <= 2, "{} nodes at a time", daemons.most());
         daemons.answer("registry.example/app", 0.2);
         t.kubectl(&["wait", "imagepulljob/web", "--for=condition=Failed", "--timeout=60s"]).await?;
-        let done = seen.states().into_iter().rev().find(|(_, o)| o.has("/status/completionTime")).map(|(_, o)| o);
-        let done = done.unwrap_or_default();
+        let (_, done) = seen.seen("its end", |o| o.has("/status/completionTime")).await?;
         assert_eq!(counts(&done), [5, 0, 4, 1], "{done:#}");
         assert_eq!(done.text("/status/message"), "job has completed");
         ensure!(
@@ -59,11 +58,12 @@ async fn a_job_is_seen_from_its_begin_to_its_end() -> Result<()> {
             "{done:#}"
         );
         ensure!(daemons.most() <= 2, "{} nodes at a time", daemons.most());
-        let entry = t.get("NodeImage", &format!("{nodes}-0001")).await?;
-        let image = entry.pointer("/spec/images/registry.example~1app").cloned().unwrap_or_default();
-        assert_eq!(image.pointer("/pullSecrets"), Some(&json!([{ "namespace": t.namespace, "name": "one" }])));
-        let reasons = t.wait_events(JOB, "web", |e| e.iter().any(|e| e.starts_with("PullsFailed"))).await?;
-        ensure!(reasons.iter().any(|e| e.starts_with("Pulling")), "{reasons:#?}");
+        // Its time to live may be over by now: what the node was told is in the recording.
+        let (_, entry) = node.seen("the image", |o| o.has("/spec/images/registry.example~1app")).await?;
+        let secrets = entry.pointer("/spec/images/registry.example~1app/pullSecrets");
+        assert_eq!(secrets, Some(&json!([{ "namespace": t.namespace, "name": "one" }])));
+        let told = |events: &[String], reason: &str| events.iter().any(|event| event.starts_with(reason));
+        t.wait_events(JOB, "web", |events| told(events, "PullsFailed") && told(events, "Pulling")).await?;
         // Its time to live, and what it told its nodes, is over.
         t.gone(JOB, "web").await?;
         t.wait_for("NodeImage", &format!("{nodes}-0001"), "to be empty", PATIENCE, |o| {
@@ -115,9 +115,14 @@ async fn jobs_are_refused_with_the_field_the_value_and_what_is_allowed() -> Resu
 #[tokio::test]
 async fn the_node_has_its_node_image_and_what_openkruise_left_is_cleared() -> Result<()> {
     in_namespace("image-left", async |t| {
-        let real = t.wait_for("NodeImage", NODE, "to be there", PATIENCE, |_| true).await?;
-        let node = t.get("Node", NODE).await?;
-        assert_eq!(real.pointer("/metadata/labels"), node.pointer("/metadata/labels"));
+        // Tests beside this one label the node.
+        poll("the NodeImage to have the labels of its Node", PATIENCE, async || {
+            let (real, node) = (t.get("NodeImage", NODE).await?, t.get("Node", NODE).await?);
+            let labels = [&real, &node].map(|object| object.pointer("/metadata/labels"));
+            ensure!(labels[0] == labels[1], "{labels:?}");
+            Ok(())
+        })
+        .await?;
         // A job that is over, with the finalizer that OpenKruise leaves while it is down.
         let old = job("old", "nobody", json!({})).with("/metadata/finalizers", json!(["apps.kruise.io/deletion-protection"]));
         t.create(old).await?;
@@ -178,9 +183,13 @@ async fn a_list_that_is_edited_replaces_its_jobs() -> Result<()> {
         daemons.answer("registry.example/b", 0.0);
         let done = over(t, LIST, "list", PATIENCE).await?;
         assert_eq!((done.int("/status/desired"), done.int("/status/succeeded")), (1, 1));
-        let jobs = t.list(JOB, "").await?;
-        assert_eq!(jobs.iter().map(|job| job.text("/spec/image")).collect::<Vec<_>>(), ["registry.example/b:1"]);
-        assert_eq!(jobs[0].int("/spec/parallelism"), 3);
+        poll("one job alone, as the list says now", PATIENCE, async || {
+            let jobs = t.list(JOB, "").await?;
+            let jobs: Vec<_> = jobs.iter().map(|job| (job.text("/spec/image"), job.int("/spec/parallelism"))).collect();
+            ensure!(jobs == [("registry.example/b:1", 3)], "{jobs:?}");
+            Ok(())
+        })
+        .await?;
         let columns = t.kubectl(&["get", "imagelistpulljob", "list"]).await?;
         ensure!(columns.split_whitespace().take(5).collect::<Vec<_>>() == ["NAME", "TOTAL", "SUCCEEDED", "COMPLETED", "AGE"], "{columns}");
         t.remove(LIST, "list").await?;

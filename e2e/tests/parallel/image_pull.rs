@@ -14,6 +14,11 @@ use crate::clone_set::{in_place, pods, rolled_out, set_image, started, uids};
 const JOB: &str = "ImagePullJob";
 const MIB: usize = 1 << 20;
 
+/// A repository that no other run has had: what the node has of an image from before would be pulled no more.
+fn new(t: &Test, repository: &str) -> String {
+    format!("{repository}-{}", t.namespace)
+}
+
 fn job(name: &str, image: &str) -> Value {
     json!({ "kind": JOB, "apiVersion": "apps.kruise.io/v1beta1", "metadata": { "name": name }, "spec": {
         "image": image, "selector": { "names": [NODE] }, "completionPolicy": { "type": "Always" },
@@ -56,9 +61,10 @@ async fn failed(t: &Test, name: &str, image: &str, tag: &str) -> Result<String> 
 #[tokio::test]
 async fn a_tag_that_has_moved_is_pulled_again_when_that_is_asked_for() -> Result<()> {
     in_namespace("pull-tag", async |t| {
-        let image = "registry.example/team/moving";
+        let moving = new(t, "moving");
+        let image = &format!("registry.example/team/{moving}");
         let reference = format!("{image}:now");
-        pushed(t, "moving", "now", MIB).await?;
+        pushed(t, &moving, "now", MIB).await?;
         t.create(job("first", &reference)).await?;
         succeeded(t, "first").await?;
         let first = told(&t.get("NodeImage", NODE).await?, image, "now");
@@ -67,11 +73,14 @@ async fn a_tag_that_has_moved_is_pulled_again_when_that_is_asked_for() -> Result
             ctr(["images", "ls", "-q"]).text()?.lines().any(|line| line == reference),
             "containerd does not have it"
         );
-        t.wait_events("NodeImage", NODE, |_| true).await?;
-        let events = events_of(&t.list_in("default", "Event", "").await?, "NodeImage", NODE);
-        ensure!(events.iter().any(|e| e.starts_with("PullImageSucceed") && e.contains(image)), "{events:#?}");
+        poll("the event of the pull", PATIENCE, async || {
+            let events = events_of(&t.list_in("default", "Event", "").await?, "NodeImage", NODE);
+            ensure!(events.iter().any(|e| e.starts_with("PullImageSucceed") && e.contains(image)), "{events:#?}");
+            Ok(())
+        })
+        .await?;
 
-        let digest = pushed(t, "moving", "now", MIB).await?;
+        let digest = pushed(t, &moving, "now", MIB).await?;
         t.create(job("lazy", &reference).with("/spec/imagePullPolicy", "IfNotPresent")).await?;
         succeeded(t, "lazy").await?;
         let second = told(&t.get("NodeImage", NODE).await?, image, "now");
@@ -100,22 +109,24 @@ async fn pods_are_updated_in_place_to_an_image_that_was_pulled_ahead() -> Result
     in_namespace("pull-ahead", async |t| {
         let container = |image: &str| json!({ "name": "main", "image": image, "imagePullPolicy": "IfNotPresent" });
         let before = started(t, in_place("web", 2, vec![container(&remote("pause"))])).await?;
-        pushed(t, "ahead", "v2", MIB).await?;
-        let image = "registry.example/team/ahead:v2";
+        let ahead = new(t, "ahead");
+        pushed(t, &ahead, "v2", MIB).await?;
+        let (repository, image) =
+            (format!("registry.example/team/{ahead}"), &format!("registry.example/team/{ahead}:v2"));
         t.wait_for("NodeImage", NODE, "to be there", PATIENCE, |_| true).await?;
         t.create(json!({ "kind": JOB, "apiVersion": "apps.kruise.io/v1beta1", "metadata": { "name": "ahead" },
             "spec": { "image": image, "podSelector": { "matchLabels": { "app": "web" } },
                 "completionPolicy": { "type": "Always" } } }))
             .await?;
         succeeded(t, "ahead").await?;
-        let told = told(&t.get("NodeImage", NODE).await?, "registry.example/team/ahead", "v2");
+        let told = told(&t.get("NodeImage", NODE).await?, &repository, "v2");
         ensure!(told.text("/phase") == "Succeeded" && told.has("/startTime"), "{told:#}");
         set_image(t, "web", "main", image).await?;
         rolled_out(t, "web").await?;
         let after = pods(t, "web").await?;
         ensure!(uids(&before) == uids(&after), "they were not updated in place");
         for pod in &after {
-            assert_eq!(pod.text("/status/containerStatuses/0/image"), image);
+            assert_eq!(pod.text("/status/containerStatuses/0/image"), image.as_str());
             let present = format!("Container image \"{image}\" already present on machine");
             t.wait_events("Pod", pod.text("/metadata/name"), |e| e.iter().any(|e| e.contains(&present))).await?;
         }
@@ -128,9 +139,9 @@ async fn pods_are_updated_in_place_to_an_image_that_was_pulled_ahead() -> Result
 #[tokio::test]
 async fn an_image_for_a_volume_is_pulled_like_any_other() -> Result<()> {
     in_namespace("pull-volume", async |t| {
-        let (paths, tag) = (t.paths.clone(), "weights:v1");
-        tokio::task::spawn_blocking(move || push_data(&paths, "weights", "v1", MIB)).await??;
-        let image = format!("registry.example/team/{tag}");
+        let (paths, weights) = (t.paths.clone(), new(t, "weights"));
+        let image = format!("registry.example/team/{weights}:v1");
+        tokio::task::spawn_blocking(move || push_data(&paths, &weights, "v1", MIB)).await??;
         t.create(job("weights", &image)).await?;
         succeeded(t, "weights").await?;
         ensure!(ctr(["images", "ls", "-q"]).text()?.lines().any(|line| line == image), "the runtime does not have it");
@@ -164,30 +175,31 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
             ("opaque", vec!["opaque"], "Secret {}/opaque: its type is \"Opaque\": want kubernetes.io/dockerconfigjson"),
             ("other", vec!["other"], "Secret {}/other: it has nothing for the registry of this image"),
         ];
+        let private = |name: &str| new(t, &format!("private-{name}"));
         for (name, secrets, _) in &jobs {
-            pushed(t, &format!("private-{name}"), "v1", MIB / 4).await?;
-            let job =
-                job(name, &format!("private.example/team/private-{name}:v1")).with("/spec/pullSecrets", json!(secrets));
-            t.create(job).await?;
+            pushed(t, &private(name), "v1", MIB / 4).await?;
+            let image = format!("private.example/team/{}:v1", private(name));
+            t.create(job(name, &image).with("/spec/pullSecrets", json!(secrets))).await?;
         }
         for (name, _, message) in &jobs {
             if message.is_empty() {
                 succeeded(t, name).await?;
                 continue;
             }
-            let told = failed(t, name, &format!("private.example/team/private-{name}"), "v1").await?;
+            let told = failed(t, name, &format!("private.example/team/{}", private(name)), "v1").await?;
             ensure!(told.contains(&message.replace("{}", &t.namespace)), "{name}: {told}");
         }
         // A Secret is read for each attempt: once mended, it lets the next one in.
         let secret = |password: &str| docker_config("private.example", password).with("/metadata/name", "mended");
         t.create(secret("stale-password")).await?;
-        pushed(t, "private-mended", "v1", MIB / 4).await?;
+        let image = private("mended");
+        pushed(t, &image, "v1", MIB / 4).await?;
         let mended =
-            job("mended", "private.example/team/private-mended:v1").with("/spec/pullSecrets", json!(["mended"]));
+            job("mended", &format!("private.example/team/{image}:v1")).with("/spec/pullSecrets", json!(["mended"]));
         t.create(mended.with("/spec/pullPolicy/backoffLimit", 8)).await?;
         poll("its first attempt to fail", PATIENCE, async || {
             let log = t.kubectl(&["-n", SYSTEM, "logs", "daemonset/kruise-daemon", "--tail=-1"]).await?;
-            let failed = log.lines().any(|line| line.contains("team/private-mended") && line.contains("not pulled"));
+            let failed = log.lines().any(|line| line.contains(&image) && line.contains("not pulled"));
             ensure!(failed, "no attempt has failed yet");
             Ok(())
         })
@@ -216,25 +228,29 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
 async fn registries_that_are_slow_fail_or_hand_out_something_else() -> Result<()> {
     in_namespace("pull-faults", async |t| {
         let proxy = RegistryProxy::start().await?;
-        let name = |repository: &str| format!("faulty.example/team/{repository}");
+        let path = |repository: &str| format!("team/{}", new(t, repository));
+        let name = |repository: &str| format!("faulty.example/{}", path(repository));
+        let mut jobs = Vec::new();
         for (repository, bytes) in [("slow", 8 * MIB), ("late", 8 * MIB), ("recovers", MIB / 4), ("corrupt", MIB / 4)] {
-            let digest = pushed(t, repository, "v1", bytes).await?;
+            let digest = pushed(t, &new(t, repository), "v1", bytes).await?;
             let fault = match repository {
                 "recovers" => Fault::Failing(2),
                 "corrupt" => Fault::Corrupt,
-                _ => Fault::Slow(MIB / 2),
+                _ => Fault::Slow(MIB / 4),
             };
-            proxy.set(&format!("team/{repository}"), fault);
-            let new = job(repository, &format!("{}:v1", name(repository)));
-            let new = match repository {
-                "late" => new.with("/spec/pullPolicy/timeoutSeconds", 3),
-                "recovers" => new.with("/spec/pullPolicy/backoffLimit", 3),
-                "corrupt" => new.with("/spec/image", format!("{}@{digest}", name(repository))),
-                _ => new,
-            };
-            t.create(new).await?;
+            proxy.set(&path(repository), fault);
+            let job = job(repository, &format!("{}:v1", name(repository)));
+            jobs.push(match repository {
+                "late" => job.with("/spec/pullPolicy/timeoutSeconds", 3),
+                "recovers" => job.with("/spec/pullPolicy/backoffLimit", 3),
+                "corrupt" => job.with("/spec/image", format!("{}@{digest}", name(repository))),
+                _ => job,
+            });
         }
-        // How far it is, in bytes: 8 MiB take 16 s.
+        for job in jobs {
+            t.create(job).await?;
+        }
+        // How far it is, in bytes: 8 MiB take 32 s, and the status is written every 15 s.
         let slow = name("slow");
         let progress = |s: &Value| s.int("/progress") > 0 && s.text("/message").ends_with(" MiB");
         let told = wait_told(t, &slow, "v1", "to tell its progress", progress).await?;
@@ -242,20 +258,21 @@ async fn registries_that_are_slow_fail_or_hand_out_something_else() -> Result<()
         // Its job goes: so does the pull.
         t.remove(JOB, "slow").await?;
         poll("the runtime to leave the registry", PATIENCE, async || {
-            ensure!(proxy.left("team/slow") > 0, "it still downloads");
+            ensure!(proxy.left(&path("slow")) > 0, "it still downloads");
             Ok(())
         })
         .await?;
         let is_gone = |o: &Value| o.pointer("/status/imageStatuses").is_none_or(|images| images.get(&slow).is_none());
         t.wait_for("NodeImage", NODE, "to forget it", PATIENCE, is_gone).await?;
-        ensure!(
-            !ctr(["images", "ls", "-q"]).text()?.contains("faulty.example/team/slow"),
-            "it was pulled all the same"
-        );
+        ensure!(!ctr(["images", "ls", "-q"]).text()?.contains(&slow), "it was pulled all the same");
 
         let late = failed(t, "late", &name("late"), "v1").await?;
         ensure!(late.contains("the attempt took longer than 3 s"), "{late}");
-        ensure!(proxy.left("team/late") > 0, "the download was not ended");
+        poll("the download to be ended", PATIENCE, async || {
+            ensure!(proxy.left(&path("late")) > 0, "it still goes on");
+            Ok(())
+        })
+        .await?;
         succeeded(t, "recovers").await?;
         let corrupt = t.get(JOB, "corrupt").await?;
         let digest = corrupt.text("/spec/image").split_once('@').context("a digest")?.1.to_owned();

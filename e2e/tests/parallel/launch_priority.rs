@@ -49,7 +49,7 @@ fn judge_order(recording: &Recording, order: &[&str]) -> Result<()> {
 #[tokio::test]
 async fn higher_priorities_start_first_and_lower_ones_when_those_are_ready() -> Result<()> {
     in_namespace("launch", async |t| {
-        let recording = t.record("Pod", "web");
+        let recording = t.record("Pod", "web").await?;
         let containers =
             vec![with_priority(shell("last", ""), "-7"), shell("second", ""), with_priority(slow("first"), "5")];
         let web = t.start(pod("web", containers)).await?;
@@ -74,7 +74,7 @@ async fn higher_priorities_start_first_and_lower_ones_when_those_are_ready() -> 
 #[tokio::test]
 async fn ordered_starts_containers_as_they_are_listed() -> Result<()> {
     in_namespace("launch-ordered", async |t| {
-        let recording = t.record("Pod", "web");
+        let recording = t.record("Pod", "web").await?;
         let ordered = pod("web", vec![slow("a"), slow("b"), shell("c", "")])
             .with("/metadata/annotations/apps.kruise.io~1container-launch-priority", "Ordered");
         t.start(ordered).await?;

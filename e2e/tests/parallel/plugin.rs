@@ -351,6 +351,9 @@ async fn a_user_of_one_namespace_needs_few_rights() -> Result<()> {
             };
             t.kubectl(args).await?;
         }
+        for verb in ["create", "get", "list", "watch", "delete"] {
+            t.may("jane", verb, "containerrecreaterequests.apps.kruise.io").await?;
+        }
         t.plugin_exits(3, &["restart", "pod/web", "--as", "jane"]).await?;
         t.plugin_exits(0, &["restart", "pod/web", "-c", "main", "--wait", "--as", "jane"]).await?;
         let name = only_request(t).await?;

@@ -120,7 +120,7 @@ async fn a_roll_out_past_its_deadline_is_exit_code_1_and_a_timeout_4() -> Result
                 && o.array("/status/conditions").iter().all(|c| c.text("/type") != "Progressing")
         };
         t.wait_for(CLONE_SET, "web", "to forget the deadline", PATIENCE, seen).await?;
-        let answer = t.plugin_exits(4, &["rollout", "status", "clone/web", "--timeout", "1s"]).await?;
+        let answer = t.plugin_exits(4, &["rollout", "status", "clone/web", "--timeout", "5s"]).await?;
         ensure!(answer.stdout.contains("timed out waiting for cloneset \"web\" after "), "{}", answer.stdout);
         ensure!(
             answer.stdout.contains(&format!("kubectl kruise rollout undo cloneset/web -n {}", t.namespace)),

@@ -186,7 +186,11 @@ async fn new_pods_get_a_pinned_revision() -> Result<()> {
         let name = format!("{}-pinned", t.namespace);
         let revisions = t.api_in(SYSTEM, "ControllerRevision");
         for value in ["first", "second"] {
-            revisions.delete(&format!("{name}-{value}"), &Default::default()).await?;
+            let deleted = revisions.delete(&format!("{name}-{value}"), &Default::default()).await;
+            // What a test that failed has never made is no failure of its own.
+            if body.is_ok() {
+                deleted?;
+            }
         }
         body
     })

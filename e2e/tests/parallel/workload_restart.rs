@@ -183,7 +183,13 @@ async fn pods_that_come_meanwhile_need_no_restart_and_pods_that_go_leave_the_cou
         tokio::time::sleep(Duration::from_millis(1100)).await; // creation times have whole seconds
         t.remove("Pod", old[0].text("/metadata/name")).await?;
         t.gone("Pod", old[0].text("/metadata/name")).await?;
-        t.wait_for("Deployment", "web", "to be whole again", PATIENCE, |o| o.int("/status/readyReplicas") == 2).await?;
+        // The status may still be that of before.
+        poll("another Pod in its place", PATIENCE, async || {
+            let now = pods(t, "web").await?;
+            ensure!(now.len() == 2 && now.iter().all(|p| condition(p, "Ready") == "True"), "{:?}", uids(&now));
+            Ok(())
+        })
+        .await?;
         t.patch(WR, "roll", json!({ "spec": { "paused": false } })).await?;
         let done = ended(t, "roll", "Complete").await?;
         let counts = ["total", "restarted", "skipped"].map(|c| done.int(&format!("/status/{c}")));

@@ -332,8 +332,8 @@ async fn scaled(t: &Test) -> Result<()> {
         let (group, version) = api_version.split_once('/').context("a group and a version")?;
         let plural = format!("{}s.{version}.{group}", kind.to_lowercase());
         t.kubectl(&["-n", &t.namespace, "patch", &plural, &name, "--type=merge", "-p", &change.to_string()]).await?;
-        // Far sooner than every budget is counted anyway.
-        t.wait_for(BUDGET, &name, "to know that it was scaled", std::time::Duration::from_secs(10), knows(after))
+        // Sooner than any budget is counted anyway: every thirty seconds one whose total nobody follows.
+        t.wait_for(BUDGET, &name, "to know that it was scaled", std::time::Duration::from_secs(20), knows(after))
             .await?;
     }
     Ok(())

@@ -133,7 +133,7 @@ async fn certificates_change_under_load_without_a_failed_call() -> Result<()> {
         let files = Files::new(t)?;
         let replicas = t.node().scale(WEBHOOK, 3).await?;
         let load = Load::start(t)?;
-        let result = async {
+        let body = async {
             let (first, first_ca) = (secret(t, "tls.crt").await?, secret(t, "ca-cert.pem").await?);
             // The certificate alone.
             patch_secret(t, json!({ "data": { "tls.crt": null, "cert.pem": null } })).await?;
@@ -160,14 +160,15 @@ async fn certificates_change_under_load_without_a_failed_call() -> Result<()> {
                 })
                 .await?;
             }
-            anyhow::Ok(())
-        }
-        .await;
-        let calls = load.end().await;
-        t.node().scale(WEBHOOK, replicas).await?;
-        result?;
-        println!("rotation: {} calls", calls?);
-        Ok(())
+            Ok(())
+        };
+        let undo = async {
+            let calls = load.end().await;
+            t.node().scale(WEBHOOK, replicas).await?;
+            println!("rotation: {} calls", calls?);
+            Ok(())
+        };
+        restoring(body, undo).await
     })
     .await
 }
@@ -240,7 +241,12 @@ async fn an_expired_certificate_refuses_requests_clearly_and_mends_itself() -> R
         slices.delete("expired", &Default::default()).await.ok();
         t.node().scale(WEBHOOK, replicas).await?;
         result?;
-        ensure!(secret(t, "tls.crt").await? != leaf.trim(), "it is renewed");
+        poll("it to be renewed", PATIENCE, async || {
+            ensure!(secret(t, "tls.crt").await? != leaf.trim(), "it is the one that has expired");
+            Ok(())
+        })
+        .await?;
+        t.webhook_answers().await?;
         t.restart("once", "web", &["main"]).await?;
         t.succeeded("once").await.map(drop)
     })

@@ -9,14 +9,13 @@ use e2e::random::{Managers, sequences};
 use kube::api::DeleteParams;
 
 use crate::MANAGER;
-use crate::leaders::{another_leads, holder, leader};
+use crate::leaders::{another_leads, leading};
 
 /// The leader dies, or is asked to end, again and again; each has some seconds.
 async fn managers_die(t: &Test) -> Result<()> {
     for turn in 0_u32.. {
         tokio::time::sleep(Duration::from_secs(8)).await;
-        let identity = holder(t).await?;
-        let manager = leader(t, &identity).await?;
+        let (identity, manager) = leading(t).await?;
         let dies = turn % 2 == 0;
         if dies {
             t.node().process_of(&manager).await?.signal("KILL");

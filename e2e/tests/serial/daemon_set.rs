@@ -17,6 +17,19 @@ async fn counted(t: &Test, what: &str, fits: impl Fn(&Value) -> bool) -> Result<
     t.wait_for(DAEMON_SET, "agent", what, PATIENCE, fits).await
 }
 
+/// Waits until the set has another Pod than before, and until the status says so: it may still be the one of before.
+async fn is_back(t: &Test, before: &Value) -> Result<()> {
+    poll("another Pod that is Ready", PATIENCE, async || {
+        let now = pod(t).await?;
+        let is_another = now.text("/metadata/uid") != before.text("/metadata/uid");
+        ensure!(is_another && condition(&now, "Ready") == "True", "{}", now["metadata"]["name"]);
+        Ok(())
+    })
+    .await?;
+    let fits = |o: &Value| o.int("/status/numberAvailable") == 1 && condition(o, "Ready") == "True";
+    counted(t, "to run on the cordoned node again", fits).await.map(drop)
+}
+
 async fn pod(t: &Test) -> Result<Value> {
     let pods = t.list("Pod", "app=agent").await?;
     let mut live = pods.into_iter().filter(|pod| !pod.has("/metadata/deletionTimestamp"));
@@ -47,10 +60,7 @@ async fn a_daemon_set_leaves_its_pod_on_a_tainted_node_and_makes_an_evicted_one_
         t.kubectl(&["cordon", &node]).await?;
         let cordoned = async {
             t.kubectl(&["delete", "pod", before.text("/metadata/name")]).await?;
-            let is_back = |o: &Value| o.int("/status/numberAvailable") == 1 && condition(o, "Ready") == "True";
-            counted(t, "to run on the cordoned node again", is_back).await?;
-            ensure!(pod(t).await?.text("/metadata/uid") != before.text("/metadata/uid"), "it is another one");
-            Ok(())
+            is_back(t, &before).await
         };
         restoring(cordoned, async { t.kubectl(&["uncordon", &node]).await.map(drop) }).await
     })
@@ -92,9 +102,7 @@ async fn kubectl_drain_evicts_and_the_pod_is_back_at_once() -> Result<()> {
             let drained = t.run(kubectl(&t.paths, drain)).await?;
             ensure!(drained.ok, "{}{}", drained.stdout, drained.stderr);
             ensure!(drained.stdout.contains("evicted"), "{}", drained.stdout);
-            let is_back = |o: &Value| o.int("/status/numberAvailable") == 1 && condition(o, "Ready") == "True";
-            counted(t, "to run on the cordoned node again", is_back).await?;
-            ensure!(pod(t).await?.text("/metadata/uid") != before.text("/metadata/uid"), "it is another one");
+            is_back(t, &before).await?;
             let rest = [
                 "drain",
                 NODE,

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::kubectl;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, poll, restoring, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, pod, poll, restoring, workload};
 use e2e::paths::{NODE, SYSTEM};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -103,7 +103,8 @@ async fn set(t: &Test, gates: &str, policies: Value) -> Result<()> {
         .await?;
     t.kubectl(&["-n", SYSTEM, "rollout", "restart", "deployment", WEBHOOK]).await?;
     t.kubectl(&["-n", SYSTEM, "rollout", "status", "--timeout=90s", "deployment", WEBHOOK]).await?;
-    t.node().gone("control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await
+    t.node().gone("control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await?;
+    t.webhook_answers().await
 }
 
 /// One of each kind, none of whose Pods is ever scheduled.
@@ -112,10 +113,7 @@ async fn one_of_each(t: &Test) -> Result<Vec<Kind>> {
         definition("apps.kruise.io", "UnitedDeployment", &["v1alpha1"]),
         definition("e2e.kruise.rs", "Widget", &["v1"]),
     ] {
-        let name = definition.text("/metadata/name").to_owned();
-        t.create(definition).await?;
-        let established = |o: &Value| condition(o, "Established") == "True";
-        t.wait_for("CustomResourceDefinition", &name, "to be served", PATIENCE, established).await?;
+        t.define(definition).await?;
     }
     let nowhere = |kind: &str, name: &str| {
         workload(kind, name, 1, vec![app("main")])
@@ -213,6 +211,9 @@ async fn labels_are_guarded(t: &Test) -> Result<()> {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "editor" },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane" }] }))
         .await?;
+    for verb in editor {
+        t.may("jane", verb, "services").await?;
+    }
     let label = async |value: &str| t.kubectl(&["label", "service", "web", "--overwrite", value, "--as=jane"]).await;
     let (off, cascading) = (format!("{LABEL}-"), format!("{LABEL}=Cascading"));
     let always = format!("{LABEL}=Always");
@@ -471,6 +472,7 @@ async fn protected(t: &Test, things: &[Kind], kept: &Test, widgets: &Kind) -> Re
     let back = daemons(t, true).await;
     t.node().scale(WEBHOOK, webhooks).await?;
     dead.and(breach).and(back)?;
+    t.webhook_answers().await?;
     // The last budget of the namespace goes, and so does the namespace, from the list too.
     budgeted.remove("PodUnavailableBudget", "web").await?;
     listed(t, |names| !names.contains(&with)).await?;

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::kit::{Build, Look, Test, app, crr, in_namespace, pod, poll};
+use e2e::kit::{Build, Look, Test, app, crr, in_namespace, pod, poll, restoring};
 use e2e::paths::SYSTEM;
 use serde_json::{Value, json};
 
@@ -30,10 +30,20 @@ pub(crate) async fn another_leads(t: &Test, than: &str) -> Result<()> {
 }
 
 /// The leader's Pod; its name is the beginning of the identity.
-pub(crate) async fn leader(t: &Test, identity: &str) -> Result<Value> {
+async fn leader(t: &Test, identity: &str) -> Result<Value> {
     let managers = t.node().replicas(MANAGER).await?;
     let of = |p: &&Value| identity.starts_with(&format!("{}_", p.text("/metadata/name")));
     managers.iter().find(of).cloned().with_context(|| format!("no Pod of {identity}"))
+}
+
+/// The identity of the manager that leads, and its Pod. While one takes over from another there may be none.
+pub(crate) async fn leading(t: &Test) -> Result<(String, Value)> {
+    poll("a manager to lead", LONG, async || {
+        let identity = holder(t).await?;
+        let pod = leader(t, &identity).await?;
+        Ok((identity, pod))
+    })
+    .await
 }
 
 /// How often the container of each manager has started again, by Pod.
@@ -88,15 +98,15 @@ async fn managers_that_sleep_or_die_by_turns_never_act_together() -> Result<()> 
         futures::future::try_join_all(pods).await?;
         let replicas = t.node().scale(MANAGER, 3).await?;
         let seen = fs::metadata(t.paths.audit_log())?.len();
-        let result = async {
+        let body = async {
             // Each of these needs the manager four times: finalizer, key, time, release.
             let request = async |name: &String| {
                 t.create(crr(name, name, &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 1)).await.map(drop)
             };
             let before_all = restarts(t).await?;
             for (turn, fate) in [Fate::Sleeps, Fate::Dies, Fate::Sleeps].into_iter().enumerate() {
-                let identity = holder(t).await?;
-                let process = t.node().process_of(&leader(t, &identity).await?).await?;
+                let (identity, pod) = leading(t).await?;
+                let process = t.node().process_of(&pod).await?;
                 let [before, after] = [&names[2 * turn], &names[2 * turn + 1]];
                 request(before).await?;
                 match fate {
@@ -125,11 +135,9 @@ async fn managers_that_sleep_or_die_by_turns_never_act_together() -> Result<()> 
             // Only the one that was killed: who loses the Lease stands by.
             let total = |all: BTreeMap<String, i64>| all.into_values().sum::<i64>();
             assert_eq!(total(restarts(t).await?), total(before_all) + 1);
-            anyhow::Ok(())
-        }
-        .await;
-        t.node().scale(MANAGER, replicas).await?;
-        result?;
+            Ok(())
+        };
+        restoring(body, async { t.node().scale(MANAGER, replicas).await.map(drop) }).await?;
         let log = fs::read(t.paths.audit_log())?;
         let log = String::from_utf8_lossy(log.get(usize::try_from(seen)?..).unwrap_or_default()).into_owned();
         let (leaders, writes) = only_leaders_wrote(&log)?;

@@ -76,9 +76,7 @@ async fn an_entry_that_another_program_has_left_goes_unless_it_runs_or_its_objec
 
         let name = "broadcastjobs.apps.kruise.io";
         let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let installed = t.find("CustomResourceDefinition", name).await?.is_some();
-        ensure!(!installed, "{name} is there");
-        t.create(json!({ "kind": "CustomResourceDefinition", "metadata": { "name": name }, "spec": { "group": "apps.kruise.io",
+        t.define(json!({ "kind": "CustomResourceDefinition", "metadata": { "name": name }, "spec": { "group": "apps.kruise.io",
             "scope": "Namespaced", "names": { "kind": "BroadcastJob", "plural": "broadcastjobs", "singular": "broadcastjob" },
             "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } }))
             .await?;

@@ -35,7 +35,7 @@ mod used_rights;
 use std::time::Duration;
 
 use anyhow::Result;
-use e2e::kit::{Build, Test, in_namespace, pod, shell};
+use e2e::kit::{Build, Test, in_namespace, pod, restoring, shell};
 use e2e::process::Process;
 use serde_json::{Value, json};
 
@@ -50,9 +50,7 @@ const LONG: Duration = Duration::from_secs(90);
 async fn with_daemon(name: &str, body: impl AsyncFnOnce(&Test) -> Result<()>) -> Result<()> {
     in_namespace(name, async |t| {
         t.node().daemon_ready().await?;
-        let result = body(t).await;
-        let mended = t.node().fresh_daemon().await;
-        result.and(mended)
+        restoring(body(t), t.node().fresh_daemon()).await
     })
     .await
 }

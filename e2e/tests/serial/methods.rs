@@ -35,7 +35,8 @@ pub(crate) async fn gates(t: &Test, gates: &str) -> Result<()> {
         t.kubectl(&["-n", SYSTEM, "rollout", "status", "--timeout=90s", "deployment", name]).await?;
     }
     // While they end, the webhooks of before still answer.
-    t.node().gone("control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await
+    t.node().gone("control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await?;
+    t.webhook_answers().await
 }
 
 fn by(method: &str, name: &str) -> Value {

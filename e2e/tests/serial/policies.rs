@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use e2e::cmd::{CommandExt, kubectl};
 use e2e::images::remote;
-use e2e::kit::{Build, Look, Test, app, crr, in_namespace, pod};
+use e2e::kit::{Build, Look, Test, app, crr, in_namespace, pod, restoring};
 use e2e::paths::SYSTEM;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -51,6 +51,14 @@ fn refusal(result: kube::Result<impl std::fmt::Debug>) -> Result<(u16, String)> 
     }
 }
 
+/// Takes away what a test has made of another node.
+async fn no_other_node(t: &Test) -> Result<()> {
+    let now = kube::api::DeleteParams::default().grace_period(0);
+    t.api_in(SYSTEM, "Pod").delete("another-daemon", &now).await.ok();
+    t.remove("NodePodProbe", OTHER_NODE).await?;
+    t.remove("Node", OTHER_NODE).await
+}
+
 /// A Pod of the daemon's account on a node that does not exist as a machine.
 async fn daemon_of_another_node(t: &Test) -> Result<Value> {
     t.create(json!({ "kind": "Node", "metadata": { "name": OTHER_NODE } })).await?;
@@ -70,7 +78,7 @@ async fn a_daemons_token_writes_only_status_of_requests_of_its_own_node() -> Res
         let own_pod = t.node().daemon().await?.text("/metadata/name").to_owned();
         let own = with_token(t, &token(t, Some(&own_pod)).await?).await?;
         let unbound = with_token(t, &token(t, None).await?).await?;
-        let result = async {
+        let body = async {
             let other_pod = daemon_of_another_node(t).await?;
             let other = with_token(t, &token(t, Some(other_pod.text("/metadata/name"))).await?).await?;
             let params = PatchParams::default();
@@ -100,13 +108,9 @@ async fn a_daemons_token_writes_only_status_of_requests_of_its_own_node() -> Res
             let node =
                 after.metadata.labels.as_ref().and_then(|l| l.get("crr.apps.kruise.io/node-name")).context("label")?;
             assert_eq!(node, e2e::paths::NODE);
-            anyhow::Ok(())
-        }
-        .await;
-        let now = kube::api::DeleteParams::default().grace_period(0);
-        t.api_in(SYSTEM, "Pod").delete("another-daemon", &now).await.ok();
-        t.remove("Node", OTHER_NODE).await?;
-        result
+            Ok(())
+        };
+        restoring(body, no_other_node(t)).await
     })
     .await
 }
@@ -163,7 +167,7 @@ async fn a_daemons_token_writes_one_annotation_of_the_pods_of_its_own_node() -> 
             pods.patch_status("web", &params, &Patch::Strategic(patch.clone())).await
         };
         let annotate = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
-        let result = async {
+        let body = async {
             let other_pod = daemon_of_another_node(t).await?;
             let other = with_token(t, &token(t, Some(other_pod.text("/metadata/name"))).await?).await?;
             for value in [json!("{}"), Value::Null, json!("{\"containers\":[]}")] {
@@ -190,13 +194,9 @@ async fn a_daemons_token_writes_one_annotation_of_the_pods_of_its_own_node() -> 
                 let (code, message) = refusal(try_patch(&own, &patch).await).with_context(|| patch.to_string())?;
                 ensure!(code == 403 && message.contains(&format!("{field}: a daemon")), "{patch}: {code} {message}");
             }
-            anyhow::Ok(())
-        }
-        .await;
-        let now = kube::api::DeleteParams::default().grace_period(0);
-        t.api_in(SYSTEM, "Pod").delete("another-daemon", &now).await.ok();
-        t.remove("Node", OTHER_NODE).await?;
-        result
+            Ok(())
+        };
+        restoring(body, no_other_node(t)).await
     })
     .await
 }
@@ -209,7 +209,7 @@ async fn a_daemons_token_writes_only_status_of_the_probes_of_its_own_node() -> R
         let unbound = with_token(t, &token(t, None).await?).await?;
         let kind = GroupVersionKind::gvk("apps.kruise.io", "v1alpha1", "NodePodProbe");
         let kind = ApiResource::from_gvk_with_plural(&kind, "nodepodprobes");
-        let result = async {
+        let body = async {
             t.create(json!({ "kind": "Node", "metadata": { "name": OTHER_NODE } })).await?;
             t.create(json!({ "kind": "NodePodProbe", "metadata": { "name": OTHER_NODE }, "spec": {} })).await?;
             let status = json!([{ "name": "p", "namespace": "a", "uid": "u", "probeStates": [] }]);
@@ -222,12 +222,9 @@ async fn a_daemons_token_writes_only_status_of_the_probes_of_its_own_node() -> R
                     "{who}: {code} {message}"
                 );
             }
-            anyhow::Ok(())
-        }
-        .await;
-        t.remove("NodePodProbe", OTHER_NODE).await?;
-        t.remove("Node", OTHER_NODE).await?;
-        result
+            Ok(())
+        };
+        restoring(body, no_other_node(t)).await
     })
     .await
 }

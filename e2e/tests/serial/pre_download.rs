@@ -28,11 +28,12 @@ pub(crate) async fn a_new_image_is_pulled_before_pods_are_updated_to_it() -> Res
         };
         t.wait_for(CLONE_SET, "web", "to be ready", PATIENCE, |o| counts(o) == Some((PODS, PODS))).await?;
         let paths = t.paths.clone();
-        tokio::task::spawn_blocking(move || push_new(&paths, "ahead-by-clone-set", "v2", 1 << 20)).await??;
-        let image = "registry.example/team/ahead-by-clone-set:v2";
+        // A repository that no other run has had.
+        let repository = format!("ahead-by-clone-set-{}", t.namespace);
+        let image = format!("registry.example/team/{repository}:v2");
+        let image = image.as_str();
+        tokio::task::spawn_blocking(move || push_new(&paths, &repository, "v2", 1 << 20)).await??;
         let there = || ctr(["images", "ls", "-q"]).text().map(|all| all.lines().any(|line| line == image));
-        // It may be left from a run that failed.
-        let _ = ctr(["images", "rm", image]).text();
         ensure!(!there()?, "the image is there before anybody has asked for it");
 
         let change = json!({ "spec": { "template": { "spec": { "containers": container(image) } } } });

@@ -27,7 +27,10 @@ async fn without_the_webhook(t: &Test) -> Result<()> {
 #[tokio::test]
 async fn where_sidecars_are_required_no_pod_is_created_without_the_webhook() -> Result<()> {
     in_namespace("sidecars-required", async |t| {
-        let again = async { t.node().scale(WEBHOOK, 2).await.map(drop) };
+        let again = async {
+            t.node().scale(WEBHOOK, 2).await?;
+            t.webhook_answers().await
+        };
         restoring(without_the_webhook(t), again).await?;
         let born = t.start(pod("born", vec![app("main")])).await?;
         assert_eq!(born.array("/spec/containers").len(), 1);

@@ -6,7 +6,9 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{Build, Installed, Look, PATIENCE, Test, app, crr, in_namespace, installed, pod, workload};
+use e2e::kit::{
+    Build, Installed, Look, PATIENCE, Test, app, crr, in_namespace, installed, pod, poll, restoring, workload,
+};
 use e2e::paths::SYSTEM;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -746,12 +748,18 @@ async fn an_account_of_an_installation_in_another_namespace_is_limited_too() -> 
         t.kubectl(&["create", "serviceaccount", MANAGER]).await?;
         let account = format!("--serviceaccount={}:{MANAGER}", t.namespace);
         t.kubectl(&["create", "clusterrolebinding", &binding, "--clusterrole=kruise-manager", &account]).await?;
-        let result = async {
+        let body = async {
             let token = t.kubectl(&["create", "token", MANAGER]).await?;
             let client = with_token(t, token.trim()).await?;
             let set = json!({ "metadata": { "name": "set", "uid": "u" } });
             let of_set = pod("new", vec![app("main")]).with("/metadata/ownerReferences", owner(&set));
             let dry = PostParams { dry_run: true, ..PostParams::default() };
+            // The binding counts after a moment.
+            poll("the account to have its rights", PATIENCE, async || {
+                api(&client, "default", POD).create(&dry, &serde_json::from_value(of_set.clone())?).await?;
+                Ok(())
+            })
+            .await?;
             for (what, namespace, object, words) in [
                 ("of nobody", "default", pod("new", vec![app("main")]), "only Pods that a workload"),
                 ("in its own namespace", t.namespace.as_str(), of_set.clone(), "namespace that Kruise is installed in"),
@@ -760,12 +768,9 @@ async fn an_account_of_an_installation_in_another_namespace_is_limited_too() -> 
                 let Err(kube::Error::Api(status)) = answer else { anyhow::bail!("{what}: admitted") };
                 ensure!(status.code == 403 && status.message.contains(words), "{what}: {status:?}");
             }
-            api(&client, "default", POD).create(&dry, &serde_json::from_value(of_set)?).await?;
-            anyhow::Ok(())
-        }
-        .await;
-        t.kubectl(&["delete", "clusterrolebinding", &binding]).await?;
-        result
+            Ok(())
+        };
+        restoring(body, async { t.kubectl(&["delete", "clusterrolebinding", &binding]).await.map(drop) }).await
     })
     .await
 }
