@@ -35,7 +35,7 @@ use super::{DAEMON_ACCOUNT, Metrics};
 use crate::{
     api::apps::{image_pull_job::ImagePullJob, node_image::NodeImage},
     domain::node::{
-        pull_secrets::{self as rules, AUDIENCE, Answer, Caller, PATH, Question},
+        pull_secrets::{self as rules, AUDIENCE, Answer, Caller, Candidate, Leave, PATH, Question},
         puller::Entry,
     },
     runtime::{
@@ -161,16 +161,7 @@ async fn answer(context: &Context, node: String, body: &[u8]) -> Result<Answer, 
 
     let mut answer = Answer::default();
     for candidate in candidates {
-        let jobs: Api<ImagePullJob> = Api::namespaced(context.client.clone(), &candidate.namespace);
-        let mut is_allowed = false;
-        for (name, uid) in &candidate.jobs {
-            let job = jobs.get_opt(name).await?;
-            is_allowed = job.is_some_and(|job| rules::allows(&job, uid, &candidate.name, &entry));
-            if is_allowed {
-                break;
-            }
-        }
-        if !is_allowed {
+        if !may_be_used(context, &candidate, &entry).await? {
             continue;
         }
         let named = |problem: &str| format!("Secret {}/{}: {problem}", candidate.namespace, candidate.name);
@@ -207,6 +198,22 @@ async fn answer(context: &Context, node: String, body: &[u8]) -> Result<Answer, 
         "registry credentials served"
     );
     Ok(answer)
+}
+
+/// Whether a job lets a Secret be used as it is now, or its author does.
+async fn may_be_used(context: &Context, candidate: &Candidate, entry: &Entry) -> kube::Result<bool> {
+    let named = match &candidate.leave {
+        Leave::Jobs(named) => named,
+        Leave::Author => return Ok(true),
+    };
+    let jobs: Api<ImagePullJob> = Api::namespaced(context.client.clone(), &candidate.namespace);
+    for (name, uid) in named {
+        let job = jobs.get_opt(name).await?;
+        if job.is_some_and(|job| rules::allows(&job, uid, &candidate.name, entry)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The node whose daemon has the token.

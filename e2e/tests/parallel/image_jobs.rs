@@ -61,7 +61,7 @@ async fn a_job_is_seen_from_its_begin_to_its_end() -> Result<()> {
         // Its time to live may be over by now: what the node was told is in the recording.
         let (_, entry) = node.seen("the image", |o| o.has("/spec/images/registry.example~1app")).await?;
         let secrets = entry.pointer("/spec/images/registry.example~1app/pullSecrets");
-        assert_eq!(secrets, Some(&json!([{ "namespace": t.namespace, "name": "one" }])));
+        assert_eq!(secrets, Some(&json!([{ "namespace": t.namespace, "name": "one", "mode": "job" }])));
         let told = |events: &[String], reason: &str| events.iter().any(|event| event.starts_with(reason));
         t.wait_events(JOB, "web", |events| told(events, "PullsFailed") && told(events, "Pulling")).await?;
         // Its time to live, and what it told its nodes, is over.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, ctr, kubectl};
 use e2e::config::PULLER;
 use e2e::images::{push_data, push_new, remote};
-use e2e::kit::{Build, Look, PATIENCE, Test, events_of, in_namespace, poll};
+use e2e::kit::{Build, Look, PATIENCE, Test, events_of, in_namespace, poll, restoring};
 use e2e::paths::{NODE, SYSTEM};
 use e2e::registry_proxy::{Fault, RegistryProxy};
 use serde_json::{Value, json};
@@ -219,6 +219,31 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
         }
         ensure!(logs.contains("registry credentials served"), "the manager says that it was asked");
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_entry_that_is_written_by_hand_gets_the_secret_beside_it() -> Result<()> {
+    in_namespace("pull-by-hand", async |t| {
+        t.create(docker_config("private.example", PULLER.1)).await?;
+        let repository = new(t, "by-hand");
+        pushed(t, &repository, "v1", MIB / 4).await?;
+        let image = format!("private.example/team/{repository}");
+        t.wait_for("NodeImage", NODE, "to be there", PATIENCE, |_| true).await?;
+        let write = async |entry: Value| {
+            t.patch("NodeImage", NODE, json!({ "spec": { "images": { (image.clone()): entry } } })).await.map(drop)
+        };
+        let entry = json!({ "pullSecrets": [{ "namespace": t.namespace, "name": "registry" }],
+            "tags": [{ "tag": "v1", "pullPolicy": { "timeoutSeconds": 60, "backoffLimit": 1 } }] });
+        let pulled = async {
+            write(entry).await?;
+            let has_ended = |s: &Value| ["Succeeded", "Failed"].contains(&s.text("/phase"));
+            let told = wait_told(t, &image, "v1", "to be over", has_ended).await?;
+            ensure!(told.text("/phase") == "Succeeded", "{told:#}");
+            Ok(())
+        };
+        restoring(pulled, write(Value::Null)).await
     })
     .await
 }

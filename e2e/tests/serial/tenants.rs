@@ -1,9 +1,9 @@
-//! Users and stolen tokens get no further than their own rights: authors of PodProbeMarkers, owners of requests, daemons
-//! that write Events, and jobs that pull images.
+//! Users and stolen tokens get no further than their own rights: authors of PodProbeMarkers and NodeImages, owners of requests,
+//! daemons that write Events, and jobs that pull images.
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, kubectl};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, crr, in_namespace, pod, poll};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, crr, in_namespace, pod, poll, restoring};
 use e2e::paths::{NODE, SYSTEM};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
@@ -293,6 +293,90 @@ async fn a_daemons_events_name_its_own_node() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// What is there of an image is for all of its tags: each change of it asks for the right to get its Secrets.
+#[tokio::test]
+async fn the_author_of_a_node_image_needs_the_right_to_get_its_secrets() -> Result<()> {
+    in_namespace("image-author", async |t| {
+        let role = json!([{ "apiGroups": ["apps.kruise.io"], "resources": ["nodeimages"], "verbs": ["get", "create", "patch"] }]);
+        t.create(json!({ "kind": "ClusterRole", "metadata": { "name": t.namespace }, "rules": role })).await?;
+        let bound = ["create", "clusterrolebinding", &t.namespace, "--clusterrole", &t.namespace, "--user=author"];
+        t.kubectl(&bound).await?;
+        let undo = async {
+            t.kubectl(&["delete", "clusterrolebinding", &t.namespace]).await?;
+            t.remove("ClusterRole", &t.namespace).await?;
+            t.remove("NodeImage", &t.namespace).await
+        };
+        restoring(secrets_by_hand(t), undo).await
+    })
+    .await
+}
+
+async fn secrets_by_hand(t: &Test) -> Result<()> {
+    let author = user(t, "author").await?;
+    let kind = GroupVersionKind::gvk("apps.kruise.io", "v1beta1", "NodeImage");
+    let api: Api<DynamicObject> = Api::all_with(author, &ApiResource::from_gvk_with_plural(&kind, "nodeimages"));
+    let (dry, name) = (PatchParams { dry_run: true, ..PatchParams::default() }, t.namespace.as_str());
+    let secret = |name: &str| json!({ "namespace": t.namespace, "name": name });
+    let image = |secrets: &[&str], tag: &str| {
+        let secrets: Vec<Value> = secrets.iter().map(|name| secret(name)).collect();
+        json!({ "spec": { "images": { "private.example/app": { "pullSecrets": secrets, "tags": [{ "tag": tag }] } } } })
+    };
+    // For no node; the label keeps it.
+    let labels = json!({ "apps.kruise.io/fake-nodeimage": "true" });
+    t.create(
+        image(&["stored"], "v1")
+            .with("/kind", "NodeImage")
+            .with("/metadata", json!({ "name": name, "labels": labels })),
+    )
+    .await?;
+    // The manager's own writes are not asked for it.
+    let written = |o: &Value| o.has("/spec/images/private.example~1app/tags/0/createdAt");
+    t.wait_for("NodeImage", name, "to be completed by the manager", PATIENCE, written).await?;
+    let patch = async |patch: Value| api.patch(name, &dry, &Patch::Merge(patch)).await;
+    let other = json!({ "spec": { "images": { "registry.example/other": { "tags": [{ "tag": "v1" }] } } } });
+    poll("the author's rights", PATIENCE, async || {
+        patch(other.clone()).await.context("an image without Secrets").map(drop)
+    })
+    .await?;
+    let refused_for = |name: &str| format!("want the right to get Secret {}/{name}", t.namespace);
+    // Another tag gets what was stored; so would one that is no job's any more.
+    refused(patch(image(&["stored"], "v2")).await, &refused_for("stored"))?;
+    refused(patch(image(&["registry"], "v1")).await, &refused_for("registry"))?;
+    let of_job = json!([secret("stored").with("/mode", "job"), secret("registry")]);
+    let of_job = json!({ "spec": { "images": { "private.example/app": { "pullSecrets": of_job } } } });
+    refused(patch(of_job).await, &refused_for("registry"))?;
+    // Metadata, and less than before.
+    patch(json!({ "metadata": { "labels": { "team": "a" } } })).await?;
+    patch(json!({ "spec": { "images": { "private.example/app": { "pullSecrets": null } } } })).await?;
+    patch(json!({ "spec": { "images": { "private.example/app": null } } })).await?;
+
+    let gets =
+        json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["registry"] }]);
+    grant(t, "gets", "author", gets).await?;
+    poll("the right to get one Secret", PATIENCE, async || {
+        patch(image(&["registry"], "v2")).await.context("with the right").map(drop)
+    })
+    .await?;
+    refused(patch(image(&["registry", "stored"], "v2")).await, &refused_for("stored"))?;
+    let gets = json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] }]);
+    grant(t, "gets-all", "author", gets).await?;
+    let four = ["a", "b", "a", "c", "d", "d"];
+    poll("the right to get all of them", PATIENCE, async || {
+        patch(image(&four, "v2")).await.context("four Secrets, some of them twice").map(drop)
+    })
+    .await?;
+    for (secrets, why) in [
+        (json!(["a", "b", "c", "d", "e"].map(secret)), "want at most 4 different Secrets"),
+        (json!([{ "namespace": t.namespace, "name": "a,b" }]), "want namespace and name of a Secret"),
+        (json!([{ "name": "a" }]), "want namespace and name of a Secret"),
+    ] {
+        let change = json!({ "spec": { "images": { "private.example/app": { "pullSecrets": secrets } } } });
+        let (code, message) = refusal(patch(change).await)?.with_context(|| format!("not refused: {why}"))?;
+        ensure!(code == 422 && message.contains(why), "want {why:?}: {code} {message}");
+    }
+    Ok(())
 }
 
 /// The objects of the guide's allow-list.

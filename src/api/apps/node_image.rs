@@ -54,8 +54,9 @@ pub struct NodeImageSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpec {
-    /// Secrets with credentials for the registry. Each is for the tags alone that an ImagePullJob of the Secret's
-    /// namespace wants.
+    /// Secrets with credentials for the registry. One that an ImagePullJob names is for the tags alone that a job of its
+    /// namespace wants; one that was written by hand is for the tags that no job wants, and who writes it needs the right to
+    /// get it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pull_secrets: Vec<SecretReference>,
     /// Labels and annotations that are handed to the container runtime with the pull.
@@ -71,6 +72,9 @@ pub struct ImageSpec {
     pub unknown: BTreeMap<String, Value>,
 }
 
+/// Mode of a Secret that an ImagePullJob names. Entries that were written by hand get no credentials of it.
+pub const OF_JOB: &str = "job";
+
 /// A Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -81,7 +85,8 @@ pub struct SecretReference {
     /// Its name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// batch for a copy that OpenKruise made for several jobs, else empty.
+    /// job for one that an ImagePullJob names, batch for a copy that OpenKruise made for several jobs, empty for one that was
+    /// written by hand.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mode: String,
 }

@@ -450,7 +450,7 @@ async fn two_jobs_for_one_image_share_its_entry() {
         (&image["tags"][0]["version"], image["tags"][0]["ownerReferences"].as_array().unwrap().len()),
         (&json!(1), 2)
     );
-    assert_eq!(image["pullSecrets"], json!([{"namespace": "ns", "name": "s"}]));
+    assert_eq!(image["pullSecrets"], json!([{"namespace": "ns", "name": "s", "mode": "job"}]));
     assert_eq!(counts(&world.job("b")), [1, 1, 0, 0], "the status of the version before is not its own");
     world.says("n0000", "Succeeded");
     world.settle(&["a", "b"]).await;

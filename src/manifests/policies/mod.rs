@@ -12,6 +12,7 @@ mod manager_pod_status;
 mod manager_pods;
 mod manager_revisions;
 mod manager_specs;
+mod node_image_authors;
 mod node_images;
 mod node_probes;
 mod pod_templates;
@@ -48,6 +49,7 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true },
     Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true },
     Policy { name: manager_specs::NAME, spec: manager_specs::spec, is_bound: true },
+    Policy { name: "kruise-nodeimage-authors", spec: node_image_authors::spec, is_bound: true },
     Policy { name: "kruise-podprobemarker-authors", spec: probe_marker_authors::spec, is_bound: true },
     Policy { name: "kruise-podtemplates", spec: pod_templates::spec, is_bound: true },
     Policy { name: "kruise-webhook-registration", spec: webhook_registration::spec, is_bound: true },

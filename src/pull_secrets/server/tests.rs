@@ -36,6 +36,14 @@ fn node_image(name: &str, team: &str) -> Value {
                 "uid": format!("{team}-job")}]}]}}}})
 }
 
+/// Its entry was written by hand, beside Secrets by hand and Secrets of a job.
+fn by_hand() -> Value {
+    let secrets = json!([{"namespace": "a", "name": "s"}, {"namespace": "b", "name": "s", "mode": "job"},
+        {"namespace": "a", "name": "missing"}]);
+    json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": "hand"},
+        "spec": {"images": {"r.example/app": {"pullSecrets": secrets, "tags": [{"tag": "v1"}]}}}})
+}
+
 fn answer_of_api(method: &str, path: &str, body: &[u8], reads: &Reads) -> (u16, Value) {
     let missing =
         || (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"}));
@@ -64,6 +72,7 @@ fn answer_of_api(method: &str, path: &str, body: &[u8], reads: &Reads) -> (u16, 
     match parts.as_slice() {
         ["apis", _, _, "nodeimages", "one"] => (200, node_image("one", "a")),
         ["apis", _, _, "nodeimages", "two"] => (200, node_image("two", "b")),
+        ["apis", _, _, "nodeimages", "hand"] => (200, by_hand()),
         ["apis", _, _, "namespaces", namespace, "imagepulljobs", "pull"] => {
             (200, job(namespace, &format!("r.example/app:{namespace}"), "s"))
         }
@@ -154,6 +163,18 @@ async fn f6_neither_of_two_nodes_and_namespaces_sees_what_is_the_others() {
         assert_eq!((code, reads.lock().unwrap().len()), (403, 0), "{body}");
         assert!(body.contains("there is no entry r.example/app"), "{body}");
     }
+}
+
+/// The author's right was asked for when it was written.
+#[tokio::test]
+async fn an_entry_by_hand_gets_the_secrets_by_hand_and_none_of_a_job() {
+    let reads = Reads::default();
+    let (code, body) = ask(&context(&reads), "of hand", "v1").await;
+    assert_eq!(code, 200, "{body}");
+    let answer: Answer = serde_json::from_str(&body).unwrap();
+    let users: Vec<&str> = answer.credentials.iter().map(|c| c.username.as_str()).collect();
+    assert_eq!((users, answer.problems), (vec!["user-a"], vec!["Secret a/missing: it does not exist".to_owned()]));
+    assert_eq!(*reads.lock().unwrap(), ["a/s", "a/missing"]);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::apps::node_image::{
-        ImageSpec, ImageTagSpec, ImageTagStatus, NodeImageSpec, NodeImageStatus, PullPhase, RESPONSE_SECONDS,
+        ImageSpec, ImageTagSpec, ImageTagStatus, NodeImageSpec, NodeImageStatus, OF_JOB, PullPhase, RESPONSE_SECONDS,
         SecretReference, TagPullPolicy,
     },
     k8s::{
@@ -292,12 +292,13 @@ fn begin(
     Ok(())
 }
 
-/// An image has the Secrets of the jobs that want it, and no others; what somebody else asked for stays as it is.
+/// An image has the Secrets of the jobs that want it, and no others; what somebody else asked for stays as it is. Those of
+/// jobs are marked: an entry that somebody wrote by hand gets no credentials of them.
 fn secrets(observed: &ObservedNode<'_>, image: &mut ImageSpec) {
     let mut wanted: BTreeSet<(String, String)> = BTreeSet::new();
-    let mut is_ours_alone = true;
+    let (mut has_entry_by_hand, mut has_unknown_owner) = (false, false);
     for tag in &image.tags {
-        is_ours_alone &= !tag.owner_references.is_empty();
+        has_entry_by_hand |= tag.owner_references.is_empty();
         for owner in &tag.owner_references {
             let uid = owner.uid.as_deref().unwrap_or_default();
             let beginning = observed.begin.iter().find(|job| job.uid == uid).cloned().map(Wants::Of);
@@ -305,11 +306,18 @@ fn secrets(observed: &ObservedNode<'_>, image: &mut ImageSpec) {
                 Wants::Of(job) => {
                     wanted.extend(job.secrets.iter().map(|secret| (job.namespace.clone(), secret.clone())));
                 }
-                Wants::Whatever | Wants::Nothing => is_ours_alone = false,
+                Wants::Whatever | Wants::Nothing => has_unknown_owner = true,
             }
         }
     }
-    image.pull_secrets.retain(|secret| !is_ours_alone || wanted.contains(&key_of(secret)));
+    image.pull_secrets.retain_mut(|secret| {
+        let (is_wanted, is_of_job) = (wanted.contains(&key_of(secret)), secret.mode == OF_JOB);
+        // Of releases before this one, which did not mark them.
+        if is_wanted && secret.mode.is_empty() && !has_entry_by_hand && !has_unknown_owner {
+            secret.mode = OF_JOB.into();
+        }
+        is_wanted || has_unknown_owner || (has_entry_by_hand && !is_of_job)
+    });
     add_secrets(image, wanted);
 }
 
@@ -324,7 +332,7 @@ fn add_secrets(image: &mut ImageSpec, wanted: BTreeSet<(String, String)>) {
     let missing = missing.map(|(namespace, name)| SecretReference {
         namespace: namespace.clone(),
         name: name.clone(),
-        mode: String::new(),
+        mode: OF_JOB.into(),
     });
     image.pull_secrets.extend(missing);
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::{
     api::apps::{
         image_pull_job::SandboxConfig,
-        node_image::{ImageSpec, ImageTagSpec, MOST_IMAGES, SecretReference},
+        node_image::{ImageSpec, ImageTagSpec, MOST_IMAGES, OF_JOB, SecretReference},
     },
     k8s::{canonical_json, node_image::Owner},
 };
@@ -130,7 +130,7 @@ impl Ask<'_> {
         (if image.is_none() { around_image(self.image) } else { 0 })
             + (if has_tag { 0 } else { around_tag(self.tag) })
             + bytes_of_owner(self.owner)
-            + secrets.map(|name| AROUND_SECRET + self.namespace.len() + name.len()).sum::<usize>()
+            + secrets.map(|name| AROUND_SECRET + self.namespace.len() + name.len() + OF_JOB.len()).sum::<usize>()
             + sandbox(self.sandbox).saturating_sub(sandbox_now)
     }
 }

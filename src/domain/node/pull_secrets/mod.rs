@@ -1,5 +1,6 @@
 //! Which registry credentials a daemon may have: for an open entry of its own NodeImage, the Secrets that a running job of
-//! the Secret's namespace names, and of these only the credentials for the image.
+//! the Secret's namespace names, and of these only the credentials for the image. An entry that no job wants gets the Secrets
+//! that were written by hand beside it: an admission policy asks their author for the right to get them.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt};
 
@@ -9,13 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::puller::Entry;
 use crate::{
-    api::{
-        apps::{self, image_pull_job::ImagePullJob, node_image::NodeImage},
-        group_of,
+    api::apps::{
+        image_pull_job::ImagePullJob,
+        node_image::{NodeImage, SecretReference},
     },
     k8s::{
         image::ImageRef,
         name::{is_dns_label, is_dns_subdomain},
+        node_image::Owner,
     },
 };
 
@@ -163,15 +165,24 @@ pub fn caller(review: &TokenReviewStatus, account: &str) -> Result<Caller, Unkno
     }
 }
 
-/// A Secret that an entry may be pulled with, if one of the jobs names it.
+/// A Secret that an entry may be pulled with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Namespace of the Secret and of the jobs.
+    /// Namespace of the Secret.
     pub namespace: String,
     /// Name of the Secret.
     pub name: String,
-    /// Name and UID of jobs that want the entry.
-    pub jobs: Vec<(String, String)>,
+    /// On what that rests.
+    pub leave: Leave,
+}
+
+/// Who lets a Secret be used for an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// One of these jobs of its namespace that want the entry, if it runs and names the Secret: their names and UIDs.
+    Jobs(Vec<(String, String)>),
+    /// Whoever wrote it into the NodeImage: the policy `kruise-nodeimage-authors` has asked for the right to get it.
+    Author,
 }
 
 /// An entry of a node that needs no credentials.
@@ -211,26 +222,25 @@ pub fn candidates(object: &NodeImage, question: &Question) -> Result<Vec<Candida
     if recorded.is_some_and(|status| status.completion_time.is_some()) {
         return Err(NotWanted::Complete(named()));
     }
+    let jobs: Vec<Owner> = entry.owner_references.iter().map(Owner::from).filter(Owner::is_job).collect();
+    let leave = |secret: &SecretReference| {
+        if jobs.is_empty() {
+            // What jobs name is theirs, and copies are OpenKruise's.
+            return secret.mode.is_empty().then_some(Leave::Author);
+        }
+        let of_namespace = jobs.iter().filter(|job| job.namespace == secret.namespace && is_dns_subdomain(&job.name));
+        let named: Vec<_> = of_namespace.map(|job| (job.name.clone(), job.uid.clone())).collect();
+        (!named.is_empty()).then_some(Leave::Jobs(named))
+    };
     let mut found: Vec<Candidate> = Vec::new();
     for secret in &spec.pull_secrets {
-        let jobs: Vec<(String, String)> = entry
-            .owner_references
-            .iter()
-            .filter(|owner| {
-                owner.api_version.as_deref().map(group_of) == Some(apps::GROUP)
-                    && owner.kind.as_deref() == Some("ImagePullJob")
-                    && owner.namespace.as_deref() == Some(&secret.namespace)
-            })
-            .filter_map(|owner| Some((owner.name.clone()?, owner.uid.clone()?)))
-            .filter(|(name, _)| is_dns_subdomain(name))
-            .collect();
         // Anybody's text, of which a path is made.
         if !is_dns_label(&secret.namespace) || !is_dns_subdomain(&secret.name) {
             continue;
         }
         let is_new = !found.iter().any(|known| known.namespace == secret.namespace && known.name == secret.name);
-        if !jobs.is_empty() && is_new {
-            found.push(Candidate { namespace: secret.namespace.clone(), name: secret.name.clone(), jobs });
+        if let Some(leave) = leave(secret).filter(|_| is_new) {
+            found.push(Candidate { namespace: secret.namespace.clone(), name: secret.name.clone(), leave });
         }
     }
     Ok(found)

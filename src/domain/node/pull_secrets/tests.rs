@@ -71,8 +71,28 @@ fn f6_secrets_of_a_namespace_are_for_the_jobs_of_that_namespace() {
     let object = node(secrets, json!([owner("a", "one"), owner("a", "two"), foreign]), json!({}));
     let found = candidates(&object, &question("r.example/app", "v1", 2)).unwrap();
     let jobs = vec![("one".to_owned(), "one-uid".to_owned()), ("two".to_owned(), "two-uid".to_owned())];
-    assert_eq!(found, [Candidate { namespace: "a".into(), name: "s".into(), jobs }]);
-    assert_eq!(candidates(&object, &question("r.example/app", "v2", 0)), Ok(vec![]), "a tag that nobody owns");
+    assert_eq!(found, [Candidate { namespace: "a".into(), name: "s".into(), leave: Leave::Jobs(jobs) }]);
+}
+
+/// Beside one of a job, in the same image: neither gets what was written for the other.
+#[test]
+fn secrets_by_hand_are_for_entries_that_no_job_wants_and_those_of_jobs_are_not() {
+    let secrets = json!([{"namespace": "a", "name": "of-job", "mode": "job"}, {"namespace": "b", "name": "mine"},
+        {"namespace": "b", "name": "mine"}, {"namespace": "kruise-daemon-config", "name": "copy", "mode": "batch"},
+        {"namespace": "a", "name": "both"}, {"namespace": "a", "name": "both", "mode": "job"},
+        {"namespace": "../x", "name": "mine"}, {"namespace": "b", "name": "a/b"}, {"name": "none"}]);
+    let object = node(secrets.clone(), json!([owner("a", "one")]), json!({}));
+    let of = |object: &NodeImage, tag: &str, version: i64| {
+        let found = candidates(object, &question("r.example/app", tag, version)).unwrap();
+        found.into_iter().map(|c| (format!("{}/{}", c.namespace, c.name), c.leave)).collect::<Vec<_>>()
+    };
+    let jobs = || Leave::Jobs(vec![("one".into(), "one-uid".into())]);
+    assert_eq!(of(&object, "v1", 2), [("a/of-job".to_owned(), jobs()), ("a/both".to_owned(), jobs())]);
+    assert_eq!(of(&object, "v2", 0), [("b/mine".to_owned(), Leave::Author), ("a/both".to_owned(), Leave::Author)]);
+    // What is no job is no reason to keep back what its author may have.
+    let other = json!({"apiVersion": "other/v1", "kind": "ImagePullJob", "namespace": "b", "name": "x", "uid": "y"});
+    let object = node(secrets, json!([other]), json!({}));
+    assert_eq!(of(&object, "v1", 2).len(), 2);
 }
 
 #[test]

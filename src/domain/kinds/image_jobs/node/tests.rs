@@ -90,7 +90,7 @@ fn an_entry_is_as_recorded() {
     assert!((600..900).contains(&ttl), "{ttl}");
     assert_eq!(
         spec["images"],
-        json!({"app": {"pullSecrets": [{"namespace": "a", "name": "s"}], "sandboxConfig": {"labels": {"a": "b"}},
+        json!({"app": {"pullSecrets": [{"namespace": "a", "name": "s", "mode": "job"}], "sandboxConfig": {"labels": {"a": "b"}},
             "tags": [{"tag": "v1", "createdAt": "2026-01-01T01:00:00Z", "imagePullPolicy": "IfNotPresent", "ownerReferences": [owner("j1")],
                 "pullPolicy": {"activeDeadlineSeconds": 60, "backoffLimit": 2, "timeoutSeconds": 30, "ttlSecondsAfterFinished": null}}]}})
     );
@@ -226,13 +226,32 @@ fn e9_missing_secrets_are_added_without_a_new_version_and_e10_e21_f6_unused_ones
     let spec = of(node(images.clone(), json!({})), &[wants]).spec();
     assert_eq!(
         spec["images"]["app"]["pullSecrets"],
-        json!([{"namespace": "a", "name": "s2"}, {"namespace": "a", "name": "s1"}])
+        json!([{"namespace": "a", "name": "s2", "mode": "job"}, {"namespace": "a", "name": "s1", "mode": "job"}])
     );
     assert_eq!(spec["images"]["app"]["tags"][0]["version"], 1);
     let stranger = json!({"tag": "v2", "createdAt": "2026-01-01T00:00:00Z"});
     images["app"]["tags"].as_array_mut().unwrap().push(stranger);
     let spec = of(node(images, json!({})), &[job("j1", "a", json!({}))]).spec();
     assert_eq!(spec["images"]["app"]["pullSecrets"].as_array().unwrap().len(), 2, "somebody else's may be among them");
+}
+
+/// Secrets of jobs stand beside those that somebody wrote by hand for an entry of their own, and go with the jobs.
+#[test]
+fn secrets_of_jobs_are_marked_and_go_although_an_entry_by_hand_stays() {
+    let by_hand = json!({"namespace": "b", "name": "theirs"});
+    let both = json!({"namespace": "a", "name": "both"});
+    let of_job = |name: &str| json!({"namespace": "a", "name": name, "mode": "job"});
+    let wants = job("j1", "a", json!({"spec": {"pullSecrets": ["both", "s1"]}}));
+    let mut images = entry(&["j1"], json!({"version": 1}));
+    images["app"]["tags"].as_array_mut().unwrap().push(json!({"tag": "v2", "createdAt": "2026-01-01T00:00:00Z"}));
+    images["app"]["pullSecrets"] = json!([by_hand, both, of_job("left")]);
+    let spec = of(node(images, json!({})), &[wants]).spec();
+    let now = json!([by_hand, both, of_job("s1")]);
+    assert_eq!(spec["images"]["app"]["pullSecrets"], now, "what was written by hand stays as it is");
+    // The job is gone, and its entry.
+    let spec = of(node(spec["images"].clone(), json!({})), &[]).spec();
+    assert_eq!(spec["images"]["app"]["pullSecrets"], json!([by_hand, both]));
+    assert_eq!(spec["images"]["app"]["tags"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -244,7 +263,7 @@ fn secrets_of_two_namespaces_stand_side_by_side() {
     let spec = beginning(node(images.clone(), json!({})), std::slice::from_ref(&one), two).spec();
     assert_eq!(
         spec["images"]["app"]["pullSecrets"],
-        json!([{"namespace": "a", "name": "s"}, {"namespace": "b", "name": "s"}])
+        json!([{"namespace": "a", "name": "s", "mode": "job"}, {"namespace": "b", "name": "s", "mode": "job"}])
     );
 }
 
