@@ -85,7 +85,7 @@ enum What {
         #[arg(long, default_value_t = 1)]
         threads: usize,
     },
-    /// Read ids of containers, one a line, up to the line "go", then stop all of them at once
+    /// Read lines of ids of containers, and stop all of a line at once; for each line, how many were stopped
     Stop {
         /// The runtime's socket
         #[arg(long)]
@@ -133,17 +133,23 @@ async fn pull(socket: PathBuf) -> anyhow::Result<()> {
 }
 
 async fn stop(socket: PathBuf, grace: Duration) -> anyhow::Result<()> {
-    let client = CriClient::new(socket);
+    let client = Arc::new(CriClient::new(socket));
     client.version().await?; // so that the connection is there
-    let mut ids = Vec::new();
+    println!("connected");
+    let mut stops = JoinSet::new();
+    // The reader blocks this thread; the stops have one of their own, and no line waits for the one before.
     for line in std::io::stdin().lock().lines() {
-        match line?.trim() {
-            "go" => break,
-            id => ids.push(id.to_owned()),
-        }
+        let ids: Vec<String> = line?.split_whitespace().map(str::to_owned).collect();
+        let client = client.clone();
+        stops.spawn(async move {
+            future::try_join_all(ids.iter().map(|id| client.stop_container(id, grace))).await?;
+            println!("stopped {}", ids.len());
+            anyhow::Ok(())
+        });
     }
-    future::try_join_all(ids.iter().map(|id| client.stop_container(id, grace))).await?;
-    println!("stopped {}", ids.len());
+    while let Some(stopped) = stops.join_next().await {
+        stopped??;
+    }
     Ok(())
 }
 

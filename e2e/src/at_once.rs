@@ -1,32 +1,26 @@
 //! Part of `make bench`: many restarts at the same moment, beside as many bare stops.
 //!
-//! Both sides have Pods of one container each, which were never restarted. The bare side is `load-nodes stop`: one process
-//! that sends every StopContainer at once and does nothing else. What is measured ends with kubelet's last word that a new
+//! Both sides have Pods of one container each, which were never restarted. The bare side is one process that sends every
+//! StopContainer at once and does nothing else. What is measured ends with kubelet's last word that a new
 //! instance is ready, or with the last request being Completed.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, future, stream};
 
+use crate::bare_stops::BareStops;
 use crate::bench::{Table, Usage, follow, processes};
 use crate::cluster::PROGRAMS;
-use crate::cmd::cmd;
 use crate::kit::{Container, Look, PATIENCE, Test, app, condition, crr, pod};
-use crate::load;
-use crate::paths::{Paths, containerd_socket};
+use crate::paths::Paths;
 use crate::process::{self, Process};
 
 const CRR: &str = "ContainerRecreateRequest";
-/// Of the Pods that are made by `kit::pod`.
-const GRACE: u64 = 2;
 
 pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut Table) -> Result<()> {
-    let helper = load::program(paths)?;
     let names = |side: &str| (0..count).map(|i| format!("{side}-once-{i}")).collect::<Vec<_>>();
     let (asked, bare) = (names("asked"), names("bare"));
     let all: Vec<&String> = asked.iter().chain(&bare).collect();
@@ -76,26 +70,14 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
     let with_requests = processor_times(&programs);
     settle().await;
 
-    let mut child = cmd(helper, ["stop", &format!("--grace={GRACE}"), "--socket"])
-        .arg(containerd_socket())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut input = child.stdin.take().context("standard input")?;
+    let mut stops = BareStops::connect(paths)?;
     let list: Vec<&str> = bare.iter().map(|name| ids[name.as_str()].as_str()).collect();
-    writeln!(input, "{}", list.join("\n"))?;
-    input.flush()?;
-    // it has connected and read the list by then
     settle().await;
     let settled = processor_times(&programs);
-    let start = Instant::now();
-    writeln!(input, "go")?;
-    drop(input);
+    let start = stops.stop(&list)?;
     let took_bare = ready.all(&bare, start).await?;
     let with_bare = processor_times(&programs);
-    let mut said = String::new();
-    BufReader::new(child.stdout.take().context("standard output")?).read_line(&mut said)?;
-    ensure!(child.wait()?.success() && said.trim() == format!("stopped {count}"), "the bare stops failed: {said}");
+    stops.end()?;
     for watch in watches {
         watch.abort();
     }

@@ -1,7 +1,7 @@
 //! `make bench`: the figures that kruise-rs promises, measured in one run and printed beside what they must reach.
 //!
 //! kubelet looks at its containers once a second, so every time that ends with kubelet carries up to a second of noise.
-//! The own share is therefore measured directly: from the answer to the creation of a request to the exit of the old
+//! Requests and bare stops beside them are counted from the moment before the call that begins them. The own share is therefore measured directly: from the answer to the creation of a request to the exit of the old
 //! instance in the runtime's own event, and from the new instance being ready in a Pod watch to Completed in a watch of
 //! the request. Requests begin at random moments, and each container is restarted once: kubelet delays the second
 //! restart. Relations within one run count; nothing here is a test.
@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 
+use crate::bare_stops::BareStops;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
 use crate::paths::{NODE, Paths, SYSTEM};
 use crate::process::Process;
@@ -70,13 +71,13 @@ async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
         memory_with_many_pods(t, &mut table).await?;
     }
     if options.methods > 0 {
-        bench_methods::measure(t, options.methods, &mut table).await?;
+        bench_methods::measure(t, paths, options.methods, &mut table).await?;
     }
     if options.at_once > 0 {
         at_once::measure(t, paths, options.at_once, &mut table).await?;
     }
     if options.workload > 0 {
-        bench_workload::measure(t, options.workload, &mut table).await?;
+        bench_workload::measure(t, paths, options.workload, &mut table).await?;
     }
     if options.images > 0 {
         bench_images::measure(t, paths, options.images, &mut table).await?;
@@ -229,7 +230,7 @@ async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) ->
             }
         }),
     ];
-    let events = RuntimeEvents::listen()?;
+    let (events, mut stops) = (RuntimeEvents::listen()?, BareStops::connect(paths)?);
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let mut random = Random::new();
@@ -239,17 +240,17 @@ async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) ->
         let (index, container) = (i % pods, &names[i / pods]);
         tokio::time::sleep(random.milliseconds(250, 1250)).await;
         let (name, pod) = (format!("r{i}"), format!("asked-{index}"));
+        let called = Instant::now();
         t.create(crr(&name, &pod, &[container])).await?;
-        asked.push(Asked { name, pod, container: container.clone(), at: Timestamp::now(), instant: Instant::now() });
+        asked.push(Asked { name, pod, container: container.clone(), called, answered: Timestamp::now() });
 
         tokio::time::sleep(random.milliseconds(250, 1250)).await;
         let pod = format!("bare-{index}");
         let id = ids.get(&(pod.clone(), container.clone())).context("a container has an id")?;
-        let now = Instant::now();
-        t.node().signal(id, "SIGTERM").await?;
-        bare.push((format!("{pod}/{container}"), now));
+        bare.push((format!("{pod}/{container}"), stops.stop(&[id])?));
     }
     tokio::time::sleep(Duration::from_secs(6)).await;
+    stops.end()?;
     for watch in watches {
         watch.abort();
     }
@@ -270,13 +271,13 @@ async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) ->
     Ok(())
 }
 
-/// One request, and when it was answered.
+/// One request: the moment before the call, and when it was answered.
 struct Asked {
     name: String,
     pod: String,
     container: String,
-    at: Timestamp,
-    instant: Instant,
+    called: Instant,
+    answered: Timestamp,
 }
 
 fn evaluate(
@@ -292,10 +293,10 @@ fn evaluate(
     for request in asked {
         let id = ids.get(&(request.pod.clone(), request.container.clone())).context("a container has an id")?;
         if let Some(exit) = events.exits(id).first() {
-            to_exit.push(exit.at.duration_since(request.at).as_secs_f64());
+            to_exit.push(exit.at.duration_since(request.answered).as_secs_f64());
         }
         let Some(completed) = seen.completed.get(&request.name) else { continue };
-        end_to_end.push(completed.duration_since(request.instant).as_secs_f64());
+        end_to_end.push(completed.duration_since(request.called).as_secs_f64());
         if let Some(ready) = ready(format!("{}/{}", request.pod, request.container)) {
             // the two watches race: Completed may be shown first
             to_completed.push(completed.saturating_duration_since(*ready).as_secs_f64());
@@ -304,8 +305,8 @@ fn evaluate(
     let bare = bare.iter().filter_map(|(path, at)| Some(ready(path.clone())?.duration_since(*at).as_secs_f64()));
     table.row("request answered -> old instance exited", "p50 20 ms, p99 50 ms", summary(&to_exit));
     table.row("new instance ready -> Completed", "p50 15 ms, p99 50 ms", summary(&to_completed));
-    table.row("request answered -> Completed", "", summary(&end_to_end));
-    table.row("bare stop -> ready", "", summary(&bare.collect::<Vec<_>>()));
+    table.row("request sent -> Completed", "", summary(&end_to_end));
+    table.row("bare StopContainer sent -> ready", "", summary(&bare.collect::<Vec<_>>()));
     let open = asked.len() - end_to_end.len();
     table.row(&format!("not Completed after 6 s, of {}", asked.len()), "0", open.to_string());
     Ok(())

@@ -1,7 +1,7 @@
 //! Part of `make bench`: method PodSpec beside a bare stop in the runtime, and restarts in quick succession.
 //!
-//! The image is one that was pulled under a name outside Docker's registry. A bare stop counts from the exit of the old
-//! instance, a request from the answer to its creation: what is compared is what a user waits for.
+//! The image is one that was pulled under a name outside Docker's registry. Both are counted from the moment before the call:
+//! what is compared is what a user waits for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,9 +11,11 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::bare_stops::BareStops;
 use crate::bench::{Random, Table, follow, median, summary};
 use crate::images::remote;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, condition, crr, pod};
+use crate::paths::Paths;
 
 const CONTAINERS_PER_POD: usize = 10;
 /// Between two restarts of one container.
@@ -46,24 +48,25 @@ fn seconds(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64()
 }
 
-pub(crate) async fn measure(t: &Test, requests: usize, table: &mut Table) -> Result<()> {
+pub(crate) async fn measure(t: &Test, paths: &Paths, requests: usize, table: &mut Table) -> Result<()> {
     let seen = Seen::default();
     let watching = watch(t, &seen);
-    let events = RuntimeEvents::listen()?;
+    let (events, mut stops) = (RuntimeEvents::listen()?, BareStops::connect(paths)?);
     let result = async {
-        beside_bare_stops(t, requests, &seen, &events, table).await?;
-        in_quick_succession(t, &seen, table).await
+        beside_bare_stops(t, requests, (&seen, &events), &mut stops, table).await?;
+        in_quick_succession(t, &seen, &mut stops, table).await
     }
     .await;
     watching.abort();
-    result
+    result?;
+    stops.end()
 }
 
 async fn beside_bare_stops(
     t: &Test,
     requests: usize,
-    seen: &Seen,
-    events: &RuntimeEvents,
+    (seen, events): (&Seen, &RuntimeEvents),
+    stops: &mut BareStops,
     table: &mut Table,
 ) -> Result<()> {
     let pods = requests.div_ceil(CONTAINERS_PER_POD);
@@ -82,14 +85,16 @@ async fn beside_bare_stops(
         let (index, container) = (i % pods, &names[i / pods]);
         tokio::time::sleep(random.milliseconds(250, 1250)).await;
         let pod = format!("respelled-{index}");
+        let called = Timestamp::now();
         t.create(by_pod_spec(&format!("respell-{i}"), &pod, container)).await?;
-        asked.push((pod, container.clone(), Timestamp::now()));
+        asked.push((pod, container.clone(), called));
 
         tokio::time::sleep(random.milliseconds(250, 1250)).await;
         let pod = format!("stopped-{index}");
         let id = t.containers(&pod).await?.get(container).context("the container")?.id.clone();
-        t.node().signal(&id, "SIGTERM").await?;
-        bare.push((pod, container.clone(), id));
+        let called = Timestamp::now();
+        stops.stop(&[&id])?;
+        bare.push((pod, container.clone(), called));
     }
     tokio::time::sleep(Duration::from_secs(6)).await;
 
@@ -99,15 +104,15 @@ async fn beside_bare_stops(
         let (running, id) = new(pod, container)?;
         Some((seconds(from, events.start(id)?), seconds(from, *running)))
     };
-    let respelled: Vec<(f64, f64)> =
-        asked.iter().filter_map(|(pod, container, at)| measured(*at, pod, container)).collect();
-    let stopped: Vec<(f64, f64)> =
-        bare.iter().filter_map(|(pod, container, id)| measured(events.exits(id).first()?.at, pod, container)).collect();
+    let all_of = |side: &[(String, String, Timestamp)]| -> Vec<(f64, f64)> {
+        side.iter().filter_map(|(pod, container, called)| measured(*called, pod, container)).collect()
+    };
+    let (respelled, stopped) = (all_of(&asked), all_of(&bare));
     let column = |all: &[(f64, f64)], api: bool| all.iter().map(|m| if api { m.1 } else { m.0 }).collect::<Vec<_>>();
     for (what, goal, api) in [("started in the runtime", 0.3, false), ("Running in the API", 0.65, true)] {
         let (ours, theirs) = (column(&respelled, api), column(&stopped, api));
-        table.row(&format!("PodSpec: request answered -> {what}"), "", summary(&ours));
-        table.row(&format!("bare stop: exit -> {what}"), "", summary(&theirs));
+        table.row(&format!("PodSpec: request sent -> {what}"), "", summary(&ours));
+        table.row(&format!("bare StopContainer sent -> {what}"), "", summary(&theirs));
         if let (Some(ours), Some(theirs)) = (median(&ours), median(&theirs)) {
             let what = format!("PodSpec beside bare stop, {what}");
             table.row(&what, &format!("{goal}x"), format!("{:.2}x", ours / theirs));
@@ -123,21 +128,20 @@ async fn beside_bare_stops(
 }
 
 /// Restarts of one container, 3 s from one being back to the next.
-async fn in_quick_succession(t: &Test, seen: &Seen, table: &mut Table) -> Result<()> {
+async fn in_quick_succession(t: &Test, seen: &Seen, stops: &mut BareStops, table: &mut Table) -> Result<()> {
     t.start(pod("quick", vec![pulled("usual"), pulled("varied"), pulled("killed")])).await?;
     for (container, restarts, goal) in [("usual", 3, "1.5 s"), ("varied", 10, "1.5 s"), ("killed", 3, "")] {
         let mut took = Vec::new();
         for i in 1..=restarts {
             tokio::time::sleep(APART).await;
-            let from = if container == "killed" {
-                let id = t.containers("quick").await?.get(container).context("the container")?.id.clone();
-                t.node().signal(&id, "SIGTERM").await?;
-                Timestamp::now()
+            let id = t.containers("quick").await?.get(container).context("the container")?.id.clone();
+            let from = Timestamp::now();
+            if container == "killed" {
+                stops.stop(&[&id])?;
             } else {
                 let request = by_pod_spec(&format!("quick-{container}-{i}"), "quick", container);
                 t.create(request.with("/spec/strategy/varyImageTag", container == "varied")).await?;
-                Timestamp::now()
-            };
+            }
             let key = ("quick".to_owned(), container.to_owned(), i);
             let back = t.wait_for("Pod", "quick", "to be restarted", PATIENCE * 2, |p| {
                 Container::all(p).get(container).is_some_and(|c| c.restarts == i && !c.started.is_empty())

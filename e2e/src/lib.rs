@@ -16,6 +16,7 @@
 )]
 
 mod at_once;
+mod bare_stops;
 pub mod bench;
 mod bench_budgets;
 mod bench_images;
