@@ -7,6 +7,9 @@ use crate::{
     k8s::account,
 };
 
+/// Keys of labels and annotations that belong to Kubernetes or Kruise, as a regular expression.
+pub(super) const DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kruise[.]io|kruise[.]rs)/";
+
 /// Matches writes of our accounts only; everybody else pays for nothing more.
 pub(super) fn by(accounts: &[&str]) -> Value {
     json!({ "name": "by-our-account", "expression": account::is_one_of(accounts) })

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    cel::{self, by, equal, must, resource_rule, same_but, unless},
+    cel::{self, DOMAINS, by, equal, must, resource_rule, same_but, unless},
     manager_pods::outside_own_namespace,
 };
 use crate::{api::labels, k8s::account::MANAGER};
@@ -43,8 +43,6 @@ const FIELDS: [(&str, &str); 19] = [
     ("allocatedResources", "{}"),
     ("resources", "{}"),
 ];
-/// Keys of Kubernetes and Kruise: on Pods of others only those that are listed.
-pub(super) const DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kruise[.]io|kruise[.]rs)/";
 /// Labels by which workloads know their Pods.
 const IDENTITY: [&str; 7] = [
     labels::POD_TEMPLATE_HASH,

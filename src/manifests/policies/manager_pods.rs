@@ -3,10 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    cel::{self, by, equal, must, resource_rule, same_but, unless},
-    manager_pod_status::DOMAINS,
-};
+use super::cel::{self, DOMAINS, by, equal, must, resource_rule, same_but, unless};
 use crate::{
     api::labels::{self, SIDECAR_SET_VERSION_ALT_PREFIX, SIDECAR_SET_VERSION_PREFIX},
     k8s::account::{self, MANAGER},
