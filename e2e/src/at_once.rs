@@ -12,11 +12,9 @@ use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, future, stream};
 
 use crate::bare_stops::BareStops;
-use crate::bench::{Table, Usage, follow, processes};
-use crate::cluster::PROGRAMS;
 use crate::kit::{Container, Look, PATIENCE, Test, app, condition, crr, pod};
+use crate::measure::{Table, follow, processor_times, programs, settle};
 use crate::paths::Paths;
-use crate::process::{self, Process};
 
 const CRR: &str = "ContainerRecreateRequest";
 
@@ -103,22 +101,6 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
         t.gone("Pod", name).await?;
     }
     Ok(())
-}
-
-/// The programs of the cluster, the processes of the installation, and this one, which watches and so costs too.
-pub(crate) async fn programs(t: &Test, paths: &Paths) -> Result<Vec<(String, Process)>> {
-    let cluster = PROGRAMS.iter().filter_map(|name| Some(((*name).to_owned(), process::running(paths, name)?)));
-    let own = Process::of(std::process::id()).map(|own| ("this bench".to_owned(), own));
-    Ok(cluster.chain(processes(t).await?).chain(own).collect())
-}
-
-pub(crate) fn processor_times(programs: &[(String, Process)]) -> Vec<f64> {
-    programs.iter().map(|(_, process)| Usage::of(*process).map_or(0.0, |usage| usage.cpu)).collect()
-}
-
-/// kubelet and the API server have nothing left to do from what came before.
-pub(crate) async fn settle() {
-    tokio::time::sleep(Duration::from_secs(5)).await;
 }
 
 /// When a name was first noted.

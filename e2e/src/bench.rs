@@ -13,15 +13,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use futures::{StreamExt, pin_mut};
 use jiff::Timestamp;
-use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 
 use crate::bare_stops::BareStops;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
-use crate::paths::{NODE, Paths, SYSTEM};
-use crate::process::Process;
+use crate::measure::{Jitter, Table, Usage, follow, processes, summary};
+use crate::paths::{Paths, SYSTEM};
 use crate::{at_once, bench_images, bench_methods, bench_probes, bench_workload};
 
 const CRR: &str = "ContainerRecreateRequest";
@@ -111,47 +109,6 @@ async fn idle(t: &Test, seconds: u64, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct Usage {
-    /// Resident, in MB.
-    pub(crate) memory: f64,
-    /// The most that ever was.
-    pub(crate) peak: f64,
-    /// Seconds since its start.
-    pub(crate) cpu: f64,
-}
-
-impl Usage {
-    pub(crate) fn of(process: Process) -> Result<Self> {
-        let status = fs::read_to_string(format!("/proc/{}/status", process.pid))?;
-        let megabytes = |name: &str| {
-            let value = status.lines().find_map(|l| l.strip_prefix(name)).with_context(|| name.to_owned())?;
-            anyhow::Ok(value.trim().trim_end_matches(" kB").parse::<f64>()? / 1000.0)
-        };
-        let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid))?;
-        let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
-        // utime and stime, in hundredths of a second on every Linux that matters
-        let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or_default();
-        Ok(Self { memory: megabytes("VmRSS:")?, peak: megabytes("VmHWM:")?, cpu: (ticks(11) + ticks(12)) / 100.0 })
-    }
-}
-
-/// The processes of the installation on the real node, by the name of their Pod without the hash of its set.
-pub(crate) async fn processes(t: &Test) -> Result<Vec<(String, Process)>> {
-    let mut found = Vec::new();
-    for pod in t.list_in(SYSTEM, "Pod", "").await?.iter().filter(|p| p.text("/spec/nodeName") == NODE) {
-        let name = pod.text("/metadata/generateName").trim_end_matches('-');
-        let name = match pod.text("/metadata/labels/pod-template-hash") {
-            "" => name,
-            hash => name.trim_end_matches(hash).trim_end_matches('-'),
-        };
-        for container in Container::all(pod).into_values() {
-            found.push((name.to_owned(), t.node().process(&container.id).await?));
-        }
-    }
-    Ok(found)
-}
-
 /// What each role uses; of several replicas the largest.
 async fn roles(t: &Test) -> Result<BTreeMap<String, Usage>> {
     let mut found: BTreeMap<String, Usage> = BTreeMap::new();
@@ -173,25 +130,6 @@ struct Seen {
     /// Pod/container to the moments at which an instance was first shown ready, by its restart count.
     ready: BTreeMap<(String, i64), Instant>,
     completed: BTreeMap<String, Instant>,
-}
-
-/// Watches one kind in the test's namespace.
-pub(crate) fn follow(
-    t: &Test,
-    kind: &str,
-    mut note: impl FnMut(&Value) + Send + 'static,
-) -> tokio::task::JoinHandle<()> {
-    let stream = watcher::watcher(t.api(kind), watcher::Config::default());
-    tokio::spawn(async move {
-        pin_mut!(stream);
-        while let Some(event) = stream.next().await {
-            if let Ok(Event::Apply(object) | Event::InitApply(object)) = event
-                && let Ok(object) = serde_json::to_value(object)
-            {
-                note(&object);
-            }
-        }
-    })
 }
 
 async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) -> Result<()> {
@@ -233,7 +171,7 @@ async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) ->
     let (events, mut stops) = (RuntimeEvents::listen()?, BareStops::connect(paths)?);
     tokio::time::sleep(Duration::from_secs(1)).await;
 
-    let mut random = Random::new();
+    let mut random = Jitter::new();
     let (mut asked, mut bare) = (Vec::new(), Vec::new());
     for i in 0..requests {
         // one Pod after the other: requests of one Pod would wait for each other
@@ -393,83 +331,4 @@ async fn endurance(t: &Test, requests: usize) -> Result<usize> {
         println!("{} requests made, {open} of them did not end well", (start + round).min(requests));
     }
     Ok(open)
-}
-
-/// Enough randomness to begin at no particular moment.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new() -> Self {
-        Self(u64::try_from(Timestamp::now().as_nanosecond() & 0xffff_ffff).unwrap_or(1) | 1)
-    }
-    pub(crate) fn milliseconds(&mut self, from: u64, to: u64) -> Duration {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        Duration::from_millis(from + (self.0 >> 33) % (to - from))
-    }
-}
-
-/// The middle of some values; of an even number of them the middle of the two.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        n if n % 2 == 1 => sorted.get(middle).copied(),
-        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
-    }
-}
-
-/// Median with its 95 % interval by ranks, and the tail.
-pub(crate) fn summary(seconds: &[f64]) -> String {
-    let mut sorted = seconds.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    if sorted.is_empty() {
-        return "nothing measured".to_owned();
-    }
-    let n = sorted.len();
-    let rank = |share: f64| sorted[((n as f64 * share) as usize).min(n - 1)];
-    let half = 1.96 * (n as f64).sqrt() / 2.0 / n as f64;
-    let text = |s: f64| if s < 0.9 { format!("{:.0} ms", s * 1000.0) } else { format!("{s:.2} s") };
-    let (low, high) = (text(rank((0.5 - half).max(0.0))), text(rank(0.5 + half)));
-    format!("p50 {} ({low} to {high}), p90 {}, p99 {}, n={n}", text(rank(0.5)), text(rank(0.9)), text(rank(0.99)))
-}
-
-#[derive(Default)]
-pub(crate) struct Table {
-    rows: Vec<[String; 3]>,
-}
-
-impl Table {
-    pub(crate) fn row(&mut self, figure: &str, goal: &str, value: String) {
-        println!("{figure}: {value}");
-        self.rows.push([figure.to_owned(), goal.to_owned(), value]);
-    }
-    pub(crate) fn print(&self) {
-        let heads = ["figure".to_owned(), "must reach".to_owned(), "measured".to_owned()];
-        let width = |i: usize| self.rows.iter().chain([&heads]).map(|r| r[i].chars().count()).max().unwrap_or_default();
-        println!();
-        for row in [&heads].into_iter().chain(&self.rows) {
-            println!("{:<a$}  {:<b$}  {}", row[0], row[1], row[2], a = width(0), b = width(1));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{median, summary};
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0]), Some(2.5));
-    }
-
-    #[test]
-    fn the_summary_takes_ranks_of_the_sorted_times() {
-        let times: Vec<f64> = (0..100).rev().map(|i| f64::from(i) / 1000.0).collect();
-        assert_eq!(summary(&times), "p50 50 ms (40 ms to 59 ms), p90 90 ms, p99 99 ms, n=100");
-        assert_eq!(summary(&[]), "nothing measured");
-    }
 }

@@ -15,10 +15,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::at_once::{processor_times, programs, settle};
-use crate::bench::{Random, Table, Usage, processes};
 use crate::kit::{Build, Look, PATIENCE, Test, app, condition, pod, poll};
-use crate::load::{calls, megabytes};
+use crate::measure::{Jitter, Table, Usage, calls, megabytes, processes, processor_times, programs, settle};
 use crate::paths::SYSTEM;
 use crate::player::{Options, Player, on_played_nodes};
 use crate::process::Process;
@@ -142,7 +140,7 @@ async fn pair(
         };
         let (free, guarded) = (pods(&free), pods(&guarded));
         async move {
-            let mut random = Random::new();
+            let mut random = Jitter::new();
             let (mut without, mut with) = (Vec::new(), Vec::new());
             // The connection is no part of it.
             let _ = free.get_opt("none").await?;

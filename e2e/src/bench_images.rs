@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::bench::{Table, Usage, median, summary};
 use crate::cmd::{CommandExt, cmd, kubectl};
 use crate::images::push_new;
 use crate::kit::{Build, Look, PATIENCE, Test, pod};
 use crate::load;
+use crate::measure::{Table, Usage, median, summary};
 use crate::paths::{NODE, Paths, SYSTEM, containerd_socket};
 use crate::registry_proxy::{Fault, RegistryProxy};
 

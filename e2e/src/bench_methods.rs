@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::bare_stops::BareStops;
-use crate::bench::{Random, Table, follow, median, summary};
 use crate::images::remote;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, condition, crr, pod};
+use crate::measure::{Jitter, Table, follow, median, summary};
 use crate::paths::Paths;
 
 const CONTAINERS_PER_POD: usize = 10;
@@ -78,7 +78,7 @@ async fn beside_bare_stops(
     for name in &all {
         t.wait_for("Pod", name, "to be Ready", PATIENCE * 3, |p| condition(p, "Ready") == "True").await?;
     }
-    let mut random = Random::new();
+    let mut random = Jitter::new();
     let (mut asked, mut bare) = (Vec::new(), Vec::new());
     for i in 0..requests {
         // One Pod after the other: requests of one Pod would wait for each other.

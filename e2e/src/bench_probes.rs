@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::bench::{Table, Usage};
 use crate::kit::{Build, PATIENCE, Test, condition, pod, shell};
+use crate::measure::{Table, Usage};
 
 const PODS: usize = 10;
 const CONTAINERS_PER_POD: usize = 10;

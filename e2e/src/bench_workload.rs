@@ -13,10 +13,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::at_once::settle;
 use crate::bare_stops::BareStops;
-use crate::bench::{Table, follow, median};
 use crate::kit::{Container, Look, PATIENCE, Test, app, condition, restart_of, workload};
+use crate::measure::{Table, follow, median, settle};
 use crate::paths::Paths;
 
 /// How often each side restarts all Pods.

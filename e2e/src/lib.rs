@@ -1,12 +1,12 @@
 //! A real Kubernetes node on this machine, kruise-rs deployed on it from its own image and manifests, and the toolkit
 //! that the end-to-end tests are written with.
 //!
-//! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`] makes
-//! the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`] puts
-//! kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`], [`load`] and
-//! [`scale`] measure, [`player`] plays the nodes for Pods by the thousand and [`node_images`] those for images, [`random`]
-//! makes random histories of CloneSets and [`history`] holds them against a model, [`suite`] is `make test`, and [`kit`]
-//! is for the tests.
+//! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`]
+//! makes the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`]
+//! puts kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`], [`load`]
+//! and [`scale`] measure, with what `measure` has in common, [`player`] plays the nodes for Pods by the thousand and
+//! [`node_images`] those for images, [`random`] makes random histories of CloneSets and [`history`] holds them against
+//! a model, [`suite`] is `make test`, and [`kit`] is for the tests.
 //!
 //! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
 
@@ -35,6 +35,7 @@ pub mod kit;
 #[allow(dead_code, unreachable_pub, reason = "the unit tests of the product include this file as well")]
 mod liveness;
 pub mod load;
+mod measure;
 pub mod node_images;
 pub mod paths;
 pub mod player;

@@ -6,8 +6,6 @@
 //! cost.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,10 +18,10 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::bench::{Table, Usage, follow, processes, summary};
 use crate::cluster;
 use crate::cmd::{CommandExt, cmd};
 use crate::kit::{Build, Look, Test, app, crr, pod};
+use crate::measure::{Table, Usage, calls, follow, megabytes, processes, summary};
 use crate::paths::{Paths, SYSTEM};
 use crate::process::{self, Process};
 
@@ -352,10 +350,6 @@ impl Load<'_> {
     }
 }
 
-pub(crate) fn megabytes(value: f64) -> String {
-    format!("{value:.1} MB")
-}
-
 /// Watches until so many objects with a label fit.
 async fn wait_for_all(
     api: Api<DynamicObject>,
@@ -402,41 +396,4 @@ async fn watches(client: &Client) -> Result<(usize, usize)> {
         lines.filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as usize
     };
     Ok((count("containerrecreaterequests"), count("pods")))
-}
-
-/// Calls of the product by role and by what they were, in each of some spans of time, from the audit log. The renewal of
-/// the Lease is left out: it costs the same whatever is going on.
-pub(crate) fn calls(paths: &Paths, spans: &[(Timestamp, Timestamp)]) -> Result<Vec<BTreeMap<(String, String), usize>>> {
-    let mut found = vec![BTreeMap::new(); spans.len()];
-    let ours = format!("system:serviceaccount:{SYSTEM}:kruise-");
-    for entry in fs::read_dir(paths.logs())? {
-        let path = entry?.path();
-        // the log, and what has been rotated away from it
-        let is_audit =
-            path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("audit") && n.ends_with(".log"));
-        if !is_audit {
-            continue;
-        }
-        for line in BufReader::new(File::open(&path)?).lines() {
-            let line = line?;
-            if !line.contains(&ours) {
-                continue;
-            }
-            let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
-            let resource = entry.text("/objectRef/resource");
-            let Some(role) = entry.text("/user/username").strip_prefix(&ours) else { continue };
-            if entry.text("/stage") != "ResponseComplete" || resource == "leases" {
-                continue;
-            }
-            let Ok(at) = entry.text("/requestReceivedTimestamp").parse::<Timestamp>() else { continue };
-            let subresource = entry.text("/objectRef/subresource");
-            let slash = if subresource.is_empty() { "" } else { "/" };
-            let what =
-                format!("{} {resource}{slash}{subresource} {}", entry.text("/verb"), entry.int("/responseStatus/code"));
-            for (calls, _) in found.iter_mut().zip(spans).filter(|(_, (from, to))| (*from..*to).contains(&at)) {
-                *calls.entry((role.to_owned(), what.clone())).or_default() += 1;
-            }
-        }
-    }
-    Ok(found)
 }

@@ -24,12 +24,10 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
-use crate::at_once::{processor_times, programs, settle};
-use crate::bench::{Table, Usage, median};
 use crate::bench_budgets;
 use crate::cluster::{self, Limits};
 use crate::kit::{Container, Look, PATIENCE, Test};
-use crate::load::{calls, megabytes};
+use crate::measure::{Table, Usage, median, megabytes, processor_times, programs, settle, writes};
 use crate::paths::{Paths, SYSTEM};
 use crate::player::{Nodes, Options as PlayerOptions, Player, on_played_nodes};
 use crate::process::Process;
@@ -653,16 +651,6 @@ fn reconciles_of_clone_sets(metrics: &str) -> usize {
     let lines = metrics.lines().filter(|l| l.starts_with("controller_runtime_reconcile_total{"));
     let ours = lines.filter(|l| l.replace('-', "").contains("controller=\"cloneset"));
     ours.filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as usize
-}
-
-/// What the manager wrote in a span of time besides Events, by what it was.
-pub(crate) fn writes(paths: &Paths, span: (Timestamp, Timestamp)) -> Result<BTreeMap<String, usize>> {
-    let calls = calls(paths, &[span])?.pop().unwrap_or_default();
-    let is_write = |what: &str| {
-        ["create ", "update ", "patch ", "delete ", "deletecollection "].iter().any(|verb| what.starts_with(verb))
-    };
-    let of_manager = calls.into_iter().filter(|((role, what), _)| role == "manager" && is_write(what));
-    Ok(of_manager.filter(|((_, what), _)| !what.contains(" events ")).map(|((_, what), n)| (what, n)).collect())
 }
 
 /// 20 %, as CloneSet rounds it.

@@ -8,12 +8,10 @@ use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::at_once::settle;
-use crate::bench::Table;
 use crate::kit::{Look, Test, poll};
+use crate::measure::{Table, settle, writes};
 use crate::node_images::{Daemons, PLAYED, played};
 use crate::paths::Paths;
-use crate::scale::writes;
 
 const JOB: &str = "ImagePullJob";
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -14,10 +14,8 @@ use tokio::sync::mpsc;
 
 use super::{Census, GATES, IMAGES, IN_FLIGHT, LONG, NODE_PREFIX, REVISIONS, Scale, create_gated, delete_bare};
 use super::{in_place_of, in_turn, template, warm};
-use crate::at_once::settle;
-use crate::bench::{Usage, summary};
 use crate::kit::{Look, PATIENCE, Test};
-use crate::load::megabytes;
+use crate::measure::{Usage, megabytes, settle, summary};
 use crate::player::Nodes;
 
 const OURS: &str = "AdvancedDaemonSet";

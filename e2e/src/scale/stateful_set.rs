@@ -7,11 +7,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{Census, GATES, IMAGES, LONG, REVISIONS, Scale, create_gated, delete_bare, in_place_of, in_turn, template};
-use super::{warm, workload, writes};
-use crate::at_once::settle;
-use crate::bench::Usage;
+use super::{warm, workload};
 use crate::kit::{Look, PATIENCE, Test};
-use crate::load::megabytes;
+use crate::measure::{Usage, megabytes, settle, writes};
 
 /// Pods that are made one after the other.
 const ORDERED: usize = 100;
