@@ -34,7 +34,8 @@ use crate::{
     domain::{
         kinds::daemon_set::{
             backoff::Failures,
-            plan::{self, Action, Turn},
+            pass,
+            plan::{Action, Turn},
             pod::Node,
             spec::{Invalid, Spec},
         },
@@ -315,7 +316,7 @@ impl Controller {
             }
         };
         pass.common.look_after(self.pre_download(&job, &resolved, &seen).await);
-        let mut plan = plan::plan(&self.observed(&job, &resolved, &seen, allowed.unwrap_or_default()));
+        let mut plan = pass::plan(&self.observed(&job, &resolved, &seen, allowed.unwrap_or_default()));
         if allowed.is_none() {
             plan.candidates.clear();
             // How many are to be made depends on how many are updated.

@@ -9,7 +9,6 @@ use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use super::{
-    plan::{Action, Candidate, Remember},
     *,
 };
 use crate::{
@@ -20,7 +19,10 @@ use crate::{
         pod_set::Waves,
         tests::recorded::{self, Left},
     },
-    domain::kinds::daemon_set::room::{Charge, Room},
+    domain::kinds::daemon_set::{
+        plan::{self, Candidate, Remember},
+        room::{Charge, Room},
+    },
     runtime::lock,
 };
 

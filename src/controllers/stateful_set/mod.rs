@@ -34,7 +34,7 @@ use crate::{
     },
     domain::{
         kinds::stateful_set::{
-            numbering, plan,
+            numbering, pass,
             spec::{Gates, Invalid, Spec},
         },
         workload::{owner::OwnerRef, turns::Turns},
@@ -276,7 +276,7 @@ impl Controller {
             }
         };
         let waited = self.waited(&job);
-        let plan = plan::plan(&self.observed(&job, &resolved, &seen, (&classes, &waited), allowed));
+        let plan = pass::plan(&self.observed(&job, &resolved, &seen, (&classes, &waited), allowed));
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
             && let Some(aside) = self.aside(&job, Duration::ZERO).await
@@ -302,7 +302,7 @@ impl Controller {
     async fn without_revisions(&self, job: &Job, mut pass: Pass) -> kube::Result<Requeue> {
         let (seen, resolved) = (self.see(job, &mut pass).await, Resolved::default());
         let none = (&BTreeMap::new(), &BTreeMap::new());
-        let mut plan = plan::plan(&self.observed(job, &resolved, &seen, none, None));
+        let mut plan = pass::plan(&self.observed(job, &resolved, &seen, none, None));
         plan.without_revisions();
         if !plan.actions.is_empty()
             && let Some(aside) = self.aside(job, Duration::ZERO).await

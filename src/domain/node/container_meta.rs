@@ -19,10 +19,11 @@ use serde_json::Value;
 use super::recreate::node::{Hook, Instance, InstanceState, Kill};
 use crate::{
     api::labels,
-    domain::pod::inplace::{
-        Annotations, State, actual_environment, container_of, is_same_image, referred_keys, status_of,
+    domain::pod::{
+        environment::{actual_environment, referred_keys},
+        inplace::{Annotations, State, container_of, is_same_image, status_of},
+        runtime_meta::{Hashes, RuntimeContainer, RuntimeMeta, expected_env_hash, plain_hashes},
     },
-    domain::pod::runtime_meta::{Hashes, RuntimeContainer, RuntimeMeta, expected_env_hash, plain_hashes},
     k8s::{canonical_json, hash, pod::PodView},
 };
 

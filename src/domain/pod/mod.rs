@@ -1,6 +1,7 @@
 //! One Pod: its readiness, its lifecycle state, its update in place, its order among others.
 
 pub mod available;
+pub mod environment;
 pub mod inplace;
 pub mod launch_priority;
 pub mod lifecycle;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::inplace::expected_environment;
+use super::environment::expected_environment;
 use crate::{
     api::labels,
     k8s::{canonical_json, hash},

@@ -15,6 +15,7 @@ use crate::{
         hash,
         int_or_percent::{IntOrPercent, Round},
         invalid::Invalid,
+        name::LONGEST_LABEL,
         revision,
     },
 };
@@ -23,8 +24,6 @@ use crate::{
 const FEW: i32 = 3;
 /// Longest name of an object.
 const LONGEST_NAME: usize = 253;
-/// Longest value of a label.
-const LONGEST_LABEL: usize = 63;
 
 /// What a decision rests on.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DaemonSet ──spec.rs, placement.rs──▶ Spec ─┐
-//! NodeView ──────pod.rs──────────────▶ Node ─┼─▶ plan.rs: keep.rs, then update.rs ─▶ Plan ─▶ the controller
+//! NodeView ──────pod.rs──────────────▶ Node ─┼─▶ pass.rs: keep.rs, then update.rs ─▶ Plan ─▶ the controller
 //! PodView ───────pod.rs──────────────▶ Pod ──┘
 //!                                            └─▶ status.rs
 //! ```
@@ -11,6 +11,7 @@ pub mod away;
 pub mod backoff;
 mod keep;
 pub mod make;
+pub mod pass;
 pub mod placement;
 pub mod plan;
 pub mod pod;

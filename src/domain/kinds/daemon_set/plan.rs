@@ -1,6 +1,6 @@
-//! One pass over a DaemonSet: everything to do now, from what was observed.
+//! What a pass over a DaemonSet looks at, and what a plan is made of.
 //!
-//! The plan is complete: whoever carries it out decides nothing but whether a budget and the API server allow a step.
+//! A plan is complete: whoever carries it out decides nothing but whether a budget and the API server allow a step.
 //! Every step rests on objects as they are, so a crash between any two of them is harmless, and each Pod is touched at
 //! most once.
 
@@ -8,11 +8,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     backoff::Failures,
-    keep,
     pod::{Node, Pod},
     room::{Charge, Room},
-    spec::{Numbers, Spec},
-    update,
+    spec::Spec,
 };
 use crate::{
     api::apps::lifecycle::Lifecycle,
@@ -285,46 +283,6 @@ impl<'a> Slot<'a> {
             begun.is_some_and(|begun| (0..=suspect).contains(&(not_ready_since - begun.as_second())))
         })
     }
-}
-
-/// Everything to do now.
-pub fn plan(observed: &Observed<'_>) -> Plan {
-    let desired = observed.nodes.iter().filter(|node| node.fit.should_run).count();
-    let numbers = observed.spec.numbers(desired);
-    let mut plan = Plan { burst: numbers.burst, ..Plan::default() };
-    let slots = slots(observed);
-    keep::keep(observed, &slots, numbers, &mut plan);
-    update::update(observed, &slots, numbers, &mut plan);
-    // What runs where it need not run is not waited for: the counts leave it out too.
-    let wanted = slots.iter().filter(|slot| slot.node.fit.should_run);
-    for pod in wanted.flat_map(|slot| &slot.pods).filter(|pod| pod.is_serving()) {
-        let left = pod.until_available.unwrap_or_default();
-        if !left.is_zero() {
-            plan.look_after(left);
-            plan.wait("PodNotAvailable", || {
-                format!("Pod {} is Ready and counts as available in {} s", pod.name, left.as_secs() + 1)
-            });
-        }
-    }
-    cut(observed.turns, &mut plan, numbers);
-    plan
-}
-
-/// Holds to `burstReplicas`. What was refused is not what keeps the others waiting.
-fn cut(turns: &Turns<Turn>, plan: &mut Plan, numbers: Numbers) {
-    turns.sort(&mut plan.actions, Action::turn);
-    let (mut creations, mut deletions) = (0, 0);
-    let before = plan.actions.len();
-    plan.actions.retain(|action| {
-        let count = match action {
-            Action::Create { .. } => &mut creations,
-            Action::Delete { .. } => &mut deletions,
-            _ => return true,
-        };
-        *count += 1;
-        *count <= numbers.burst
-    });
-    plan.is_cut = plan.actions.len() < before;
 }
 
 /// The nodes with their Pods, by name.

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::{
     make,
-    plan::{Remember, Turn, plan},
+    pass::plan,
+    plan::{Remember, Turn},
     pod::{Node, Pod},
     spec::Spec,
     status,
@@ -438,7 +439,7 @@ fn strict_a_node_that_was_lost_before_holds_no_slot_and_comes_last() {
         "the Pod that is made there will know"
     );
     let remembering = Besides { lost: [("a".to_owned(), time(0).as_second())].into(), ..Besides::default() };
-    let made = observing(&spec(strict.clone()), &lost, &[pod("b"), pod("c")], &remembering, super::plan::plan);
+    let made = observing(&spec(strict.clone()), &lost, &[pod("b"), pod("c")], &remembering, super::pass::plan);
     assert!(matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: Some(_), .. }));
     let replaced = Pod { made_not_ready: Some(time(0).as_second()), ..unready(pod("a")) };
     assert_eq!(of(strict.clone(), &lost, &[replaced, old("b"), pod("c")]), ["delete o-b"]);

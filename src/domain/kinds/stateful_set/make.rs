@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{claims, numbering, spec::Spec};
+use super::{claim_template::ClaimTemplate, claims, numbering, spec::Spec};
 use crate::{
     api::{apps::stateful_set::StatefulSet, labels},
     domain::{
@@ -16,13 +16,11 @@ use crate::{
         },
     },
     k8s::{
+        name::LONGEST_LABEL,
         revision,
         time::{Now, rfc3339},
     },
 };
-
-/// The longest value of a label.
-const LONGEST_LABEL: usize = 63;
 
 /// The label `controller-revision-hash` of Pods: the full name, or the hash alone where that is too long for a label.
 pub fn revision_label(name: &str) -> &str {
@@ -49,7 +47,7 @@ pub fn pod(
     if has_index {
         labels.push((labels::POD_INDEX, ordinal.to_string()));
     }
-    let claim = |template: &claims::ClaimTemplate| (template.name.clone(), template.claim_name(&spec.name, ordinal));
+    let claim = |template: &ClaimTemplate| (template.name.clone(), template.claim_name(&spec.name, ordinal));
     let mut pod = make::pod(
         template,
         PodParts {

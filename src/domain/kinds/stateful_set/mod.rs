@@ -3,15 +3,17 @@
 //!
 //! ```text
 //! StatefulSet ──spec.rs──▶ Spec (normalised) ──┐
-//! PodView ──────pod.rs───▶ Pod ────────────────┼─▶ plan.rs: scale.rs, then update.rs ─▶ Plan ─▶ the controller
+//! PodView ──────pod.rs───▶ Pod ────────────────┼─▶ pass.rs: scale.rs, then update.rs ─▶ Plan ─▶ the controller
 //! claims ───────claims.rs▶ Claim ──────────────┘
 //!                                              └─▶ status.rs
 //! ```
 
+pub mod claim_template;
 pub mod claims;
 pub mod make;
 pub mod numbering;
 pub mod order;
+pub mod pass;
 pub mod plan;
 pub mod pod;
 pub mod pre_download;

@@ -2,7 +2,7 @@
 
 use super::{
     plan::Observed,
-    pod::Pod,
+    pod::{Pod, Slot},
     spec::{Rolling, Spec},
 };
 use crate::{
@@ -12,17 +12,6 @@ use crate::{
     },
     k8s::revision,
 };
-
-/// The Pod of a wanted ordinal, if there is one.
-#[derive(Clone, Copy, Debug)]
-pub struct Slot<'a> {
-    /// The ordinal.
-    pub ordinal: i32,
-    /// How many wanted ordinals come before it.
-    pub rank: usize,
-    /// Its Pod.
-    pub pod: Option<&'a Pod>,
-}
 
 /// What decides which Pods are to be on the update revision.
 #[derive(Clone, Copy, Debug)]

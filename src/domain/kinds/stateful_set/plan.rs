@@ -1,6 +1,6 @@
-//! One pass over a StatefulSet: everything to do now, from what was observed.
+//! What a pass over a StatefulSet looks at, and what a plan is made of.
 //!
-//! The plan is complete: whoever carries it out decides nothing but whether a budget and the API server allow a step.
+//! A plan is complete: whoever carries it out decides nothing but whether a budget and the API server allow a step.
 //! Every step rests on objects as they are, so a crash between any two of them is harmless, and each Pod is touched at
 //! most once.
 //!
@@ -11,12 +11,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::{
-    order::Slot,
-    pod::Pod,
+    pod::{Pod, Slot},
     room::{Charge, Room},
-    scale,
     spec::Spec,
-    update,
 };
 use crate::{
     api::apps::lifecycle::Lifecycle,
@@ -231,35 +228,6 @@ impl Plan {
         self.candidates = left;
         wave
     }
-}
-
-/// Everything to do now.
-pub fn plan(observed: &Observed<'_>) -> Plan {
-    let mut plan = Plan::default();
-    let slots = slots(observed);
-    let surplus: Vec<&Pod> = observed
-        .pods
-        .iter()
-        .rev()
-        .map(Arc::as_ref)
-        .filter(|pod| !observed.spec.ordinals.contains(pod.ordinal))
-        .collect();
-    if slots.len() < usize::try_from(observed.spec.replicas).unwrap_or(0) {
-        let message = "there are fewer ordinals than replicas: the largest ordinal is 2147483647".to_owned();
-        plan.impossible("NoOrdinals", message);
-    }
-    let is_busy = scale::scale(observed, &slots, &surplus, &mut plan);
-    update::update(observed, &slots, is_busy, &mut plan);
-    for pod in slots.iter().filter_map(|slot| slot.pod).filter(|pod| pod.is_serving()) {
-        let left = pod.until_available.unwrap_or_default();
-        if !left.is_zero() {
-            plan.look_after(left);
-            plan.wait("PodNotAvailable", || {
-                format!("Pod {} is Ready and counts as available in {} s", pod.name, left.as_secs() + 1)
-            });
-        }
-    }
-    plan
 }
 
 /// The wanted ordinals with their Pods.

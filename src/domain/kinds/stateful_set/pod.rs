@@ -71,6 +71,17 @@ pub struct Pod {
     pub has_other_override: bool,
 }
 
+/// The Pod of a wanted ordinal, if there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// The ordinal.
+    pub ordinal: i32,
+    /// How many wanted ordinals come before it.
+    pub rank: usize,
+    /// Its Pod.
+    pub pod: Option<&'a Pod>,
+}
+
 impl Pod {
     /// From what the stores keep. None: its name is not one of the set's.
     pub fn of(view: &PodView, spec: &Spec, index_label: bool, now: Now) -> Option<Self> {
@@ -86,7 +97,7 @@ impl Pod {
         }
         let pending = pending(view);
         let applied = applied(view, pending.as_ref());
-        let lacks = |template: &&super::claims::ClaimTemplate| !view.spec.own_claims.contains(&template.name);
+        let lacks = |template: &&super::claim_template::ClaimTemplate| !view.spec.own_claims.contains(&template.name);
         Some(Self {
             name: view.name().to_owned(),
             uid: view.uid().to_owned(),

@@ -7,11 +7,12 @@
 use std::collections::BTreeSet;
 
 use super::{
-    claims::{ClaimTemplate, is_stale, mended_owners},
+    claim_template::ClaimTemplate,
+    claims::{is_stale, mended_owners},
     numbering::pod_name,
-    order::{Range, Slot},
+    order::Range,
     plan::{Action, Observed, Plan, leave},
-    pod::Pod,
+    pod::{Pod, Slot},
 };
 use crate::domain::{
     pod::order::Phase,

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use super::{
-    claims::{ClaimTemplate, wrong_name},
+    claim_template::{ClaimTemplate, wrong_name},
     numbering::{Ordinals, Reserved},
 };
 pub use crate::domain::workload::rollout::Invalid;

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::json;
 
 use self::fixtures::*;
-use super::{plan::*, pod::Pod};
+use super::{pass::plan, plan::*, pod::Pod};
 use crate::{
     domain::{
         budgets::unavailable::Operation,

@@ -7,9 +7,9 @@ use std::{
 
 use super::{
     claims::{Growth, ONLINE_RESIZE, PATIENCE, growth},
-    order::{Range, Slot},
+    order::Range,
     plan::{Action, Candidate, Observed, Plan, leave},
-    pod::Pod,
+    pod::{Pod, Slot},
     room::{Charge, Room},
     scale::{held, wait_for},
     spec::{Policy, Rolling},

@@ -5,9 +5,8 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{
-    AFTER_REFUSAL, ObservedPods, PodFacts, REFRESH, RestartPlan, Start,
-    advance::{PodStage, wanted_containers},
-    listed,
+    AFTER_REFUSAL, ObservedPods, PodFacts, REFRESH, RestartPlan, Start, listed,
+    stage::{PodStage, wanted_containers},
 };
 use crate::{
     api::wr::{DEFAULT_MAX_UNAVAILABLE, Order, WorkloadRestartSpec},

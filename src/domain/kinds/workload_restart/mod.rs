@@ -28,6 +28,7 @@ use crate::{
 mod advance;
 mod choose;
 mod rounds;
+mod stage;
 mod status;
 
 pub use self::{advance::advance, rounds::begin};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
+    instance::{Hook, Instance, InstanceState, Kill, NodePlan, ObservedContainers, seconds, sooner},
     is_terminal,
     memory::{self, ContainerMemory},
     message::{ContainerMessage, Failure, HookNote, Progress, RestartPolicy, fail, say, wait_expected},
-    node::{Act, Hook, Instance, InstanceState, Kill, NodePlan, ObservedContainers, seconds, sooner},
     spelling,
 };
 use crate::{
@@ -43,6 +43,10 @@ const STOP_SETTLES: Duration = Duration::from_secs(2);
 const STOP_LOOK: Duration = Duration::from_millis(50);
 /// A new instance that is not ready gets a line in the status after this time; most are ready before.
 const REPORT_STARTED_AFTER: Duration = Duration::from_secs(5);
+
+/// What a method does, in one pass, about a container whose old instance is not known to be gone.
+pub(super) type Act<'a> =
+    dyn FnMut(&ContainerStep<'_>, &mut ContainerRecreateState, &mut ContainerMemory, bool, &mut NodePlan) + 'a;
 
 /// One container of the request, in one pass.
 pub(super) struct ContainerStep<'a> {

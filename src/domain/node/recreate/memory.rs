@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     fail_unfinished,
+    instance::{DEFAULT_GRACE, Kill},
     message::RequestMessage,
-    node::{DEFAULT_GRACE, Kill},
     states_of,
 };
 use crate::{

@@ -37,6 +37,7 @@ use crate::api::{
 };
 
 mod container;
+mod instance;
 pub mod kstatus;
 pub mod manager;
 mod memory;

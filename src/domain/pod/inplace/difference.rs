@@ -7,10 +7,9 @@ use serde_json::{Map, Value, json};
 use super::{
     UpdateSpec,
     annotations::encoded,
-    environment::referred_keys,
     resize::{self, Qos},
 };
-use crate::k8s::pod::InPlaceNotes;
+use crate::{domain::pod::environment::referred_keys, k8s::pod::InPlaceNotes};
 
 /// Which kinds of change may be made in place.
 #[derive(Clone, Copy, Debug, Default)]

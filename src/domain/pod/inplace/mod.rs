@@ -16,7 +16,6 @@ mod annotations;
 mod batch;
 mod completion;
 mod difference;
-mod environment;
 mod observed;
 mod pending;
 pub mod resize;
@@ -30,7 +29,6 @@ pub use annotations::{
 pub use batch::{Batch, batch, begin};
 pub use completion::{ContainersDone, is_complete, is_same_image};
 pub use difference::{Allowed, NotInPlace, spec_between};
-pub use environment::{actual_environment, expected_environment, referred_keys};
 pub use observed::ObservedPod;
 pub use pending::with_pending;
 pub use step::{Step, next_step};

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::super::{
     backoff::Failures,
     placement::Fit,
-    plan::{Action, Observed, Plan, Turn, plan},
+    pass::plan,
+    plan::{Action, Observed, Plan, Turn},
     pod::{self, Node, Pod},
     spec::Spec,
 };

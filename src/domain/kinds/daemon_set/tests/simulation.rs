@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{
     backoff::Failures,
+    pass::plan,
     placement::Fit,
-    plan::{Action, Observed, Remember, plan},
+    plan::{Action, Observed, Remember},
     pod::{Node, Pod},
     spec::Spec,
 };

@@ -7,9 +7,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
 use super::super::{
-    claims::ClaimTemplate,
+    claim_template::ClaimTemplate,
     numbering::{Ordinals, Reserved},
-    plan::{Action, Observed, Plan, plan},
+    pass::plan,
+    plan::{Action, Observed, Plan},
     pod::Pod,
     spec::{Policy, Retention, Rolling, Spec, Update},
 };

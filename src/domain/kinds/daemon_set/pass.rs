@@ -1,0 +1,49 @@
+//! One pass over a DaemonSet: everything to do now, from what was observed.
+
+use super::{
+    keep,
+    plan::{Action, Observed, Plan, Turn, slots},
+    spec::Numbers,
+    update,
+};
+use crate::domain::workload::turns::Turns;
+
+/// Everything to do now.
+pub fn plan(observed: &Observed<'_>) -> Plan {
+    let desired = observed.nodes.iter().filter(|node| node.fit.should_run).count();
+    let numbers = observed.spec.numbers(desired);
+    let mut plan = Plan { burst: numbers.burst, ..Plan::default() };
+    let slots = slots(observed);
+    keep::keep(observed, &slots, numbers, &mut plan);
+    update::update(observed, &slots, numbers, &mut plan);
+    // What runs where it need not run is not waited for: the counts leave it out too.
+    let wanted = slots.iter().filter(|slot| slot.node.fit.should_run);
+    for pod in wanted.flat_map(|slot| &slot.pods).filter(|pod| pod.is_serving()) {
+        let left = pod.until_available.unwrap_or_default();
+        if !left.is_zero() {
+            plan.look_after(left);
+            plan.wait("PodNotAvailable", || {
+                format!("Pod {} is Ready and counts as available in {} s", pod.name, left.as_secs() + 1)
+            });
+        }
+    }
+    cut(observed.turns, &mut plan, numbers);
+    plan
+}
+
+/// Holds to `burstReplicas`. What was refused is not what keeps the others waiting.
+fn cut(turns: &Turns<Turn>, plan: &mut Plan, numbers: Numbers) {
+    turns.sort(&mut plan.actions, Action::turn);
+    let (mut creations, mut deletions) = (0, 0);
+    let before = plan.actions.len();
+    plan.actions.retain(|action| {
+        let count = match action {
+            Action::Create { .. } => &mut creations,
+            Action::Delete { .. } => &mut deletions,
+            _ => return true,
+        };
+        *count += 1;
+        *count <= numbers.burst
+    });
+    plan.is_cut = plan.actions.len() < before;
+}
