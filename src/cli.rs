@@ -268,7 +268,7 @@ pub fn run() -> ExitCode {
 /// kubelet shows this file's text as the reason in the Pod's status. Elsewhere there is no such file.
 fn write_termination_log(message: &str) {
     if let Ok(mut log) = std::fs::OpenOptions::new().append(true).open("/dev/termination-log") {
-        // What cannot be told this way is on standard error.
+        // What cannot be reported this way is on standard error.
         let _ = std::io::Write::write_all(&mut log, message.as_bytes());
     }
 }

@@ -56,7 +56,7 @@ use std::{
 /// What came of one step of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something was done: what, for the trace. Empty: nothing worth telling.
+    /// Something was done: what, for the trace. Empty: nothing worth a line.
     Worked(String),
     /// There is nothing to do now. The system itself looks again after this time; None: only when something happens.
     Idle(Option<Duration>),

@@ -17,7 +17,7 @@ const HEADER: &str =
 
 # Reference
 
-What every field means, as `kubectl explain` tells it, and what its value is limited to.
+What every field means, as `kubectl explain` shows it, and what its value is limited to.
 ";
 
 /// The gates that switch something in this program. The others are known, so that a configuration of OpenKruise is taken.
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_told_in_words() {
+    fn limits_are_reported_in_words() {
         let field = json!({"type": "integer", "minimum": 3.0, "default": 5});
         assert_eq!(
             (type_of(&field).as_str(), limits(&field)),

@@ -45,15 +45,15 @@ const REQUESTS: [&str; 3] = ["r1", "r2", "r3"];
 /// Made when the faults have stopped: whatever came before must not hold it up.
 const LAST: &str = "last";
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-/// What a watch tells: the object as it then was, or that the one with this UID is gone.
+/// What a watch delivers: the object as it then was, or that the one with this UID is gone.
 #[derive(Clone)]
-enum Told {
+enum Delivery {
     Request(Box<Crr>),
     RequestGone(String, Option<String>),
     Pod(Option<Value>),
 }
 
-impl Told {
+impl Delivery {
     /// Which object it is about; the Pod's name is no request's.
     fn object(&self) -> &str {
         match self {
@@ -64,12 +64,12 @@ impl Told {
     }
 }
 
-/// The API server: current objects, and everything that watches are told.
+/// The API server: current objects, and everything that watches deliver.
 struct Api {
     version: u64,
     requests: BTreeMap<String, Crr>,
     pod: Option<Value>,
-    history: Vec<Told>,
+    history: Vec<Delivery>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -89,10 +89,10 @@ impl Api {
             && request.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
         if detached {
             self.requests.remove(&name);
-            self.history.push(Told::RequestGone(name, request.metadata.uid.clone()));
+            self.history.push(Delivery::RequestGone(name, request.metadata.uid.clone()));
         } else {
             self.requests.insert(name, request.clone());
-            self.history.push(Told::Request(Box::new(request.clone())));
+            self.history.push(Delivery::Request(Box::new(request.clone())));
         }
         request
     }
@@ -103,7 +103,7 @@ impl Api {
             pod["metadata"]["resourceVersion"] = json!(self.version.to_string());
             pod
         });
-        self.history.push(Told::Pod(self.pod.clone()));
+        self.history.push(Delivery::Pod(self.pod.clone()));
     }
 
     /// The stored request, if it is still the version the caller looked at.
@@ -122,8 +122,8 @@ impl Api {
 #[derive(Default, Clone)]
 struct View {
     at: usize,
-    /// Told already, but not heard yet: another object's events overtake them, the object's own do not.
-    late: VecDeque<Told>,
+    /// Delivered already, but not handled yet: another object's events overtake them, the object's own do not.
+    late: VecDeque<Delivery>,
     requests: BTreeMap<String, Crr>,
     pod: Option<Value>,
     synced: bool,
@@ -146,24 +146,24 @@ impl View {
         };
     }
 
-    fn hear(&mut self, told: &Told) {
+    fn hear(&mut self, delivery: &Delivery) {
         self.version += 1;
-        match told {
-            Told::Request(request) => self.upsert(request),
+        match delivery {
+            Delivery::Request(request) => self.upsert(request),
             // As the real stores: a successor of the same name stays.
-            Told::RequestGone(name, uid) => {
+            Delivery::RequestGone(name, uid) => {
                 if self.requests.get(name).is_some_and(|r| r.metadata.uid == *uid) {
                     self.requests.remove(name);
                 }
             }
-            Told::Pod(Some(pod)) => {
+            Delivery::Pod(Some(pod)) => {
                 let version =
                     |pod: &Value| pod["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
                 if self.pod.as_ref().is_none_or(|old| version(old) <= version(pod)) {
                     self.pod = Some(pod.clone());
                 }
             }
-            Told::Pod(None) => self.pod = None,
+            Delivery::Pod(None) => self.pod = None,
         }
     }
 
@@ -526,7 +526,7 @@ impl World {
         self.daemon.looked.insert(uid.clone(), (self.daemon.view.version, None));
         let pick = node::pick(requests.iter().filter(|r| r.pod_uid() == uid));
         let Some(current) = pick.current else { return };
-        if let Some(waiting) = pick.tell_to_wait.iter().find(|r| !r.is_served_by_manager()) {
+        if let Some(waiting) = pick.has_to_wait.iter().find(|r| !r.is_served_by_manager()) {
             let status = node::waiting_status(current);
             self.write_status(true, waiting, "waits", status);
             return;
@@ -593,7 +593,7 @@ impl World {
     }
 
     /// A status that a process writes, and what it learns from the answer. A request that is gone stays in the manager's
-    /// store until its watch tells.
+    /// store until its watch delivers it.
     fn write_status(&mut self, by_daemon: bool, seen: &Crr, what: &str, status: Status) -> Option<Crr> {
         let states: Vec<String> =
             status.container_recreate_states.iter().map(|s| format!("{}={}", s.name, s.phase.as_str())).collect();
@@ -977,18 +977,18 @@ impl World {
         }
         if repeat && view.at > 0 {
             // A repeated deletion is not part of the watch protocol; an older version is what a stale server sends.
-            let told = self.api.history[view.at - 1].clone();
-            if !is_deleted(&told, &self.api) {
-                view.hear(&told);
+            let delivery = self.api.history[view.at - 1].clone();
+            if !is_deleted(&delivery, &self.api) {
+                view.hear(&delivery);
             }
-        } else if let Some(told) = view.late.pop_front_if(|_| catch_up) {
-            view.hear(&told);
-        } else if let Some(told) = self.api.history.get(view.at).cloned() {
+        } else if let Some(delivery) = view.late.pop_front_if(|_| catch_up) {
+            view.hear(&delivery);
+        } else if let Some(delivery) = self.api.history.get(view.at).cloned() {
             view.at += 1;
-            if delay || view.late.iter().any(|late| late.object() == told.object()) {
-                view.late.push_back(told);
+            if delay || view.late.iter().any(|late| late.object() == delivery.object()) {
+                view.late.push_back(delivery);
             } else {
-                view.hear(&told);
+                view.hear(&delivery);
             }
         }
     }
@@ -1199,14 +1199,14 @@ impl Model for RequestsEnd {
     }
 }
 
-fn is_deleted(told: &Told, api: &Api) -> bool {
-    match told {
-        Told::Request(request) => {
+fn is_deleted(delivery: &Delivery, api: &Api) -> bool {
+    match delivery {
+        Delivery::Request(request) => {
             let now = api.requests.get(request.metadata.name.as_deref().unwrap());
             now.is_none_or(|now| now.metadata.uid != request.metadata.uid)
         }
-        Told::Pod(Some(pod)) => api.pod.as_ref().is_none_or(|now| now["metadata"]["uid"] != pod["metadata"]["uid"]),
-        Told::RequestGone(..) | Told::Pod(None) => true,
+        Delivery::Pod(Some(pod)) => api.pod.as_ref().is_none_or(|now| now["metadata"]["uid"] != pod["metadata"]["uid"]),
+        Delivery::RequestGone(..) | Delivery::Pod(None) => true,
     }
 }
 

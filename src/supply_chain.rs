@@ -217,7 +217,7 @@ fn images_come_from_nothing_or_a_digest_and_do_not_run_as_root() {
     }
     for stage in ["prebuilt", last.as_str()] {
         let user = users[stage].as_deref().unwrap_or_else(|| panic!("stage {stage} runs as root"));
-        // A name means nothing in an image without /etc/passwd, and kubelet cannot tell whether it is root.
+        // A name means nothing in an image without /etc/passwd, and kubelet cannot know whether it is root.
         let ids: Vec<u32> = user.split(':').map(|id| id.parse().unwrap()).collect();
         assert!(ids.len() == 2 && ids.iter().all(|id| *id >= 10_000), "stage {stage}: USER {user}");
     }

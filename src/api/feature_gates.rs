@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_that_do_nothing_are_told_when_they_are_on() {
+    fn gates_that_do_nothing_are_reported_when_they_are_on() {
         assert_eq!(FeatureGates::default().without_effect(), Vec::<&str>::new());
         let on = FeatureGates::parse(&["SidecarTerminator=true,EnhancedLivenessProbe=true"], None).unwrap();
         assert_eq!(on.without_effect(), ["SidecarTerminator", "EnhancedLivenessProbe"]);

@@ -180,7 +180,7 @@ pub const STAY_AWAY_AFTER_EVICTION: &str = "kruise.rs/stay-away-after-eviction";
 pub const IN_PLACE_GRACE_SECONDS: &str = "kruise.rs/in-place-grace-period-seconds";
 /// Label on a Pod of a DaemonSet with a strict limit: since when its node was not Ready when it was made, in seconds.
 pub const NODE_NOT_READY_SINCE: &str = "kruise.rs/node-not-ready-since";
-/// Annotation on a Pod: `true` tells cluster-autoscaler that it belongs to a DaemonSet.
+/// Annotation on a Pod: `true` says to cluster-autoscaler that it belongs to a DaemonSet.
 pub const AUTOSCALER_DAEMON_SET_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
 /// Label on a Pod of a DaemonSet: the number in its annotation [`TEMPLATE_GENERATION`], as the built-in DaemonSet has it.
 pub const POD_TEMPLATE_GENERATION: &str = "pod-template-generation";

@@ -181,7 +181,7 @@ impl Budgets {
         let watch = watches::watch_guarded(api, Config::default(), self.store.clone(), |change| self.changed(&change));
         let first = async {
             self.store.wait_synced().await;
-            self.tell_namespaces();
+            self.publish_namespaces();
         };
         // The next question uses the changed budget.
         let totals = self.follow_totals(None, |_| {});
@@ -193,7 +193,7 @@ impl Budgets {
         self.namespaces.subscribe()
     }
 
-    fn tell_namespaces(&self) {
+    fn publish_namespaces(&self) {
         if self.store.is_synced() {
             let index = lock(&self.index);
             let now = index.namespaces();
@@ -231,7 +231,7 @@ impl Budgets {
             None => lock(&self.scopes).remove(&key.namespace, &key.name),
         }
         if is_first {
-            self.tell_namespaces();
+            self.publish_namespaces();
         }
     }
 
@@ -246,7 +246,7 @@ impl Budgets {
         lock(&self.recounts).remove(key);
         self.ask_no_more(key);
         if was_last {
-            self.tell_namespaces();
+            self.publish_namespaces();
         }
     }
 

@@ -227,7 +227,7 @@ async fn a_status_about_an_older_spec_does_not_count() {
 }
 
 #[tokio::test]
-async fn b12_a_dry_run_tells_the_truth_and_writes_nothing() {
+async fn b12_a_dry_run_says_the_truth_and_writes_nothing() {
     let server = Server::new(4, json!({"maxUnavailable": 1}));
     let budgets = server.replica("");
     for name in ["p0", "p1"] {
@@ -490,7 +490,7 @@ async fn what_the_manager_has_found_is_used_by_who_may_not_read_it() {
     lock(&server.budget)["status"] = json!({"observedGeneration": 1, "totalReplicas": 5, "desiredAvailable": 4,
         "currentAvailable": 4, "unavailableAllowed": 0, "selector": "app=web", "conditions": [{"type": "Resolved",
             "status": "True", "reason": "Resolved", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-    // Nothing but its labels tells whose Pod this is.
+    // Nothing but its labels shows whose Pod this is.
     let mut alone = pod("p0");
     alone["metadata"]["ownerReferences"] = json!([]);
     let alone: PodView = serde_json::from_value(alone).unwrap();
@@ -521,7 +521,7 @@ async fn who_does_not_follow_the_budgets_lists_them_for_all_who_ask_together() {
 }
 
 #[tokio::test]
-async fn who_follows_the_budgets_tells_which_namespaces_have_some() {
+async fn who_follows_the_budgets_shows_which_namespaces_have_some() {
     let server = Server::new(0, json!({"maxUnavailable": 1}));
     let budgets = server.replica("");
     let mut namespaces = budgets.namespaces();

@@ -27,7 +27,7 @@ pub(super) enum Fault {
 pub(super) struct Server {
     pub(super) objects: BTreeMap<String, Arc<Value>>,
     version: u64,
-    /// Paths of which watches have not told yet.
+    /// Paths whose changes watches have not delivered yet.
     pub(super) news: VecDeque<String>,
     /// What becomes of the next writes.
     pub(super) faults: VecDeque<Fault>,
@@ -251,13 +251,13 @@ pub(super) fn strategic(object: &mut Value, change: &Value) {
     }
 }
 
-/// Plays one history of a controller, from `begin` on, in a runtime whose clock is paused. `told` says how it began, for the
+/// Plays one history of a controller, from `begin` on, in a runtime whose clock is paused. `beginning` says how it began, for the
 /// message of a failure.
 pub(super) fn history<D, M>(
     seed: u64,
     limits: &Limits,
     begin: impl FnOnce(&mut Random) -> (D, M),
-    told: impl FnOnce(&D) -> String,
+    beginning: impl FnOnce(&D) -> String,
     acts: impl FnOnce(D, M) -> Acts,
 ) -> Result<Acts, String>
 where
@@ -268,14 +268,14 @@ where
     runtime.map_err(|error| error.to_string())?.block_on(async {
         begin_at_a_whole_second().await;
         let (mut driver, mut model) = begin(&mut Random(seed));
-        let told = told(&driver);
+        let beginning = beginning(&driver);
         let run = liveness::run(seed, limits, &mut driver, &mut model).await;
-        run.map_err(|why| format!("{why}\nbegan as {told}"))?;
+        run.map_err(|why| format!("{why}\nbegan as {beginning}"))?;
         Ok(acts(driver, model))
     })
 }
 
-/// Advances the paused clock to the next whole second. Objects tell times in whole seconds: what is over must not depend on
+/// Advances the paused clock to the next whole second. Objects have times in whole seconds: what is over must not depend on
 /// the moment at which the test was started.
 async fn begin_at_a_whole_second() {
     let into_second = u64::try_from(clock::now().wall.subsec_nanosecond()).unwrap_or_default();

@@ -101,10 +101,10 @@ async fn a_runner_works_when_everything_is_in_view_and_ends_with_the_shutdown() 
     while lock(&done).len() < 3 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let mut told = lock(&done).clone();
-    assert_eq!(told.remove(0), "in view", "once, and before the first reconcile");
-    told.sort();
-    assert_eq!(told, ["ns/of the other queue", "ns/web"]);
+    let mut seen = lock(&done).clone();
+    assert_eq!(seen.remove(0), "in view", "once, and before the first reconcile");
+    seen.sort();
+    assert_eq!(seen, ["ns/of the other queue", "ns/web"]);
     stop.send(true).unwrap();
     running.await.unwrap();
 }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart() {
+    fn errors_are_distinguished() {
         let not_found = classify("StopContainer", &Status::unknown("an error: container \"x\": not found"));
         assert!(matches!(not_found, CriError::NotFound { .. }));
         let words = "OCI runtime exec failed: exec: \"true\": executable file not found in $PATH: unknown";

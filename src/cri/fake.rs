@@ -50,8 +50,8 @@ pub enum Fault {
 /// How the environment of a container can be learnt.
 #[derive(Clone, Debug)]
 pub enum Environment {
-    /// The runtime tells it, as containerd and CRI-O do.
-    Told(Vec<String>),
+    /// The runtime reports it, as containerd and CRI-O do.
+    Reported(Vec<String>),
     /// The runtime does not, and the container has the program `env`, which prints this.
     Printed(String),
 }
@@ -246,7 +246,7 @@ impl server::RuntimeService for Service {
         self.fault("ContainerStatus", &id).await?;
         let world = self.world.lock().unwrap();
         let info = match world.environments.get(&id).filter(|_| verbose) {
-            Some(Environment::Told(env)) => {
+            Some(Environment::Reported(env)) => {
                 let spec = serde_json::json!({"pid": 7, "runtimeSpec": {"process": {"args": ["/app"], "env": env}}});
                 [("info".to_owned(), spec.to_string())].into()
             }
@@ -280,7 +280,7 @@ impl server::RuntimeService for Service {
     }
 }
 
-/// Tells that a command was given up, unless it is forgotten before.
+/// Records that a command was given up, unless it is forgotten before.
 struct Executing {
     world: Arc<Mutex<World>>,
     container: String,
@@ -295,7 +295,7 @@ impl Drop for Executing {
     }
 }
 
-/// Tells that a pull was given up, unless it is forgotten before.
+/// Records that a pull was given up, unless it is forgotten before.
 struct Pulling {
     world: Arc<Mutex<World>>,
     image: String,
@@ -327,9 +327,9 @@ impl image_server::ImageService for Service {
         let image = image.unwrap_or_default().image;
         let sandbox = sandbox_config.ok_or_else(|| Status::internal("no sandbox"))?;
         let auth = auth.unwrap_or_default();
-        let mut told: Vec<(String, String)> = sandbox.labels.into_iter().chain(sandbox.annotations).collect();
-        told.sort();
-        self.world.lock().unwrap().calls.push(Call::Pull(image.clone(), auth.username.clone(), told));
+        let mut config: Vec<(String, String)> = sandbox.labels.into_iter().chain(sandbox.annotations).collect();
+        config.sort();
+        self.world.lock().unwrap().calls.push(Call::Pull(image.clone(), auth.username.clone(), config));
         let mut pulling = Pulling { world: self.world.clone(), image: image.clone(), ended: false };
         let fault = self.fault("PullImage", &image).await;
         pulling.ended = true;

@@ -89,7 +89,7 @@ impl CriError {
     }
 
     /// For a status: the same words as long as the same thing is wrong, where the transport's differ each time.
-    pub fn told(&self) -> String {
+    pub fn stable_text(&self) -> String {
         match self {
             Self::Unreachable { call, .. } => format!("{call}: it cannot be reached"),
             other => other.to_string(),

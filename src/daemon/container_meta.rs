@@ -229,11 +229,11 @@ impl ContainerMeta {
     /// None: it cannot be read.
     async fn environment_of(&self, container_id: &str) -> Result<Option<Vec<String>>, CriError> {
         let Some((client, id)) = self.runtime_of(container_id) else { return Ok(None) };
-        let told = match client.container_info(id).await {
+        let info = match client.container_info(id).await {
             Err(CriError::NotFound { .. }) => return Ok(None),
             other => other?,
         };
-        if let Some(environment) = told.get("info").and_then(|info| rules::environment_from_info(info)) {
+        if let Some(environment) = info.get("info").and_then(|info| rules::environment_from_info(info)) {
             return Ok(Some(environment));
         }
         match client.exec_sync(id, &["env".to_owned()], EXEC_LIMIT).await {

@@ -72,7 +72,7 @@ pub struct Settings {
     pub image_fs_limit_percent: u8,
     /// A path on that file system. None: the runtime is asked.
     pub image_fs_path: Option<PathBuf>,
-    /// Tells the space of a file system.
+    /// Returns the space of a file system.
     pub space: disk::Look,
 }
 
@@ -430,7 +430,7 @@ impl Puller {
         let Attempt { worker, order, image, .. } = *attempt;
         let runtime = self.runtime().ok_or("no container runtime answers on this node")?;
         if order.if_not_present
-            && let Some(id) = self.present(&worker.entry, image).await.map_err(|error| error.told())?
+            && let Some(id) = self.present(&worker.entry, image).await.map_err(|error| error.stable_text())?
         {
             return Ok(id);
         }
@@ -461,7 +461,7 @@ impl Puller {
             match outcome {
                 Ok(_) => return self.pulled(&worker.entry, image).await,
                 Err(error) => {
-                    let error = rules::presentable(&error.told(), &hidden);
+                    let error = rules::presentable(&error.stable_text(), &hidden);
                     if !errors.contains(&error) {
                         errors.push(error);
                     }
@@ -493,7 +493,7 @@ impl Puller {
                 Some(digest) => format!("what the registry gave for {image} does not have the digest {digest}"),
                 None => format!("the runtime pulled {image}, and does not have it"),
             }),
-            Err(error) => Err(error.told()),
+            Err(error) => Err(error.stable_text()),
         }
     }
 

@@ -162,7 +162,7 @@ impl Recreator {
             let requests = self.requests.by_index(&BY_POD, &uid.0);
             let pick = node::pick(requests.iter().map(AsRef::as_ref));
             let Some(current) = pick.current else { return Ok(Requeue::Await) };
-            self.tell_waiting(&pick).await?;
+            self.report_waiting(&pick).await?;
             if current.is_served_by_manager() {
                 return Ok(Requeue::Await); // its end brings us back
             }
@@ -175,9 +175,9 @@ impl Recreator {
 
     /// Records in waiting requests of a Pod that they wait for another one. It is done before a hook or stop begins: an
     /// empty status for the length of a hook would look to the manager like an absent daemon.
-    async fn tell_waiting(&self, pick: &node::Pick<'_>) -> Result<(), PassError> {
+    async fn report_waiting(&self, pick: &node::Pick<'_>) -> Result<(), PassError> {
         let Some(current) = pick.current else { return Ok(()) };
-        for waiting in pick.tell_to_wait.iter().filter(|r| !r.is_served_by_manager()) {
+        for waiting in pick.has_to_wait.iter().filter(|r| !r.is_served_by_manager()) {
             self.write(waiting, &node::waiting_status(current)).await?;
         }
         Ok(())
@@ -191,7 +191,7 @@ impl Recreator {
             (Some(pod), Some((name, client))) => match observe(name, client, request, pod).await {
                 Ok(instances) => instances,
                 Err(error) => {
-                    self.tell_trouble(request, name, &error, begun).await;
+                    self.report_trouble(request, name, &error, begun).await;
                     return Err(error.into());
                 }
             },
@@ -208,7 +208,7 @@ impl Recreator {
             if !self.write(request, status).await? {
                 return Ok(Next::LookAgain);
             }
-            self.tell(request, status, pod.as_deref());
+            self.emit_events(request, status, pod.as_deref());
             memory = self.memories().remove(&request_uid).unwrap_or_default();
             if status.phase == Phase::Completed {
                 return Ok(Next::LookAgain); // at the next request of the Pod, if there is one
@@ -229,7 +229,7 @@ impl Recreator {
             Err(error) => {
                 tracing::warn!(request = %ObjectKey::of(request), container = kill.container, %error, "stop failed");
                 // Container ids differ each time; only equal texts save a write and an event.
-                let words = error.told().replace(local_id(&kill.id), &kill.container);
+                let words = error.stable_text().replace(local_id(&kill.id), &kill.container);
                 let words = format!("{runtime}: {words}");
                 match error.may_pass() {
                     true => memory.stop_may_pass(&kill.container, words, clock::now()),
@@ -243,20 +243,20 @@ impl Recreator {
     }
 
     /// The runtime cannot be called: records that in the request, if it lasts.
-    async fn tell_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &CriError, begun: Now) {
+    async fn report_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &CriError, begun: Now) {
         let status = {
             let mut memories = self.memories();
             let memory = memories.entry(request.uid().unwrap_or_default()).or_default();
-            node::in_trouble(request, memory, runtime, &error.told(), begun, clock::now())
+            node::in_trouble(request, memory, runtime, &error.stable_text(), begun, clock::now())
         };
         let Some(status) = status else { return };
         match self.write(request, &status).await {
             Ok(true) => {
-                self.tell(request, &status, self.pod_of(request).as_deref());
+                self.emit_events(request, &status, self.pod_of(request).as_deref());
                 self.events.warning(&reference(request), "RuntimeNotAnswering", &status.message);
             }
             Ok(false) => {}
-            Err(error) => tracing::debug!(%error, "the request could not be told what it waits for"),
+            Err(error) => tracing::debug!(%error, "what the request waits for could not be written"),
         }
     }
 
@@ -308,7 +308,7 @@ impl Recreator {
         let result = loop {
             tokio::select! {
                 result = &mut stop => break result,
-                () = interrupt.raised() => self.tell_newcomers(request).await,
+                () = interrupt.raised() => self.report_newcomers(request).await,
             }
         };
         let result = match result {
@@ -333,16 +333,16 @@ impl Recreator {
                 return;
             }
             interrupt.raised().await;
-            self.tell_newcomers(request).await;
+            self.report_newcomers(request).await;
         }
     }
 
     /// The Pod or its requests changed during a hook or a stop: there may be a new request.
-    async fn tell_newcomers(&self, request: &ContainerRecreateRequest) {
+    async fn report_newcomers(&self, request: &ContainerRecreateRequest) {
         let requests = self.requests.by_index(&BY_POD, request.pod_uid());
         let pick = node::pick(requests.iter().map(AsRef::as_ref));
-        if let Err(error) = self.tell_waiting(&pick).await {
-            tracing::debug!(%error, "a waiting request could not be told; the next pass tells it");
+        if let Err(error) = self.report_waiting(&pick).await {
+            tracing::debug!(%error, "that a request waits could not be written; the next pass writes it");
         }
     }
 
@@ -393,7 +393,12 @@ impl Recreator {
     }
 
     /// One event and one log line for each change that is of interest to users.
-    fn tell(&self, request: &ContainerRecreateRequest, status: &ContainerRecreateRequestStatus, pod: Option<&PodView>) {
+    fn emit_events(
+        &self,
+        request: &ContainerRecreateRequest,
+        status: &ContainerRecreateRequestStatus,
+        pod: Option<&PodView>,
+    ) {
         let key = ObjectKey::of(request);
         let before = states_of(request);
         for (old, new) in before.iter().zip(&status.container_recreate_states) {

@@ -521,10 +521,10 @@ fn apply_conditions(pod: &mut Value, patch: &Value) {
     assert!(new.is_empty(), "unasked conditions: {new:?}");
 }
 
-/// Any text in the annotation that the daemon reports in, and any that a runtime tells of a container.
+/// Any text in the annotation that the daemon reports in, and any that a runtime reports of a container.
 pub fn container_meta(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let told = container_meta::environment_from_info(&text);
+    let from_info = container_meta::environment_from_info(&text);
     let printed = container_meta::environment_from_output(data);
     let variable = json!({"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['c']"}}});
     let pod = json!({
@@ -550,7 +550,7 @@ pub fn container_meta(data: &[u8]) {
     };
     let reported = runtime_meta::RuntimeMeta::of(&pod);
     let found = [found];
-    for environment in [told, Some(printed)].into_iter().flatten() {
+    for environment in [from_info, Some(printed)].into_iter().flatten() {
         let mut report = container_meta::report(&pod, reported.as_ref(), &found, true);
         for index in report.unread.clone() {
             report.note_environment(&pod, index, &environment);

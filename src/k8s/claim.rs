@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_tells_its_size_and_its_owners() {
+    fn a_claim_shows_its_size_and_its_owners() {
         let claim: SizedClaim = serde_json::from_value(json!({
             "metadata": {"name": "data-web-0", "annotations": {OWNED_BY_STATEFUL_SET: "web", "other": "x"},
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "p"}]},

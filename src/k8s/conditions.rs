@@ -55,7 +55,7 @@ pub const READY: &str = "Ready";
 pub const RECONCILING: &str = "Reconciling";
 /// Type of the condition that waiting does not help.
 pub const STALLED: &str = "Stalled";
-/// The three conditions from which tools tell how far an object is (kstatus). One of them is True.
+/// The three conditions from which tools read how far an object is (kstatus). One of them is True.
 pub const KSTATUS: [&str; 3] = [READY, RECONCILING, STALLED];
 
 /// Sets the three conditions. `true_one` is one of [`KSTATUS`]; its reason and message stand in Ready too, where people
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn decision_32_the_conditions_of_a_run_tell_how_far_it_is() {
+    fn decision_32_the_conditions_of_a_run_show_how_far_it_is() {
         for (given, wanted) in [
             (&[("Progressing", true)][..], Some(RECONCILING)),
             (&[("Progressing", false), ("Complete", true)], Some(READY)),
@@ -132,8 +132,8 @@ mod tests {
                 set(&mut all, type_, Wanted::new(*status, "Why", *type_), Some(1), Timestamp::UNIX_EPOCH);
             }
             set_kstatus_of_run(&mut all, Some(1), Timestamp::UNIX_EPOCH);
-            let told: Vec<_> = all.iter().filter(|c| KSTATUS.contains(&&*c.type_) && c.status == "True").collect();
-            assert_eq!(told.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), Vec::from_iter(wanted), "{given:?}");
+            let found: Vec<_> = all.iter().filter(|c| KSTATUS.contains(&&*c.type_) && c.status == "True").collect();
+            assert_eq!(found.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), Vec::from_iter(wanted), "{given:?}");
             assert!(all.iter().all(|condition| !condition.reason.is_empty()));
         }
     }

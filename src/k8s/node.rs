@@ -32,7 +32,7 @@ pub struct NodeView {
     pub ready_since: Option<Timestamp>,
     /// Whether its condition DiskPressure is True.
     pub disk_pressure: bool,
-    /// The minor version of its kubelet, as far as it tells.
+    /// The minor version of its kubelet, if it reports one.
     pub kubelet_minor: Option<u32>,
 }
 

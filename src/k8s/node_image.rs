@@ -1,4 +1,4 @@
-//! A NodeImage as the manager keeps it. There is one for every node, and most of what stands in it is what a job told
+//! A NodeImage as the manager keeps it. There is one for every node, and most of what stands in it is what a job wrote
 //! thousands of nodes: that is held once.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -63,7 +63,7 @@ pub struct TagView {
     /// `pullPolicy.ttlSecondsAfterFinished`: it differs from node to node.
     ttl: Option<i32>,
     /// Everything else.
-    told: Arc<Told>,
+    shared: Arc<Shared>,
     /// What the status says of this tag, whatever version it is about.
     pub status: Option<TagStatusView>,
 }
@@ -92,7 +92,7 @@ struct Common {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Told {
+struct Shared {
     owners: Vec<Owner>,
     has_policy: bool,
     timeout_seconds: Option<i32>,
@@ -163,10 +163,10 @@ macro_rules! as_ref_of_itself {
         }
     })* };
 }
-as_ref_of_itself!(Common, Told);
+as_ref_of_itself!(Common, Shared);
 
 static COMMON: Pool<Common> = Pool::new();
-static TOLD: Pool<Told> = Pool::new();
+static SHARED: Pool<Shared> = Pool::new();
 
 impl NodeImageView {
     /// Name: that of the node.
@@ -222,32 +222,32 @@ impl ImageView {
 impl TagView {
     /// Who wants it.
     pub fn owners(&self) -> &[Owner] {
-        &self.told.owners
+        &self.shared.owners
     }
     /// Whether a job of this UID wants it.
     pub fn is_owned_by(&self, uid: &str) -> bool {
-        self.told.owners.iter().any(|owner| owner.uid == uid)
+        self.shared.owners.iter().any(|owner| owner.uid == uid)
     }
     /// What the status says of the version that the spec has.
     pub fn current(&self) -> Option<&TagStatusView> {
         self.status.as_ref().filter(|status| status.version == self.version)
     }
     fn spec(&self) -> ImageTagSpec {
-        let told = &self.told;
+        let shared = &self.shared;
         ImageTagSpec {
             tag: self.tag.as_str().to_owned(),
             created_at: self.created_at,
-            pull_policy: told.has_policy.then(|| TagPullPolicy {
-                timeout_seconds: told.timeout_seconds,
-                backoff_limit: told.backoff_limit,
+            pull_policy: shared.has_policy.then(|| TagPullPolicy {
+                timeout_seconds: shared.timeout_seconds,
+                backoff_limit: shared.backoff_limit,
                 ttl_seconds_after_finished: self.ttl,
-                active_deadline_seconds: told.active_deadline_seconds,
-                unknown: from_texts(&told.policy_unknown),
+                active_deadline_seconds: shared.active_deadline_seconds,
+                unknown: from_texts(&shared.policy_unknown),
             }),
-            owner_references: told.owners.iter().map(ObjectReference::from).collect(),
+            owner_references: shared.owners.iter().map(ObjectReference::from).collect(),
             version: self.version,
-            image_pull_policy: told.image_pull_policy.clone(),
-            unknown: from_texts(&told.unknown),
+            image_pull_policy: shared.image_pull_policy.clone(),
+            unknown: from_texts(&shared.unknown),
         }
     }
 }
@@ -261,11 +261,11 @@ fn from_texts(fields: &BTreeMap<String, String>) -> BTreeMap<String, Value> {
     fields.iter().map(|(key, text)| (key.clone(), parsed(text))).collect()
 }
 
-fn told(spec: &ImageTagSpec) -> Told {
+fn shared(spec: &ImageTagSpec) -> Shared {
     let policy = spec.pull_policy.clone();
     let has_policy = policy.is_some();
     let policy = policy.unwrap_or_default();
-    Told {
+    Shared {
         owners: spec.owner_references.iter().map(Owner::from).collect(),
         has_policy,
         timeout_seconds: policy.timeout_seconds,
@@ -315,7 +315,7 @@ impl<'de> Deserialize<'de> for NodeImageView {
                 created_at: tag.created_at,
                 version: tag.version,
                 ttl: tag.pull_policy.as_ref().and_then(|policy| policy.ttl_seconds_after_finished),
-                told: TOLD.share(told(tag)),
+                shared: SHARED.share(shared(tag)),
                 status: statuses.remove(&(name.as_str(), tag.tag.as_str())),
             });
             let tags = tags.collect();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_told_many_nodes_is_held_once() {
+    fn what_a_job_gave_many_nodes_is_held_once() {
         let of = |name: &str, ttl: i32| {
             let mut object = node_image();
             object["metadata"]["name"] = name.into();
@@ -375,7 +375,7 @@ mod tests {
         };
         let (a, b) = (of("n1", 1), of("n2", 2));
         assert!(Arc::ptr_eq(&a.images[0].common, &b.images[0].common));
-        assert!(Arc::ptr_eq(&a.images[0].tags[0].told, &b.images[0].tags[0].told));
+        assert!(Arc::ptr_eq(&a.images[0].tags[0].shared, &b.images[0].tags[0].shared));
         assert!(size_of::<TagView>() <= 160, "{}", size_of::<TagView>());
     }
 }

@@ -62,7 +62,7 @@ pub struct PodView {
     pub launch_completed: bool,
     /// Whether `pub.kruise.io/no-protect` takes it out of the protection of budgets.
     pub no_protect: bool,
-    /// Whether kubelet has not seen the last change of the spec; kubelets before 1.33 do not tell.
+    /// Whether kubelet has not seen the last change of the spec; kubelets before 1.33 do not say.
     pub kubelet_is_behind: bool,
     /// Whether this is the mirror of a static Pod.
     pub is_mirror: bool,
@@ -308,7 +308,7 @@ pub struct SidecarNotes {
     pub running_images: Box<[(Text, Text)]>,
 }
 
-/// Annotations that tell the override of a StatefulSet's Pod.
+/// Annotations with the override of a StatefulSet's Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverrideNotes {
     /// `kruise.rs/ordinal-override-hash`.
@@ -647,7 +647,7 @@ mod tests {
         let meta = |length| pod("apps.kruise.io/runtime-containers-meta", length).runtime_meta.map(|text| text.len());
         assert_eq!((state(longest), state(longest + 1)), (Some(longest), Some(0)));
         assert_eq!((grace(longest), grace(longest + 1)), (Some(longest), Some(0)));
-        assert_eq!((meta(longest), meta(longest + 1)), (Some(longest), None), "then image IDs tell what runs");
+        assert_eq!((meta(longest), meta(longest + 1)), (Some(longest), None), "then image IDs show what runs");
     }
 
     #[test]

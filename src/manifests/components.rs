@@ -41,7 +41,7 @@ mod tests {
 
     use crate::api::kinds::KINDS;
 
-    /// Lists Deployments as it is told, and notes every other call.
+    /// Lists Deployments as it was set up to, and notes every other call.
     const KUBECTL: &str = r#"#!/bin/sh
 case "$*" in
   "get deployments"*) printf '%b' "$DEPLOYMENTS" ;;

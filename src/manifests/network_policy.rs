@@ -13,7 +13,7 @@ const API_SERVERS: &str = "SET-CIDR-OF-API-SERVERS";
 const NODES: &str = "SET-CIDR-OF-NODES";
 const PROMETHEUS: &str = "SET-CIDR-OF-PROMETHEUS";
 
-/// Ports of manager and webhook, each with whom it is for. Those of a role are told apart by their place.
+/// Ports of manager and webhook, each with whom it is for. Those of a role differ by their place.
 pub(super) fn objects() -> Vec<Value> {
     let from =
         |cidr: &str, port: u16| json!({ "from": [{ "ipBlock": { "cidr": cidr } }], "ports": [{ "port": port }] });

@@ -1,6 +1,6 @@
 //! Keeps the server's certificate and the CAs that daemons trust in step, on every replica alike.
 //!
-//! Daemons are told of a CA first, and only then is a certificate of it served.
+//! Daemons get a CA first, and only then is a certificate of it served.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Certificates age without an event, and a replica that has renewed one tells nobody.
+/// Certificates age without an event, and a replica that has renewed one informs nobody.
 const RESYNC: Duration = Duration::from_secs(10 * 60);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ pub enum Error {
     /// What is served cannot be had from the Secret.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// Daemons cannot be told of the CA.
+    /// Daemons cannot get the CA.
     #[error("ConfigMap {CONFIG_MAP}: {0}")]
     ConfigMap(kube::Error),
     /// A certificate cannot be served.

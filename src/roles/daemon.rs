@@ -263,7 +263,7 @@ fn puller(args: &DaemonArgs, client: Client, views: &Views, events: &Recorder, m
     Puller::new(client, views.runtimes.clone(), events, settings, secrets, metrics)
 }
 
-/// Who is told of changes of requests and Pods.
+/// Who gets the changes of requests and Pods.
 struct Watched {
     recreator: Arc<Recreator>,
     meta: Arc<ContainerMeta>,

@@ -455,8 +455,8 @@ impl Leader<'_> {
             on_node.extend(started.on_node);
             running.spawn(started.run);
         }
-        let tell_of_pod = move |change: Change<'_, _>| on_pod.iter_mut().for_each(|handler| handler(&change));
-        let pods = watches::watch_pods(context.api(), None, context.pods.clone(), tell_of_pod);
+        let report_pod = move |change: Change<'_, _>| on_pod.iter_mut().for_each(|handler| handler(&change));
+        let pods = watches::watch_pods(context.api(), None, context.pods.clone(), report_pod);
         let nodes = context.nodes.watch(move |change| on_node.iter_mut().for_each(|handler| handler(change)));
         let ended = async {
             while let Some(ended) = running.join_next().await {

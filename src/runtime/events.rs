@@ -45,7 +45,7 @@ struct Inner {
 /// What an event is about.
 pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {
-        // The object's own version, so that a later reader can tell what it was.
+        // The object's own version, so that a later reader knows what it was.
         resource_version: object.meta().resource_version.clone(),
         ..object.object_ref(&())
     }
@@ -80,12 +80,12 @@ impl Recorder {
         Self(Arc::new(Inner { queue, source, limits: Mutex::default(), dropped, sequence: AtomicU64::new(0) }))
     }
 
-    /// Tells something that goes as it should.
+    /// Emits an event of type Normal.
     pub fn normal(&self, about: &ObjectReference, reason: &str, message: &str) {
         self.record("Normal", about, reason, message);
     }
 
-    /// Tells something that somebody should look at.
+    /// Emits an event of type Warning.
     pub fn warning(&self, about: &ObjectReference, reason: &str, message: &str) {
         self.record("Warning", about, reason, message);
     }

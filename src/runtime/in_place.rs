@@ -85,7 +85,7 @@ impl InPlace {
     /// Which changes may be made in place in this cluster.
     ///
     /// # Errors
-    /// The API server did not tell its version.
+    /// The API server did not report its version.
     pub async fn allowed(&self, gates: &FeatureGates) -> kube::Result<Allowed> {
         let env_from_metadata = gates.enabled(gate::IN_PLACE_UPDATE_ENV);
         if !gates.enabled(gate::RESIZE_IN_PLACE) {

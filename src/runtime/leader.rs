@@ -157,7 +157,7 @@ pub struct Elector {
     fence: Fence,
 }
 
-/// Tells who acts: the fence of our term, while the Lease is ours.
+/// Hands out the fence of our term, while the Lease is ours.
 pub type Term = watch::Sender<Option<Fence>>;
 
 impl Elector {
@@ -234,7 +234,7 @@ impl Elector {
     }
 
     async fn attempt(&mut self) -> Result<(), Failed> {
-        // The holder writes without reading first: a conflict tells it when somebody else has written.
+        // The holder writes without reading first: a conflict shows that somebody else has written.
         let lease = match self.lease.take().filter(|_| self.renewed.is_some()) {
             Some(lease) => lease,
             None => self.read().await?,
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_holders_are_told_from_those_of_other_programs() {
+    fn our_own_holders_are_distinguished_from_those_of_other_programs() {
         assert!(is_identity(&identity()));
         for (holder, is_ours) in [
             ("a_b_18a1f3c2b4d5e6f7-1", true),

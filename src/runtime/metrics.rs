@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_registered_again_is_told_once_with_the_newer_value() {
+    fn a_name_that_is_registered_again_is_reported_once_with_the_newer_value() {
         let metrics = Metrics::default();
         for value in [7, 1] {
             let counter: Counter = Counter::default();
@@ -211,8 +211,8 @@ mod tests {
             counter.inc_by(value);
         }
         let text = metrics.render().unwrap();
-        let told: Vec<&str> = text.lines().filter(|line| line.contains("kruise_rounds")).collect();
-        assert_eq!(told, ["# HELP kruise_rounds Rounds.", "# TYPE kruise_rounds counter", "kruise_rounds_total 1"]);
+        let found: Vec<&str> = text.lines().filter(|line| line.contains("kruise_rounds")).collect();
+        assert_eq!(found, ["# HELP kruise_rounds Rounds.", "# TYPE kruise_rounds counter", "kruise_rounds_total 1"]);
         assert_eq!(text.matches("# EOF").count(), 1);
     }
 

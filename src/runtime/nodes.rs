@@ -1,7 +1,7 @@
 //! The Nodes of the cluster: one watch and one store for all controllers.
 //!
 //! A Node is decoded straight into a [`NodeView`], without its images and annotations. A heartbeat that leaves the view as
-//! it was is told to nobody.
+//! it was is reported to nobody.
 
 use std::sync::Arc;
 
@@ -70,12 +70,12 @@ impl Nodes {
     /// changes and when it is gone.
     pub async fn watch(&self, mut on_change: impl FnMut(&Change<'_, NodeView>)) {
         let api: Api<NodeView> = Api::all(self.client.clone());
-        let tell = |change: Change<'_, NodeView>| {
+        let report = |change: Change<'_, NodeView>| {
             if is_news(&change) {
                 on_change(&change);
             }
         };
-        watches::watch(api, Config::default(), self.store.clone(), tell).await;
+        watches::watch(api, Config::default(), self.store.clone(), report).await;
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn heartbeats_are_told_to_nobody() {
+    async fn heartbeats_are_reported_to_nobody() {
         let event = |type_: &str, object: Value| json!({"type": type_, "object": object});
         let mut events: Vec<Value> =
             (2..100).map(|version| event("MODIFIED", node("n1", version, json!({})))).collect();
@@ -157,23 +157,23 @@ mod tests {
         );
         events.push(event("DELETED", node("n1", 200, json!({}))));
         let (nodes, _) = server(events);
-        let told: Mutex<Vec<String>> = Mutex::default();
+        let reported: Mutex<Vec<String>> = Mutex::default();
         let done = tokio::sync::Notify::new();
         let watch = nodes.watch(|change| match change {
             Change::Applied { old, new, .. } => {
-                lock(&told).push(format!("{} {} {}", new.name(), old.is_some(), new.unschedulable));
+                lock(&reported).push(format!("{} {} {}", new.name(), old.is_some(), new.unschedulable));
             }
             Change::Deleted(old) => {
-                lock(&told).push(format!("{} is gone", old.name()));
+                lock(&reported).push(format!("{} is gone", old.name()));
                 done.notify_one();
             }
-            Change::Undecodable { error, .. } => lock(&told).push((*error).to_owned()),
+            Change::Undecodable { error, .. } => lock(&reported).push((*error).to_owned()),
         });
         tokio::select! {
             () = watch => panic!("a watch is for ever"),
             () = done.notified() => {}
         }
-        assert_eq!(*lock(&told), ["n1 false false", "n1 true true", "n1 is gone"]);
+        assert_eq!(*lock(&reported), ["n1 false false", "n1 true true", "n1 is gone"]);
         assert!(nodes.list().is_empty());
     }
 

@@ -15,14 +15,14 @@ use crate::k8s::account;
 const AGAIN: Duration = Duration::from_secs(60 * 60);
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Looks for `policies` now and every hour, and tells of those that are not there, not bound, or name another
+/// Looks for `policies` now and every hour, and reports those that are not there, not bound, or name another
 /// account. Never ends.
 pub async fn watch(client: Client, policies: Vec<&'static str>, missing: Gauge) {
     loop {
         let wait = match look(&client, &policies).await {
             Ok((username, problems)) => {
                 missing.set(i64::try_from(problems.len()).unwrap_or(i64::MAX));
-                tell(&username, &problems);
+                report(&username, &problems);
                 AGAIN
             }
             Err(error) => {
@@ -34,7 +34,7 @@ pub async fn watch(client: Client, policies: Vec<&'static str>, missing: Gauge) 
     }
 }
 
-fn tell(username: &str, problems: &[String]) {
+fn report(username: &str, problems: &[String]) {
     if problems.is_empty() {
         tracing::debug!(username, "the admission policies over this account are in force");
     } else if username.starts_with("system:serviceaccount:") {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_that_no_policy_names_is_told_of() {
+    fn an_account_that_no_policy_names_is_reported() {
         let policy = |expression: &str| {
             serde_json::from_value::<ValidatingAdmissionPolicy>(
                 json!({ "spec": { "matchConditions": [{ "name": "by", "expression": expression }] } }),

@@ -55,7 +55,7 @@ impl Pass {
         [soon, self.look].into_iter().flatten().min()
     }
 
-    /// The end of the pass. `look_later` is told when to look again besides the back-off: what else is waited for does not
+    /// The end of the pass. `look_later` gets the time of the next look besides the back-off: what else is waited for does not
     /// wait for that.
     ///
     /// # Errors

@@ -105,7 +105,7 @@ impl PodControl {
     }
 
     /// A strategic merge patch of a Pod, and of nobody else's namesake: the patch names its UID. Returns the whole Pod as
-    /// text. What a 404 or 409 tells goes into the store.
+    /// text. What a 404 or 409 says goes into the store.
     ///
     /// # Errors
     /// Those of the API server.

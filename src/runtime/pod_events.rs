@@ -54,9 +54,9 @@ pub(super) fn events(
     let source = Source { path: api.resource_url().to_owned(), client: api.into_client(), fields, page_size };
     stream::unfold((source, State::Empty), async |(source, mut state)| {
         loop {
-            let Step { told, next } = source.step(state).await;
+            let Step { event, next } = source.step(state).await;
             let next = next?;
-            match told {
+            match event {
                 Some(event) => return Some((event, (source, next))),
                 None => state = next,
             }
@@ -96,20 +96,20 @@ enum State {
 type Frames = stream::BoxStream<'static, io::Result<Bytes>>;
 
 struct Step {
-    told: Option<watcher::Result<Event<PodView>>>,
+    event: Option<watcher::Result<Event<PodView>>>,
     /// None: the answer was not in protobuf.
     next: Option<State>,
 }
 
 impl Step {
-    fn told(event: watcher::Result<Event<PodView>>, next: State) -> Self {
-        Self { told: Some(event), next: Some(next) }
+    fn event(event: watcher::Result<Event<PodView>>, next: State) -> Self {
+        Self { event: Some(event), next: Some(next) }
     }
     fn silent(next: State) -> Self {
-        Self { told: None, next: Some(next) }
+        Self { event: None, next: Some(next) }
     }
     const fn not_protobuf() -> Self {
-        Self { told: None, next: None }
+        Self { event: None, next: None }
     }
 }
 
@@ -117,18 +117,18 @@ impl Source {
     async fn step(&self, state: State) -> Step {
         match state {
             State::Empty => {
-                Step::told(Ok(Event::Init), State::Listing { page: VecDeque::new(), next: None, version: None })
+                Step::event(Ok(Event::Init), State::Listing { page: VecDeque::new(), next: None, version: None })
             }
             State::Listing { mut page, next, version } => match (page.pop_front(), &next, version) {
                 (Some(item), _, version) => match v1::Pod::decode(item) {
-                    Ok(pod) => Step::told(Ok(Event::InitApply(pod.into())), State::Listing { page, next, version }),
+                    Ok(pod) => Step::event(Ok(Event::InitApply(pod.into())), State::Listing { page, next, version }),
                     // The others are not kept waiting for it.
                     Err(error) => {
                         let error = Error::InitialListFailed(malformed(error.into()));
-                        Step::told(Err(error), State::Listing { page, next, version })
+                        Step::event(Err(error), State::Listing { page, next, version })
                     }
                 },
-                (None, None, Some(version)) => Step::told(Ok(Event::InitDone), State::Listed { version }),
+                (None, None, Some(version)) => Step::event(Ok(Event::InitDone), State::Listed { version }),
                 (None, _, _) => self.list(next).await,
             },
             State::Listed { version } => self.watch(version).await,
@@ -137,7 +137,7 @@ impl Source {
     }
 
     async fn list(&self, next: Option<String>) -> Step {
-        let failed = |error| Step::told(Err(Error::InitialListFailed(error)), State::Empty);
+        let failed = |error| Step::event(Err(Error::InitialListFailed(error)), State::Empty);
         let params = ListParams {
             field_selector: self.fields.clone(),
             limit: Some(self.page_size),
@@ -158,7 +158,7 @@ impl Source {
         let some = |text: Option<String>| text.filter(|text| !text.is_empty());
         let (version, next) = (some(resource_version), some(next));
         if version.is_none() && next.is_none() {
-            return Step::told(Err(Error::NoResourceVersion), State::Empty);
+            return Step::event(Err(Error::NoResourceVersion), State::Empty);
         }
         Step::silent(State::Listing { page: list.items.into(), next, version })
     }
@@ -175,7 +175,7 @@ impl Source {
             Err(error) => {
                 let is_too_old = matches!(&error, kube::Error::Api(status) if status.code == 410);
                 let state = if is_too_old { State::Empty } else { State::Listed { version } };
-                Step::told(Err(Error::WatchStartFailed(error)), state)
+                Step::event(Err(Error::WatchStartFailed(error)), state)
             }
         }
     }
@@ -184,11 +184,11 @@ impl Source {
         let frame = match frames.next().await {
             Some(Ok(frame)) => frame,
             Some(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
-                return Step::told(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
+                return Step::event(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
             }
             Some(Err(_)) | None if empty_since.is_some_and(|since| since.elapsed() < SHORTEST_WATCH) => {
                 let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the watch ended at once");
-                return Step::told(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
+                return Step::event(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
             }
             // Its time is over, or the connection broke in the middle of an event.
             Some(Err(_)) | None => return Step::silent(State::Listed { version }),
@@ -197,7 +197,7 @@ impl Source {
             Ok(seen) => seen,
             Err(Trouble::Malformed(error)) => {
                 let state = State::Watching { version, frames, empty_since: None };
-                return Step::told(Err(Error::WatchFailed(malformed(error))), state);
+                return Step::event(Err(Error::WatchFailed(malformed(error))), state);
             }
             Err(Trouble::Server(status)) => {
                 let state = if status.code == 410 {
@@ -205,13 +205,13 @@ impl Source {
                 } else {
                     State::Watching { version, frames, empty_since: None }
                 };
-                return Step::told(Err(Error::WatchError(status)), state);
+                return Step::event(Err(Error::WatchError(status)), state);
             }
         };
         if version.is_empty() {
-            return Step::told(Err(Error::NoResourceVersion), State::Empty);
+            return Step::event(Err(Error::NoResourceVersion), State::Empty);
         }
-        Step { told: event.map(Ok), next: Some(State::Watching { version, frames, empty_since: None }) }
+        Step { event: event.map(Ok), next: Some(State::Watching { version, frames, empty_since: None }) }
     }
 
     /// The answer to a request. None: it is not in protobuf.
@@ -347,8 +347,8 @@ mod tests {
         (200, "application/vnd.kubernetes.protobuf;stream=watch", pieces)
     }
 
-    /// Follows a server that gives these answers and then none; what was told, and what it was asked.
-    async fn told(replies: Vec<Reply>) -> (Vec<String>, Vec<String>) {
+    /// Follows a server that gives these answers and then none; the events, and what it was asked.
+    async fn followed(replies: Vec<Reply>) -> (Vec<String>, Vec<String>) {
         let replies = Arc::new(Mutex::new(VecDeque::from(replies)));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (log, script) = (asked.clone(), replies.clone());
@@ -365,9 +365,9 @@ mod tests {
         });
         let api: Api<PodObject> = Api::all(Client::new(service, "default"));
         let mut events = events(api, Some("spec.nodeName=n".into()), 2).boxed();
-        let mut told = Vec::new();
+        let mut seen = Vec::new();
         while let Ok(event) = tokio::time::timeout(Duration::from_secs(60), events.next()).await {
-            told.push(match event {
+            seen.push(match event {
                 Some(Ok(Event::Init)) => "begin".into(),
                 Some(Ok(Event::InitApply(pod))) => format!("listed {}", pod.name()),
                 Some(Ok(Event::InitDone)) => "done".into(),
@@ -376,12 +376,12 @@ mod tests {
                 Some(Err(error)) => error.to_string(),
                 None => "end".into(),
             });
-            if told.last().is_some_and(|last| last == "end") {
+            if seen.last().is_some_and(|last| last == "end") {
                 break;
             }
         }
         let asked = asked.lock().unwrap().clone();
-        (told, asked)
+        (seen, asked)
     }
 
     #[tokio::test(start_paused = true)]
@@ -389,7 +389,7 @@ mod tests {
         let all = [event("ADDED", "c", "8"), event("MODIFIED", "a", "9"), event("DELETED", "b", "10")].concat();
         // As the network cuts it.
         let pieces = all.chunks(7).map(<[u8]>::to_vec).collect();
-        let (told, asked) = told(vec![
+        let (events, asked) = followed(vec![
             page(&["a", "odd", "b"], "7", "more"),
             page(&[], "7", ""),
             watch(pieces),
@@ -397,7 +397,7 @@ mod tests {
         ])
         .await;
         assert_eq!(
-            told,
+            events,
             [
                 "begin",
                 "listed a",
@@ -424,10 +424,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_ends_at_once_without_an_event_has_failed() {
         let later = watch(vec![event("ADDED", "b", "8")]);
-        let (told, asked) = told(vec![page(&["a"], "7", ""), watch(Vec::new()), watch(Vec::new()), later]).await;
+        let (events, asked) = followed(vec![page(&["a"], "7", ""), watch(Vec::new()), watch(Vec::new()), later]).await;
         let failed = "watch stream failed: Error reading events stream: the watch ended at once";
         assert_eq!(
-            told,
+            events,
             ["begin", "listed a", "done", failed, failed, "applied b"],
             "each is followed by the back-off"
         );
@@ -438,7 +438,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn when_the_version_is_too_old_a_new_list_follows() {
         let expired = frame("ERROR", object("Status", &failure(410)));
-        let (told, asked) = told(vec![
+        let (events, asked) = followed(vec![
             page(&["a"], "7", ""),
             watch(vec![expired]),
             page(&["b"], "9", ""),
@@ -446,16 +446,16 @@ mod tests {
             page(&["c"], "11", ""),
         ])
         .await;
-        let lists: Vec<_> = told.iter().filter(|event| event.starts_with("listed")).collect();
+        let lists: Vec<_> = events.iter().filter(|event| event.starts_with("listed")).collect();
         assert_eq!(lists, ["listed a", "listed b", "listed c"]);
-        assert_eq!(told.iter().filter(|event| event.contains("too old")).count(), 2, "{told:?}");
+        assert_eq!(events.iter().filter(|event| event.contains("too old")).count(), 2, "{events:?}");
         assert_eq!(asked.len(), 6);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_told_in_its_own_words_and_tried_again() {
+    async fn a_refusal_is_reported_in_its_own_words_and_tried_again() {
         let json = br#"{"kind":"Status","status":"Failure","code":403,"message":"may not list"}"#;
-        let (told, _) = told(vec![
+        let (events, _) = followed(vec![
             (403, "application/json", vec![json.to_vec()]),
             (500, PROTOBUF, vec![object("Status", &failure(500))]),
             (503, "text/plain", vec![b"no backend".to_vec()]),
@@ -467,22 +467,26 @@ mod tests {
         .await;
         for words in ["may not list", "too old", "no backend", "does not begin with"] {
             assert_eq!(
-                told.iter().filter(|event| event.contains(words)).count(),
+                events.iter().filter(|event| event.contains(words)).count(),
                 if words == "too old" { 2 } else { 1 },
-                "{words}: {told:?}"
+                "{words}: {events:?}"
             );
         }
-        assert_eq!(told.last().unwrap(), "applied b", "a watch that could not begin goes on from the same version");
-        assert_eq!(told.iter().filter(|event| event.starts_with("listed")).count(), 1);
+        assert_eq!(events.last().unwrap(), "applied b", "a watch that could not begin goes on from the same version");
+        assert_eq!(events.iter().filter(|event| event.starts_with("listed")).count(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_when_the_answer_is_not_in_protobuf() {
         for reply in [(200, "application/json", vec![b"{}".to_vec()]), (406, "text/plain", vec![Vec::new()])] {
-            assert_eq!(told(vec![reply]).await.0, ["begin", "end"]);
+            assert_eq!(followed(vec![reply]).await.0, ["begin", "end"]);
         }
         assert_eq!(
-            told(vec![page(&[], "7", ""), (200, "application/json;stream=watch", Vec::new())]).await.0.last().unwrap(),
+            followed(vec![page(&[], "7", ""), (200, "application/json;stream=watch", Vec::new())])
+                .await
+                .0
+                .last()
+                .unwrap(),
             "end"
         );
     }

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unknown_fields_are_told_from_other_warnings() {
+    async fn unknown_fields_are_distinguished_from_other_warnings() {
         const WARNINGS: &[&str] = &[
             "299 - \"unknown field \\\"template.spec.containers[0].future\\\"\"",
             "299 - \"would violate PodSecurity \\\"restricted:latest\\\": x\"",

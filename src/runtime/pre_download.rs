@@ -1,5 +1,5 @@
 //! Makes and deletes the ImagePullJobs of workloads, as [`domain::workload::pre_download`](crate::domain::workload::pre_download)
-//! says. What fails here never fails a pass: it is told, and tried again.
+//! says. What fails here never fails a pass: it is reported, and tried again.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -36,8 +36,8 @@ const PAGE: u32 = 500;
 pub struct Notes {
     /// The revisions and the generation for which there is nothing left to do.
     settled: String,
-    /// What was said last.
-    told: String,
+    /// The last event.
+    reported: String,
 }
 
 /// What a workload is about to do, in one pass.
@@ -96,17 +96,17 @@ impl PreDownloads {
             return (notes, None);
         }
         let (why, again) = match self.pass(update, decide).await {
-            Ok(Settled::Yes) => return (Notes { settled: between, told: String::new() }, None),
+            Ok(Settled::Yes) => return (Notes { settled: between, reported: String::new() }, None),
             // A Pod that gets ready brings us back.
             Ok(Settled::NotYet) => return (notes, None),
             Ok(Settled::Refused(why)) => (why, None),
             Err(error) => (error.to_string(), Some(TRY_AGAIN)),
         };
-        if notes.told != why {
+        if notes.reported != why {
             let message = format!("new images are not pulled beforehand: {why}");
             self.pods.warning(owner, "FailedPreDownload", &message);
         }
-        (Notes { told: why, ..notes }, again)
+        (Notes { reported: why, ..notes }, again)
     }
 
     async fn pass(

@@ -43,7 +43,7 @@ pub enum Requeue {
     After(Duration),
 }
 
-/// Tells a running reconcile that its key was added again.
+/// Signals a running reconcile that its key was added again.
 #[derive(Clone)]
 pub struct Interrupt(Arc<Notify>);
 

@@ -67,7 +67,7 @@ struct Scaled {
 }
 
 impl Scaled {
-    /// What tells others to look again.
+    /// Wakes those who have to look again.
     fn facts(&self) -> (Option<&str>, bool, Option<i32>) {
         (self.metadata.uid.as_deref(), self.metadata.deletion_timestamp.is_some(), self.desired)
     }
@@ -192,14 +192,14 @@ impl Replicas {
             tracing::debug!(kind = resource.kind, group = resource.group, "following replicas");
             let store = Store::new(None);
             lock(&self.stores).insert(kind, store.clone());
-            let tell = |change: Change<'_, Scaled>| match change {
+            let report = |change: Change<'_, Scaled>| match change {
                 Change::Applied { old, new, .. } if old.map(|old| old.facts()) == Some(new.facts()) => {}
                 Change::Applied { new, .. } => changed(kind, &ObjectKey::of(new.as_ref())),
                 Change::Deleted(old) => changed(kind, &ObjectKey::of(old.as_ref())),
                 Change::Undecodable { key, .. } => changed(kind, key),
             };
             tokio::select! {
-                () = watches::watch_dynamic(api.clone(), &resource.kind, Config::default(), store, tell) => {}
+                () = watches::watch_dynamic(api.clone(), &resource.kind, Config::default(), store, report) => {}
                 _ = wanted.wait_for(|wanted| !wanted.contains(&kind)) => {}
             }
             lock(&self.stores).remove(&kind);

@@ -1,4 +1,4 @@
-//! The wish to stop, told to everybody at once.
+//! The request to stop, which all tasks get at once.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! One object in the API server and in a store of ours: what an answer to a write tells goes into the store at once, and a
+//! One object in the API server and in a store of ours: what an answer to a write says goes into the store at once, and a
 //! 404 or 409, which says that the store was behind, corrects it.
 
 use std::fmt::Debug;

@@ -28,12 +28,12 @@ pub use super::object_key::{ObjectKey, StoredObject};
 use super::{clock, pod_events};
 use crate::k8s::pod::{PodObject, PodView};
 
-/// One change of a store, told after the store has taken it over.
+/// One change of a store, reported after the store has taken it over.
 #[derive(Debug)]
 pub enum Change<'a, K> {
     /// Added or modified. `initial` is true for objects of a (re)list.
     Applied {
-        /// What was told before.
+        /// What was reported before.
         old: Option<&'a Arc<K>>,
         /// What it holds now.
         new: &'a Arc<K>,
@@ -53,13 +53,13 @@ pub enum Change<'a, K> {
 
 /// One index of a store: the text under which [`Store::by_index`] finds an object.
 pub struct StoreIndex<K> {
-    /// What tells it from the other indexes of the store.
+    /// What distinguishes it from the other indexes of the store.
     name: &'static str,
     key: fn(&K) -> Option<String>,
 }
 
 impl<K> StoreIndex<K> {
-    /// An index; `name` tells it from the other indexes of the store.
+    /// An index; `name` distinguishes it from the other indexes of the store.
     pub const fn new(name: &'static str, key: fn(&K) -> Option<String>) -> Self {
         Self { name, key }
     }
@@ -99,9 +99,9 @@ impl<K> Indexed<K> {
 struct Objects<K> {
     by_key: HashMap<ObjectKey, Entry<K>>,
     indexes: Vec<Indexed<K>>,
-    /// What was told last of objects that own writes have changed since; none: nothing yet. The watch brings those
+    /// What was reported last of objects that own writes have changed since; none: nothing yet. The watch brings those
     /// changes later, and then everybody learns of them, not only the one who wrote.
-    untold: HashMap<ObjectKey, Option<Arc<K>>>,
+    unreported: HashMap<ObjectKey, Option<Arc<K>>>,
     /// Taken over from own writes since the list that is being read began: it may be older than they are.
     written: HashSet<ObjectKey>,
     listing: bool,
@@ -196,7 +196,7 @@ impl<K: StoredObject> Store<K> {
     }
 
     /// An empty store that lets go of objects with which nobody has anything to do any more: it neither returns them nor
-    /// tells of their deletion, and holds a few bytes of each.
+    /// reports their deletion, and holds a few bytes of each.
     pub fn of_work(indexes: impl IntoIterator<Item = StoreIndex<K>>, is_settled: fn(&K) -> bool) -> Arc<Self> {
         Self::make(indexes, Some(is_settled))
     }
@@ -206,7 +206,7 @@ impl<K: StoredObject> Store<K> {
         let objects = Mutex::new(Objects {
             by_key: HashMap::new(),
             indexes,
-            untold: HashMap::new(),
+            unreported: HashMap::new(),
             written: HashSet::new(),
             listing: false,
             gone: Gone::default(),
@@ -273,7 +273,7 @@ impl<K: StoredObject> Store<K> {
         self.put(object, true)
     }
 
-    /// Returns what was there before, to the knowledge of those who are told, and what is there now.
+    /// Returns what was there before, as it was reported last, and what is there now.
     fn put(&self, mut object: K, own_write: bool) -> (Option<Arc<K>>, Option<Arc<K>>) {
         let key = ObjectKey::of(&object);
         object.drop_managed_fields();
@@ -290,13 +290,13 @@ impl<K: StoredObject> Store<K> {
             return (old, None);
         }
         let is_known = held.is_some_and(|held| held.is(&object));
-        let told = if own_write {
+        let reported = if own_write {
             if !is_known {
-                objects.untold.entry(key.clone()).or_insert_with(|| old.clone());
+                objects.unreported.entry(key.clone()).or_insert_with(|| old.clone());
             }
             old.clone()
         } else {
-            objects.untold.remove(&key).unwrap_or_else(|| old.clone())
+            objects.unreported.remove(&key).unwrap_or_else(|| old.clone())
         };
         let new = Arc::new(object);
         let settled = self.is_settled.is_some_and(|is_settled| is_settled(&new));
@@ -315,15 +315,15 @@ impl<K: StoredObject> Store<K> {
             Entry::Object(new.clone())
         };
         objects.by_key.insert(key, entry);
-        (told, Some(new))
+        (reported, Some(new))
     }
 
     /// Drops an object of which an answer has said that it is gone; `uid` guards against dropping a successor of the same
-    /// name. The watch tells of its end.
+    /// name. The watch reports its end.
     pub fn remove(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
         let old = self.drop_from(&mut objects, key, uid)?;
-        objects.untold.entry(key.clone()).or_insert_with(|| Some(old.clone()));
+        objects.unreported.entry(key.clone()).or_insert_with(|| Some(old.clone()));
         Some(old)
     }
 
@@ -331,14 +331,19 @@ impl<K: StoredObject> Store<K> {
     fn end(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
         let old = self.drop_from(&mut objects, key, uid);
-        let told = objects.untold.get(key).cloned().flatten().filter(|told| uid.is_none() || told.object_uid() == uid);
+        let reported = objects
+            .unreported
+            .get(key)
+            .cloned()
+            .flatten()
+            .filter(|reported| uid.is_none() || reported.object_uid() == uid);
         match objects.by_key.contains_key(key) {
-            // Nobody has been told of its successor yet.
-            true if told.is_some() => drop(objects.untold.insert(key.clone(), None)),
+            // Its successor has not been reported yet.
+            true if reported.is_some() => drop(objects.unreported.insert(key.clone(), None)),
             true => {}
-            false => drop(objects.untold.remove(key)),
+            false => drop(objects.unreported.remove(key)),
         }
-        old.or(told)
+        old.or(reported)
     }
 
     fn drop_from(&self, objects: &mut Objects<K>, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
@@ -359,7 +364,7 @@ impl<K: StoredObject> Store<K> {
     }
 
     /// Drops what is not in a complete list, and returns it. What an own write put here while the list was being read
-    /// stays if it is newer than everything in the list: the watch that follows tells of its end.
+    /// stays if it is newer than everything in the list: the watch that follows reports its end.
     fn retain(&self, listed: &HashSet<ObjectKey>) -> Vec<Arc<K>> {
         let mut objects = self.lock();
         objects.listing = false;
@@ -371,10 +376,10 @@ impl<K: StoredObject> Store<K> {
         let mut dropped = Vec::new();
         // Those of which an answer has said that they are gone, and the list says so too.
         let ended: Vec<ObjectKey> =
-            objects.untold.keys().filter(|key| !objects.by_key.contains_key(*key)).cloned().collect();
-        dropped.extend(ended.iter().filter_map(|key| objects.untold.remove(key).flatten()));
+            objects.unreported.keys().filter(|key| !objects.by_key.contains_key(*key)).cloned().collect();
+        dropped.extend(ended.iter().filter_map(|key| objects.unreported.remove(key).flatten()));
         for key in gone {
-            objects.untold.remove(&key);
+            objects.unreported.remove(&key);
             if let Some(Entry::Object(old)) = objects.by_key.remove(&key) {
                 objects.indexes.iter_mut().for_each(|index| index.remove(&key, &old));
                 dropped.push(old);
@@ -603,15 +608,15 @@ mod tests {
         });
         let api: Api<PodObject> = Api::all(kube::Client::new(service, "default"));
         let store = Store::new(None);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let follow = watch_pods(api, None, store.clone(), |change| {
             if let Change::Applied { new, initial, .. } = change {
-                told.push((new.name().to_owned(), initial));
+                reported.push((new.name().to_owned(), initial));
             }
         });
         // A watch never ends by itself.
         assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err());
-        assert_eq!(told, [("first".to_owned(), true), ("later".to_owned(), false)]);
+        assert_eq!(reported, [("first".to_owned(), true), ("later".to_owned(), false)]);
         assert_eq!(store.get(&ObjectKey::new("a", "first")).unwrap().resource_version(), Some("5"));
     }
 
@@ -731,7 +736,7 @@ mod tests {
     fn what_is_settled_is_held_as_a_few_bytes_and_never_comes_back() {
         let store: Arc<Store<PodView>> = Store::of_work([BY_UID], |pod| pod.name() == "p");
         let key = ObjectKey::new("a", "p");
-        assert!(store.upsert(pod("p", "u", "20")).1.is_some(), "its last version is told");
+        assert!(store.upsert(pod("p", "u", "20")).1.is_some(), "its last version is reported");
         assert!(store.get(&key).is_none() && store.list().is_empty() && store.by_index(&BY_UID, "u").is_empty());
         assert_eq!(store.len(), 1);
         assert!(store.upsert(pod("p", "u", "9")).1.is_none(), "an older version comes late");
@@ -752,27 +757,27 @@ mod tests {
         store.put(pod("p", "u", "5"), false);
         store.upsert(pod("p", "u", "6"));
         store.upsert(pod("p", "u", "7"));
-        assert!(store.put(pod("p", "u", "6"), false).1.is_none(), "an older one is not told");
-        let (told, new) = store.put(pod("p", "u", "7"), false);
-        assert_eq!((version(&told), version(&new)), (Some(5), Some(7)));
-        assert_eq!(version(&store.put(pod("p", "u", "8"), false).0), Some(7), "told is told");
+        assert!(store.put(pod("p", "u", "6"), false).1.is_none(), "an older one is not reported");
+        let (reported, new) = store.put(pod("p", "u", "7"), false);
+        assert_eq!((version(&reported), version(&new)), (Some(5), Some(7)));
+        assert_eq!(version(&store.put(pod("p", "u", "8"), false).0), Some(7), "reported once");
         store.upsert(pod("q", "v", "9"));
         assert!(store.put(pod("q", "v", "9"), false).0.is_none(), "it is new to everybody else");
     }
 
     #[test]
-    fn an_answer_that_the_watch_had_told_before_leaves_nothing_behind() {
+    fn an_answer_that_the_watch_had_reported_before_leaves_nothing_behind() {
         let store = Store::new(None);
         store.put(pod("p", "u", "5"), false);
         store.put(pod("p", "u", "6"), false);
         store.upsert(pod("p", "u", "6"));
-        assert!(store.lock().untold.is_empty(), "everybody knows");
+        assert!(store.lock().unreported.is_empty(), "everybody knows");
         store.upsert(pod("p", "v", "6"));
-        assert_eq!(store.lock().untold.len(), 1, "another Pod");
+        assert_eq!(store.lock().unreported.len(), 1, "another Pod");
     }
 
     #[test]
-    fn others_learn_of_an_end_that_an_answer_had_told_before() {
+    fn others_learn_of_an_end_that_an_answer_had_reported_before() {
         let store = Store::new(None);
         let (p, q) = (ObjectKey::new("a", "p"), ObjectKey::new("a", "q"));
         for (name, uid) in [("p", "u"), ("q", "v")] {
@@ -783,7 +788,7 @@ mod tests {
         assert!(store.end(&p, Some("u")).is_none(), "once");
         store.remove(&q, Some("v"));
         store.begin_list();
-        assert_eq!(store.retain(&HashSet::new()).len(), 1, "a list tells it too");
+        assert_eq!(store.retain(&HashSet::new()).len(), 1, "a list reports it too");
         assert!(store.end(&q, Some("v")).is_none() && store.is_empty());
     }
 

@@ -75,7 +75,7 @@ pub struct CloneSetSpec {
     /// Hooks with which another controller holds up the deletion and the update of a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<Lifecycle>,
-    /// Seconds within which a roll-out has to make progress; the condition Progressing tells. Without it nothing is told.
+    /// Seconds within which a roll-out has to make progress; the condition Progressing reports it. Without it there is no deadline and no such condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<i32>,
 }
@@ -246,7 +246,7 @@ pub struct CloneSetStatus {
     /// How often the name of a new revision was taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
-    /// Ready, Reconciling and Stalled, by which tools tell how far it is (kstatus); FailedScale, FailedUpdate and Progressing.
+    /// Ready, Reconciling and Stalled, from which tools read how far it is (kstatus); FailedScale, FailedUpdate and Progressing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<CloneSetCondition>,
     /// The selector as text, for the scale subresource.

@@ -30,7 +30,7 @@ pub const MOST_IMAGES: usize = 255;
     kind = "ImageListPullJob",
     plural = "imagelistpulljobs",
     namespaced,
-    doc = "ImageListPullJob makes one ImagePullJob for each image of a list, and tells how far they are together.",
+    doc = "ImageListPullJob makes one ImagePullJob for each image of a list, and reports how far they are together.",
     status = "ImageListPullJobStatus",
     derive = "Default",
     derive = "PartialEq",

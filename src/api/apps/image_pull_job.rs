@@ -44,7 +44,7 @@ pub const LONGEST_IMAGE: usize = 1024;
     derive = "PartialEq",
     validation = Rule::new("!has(oldSelf.status) || !has(oldSelf.status.completionTime) || self.spec.image == oldSelf.spec.image").message("spec.image cannot be changed once the job has completed: create another ImagePullJob"),
     printcolumn = r#"{"name":"TOTAL","type":"integer","jsonPath":".status.desired","description":"Nodes that are selected"}"#,
-    printcolumn = r#"{"name":"ACTIVE","type":"integer","jsonPath":".status.active","description":"Nodes that pull, or are told to"}"#,
+    printcolumn = r#"{"name":"ACTIVE","type":"integer","jsonPath":".status.active","description":"Nodes that pull, or are to pull"}"#,
     printcolumn = r#"{"name":"SUCCEED","type":"integer","jsonPath":".status.succeeded","description":"Nodes that have the image"}"#,
     printcolumn = r#"{"name":"FAILED","type":"integer","jsonPath":".status.failed","description":"Nodes that could not pull it"}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
@@ -184,7 +184,7 @@ pub struct ImagePullJobStatus {
     /// Nodes that are selected.
     #[serde(default)]
     pub desired: i32,
-    /// Nodes that pull, or are told to.
+    /// Nodes that pull, or are to pull.
     #[serde(default)]
     pub active: i32,
     /// Nodes that have the image.

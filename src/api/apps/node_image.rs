@@ -161,7 +161,7 @@ pub struct NodeImageStatus {
     /// The images, by the name of the repository.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub image_statuses: BTreeMap<String, ImageStatus>,
-    /// What became of the images that the node was told of first.
+    /// What became of the images of the first synchronization.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_sync_status: Option<SyncStatus>,
     /// Fields of a newer release, kept as they are.
@@ -239,7 +239,7 @@ impl PullPhase {
     }
 }
 
-/// What became of the images that the node was told of first.
+/// What became of the images of the first synchronization.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SyncStatus {

@@ -55,7 +55,7 @@ pub struct MarkedProbe {
     /// Labels and annotations that the Pod gets while the probe is in a state. Those of the other state are removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marker_policy: Vec<MarkerPolicy>,
-    /// The condition of the Pod that tells the result, such as example.com/idle. Required without markerPolicy.
+    /// The condition of the Pod that has the result, such as example.com/idle. Required without markerPolicy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pod_condition_type: String,
 }

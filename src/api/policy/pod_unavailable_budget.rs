@@ -115,7 +115,7 @@ pub struct PodUnavailableBudgetStatus {
     /// Pods that there should be: the basis of shares.
     #[serde(default)]
     pub total_replicas: i32,
-    /// Labels of the Pods of targetRef, where the scale subresource tells them: so that whoever asks for consent needs no
+    /// Labels of the Pods of targetRef, where the scale subresource has them: so that whoever asks for consent needs no
     /// right to read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,

@@ -407,7 +407,7 @@ struct Pass {
 }
 
 impl Pass {
-    /// Takes note of what came of a step; a failure is told in a condition.
+    /// Takes note of what came of a step; a failure goes into a condition.
     fn note(&mut self, result: kube::Result<bool>, place: impl Fn(&mut Outcome) -> &mut Option<String>) {
         self.has_written |= !matches!(result, Ok(false));
         if let Some(words) = self.next.note(result) {

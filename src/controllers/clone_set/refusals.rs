@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Controller {
-    /// Tells of the first Pod that a budget keeps, when none was kept before, and looks again soon.
+    /// Emits an event for the first Pod that a budget keeps, when none was kept before, and looks again soon.
     pub(super) fn report_refusals(&self, clone_set: &CloneSet, pass: &mut Pass) {
         if !pass.refusals.has_wanted() {
             return;

@@ -366,7 +366,7 @@ impl Controller {
         failure.map_or(Ok(changed), Err)
     }
 
-    /// Makes a claim the Pod's, so that it goes with it. False: it is gone, or has changed, which the watch tells.
+    /// Makes a claim the Pod's, so that it goes with it. False: it is gone, or has changed, which the watch will show.
     async fn hand_over(&self, clone_set: &CloneSet, claim: &ClaimView, pod: &PodView) -> kube::Result<bool> {
         let owners = json!([{"$patch": "delete", "uid": uid_of(clone_set)}, OwnerRef::of_pod(pod).controller()]);
         self.claim_control.patch(claim, json!({"metadata": {"ownerReferences": owners}})).await

@@ -789,7 +789,7 @@ async fn a_grace_period_writes_first_and_changes_later() {
 }
 
 #[tokio::test]
-async fn a_quota_that_is_used_up_is_met_once_and_told() {
+async fn a_quota_that_is_used_up_is_met_once_and_reported() {
     let world = World::new();
     world.put_clone_set(json!({"replicas": 20}));
     lock(&world.server).faults.push((Method::POST, NAMESPACE.into(), 403));

@@ -78,7 +78,7 @@ struct BarrierState {
     since: Duration,
     /// When it was last seen to be so.
     seen: Duration,
-    told: bool,
+    reported: bool,
 }
 
 struct Controller {
@@ -134,10 +134,10 @@ impl Controller {
             Opened::Yes { config_map } => {
                 let before = memory.filter(|_| is_open);
                 let since = before.as_ref().map_or(now, |before| before.since);
-                let told = before.is_some_and(|before| before.told);
+                let reported = before.is_some_and(|before| before.reported);
                 let pod_uid = pod.uid().to_owned();
                 let opened = next.open.clone();
-                let memory = BarrierState { pod: pod_uid, config_map, opened, since, seen: now, told };
+                let memory = BarrierState { pod: pod_uid, config_map, opened, since, seen: now, reported };
                 lock(&self.memories).insert(key.clone(), memory);
                 if next.is_last || next.is_held && !is_open {
                     self.annotate(&pod, key, &next).await
@@ -188,10 +188,10 @@ impl Controller {
     fn wait(&self, pod: &PodView, key: &ObjectKey, next: &Next) -> Requeue {
         let now = clock::now().mono;
         if let Some(memory) = lock(&self.memories).get_mut(key)
-            && !memory.told
+            && !memory.reported
             && now.saturating_sub(memory.since) >= PATIENCE
         {
-            memory.told = true;
+            memory.reported = true;
             let message = format!(
                 "containers of a lower launch priority wait until {} is ready, which has taken more than {} s",
                 next.awaited.join(", "),

@@ -68,7 +68,7 @@ impl Controller {
                     }
                     current = written;
                 }
-                // It stays in the store until the watch tells of its end: once removed, a late event of its past would
+                // It stays in the store until the watch shows its end: once removed, a late event of its past would
                 // bring it back, and a key acquired for that ghost would never be released.
                 Err(error) if code(&error) == Some(404) => return Ok(Applied::Gone),
                 Err(error) if code(&error) == Some(409) => return self.read_again(&api, request).await,

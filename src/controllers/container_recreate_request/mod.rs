@@ -91,7 +91,7 @@ struct Controller {
     unreadable: Mutex<HashSet<ObjectKey>>,
 }
 
-/// A key may be released, and the watch of Pods not have told of it yet.
+/// A key may be released before the watch of Pods shows it.
 const SWEEP_AFTER: Duration = Duration::from_secs(5);
 
 /// What is known of the daemons' Pods, by node.
@@ -253,7 +253,7 @@ impl Controller {
         if any.is_daemon && any.namespace() == &*self.context.namespace {
             let key = ObjectKey::of(any.as_ref());
             lock(&self.daemons).update(&key, old.map(|p| &**p), new.map(|p| &**p), clock::now());
-            // Requests wait for nothing else here than to tell that the daemon is missing.
+            // Requests wait here only until they have to report that the daemon is missing.
             self.wake_on(&any.node_name);
         }
         let key = ObjectKey::of(any.as_ref());

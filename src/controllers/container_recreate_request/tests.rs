@@ -299,14 +299,14 @@ async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
     let made = Sighting::found(now, now.wall - jiff::SignedDuration::from_secs(5));
     lock(&fixture.controller.memories).values_mut().for_each(|(_, memory)| memory.created = made);
     fixture.reconcile().await;
-    let told = "waiting for a ready kruise-daemon on node n1";
+    let message = "waiting for a ready kruise-daemon on node n1";
     let status = &fixture.get(CRR)["status"];
-    assert_eq!((&status["phase"], &status["message"]), (&json!(""), &json!(told)));
+    assert_eq!((&status["phase"], &status["message"]), (&json!(""), &json!(message)));
     assert_eq!(
         (&status["conditions"][0]["type"], &status["conditions"][0]["message"]),
-        (&json!("Ready"), &json!(told))
+        (&json!("Ready"), &json!(message))
     );
-    // The daemon takes it back when it looks at the request; that is no reason to tell it again.
+    // The daemon takes it back when it looks at the request; that is no reason to report it again.
     lock(&fixture.api).merge(CRR, &json!({"status": {"phase": "Recreating", "message": null}}));
     fixture.sync();
     fixture.reconcile().await;
@@ -316,7 +316,7 @@ async fn a_request_without_a_daemon_says_so_and_stays_as_it_is() {
     fixture.reconcile().await;
     lock(&fixture.controller.daemons).ready.clear();
     fixture.reconcile().await;
-    assert_eq!(fixture.get(CRR)["status"]["message"], told);
+    assert_eq!(fixture.get(CRR)["status"]["message"], message);
 }
 
 /// A request whose daemon is missing, after so many seconds of it.
@@ -434,7 +434,7 @@ async fn the_ttl_deletes_and_a_request_that_is_gone_waits_for_the_watch() {
         fixture(request(json!({"spec": {"ttlSecondsAfterFinished": 0}, "status": {"phase": "Completed"}})), None);
     fixture.reconcile().await;
     assert_eq!(fixture.writes(), [format!("PATCH {CRR}"), format!("DELETE {CRR}")]);
-    // The watch has not told yet: no loop, and no ghost of it either when the watch tells of its past.
+    // The watch has not shown it yet: no loop, and the object does not come back when the watch delivers older versions.
     assert_eq!(fixture.reconcile().await, Requeue::Await);
     assert_eq!(fixture.controller.requests.len(), 1);
 }
@@ -448,7 +448,7 @@ fn held_pod() -> Value {
 }
 
 impl Fixture {
-    /// The watch of Pods tells of the Pod; requests that are to be looked at because of it.
+    /// The watch of Pods delivers the Pod; requests that are to be looked at because of it.
     fn see_pod(&self) -> Vec<ObjectKey> {
         let pod: Arc<PodView> = Arc::new(serde_json::from_value(self.get(POD)).unwrap());
         lock(&self.controller.held).update(&ObjectKey::new("ns", "p"), None, Some(&pod))
@@ -708,7 +708,7 @@ async fn an_older_request_of_either_method_comes_first() {
         assert_eq!(fixture.writes(), [crr_status()]);
         assert_eq!(fixture.get(CRR)["status"]["message"], "waiting for request first of the same Pod");
         fixture.reconcile().await;
-        assert_eq!(fixture.writes(), Vec::<String>::new(), "it is told once");
+        assert_eq!(fixture.writes(), Vec::<String>::new(), "it is reported once");
         fixture.controller.requests.remove(&ObjectKey::of(&first), None);
         fixture.reconcile().await;
         assert_eq!(fixture.writes().len(), 3, "its turn has come");

@@ -34,7 +34,7 @@ use crate::{
     },
 };
 
-/// What is left of a plan when it has been carried out, as far as status tells of it.
+/// What is left of a plan when it has been carried out, as far as the status reports it.
 pub(super) struct Left {
     pub(super) plan: Plan,
     pub(super) look: Option<std::time::Duration>,
@@ -263,14 +263,14 @@ impl Controller {
         }
     }
 
-    /// Tells once for each spec why Pods are replaced that were to be updated in place.
-    pub(super) fn tell_not_in_place(&self, job: &Job, plan: &Plan) {
+    /// Emits one event for each spec that says why Pods are replaced that were to be updated in place.
+    pub(super) fn report_not_in_place(&self, job: &Job, plan: &Plan) {
         let Some(why) = &plan.not_in_place else { return };
-        let told = self
+        let is_reported = self
             .common
             .memories
             .with(&job.key, |memory| memory.not_in_place.replace(job.generation()) == Some(job.generation()));
-        if told == Some(false) {
+        if is_reported == Some(false) {
             let message = format!("Pods are replaced, as they cannot be updated in place: {why}");
             self.common.pods.normal(&job.owner, "InPlaceUpdateImpossible", &message);
         }

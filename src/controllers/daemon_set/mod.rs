@@ -106,7 +106,7 @@ struct Memory {
     returns: BTreeSet<String>,
     /// What was refused, and is tried after the others.
     turns: Turns<Turn>,
-    /// The generation for which it was told that Pods cannot be updated in place.
+    /// The generation for which an event said that Pods cannot be updated in place.
     not_in_place: Option<i64>,
     /// What was done about new images.
     pre_download: Notes,
@@ -328,9 +328,9 @@ impl Controller {
         {
             return self.step_aside(&job, aside).await;
         }
-        self.tell_not_in_place(&job, &plan);
+        self.report_not_in_place(&job, &plan);
         let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
-        self.common.tell_refusals(&job.key, &job.owner, &mut pass);
+        self.common.report_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see(&job, &resolved);
         }

@@ -230,7 +230,7 @@ impl Controller {
                 Err(error @ Refused::Unavailable(_)) => {
                     return Err(kube::Error::Service(error.to_string().into()));
                 }
-                // Its Pods would be refused in the same words; that is told where they are made.
+                // Its Pods would be refused in the same words; that is reported where they are created.
                 Err(Refused::Invalid(_) | Refused::Undecodable(_)) => {}
             }
         }

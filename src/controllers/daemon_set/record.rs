@@ -29,7 +29,7 @@ impl SetStatus for DaemonSetStatus {
         &self.conditions
     }
 
-    fn told(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self {
+    fn with_conditions(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self {
         Self { conditions, observed_generation: generation, ..self }
     }
 
@@ -88,11 +88,11 @@ impl Controller {
     ) -> kube::Result<Option<Duration>> {
         let observed = self.observed(job, resolved, seen, Allowed::default());
         let counts = status::counts(&observed);
-        let mut told = left.plan.clone();
+        let mut plan = left.plan.clone();
         if let Some(wait) = pass.kept() {
-            told.wait = Some(wait);
+            plan.wait = Some(wait);
         }
-        let progress = status::progress(&observed, &counts, &told);
+        let progress = status::progress(&observed, &counts, &plan);
         let failures = [(FAILED_CREATE, pass.create_error.as_deref()), (FAILED_UPDATE, pass.update_error.as_deref())];
         let recorded = job.set.status.clone().unwrap_or_default();
         let collisions = resolved.revisions.collisions;

@@ -8,9 +8,7 @@ use std::sync::Mutex;
 use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
-use super::{
-    *,
-};
+use super::*;
 use crate::{
     api::{feature_gates::FeatureGates, labels},
     controllers::{
@@ -236,10 +234,10 @@ impl World {
     }
 
     /// Writes to anything but the set's status.
-    fn told(&self) -> Vec<String> {
+    fn sent(&self) -> Vec<String> {
         let writes = std::mem::take(&mut *lock(&self.writes));
-        let told = writes.into_iter().filter(|(_, path, _)| !path.starts_with(SET));
-        told.map(|(method, path, _)| format!("{method} {path}")).collect()
+        let sent = writes.into_iter().filter(|(_, path, _)| !path.starts_with(SET));
+        sent.map(|(method, path, _)| format!("{method} {path}")).collect()
     }
 }
 
@@ -250,7 +248,7 @@ async fn every_node_that_fits_gets_a_pod_with_one_write_and_then_nothing_is_writ
     world.apply(json!({}));
     world.settle().await;
     world.everywhere("i:1", &["a", "b", "c"]);
-    assert_eq!(world.told().iter().filter(|write| write.contains("/pods")).count(), 3);
+    assert_eq!(world.sent().iter().filter(|write| write.contains("/pods")).count(), 3);
     let pod = &world.pods()[0];
     let hash = world.status()["updateRevision"].as_str().unwrap().to_owned();
     assert_eq!(
@@ -289,7 +287,7 @@ async fn every_node_that_fits_gets_a_pod_with_one_write_and_then_nothing_is_writ
     assert_eq!(world.condition("Ready").unwrap().0, "Available");
     let before = lock(&world.server).objects.clone();
     world.settle().await;
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.sent(), Vec::<String>::new());
     assert_eq!(lock(&world.server).objects[SET], before[SET]);
 }
 
@@ -339,7 +337,7 @@ async fn beside_a_built_in_daemon_set_of_the_same_name_nothing_is_done() {
     );
     world.apply(json!({}));
     world.settle().await;
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.sent(), Vec::<String>::new());
     let (reason, message) = world.condition("Stalled").unwrap();
     assert_eq!(reason, "BuiltInDaemonSet");
     assert!(message.contains("--cascade=orphan"), "{message}");
@@ -354,7 +352,7 @@ async fn a_built_in_daemon_set_that_comes_back_stops_the_next_step() {
     let world = World::with_nodes(&["a"]);
     world.apply(json!({}));
     world.settle().await;
-    world.told();
+    world.sent();
     lock(&world.server).put(
         BUILT_IN,
         json!({"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": {"app": "agent"}},
@@ -362,7 +360,7 @@ async fn a_built_in_daemon_set_that_comes_back_stops_the_next_step() {
     );
     world.image("i:2");
     let _ = world.pass().await;
-    assert!(world.told().iter().all(|write| !write.contains("/pods/")), "although it was not there a moment ago");
+    assert!(world.sent().iter().all(|write| !write.contains("/pods/")), "although it was not there a moment ago");
 }
 
 #[tokio::test(start_paused = true)]
@@ -377,17 +375,17 @@ async fn while_the_built_in_daemon_set_cannot_be_read_nothing_is_made_or_deleted
     lock(&world.server).unreadable.push(BUILT_IN);
     tokio::time::advance(BUILT_IN_PAUSE).await;
     world.node("c", json!({}));
-    world.told();
+    world.sent();
     for _ in 0..5 {
         world.play();
         assert!(world.pass().await.is_err(), "it is tried again");
         tokio::time::advance(Duration::from_secs(2)).await;
     }
-    let told = world.told();
-    assert!(told.iter().all(|write| write.starts_with("PATCH /api/v1") && write.ends_with("/status")), "{told:?}");
+    let sent = world.sent();
+    assert!(sent.iter().all(|write| write.starts_with("PATCH /api/v1") && write.ends_with("/status")), "{sent:?}");
     let gates = |pod: &Value| pod.pointer("/status/conditions").unwrap().as_array().unwrap().clone();
     let is_closed = |c: &Value| c["type"] == "InPlaceUpdateReady" && c["status"] != "True";
-    assert!(!told.is_empty() && !world.pods().iter().flat_map(gates).any(|c| is_closed(&c)), "what was begun ends");
+    assert!(!sent.is_empty() && !world.pods().iter().flat_map(gates).any(|c| is_closed(&c)), "what was begun ends");
     let (reason, message) = world.condition("Reconciling").unwrap();
     assert_eq!(reason, "BuiltInDaemonSetUnknown");
     assert!(message.starts_with("no Pod is created, updated or deleted while it cannot be read whether the built-in DaemonSet agent (apps/v1) selects the same Pods: "), "{message}");
@@ -425,11 +423,11 @@ async fn pods_that_a_manager_had_not_relabelled_yet_are_not_replaced_by_the_next
     let old = json!({"metadata": {"labels": {"controller-revision-hash": "5d8f"}}});
     lock(&world.server).change(&format!("{PODS}agent-a"), &old);
     world.controller.common.forget();
-    world.told();
+    world.sent();
     world.settle().await;
     assert_eq!(world.pods()[0]["metadata"]["labels"]["controller-revision-hash"], hash);
-    let told = world.told();
-    assert!(told.iter().all(|write| !write.starts_with("DELETE")), "{told:?}");
+    let sent = world.sent();
+    assert!(sent.iter().all(|write| !write.starts_with("DELETE")), "{sent:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -451,7 +449,7 @@ async fn pods_and_revisions_that_the_built_in_daemon_set_left_are_adopted_and_no
         );
     }
     assert_eq!(world.condition("Ready").unwrap().0, "Available");
-    assert!(world.told().iter().all(|write| !write.starts_with("DELETE")));
+    assert!(world.sent().iter().all(|write| !write.starts_with("DELETE")));
 }
 
 /// The same manifest with the other apiVersion, with the template as our admission stores it: as the built-in DaemonSet has
@@ -494,7 +492,7 @@ async fn pods_of_apps_v1_of_1_30_and_1_34_get_an_owner_and_the_hash_and_are_not_
         lock(&world.server).put(SET, set);
         world.apply(json!({}));
         world.settle().await;
-        for write in world.told() {
+        for write in world.sent() {
             let is_revision = !is_defaulted && write == format!("POST {}", REVISIONS.trim_end_matches('/'));
             assert!(write.starts_with("PATCH ") || is_revision, "{file}: {write}");
         }
@@ -510,7 +508,7 @@ async fn pods_of_apps_v1_of_1_30_and_1_34_get_an_owner_and_the_hash_and_are_not_
         // A manager that knows nothing finds the same.
         world.controller.common.forget();
         world.settle().await;
-        assert_eq!(world.told(), Vec::<String>::new(), "{file}");
+        assert_eq!(world.sent(), Vec::<String>::new(), "{file}");
     }
 }
 
@@ -535,8 +533,8 @@ impl World {
 
     /// All Pods of the built-in DaemonSet are there, with the hash of the newest revision.
     fn are_taken_over(&self) {
-        let told = self.told();
-        assert!(told.iter().all(|write| !write.starts_with("DELETE /api/v1")), "{told:?}");
+        let sent = self.sent();
+        assert!(sent.iter().all(|write| !write.starts_with("DELETE /api/v1")), "{sent:?}");
         let (pods, hash) = (self.pods(), self.status()["updateRevision"].clone());
         assert_eq!(pods.len(), 2);
         assert!(pods.iter().all(|pod| pod["metadata"]["labels"]["controller-revision-hash"] == hash), "{pods:?}");
@@ -549,7 +547,7 @@ async fn while_a_revision_cannot_be_adopted_no_pod_is_replaced_on_a_guess() {
     world.apply(json!({}));
     lock(&world.server).faults.push_back(Fault::Error(409));
     world.pass().await.unwrap_err();
-    assert_eq!(world.told(), [format!("PATCH {REVISIONS}agent-5d8f")]);
+    assert_eq!(world.sent(), [format!("PATCH {REVISIONS}agent-5d8f")]);
     world.settle().await;
     world.are_taken_over();
 }
@@ -598,9 +596,9 @@ async fn a_burst_that_could_not_be_used_is_tried_again_after_a_pause() {
     // Another task writes them.
     let views = world.controller.context.pods.list();
     let held: Vec<_> = views.iter().map(|view| world.controller.common.pods.hold(view).unwrap()).collect();
-    world.told();
+    world.sent();
     let Requeue::After(pause) = world.pass().await.unwrap() else { panic!("it looks again") };
-    assert!(!pause.is_zero() && world.told().is_empty());
+    assert!(!pause.is_zero() && world.sent().is_empty());
     drop(held);
     world.settle().await;
     assert_eq!(world.pods().len(), 0);
@@ -674,9 +672,9 @@ async fn a_set_that_cannot_be_followed_is_read_once_and_its_pods_stay() {
     let terms = vec![json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}); 600];
     let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
     world.apply(json!({"template": {"spec": {"affinity": {"nodeAffinity": required}}}}));
-    world.told();
+    world.sent();
     world.pass().await.unwrap();
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.sent(), Vec::<String>::new());
     let (reason, message) = world.condition("Stalled").unwrap();
     assert_eq!(reason, "InvalidSpec");
     assert!(
@@ -697,7 +695,7 @@ async fn an_update_replaces_one_pod_at_a_time_and_keeps_a_limited_history() {
     world.settle().await;
     for (image, revisions) in [("i:2", 2), ("i:3", 2), ("i:2", 2)] {
         world.image(image);
-        world.told();
+        world.sent();
         for _ in 0..20 {
             let before = world.pods().len();
             let _ = world.pass().await;
@@ -767,12 +765,12 @@ async fn edge_37_of_a_duplicate_revision_pods_are_relabelled_before_it_goes() {
     twin["revision"] = 9.into();
     lock(&world.server).put(&format!("{REVISIONS}agent-twin"), twin);
     world.apply(json!({"minReadySeconds": 1}));
-    world.told();
+    world.sent();
     world.settle().await;
     assert_eq!(world.status()["updateRevision"], "twin", "the newer one counts");
     assert_eq!(world.pods()[0]["metadata"]["labels"]["controller-revision-hash"], "twin");
     assert_eq!(lock(&world.server).of(REVISIONS).len(), 1);
-    assert!(world.told().iter().all(|write| !write.contains("DELETE /api/v1")));
+    assert!(world.sent().iter().all(|write| !write.contains("DELETE /api/v1")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -793,11 +791,11 @@ async fn a_creation_whose_answer_was_lost_makes_no_second_pod() {
     let _ = world.controller.reconcile(&ObjectKey::new("ns", "agent")).await;
     world.settle().await;
     assert_eq!(world.pods().len(), 2);
-    assert!(world.told().iter().all(|write| !write.starts_with("DELETE /api/v1")), "none was too many");
+    assert!(world.sent().iter().all(|write| !write.starts_with("DELETE /api/v1")), "none was too many");
 }
 
 #[tokio::test(start_paused = true)]
-async fn shortfall_10_2_31_what_is_refused_is_told_and_the_status_is_written_all_the_same() {
+async fn shortfall_10_2_31_what_is_refused_is_reported_and_the_status_is_written_all_the_same() {
     let world = World::with_nodes(&["a", "b"]);
     world.apply(json!({}));
     world.settle().await;
@@ -870,17 +868,17 @@ async fn shortfall_10_2_33_a_node_wakes_only_the_sets_that_it_matters_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_cannot_be_followed_is_told_once_and_nothing_is_done() {
+async fn a_spec_that_cannot_be_followed_is_reported_once_and_nothing_is_done() {
     let world = World::with_nodes(&["a"]);
     world.apply(json!({"updateStrategy": {"type": "Sometimes"}}));
     world.settle().await;
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.sent(), Vec::<String>::new());
     assert_eq!(world.condition("Stalled").unwrap().0, "InvalidSpec");
     let empty = World::with_nodes(&["a"]);
     empty.apply(json!({"selector": {"matchLabels": null}}));
     empty.settle().await;
     assert_eq!(empty.condition("Stalled").unwrap().0, "SelectingAll");
-    assert_eq!(empty.told(), Vec::<String>::new());
+    assert_eq!(empty.sent(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -973,7 +971,7 @@ fn cordoned(is: bool) -> Value {
 }
 
 impl World {
-    /// Somebody takes the Pod of a node away, and no watch tells of it before it is gone.
+    /// Somebody takes the Pod of a node away, and no watch delivers that before it is gone.
     fn take_away(&self, node: &str) {
         let pods = self.pods();
         let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node).unwrap();
@@ -1031,16 +1029,17 @@ async fn on_a_cordoned_node_a_pod_is_updated_and_one_that_a_user_deletes_comes_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replacement_instead_of_an_update_in_place_is_told_once_with_its_reason() {
+async fn a_replacement_instead_of_an_update_in_place_is_reported_once_with_its_reason() {
     let world = World::with_nodes(&["a", "b"]);
     world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
     world.settle().await;
     world.apply(json!({"template": {"spec": {"hostNetwork": true}}}));
     world.deliver();
-    let told = || world.controller.common.memories.with(&ObjectKey::new("ns", "agent"), |memory| memory.not_in_place);
-    assert_eq!(told().flatten(), None);
+    let generation =
+        || world.controller.common.memories.with(&ObjectKey::new("ns", "agent"), |memory| memory.not_in_place);
+    assert_eq!(generation().flatten(), None);
     world.settle().await;
-    assert_eq!(told().flatten(), Some(2), "for the second generation");
+    assert_eq!(generation().flatten(), Some(2), "for the second generation");
     world.everywhere("i:1", &["a", "b"]);
 }
 

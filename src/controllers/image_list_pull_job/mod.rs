@@ -170,7 +170,7 @@ impl Controller {
         }
         if let Some((field, why)) = rules::of_list(&list.spec).first() {
             let said = format!("{field}: {why}");
-            self.say(&list, "Invalid", &said, true);
+            self.emit_once(&list, "Invalid", &said, true);
             return Ok(Requeue::Await);
         }
         let hash = list::template_hash(&list.spec);
@@ -264,7 +264,7 @@ impl Controller {
                             self.jobs.upsert(found);
                         } else {
                             let why = format!("ImagePullJob {name} is there already and belongs to somebody else");
-                            self.say(list, "FailedCreateImagePullJob", &why, true);
+                            self.emit_once(list, "FailedCreateImagePullJob", &why, true);
                         }
                     }
                 }
@@ -278,7 +278,7 @@ impl Controller {
             self.context.events.normal(&about, "Successful create ImagePullJob", &message);
         }
         if let Some(error) = failed {
-            self.say(list, "FailedCreateImagePullJob", &error.to_string(), true);
+            self.emit_once(list, "FailedCreateImagePullJob", &error.to_string(), true);
             return Err(error);
         }
         Ok(())
@@ -297,15 +297,15 @@ impl Controller {
                 let broken = status.failed_image_statuses.len();
                 let message = format!("{} of {} images are on all their nodes", status.succeeded, status.desired);
                 let reason = if broken == 0 { "Completed" } else { "PullsFailed" };
-                self.say(list, reason, &message, broken > 0);
+                self.emit_once(list, reason, &message, broken > 0);
                 Ok(Requeue::After(Duration::ZERO))
             }
             outcome => Ok(outcome.look_after().map_or(Requeue::Await, Requeue::After)),
         }
     }
 
-    /// Says something once.
-    fn say(&self, list: &ImageListPullJob, reason: &str, message: &str, is_warning: bool) {
+    /// Emits an event, unless it is the same as the last one of this list.
+    fn emit_once(&self, list: &ImageListPullJob, reason: &str, message: &str, is_warning: bool) {
         let said = format!("{reason} {message}");
         {
             let mut memories = lock(&self.memories);
@@ -315,7 +315,7 @@ impl Controller {
             }
             memory.said = said;
         }
-        tracing::info!(list = %ObjectKey::of(list), reason, message, "told");
+        tracing::info!(list = %ObjectKey::of(list), reason, message, "emitted an event");
         let about = reference(list);
         match is_warning {
             true => self.context.events.warning(&about, reason, message),

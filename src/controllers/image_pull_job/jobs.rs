@@ -67,7 +67,7 @@ impl Controller {
         let generation = object.metadata.generation;
         let observed = ObservedJob { job: &job, status: &before, generation, nodes: &nodes, joining, age };
         let plan = job::plan(&observed, now);
-        self.tell_nodes(&job, &plan.begin);
+        self.begin_on_nodes(&job, &plan.begin);
         let retry = nodes.iter().any(|node| node.refused.is_some()).then_some(TRY_AGAIN);
         let next = plan.next.into_iter().chain(retry).min();
         self.record(&object, plan.status, next, now).await
@@ -171,7 +171,9 @@ impl Controller {
         };
         let of = |view: &Arc<NodeImageView>| {
             let class = match job::class(job, view) {
-                Class::Unassigned if state.told.get(view.name()).is_some_and(|told| told.contains_key(&job.uid)) => {
+                Class::Unassigned
+                    if state.to_begin.get(view.name()).is_some_and(|jobs| jobs.contains_key(&job.uid)) =>
+                {
                     Class::Pulling
                 }
                 class => class,
@@ -204,7 +206,7 @@ impl Controller {
         self.context.nodes.select(joins).len()
     }
 
-    fn tell_nodes(&self, job: &Arc<Job>, begin: &[String]) {
+    fn begin_on_nodes(&self, job: &Arc<Job>, begin: &[String]) {
         if begin.is_empty() {
             return;
         }
@@ -216,7 +218,7 @@ impl Controller {
         }
         for node in begin {
             let name: Arc<str> = node.as_str().into();
-            state.told.entry(name).or_default().insert(job.uid.clone(), job.clone());
+            state.to_begin.entry(name).or_default().insert(job.uid.clone(), job.clone());
             self.node_queue.add(ObjectKey::new("", node));
         }
     }
@@ -244,7 +246,7 @@ impl Controller {
         match outcome {
             Outcome::Unchanged => Ok(requeue),
             Outcome::Written(newer) => {
-                self.tell(job, &status);
+                self.emit_events(job, &status);
                 if newer.is_complete() {
                     // Their entries now go in their time.
                     self.wake_owned(job.metadata.uid.as_deref().unwrap_or_default());
@@ -268,7 +270,7 @@ impl Controller {
     }
 
     /// Says in an event and the log when a job enters another state.
-    fn tell(&self, job: &ImagePullJob, status: &ImagePullJobStatus) {
+    fn emit_events(&self, job: &ImagePullJob, status: &ImagePullJobStatus) {
         let key = ObjectKey::of(job);
         let Some(condition) = status.conditions.iter().find(|c| c.type_ == labels::CONDITION_PROGRESSING) else {
             return;

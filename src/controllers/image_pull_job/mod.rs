@@ -5,9 +5,9 @@
 //! - Watches: ImagePullJobs, NodeImages, Nodes, Pods.
 //! - Writes the status of a NodeImage only for a daemon that has reported nothing for a long time.
 //!
-//! A job decides which nodes begin (`jobs.rs`, [`crate::domain::kinds::image_jobs::job`]) and leaves that in `told`; a node writes what
+//! A job decides which nodes begin (`jobs.rs`, [`crate::domain::kinds::image_jobs::job`]) and leaves that in `to_begin`; a node writes what
 //! all jobs have left there in one patch, and takes away what nobody wants any more (`nodes.rs`,
-//! [`crate::domain::kinds::image_jobs::node`]). A node that has been told counts as pulling before the patch is sent, so that no job has
+//! [`crate::domain::kinds::image_jobs::node`]). A node that is to begin counts as pulling before the patch is sent, so that no job has
 //! more nodes at it than it may.
 
 mod jobs;
@@ -102,7 +102,7 @@ struct State {
     /// Jobs that cannot be read.
     undecodable: HashSet<ObjectKey>,
     /// What nodes are to begin and has not been written yet: jobs by UID, by node.
-    told: HashMap<Arc<str>, BTreeMap<String, Arc<Job>>>,
+    to_begin: HashMap<Arc<str>, BTreeMap<String, Arc<Job>>>,
     jobs: HashMap<ObjectKey, JobMemory>,
     nodes: HashMap<Arc<str>, NodeMemory>,
 }
@@ -114,7 +114,7 @@ struct JobMemory {
     end: Option<Sighting>,
     /// Nodes that it has.
     nodes: usize,
-    /// Nodes that could not be told: why, and when.
+    /// Nodes whose NodeImage could not be written: why, and when.
     refused: HashMap<String, (String, Duration)>,
     /// What was said of it last.
     said: String,
@@ -232,7 +232,7 @@ impl Controller {
         }
     }
 
-    /// Nodes that a job has told something look again.
+    /// Nodes on which a job is to begin look again.
     fn wake_owned(&self, uid: &str) {
         let owned = self.node_images.select(|node| node.entries().any(|(_, tag)| tag.is_owned_by(uid)));
         for node in owned {
@@ -268,7 +268,7 @@ impl Controller {
         let moved = is_there(old) != is_there(new) || old.zip(new).is_some_and(|(old, new)| old.labels != new.labels);
         let mut state = lock(&self.state);
         if !is_there(new) {
-            state.told.remove(any.name());
+            state.to_begin.remove(any.name());
         }
         if moved {
             let selecting = |job: &&Arc<Job>| {
@@ -370,7 +370,7 @@ impl Controller {
 impl State {
     fn forget_job(&mut self, uid: &str) {
         self.known.remove(uid);
-        self.told.retain(|_, jobs| {
+        self.to_begin.retain(|_, jobs| {
             jobs.remove(uid);
             !jobs.is_empty()
         });

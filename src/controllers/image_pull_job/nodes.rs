@@ -108,7 +108,7 @@ impl Controller {
         }
     }
 
-    /// Takes over the answer to a write, and tells whom it concerns.
+    /// Takes over the answer to a write, and wakes whom it concerns.
     fn take(&self, view: NodeImageView) {
         if let (old, Some(new)) = self.node_images.upsert(view) {
             self.node_image_changed(old.as_deref(), Some(&new));
@@ -122,7 +122,7 @@ impl Controller {
         if pass.spec.is_none() && new_labels.is_none() {
             self.settle(image, &pass, &begin);
             let requeue = self.give_up(image, &pass).await?;
-            return Ok(if self.has_told(image) { Requeue::After(AFTER_CONFLICT) } else { requeue });
+            return Ok(if self.has_to_begin(image) { Requeue::After(AFTER_CONFLICT) } else { requeue });
         }
         let mut patch = json!({"metadata": {"uid": image.uid(), "resourceVersion": image.metadata.resource_version}});
         if let Some(changes) = new_labels {
@@ -136,7 +136,7 @@ impl Controller {
             Ok(newer) => {
                 tracing::debug!(node = image.name(), jobs = begin.len(), "wrote its NodeImage");
                 self.metrics.entries.inc_by(u64::try_from(begin.len() - pass.refused.len()).unwrap_or(0));
-                // First what was told, then that it is settled: in between a job sees it twice, never not at all.
+                // First the node's new entries, then that they are settled: in between a job sees it twice, never not at all.
                 self.take(newer);
                 self.settle(image, &pass, &begin);
                 // The answer has put the node into the queue once more.
@@ -149,7 +149,7 @@ impl Controller {
                 Ok(Requeue::After(AFTER_CONFLICT))
             }
             Err(error) if code(&error) == Some(404) => {
-                lock(&self.state).told.remove(image.name());
+                lock(&self.state).to_begin.remove(image.name());
                 Ok(Requeue::Await)
             }
             Err(error) if is_too_large(&error) => self.too_large(image, &begin, error),
@@ -174,7 +174,7 @@ impl Controller {
         }
         lock(&self.state).nodes.entry(image.name().into()).or_default().batch =
             Some(if begin.is_empty() { 1 } else { 0 });
-        if begin.is_empty() && !self.has_told(image) {
+        if begin.is_empty() && !self.has_to_begin(image) {
             return Err(error);
         }
         tracing::warn!(node = image.name(), jobs = begin.len(), %error, "its NodeImage would be too large");
@@ -182,17 +182,17 @@ impl Controller {
     }
 
     /// Whether jobs are to begin on the node.
-    fn has_told(&self, image: &NodeImageView) -> bool {
-        lock(&self.state).told.contains_key(image.name())
+    fn has_to_begin(&self, image: &NodeImageView) -> bool {
+        lock(&self.state).to_begin.contains_key(image.name())
     }
 
     fn pass(&self, image: &NodeImageView, now: Now) -> (NodePlan, Vec<Arc<Job>>) {
         let mut state = lock(&self.state);
         let mut memory = state.nodes.remove(image.name()).unwrap_or_default();
-        let told = state.told.get(image.name());
-        let batch = memory.batch.filter(|_| told.is_some());
+        let to_begin = state.to_begin.get(image.name());
+        let batch = memory.batch.filter(|_| to_begin.is_some());
         let begin: Vec<Arc<Job>> =
-            told.into_iter().flat_map(BTreeMap::values).take(batch.unwrap_or(usize::MAX)).cloned().collect();
+            to_begin.into_iter().flat_map(BTreeMap::values).take(batch.unwrap_or(usize::MAX)).cloned().collect();
         memory.batch = batch.map(|_| 1);
         // Only what has not ended is waited for.
         let open = |tag: &&TagView| tag.current().is_none_or(|status| !status.phase.has_ended());
@@ -220,12 +220,12 @@ impl Controller {
         }
         let now = clock::now().mono;
         let mut state = lock(&self.state);
-        if let Some(told) = state.told.get_mut(image.name()) {
+        if let Some(to_begin) = state.to_begin.get_mut(image.name()) {
             for job in begin {
-                told.remove(&job.uid);
+                to_begin.remove(&job.uid);
             }
-            if told.is_empty() {
-                state.told.remove(image.name());
+            if to_begin.is_empty() {
+                state.to_begin.remove(image.name());
             }
         }
         for (uid, why) in &pass.refused {
@@ -254,7 +254,7 @@ impl Controller {
         match self.api().patch_status(image.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(newer) => {
                 for given_up in &pass.given_up {
-                    self.tell_given_up(image, given_up);
+                    self.report_given_up(image, given_up);
                 }
                 self.take(newer);
                 Ok(Requeue::Await)
@@ -264,7 +264,7 @@ impl Controller {
         }
     }
 
-    fn tell_given_up(&self, image: &NodeImageView, given_up: &GivenUp) {
+    fn report_given_up(&self, image: &NodeImageView, given_up: &GivenUp) {
         let GivenUp { image: name, tag, version, message, owners } = given_up;
         tracing::warn!(node = image.name(), image = name, tag, version, message, "gave up on an entry");
         self.metrics.given_up.inc();

@@ -521,7 +521,7 @@ async fn a_job_with_a_large_sandbox_config_holds_up_no_other_namespace() {
     // One write for the jobs of the one, one for those of the others: none was refused.
     assert!(world.writes_to(&format!("{NODE_IMAGES}/n0000")) <= 2);
     let late = &world.controller;
-    assert!(lock(&late.state).jobs.values().any(|memory| !memory.refused.is_empty()), "the greedy are told why");
+    assert!(lock(&late.state).jobs.values().any(|memory| !memory.refused.is_empty()), "the greedy get the reason");
 }
 
 #[tokio::test]

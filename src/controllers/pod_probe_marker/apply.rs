@@ -68,7 +68,7 @@ fn judge<'a>(
     };
     let mut judged = Judged { markers: Vec::new(), held: Vec::new(), outcomes: Vec::new(), gone: Gone::default() };
     let (mut wanted, mut gone, mut is_noted_all) = (Keys::default(), Keys::default(), true);
-    // The Pod itself tells, as its NodePodProbe may be gone.
+    // The Pod itself shows it, as its NodePodProbe may be gone.
     let mut cleaned: BTreeSet<String> = marks::marked_by(pod).map(str::to_owned).collect();
     for marker in markers {
         let marker = marker.as_ref();
@@ -108,7 +108,7 @@ fn judge<'a>(
     judged
 }
 
-/// The result that the daemon told.
+/// The result that the daemon reported.
 fn of_state<'a>(
     marker: &'a PodProbeMarker,
     probe: &'a MarkedProbe,
@@ -202,7 +202,7 @@ impl Controller {
         let (probes, left_alone) = (probes.as_deref(), &left_alone);
         let plan = Plan { node, facts: &facts, probes, wanted, left_alone, only_namespace };
         let written = self.write_spec(plan).await?;
-        // A node that comes back is not told of.
+        // A node that comes back causes no event.
         let written = if is_gone { Requeue::After(LOOK_AGAIN) } else { written };
         failure.map_or(Ok(written), Err)
     }

@@ -1,4 +1,4 @@
-//! What becomes of a PodProbeMarker itself: held, noted, told of, let go.
+//! What becomes of a PodProbeMarker itself: finalizer, keys, status, removal.
 
 use kube::{
     Api,
@@ -30,7 +30,7 @@ pub(super) fn is_deleting(marker: &PodProbeMarker) -> bool {
 }
 
 impl Controller {
-    /// Holds a PodProbeMarker and notes its keys before anything is written for it, tells of it, and lets it go.
+    /// Holds a PodProbeMarker and notes its keys before anything is written for it, writes its status, and releases it.
     pub(super) async fn reconcile_marker(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(marker) = self.markers.get(key) else { return Ok(Requeue::Await) };
         if is_deleting(&marker) {

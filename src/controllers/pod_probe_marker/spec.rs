@@ -48,14 +48,14 @@ pub(super) struct Wanted {
 /// What does not fit into a NodePodProbe.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct LeftOut {
-    /// What PodProbeMarkers tell of it.
-    told: Vec<(ObjectKey, Unfit)>,
+    /// What PodProbeMarkers report of it.
+    reported: Vec<(ObjectKey, Unfit)>,
     /// Hashes of all of it, by Pod and probe.
     all: HashSet<u64>,
 }
 
 /// Probes of one PodProbeMarker that a node keeps words for.
-const MOST_TOLD: usize = 8;
+const MOST_REPORTED: usize = 8;
 
 fn hash_of(pod: &str, probe: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -73,13 +73,13 @@ impl LeftOut {
         self.all.insert(hash_of(&pod.uid, probe));
         let (marker, name) = parts_of(probe).unwrap_or_default();
         let of_marker = |key: &ObjectKey| *key.namespace == *pod.namespace && *key.name == *marker;
-        let mut of = self.told.iter_mut().filter(|(key, _)| of_marker(key));
+        let mut of = self.reported.iter_mut().filter(|(key, _)| of_marker(key));
         if let Some((_, unfit)) = of.find(|(_, unfit)| *unfit.probe == *name && unfit.limit == limit) {
             unfit.add(&pod.name, bytes);
-        } else if self.told.iter().filter(|(key, _)| of_marker(key)).count() < MOST_TOLD {
+        } else if self.reported.iter().filter(|(key, _)| of_marker(key)).count() < MOST_REPORTED {
             let pods = vec![pod.name.as_str().into()];
             let unfit = Unfit { probe: name.into(), bytes, limit, count: 1, pods };
-            self.told.push((ObjectKey::new(&pod.namespace, marker), unfit));
+            self.reported.push((ObjectKey::new(&pod.namespace, marker), unfit));
         }
     }
 }
@@ -294,7 +294,7 @@ impl Controller {
         lock(&self.left_out).get(node).cloned().unwrap_or_default()
     }
 
-    /// Notes what does not fit on a node, and wakes the PodProbeMarkers that have to tell of it, or of its end.
+    /// Notes what does not fit on a node, and wakes the PodProbeMarkers that have to report it, or its end.
     fn note_left_out(&self, node: &str, left_out: LeftOut) {
         let now = Arc::new(left_out);
         let before = lock(&self.left_out).insert(node.into(), now.clone());
@@ -305,12 +305,12 @@ impl Controller {
         match before {
             Some(before) => self.wake_named(&before),
             None => {
-                // They may tell of something that has ended while nobody looked.
-                let tells = |marker: &PodProbeMarker| {
+                // They may report something that ended while no manager ran.
+                let reports = |marker: &PodProbeMarker| {
                     let mut conditions = marker.status.iter().flat_map(|status| &status.conditions);
                     conditions.any(|c| c.type_ == labels::CONDITION_AS_SPECIFIED && c.status == "False")
                 };
-                for marker in self.markers.select(tells) {
+                for marker in self.markers.select(reports) {
                     self.marker_queue.add_after(ObjectKey::of(marker.as_ref()), COUNT_PAUSE);
                 }
             }
@@ -329,7 +329,7 @@ impl Controller {
     }
 
     fn wake_named(&self, left_out: &LeftOut) {
-        for (marker, _) in &left_out.told {
+        for (marker, _) in &left_out.reported {
             self.marker_queue.add_after(marker.clone(), COUNT_PAUSE);
         }
     }
@@ -340,7 +340,7 @@ impl Controller {
         let left_out = lock(&self.left_out);
         let mut all = Vec::new();
         for node in nodes {
-            let of_node = left_out.get(&node)?.told.iter();
+            let of_node = left_out.get(&node)?.reported.iter();
             all.extend(of_node.filter(|(of, _)| of == marker).map(|(_, unfit)| unfit.clone()));
         }
         Some(all)

@@ -186,8 +186,8 @@ impl Fixture {
         }
     }
 
-    /// What the daemon tells of the first Pod.
-    fn tell(&self, states: Value) {
+    /// The daemon reports results of the first Pod.
+    fn report(&self, states: Value) {
         let uid = self.get(NODE)["spec"]["podProbes"][0]["uid"].clone();
         self.change(NODE, |object| {
             object["status"] =
@@ -297,7 +297,7 @@ async fn a_marker_is_held_and_noted_before_its_pods_are_probed() {
 async fn e26_f34_results_are_shown_once_and_a_new_manager_writes_nothing() {
     let fixture = Fixture::new();
     fixture.settle().await;
-    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "fine\n")]));
+    fixture.report(json!([Fixture::state("m#a", "Succeeded", "fine\n")]));
     fixture.writes();
     fixture.settle().await;
     assert_eq!(fixture.writes(), [format!("PATCH {POD}/status")], "conditions and labels in one");
@@ -317,7 +317,7 @@ async fn e26_f34_results_are_shown_once_and_a_new_manager_writes_nothing() {
     next.settle().await;
     assert_eq!(next.writes(), Vec::<String>::new());
 
-    fixture.tell(json!([Fixture::state("m#a", "Failed", "")]));
+    fixture.report(json!([Fixture::state("m#a", "Failed", "")]));
     fixture.settle().await;
     assert_eq!(fixture.labels(), json!({"app": "web", "a": "no"}));
 }
@@ -326,7 +326,7 @@ async fn e26_f34_results_are_shown_once_and_a_new_manager_writes_nothing() {
 async fn e29_a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
     let fixture = Fixture::new();
     fixture.settle().await;
-    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
     fixture.settle().await;
     fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
     assert_eq!(fixture.marker().await, Requeue::After(LOOK_AGAIN));
@@ -404,7 +404,7 @@ async fn f26_an_object_that_somebody_deletes_is_made_again() {
 async fn f24_a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
     let fixture = Fixture::new();
     fixture.settle().await;
-    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
     fixture.settle().await;
     fixture.change(MARKER, |marker| {
         marker["spec"]["probes"] = json!([probe("b")]);
@@ -418,7 +418,7 @@ async fn f24_a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
     fixture.settle().await;
     assert_eq!((fixture.labels(), fixture.entries()), (json!({"app": "web"}), vec!["m#b".to_owned()]));
     assert_eq!(note(&fixture), r#"{"conditions":["e/b"],"labels":["b"]}"#);
-    fixture.tell(json!([Fixture::state("m#b", "Failed", "")]));
+    fixture.report(json!([Fixture::state("m#b", "Failed", "")]));
     fixture.settle().await;
     assert_eq!(fixture.labels(), json!({"app": "web", "b": "no"}));
     assert_eq!(fixture.get(MARKER)["status"]["observedGeneration"], 2);
@@ -451,7 +451,7 @@ async fn f24_pods_that_end_go_or_change_their_labels_are_probed_no_more() {
 async fn e28_a_pod_that_was_made_anew_is_another_one() {
     let fixture = Fixture::new();
     fixture.settle().await;
-    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
     let mut again = pod();
     again["metadata"]["uid"] = "u2".into();
     again["metadata"]["resourceVersion"] = "500".into();
@@ -670,7 +670,7 @@ async fn what_goes_is_written_first_and_a_finalizer_is_released_without_room() {
 async fn a_pod_keeps_no_marks_of_a_probe_that_is_left_out() {
     let fixture = Fixture::new();
     fixture.settle().await;
-    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
     fixture.settle().await;
     assert_eq!(fixture.labels(), json!({"app": "web", "a": "yes"}));
     fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([large("a", 200 << 10)]));
@@ -725,7 +725,7 @@ async fn a_condition_is_not_taken_back_before_all_nodes_have_been_looked_at() {
 async fn a_marker_that_cannot_be_noted_does_not_hold_another_one() {
     let fixture = Fixture::new();
     fixture.settle().await;
-    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
     fixture.settle().await;
     lock(&fixture.server).refuse = Some(("/podprobemarkers/other".into(), 422));
     let path = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/other";
@@ -756,7 +756,7 @@ async fn a_changed_marker_forgets_its_old_keys_on_virtual_nodes_too() {
 async fn the_marks_of_a_pod_that_is_relabelled_go_although_its_node_pod_probe_has_gone() {
     let fixture = Fixture::new();
     fixture.settle().await;
-    fixture.tell(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
     fixture.settle().await;
     assert_eq!(fixture.get(POD)["metadata"]["annotations"], json!({labels::PROBE_MARKED_BY: "m"}));
     {

@@ -1,5 +1,5 @@
 //! What the controllers of StatefulSets and DaemonSets do alike in a pass: step aside for the built-in object, adopt and
-//! release Pods, bring each Pod's own state up to date, try steps within the limits, tell of refusals, write the status.
+//! release Pods, bring each Pod's own state up to date, try steps within the limits, report refusals, write the status.
 //! What differs, the rules above all, is in the folder of each kind.
 
 mod record;
@@ -58,7 +58,7 @@ pub struct Common {
 
 /// Why nothing is made, changed or deleted.
 pub struct Aside {
-    /// What is told.
+    /// What the condition says.
     pub progress: Progress,
     /// What comes of the pass.
     pub then: kube::Result<Requeue>,
@@ -230,8 +230,8 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         self.with(key, |memory| memory.searched = None);
     }
 
-    /// Tells of the first Pod that a budget keeps, when none was kept before, and looks again soon.
-    pub fn tell_refusals(&self, key: &ObjectKey, owner: &OwnerRef, pass: &mut Pass) {
+    /// Emits an event for the first Pod that a budget keeps, when none was kept before, and looks again soon.
+    pub fn report_refusals(&self, key: &ObjectKey, owner: &OwnerRef, pass: &mut Pass) {
         if !pass.refusals.has_wanted() {
             return;
         }
@@ -267,8 +267,8 @@ impl Pass {
     /// Takes note of what could not be created.
     pub fn failed_to_create(&mut self, what: &str, error: kube::Error) {
         let failure = self.common.note(Err(error));
-        let told = failure.map(|why| format!("{what} could not be created: {why}"));
-        self.create_error = self.create_error.take().or(told);
+        let message = failure.map(|why| format!("{what} could not be created: {why}"));
+        self.create_error = self.create_error.take().or(message);
     }
 
     /// What is waited for, if a budget keeps a Pod.

@@ -27,7 +27,7 @@ pub trait SetStatus: Clone + Default + PartialEq + Serialize {
     /// Its conditions.
     fn conditions(&self) -> &[StatefulSetCondition];
     /// With other conditions, about this generation.
-    fn told(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self;
+    fn with_conditions(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self;
     /// Without what may be written a little later: counts, which change with every Pod. [`words_cleared`] is for its
     /// conditions.
     fn without_counts(&self) -> Self;
@@ -96,7 +96,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         let progress = Progress::Stalled { reason: reason.to_owned(), message: message.clone() };
         let conditions = conditions::merged(before, &progress, failures, clock::now());
         let generation = set.meta().generation.unwrap_or_default();
-        let wanted = recorded.cloned().unwrap_or_default().told(conditions, generation);
+        let wanted = recorded.cloned().unwrap_or_default().with_conditions(conditions, generation);
         // It waits for another spec, not for time.
         let after = self.write_status(store, set, recorded, &wanted).await?;
         Ok(after.map_or(Requeue::Await, Requeue::After))
@@ -109,7 +109,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         self.status.forget();
     }
 
-    /// What is told of a set that is being deleted: its Pods go with it, by their owner references.
+    /// The progress of a set that is being deleted: its Pods go with it, by their owner references.
     pub fn leaving(&self) -> Progress {
         let message = format!("the {} is being deleted", self.kind.0);
         Progress::Waiting { reason: "Terminating".into(), message }

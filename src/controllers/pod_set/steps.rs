@@ -189,7 +189,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         self.in_place.move_to(view, lifecycle::after_update(hooks, view), hooks, false).await
     }
 
-    /// Begins an update in place, and tells of it. `revision` is the name of the revision.
+    /// Begins an update in place, with an event. `revision` is the name of the revision.
     pub async fn update_in_place(
         &self,
         owner: &OwnerRef,

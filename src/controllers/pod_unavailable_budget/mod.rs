@@ -295,7 +295,7 @@ impl Controller {
             Members::Scope(Scope::Labels(_), listing) => Some(listing.clone()),
             _ => None,
         };
-        self.tell_not_deleted(&counted, &pods);
+        self.report_not_deleted(&counted, &pods);
         let suspicion = self.judge_suspects(key, &budget, &counted.status, now);
         let is_resolved =
             counted.status.conditions.iter().any(|c| c.type_ == labels::CONDITION_RESOLVED && c.status == "True");
@@ -366,7 +366,7 @@ impl Controller {
             for result in written.await {
                 match result {
                     Ok(pod) => drop(self.context.pods.upsert(pod.into())),
-                    // It is gone or replaced, and the watch will tell; or admission has refused this one alone.
+                    // It is gone or replaced, and the watch will show that; or admission has refused this one alone.
                     Err(error) if matches!(code(&error), Some(404 | 409 | 422)) => {}
                     Err(error) if matches!(code(&error), Some(400..=499)) => {
                         refused = (refused.0 + 1, refused.1.or(Some(error)));
@@ -383,7 +383,7 @@ impl Controller {
         }
     }
 
-    fn tell_not_deleted(&self, counted: &Counted, pods: &[Arc<PodView>]) {
+    fn report_not_deleted(&self, counted: &Counted, pods: &[Arc<PodView>]) {
         for name in &counted.not_deleted {
             if let Some(pod) = pods.iter().find(|pod| pod.name() == name) {
                 let message = "Its deletion was let through by a PodUnavailableBudget and has not come about";
@@ -459,7 +459,7 @@ impl Controller {
                 if let Some(memory) = lock(&self.memories).get_mut(key) {
                     (memory.written, memory.tidy_at) = (now.mono, None);
                 }
-                self.tell(key, budget, &before, status);
+                self.emit_events(key, budget, &before, status);
                 Ok(Requeue::After(next))
             }
             Outcome::Unchanged => Ok(Requeue::After(next)),
@@ -469,7 +469,7 @@ impl Controller {
         }
     }
 
-    fn tell(&self, key: &ObjectKey, budget: &PodUnavailableBudget, before: &Status, status: &Status) {
+    fn emit_events(&self, key: &ObjectKey, budget: &PodUnavailableBudget, before: &Status, status: &Status) {
         tracing::info!(
             budget = %key, allowed = status.unavailable_allowed, available = status.current_available,
             desired = status.desired_available, total = status.total_replicas, "counted"

@@ -165,22 +165,22 @@ async fn a_budget_is_counted_anew_when_its_workload_is_scaled_and_nothing_happen
     let target = json!({"selector": null, "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}});
     for spec in [target, json!({})] {
         let world = World::new(&budget(json!({"spec": spec})), three());
-        assert_eq!(world.pass().await, Requeue::After(RESYNC_UNFOLLOWED), "nobody would tell");
+        assert_eq!(world.pass().await, Requeue::After(RESYNC_UNFOLLOWED), "no watch would show it");
         assert_eq!(world.numbers(), [1, 3, 2, 3]);
         world.replicas.store(6, Ordering::SeqCst);
         let budgets = &world.controller.context.budgets;
-        let told = Mutex::new(Vec::new());
-        let follow = budgets.follow_totals(None, |budget| lock(&told).push(budget.clone()));
+        let reported = Mutex::new(Vec::new());
+        let follow = budgets.follow_totals(None, |budget| lock(&reported).push(budget.clone()));
         let seen = async {
-            while lock(&told).is_empty() || !budgets.follows_total(&world.key) {
+            while lock(&reported).is_empty() || !budgets.follows_total(&world.key) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::select! {
             () = follow => unreachable!("it follows for ever"),
-            seen = tokio::time::timeout(Duration::from_secs(10), seen) => seen.expect("the watch tells"),
+            seen = tokio::time::timeout(Duration::from_secs(10), seen) => seen.expect("the watch shows it"),
         }
-        assert_eq!(lock(&told)[0], world.key);
+        assert_eq!(lock(&reported)[0], world.key);
         // At once: what was read a moment ago is not gone by.
         assert_eq!(world.pass().await, Requeue::After(RESYNC));
         assert_eq!(world.numbers(), [0, 3, 5, 6]);
@@ -227,7 +227,7 @@ async fn pods_that_come_and_go_are_followed_without_looking_through_the_namespac
 async fn a_grant_that_is_written_meanwhile_is_not_overwritten() {
     let world = World::new(&budget(json!({})), three());
     world.pass().await;
-    // The webhook has written; the watch has not told yet.
+    // The webhook has written; the watch has not shown it yet.
     {
         let mut stored = lock(&world.stored);
         stored["metadata"]["resourceVersion"] = "7".into();

@@ -32,7 +32,7 @@ use crate::{
 /// Pods made in one pass: what the next pass would see of the first ones does not wait for the last ones for long.
 const MOST_PER_PASS: usize = 512;
 
-/// What is left of a plan when it has been carried out, as far as status tells of it.
+/// What is left of a plan when it has been carried out, as far as the status reports it.
 pub(super) struct Left {
     pub(super) plan: Plan,
     pub(super) look: Option<std::time::Duration>,
@@ -209,12 +209,12 @@ impl Controller {
         for place in places {
             let Some(claim) = make::claim(&job.owner, &job.spec, *place, ordinal) else { continue };
             let name = claim["metadata"]["name"].as_str().unwrap_or_default();
-            let told = |what: &str| format!("create Claim {name} Pod {pod} in StatefulSet {} {what}", job.spec.name);
+            let message = |what: &str| format!("create Claim {name} Pod {pod} in StatefulSet {} {what}", job.spec.name);
             match self.claim_control.create(&claim).await {
-                Ok(true) => self.common.pods.normal(&job.owner, "SuccessfulCreate", &told("success")),
+                Ok(true) => self.common.pods.normal(&job.owner, "SuccessfulCreate", &message("success")),
                 Ok(false) => all_new = false,
                 Err(error) => {
-                    self.common.pods.warning(&job.owner, "FailedCreate", &told(&format!("failed error: {error}")));
+                    self.common.pods.warning(&job.owner, "FailedCreate", &message(&format!("failed error: {error}")));
                     return Err(error);
                 }
             }
@@ -276,14 +276,14 @@ impl Controller {
     }
 
     async fn delete(&self, job: &Job, view: &PodView) -> kube::Result<()> {
-        let told = |what: &str| format!("delete Pod {} in StatefulSet {} {what}", view.name(), job.spec.name);
+        let message = |what: &str| format!("delete Pod {} in StatefulSet {} {what}", view.name(), job.spec.name);
         match self.common.pods.delete(view).await {
             Ok(()) => {
-                self.common.pods.normal(&job.owner, "SuccessfulDelete", &told("successful"));
+                self.common.pods.normal(&job.owner, "SuccessfulDelete", &message("successful"));
                 Ok(())
             }
             Err(error) => {
-                self.common.pods.warning(&job.owner, "FailedDelete", &told(&format!("failed error: {error}")));
+                self.common.pods.warning(&job.owner, "FailedDelete", &message(&format!("failed error: {error}")));
                 Err(error)
             }
         }
@@ -307,16 +307,20 @@ impl Controller {
             let Some(storage) = template.raw.pointer("/spec/resources/requests/storage") else { continue };
             let patch = json!({"metadata": {"annotations": {labels::OWNED_BY_STATEFUL_SET: job.spec.name}},
                 "spec": {"resources": {"requests": {"storage": storage}}}});
-            let told = |what: &str| format!("resize Claim {name} in StatefulSet {} {what}", job.spec.name);
+            let message = |what: &str| format!("resize Claim {name} in StatefulSet {} {what}", job.spec.name);
             match self.patch_claim(seen, name, patch).await {
                 Ok(done) => {
                     if done == Tried::Done {
-                        self.common.pods.normal(&job.owner, "SuccessfulResize", &told("successful"));
+                        self.common.pods.normal(&job.owner, "SuccessfulResize", &message("successful"));
                         tried = Tried::Done;
                     }
                 }
                 Err(error) => {
-                    self.common.pods.warning(&job.owner, "FailedUpdatePVC", &told(&format!("failed error: {error}")));
+                    self.common.pods.warning(
+                        &job.owner,
+                        "FailedUpdatePVC",
+                        &message(&format!("failed error: {error}")),
+                    );
                     return Err(error);
                 }
             }

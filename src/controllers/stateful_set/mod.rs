@@ -112,8 +112,8 @@ struct Memory {
     turns: Turns<i32>,
     /// Since when claims have been asked to grow, or have grown, by name.
     growing: BTreeMap<String, Duration>,
-    /// What was last told in events of what is in the way: Pods that are not made, and what no waiting cures.
-    told: (bool, Option<String>),
+    /// What the last events reported: whether Pods are not created, and what no waiting cures.
+    reported: (bool, Option<String>),
     /// What was done about new images.
     pre_download: Notes,
 }
@@ -284,9 +284,9 @@ impl Controller {
             return self.step_aside(&job, aside).await;
         }
         self.note_growth(&job, &seen, &plan);
-        self.tell_trouble(&job, &plan);
+        self.report_trouble(&job, &plan);
         let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
-        self.common.tell_refusals(&job.key, &job.owner, &mut pass);
+        self.common.report_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see_again(&job);
         }

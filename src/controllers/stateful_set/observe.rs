@@ -109,7 +109,7 @@ impl Controller {
         aside.or_else(|| self.start_without_gate(job).map(stalled))
     }
 
-    /// What is told while Pods begin at `ordinals.start`, and the gate that gives it an effect is off: those that nobody
+    /// The message while Pods begin at `ordinals.start`, and the gate that gives it an effect is off: those that nobody
     /// controls would be adopted, and as surplus all of them would be deleted, those too that OpenKruise has made for the
     /// set.
     fn start_without_gate(&self, job: &Job) -> Option<Progress> {

@@ -26,7 +26,7 @@ impl SetStatus for StatefulSetStatus {
         &self.conditions
     }
 
-    fn told(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self {
+    fn with_conditions(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self {
         Self { conditions, observed_generation: generation, ..self }
     }
 
@@ -60,11 +60,11 @@ impl Controller {
         let is_complete = status::is_complete(&job.spec, &seen.pods, &resolved.update);
         let current = if is_complete { &resolved.update } else { &resolved.current };
         let counts = status::counts(&job.spec, &seen.pods, &seen.claims, (current, &resolved.update));
-        let mut told = left.plan.clone();
+        let mut plan = left.plan.clone();
         if let Some(wait) = pass.kept() {
-            told.wait = Some(wait);
+            plan.wait = Some(wait);
         }
-        let progress = status::progress(&job.spec, &counts, &told);
+        let progress = status::progress(&job.spec, &counts, &plan);
         let invalid = left.plan.impossible.as_ref().map(|wait| wait.message.as_str());
         let failures =
             [(FAILED_CREATE, pass.create_error.as_deref()), (FAILED_UPDATE, pass.update_error.as_deref().or(invalid))];
@@ -104,10 +104,10 @@ impl Controller {
     }
 
     /// Events of what is in the way, when it was not there in the last pass.
-    pub(super) fn tell_trouble(&self, job: &Job, plan: &Plan) {
+    pub(super) fn report_trouble(&self, job: &Job, plan: &Plan) {
         let impossible = plan.impossible.as_ref().map(|wait| wait.message.clone());
         let now = (plan.limited.is_some(), impossible);
-        let before = self.common.memories.with(&job.key, |memory| std::mem::replace(&mut memory.told, now));
+        let before = self.common.memories.with(&job.key, |memory| std::mem::replace(&mut memory.reported, now));
         let (was_limited, was_impossible) = before.unwrap_or_default();
         if let Some(message) = plan.limited.as_ref().filter(|_| !was_limited) {
             let message = format!("{message}: scaleStrategy.maxUnavailable is reached");
@@ -152,7 +152,7 @@ impl Controller {
         let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, pass.update_error.as_deref())];
         let conditions = conditions::merged(&recorded.conditions, &progress, failures, clock::now());
         let generation = recorded.observed_generation;
-        let wanted = recorded.told(conditions, generation);
+        let wanted = recorded.with_conditions(conditions, generation);
         self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await
     }
 

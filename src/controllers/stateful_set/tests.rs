@@ -288,14 +288,14 @@ impl World {
     }
 
     /// Writes to Pods, claims and revisions, in words.
-    fn told(&self) -> Vec<String> {
-        let told = |(method, path, body): (Method, String, Value)| {
+    fn sent(&self) -> Vec<String> {
+        let sent = |(method, path, body): (Method, String, Value)| {
             let path =
                 path.strip_prefix("/api/v1/namespaces/ns/").or(path.strip_prefix("/apis/apps/v1/namespaces/ns/"))?;
             let name = body["metadata"]["name"].as_str().filter(|_| method == Method::POST);
             Some(name.map_or_else(|| format!("{method} {path}"), |name| format!("{method} {path}/{name}")))
         };
-        self.writes().into_iter().filter_map(told).collect()
+        self.writes().into_iter().filter_map(sent).collect()
     }
 }
 
@@ -374,7 +374,7 @@ async fn pods_get_ordinals_names_and_claims_with_two_writes_each() {
         assert_eq!(labels[labels::POD_TEMPLATE_HASH], Value::Null);
         assert!(labels[labels::CONTROLLER_REVISION_HASH].as_str().unwrap().starts_with("web-"));
     }
-    let writes = world.told();
+    let writes = world.sent();
     assert_eq!(writes.iter().filter(|write| write.contains(" pods")).count(), 6, "{writes:?}");
     let status = world.status();
     assert_eq!((&status["updatedReadyReplicas"], &status["availableReplicas"]), (&json!(3), &json!(3)));
@@ -422,8 +422,8 @@ async fn an_image_is_changed_in_place_from_the_highest_ordinal_down() {
     let template = |image: &str| json!({"template": {"spec": {"containers": [{"name": "main", "image": image, "newField": {"a": [1]}}]}}});
     world.put_set(template("i:2"));
     world.settle().await.unwrap();
-    let told = world.told();
-    assert_eq!(told[1..], ["PATCH pods/web-2/status", "PATCH pods/web-2"], "{told:?}");
+    let sent = world.sent();
+    assert_eq!(sent[1..], ["PATCH pods/web-2/status", "PATCH pods/web-2"], "{sent:?}");
     world.go_on().await;
     let after = world.objects(PODS);
     assert_eq!(of_each(&after, "/metadata/uid"), of_each(&before, "/metadata/uid"));
@@ -475,7 +475,7 @@ async fn no_pod_is_deleted_by_force_and_none_is_made_while_its_namesake_ends() {
     world.put_pod(pod);
     world.put_set(json!({"replicas": 5}));
     world.settle().await.unwrap();
-    assert_eq!(world.told(), ["POST pods/web-3", "POST pods/web-4"], "the others go on");
+    assert_eq!(world.sent(), ["POST pods/web-3", "POST pods/web-4"], "the others go on");
     let why = world.condition("Reconciling").unwrap();
     assert!(why.contains("web-1") && why.contains("out-of-service"), "{why}");
     world.put_set(json!({"replicas": 0}));
@@ -490,7 +490,7 @@ async fn no_pod_is_deleted_by_force_and_none_is_made_while_its_namesake_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shortfall_10_1_08_a_pod_that_an_earlier_attempt_has_made_is_accepted_and_a_foreign_one_is_told() {
+async fn shortfall_10_1_08_a_pod_that_an_earlier_attempt_has_made_is_accepted_and_a_foreign_one_is_reported() {
     let world = World::new();
     world.put_set(json!({}));
     let pod = |name: &str, uid: &str| {
@@ -498,7 +498,7 @@ async fn shortfall_10_1_08_a_pod_that_an_earlier_attempt_has_made_is_accepted_an
         "ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "web", "uid": uid, "controller": true}]},
         "spec": {"containers": []}})
     };
-    // The API server has them, and no watch has told yet.
+    // The API server has them, and no watch has delivered them yet.
     lock(&world.server).put(&format!("{PODS}web-0"), pod("web-0", "set"));
     assert!(world.settle().await.is_ok());
     assert_eq!(names(&world.objects(PODS)), ["web-0", "web-1", "web-2"]);
@@ -562,7 +562,7 @@ async fn while_the_built_in_set_of_the_same_name_selects_the_same_pods_nothing_i
         "template": {"metadata": {"labels": {"app": "web"}}}}});
     lock(&world.server).put(BUILT_IN, built_in.clone());
     assert_eq!(world.settle().await.unwrap(), Requeue::After(BUILT_IN_PAUSE));
-    assert_eq!(world.told(), Vec::<String>::new(), "no revision either");
+    assert_eq!(world.sent(), Vec::<String>::new(), "no revision either");
     assert!(world.condition("Stalled").unwrap().contains("--cascade=orphan"));
     let mut other = built_in;
     other["spec"] =
@@ -578,7 +578,7 @@ async fn while_the_built_in_set_cannot_be_read_nothing_is_made_or_deleted_and_a_
     world.put_set(json!({}));
     lock(&world.server).faults.push((Method::GET, BUILT_IN.into(), 403));
     assert!(world.settle().await.is_err(), "it is tried again");
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.sent(), Vec::<String>::new());
     let message = world.condition("Reconciling").unwrap();
     assert!(
         message.contains(
@@ -591,7 +591,7 @@ async fn while_the_built_in_set_cannot_be_read_nothing_is_made_or_deleted_and_a_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_template_that_no_pod_could_have_is_told_and_pods_stay() {
+async fn a_claim_template_that_no_pod_could_have_is_reported_and_pods_stay() {
     let world = World::new();
     world.put_set(json!({}));
     world.go_on().await;
@@ -599,7 +599,7 @@ async fn a_claim_template_that_no_pod_could_have_is_told_and_pods_stay() {
     world.put_set(json!({"volumeClaimTemplates": [{"metadata": {"name": long}, "spec": {}}]}));
     world.writes();
     world.settle().await.unwrap();
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.sent(), Vec::<String>::new());
     let message = world.condition("Stalled").unwrap();
     assert!(
         message.starts_with("spec.volumeClaimTemplates[0].metadata.name: ") && message.contains("want up to 63"),
@@ -624,16 +624,16 @@ async fn edge_28_a_set_that_is_deleted_leaves_its_pods_to_garbage_collection() {
     world.controller.sets.upsert(serde_json::from_value(set).unwrap());
     world.writes();
     world.settle().await.unwrap();
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.sent(), Vec::<String>::new());
     assert_eq!(world.status()["observedGeneration"], 9);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_cannot_be_read_is_told_and_nothing_is_done() {
+async fn a_spec_that_cannot_be_read_is_reported_and_nothing_is_done() {
     let world = World::new();
     world.put_set(json!({"reserveOrdinals": ["7"]}));
     assert_eq!(world.settle().await.unwrap(), Requeue::Await);
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.sent(), Vec::<String>::new());
     assert!(world.condition("Stalled").unwrap().contains("reserveOrdinals"));
     assert!(world.condition("FailedUpdatePod").is_some());
 }
@@ -647,7 +647,7 @@ async fn claims_are_owned_before_their_pod_goes_and_kept_when_it_is_wanted_again
     world.writes();
     world.put_set(json!({"replicas": 2}));
     world.settle().await.unwrap();
-    assert_eq!(world.told(), ["PATCH persistentvolumeclaims/data-web-2", "DELETE pods/web-2"]);
+    assert_eq!(world.sent(), ["PATCH persistentvolumeclaims/data-web-2", "DELETE pods/web-2"]);
     let owners = |name: &str| world.objects(CLAIMS)[name]["metadata"]["ownerReferences"].clone();
     let pod = world.objects(PODS)["web-2"]["metadata"]["uid"].clone();
     assert_eq!(owners("data-web-2"), json!([{"apiVersion": "v1", "kind": "Pod", "name": "web-2", "uid": pod}]));
@@ -656,7 +656,7 @@ async fn claims_are_owned_before_their_pod_goes_and_kept_when_it_is_wanted_again
     assert_eq!(owners("data-web-2"), json!([]), "the Pod still ends, and its claim is kept");
     world.go_on().await;
     assert_eq!(world.objects(PODS).len(), 3);
-    assert!(world.told().iter().all(|write| !write.starts_with("DELETE persistentvolumeclaims")));
+    assert!(world.sent().iter().all(|write| !write.starts_with("DELETE persistentvolumeclaims")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -681,18 +681,18 @@ async fn claims_grow_before_their_pods_and_without_the_gate_no_storage_class_is_
         world.put_set(json!({"volumeClaimTemplates": larger}));
         world.settle_all().await;
         if !gate {
-            assert_eq!(world.told(), Vec::<String>::new());
+            assert_eq!(world.sent(), Vec::<String>::new());
             assert_eq!(lock(&world.server).faults.len(), 1, "edge 22: nobody asked");
             continue;
         }
-        assert_eq!(world.told(), ["PATCH persistentvolumeclaims/data-web-2"]);
+        assert_eq!(world.sent(), ["PATCH persistentvolumeclaims/data-web-2"]);
         let claim = world.objects(CLAIMS)["data-web-2"].clone();
         assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "2Gi");
         assert_eq!(claim["metadata"]["annotations"][labels::OWNED_BY_STATEFUL_SET], "web");
         assert!(world.condition("Reconciling").unwrap().contains("data-web-2"), "{:?}", world.status());
         world.put_claim("data-web-2", json!({"status": {"capacity": {"storage": "2Gi"}}}));
         world.settle_all().await;
-        assert_eq!(world.told(), ["PATCH persistentvolumeclaims/data-web-1"]);
+        assert_eq!(world.sent(), ["PATCH persistentvolumeclaims/data-web-1"]);
         assert_eq!(world.status()["volumeClaims"][0]["compatibleReadyReplicas"], 1);
         let mut shrunk = with_claims();
         shrunk[0]["spec"]["resources"]["requests"]["storage"] = "1Gi".into();
@@ -711,7 +711,7 @@ async fn a_refusal_of_one_pod_keeps_no_other_from_going_on() {
     world.writes();
     world.put_set(json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2"}]}}}));
     let _ = world.settle().await;
-    let deletions: Vec<String> = world.told().into_iter().filter(|write| write.starts_with("DELETE")).collect();
+    let deletions: Vec<String> = world.sent().into_iter().filter(|write| write.starts_with("DELETE")).collect();
     assert_eq!(deletions, ["DELETE pods/web-2", "DELETE pods/web-1"]);
     assert!(world.condition("FailedUpdatePod").is_some());
     world.go_on().await;

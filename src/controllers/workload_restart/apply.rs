@@ -102,7 +102,7 @@ impl Controller {
                         memory.touched.insert(uid.clone(), clock::now().mono);
                     }
                 }
-                // It is gone or replaced: the watch will tell.
+                // It is gone or replaced: the watch will show that.
                 Err(error) if matches!(code(&error), Some(404 | 409 | 422)) => {}
                 Err(error) => failed = Some(error),
             }
@@ -181,7 +181,7 @@ impl Controller {
         let statuses = (&recorded, &plan.status);
         match self.status.write((&api, &self.restarts), restart, statuses, can_wait, now).await? {
             Outcome::Unchanged => {}
-            Outcome::Written(_) => self.tell(restart, &plan),
+            Outcome::Written(_) => self.emit_event(restart, &plan),
             Outcome::Later(pause) => requeue = Some(requeue.map_or(pause, |earlier| earlier.min(pause))),
             Outcome::Outdated => return Ok(Requeue::After(AFTER_CONFLICT)),
             Outcome::Gone => return Ok(Requeue::Await),
@@ -198,18 +198,18 @@ impl Controller {
         Ok(requeue.map_or(Requeue::Await, Requeue::After))
     }
 
-    fn tell(&self, restart: &WorkloadRestart, plan: &RestartPlan) {
+    fn emit_event(&self, restart: &WorkloadRestart, plan: &RestartPlan) {
         let status = &plan.status;
         tracing::info!(
             restart = %ObjectKey::of(restart), round = status.round, progress = status.progress, failed = status.failed,
             message = status.message, "recorded"
         );
-        let Some(tell) = &plan.event else { return };
+        let Some(event) = &plan.event else { return };
         let about = reference(restart);
-        if tell.warning {
-            self.context.events.warning(&about, tell.reason, &tell.message);
+        if event.warning {
+            self.context.events.warning(&about, event.reason, &event.message);
         } else {
-            self.context.events.normal(&about, tell.reason, &tell.message);
+            self.context.events.normal(&about, event.reason, &event.message);
         }
         if status.has_ended() {
             let result = if status.is_true(labels::CONDITION_COMPLETE) { "succeeded" } else { "failed" };

@@ -448,7 +448,7 @@ fn a_partition_that_is_reached_meets_the_deadline_too() {
 }
 
 #[test]
-fn the_end_is_told_once_and_the_time_to_live_begins() {
+fn the_end_is_reported_once_and_the_time_to_live_begins() {
     let mut world = world(json!({"ttlSecondsAfterFinished": 30}), vec![with(pod("web-0", json!({})), succeeded())]);
     let plan = world.plan();
     assert_eq!((state(&plan), plan.event.as_ref().unwrap().reason), (("Completed".into(), true, false), "Completed"));
@@ -570,7 +570,7 @@ fn a_change_while_nobody_looked_is_found_in_the_recorded_hash() {
 }
 
 #[test]
-fn triggers_that_cannot_be_watched_are_told_with_what_to_grant() {
+fn triggers_that_cannot_be_watched_are_reported_with_what_to_grant() {
     let plan = begin(
         &triggered(json!({})),
         &[present("a"), TriggerContent::Forbidden("secrets \"key\" is forbidden".into())],

@@ -85,7 +85,7 @@ impl Controller {
 
     async fn follow(self: Arc<Self>, key: Key) {
         let (namespace, trigger) = &key;
-        // Stored while the schema was another: it would become part of a query. The plan tells.
+        // Stored while the schema was another: it would become part of a query. The plan says so.
         if let Err(error) = ObjectName::parse(&trigger.name) {
             if let Some(watch) = lock(&self.triggers.0).get_mut(&key) {
                 watch.seen = TriggerContent::Forbidden(error.to_string());

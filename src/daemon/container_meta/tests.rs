@@ -103,8 +103,8 @@ impl Fixture {
         let pods: Arc<Store<PodView>> = Store::new(None);
         let meta = ContainerMeta::new(api.client(), pods, runtimes, &events, gates);
         let fixture = Self { api, runtime, meta };
-        fixture.start("main", "m1", 0, Environment::Told(vec!["PATH=/bin".into(), OLD.into()]));
-        fixture.start("side", "s1", 0, Environment::Told(vec![]));
+        fixture.start("main", "m1", 0, Environment::Reported(vec!["PATH=/bin".into(), OLD.into()]));
+        fixture.start("side", "s1", 0, Environment::Reported(vec![]));
         fixture.show();
         fixture
     }
@@ -201,7 +201,7 @@ async fn what_containers_run_is_reported_once_without_a_program_in_them() {
     fixture.reconcile().await.unwrap();
     assert_eq!(fixture.counts(), (2, 1), "nothing is written again");
     let old = fixture.reported_of("side");
-    fixture.start("main", "m2", 1, Environment::Told(vec![OLD.into()]));
+    fixture.start("main", "m2", 1, Environment::Reported(vec![OLD.into()]));
     fixture.change(|pod| pod["status"]["containerStatuses"][0]["containerID"] = "containerd://m2".into());
     fixture.reconcile().await.unwrap();
     assert_eq!((fixture.reported_of("main").restart_count, fixture.reported_of("side")), (1, old));
@@ -210,7 +210,7 @@ async fn what_containers_run_is_reported_once_without_a_program_in_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_does_not_tell_is_asked_to_run_a_program() {
+async fn a_runtime_that_does_not_report_is_asked_to_run_a_program() {
     let fixture = Fixture::new();
     fixture.start("main", "m1", 0, Environment::Printed(format!("PATH=/bin\nTEXT=x\ny\n{OLD}\n")));
     fixture.reconcile().await.unwrap();
@@ -252,7 +252,7 @@ async fn an_instance_that_the_runtime_does_not_show_yet_is_looked_for_again() {
     fixture.change(|pod| pod["status"]["containerStatuses"][1]["containerID"] = "containerd://s2".into());
     assert_eq!(fixture.reconcile().await.unwrap(), Requeue::After(LOOK_AGAIN));
     assert_eq!(fixture.reported().containers.len(), 1);
-    fixture.start("side", "s2", 1, Environment::Told(vec![]));
+    fixture.start("side", "s2", 1, Environment::Reported(vec![]));
     assert_eq!(fixture.reconcile().await.unwrap(), Requeue::Await);
     assert_eq!(fixture.reported().containers.len(), 2);
 }
@@ -271,7 +271,7 @@ async fn a_changed_environment_restarts_the_container_concerned_exactly_once() {
     // A runtime that has answered may show it for a moment longer.
     fixture.runtime.world().containers.get_mut("m1").unwrap().state = ContainerState::ContainerRunning.into();
     assert_eq!(fixture.reconcile().await.unwrap(), Requeue::Await);
-    fixture.start("main", "m2", 1, Environment::Told(vec!["CONFIG=a=2".into()]));
+    fixture.start("main", "m2", 1, Environment::Reported(vec!["CONFIG=a=2".into()]));
     fixture.change(|pod| pod["status"]["containerStatuses"][0]["containerID"] = "containerd://m2".into());
     fixture.reconcile().await.unwrap();
     assert_eq!(fixture.calls().len(), 2, "{:?}", fixture.calls());
@@ -321,7 +321,7 @@ async fn during_a_stop_other_containers_are_still_reported() {
     while fixture.calls().len() < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    fixture.start("side", "s2", 1, Environment::Told(vec![]));
+    fixture.start("side", "s2", 1, Environment::Reported(vec![]));
     fixture.change(|pod| pod["status"]["containerStatuses"][1]["containerID"] = "containerd://s2".into());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(fixture.reported_of("side").container_id, "containerd://s2");

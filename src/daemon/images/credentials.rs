@@ -30,7 +30,7 @@ const LONGEST_ERROR: usize = 300;
 pub struct Address {
     /// Their namespace.
     pub namespace: String,
-    /// The address of their Service, if kubelet told it. Else, and if nobody answers there, its name is looked up.
+    /// The address of their Service, if kubelet gave it. Else, and if nobody answers there, its name is looked up.
     pub host: String,
     /// Its port.
     pub port: u16,

@@ -1,7 +1,7 @@
 //! How full the file system is that holds images.
 //!
 //! In a container it is seen without a mount: the container's own root lies in the runtime's image store, and an
-//! overlay tells the space of the file system below it.
+//! overlay reports the space of the file system below it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub struct Disk {
     space: Look,
 }
 
-/// Tells the space of the file system that a path is on.
+/// Returns the space of the file system that a path is on.
 pub type Look = fn(&Path) -> rustix::io::Result<Space>;
 
 impl Disk {
@@ -48,9 +48,9 @@ impl Disk {
             return named.clone();
         }
         let ask = async || {
-            let told = runtime.image_directory().await.ok().flatten().filter(|path| path.is_dir());
+            let reported = runtime.image_directory().await.ok().flatten().filter(|path| path.is_dir());
             // Not there: this is a container, see above.
-            let path = told.unwrap_or_else(|| PathBuf::from("/"));
+            let path = reported.unwrap_or_else(|| PathBuf::from("/"));
             tracing::info!(path = %path.display(), "the space for images is looked at here");
             path
         };

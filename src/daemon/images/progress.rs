@@ -1,6 +1,6 @@
-//! How many bytes of a pull have arrived, where the runtime tells.
+//! How many bytes of a pull have arrived, where the runtime reports it.
 //!
-//! containerd tells what is being fetched by digest alone. The manifest that a pull is about is the one of the same
+//! containerd reports what is being fetched by digest alone. The manifest that a pull is about is the one of the same
 //! repository one of whose layers is being fetched; it says how large they are.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ const LAYERS: &str = "containerd.io/gc.ref.content.l.";
 
 /// Follows one pull.
 pub(super) struct Progress {
-    /// None: the runtime does not tell.
+    /// None: the runtime does not report it.
     content: Option<Content>,
     registry: String,
     path: String,
@@ -39,7 +39,7 @@ impl Progress {
             // It is late now, and may answer the next time.
             Err(error) if error.is_transient() => None,
             Err(error) => {
-                tracing::debug!(%error, "the runtime does not tell how many bytes have arrived");
+                tracing::debug!(%error, "the runtime does not report how many bytes have arrived");
                 self.content = None;
                 None
             }

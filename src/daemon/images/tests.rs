@@ -167,8 +167,8 @@ async fn e13_an_image_is_pulled_with_a_sandbox_and_both_ends_are_reported() {
     let tag = |status: &Value| status["imageStatuses"]["r.example/app"]["tags"][0].clone();
     assert_eq!((&tag(&pulling)["phase"], &tag(&pulling)["version"]), (&json!("Pulling"), &json!(3)));
     assert!(tag(&pulling)["startTime"].is_string() && tag(&pulling)["completionTime"].is_null());
-    let told = bench.until("told", |s| !tag(s)["message"].is_null()).await;
-    assert!(tag(&told)["message"].as_str().unwrap().starts_with("pulling for "), "{told}");
+    let image = bench.until("a message", |s| !tag(s)["message"].is_null()).await;
+    assert!(tag(&image)["message"].as_str().unwrap().starts_with("pulling for "), "{image}");
 
     let done = tag(&bench.ended(1).await);
     assert_eq!((&done["phase"], &done["progress"], &done["message"]), (&json!("Succeeded"), &json!(100), &Value::Null));
@@ -207,7 +207,7 @@ async fn e4_an_image_that_is_there_is_pulled_only_when_the_policy_says_always() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_attempts_are_repeated_and_the_last_error_is_told() {
+async fn failed_attempts_are_repeated_and_the_last_error_is_reported() {
     let bench = Bench::new(|_| {});
     bench.fault(IMAGE, Some(Fault::Error(tonic::Status::unknown("https://r.example/v2?token=x: 500"))));
     let owner = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "namespace": "a", "name": "j", "uid": "u"});
@@ -411,7 +411,7 @@ async fn an_order_whose_worker_panicked_has_failed() {
 
 /// Without a token there are no credentials, and nobody tries without them.
 #[tokio::test(start_paused = true)]
-async fn without_an_answer_of_the_manager_the_reason_is_told() {
+async fn without_an_answer_of_the_manager_the_reason_is_reported() {
     let bench = Bench::new(|_| {});
     let images = json!({"r.example/app": {"pullSecrets": [{"namespace": "a", "name": "s"}],
         "tags": [{"tag": "v1", "pullPolicy": {"timeoutSeconds": 20, "backoffLimit": 0}}]}});

@@ -238,7 +238,7 @@ where
         while body.len() < KEEP
             && let Some(frame) = from.frame().await
         {
-            // What has come is enough to tell.
+            // What has come is enough.
             let Ok(frame) = frame else { break };
             if let Some(data) = frame.data_ref() {
                 body.extend_from_slice(&data[..data.len().min(KEEP - body.len())]);
@@ -252,7 +252,7 @@ where
         tokio::select! {
             biased;
             got = &mut answer => return got,
-            // Its end is told to the answer too, which may have all that it needs.
+            // The answer sees its end too, which may have all that it needs.
             _ = &mut connection, if is_open => is_open = false,
         }
     }

@@ -145,7 +145,7 @@ struct Probe {
     settings: Settings,
     tally: Tally,
     /// What the status said when this daemon started.
-    told: Option<ContainerProbeState>,
+    recorded: Option<ContainerProbeState>,
     /// When it is due, and which of its entries in the heap is current.
     next: Instant,
     turn: u64,
@@ -330,7 +330,7 @@ impl Prober {
     fn add(&mut self, key: &ObjectKey, uid: &str, wanted: &ContainerProbe, now: Instant) {
         self.last_id += 1;
         let id = self.last_id;
-        let told = self.object.as_ref().and_then(|object| object.status.as_ref()).and_then(|status| {
+        let recorded = self.object.as_ref().and_then(|object| object.status.as_ref()).and_then(|status| {
             let of_pod = status.pod_probe_statuses.iter().find(|status| status.uid == uid)?;
             of_pod.probe_states.iter().find(|state| state.name == wanted.name).cloned()
         });
@@ -348,7 +348,7 @@ impl Prober {
             raw: wanted.probe.clone(),
             settings,
             tally: Tally::default(),
-            told,
+            recorded,
             next: first,
             turn: 0,
             running: None,

@@ -53,8 +53,8 @@ impl Prober {
         }
         self.due = later;
         let statuses = node::statuses(object, |uid, name| ids.get(&(uid, name)).copied());
-        let told = object.status.as_ref().map(|status| &*status.pod_probe_statuses).unwrap_or_default();
-        if told == statuses {
+        let recorded = object.status.as_ref().map(|status| &*status.pod_probe_statuses).unwrap_or_default();
+        if recorded == statuses {
             return;
         }
         let meta = &object.metadata;

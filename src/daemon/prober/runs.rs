@@ -25,7 +25,9 @@ impl Prober {
         // Until the Pod is known, its next change triggers the probe.
         let Some(pod) = self.pods.get(&probe.pod).filter(|pod| pod.uid() == &*probe.uid) else { return };
         let now = clock::now();
-        if let Some(adopted) = probe.told.take().and_then(|told| Tally::adopt(&told, &pod, &probe.container)) {
+        if let Some(adopted) =
+            probe.recorded.take().and_then(|recorded| Tally::adopt(&recorded, &pod, &probe.container))
+        {
             probe.tally = adopted;
         }
         let (look, instance) = node::look(&pod, &probe.container, &probe.settings, now);
@@ -38,7 +40,7 @@ impl Prober {
             probe.unknown = Some(Instant::now());
         }
         if changed == Changed::State {
-            tell_event(&self.events, &pod, &probe.tally);
+            emit_event(&self.events, &pod, &probe.tally);
         }
         let at = match look {
             Look::NotStarted | Look::NotRunning | Look::TooEarly(None) => None,
@@ -194,7 +196,7 @@ impl Prober {
         if changed == Changed::State
             && let Some(pod) = self.pods.get(&probe.pod)
         {
-            tell_event(&self.events, &pod, &probe.tally);
+            emit_event(&self.events, &pod, &probe.tally);
         }
         self.note(changed);
         self.look(run.probe);
@@ -227,7 +229,7 @@ impl Prober {
     }
 }
 
-fn tell_event(events: &Recorder, pod: &PodView, tally: &Tally) {
+fn emit_event(events: &Recorder, pod: &PodView, tally: &Tally) {
     match tally.state {
         SUCCEEDED => events.normal(&pod.reference(), "KruiseProbeSucceeded", &tally.message),
         FAILED => events.warning(&pod.reference(), "KruiseProbeFailed", &tally.message),

@@ -203,7 +203,7 @@ async fn pods_of_the_namespace_of_the_installation_are_not_probed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e23_f30_a_result_is_told_once_and_the_probe_goes_on() {
+async fn e23_f30_a_result_is_reported_once_and_the_probe_goes_on() {
     let fixture = Fixture::one(2);
     fixture.until(SUCCEEDED).await;
     pass(60).await;
@@ -402,11 +402,11 @@ async fn a_refused_write_is_done_again_with_the_newer_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_daemon_that_starts_tells_nothing_anew() {
-    let told = json!({"podProbeStatuses": [{"name": "web", "namespace": "a", "uid": "u1", "probeStates": [{"name": "m#a",
+async fn a_daemon_that_starts_reports_nothing_anew() {
+    let recorded = json!({"podProbeStatuses": [{"name": "web", "namespace": "a", "uid": "u1", "probeStates": [{"name": "m#a",
         "state": "Succeeded", "lastProbeTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]});
     let probes = json!([{"name": "m#a", "containerName": "main", "probe": exec(1)}]);
-    let fixture = Fixture::new(probes, told);
+    let fixture = Fixture::new(probes, recorded);
     pass(30).await;
     assert!(fixture.execs() > 10);
     assert_eq!(fixture.writes(), Vec::<Value>::new());
@@ -441,7 +441,7 @@ async fn f23_changes_of_what_is_probed_take_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_of_which_nothing_is_known_is_told_after_a_while() {
+async fn a_start_of_which_nothing_is_known_is_reported_after_a_while() {
     let probes = json!([{"name": "m#a", "containerName": "main", "probe": {"exec": {"command": ["ask"]}, "successThreshold": 60}}]);
     let fixture = Fixture::new(probes, Value::Null);
     pass(5).await;

@@ -230,7 +230,7 @@ async fn a_runtime_that_answers_with_errors_or_late_or_never() {
         (list, Fault::Never, "waiting for runtime containerd: ListContainers got no answer within 5 s", "Succeeded"),
         (status, unavailable(), "waiting for runtime containerd: ContainerStatus: it cannot be reached", "Succeeded"),
         (status, unknown(), "waiting for runtime containerd: ContainerStatus: boom", "Succeeded"),
-        // Removed between the list and this call, as far as anybody can tell.
+        // Removed between the list and this call, as far as anybody knows.
         (status, not_found(), "", "Succeeded"),
         (status, late(3), "", "Succeeded"),
         (status, Fault::Never, "waiting for runtime containerd: ContainerStatus got no answer within 5 s", "Succeeded"),
@@ -371,7 +371,7 @@ fn passing() -> Vec<tonic::Status> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_passes_is_told_and_the_stop_is_asked_again() {
+async fn an_error_that_passes_is_reported_and_the_stop_is_asked_again() {
     let fixture = Fixture::in_memory(None);
     fixture.runtime.world().stop_errors = passing();
     let course = async {

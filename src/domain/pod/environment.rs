@@ -33,7 +33,7 @@ fn environment_from_metadata(container: &Value) -> impl Iterator<Item = (&str, b
     })
 }
 
-/// The input of the hash that tells whether a container runs with the environment that its Pod's metadata now gives:
+/// The input of the hash that shows whether a container runs with the environment that its Pod's metadata now gives:
 /// `null` without such environment.
 pub fn expected_environment(container: &Value, pod: &Value) -> Value {
     environment(container, |_, is_label, key| {

@@ -1,6 +1,6 @@
 //! In which order Pods are deleted and updated.
 //!
-//! All orders are stable: Pods that no rule tells apart keep the order they came in.
+//! All orders are stable: Pods that no rule distinguishes keep the order they came in.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 

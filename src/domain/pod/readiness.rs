@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_requests_are_told_from_those_of_others() {
+    fn keys_of_requests_are_distinguished_from_those_of_others() {
         let key = |user_agent: &str, key: &str| NotReadyKey { user_agent: user_agent.into(), key: key.into() };
         assert_eq!(NotReadyKey::of_request("ns", "web.r-1").request_in("ns"), Some("web.r-1"));
         for other in [

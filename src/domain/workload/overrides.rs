@@ -229,7 +229,7 @@ fn hash_of(text: String) -> String {
     hash::safe_encode(hash::fnv1_32(text.into_bytes()))
 }
 
-/// The override that a Pod was made or updated with, as its annotations tell. Each pass compares the hash; what it stands
+/// The override that a Pod was made or updated with, as its annotations say. Each pass compares the hash; what it stands
 /// for is read only to update a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Applied {
@@ -271,7 +271,7 @@ impl Applied {
     }
 }
 
-/// A template with an override, which its annotations tell. Those of a template itself are not meant, and are left out.
+/// A template with an override, which its annotations name. Those of a template itself are not meant, and are left out.
 fn laid_over<'t>(template: &'t Value, hash: &str, change: Option<&Change>) -> Cow<'t, Value> {
     let annotations = template.pointer("/metadata/annotations").and_then(Value::as_object);
     let keys = [labels::ORDINAL_OVERRIDE_HASH, labels::ORDINAL_OVERRIDE];
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_tells_the_override_that_it_was_made_with() {
+    fn a_pod_shows_the_override_that_it_was_made_with() {
         let overrides = parsed(&json!([{"ordinals": 1, "containers": {"main": {"image": "db:2"}}}]));
         let (template, of) = (template(), |pod: &Value| {
             let text = |key: &str| pod["metadata"]["annotations"][key].as_str().map(str::to_owned);

@@ -1,4 +1,4 @@
-//! The conditions Ready, Reconciling and Stalled, from which tools tell whether a workload has got to where its spec wants
+//! The conditions Ready, Reconciling and Stalled, from which tools read whether a workload has got to where its spec wants
 //! it (kstatus).
 
 use jiff::Timestamp;

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_that_does_not_tell_what_it_has_seen_is_not_behind() {
+    fn a_kubelet_that_does_not_report_what_it_has_seen_is_not_behind() {
         let metadata = v1::ObjectMeta { generation: Some(2), ..Default::default() };
         let behind = |observed: i64| {
             let status = v1::PodStatus { observed_generation: Some(observed), ..Default::default() };

@@ -55,7 +55,7 @@ pub(super) fn launch_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Res
     })))
 }
 
-/// The launch priority that environment variables tell, each given as its name and the key of a ConfigMap that its value
+/// The launch priority in environment variables, each given as its name and the key of a ConfigMap that its value
 /// comes from.
 pub(super) fn barrier<'a>(mut variables: impl DoubleEndedIterator<Item = (&'a str, Option<&'a str>)>) -> Option<i32> {
     variables.rfind(|(name, _)| *name == keys::ENV_LAUNCH_BARRIER).and_then(|(_, key)| priority_of_key(key?))
@@ -173,7 +173,7 @@ impl WireAnnotations {
         (notes != OverrideNotes::default()).then(|| Box::new(notes))
     }
 
-    /// The notes of an update in place that is not done, as far as a Pod tells: its state is neither Updating, nor is a
+    /// The notes of an update in place that is not done, as far as a Pod shows: its state is neither Updating, nor is a
     /// change pending, nor the gate closed, when it is.
     fn in_place(
         &mut self,

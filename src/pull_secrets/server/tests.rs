@@ -178,7 +178,7 @@ async fn an_entry_by_hand_gets_the_secrets_by_hand_and_none_of_a_job() {
 }
 
 #[tokio::test]
-async fn f9_what_is_wrong_with_secrets_is_told() {
+async fn f9_what_is_wrong_with_secrets_is_reported() {
     let (_, body) = ask(&context(&Reads::default()), "of one", "a").await;
     let answer: Answer = serde_json::from_str(&body).unwrap();
     assert_eq!(
@@ -193,7 +193,7 @@ async fn f9_what_is_wrong_with_secrets_is_told() {
 
 /// Tokens of API servers that do not name the node.
 #[tokio::test]
-async fn without_a_node_in_the_token_the_pod_tells() {
+async fn without_a_node_in_the_token_the_pod_decides() {
     let (code, body) = ask(&context(&Reads::default()), "plain", "b").await;
     assert!(code == 200 && body.contains("user-b"), "{body}");
 }

@@ -1,6 +1,6 @@
 //! Deletion protection: an object with the label `policy.kruise.io/delete-protection` is not deleted while it is in use.
 //!
-//! What the object itself tells is judged by the API server, by [`domain::deletion_protection`](crate::domain::deletion_protection): the level Always, and Cascading of workloads.
+//! What the object itself says is judged by the API server, by [`domain::deletion_protection`](crate::domain::deletion_protection): the level Always, and Cascading of workloads.
 //! Here is only what has to be counted: the active Pods and bound claims of a Namespace, the objects of a
 //! CustomResourceDefinition. The API server calls for objects with the level Cascading alone. When nobody answers, such
 //! an object is not deleted; without the label it is.

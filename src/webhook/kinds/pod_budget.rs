@@ -12,7 +12,7 @@
 //! looks at the budgets themselves.
 //!
 //! All entries fail open: with every webhook gone, Pods are deleted, evicted and updated as without us, and the manager
-//! tells what slipped through. While one answers, what cannot be decided is refused.
+//! reports what slipped through. While one answers, what cannot be decided is refused.
 
 use std::{sync::Arc, time::Duration};
 

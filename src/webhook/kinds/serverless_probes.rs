@@ -103,7 +103,7 @@ pub fn annotate(pod: &Value, markers: &[PodProbeMarker]) -> Admitted {
     Admitted::changed(pod, &wanted)
 }
 
-/// Probes whose result a provider can tell: those with a condition, of containers that the Pod has. Of two probes of one
+/// Probes whose result a provider can report: those with a condition, of containers that the Pod has. Of two probes of one
 /// name in a container, or with one condition, the first counts.
 fn noted(pod: &PodView, markers: &[&PodProbeMarker]) -> Vec<Noted> {
     let (mut names, mut conditions) = (BTreeSet::new(), BTreeSet::new());
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_cannot_tell_is_not_noted() {
+    fn what_a_provider_cannot_report_is_not_noted() {
         let mut other = marker("other", json!([probe("a", "main", "e/a")]));
         other.spec.selector = serde_json::from_value(json!({"matchLabels": {"app": "other"}})).unwrap();
         let mut empty = marker("empty", json!([probe("a", "main", "e/a")]));

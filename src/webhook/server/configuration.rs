@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_has_left_is_told_with_the_kinds_that_nobody_serves() {
+    fn what_another_program_has_left_is_reported_with_the_kinds_that_nobody_serves() {
         let calls = |namespace: &str, path: &str| {
             json!({"service":
             {"namespace": namespace, "name": "kruise-webhook-service", "path": path}})

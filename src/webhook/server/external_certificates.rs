@@ -94,7 +94,7 @@ pub struct External {
     pub gates: FeatureGates,
     /// Who may call.
     pub callers: Option<Arc<Callers>>,
-    /// Told when the certificate ends.
+    /// Set to the end of the certificate.
     pub metrics: Metrics,
     /// The last error, for whoever waits for the first certificate.
     pub problem: watch::Sender<String>,

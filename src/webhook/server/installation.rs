@@ -1,6 +1,6 @@
 //! Keeps the certificates, the registration and the TLS server in step, on every replica alike.
 //!
-//! Order is what makes a rotation fail no call: the API servers are told about a CA first, and only when they know it
+//! Order is what makes a rotation fail no call: the API servers get a CA first, and only when they know it
 //! is a certificate of that CA served. Replicas agree through the Secret; who loses a race reads what the winner wrote.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -125,11 +125,11 @@ pub struct Installation {
     pub with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
     /// The namespaces in which there may be Pods for a SidecarSet; None until they are known.
     pub with_sidecars: watch::Receiver<Option<BTreeSet<String>>>,
-    /// Told which of them are in the registration.
+    /// Set to those of them that are in the registration.
     pub registered: watch::Sender<BTreeSet<String>>,
     /// Who may call.
     pub callers: Option<Arc<Callers>>,
-    /// Told when the certificate ends.
+    /// Set to the end of the certificate.
     pub metrics: Metrics,
     /// The last error, for whoever waits for the first certificate.
     pub problem: watch::Sender<String>,
@@ -230,7 +230,7 @@ impl Installation {
         Ok(wait)
     }
 
-    /// Brings the registration of one phase in line; tells whether API servers may still hold another CA, and when to look
+    /// Brings the registration of one phase in line; returns whether API servers may still hold another CA, and when to look
     /// again at namespaces whose last budget has gone.
     async fn register(
         &self,
@@ -278,7 +278,7 @@ impl Installation {
             };
             let operations = configuration::plan(&current, phase, &wanted);
             if operations.is_empty() {
-                self.tell_registered(phase, &current);
+                self.report_registered(phase, &current);
                 return Ok((false, wait));
             }
             let patch: json_patch::Patch = serde_json::from_value(operations.into())
@@ -286,7 +286,7 @@ impl Installation {
             let patch = base.patch(name, &params, &Patch::<()>::Json(patch)).map_err(build)?;
             match self.client.request::<Value>(patch).await {
                 Ok(now) => {
-                    self.tell_registered(phase, &now);
+                    self.report_registered(phase, &now);
                     tracing::info!(configuration = name, "the webhook configuration was brought in line");
                     return Ok((configuration::had_another_ca(&current, &self.endpoint, ca_bundle), wait));
                 }
@@ -299,7 +299,7 @@ impl Installation {
     }
 
     /// Whoever waits for a namespace to be in the registration learns of it.
-    fn tell_registered(&self, phase: Phase, configuration: &Value) {
+    fn report_registered(&self, phase: Phase, configuration: &Value) {
         if phase == Phase::Mutating {
             let listed = configuration::listed_for_sidecars(configuration);
             self.registered.send_replace(listed.into_iter().collect());

@@ -205,9 +205,9 @@ mod tests {
             (lease(OPENKRUISE), list(0), both),
             (lease(OPENKRUISE), list(1), both),
         ] {
-            let told = format!("{lease:?} {broadcast_jobs:?}");
+            let case = format!("{lease:?} {broadcast_jobs:?}");
             let kept = kept(&client(lease, broadcast_jobs), "kruise-system", &left).await;
-            assert_eq!(kept.iter().map(String::as_str).collect::<Vec<_>>(), expected, "{told}");
+            assert_eq!(kept.iter().map(String::as_str).collect::<Vec<_>>(), expected, "{case}");
         }
     }
 
@@ -229,9 +229,9 @@ mod tests {
             (versions(&["v1beta1", "v1alpha1"]), failure(403), None),
             (failure(500), list(0), None),
         ] {
-            let told = format!("{group:?} {older:?}");
+            let case = format!("{group:?} {older:?}");
             let client = client_with(failure(404), failure(404), group, older);
-            assert_eq!(has_objects(&client, &kind).await.ok(), expected, "{told}");
+            assert_eq!(has_objects(&client, &kind).await.ok(), expected, "{case}");
         }
     }
 

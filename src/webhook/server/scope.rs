@@ -1,7 +1,7 @@
 //! The namespaces that have a PodUnavailableBudget: only there the API server calls the webhooks for budgets. And those in
 //! which a SidecarSet may select Pods: there it calls for every new Pod.
 //!
-//! An eviction carries no Pod, so CEL cannot tell whether a budget is concerned; the namespace can. Who has no budget
+//! An eviction carries no Pod, so CEL cannot know whether a budget is concerned; the namespace can. Who has no budget
 //! pays nothing for those of others, and feels nothing when the webhook is down.
 //!
 //! Every replica of the webhook keeps the same list. A replica whose watch lags must not take away what another one has

@@ -263,17 +263,17 @@ async fn shortfall_14_what_was_written_last_and_never_seen_again_holds_nothing_u
 }
 
 #[tokio::test]
-async fn shortfall_15_what_lasts_is_told_once() {
-    let told = |world: &World| world.controller.context.metrics.events_dropped.get();
+async fn shortfall_15_what_lasts_is_reported_once() {
+    let events = |world: &World| world.controller.context.metrics.events_dropped.get();
     // Nobody sends the events of these tests: all of them count as dropped.
     let world = World::new();
     world.put_clone_set(json!({"replicas": 5, "scaleStrategy": {"maxUnavailable": 1}}));
     world.settle().await.unwrap();
-    assert_eq!(told(&world), 2, "one Pod was made, the others wait");
+    assert_eq!(events(&world), 2, "one Pod was made, the others wait");
     for _ in 0..5 {
         world.settle().await.unwrap();
     }
-    assert_eq!(told(&world), 2);
+    assert_eq!(events(&world), 2);
     // A Pod that is marked for its replacement and held by its hook.
     let lifecycle = json!({"preDelete": {"labelsHandler": {"hold": "yes"}}});
     let world = World::up(json!({"replicas": 1, "lifecycle": lifecycle, "updateStrategy": {"type": "ReCreate"},
@@ -282,9 +282,9 @@ async fn shortfall_15_what_lasts_is_told_once() {
     world.put_clone_set(image("i:2"));
     world.go_on().await;
     assert_eq!(world.pods()[0]["metadata"]["labels"]["lifecycle.apps.kruise.io/state"], "PreparingDelete");
-    let before = told(&world);
+    let before = events(&world);
     world.go_on().await;
-    assert_eq!(told(&world), before);
+    assert_eq!(events(&world), before);
 }
 
 #[tokio::test]

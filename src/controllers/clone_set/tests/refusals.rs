@@ -220,12 +220,12 @@ async fn after_a_refusal_what_else_is_waited_for_does_not_wait_for_the_back_off(
     let refused = world.settle().await;
     assert_eq!(refused.as_ref().err().and_then(code), Some(403), "{refused:?}");
     let begin = tokio::time::Instant::now();
-    let (told, mut due) = tokio::sync::mpsc::unbounded_channel();
+    let (changed, mut due) = tokio::sync::mpsc::unbounded_channel();
     let (_stop, shutdown) = tokio::sync::watch::channel(false);
     let run = world.controller.queue.run(1, shutdown, |key, _| {
-        let told = told.clone();
+        let changed = changed.clone();
         async move {
-            let _ = told.send(key);
+            let _ = changed.send(key);
             Ok::<_, kube::Error>(Requeue::Await)
         }
     });

@@ -579,7 +579,7 @@ impl Cloud {
 
     async fn set_budget(&mut self, budget: Option<i64>, random: &mut Random) {
         // A new budget counts what the watch has brought, and is not known in the moment in which all were listed.
-        while self.tell(random).is_some() {}
+        while self.deliver(random).is_some() {}
         tokio::time::advance(Duration::from_secs(2)).await;
         self.budget = budget;
         match budget {
@@ -758,7 +758,7 @@ impl Cloud {
     }
 
     /// Tells the controller of one Pod that has changed.
-    fn tell(&mut self, random: &mut Random) -> Option<String> {
+    fn deliver(&mut self, random: &mut Random) -> Option<String> {
         let pods = &self.world.controller.context.pods;
         let mut news: Vec<(String, Option<Value>)> = Vec::new();
         let server = lock(&self.world.server);
@@ -788,7 +788,7 @@ impl Cloud {
         Some(String::new())
     }
 
-    /// The manager's controller of budgets: counts what the watch has told.
+    /// The manager's controller of budgets: counts what the watch has delivered.
     fn count_budget(&self) {
         let pods: Vec<_> = self.world.controller.context.pods.list();
         let mut server = lock(&self.world.server);
@@ -848,7 +848,7 @@ impl Cloud {
         if self.passes_at_once > 100 {
             return Err("one pass follows the other without end".into());
         }
-        let told: Vec<String> = writes
+        let sent: Vec<String> = writes
             .iter()
             .filter(|(_, path, _)| path.starts_with(NAMESPACE))
             .map(|(method, path, body)| match *method {
@@ -857,13 +857,13 @@ impl Cloud {
             })
             .collect();
         // A refusal that lasts keeps nothing else from being done: a pass that has done nothing else has nothing to do.
-        let is_refused = next.as_ref().is_err_and(|error| code(error) == Some(403)) && told.is_empty();
+        let is_refused = next.as_ref().is_err_and(|error| code(error) == Some(403)) && sent.is_empty();
         self.went_well = (next.is_ok() || is_refused) && lock(&self.world.server).faults.len() == faults;
         let refused = self.refused();
         self.pass = Some(PassSeen { knew, there, claimed, granted, writes, failed, refused });
-        match (told.is_empty(), next) {
+        match (sent.is_empty(), next) {
             (true, Ok(_)) => Ok(String::new()),
-            (_, next) => Ok(format!("pass: {next:?}\n              {}", told.join("\n              "))),
+            (_, next) => Ok(format!("pass: {next:?}\n              {}", sent.join("\n              "))),
         }
     }
 
@@ -1133,7 +1133,7 @@ impl Driver for Cloud {
         for turn in 0..4 {
             match (first + turn) % 4 {
                 0 => {
-                    if let Some(said) = self.tell(random) {
+                    if let Some(said) = self.deliver(random) {
                         return Ok(Step::Worked(said));
                     }
                 }
@@ -1388,8 +1388,8 @@ fn what_is_down_waits(now: &Now, pass: &PassSeen) -> Vec<String> {
     let serving = marked.iter().find(|pod| pod.up(now.at, 0) && is_tried(pod));
     let waiting =
         marked.iter().filter(|pod| pod.ready_since.is_none() && !is_tried(pod) && !pass.refused.contains(&pod.name));
-    let told = |serving: &&Seen| waiting.map(|pod| format!("{} goes before {}", serving.text, pod.text)).collect();
-    serving.map(told).unwrap_or_default()
+    let text = |serving: &&Seen| waiting.map(|pod| format!("{} goes before {}", serving.text, pod.text)).collect();
+    serving.map(text).unwrap_or_default()
 }
 
 /// Of Pods that serve equally, those with more weight are updated first.
@@ -1406,10 +1406,10 @@ fn out_of_order(now: &Now, pass: &PassSeen, begun: &BTreeSet<String>) -> Vec<Str
     let lightest = begun.iter().min_by_key(|pod| Order::weight(&pod.color));
     let heavier = |pod: &&Seen| lightest.is_some_and(|begun| Order::weight(&begun.color) < Order::weight(&pod.color));
     let heaviest = left.into_iter().find(heavier);
-    let told = heaviest.zip(lightest).map(|(left, begun)| {
+    let text = heaviest.zip(lightest).map(|(left, begun)| {
         format!("{} with color {:?} was updated before {} with {:?}", begun.name, begun.color, left.name, left.color)
     });
-    told.into_iter().collect()
+    text.into_iter().collect()
 }
 
 /// Of those that waited for their deletion, the ones that serve stay.

@@ -129,12 +129,12 @@ impl Cluster {
         lock(&self.server).put(&format!("{PODS}on-{node}"), pod);
     }
 
-    /// Tells one change, as the watch of its kind does.
-    fn tell(&mut self, path: &str) {
+    /// Delivers one change, as the watch of its kind does.
+    fn deliver(&mut self, path: &str) {
         let object = lock(&self.server).objects.get(path).map(|object| Value::clone(object));
         let controller = &self.controller;
         let name = path.rsplit('/').next().unwrap();
-        macro_rules! tell {
+        macro_rules! deliver {
             ($store:expr, $namespace:expr, $on_change:expr) => {{
                 let key = ObjectKey::new($namespace, name);
                 let uid = object.as_ref().map(|object| text(&object["metadata"]["uid"]).to_owned());
@@ -150,20 +150,20 @@ impl Cluster {
             }};
         }
         if path.starts_with(NODES) {
-            tell!(controller.context.nodes.store(), "", |change: &Change<'_, _>| controller.node_changed(change));
+            deliver!(controller.context.nodes.store(), "", |change: &Change<'_, _>| controller.node_changed(change));
         } else if path.starts_with(IMAGES) {
-            tell!(controller.node_images, "", |change: &Change<'_, NodeImageView>| match change {
+            deliver!(controller.node_images, "", |change: &Change<'_, NodeImageView>| match change {
                 Change::Applied { old, new, .. } =>
                     controller.node_image_changed(old.map(AsRef::as_ref), Some(new.as_ref())),
                 Change::Deleted(old) => controller.node_image_changed(Some(old.as_ref()), None),
                 Change::Undecodable { .. } => {}
             });
         } else if path.starts_with(PODS) {
-            tell!(controller.context.pods, "a", |change: &Change<'_, _>| controller.pod_changed(change));
+            deliver!(controller.context.pods, "a", |change: &Change<'_, _>| controller.pod_changed(change));
             self.queue_due = Some(clock::now().mono + POD_PAUSE + Duration::from_millis(1));
         } else {
             let namespace = path.trim_start_matches(APPS).split('/').next().unwrap();
-            tell!(controller.jobs, namespace, |change: &Change<'_, _>| controller.job_changed(change));
+            deliver!(controller.jobs, namespace, |change: &Change<'_, _>| controller.job_changed(change));
         }
     }
 
@@ -182,7 +182,7 @@ impl Cluster {
         if is_due {
             self.queue_due = None;
         }
-        // A queue that is told to stop may do so before it has looked at its clock.
+        // A queue that has to stop may do so before it has looked at its clock.
         for _ in 0..if is_due { 32 } else { 1 } {
             self.controller.job_queue.run(100, stopped.clone(), note(Key::Job)).await;
             self.controller.node_queue.run(100, stopped.clone(), note(Key::Node)).await;
@@ -202,7 +202,7 @@ impl Cluster {
             server.acts.note("managers that started anew");
             server.objects.keys().cloned().collect()
         };
-        all.iter().for_each(|path| self.tell(path));
+        all.iter().for_each(|path| self.deliver(path));
     }
 
     fn new_job(&mut self, random: &mut Random) -> String {
@@ -492,8 +492,8 @@ impl Driver for Cluster {
         }
         let Some(key) = ready.get(choice - effects.len()) else {
             let path = lock(&self.server).news.pop_front().unwrap_or_default();
-            self.tell(&path);
-            return Ok(Step::Worked(format!("told {path}")));
+            self.deliver(&path);
+            return Ok(Step::Worked(format!("delivered {path}")));
         };
         self.ready.remove(key);
         let result = match key {

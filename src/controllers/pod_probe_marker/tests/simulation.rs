@@ -347,8 +347,8 @@ impl World {
         Some(format!("collected {path}"))
     }
 
-    /// The daemon of a node tells what it found.
-    fn tell(&mut self) -> Option<String> {
+    /// The daemon of a node reports what it found.
+    fn report(&mut self) -> Option<String> {
         let server = &mut lock(&self.cluster).server;
         for name in NODES.iter().filter(|name| !self.down.contains(**name)) {
             let path = format!("{OBJECTS}/nodepodprobes/{name}");
@@ -366,7 +366,7 @@ impl World {
             let status = json!({"podProbeStatuses": entries.iter().map(of_pod).collect::<Vec<Value>>()});
             if object["status"] != status && !(entries.is_empty() && object["status"].is_null()) {
                 server.edit(&path, |object| object["status"] = status);
-                return Some(format!("the daemon of {name} told its results"));
+                return Some(format!("the daemon of {name} reported its results"));
             }
         }
         None
@@ -421,7 +421,7 @@ impl Driver for World {
             manager.bring(path, &objects);
             return Ok(Step::Worked(format!("the watch brought {path}")));
         }
-        if let Some(done) = self.tell().or_else(|| self.collect_garbage()) {
+        if let Some(done) = self.report().or_else(|| self.collect_garbage()) {
             return Ok(Step::Worked(done));
         }
         match behind.first() {

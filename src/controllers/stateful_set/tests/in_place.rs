@@ -125,14 +125,14 @@ async fn edge_14_a_gate_is_closed_whatever_was_seen_and_opened_only_as_it_was_se
     world.settle_all().await;
     assert_eq!((condition(&world, "web-0", GATE)["status"].clone(), image_of(&world)), (json!("False"), json!("i:2")));
     world.play();
-    // Somebody writes the Pod, and the watch has not told: what was judged is not what is there.
+    // Somebody writes the Pod, and the watch has not delivered it: what was judged is not what is there.
     let path = format!("{PODS}web-0");
     let mut newer = world.objects(PODS)["web-0"].clone();
     newer["metadata"]["annotations"]["somebody"] = "else".into();
     let newer = lock(&world.server).put(&path, newer);
     world.writes();
     world.settle().await.unwrap();
-    assert_eq!(world.told(), ["PATCH pods/web-0/status"]);
+    assert_eq!(world.sent(), ["PATCH pods/web-0/status"]);
     assert_eq!(condition(&world, "web-0", GATE)["status"], "False", "the conflict ends it");
     world.controller.context.pods.upsert(serde_json::from_value(newer).unwrap());
     world.go_on().await;
@@ -253,16 +253,16 @@ async fn shortfall_10_1_21_a_set_at_rest_asks_for_nothing_and_volumes_keep_their
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_keeps_pods_from_being_made_is_told_once() {
+async fn what_keeps_pods_from_being_made_is_reported_once() {
     let world = World::new();
     world.put_set(json!({"scaleStrategy": {"maxUnavailable": 1}}));
     // Nobody sends the events of these tests: all of them count as dropped.
-    let told = || world.controller.context.metrics.events_dropped.get();
+    let events = || world.controller.context.metrics.events_dropped.get();
     let key = ObjectKey::new("ns", "web");
     world.controller.reconcile(&key).await.unwrap();
-    assert_eq!((world.objects(PODS).len(), told()), (1, 2), "a Pod that is made, and others that are not");
+    assert_eq!((world.objects(PODS).len(), events()), (1, 2), "a Pod that is made, and others that are not");
     world.controller.reconcile(&key).await.unwrap();
-    assert_eq!(told(), 2);
+    assert_eq!(events(), 2);
     assert!(world.condition("Reconciling").is_some());
 }
 

@@ -49,7 +49,7 @@ async fn new_pods_are_made_with_their_override_and_revisions_know_nothing_of_it(
     assert!(world.condition("Ready").is_some(), "{:?}", world.status());
     world.writes();
     world.settle_all().await;
-    assert_eq!(world.told(), Vec::<String>::new(), "nothing is left to do");
+    assert_eq!(world.sent(), Vec::<String>::new(), "nothing is left to do");
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +64,7 @@ async fn a_changed_override_updates_in_place_the_pods_that_it_concerns() {
     assert!(world.condition("Ready").is_none());
     world.go_on().await;
     assert_eq!((world.images(), world.uids()), (vec![json!("i:1"), json!("i:1"), json!("i:9")], before.clone()));
-    assert!(world.told().iter().all(|write| write.contains("web-2")), "nobody else was touched");
+    assert!(world.sent().iter().all(|write| write.contains("web-2")), "nobody else was touched");
     assert!(world.condition("Ready").is_some(), "{:?}", world.status());
 
     // The same change for one more ordinal, and another template below it.
@@ -101,7 +101,7 @@ async fn an_override_that_no_running_pod_can_take_replaces_it_within_the_limits(
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_in_place_only_an_impossible_override_is_told_and_its_pod_stays() {
+async fn under_in_place_only_an_impossible_override_is_reported_and_its_pod_stays() {
     let world = World::new();
     world.put_set(json!({"updateStrategy": {"rollingUpdate": {"podUpdatePolicy": "InPlaceOnly"}}}));
     world.go_on().await;
@@ -109,8 +109,8 @@ async fn under_in_place_only_an_impossible_override_is_told_and_its_pod_stays() 
     world.put_overrides(json!([{"ordinals": 1, "nodeSelector": {"disk": "fast"}}]));
     world.go_on().await;
     assert_eq!(world.uids(), before);
-    let told = world.condition("Stalled").unwrap();
-    assert!(told.contains("web-1") && told.contains("nodeSelector"), "{told}");
+    let message = world.condition("Stalled").unwrap();
+    assert!(message.contains("web-1") && message.contains("nodeSelector"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,7 +177,7 @@ async fn during_the_grace_period_an_override_counts_as_taken_and_a_newer_one_rep
     assert!(grace(&world).as_str().unwrap().contains("i:9"));
     world.writes();
     world.go_on().await;
-    assert!(!world.told().iter().any(|write| write.contains("PATCH pods/web-2")), "it is begun once");
+    assert!(!world.sent().iter().any(|write| write.contains("PATCH pods/web-2")), "it is begun once");
     world.put_overrides(image("2-2", "i:10"));
     world.go_on().await;
     assert!(grace(&world).as_str().unwrap().contains("i:10"));
@@ -215,7 +215,7 @@ async fn a_pod_whose_override_is_not_known_any_more_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn overrides_that_cannot_be_read_are_told_and_nothing_is_done() {
+async fn overrides_that_cannot_be_read_are_reported_and_nothing_is_done() {
     let world = World::new();
     world.put_set(json!({}));
     world.put_overrides(json!([{"ordinals": "x", "nodeSelector": {"a": "b"}}]));

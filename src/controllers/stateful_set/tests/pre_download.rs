@@ -22,7 +22,7 @@ impl World {
         );
     }
 
-    /// Labels of the newest revision that tell what was decided.
+    /// Labels of the newest revision that show what was decided.
     fn marks(&self) -> Vec<String> {
         let revisions = self.objects(REVISIONS);
         let newest = revisions.values().max_by_key(|revision| revision["revision"].as_i64()).unwrap();

@@ -17,7 +17,7 @@ async fn an_ordinal_whose_name_is_taken_keeps_no_later_one_from_being_made() {
     assert!(world.condition("FailedCreatePod").unwrap().contains("Pod web-1"), "{:?}", world.status());
     world.writes();
     assert!(world.controller.reconcile(&ObjectKey::new("ns", "web")).await.is_err(), "it backs off");
-    assert_eq!(world.told(), ["POST pods/web-1"]);
+    assert_eq!(world.sent(), ["POST pods/web-1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,7 +31,7 @@ async fn ordinals_that_were_refused_are_tried_after_the_others() {
     for pass in 0..5 {
         world.writes();
         assert!(world.controller.reconcile(&ObjectKey::new("ns", "web")).await.is_err());
-        let tried = world.told().iter().filter(|write| write.starts_with("POST pods/")).count();
+        let tried = world.sent().iter().filter(|write| write.starts_with("POST pods/")).count();
         assert!(tried <= 16, "pass {pass}: {tried}");
     }
     let pods = world.objects(PODS);
@@ -62,7 +62,7 @@ async fn a_claim_that_has_changed_is_read_before_it_is_written_again() {
     let policy = json!({"whenScaled": "Delete", "whenDeleted": "Retain"});
     world.put_set(json!({"volumeClaimTemplates": with_claims(), "persistentVolumeClaimRetentionPolicy": policy}));
     world.go_on().await;
-    // Changed, and the watch has not told.
+    // Changed, and the watch has not delivered it.
     let path = format!("{CLAIMS}data-web-2");
     let mut claim = lock(&world.server).objects[&path].clone();
     claim["metadata"]["annotations"] = json!({"somebody": "else"});
@@ -72,7 +72,7 @@ async fn a_claim_that_has_changed_is_read_before_it_is_written_again() {
     let key = ObjectKey::new("ns", "web");
     world.controller.reconcile(&key).await.unwrap();
     world.controller.reconcile(&key).await.unwrap();
-    assert_eq!(world.told(), ["PATCH persistentvolumeclaims/data-web-2"; 2], "the second one fits");
+    assert_eq!(world.sent(), ["PATCH persistentvolumeclaims/data-web-2"; 2], "the second one fits");
     let claim = world.objects(CLAIMS)["data-web-2"].clone();
     assert_eq!(claim["metadata"]["ownerReferences"][0]["name"], "web-2");
 }
@@ -140,8 +140,8 @@ async fn while_revisions_cannot_be_read_or_made_surplus_pods_go_and_none_is_made
         for field in ["observedGeneration", "currentRevision", "updateRevision", "replicas"] {
             assert_eq!(status[field], before[field], "{field}");
         }
-        let told: Vec<String> = world.told().into_iter().filter(|write| write.contains(" pods")).collect();
-        assert_eq!(told, ["DELETE pods/web-1"], "{method}");
+        let sent: Vec<String> = world.sent().into_iter().filter(|write| write.contains(" pods")).collect();
+        assert_eq!(sent, ["DELETE pods/web-1"], "{method}");
         lock(&world.server).faults.clear();
         world.go_on().await;
         let pods = world.objects(PODS);
@@ -176,7 +176,7 @@ async fn claims_of_ordinals_without_a_pod_stay_when_the_policy_has_changed_to_th
     world.writes();
     world.put_set(policy("Delete"));
     world.go_on().await;
-    assert_eq!(world.told(), ["PATCH persistentvolumeclaims/data-web-0"], "claims without a Pod are not given away");
+    assert_eq!(world.sent(), ["PATCH persistentvolumeclaims/data-web-0"], "claims without a Pod are not given away");
 }
 
 /// Of the built-in set, whose `ordinals.start` has an effect, under ours, where a gate is off.
@@ -195,13 +195,13 @@ async fn pods_from_a_start_ordinal_on_are_adopted_with_its_gate_and_never_delete
         world.writes();
         world.put_set(json!({}));
         world.settle_all().await;
-        let mut told: Vec<String> = world.told().into_iter().filter(|write| write.contains(" pods")).collect();
-        told.sort();
+        let mut sent: Vec<String> = world.sent().into_iter().filter(|write| write.contains(" pods")).collect();
+        sent.sort();
         if gate {
-            assert_eq!(told, ["PATCH pods/web-5", "PATCH pods/web-6", "PATCH pods/web-7"], "adopted");
+            assert_eq!(sent, ["PATCH pods/web-5", "PATCH pods/web-6", "PATCH pods/web-7"], "adopted");
             continue;
         }
-        assert_eq!(told, Vec::<String>::new());
+        assert_eq!(sent, Vec::<String>::new());
         let stalled = world.condition("Stalled").unwrap();
         assert!(stalled.contains("web-5") && stalled.contains("StatefulSetStartOrdinal"), "{stalled}");
         world.put_set(json!({"ordinals": {"start": 0}, "replicas": 8}));

@@ -155,7 +155,7 @@ impl Cloud {
         self.wake();
     }
 
-    /// Writes one Pod, as kubelet, a user or a fault does. The watch will tell of it. False: remove it.
+    /// Writes one Pod, as kubelet, a user or a fault does. The watch delivers it later. False: remove it.
     fn write_pod(&self, name: &str, change: impl FnOnce(&mut Value) -> bool) {
         let path = format!("{PODS}{name}");
         let mut server = lock(&self.world.server);
@@ -217,22 +217,22 @@ impl Cloud {
         Ok(format!("kubelet: {name} runs {image}: {runs}, ready: {ready}"))
     }
 
-    /// The watches tell the controller of one Pod or claim that has changed.
-    fn tell(&mut self) -> Option<String> {
+    /// The watches deliver to the controller one Pod or claim that has changed.
+    fn deliver(&mut self) -> Option<String> {
         let controller = &self.world.controller;
         let (there, claims) = (self.world.objects(PODS), self.world.objects(CLAIMS));
         let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-        let told = |name: &str| ObjectKey::new("ns", name);
+        let key = |name: &str| ObjectKey::new("ns", name);
         for known in controller.context.pods.list() {
             if there.get(known.name()).is_none_or(|pod| pod["metadata"]["uid"] != known.uid()) {
-                controller.context.pods.remove(&told(known.name()), Some(known.uid()));
+                controller.context.pods.remove(&key(known.name()), Some(known.uid()));
                 let said = format!("watch: {} has gone", known.name());
                 self.wake();
                 return Some(said);
             }
         }
         for (name, pod) in there {
-            let known = controller.context.pods.get(&told(&name));
+            let known = controller.context.pods.get(&key(&name));
             if known.is_none_or(|known| known.resource_version().map(str::to_owned) != version(&pod)) {
                 controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
                 self.wake();
@@ -240,7 +240,7 @@ impl Cloud {
             }
         }
         for (name, claim) in claims {
-            let known = controller.claims.get(&told(&name));
+            let known = controller.claims.get(&key(&name));
             if known.is_none_or(|known| known.metadata.resource_version != version(&claim)) {
                 controller.claims.upsert(serde_json::from_value(claim).unwrap());
                 self.wake();
@@ -258,7 +258,7 @@ impl Cloud {
         let next = self.world.controller.reconcile(&ObjectKey::new("ns", "web")).await;
         let writes = self.world.writes();
         self.passes.note(&next)?;
-        let told: Vec<String> = writes
+        let sent: Vec<String> = writes
             .iter()
             .filter(|(_, path, _)| !path.ends_with("/statefulsets/web/status"))
             .map(|(method, path, body)| {
@@ -270,7 +270,7 @@ impl Cloud {
             })
             .collect();
         self.pass = Some(PassSeen { knew, there, writes });
-        Ok(format!("pass: {next:?} {}", told.join("; ")))
+        Ok(format!("pass: {next:?} {}", sent.join("; ")))
     }
 
     /// The manager starts anew: it has forgotten everything, and has read everything.
@@ -279,7 +279,7 @@ impl Cloud {
         let set = lock(&self.world.server).objects[SET].clone();
         world.controller.sets.upsert(serde_json::from_value(set).unwrap());
         self.world = world;
-        while self.tell().is_some() {}
+        while self.deliver().is_some() {}
         self.wake();
     }
 
@@ -376,7 +376,7 @@ impl Driver for Cloud {
         for turn in 0..3 {
             match (first + turn) % 3 {
                 0 => {
-                    if let Some(said) = self.tell() {
+                    if let Some(said) = self.deliver() {
                         return Ok(Step::Worked(said));
                     }
                 }

@@ -55,7 +55,7 @@ async fn shortfall_10_1_20_pods_of_apps_v1_of_1_30_and_1_34_get_an_owner_and_no_
         // A manager that knows nothing finds the same.
         world.controller.common.memories.clear();
         world.settle_all().await;
-        assert_eq!(world.told(), Vec::<String>::new(), "{file}");
+        assert_eq!(world.sent(), Vec::<String>::new(), "{file}");
     }
 }
 
@@ -72,8 +72,8 @@ async fn pods_of_apps_v1_lack_readiness_gates_and_are_replaced_by_their_first_up
         world.put_set(json!({"template": {"spec": {"containers": containers}},
             "updateStrategy": {"rollingUpdate": {"podUpdatePolicy": policy}}}));
         world.settle_all().await;
-        let told: Vec<String> = world.told().into_iter().filter(|write| write.contains(" pods/")).collect();
-        assert_eq!(told, *want, "{} {policy}", left.file);
+        let sent: Vec<String> = world.sent().into_iter().filter(|write| write.contains(" pods/")).collect();
+        assert_eq!(sent, *want, "{} {policy}", left.file);
         let stalled = world.condition("Stalled").unwrap_or_default();
         assert_eq!(
             stalled.contains("Pod web-") && stalled.contains("InPlaceUpdateReady"),
@@ -100,7 +100,7 @@ async fn pods_that_the_set_controls_from_a_start_ordinal_on_are_never_deleted_wi
     for replicas in [3, 2] {
         world.put_set(json!({"replicas": replicas}));
         world.settle_all().await;
-        assert_eq!(world.told(), Vec::<String>::new(), "no Pod, no claim and no revision");
+        assert_eq!(world.sent(), Vec::<String>::new(), "no Pod, no claim and no revision");
         let stalled = world.condition("Stalled").unwrap();
         assert!(stalled.contains("Pod web-5") && stalled.contains("StatefulSetStartOrdinal"), "{stalled}");
     }

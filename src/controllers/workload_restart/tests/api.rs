@@ -141,7 +141,7 @@ async fn a_name_that_belongs_to_somebody_else_is_a_failure_and_not_a_success() {
 }
 
 #[tokio::test]
-async fn a_refusal_by_admission_is_remembered_and_an_error_of_the_server_is_told_and_tried_again() {
+async fn a_refusal_by_admission_is_remembered_and_an_error_of_the_server_is_reported_and_tried_again() {
     let api = api();
     let fixture = fixture(&api);
     lock(&api).refuse = Some(500);

@@ -90,12 +90,12 @@ impl World {
         }
     }
 
-    /// Tells one change, as the watch of its kind does.
-    fn tell(&self, path: &str) {
+    /// Delivers one change, as the watch of its kind does.
+    fn deliver(&self, path: &str) {
         let now = lock(&self.server).objects.get(path).cloned();
         let controller = &self.controller;
         let key = ObjectKey::new("ns", path.rsplit('/').next().unwrap());
-        macro_rules! tell {
+        macro_rules! deliver {
             ($store:expr, $on_change:expr) => {{
                 let uid = now.as_ref().map(|now| now["metadata"]["uid"].as_str().unwrap().to_owned());
                 if let Some(old) = $store.get(&key).filter(|old| old.object_uid() != uid.as_deref()) {
@@ -110,13 +110,13 @@ impl World {
             }};
         }
         if path.starts_with(RESTARTS) {
-            tell!(controller.restarts, |change: &Change<'_, _>| controller.restart_changed(change));
+            deliver!(controller.restarts, |change: &Change<'_, _>| controller.restart_changed(change));
         } else if path.starts_with(PODS) {
-            tell!(controller.context.pods, |change: &Change<'_, _>| controller.pod_changed(change));
+            deliver!(controller.context.pods, |change: &Change<'_, _>| controller.pod_changed(change));
         } else if path.starts_with(REQUESTS) {
-            tell!(controller.requests, |_: &Change<'_, _>| controller.wake("ns"));
+            deliver!(controller.requests, |_: &Change<'_, _>| controller.wake("ns"));
         } else if path.starts_with(DISRUPTION) {
-            tell!(controller.budgets, |_: &Change<'_, _>| controller.wake("ns"));
+            deliver!(controller.budgets, |_: &Change<'_, _>| controller.wake("ns"));
         }
     }
 
@@ -144,7 +144,7 @@ impl World {
             server.acts.note("managers that started anew");
             server.objects.keys().cloned().collect()
         };
-        all.iter().for_each(|path| self.tell(path));
+        all.iter().for_each(|path| self.deliver(path));
     }
 
     fn new_restart(&mut self, random: &mut Random) -> String {
@@ -378,7 +378,7 @@ impl Driver for World {
         // What is counted as exact afterwards rests on no Pod that has gone.
         loop {
             let Some(path) = lock(&self.server).news.pop_front() else { break };
-            self.tell(&path);
+            self.deliver(&path);
         }
         Ok("no fault, no budget, every Pod and daemon well".into())
     }
@@ -404,8 +404,8 @@ impl Driver for World {
         }
         let Some(key) = ready.get(choice - effects.len()) else {
             let path = lock(&self.server).news.pop_front().unwrap_or_default();
-            self.tell(&path);
-            return Ok(Step::Worked(format!("told {path}")));
+            self.deliver(&path);
+            return Ok(Step::Worked(format!("delivered {path}")));
         };
         self.ready.remove(key);
         let result = self.controller.reconcile(key).await;

@@ -103,7 +103,7 @@ impl Played {
 
 type Parts<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// One part for each: what is told comes in several messages.
+/// One part for each: the answer comes in several messages.
 fn parts<T: Send + 'static>(parts: Vec<T>) -> Response<Parts<T>> {
     Response::new(Box::pin(tokio_stream::iter(parts.into_iter().map(Ok))))
 }
@@ -212,7 +212,7 @@ async fn what_is_late_or_down_may_answer_the_next_time() {
 }
 
 #[tokio::test]
-async fn content_that_is_no_manifest_tells_nothing() {
+async fn content_that_is_no_manifest_says_nothing() {
     for (name, blob) in [
         ("text", b"no manifest".to_vec()),
         ("list", json!({"manifests": []}).to_string().into_bytes()),

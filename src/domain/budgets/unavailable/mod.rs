@@ -364,7 +364,7 @@ fn resolved(desired: Result<i32, Invalid>, total: Total, no_pods: bool) -> condi
     conditions::Wanted::new(status, reason, message)
 }
 
-/// Ready, Reconciling and Stalled, from which tools tell how far the budget is.
+/// Ready, Reconciling and Stalled, from which tools read how far the budget is.
 fn set_kstatus(all: &mut Vec<Condition>, generation: Option<i64>, now: Timestamp) {
     let Some(resolved) = all.iter().find(|condition| condition.type_ == labels::CONDITION_RESOLVED) else { return };
     let (reason, message) = (resolved.reason.clone(), resolved.message.clone());

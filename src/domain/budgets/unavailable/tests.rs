@@ -200,7 +200,7 @@ fn an_entry_holds_a_pod_unavailable_until_it_is_seen_to_go() {
 }
 
 #[test]
-fn entries_end_by_time_and_a_deletion_that_did_not_come_about_is_told() {
+fn entries_end_by_time_and_a_deletion_that_did_not_come_about_is_reported() {
     let listed = |list: &str| budget(json!({"status": {list: {"p0": "2026-01-01T00:00:00Z"}}}));
     let ended = counted(&listed("disruptedPods"), &pods(4), 4, 20);
     assert_eq!((numbers(&ended.status), ended.not_deleted), ([1, 4, 3, 4], vec!["p0".to_owned()]));

@@ -39,7 +39,7 @@ pub enum Step {
     Wait,
     /// It is not to be updated any more: back to this state.
     CancelUpdate(State),
-    /// Tell whoever owns the hook, and put the hook back first if an earlier update took it away.
+    /// Announce the update to the owner of the hook, and put the hook back first if an earlier update took it away.
     Announce {
         /// Whether the hook has to be put back.
         restore: bool,

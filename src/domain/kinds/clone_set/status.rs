@@ -92,7 +92,7 @@ fn how_far(clone_set: &CloneSet, status: &CloneSetStatus, outcome: &Outcome) -> 
     if let Some(message) = &outcome.impossible {
         return stalled("SpecCannotBeApplied", message);
     }
-    // Who sets a deadline wants to be told when to give up.
+    // Who sets a deadline wants to know when to give up.
     let exceeded = status.conditions.iter().find(|c| c.type_ == PROGRESSING && c.reason == DEADLINE_EXCEEDED);
     if let Some(condition) = exceeded {
         return stalled(DEADLINE_EXCEEDED, &condition.message);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn decision_32_tools_are_told_how_far_a_clone_set_is() {
+    fn decision_32_tools_can_read_how_far_a_clone_set_is() {
         let (old, new, down) = (pod("web-1", true, true), pod("web-2", true, true), pod("web-2", false, false));
         let none = Outcome::default();
         let says = |why: &str| Some(why.to_owned());
@@ -373,9 +373,9 @@ mod tests {
             let pods: Vec<Arc<Pod>> = pods.into_iter().cloned().map(Arc::new).collect();
             let (status, _) = status(&set, (&pods, 0), ("web-1", "web-2"), String::new(), outcome, at(0));
             let is_one = |c: &&CloneSetCondition| kstatus::KSTATUS.contains(&c.type_.as_str()) && c.status == "True";
-            let told: Vec<_> = status.conditions.iter().filter(is_one).collect();
-            let told: Vec<_> = told.iter().map(|c| format!("{} {} {}", c.type_, c.reason, c.message)).collect();
-            assert_eq!(told, [wanted]);
+            let found: Vec<_> = status.conditions.iter().filter(is_one).collect();
+            let found: Vec<_> = found.iter().map(|c| format!("{} {} {}", c.type_, c.reason, c.message)).collect();
+            assert_eq!(found, [wanted]);
         }
     }
 

@@ -199,7 +199,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The first thing that is waited for is told.
+    /// Notes what is waited for; the first one is reported.
     pub(super) fn wait(&mut self, reason: &'static str, message: impl FnOnce() -> String) {
         if self.wait.is_none() {
             self.wait = Some(Wait { reason, message: message() });
@@ -274,8 +274,8 @@ impl<'a> Slot<'a> {
         (is_older || is_remembered || is_known).then_some(seconds)
     }
 
-    /// Whether the node stopped being Ready soon after its Pod was made or updated, on whatever revision: as far as anybody
-    /// can tell because of it, so that the next template too has to count it.
+    /// Whether the node stopped being Ready soon after its Pod was made or updated, on whatever revision: probably
+    /// because of it, so that the next template too has to count it.
     fn may_have_broken_it(&self, spec: &Spec, not_ready_since: i64) -> bool {
         let suspect = SUSPECT_SECONDS + i64::from(spec.min_ready_seconds);
         self.pods.iter().filter(|pod| pod.made_not_ready != Some(not_ready_since)).any(|pod| {
@@ -300,7 +300,7 @@ pub(super) fn slots<'a>(observed: &Observed<'a>) -> Vec<Slot<'a>> {
     observed.nodes.iter().map(slot).collect()
 }
 
-/// One that serves, if there is one; else one that was not told to go. Of equals the first one.
+/// One that serves, if there is one; else one whose deletion or update is not announced. Of equals the first one.
 fn most_useful<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<&'a Pod> {
     pods.min_by_key(|pod| (!pod.is_available(), !pod.is_serving(), pod.is_announced()))
 }

@@ -165,7 +165,7 @@ impl Pod {
         self.state.is_in_service() && self.is_live() && self.until_available.is_some()
     }
 
-    /// Whether a hook has been told that it is to be replaced or updated.
+    /// Whether its replacement or update has been announced to a hook.
     pub fn is_announced(&self) -> bool {
         matches!(self.state, State::PreparingDelete | State::PreparingUpdate)
     }

@@ -46,11 +46,11 @@ pub fn counts(observed: &Observed<'_>) -> Counts {
 /// How the set is after a plan was made.
 pub fn progress(observed: &Observed<'_>, counts: &Counts, plan: &Plan) -> Progress {
     let spec = observed.spec;
-    let told = |wait: &Wait| (wait.reason.to_owned(), wait.message.clone());
-    if let Some((reason, message)) = plan.impossible.as_ref().map(told) {
+    let words = |wait: &Wait| (wait.reason.to_owned(), wait.message.clone());
+    if let Some((reason, message)) = plan.impossible.as_ref().map(words) {
         return Progress::Stalled { reason, message };
     }
-    if let Some((reason, message)) = plan.wait.as_ref().map(told) {
+    if let Some((reason, message)) = plan.wait.as_ref().map(words) {
         return Progress::Waiting { reason, message };
     }
     let is_idle = plan.actions.is_empty() && plan.candidates.is_empty() && !plan.is_cut;

@@ -126,17 +126,17 @@ fn edge_35_a_failed_pod_is_replaced_after_its_pause_and_stalls_no_other_node() {
     let pods = [failed(pod("a")), old("b")];
     let mut besides = Besides::default();
     let first = observing(&spec, &all, &pods, &besides, plan);
-    assert_eq!(told(first.clone()), ["delete p-a"]);
+    assert_eq!(texts(first.clone()), ["delete p-a"]);
     assert!(
         matches!(&first.actions[0], super::plan::Action::Delete { remember: Remember::Failure(node), .. } if node == "a")
     );
     besides.failures.note("a", at(0).mono);
     let held = observing(&spec, &all, &pods, &besides, plan);
     assert_eq!(held.look, Some(std::time::Duration::from_secs(1)));
-    assert_eq!(told(held), NONE, "it takes the room of the update meanwhile, as in the built-in DaemonSet");
+    assert_eq!(texts(held), NONE, "it takes the room of the update meanwhile, as in the built-in DaemonSet");
     let two = Besides { failures: besides.failures.clone(), ..Besides::default() };
     let wide = observing(&fixtures::spec(json!({"maxUnavailable": 2})), &all, &pods, &two, plan);
-    assert_eq!(told(wide), ["delete o-b"]);
+    assert_eq!(texts(wide), ["delete o-b"]);
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn shortfall_10_2_32_a_failed_pod_in_its_pause_gets_no_further_pod_beside_it() {
     let (spec, all) = (spec(json!({"maxSurge": 1})), nodes(&["a"]));
     let mut besides = Besides::default();
     besides.failures.note("a", at(0).mono);
-    assert_eq!(told(observing(&spec, &all, &[failed(pod("a"))], &besides, plan)), NONE);
+    assert_eq!(texts(observing(&spec, &all, &[failed(pod("a"))], &besides, plan)), NONE);
     let beside_an_old_one = [failed(pod("a")), old("a")];
-    assert_eq!(told(observing(&spec, &all, &beside_an_old_one, &besides, plan)), NONE);
+    assert_eq!(texts(observing(&spec, &all, &beside_an_old_one, &besides, plan)), NONE);
     besides.now = 1;
-    assert_eq!(told(observing(&spec, &all, &beside_an_old_one, &besides, plan)), ["delete p-a"]);
+    assert_eq!(texts(observing(&spec, &all, &beside_an_old_one, &besides, plan)), ["delete p-a"]);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn what_is_refused_is_tried_last_so_that_a_burst_of_it_keeps_no_other_waiting() 
     };
     let (node, pod_named) = (|name: &str| Turn::Node(name.into()), |name: &str| Turn::Pod(name.into()));
     let burst = |turns: &[Turn], pods: &[Pod], all: &[Node]| {
-        told(observing(&spec(json!({"burstReplicas": 1})), all, pods, &refused(turns), plan))
+        texts(observing(&spec(json!({"burstReplicas": 1})), all, pods, &refused(turns), plan))
     };
     let all = nodes(&["a", "b", "c"]);
     for (turns, want) in [
@@ -179,7 +179,7 @@ fn what_is_refused_is_tried_last_so_that_a_burst_of_it_keeps_no_other_waiting() 
     // The partition lets one Pod be made.
     let partitioned = spec(json!({"partitionedScaling": true, "partition": 2}));
     for (turns, want) in [(vec![], "create a"), (vec![node("a")], "create b")] {
-        assert_eq!(told(observing(&partitioned, &all, &[], &refused(&turns), plan)), [want]);
+        assert_eq!(texts(observing(&partitioned, &all, &[], &refused(&turns), plan)), [want]);
     }
 }
 
@@ -235,7 +235,7 @@ fn edge_30_with_a_surge_the_old_pod_stays_until_the_new_one_is_available_and_the
     assert_eq!(of(surge.clone(), &all, &[old("a")]), ["create a"]);
     assert_eq!(of(surge.clone(), &all, &[old("a"), unready(pod("a"))]), NONE);
     let young = planned(&spec(surge.clone()), &all, &[old("a"), fresh(pod("a"), 12)]);
-    assert_eq!((young.look, told(young)), (Some(std::time::Duration::from_secs(12)), vec![]));
+    assert_eq!((young.look, texts(young)), (Some(std::time::Duration::from_secs(12)), vec![]));
     assert_eq!(of(surge.clone(), &all, &[old("a"), pod("a")]), ["delete o-a"]);
     assert_eq!(of(surge.clone(), &all, &[unready(old("a")), unready(pod("a"))]), ["delete o-a"], "it is of no use");
     let (two_old, two_new) = (
@@ -249,7 +249,7 @@ fn edge_30_with_a_surge_the_old_pod_stays_until_the_new_one_is_available_and_the
 }
 
 #[test]
-fn with_a_surge_an_old_pod_that_was_told_to_go_and_is_alone_gets_a_new_one_beside_it() {
+fn with_a_surge_an_old_pod_whose_deletion_was_announced_gets_a_new_one_beside_it() {
     let (all, mut fields) = (nodes(&["a"]), hooked(&["preDelete"]));
     fields["maxSurge"] = 1.into();
     let announced = |pod: Pod| in_state(held(pod), State::PreparingDelete);
@@ -262,7 +262,7 @@ fn with_a_surge_an_old_pod_that_was_told_to_go_and_is_alone_gets_a_new_one_besid
 }
 
 #[test]
-fn with_a_surge_a_pod_that_was_told_to_go_and_is_new_again_stays() {
+fn with_a_surge_a_pod_whose_deletion_was_announced_stays_when_it_is_new_again() {
     let mut fields = hooked(&["preDelete"]);
     fields["maxSurge"] = 1.into();
     let back = in_state(held(pod("a")), State::PreparingDelete);
@@ -405,7 +405,7 @@ fn a_burst_limits_what_one_pass_does() {
     let all = nodes(&["a", "b", "c", "d"]);
     let cut = planned(&spec(json!({"burstReplicas": 3})), &all, &[]);
     assert!(cut.is_cut);
-    assert_eq!(told(cut), ["create a", "create b", "create c"]);
+    assert_eq!(texts(cut), ["create a", "create b", "create c"]);
     let pods = names(&["a", "b", "c", "d"], |node| unready(old(node)));
     assert_eq!(of(json!({"burstReplicas": "50%"}), &all, &pods), ["delete o-d", "delete o-c"]);
 }

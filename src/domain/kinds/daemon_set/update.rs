@@ -49,7 +49,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
             job.take_back(pod, is_wanted, plan);
         }
     }
-    // Beside an old Pod, a new one that was told to go while it was old: after a rollback, it is the one to keep.
+    // Beside an old Pod, a new one whose deletion was announced while it was old: after a rollback, it is the one to keep.
     for new in eligible.iter().filter(|slot| has_surge && slot.old.is_some()).filter_map(|slot| slot.new) {
         if new.state == State::PreparingDelete {
             job.take_back(new, false, plan);
@@ -169,8 +169,8 @@ impl Job<'_, '_> {
         }
         if self.has_surge {
             let is_failing = slot.pods.iter().any(|pod| pod.is_finished && !pod.is_terminating);
-            // Pods side by side are looked after elsewhere, and so is what has failed: a node never has three. One that was
-            // told to go and has lost the Pod that was to follow gets another one beside it.
+            // Pods side by side are looked after elsewhere, and so is what has failed: a node never has three. One whose
+            // deletion was announced and that has lost the Pod that was to follow gets another one beside it.
             if slot.new.is_none() && !slot.is_pair() && !is_failing {
                 let action = Action::Create { node: slot.node.name.clone(), not_ready_since: lost };
                 plan.candidates.push(Candidate { action, charge, zone });
@@ -266,5 +266,5 @@ fn wait_for(pod: &Pod, plan: &mut Plan) {
         let why = pod.unreadable.as_deref().map(steps::unreadable).unwrap_or_default();
         plan.wait("PodNotReady", || format!("Pod {} on node {} is not Ready{why}", pod.name, pod.node));
     }
-    // What remains is a matter of time, and told with it.
+    // What remains is a matter of time, and is reported with it.
 }

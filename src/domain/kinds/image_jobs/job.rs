@@ -132,7 +132,7 @@ impl Job {
         }
     }
 
-    /// Whether an entry of a node is still what the job wants. A node whose Pods have gone keeps what it was told: Pods
+    /// Whether an entry of a node is still what the job wants. A node whose Pods have gone keeps its entry: Pods
     /// come and go.
     pub fn wants(&self, image: &str, tag: &str, node: &NodeImageView) -> bool {
         self.image == image
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_tells_how_far_it_is() {
+    fn the_status_shows_how_far_it_is() {
         let plan = planned(&job(json!({"parallelism": 2})), "sfpuuuuu", 0);
         assert_eq!(counts(&plan.status), (8, 2, 1, 1));
         assert_eq!(plan.status.message, "job is running, progress 25.0%");

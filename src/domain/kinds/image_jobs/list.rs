@@ -184,7 +184,7 @@ fn child(list: &ImageListPullJob, image: &str) -> ImagePullJob {
 }
 
 /// The hash of everything but the images, in the form that OpenKruise gives it: of a rendering of its own types. Selectors
-/// and the like go in as JSON, so that there the hash is our own; jobs are told apart by what they say, never by this.
+/// and the like go in as JSON, so that there the hash is our own; jobs differ by what they say, never by this.
 pub fn template_hash(spec: &ImageListPullJobSpec) -> String {
     let json = |value: &Value| if value.is_null() { "<nil>".to_owned() } else { value.to_string() };
     let whole = serde_json::to_value(spec).unwrap_or_default();

@@ -197,7 +197,7 @@ fn waits(observed: &ObservedNode<'_>, image: &str, tag: &ImageTagSpec, view: &Ta
     }
 }
 
-/// What a daemon is told when several jobs want one image: the most that any of them allows.
+/// What a daemon gets when several jobs want one image: the most that any of them allows.
 fn policy_of(jobs: &[Arc<Job>], ttl: Option<i32>) -> TagPullPolicy {
     let deadlines: Option<Vec<i64>> = jobs.iter().map(|job| deadline_of(job)).collect();
     TagPullPolicy {

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_10_1_09_a_huge_range_is_not_expanded_and_a_bad_entry_is_told() {
+    fn shortfall_10_1_09_a_huge_range_is_not_expanded_and_a_bad_entry_is_reported() {
         assert_eq!(ordinals(2, 0, json!(["1-2000000000"])), (vec![0, 2_000_000_001], 2_000_000_002));
         assert_eq!(ordinals(2, 0, json!(["1-99999999999999999999999"])).0, [0], "no ordinal is left");
         assert_eq!(ordinals(3, i32::MAX, json!([])).0, [i32::MAX]);

@@ -182,7 +182,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The first thing that is waited for is told.
+    /// Notes what is waited for; the first one is reported.
     pub(super) fn wait(&mut self, reason: &'static str, message: impl FnOnce() -> String) {
         if self.wait.is_none() {
             self.wait = Some(Wait { reason, message: message() });

@@ -212,7 +212,7 @@ pub(super) fn wait_for(pod: &Pod, plan: &mut Plan) {
     } else if !pod.is_serving() {
         plan.wait("PodNotReady", || format!("Pod {} is not Ready{}", pod.name, why()));
     }
-    // What remains is a matter of time, and told with it.
+    // What remains is a matter of time, and is reported with it.
 }
 
 pub(super) fn terminating(pod: &Pod) -> String {

@@ -188,11 +188,11 @@ fn annotation<'s>(set: &'s StatefulSet, key: &str) -> Option<&'s str> {
 
 fn overrides(set: &StatefulSet) -> Result<Overrides, Invalid> {
     let key = labels::ORDINAL_OVERRIDES;
-    let told = |problems: Vec<Problem>| {
+    let invalid = |problems: Vec<Problem>| {
         let first = problems.first().map(Problem::to_string).unwrap_or_default();
         Invalid(format!("annotation {key}: {first}"))
     };
-    Overrides::parse(annotation(set, key).unwrap_or_default()).map_err(told)
+    Overrides::parse(annotation(set, key).unwrap_or_default()).map_err(invalid)
 }
 
 fn update_order(set: &StatefulSet) -> Result<Option<UpdateOrder>, Invalid> {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_10_1_09_what_cannot_be_read_is_told() {
+    fn shortfall_10_1_09_what_cannot_be_read_is_reported() {
         for (spec, word) in [
             (json!({"reserveOrdinals": [1, "5"]}), "reserveOrdinals"),
             (json!({"scaleStrategy": {"maxUnavailable": "5"}}), "scaleStrategy.maxUnavailable"),

@@ -80,11 +80,11 @@ pub fn is_complete(spec: &Spec, pods: &[Arc<Pod>], update: &str) -> bool {
 
 /// How the set is after a plan was made.
 pub fn progress(spec: &Spec, counts: &Counts, plan: &Plan) -> Progress {
-    let told = |wait: &Wait| (wait.reason.to_owned(), wait.message.clone());
-    if let Some((reason, message)) = plan.impossible.as_ref().map(told) {
+    let words = |wait: &Wait| (wait.reason.to_owned(), wait.message.clone());
+    if let Some((reason, message)) = plan.impossible.as_ref().map(words) {
         return Progress::Stalled { reason, message };
     }
-    if let Some((reason, message)) = plan.wait.as_ref().map(told) {
+    if let Some((reason, message)) = plan.wait.as_ref().map(words) {
         return Progress::Waiting { reason, message };
     }
     let is_complete = counts.replicas == spec.replicas && counts.available == spec.replicas;

@@ -174,7 +174,7 @@ fn data(ordinal: i32) -> SizedClaim {
     claim(&format!("data-web-{ordinal}"), "10Gi", "10Gi")
 }
 fn with(fields: serde_json::Value, pods: &[Pod], claims_there: &[SizedClaim]) -> Vec<String> {
-    told(planned(&spec(with_claims(fields)), pods, &claims(claims_there)))
+    texts(planned(&spec(with_claims(fields)), pods, &claims(claims_there)))
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn claims_are_never_lost_when_a_pod_is_wanted_again() {
     // The Pod is gone already: its claim goes too, and nobody is made before.
     let plan = planned(&spec(with_claims(fields)), &[], &claims(std::slice::from_ref(&surplus)));
     assert!(plan.wait.as_ref().unwrap().message.contains("data-web-0"), "{:?}", plan.wait);
-    assert_eq!(told(plan), NOTHING);
+    assert_eq!(texts(plan), NOTHING);
     let retained = json!({"replicas": 1, "retention": {}});
     assert_eq!(with(retained, &[], &[surplus]), ["own data-web-0 []"], "the policy has changed meanwhile");
     let mut ending = data(0);
@@ -427,7 +427,7 @@ fn shortfall_10_1_06_a_new_claim_template_makes_pods_outdated() {
     assert_eq!(of(json!({"partition": 3}), &pods), NOTHING);
     let only = planned(&spec(json!({"policy": "InPlaceOnly"})), &pods, &BTreeMap::new());
     assert!(only.impossible.as_ref().unwrap().message.contains("claim template logs"), "{:?}", only.impossible);
-    assert_eq!(told(only), NOTHING);
+    assert_eq!(texts(only), NOTHING);
 }
 
 #[test]
@@ -511,19 +511,19 @@ fn a_claim_that_grows_without_end_keeps_no_template_from_its_pod_or_from_others(
     let pods = [old(0), old(1), old(2)];
     let after = |pods: &[Pod], seconds: u64| planned_after(&spec, pods, &all, &[("data-web-2", seconds)]);
     let early = after(&pods, 20);
-    assert_eq!((early.look, told(early)), (Some(Duration::from_secs(100)), vec![]), "it mostly grows soon");
-    assert_eq!(told(after(&pods, 120)), ["delete web-2"]);
-    assert_eq!(told(after(&[old(0), old(1), pod(2)], 120)), ["delete web-1"], "nor the next one");
+    assert_eq!((early.look, texts(early)), (Some(Duration::from_secs(100)), vec![]), "it mostly grows soon");
+    assert_eq!(texts(after(&pods, 120)), ["delete web-2"]);
+    assert_eq!(texts(after(&[old(0), old(1), pod(2)], 120)), ["delete web-1"], "nor the next one");
     assert!(after(&[old(0), old(1), pod(2)], 120).wait.unwrap().message.contains("data-web-2"), "it is still named");
     let updated = after(&[pod(0), pod(1), pod(2)], 120);
-    assert_eq!(told(updated), NOTHING, "no other claim is asked for what this one does not get");
+    assert_eq!(texts(updated), NOTHING, "no other claim is asked for what this one does not get");
 }
 
 #[test]
 fn a_claim_that_may_not_be_asked_keeps_no_template_from_its_pod_either() {
     let spec = spec(with_claims(json!({"growsClaims": true, "maxUnavailable": 1})));
     let all = claims(&[sized(0, "5Gi", "5Gi"), sized(1, "5Gi", "5Gi"), sized(2, "5Gi", "5Gi")]);
-    let after = |seconds: u64| told(planned_after(&spec, &[old(0), old(1), old(2)], &all, &[("data-web-2", seconds)]));
+    let after = |seconds: u64| texts(planned_after(&spec, &[old(0), old(1), old(2)], &all, &[("data-web-2", seconds)]));
     assert_eq!(after(20), ["grow data-web-2"]);
     assert_eq!(after(120), ["grow data-web-2", "delete web-2"]);
 }
@@ -556,11 +556,11 @@ fn a_size_that_cannot_be_had_is_stalled_and_a_smaller_one_is_asked_for() {
     let why = plan.impossible.clone().unwrap();
     assert_eq!(why.reason, "FailedUpdatePVC");
     assert!(why.message.contains("data-web-2") && why.message.contains("out of space"), "{}", why.message);
-    assert_eq!(told(plan), ["delete web-2"], "and no other claim is asked");
+    assert_eq!(texts(plan), ["delete web-2"], "and no other claim is asked");
     let asked = |storage: &str| {
         let mut smaller = with_claims(fields.clone());
         smaller["claims"][0]["spec"]["resources"]["requests"]["storage"] = json!(storage);
-        told(planned(&spec(smaller), &[pod(0), pod(1), pod(2)], &all))
+        texts(planned(&spec(smaller), &[pod(0), pod(1), pod(2)], &all))
     };
     assert_eq!(asked("7Gi"), ["grow data-web-2"], "less than it asks for, more than it has");
     assert_eq!(asked("5Gi"), NOTHING, "Kubernetes lets nobody ask for what there is");
@@ -573,7 +573,7 @@ fn with_in_place_only_no_pod_is_replaced_for_a_mount() {
     let all = claims(&[SizedClaim { resize_pending_since: since, ..sized(0, "10Gi", "5Gi") }]);
     let plan = planned(&spec(fields), &[pod(0)], &all);
     assert!(plan.wait.clone().unwrap().message.contains("InPlaceOnly does not replace it"));
-    assert_eq!(told(plan), NOTHING);
+    assert_eq!(texts(plan), NOTHING);
 }
 
 #[test]
@@ -593,7 +593,7 @@ fn while_revisions_cannot_be_read_pods_are_scaled_and_none_is_replaced_for_that(
         now: at(0),
     });
     assert_eq!(plan.wait.clone().unwrap().reason, "RevisionsNotRead");
-    assert_eq!(told(plan), ["delete web-2"]);
+    assert_eq!(texts(plan), ["delete web-2"]);
 }
 
 #[test]
@@ -621,7 +621,7 @@ fn a_claim_that_cannot_grow_is_named_and_holds_nothing_up() {
     let plan = planned(&spec(templates), &[old(0), old(1), old(2)], &claims(&[data(0), data(1), fixed]));
     let why = plan.impossible.clone().unwrap();
     assert_eq!((why.reason, why.message.contains("claim data-web-2 cannot grow")), ("FailedUpdatePVC", true));
-    assert_eq!(told(plan), ["delete web-2"], "its Pod is updated all the same");
+    assert_eq!(texts(plan), ["delete web-2"], "its Pod is updated all the same");
 }
 
 #[test]
@@ -682,7 +682,7 @@ fn how_pods_get_to_another_revision() {
         );
         let only = planned(&spec(json!({"replicas": 1, "policy": "InPlaceOnly"})), &[unknown], &BTreeMap::new());
         assert!(only.impossible.as_ref().unwrap().message.contains("Pod web-0"));
-        assert_eq!(told(only), NOTHING);
+        assert_eq!(texts(only), NOTHING);
     }
     let mixed = [old(0), Pod { has_gate: false, ..old(1) }, old(2)];
     assert_eq!(
@@ -705,8 +705,8 @@ fn the_order_of_updates() {
 fn shortfall_10_1_23_pods_with_an_order_key_come_first() {
     let keyed = |ordinal: i32, value: &str| labelled(old(ordinal), json!({"shard": value}));
     let pods = [keyed(0, "s-2"), keyed(1, "s-10"), old(2)];
-    let told = of(json!({"order": ["shard"], "maxUnavailable": 3}), &pods);
-    assert_eq!(told, ["delete web-1", "delete web-0", "delete web-2"]);
+    let texts = of(json!({"order": ["shard"], "maxUnavailable": 3}), &pods);
+    assert_eq!(texts, ["delete web-1", "delete web-0", "delete web-2"]);
 }
 
 #[test]
@@ -773,11 +773,11 @@ fn followers_are_updated_first_and_the_leader_last_also_in_strict_order() {
     for ordered in [true, false] {
         let mut spec = spec(json!({"ordered": ordered}));
         spec.update_order = UpdateOrder::parse("role=leader").unwrap();
-        let told = |pods: &[Pod]| told(planned(&spec, pods, &BTreeMap::new()));
-        assert_eq!(told(&pods), ["delete web-1"]);
+        let texts = |pods: &[Pod]| texts(planned(&spec, pods, &BTreeMap::new()));
+        assert_eq!(texts(&pods), ["delete web-1"]);
         let [a, b, _] = pods.clone();
-        assert_eq!(told(&[a.clone(), pod(1), pods[2].clone()]), ["delete web-0"]);
-        assert_eq!(told(&[pod(0), pod(1), pods[2].clone()]), ["delete web-2"]);
-        assert_eq!(told(&[a, b, not_ready(pods[2].clone())]), ["delete web-2"], "what is down is not waited for");
+        assert_eq!(texts(&[a.clone(), pod(1), pods[2].clone()]), ["delete web-0"]);
+        assert_eq!(texts(&[pod(0), pod(1), pods[2].clone()]), ["delete web-2"]);
+        assert_eq!(texts(&[a, b, not_ready(pods[2].clone())]), ["delete web-2"], "what is down is not waited for");
     }
 }

@@ -39,7 +39,7 @@ pub fn advance(observed: &ObservedPods<'_>, now: Now) -> RestartPlan {
     let order = spec.order.unwrap_or(if ordinals { Order::Ordinal } else { Order::OldestFirst });
     sort(&mut pods, order);
     count(&mut plan.status, &pods);
-    // Also after the end: nothing else tells that a Pod has been ready for long enough.
+    // Also after the end: nothing else shows that a Pod has been ready for long enough.
     let waits = pods.iter().filter(|(_, s)| *s == PodStage::NotReady).filter_map(|(facts, _)| facts.ready_for);
     if let Some(longest) = waits.max() {
         plan.look_after(min_ready(spec).saturating_sub(longest).max(Duration::from_millis(50)));

@@ -140,7 +140,7 @@ pub struct RestartPlan {
     pub start: Vec<Start>,
     /// The status to record.
     pub status: WorkloadRestartStatus,
-    /// To be told once the status is recorded.
+    /// To be emitted once the status is recorded.
     pub event: Option<Event>,
     /// Requests of earlier rounds can go.
     pub forget_earlier_rounds: bool,

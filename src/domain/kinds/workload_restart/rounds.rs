@@ -96,7 +96,7 @@ fn begin_round(status: &mut WorkloadRestartStatus, created_before: Option<Timest
     progress(status, true, "Restarting", why, now);
 }
 
-/// Whether the triggers can be watched; told in a condition.
+/// Whether the triggers can be watched; reported in a condition.
 fn judge_readable(restart: &WorkloadRestart, seen: &[TriggerContent], status: &mut WorkloadRestartStatus, now: Now) {
     let forbidden = restart.triggers().iter().zip(seen).filter_map(|(trigger, seen)| match seen {
         TriggerContent::Forbidden(why) => Some((trigger, why)),

@@ -44,7 +44,7 @@ pub(super) fn condition(
     conditions::set(&mut status.conditions, type_, wanted, generation, now.wall);
 }
 
-/// Sets Ready, Reconciling and Stalled, from which tools tell how far the restart is.
+/// Sets Ready, Reconciling and Stalled, from which tools read how far the restart is.
 pub fn set_kstatus(status: &mut WorkloadRestartStatus, now: Now) {
     conditions::set_kstatus_of_run(&mut status.conditions, Some(status.observed_generation), now.wall);
 }

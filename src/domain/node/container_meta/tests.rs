@@ -266,7 +266,7 @@ fn a_container_whose_image_was_changed_too_is_left_to_kubelet() {
         json_patch::merge(&mut pod["spec"]["containers"][0], &change);
         assert_eq!(outdated(&pod, &meta).len(), usize::from(stops), "{name}");
     }
-    // A kubelet before 1.31 has another hash; what the update recorded tells whether the image is still to be changed.
+    // A kubelet before 1.31 has another hash; what the update recorded shows whether the image is still to be changed.
     let mut pod = pod();
     let mut meta = reported(&pod, &["CONFIG=old", "TIER=front"]);
     meta.containers[0].hashes.plain_hash = 7;
@@ -300,7 +300,7 @@ fn a_variable_that_is_there_twice() {
 }
 
 #[test]
-fn the_environment_is_found_in_what_runtimes_tell() {
+fn the_environment_is_found_in_what_runtimes_report() {
     let containerd = json!({"sandboxID": "s", "pid": 1, "config": {"envs": [{"key": "A", "value": "1"}]},
         "runtimeSpec": {"ociVersion": "1.0.2", "process": {"user": {}, "args": ["/a"], "env": ["PATH=/bin", "A=1=2"]}}});
     let crio = json!({"pid": 1, "privileged": false, "runtimeSpec": {"process": {"env": ["A=x"]}}});

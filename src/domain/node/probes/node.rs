@@ -1,4 +1,4 @@
-//! The daemon's part: when a probe is due, how its results are counted, and what of them is told.
+//! The daemon's part: when a probe is due, how its results are counted, and what of them is reported.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -176,7 +176,7 @@ pub fn look<'p>(pod: &'p PodView, container: &str, settings: &Settings, now: Now
 pub struct Tally {
     /// Id of the instance; empty before the first.
     pub instance: String,
-    /// Succeeded, Failed or Unknown; empty while there is nothing to tell.
+    /// Succeeded, Failed or Unknown; empty while there is nothing to report.
     pub state: &'static str,
     /// What was said with it.
     pub message: String,
@@ -199,17 +199,17 @@ pub enum Changed {
 }
 
 impl Tally {
-    /// What was told before the daemon was started, if it is of the instance that still runs.
-    pub fn adopt(told: &ContainerProbeState, pod: &PodView, container: &str) -> Option<Self> {
+    /// What was reported before the daemon was started, if it is of the instance that still runs.
+    pub fn adopt(recorded: &ContainerProbeState, pod: &PodView, container: &str) -> Option<Self> {
         let status = pod.container_status(container)?;
         let ContainerState::Running { started_at: Some(started) } = &status.state else { return None };
-        let state = [SUCCEEDED, FAILED].into_iter().find(|state| *state == told.state)?;
-        let transition = told.last_transition_time.filter(|at| *at >= whole_seconds(*started))?;
+        let state = [SUCCEEDED, FAILED].into_iter().find(|state| *state == recorded.state)?;
+        let transition = recorded.last_transition_time.filter(|at| *at >= whole_seconds(*started))?;
         Some(Self {
             instance: status.container_id.to_string(),
             state,
-            message: told.message.clone(),
-            probed: told.last_probe_time,
+            message: recorded.message.clone(),
+            probed: recorded.last_probe_time,
             transition: Some(transition),
             streak: (state == SUCCEEDED, 0),
         })
@@ -244,7 +244,7 @@ impl Tally {
             true => (SUCCEEDED, settings.success_threshold),
             false => (FAILED, settings.failure_threshold),
         };
-        // What has been told already has passed its threshold.
+        // What has been reported already has passed its threshold.
         if count < threshold && self.state != state {
             return Changed::Nothing;
         }
@@ -262,7 +262,7 @@ impl Tally {
         }
         self.transition = self.probed;
         self.state = state;
-        // Mostly something is known within moments; nobody has to be told before that.
+        // Mostly something is known within moments; nothing has to be reported before that.
         if state == UNKNOWN { Changed::Message } else { Changed::State }
     }
 
@@ -281,7 +281,7 @@ impl Tally {
 /// else. Messages are cut when they are too many. The same results give the same value, so that it is written only when
 /// something has changed.
 pub fn statuses<'t>(object: &NodePodProbe, tally: impl Fn(&str, &str) -> Option<&'t Tally>) -> Vec<PodProbeStatus> {
-    let told = |uid: &str, name: &str| {
+    let recorded = |uid: &str, name: &str| {
         let status = object.status.as_ref()?.pod_probe_statuses.iter().find(|status| status.uid == uid)?;
         status.probe_states.iter().find(|state| state.name == name).cloned()
     };
@@ -289,7 +289,7 @@ pub fn statuses<'t>(object: &NodePodProbe, tally: impl Fn(&str, &str) -> Option<
     for pod in &object.spec.pod_probes {
         let states = pod.probes.iter().filter_map(|probe| {
             let known = tally(&pod.uid, &probe.name).filter(|tally| !tally.state.is_empty());
-            known.map(|tally| tally.as_state(&probe.name)).or_else(|| told(&pod.uid, &probe.name))
+            known.map(|tally| tally.as_state(&probe.name)).or_else(|| recorded(&pod.uid, &probe.name))
         });
         let probe_states: Vec<ContainerProbeState> = states.collect();
         if !probe_states.is_empty() {

@@ -83,23 +83,23 @@ pub fn as_specified(
     (conditions, is_news)
 }
 
-/// Sets Ready, Reconciling and Stalled, from which tools tell how far it is. `is_known`: every node has been looked at;
-/// until then what was told of the same generation stays.
+/// Sets Ready, Reconciling and Stalled, from which tools read how far it is. `is_known`: every node has been looked at;
+/// until then what was reported of the same generation stays.
 pub fn set_kstatus(marker: &PodProbeMarker, all: &mut Vec<Condition>, is_known: bool, now: Timestamp) {
     let refused =
         all.iter().find(|condition| condition.type_ == labels::CONDITION_ACCEPTED && condition.status == "False");
     let generation = marker.metadata.generation;
-    let is_told =
+    let is_reported =
         all.iter().any(|condition| condition.type_ == conditions::READY && condition.observed_generation == generation);
-    if refused.is_none() && !is_known && is_told {
+    if refused.is_none() && !is_known && is_reported {
         return;
     }
-    let told = match refused.map(|condition| (condition.reason.clone(), condition.message.clone())) {
+    let condition_of = match refused.map(|condition| (condition.reason.clone(), condition.message.clone())) {
         Some((reason, message)) => (conditions::STALLED, reason, message),
         None if is_known => (conditions::READY, "Probing".into(), "the nodes of its Pods have its probes".into()),
         None => (conditions::RECONCILING, "Progressing".into(), "its probes are passed on to nodes".into()),
     };
-    let (true_one, reason, message) = (told.0, told.1.as_str(), told.2.as_str());
+    let (true_one, reason, message) = (condition_of.0, condition_of.1.as_str(), condition_of.2.as_str());
     conditions::set_kstatus(all, (true_one, reason, message), generation, now);
 }
 

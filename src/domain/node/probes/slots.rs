@@ -13,7 +13,7 @@ pub enum Turn {
     Wait,
 }
 
-/// The slots of one kind of probes. Probes are told apart by ids.
+/// The slots of one kind of probes. Probes differ by ids.
 ///
 /// The share of a namespace leaves room for one more namespace than there are, so that a namespace that comes finds free
 /// slots. While there are fewer namespaces than slots, one that has less than its share never waits for others.

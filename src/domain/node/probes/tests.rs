@@ -469,7 +469,7 @@ fn results_count_in_a_row_and_a_restart_begins_anew() {
 }
 
 #[test]
-fn a_new_message_is_told_without_a_transition() {
+fn a_new_message_is_reported_without_a_transition() {
     let settings = Settings::of(&json!({"exec": {"command": ["a"]}}));
     let mut tally = Tally::default();
     tally.begin("c1", at(0));
@@ -489,7 +489,7 @@ fn f31_messages_are_readable_text_of_a_bounded_size() {
     assert_eq!(three.len(), 1023, "cut at a character");
 }
 
-fn told(state: &str, transition: i64) -> ContainerProbeState {
+fn result_of(state: &str, transition: i64) -> ContainerProbeState {
     ContainerProbeState {
         name: "m#a".into(),
         state: state.into(),
@@ -500,14 +500,14 @@ fn told(state: &str, transition: i64) -> ContainerProbeState {
 }
 
 #[test]
-fn a_daemon_that_starts_goes_on_from_what_was_told_of_the_same_instance() {
+fn a_daemon_that_starts_goes_on_from_what_was_reported_of_the_same_instance() {
     let pod = view(&pod(json!({})));
-    let adopted = Tally::adopt(&told(FAILED, 0), &pod, "main").unwrap();
+    let adopted = Tally::adopt(&result_of(FAILED, 0), &pod, "main").unwrap();
     assert_eq!((adopted.state, adopted.message.as_str()), (FAILED, "was"));
     assert_eq!(adopted.instance, "containerd://main-1");
-    assert_eq!(Tally::adopt(&told(FAILED, -1), &pod, "main"), None, "of the instance before");
-    assert_eq!(Tally::adopt(&told(UNKNOWN, 5), &pod, "main"), None);
-    assert_eq!(Tally::adopt(&told(FAILED, 5), &pod, "gone"), None);
+    assert_eq!(Tally::adopt(&result_of(FAILED, -1), &pod, "main"), None, "of the instance before");
+    assert_eq!(Tally::adopt(&result_of(UNKNOWN, 5), &pod, "main"), None);
+    assert_eq!(Tally::adopt(&result_of(FAILED, 5), &pod, "gone"), None);
 }
 
 #[test]
@@ -517,8 +517,8 @@ fn f34_the_status_holds_what_the_spec_wants_and_equal_results_are_equal() {
             {"name": "m#a", "containerName": "main", "probe": {}}, {"name": "m#new", "containerName": "main", "probe": {}}]},
         {"name": "q", "namespace": "a", "uid": "u2", "probes": [{"name": "m#a", "containerName": "main", "probe": {}}]}]},
         "status": {"podProbeStatuses": [
-            {"name": "p", "namespace": "a", "uid": "u1", "probeStates": [told(SUCCEEDED, 1), {"name": "m#gone", "state": "Failed"}]},
-            {"name": "r", "namespace": "a", "uid": "u3", "probeStates": [told(FAILED, 1)]}]}}))
+            {"name": "p", "namespace": "a", "uid": "u1", "probeStates": [result_of(SUCCEEDED, 1), {"name": "m#gone", "state": "Failed"}]},
+            {"name": "r", "namespace": "a", "uid": "u3", "probeStates": [result_of(FAILED, 1)]}]}}))
     .unwrap();
     let mut tally = Tally::default();
     tally.begin("c1", at(2));

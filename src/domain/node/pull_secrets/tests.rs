@@ -202,7 +202,7 @@ fn f10_all_ways_of_a_docker_configuration_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_a_secret_is_told_without_what_is_in_it() {
+fn what_is_wrong_with_a_secret_is_reported_without_what_is_in_it() {
     let data = |key: &str, text: &str| BTreeMap::from([(key.to_owned(), text.to_owned())]);
     for (type_, data, want) in [
         (

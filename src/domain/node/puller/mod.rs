@@ -70,7 +70,7 @@ pub struct Order {
     pub limit: Option<Duration>,
     /// Whether the manager may have credentials for it.
     pub has_secrets: bool,
-    /// Labels of the sandbox that the runtime is told of.
+    /// Labels of the sandbox that the runtime gets.
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,

@@ -379,7 +379,7 @@ pub fn stop_grace(grace: Duration, used: Duration) -> Duration {
 fn never_restarted(pod: &PodView, container: &str, exit_code: Option<i32>) -> Option<Failure> {
     let rules = pod.restart_rules_of(container);
     let no_rule_for = match exit_code {
-        // Whether a rule is for it cannot be told.
+        // Whether a rule is for it is not known.
         None if !rules.is_empty() => return None,
         Some(code) if rules.iter().any(|rule| rule.matches(code) && rule.action.starts_with("Restart")) => return None,
         Some(code) if !rules.is_empty() => Some(code),

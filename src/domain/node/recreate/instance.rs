@@ -22,7 +22,7 @@ pub enum InstanceState {
     Running,
     /// Ended.
     Exited,
-    /// The runtime cannot tell.
+    /// The runtime does not know.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! Ready, Reconciling and Stalled of a request, from which tools tell how far it is (kstatus).
+//! Ready, Reconciling and Stalled of a request, from which tools read how far it is (kstatus).
 
 use jiff::Timestamp;
 
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decision_32_a_request_tells_tools_how_far_it_is() {
+    fn decision_32_a_request_shows_tools_how_far_it_is() {
         let request: ContainerRecreateRequest = serde_json::from_value(json!({
             "metadata": {"name": "r", "generation": 1}, "spec": {"podName": "p", "containers": [{"name": "a"}]}
         }))
@@ -57,8 +57,8 @@ mod tests {
             ),
         ] {
             let status: ContainerRecreateRequestStatus = serde_json::from_value(status).unwrap();
-            let told = with_kstatus(&request, &status, Timestamp::UNIX_EPOCH);
-            let mut conditions = told.conditions.iter().filter(|condition| condition.status == "True");
+            let written = with_kstatus(&request, &status, Timestamp::UNIX_EPOCH);
+            let mut conditions = written.conditions.iter().filter(|condition| condition.status == "True");
             let condition = conditions.next().unwrap();
             assert_eq!([&*condition.type_, &condition.reason, &condition.message], wanted);
             assert_eq!(conditions.next(), None);

@@ -55,7 +55,7 @@ pub struct ManagerMemory {
     pub created: Sighting,
     /// Its completion, once there is one.
     pub completed: Option<Sighting>,
-    /// Whether it has been told that its node has no ready daemon, since the node last had one.
+    /// Whether it has been reported that its node has no ready daemon, since the node last had one.
     pub reported_no_daemon: bool,
 }
 
@@ -122,7 +122,7 @@ pub enum Action {
     Detach,
     /// Delete the request: its time to live is over.
     Delete,
-    /// Tell, by this `status.message` and an event, that the request waits for a daemon.
+    /// Report, by this `status.message` and an event, that the request waits for a daemon.
     ReportNoDaemon(String),
     /// Record that the request was left behind.
     LeaveBehind {
@@ -407,7 +407,7 @@ pub fn node_of<'a>(observed: &ObservedRequest<'a>) -> &'a str {
     }
 }
 
-/// Whether the Pod is the one that the request was made for. Without the label nobody can tell: it counts as it.
+/// Whether the Pod is the one that the request was made for. Without the label it counts as it.
 pub fn is_meant(request: &ContainerRecreateRequest, pod: &PodView) -> bool {
     request.pod_uid().is_empty() || request.pod_uid() == pod.uid()
 }

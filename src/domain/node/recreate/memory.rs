@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A runtime that cannot be asked gets a line in the status after this time; a restart of it takes less.
-const TELL_TROUBLE_AFTER: Duration = Duration::from_secs(5);
+const REPORT_TROUBLE_AFTER: Duration = Duration::from_secs(5);
 /// A request without a recorded stop ends when the runtime could not be asked for this time.
 const RUNTIME_GONE_AFTER: Duration = Duration::from_secs(600);
 /// The same with a stop on record whose grace period is shorter: time for a restart of the runtime.
@@ -159,7 +159,7 @@ pub fn in_trouble(
 ) -> Option<ContainerRecreateRequestStatus> {
     let since = *memory.trouble_since.get_or_insert(begun.mono);
     let lasted = now.mono.saturating_sub(since);
-    if lasted < TELL_TROUBLE_AFTER || !request.is_open() {
+    if lasted < REPORT_TROUBLE_AFTER || !request.is_open() {
         return None;
     }
     let mut next = request.status.clone().unwrap_or_default();

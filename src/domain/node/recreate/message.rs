@@ -340,7 +340,7 @@ pub(super) fn expects_back_off(state: &ContainerRecreateState) -> bool {
     ContainerMessage::of(state).back_off.is_some()
 }
 
-/// What a user is told when kubelet is expected to delay the start.
+/// What a user reads when kubelet is expected to delay the start.
 pub fn wait_expected(wait: Duration) -> String {
     format!("kubelet will start it in about {} s: {BACK_OFF}", wait.as_secs())
 }

@@ -111,18 +111,18 @@ pub fn news<'a>(request: &ContainerRecreateRequest, new: &'a [ContainerRecreateS
     let pod = &request.spec.pod_name;
     let mut all = Vec::new();
     for (old, new) in states_of(request).iter().zip(new) {
-        let mut tell = |reason, is_failure, what: &str| {
+        let mut add = |reason, is_failure, what: &str| {
             let message = format!("Container {} of Pod {pod}: {what}", new.name);
             all.push(News { container: &new.name, reason, is_failure, message });
         };
         match new.phase {
             Phase::Succeeded if old.phase != new.phase => {
-                tell("ContainerRecreated", false, if new.message.is_empty() { "restarted" } else { &new.message });
+                add("ContainerRecreated", false, if new.message.is_empty() { "restarted" } else { &new.message });
             }
-            Phase::Failed if old.phase != new.phase => tell("ContainerRecreateFailed", true, &new.message),
+            Phase::Failed if old.phase != new.phase => add("ContainerRecreateFailed", true, &new.message),
             _ => {
                 if message::expects_back_off(new) && !message::expects_back_off(old) {
-                    tell("BackOffExpected", false, &new.message);
+                    add("BackOffExpected", false, &new.message);
                 }
             }
         }

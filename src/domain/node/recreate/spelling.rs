@@ -85,7 +85,7 @@ pub struct History {
 #[serde(default)]
 struct Used {
     image: String,
-    /// When kubelet was last told to start the container under it.
+    /// When kubelet was last made to start the container under it.
     at: Timestamp,
     /// Seconds that kubelet waits before the next start under it; 0 for none.
     #[serde(skip_serializing_if = "is_zero")]
@@ -240,7 +240,7 @@ pub fn wait_after_stop(
     }
 }
 
-/// Without a record the times in the status tell: how long the last start was held back shows how far the back-off was.
+/// Without a record the times in the status are used: how long the last start was held back shows how far the back-off was.
 fn backoff_by_times(status: &ContainerStatusView) -> (u32, Option<Timestamp>) {
     if status.restart_count == 0 && status.last_exit.is_none() {
         return (0, None);

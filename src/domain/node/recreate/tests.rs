@@ -326,7 +326,7 @@ fn case_4_two_requests_one_after_the_other_and_one_kill() {
     second.metadata.name = Some("r2".into());
     let chosen = pick([&second, &first]);
     assert_eq!(chosen.current.unwrap().metadata.name.as_deref(), Some("r1"), "a tie goes by name");
-    assert_eq!(chosen.tell_to_wait.len(), 1);
+    assert_eq!(chosen.has_to_wait.len(), 1);
     world.run(&mut first);
     world.restart("main", 1);
     world.run(&mut first);
@@ -339,30 +339,30 @@ fn case_4_two_requests_one_after_the_other_and_one_kill() {
 }
 
 #[test]
-fn a_runtime_that_cannot_be_asked_is_told_when_it_lasts_and_taken_back_after() {
+fn a_runtime_that_cannot_be_asked_is_reported_when_it_lasts_and_taken_back_after() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], strategy());
     let mut memory = RestartMemory::default();
-    let mut tell = |request: &ContainerRecreateRequest, begun, at| {
+    let mut status = |request: &ContainerRecreateRequest, begun, at| {
         in_trouble(request, &mut memory, "containerd", "ListContainers: boom", now(begun), now(at))
     };
-    assert_eq!(tell(&request, 100, 101), None, "a restart of the runtime takes no longer");
-    assert_eq!(tell(&request, 103, 104), None);
-    let told = tell(&request, 105, 106).expect("since the first failure it is over 5 s");
+    assert_eq!(status(&request, 100, 101), None, "a restart of the runtime takes no longer");
+    assert_eq!(status(&request, 103, 104), None);
+    let reported = status(&request, 105, 106).expect("since the first failure it is over 5 s");
     assert_eq!(
-        (told.phase.clone(), told.message.as_str()),
+        (reported.phase.clone(), reported.message.as_str()),
         (Phase::Pending, "waiting for runtime containerd: ListContainers: boom")
     );
-    request.status = Some(told);
-    assert_eq!(tell(&request, 110, 111), None, "it is told once");
+    request.status = Some(reported);
+    assert_eq!(status(&request, 110, 111), None, "it is reported once");
     let mut other = request.clone();
     other.metadata.name = Some("under-way".into());
     other.status = Some(ContainerRecreateRequestStatus { phase: Phase::Recreating, ..Default::default() });
-    assert_eq!(pick([&request, &other]).tell_to_wait.len(), 1, "if it has to wait for another reason, it says that");
+    assert_eq!(pick([&request, &other]).has_to_wait.len(), 1, "if it has to wait for another reason, it says that");
     world.run(&mut request);
     assert_eq!(request.status.as_ref().unwrap().message, "");
     request.status.as_mut().unwrap().phase = Phase::Completed;
-    assert_eq!(tell(&request, 200, 300), None, "a completed request never moves");
+    assert_eq!(status(&request, 200, 300), None, "a completed request never moves");
 }
 
 #[test]
@@ -374,14 +374,14 @@ fn case_5_a_waiting_request_becomes_pending_and_one_under_way_goes_first() {
     under_way.status = Some(ContainerRecreateRequestStatus { phase: Phase::Recreating, ..Default::default() });
     let chosen = pick([&old, &under_way]);
     assert_eq!(chosen.current.unwrap().metadata.name.as_deref(), Some("z"));
-    assert_eq!(chosen.tell_to_wait[0].metadata.name.as_deref(), Some("r1"));
+    assert_eq!(chosen.has_to_wait[0].metadata.name.as_deref(), Some("r1"));
     let waiting = waiting_status(&under_way);
     assert_eq!(
         (waiting.phase.clone(), waiting.message.as_str()),
         (Phase::Pending, "waiting for request z of the same Pod")
     );
     old.status = Some(waiting);
-    assert!(pick([&old, &under_way]).tell_to_wait.is_empty(), "it is told once");
+    assert!(pick([&old, &under_way]).has_to_wait.is_empty(), "it is reported once");
     let mut world = World::new(&["main"]);
     world.run(&mut old);
     assert_eq!(old.status.unwrap().message, "", "what it waited for is over");
@@ -665,8 +665,8 @@ fn a_stop_that_kubelet_will_hold_back_says_so() {
     world.pod["status"]["containerStatuses"][0]["state"] = json!({"running": {"startedAt": at(31)}});
     let mut request = request(&["main"], strategy());
     let plan = world.plan(&request);
-    let told = super::news(&request, &plan.status.as_ref().unwrap().container_recreate_states);
-    assert_eq!((told.len(), told[0].reason, told[0].is_failure), (1, "BackOffExpected", false));
+    let reported = super::news(&request, &plan.status.as_ref().unwrap().container_recreate_states);
+    assert_eq!((reported.len(), reported[0].reason, reported[0].is_failure), (1, "BackOffExpected", false));
     request.status = plan.status;
     assert!(
         message(&request, 0).starts_with("stopping; kubelet will start it in about 10 s: "),
@@ -1011,7 +1011,7 @@ fn what_was_left_behind_holds_up_no_later_request_of_the_manager_and_is_ended_fi
 }
 
 #[test]
-fn a_hook_that_found_no_place_is_told_to_the_end() {
+fn a_hook_that_found_no_place_is_reported_to_the_end() {
     let mut world = World::new(&["main"]);
     let mut request = with_hook(request(&["main"], strategy()));
     let first = world.plan(&request);
@@ -1020,11 +1020,11 @@ fn a_hook_that_found_no_place_is_told_to_the_end() {
     world.memory.hook_left_out("main");
     world.exit("main", 0, 143);
     world.run(&mut request);
-    let told = "preStop was not run: other hooks of this node took all places for the whole grace period";
-    assert_eq!(message(&request, 0), format!("stopped; waiting for kubelet to start it; {told}"));
+    let reported = "preStop was not run: other hooks of this node took all places for the whole grace period";
+    assert_eq!(message(&request, 0), format!("stopped; waiting for kubelet to start it; {reported}"));
     world.restart("main", 1);
     world.run(&mut request);
-    assert_eq!((phases(&request)[0], message(&request, 0)), ("Succeeded", told));
+    assert_eq!((phases(&request)[0], message(&request, 0)), ("Succeeded", reported));
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub struct Pick<'a> {
     /// The request to work on.
     pub current: Option<&'a ContainerRecreateRequest>,
     /// Requests that wait and do not say so yet.
-    pub tell_to_wait: Vec<&'a ContainerRecreateRequest>,
+    pub has_to_wait: Vec<&'a ContainerRecreateRequest>,
 }
 
 /// Chooses the request to work on: one that is under way, else the oldest; ties by name. Requests of all methods count,
@@ -23,11 +23,11 @@ pub fn pick<'a>(requests: impl IntoIterator<Item = &'a ContainerRecreateRequest>
     let mut open: Vec<_> = requests.into_iter().filter(|r| r.is_open()).collect();
     open.sort_by(|a, b| order(a).cmp(&order(b)));
     let mut open = open.into_iter();
-    Pick { current: open.next(), tell_to_wait: open.filter(|r| waits_untold(r)).collect() }
+    Pick { current: open.next(), has_to_wait: open.filter(|r| waits_unreported(r)).collect() }
 }
 
 /// Whether a request that has to wait says nothing yet, or something that is over.
-fn waits_untold(request: &ContainerRecreateRequest) -> bool {
+fn waits_unreported(request: &ContainerRecreateRequest) -> bool {
     match request.phase() {
         Phase::Empty => true,
         Phase::Pending => waits_for_node(request),

@@ -20,7 +20,7 @@ pub struct Allowed {
     pub resources: bool,
 }
 
-/// The longest change in bytes. The annotations that tell it, with more batches and records, are to stay readable.
+/// The longest change in bytes. The annotations that hold it, with more batches and records, are to stay readable.
 const LONGEST_SPEC: usize = InPlaceNotes::LONGEST / 2;
 
 /// Why a Pod cannot be brought from one revision to another in place.
@@ -44,7 +44,7 @@ pub enum NotInPlace {
     /// The Pod has no volume for the claim template of this name.
     #[error("it has no volume for claim template {0}")]
     NoVolume(String),
-    /// What has to change is more than a Pod may be told, in bytes.
+    /// What has to change is more than the annotations of a Pod may hold, in bytes.
     #[error("the change has {0} bytes, and an annotation of the Pod has to hold it; up to {LONGEST_SPEC} are possible")]
     TooLarge(usize),
     /// Without it nothing could take the Pod out of service.
@@ -56,8 +56,8 @@ pub enum NotInPlace {
     /// A ControllerRevision that we did not write.
     #[error("a revision holds no template")]
     NoTemplate,
-    /// The Pod does not tell with which ordinal override it was made.
-    #[error("its annotations do not tell the override that it was made with")]
+    /// The Pod does not say with which ordinal override it was made.
+    #[error("its annotations do not have the override that it was made with")]
     UnknownOverride,
 }
 
@@ -123,7 +123,7 @@ pub fn spec_between(old: &Value, new: &Value, revision: &str, allowed: Allowed) 
     of_readable_length(spec)
 }
 
-/// A change, unless it is more than a Pod may be told.
+/// A change, unless it is more than the annotations of a Pod may hold.
 pub(super) fn of_readable_length(spec: UpdateSpec) -> Result<UpdateSpec, NotInPlace> {
     let length = serde_json::to_vec(&spec).map_or(0, |text| text.len());
     if length > LONGEST_SPEC { Err(NotInPlace::TooLarge(length)) } else { Ok(spec) }

@@ -32,7 +32,7 @@ pub(super) struct ObservedContainer<'a> {
     pub(super) image: &'a str,
     /// The definition, of a whole Pod.
     pub(super) definition: Option<&'a Value>,
-    /// None: kubelet has not told yet.
+    /// None: kubelet has not reported it yet.
     pub(super) status: Option<ContainerRuns<'a>>,
 }
 
@@ -133,7 +133,7 @@ impl<'a> From<&'a PodView> for ObservedPod<'a> {
     }
 }
 
-/// Generations of a Pod and of what kubelet has seen; kubelets before 1.33 do not tell.
+/// Generations of a Pod and of what kubelet has seen; kubelets before 1.33 do not say.
 fn is_behind(generations: (Option<i64>, Option<i64>)) -> bool {
     matches!(generations, (Some(asked), Some(seen)) if seen < asked)
 }

@@ -12,7 +12,7 @@ use super::{
 /// from which the change is computed.
 ///
 /// # Errors
-/// Both together are more than a Pod may be told.
+/// Both together are more than the annotations of a Pod may hold.
 pub fn with_pending(spec: UpdateSpec, pending: &UpdateSpec) -> Result<UpdateSpec, NotInPlace> {
     let mut both = pending.clone();
     both.container_images.extend(spec.container_images);

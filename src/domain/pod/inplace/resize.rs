@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_11_what_kubelet_says_of_a_resize_is_told() {
+    fn shortfall_11_what_kubelet_says_of_a_resize_is_reported() {
         let with = |status: Value| {
             let mut pod = pod(json!({}));
             json_patch::merge(&mut pod["status"], &status);

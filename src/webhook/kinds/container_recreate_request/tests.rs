@@ -146,7 +146,7 @@ fn auto_is_runtime_unless_there_is_a_reason_against_it() {
     let no_digest = |pod: Value| pod.tap(|p| p["status"]["containerStatuses"][1]["imageID"] = json!("sha256:1"));
     for (name, pod, daemon, by_manager, words) in [
         ("all is well", controlled(), Some(true), false, ""),
-        ("nobody could tell", controlled(), None, false, ""),
+        ("nobody could know", controlled(), None, false, ""),
         (
             "no daemon",
             controlled(),

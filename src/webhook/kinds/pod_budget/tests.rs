@@ -43,7 +43,7 @@ fn requests_are_read() {
 }
 
 #[test]
-fn updates_and_resizes_are_told_apart_and_judged_as_the_pod_was() {
+fn updates_and_resizes_are_distinguished_and_judged_as_the_pod_was() {
     let with = |container: Value, metadata: Value| json!({"operation": "UPDATE", "object": {"metadata": metadata, "spec": {"containers": [container]}}});
     let bare = json!({"name": "p"});
     assert_eq!(operation(with(json!({"name": "main", "image": "a:1"}), bare.clone())), None);

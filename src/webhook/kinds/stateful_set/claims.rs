@@ -69,7 +69,7 @@ fn templates(object: &Value) -> Vec<(usize, &str, &Value)> {
         .collect()
 }
 
-/// Judges how claim templates have changed, and tells which of them ask for more.
+/// Judges how claim templates have changed, and returns which of them ask for more.
 pub(super) fn changed(old: &Value, new: &Value, found: &mut Findings) -> Vec<Growing> {
     let (before, after) = (templates(old), templates(new));
     for (_, name, _) in before.iter().filter(|(_, name, _)| !after.iter().any(|(_, other, _)| other == name)) {

@@ -523,7 +523,7 @@ fn a_create_without_an_answer_is_refused_and_an_update_passes() {
 }
 
 #[test]
-fn a_refused_template_is_told_field_by_field() {
+fn a_refused_template_is_reported_field_by_field() {
     let refused = |admission: &StatefulSetAdmission| {
         let causes = vec![("template.spec.containers[0].image".into(), "Required value".into())];
         let templates =

@@ -38,7 +38,7 @@ use crate::{
 
 const NAME: &str = "webhook.example";
 const ME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Somebody else, for a server that tells peers apart.
+/// Somebody else, for a server that distinguishes peers.
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 struct TestServer {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::super::{
     backoff::Failures,
-    placement::Fit,
     pass::plan,
+    placement::Fit,
     plan::{Action, Observed, Plan, Turn},
     pod::{self, Node, Pod},
     spec::Spec,
@@ -198,15 +198,15 @@ pub(crate) fn planned(spec: &Spec, nodes: &[Node], pods: &[Pod]) -> Plan {
 }
 
 /// What is done, in words: first what is done in any case, then what finds room.
-pub(crate) fn told(mut plan: Plan) -> Vec<String> {
-    let mut told: Vec<String> = plan.actions.iter().map(text).collect();
-    told.extend(plan.next_wave(usize::MAX).iter().map(|candidate| text(&candidate.action)));
-    told
+pub(crate) fn texts(mut plan: Plan) -> Vec<String> {
+    let mut texts: Vec<String> = plan.actions.iter().map(text).collect();
+    texts.extend(plan.next_wave(usize::MAX).iter().map(|candidate| text(&candidate.action)));
+    texts
 }
 
 /// What is done about these nodes and Pods, in words.
 pub(crate) fn of(fields: Value, nodes: &[Node], pods: &[Pod]) -> Vec<String> {
-    told(planned(&spec(fields), nodes, pods))
+    texts(planned(&spec(fields), nodes, pods))
 }
 
 pub(crate) fn text(action: &Action) -> String {

@@ -202,15 +202,15 @@ pub(crate) fn planned_after(
 }
 
 /// What is done, in words: first what is done in any case, then what finds room.
-pub(crate) fn told(mut plan: Plan) -> Vec<String> {
-    let mut told: Vec<String> = plan.actions.iter().map(text).collect();
-    told.extend(plan.next_wave(usize::MAX).iter().map(|candidate| text(&candidate.action)));
-    told
+pub(crate) fn texts(mut plan: Plan) -> Vec<String> {
+    let mut texts: Vec<String> = plan.actions.iter().map(text).collect();
+    texts.extend(plan.next_wave(usize::MAX).iter().map(|candidate| text(&candidate.action)));
+    texts
 }
 
 /// What is done about these Pods, in words.
 pub(crate) fn of(fields: Value, pods: &[Pod]) -> Vec<String> {
-    told(planned(&spec(fields), pods, &BTreeMap::new()))
+    texts(planned(&spec(fields), pods, &BTreeMap::new()))
 }
 
 pub(crate) fn text(action: &Action) -> String {

@@ -179,10 +179,10 @@ impl World {
                 is_updated: player.ready_since.is_some(),
             };
             if let Some(next) = lifecycle::refresh(&player.pod.state, &observed, &player.pod) {
-                let told = format!("{} is {}", player.pod.name, next.as_str());
+                let said = format!("{} is {}", player.pod.name, next.as_str());
                 player.pod.state = next;
                 self.is_dirty = true;
-                return Some(told);
+                return Some(said);
             }
         }
         None
@@ -248,7 +248,7 @@ impl World {
     }
 
     fn carry_out(&mut self, action: &Action) -> Result<String, String> {
-        let told = text(action);
+        let said = text(action);
         self.is_dirty = true;
         match action {
             Action::Create { ordinal, on_update, claims } => self.create(*ordinal, *on_update, claims)?,
@@ -302,9 +302,9 @@ impl World {
                 player.pod.state = State::Updating;
                 (player.ready_since, player.due) = (None, self.time + 2);
             }
-            Action::GrowClaims { .. } | Action::MendLabels { .. } => return Err(format!("nobody asked for: {told}")),
+            Action::GrowClaims { .. } | Action::MendLabels { .. } => return Err(format!("nobody asked for: {said}")),
         }
-        Ok(told)
+        Ok(said)
     }
 
     fn set_state(&mut self, pod: &str, state: State) {
@@ -497,10 +497,10 @@ impl Driver for World {
 
     async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
         let can = self.surroundings();
-        let told = match random.one_of(&can).copied().filter(|_| random.chance(50)) {
+        let said = match random.one_of(&can).copied().filter(|_| random.chance(50)) {
             Some(event) => Some(self.happens(event)?),
             None => match self.control()? {
-                Some(told) => Some(told),
+                Some(said) => Some(said),
                 None => match can.first().copied() {
                     Some(event) => Some(self.happens(event)?),
                     None => None,
@@ -508,8 +508,8 @@ impl Driver for World {
             },
         };
         self.up_again();
-        Ok(match told {
-            Some(told) => Step::Worked(told),
+        Ok(match said {
+            Some(said) => Step::Worked(said),
             None => {
                 let due = self
                     .pods

@@ -307,14 +307,14 @@ fn the_ttl_runs_from_the_completion() {
 }
 
 #[test]
-fn a_missing_daemon_is_told_once_and_not_at_once() {
+fn a_missing_daemon_is_reported_once_and_not_at_once() {
     let (request, pod) = (request(json!({"status": {"phase": "Pending"}})), pod(json!({})));
     let plan_at = |second, request: &ContainerRecreateRequest, lasting, reported_no_daemon| {
         let memory = ManagerMemory { reported_no_daemon, ..memory() };
         let (pod, daemon) = (PodKnowledge::Present(&pod), Daemon::Missing(lasting));
         plan(&ObservedRequest { request, pod, daemon, memory, gone_after: Duration::from_secs(900) }, now(second))
     };
-    let plan_after = |request: &ContainerRecreateRequest, lasting, told| plan_at(500, request, lasting, told);
+    let plan_after = |request: &ContainerRecreateRequest, lasting, reported| plan_at(500, request, lasting, reported);
     let seconds = Duration::from_secs;
     let waits = ManagerPlan { actions: vec![], requeue: Some(LOOK_FOR_NODE) };
     let text = "waiting for a ready kruise-daemon on node n1";
@@ -332,9 +332,9 @@ fn a_missing_daemon_is_told_once_and_not_at_once() {
         "a daemon that is there after all answers within that time"
     );
     assert_eq!(plan_after(&request, seconds(10), true), waits);
-    let mut told = request.clone();
-    told.status.as_mut().unwrap().message = text.into();
-    assert_eq!(plan_after(&told, Duration::MAX, false), waits, "the manager before has told it");
+    let mut reported = request.clone();
+    reported.status.as_mut().unwrap().message = text.into();
+    assert_eq!(plan_after(&reported, Duration::MAX, false), waits, "the manager before has reported it");
 }
 
 /// What becomes of a request after its daemon has been missing for some time: the plan of the manager.
@@ -427,7 +427,7 @@ fn clock_skew_never_completes_a_request_early() {
 }
 
 #[test]
-fn the_outcome_tells_what_was_recreated_and_what_failed() {
+fn the_outcome_shows_what_was_recreated_and_what_failed() {
     let status = |value: Value| serde_json::from_value::<ContainerRecreateRequestStatus>(value).unwrap();
     let good = status(
         json!({"phase": "Completed", "containerRecreateStates": [{"name": "a", "phase": "Succeeded"}, {"name": "b", "phase": "Succeeded"}]}),

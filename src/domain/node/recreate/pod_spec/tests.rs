@@ -312,7 +312,7 @@ fn decision_2_three_crashes_or_a_stuck_start_fail_the_container() {
 }
 
 #[test]
-fn the_wait_that_is_expected_is_told_and_kubelets_own_words_follow() {
+fn the_wait_that_is_expected_is_reported_and_kubelets_own_words_follow() {
     let mut world = World::new(&["main"], RecreateStrategy::default());
     // Restarted a moment ago under every spelling.
     world.status("main")["lastState"] = json!({"terminated": {"exitCode": 0, "finishedAt": now(0).wall}});
