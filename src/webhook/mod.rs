@@ -12,6 +12,7 @@ pub mod server;
 pub mod sidecars;
 pub mod template;
 pub mod validate;
+pub mod workload;
 
 use std::sync::{Arc, LazyLock};
 

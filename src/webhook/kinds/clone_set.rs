@@ -22,14 +22,15 @@ use crate::{
     domain::{pod::inplace, workload::rollout::DEFAULT_MAX_UNAVAILABLE},
     k8s::{
         account::{self, MANAGER},
-        name::{Namespace, ObjectName},
+        name::ObjectName,
         rbac::Rule,
     },
     webhook::{
         Context,
         server::review::{Admitted, Cause, Decision, Denied, Request},
         template::{self, InPlaceOnly, READ_BUDGET, Templates},
-        validate::{Findings, Object, drop_empty, is_judged, set_default},
+        validate::{Object, drop_empty, is_judged, set_default},
+        workload::Judged,
     },
 };
 
@@ -44,11 +45,7 @@ const READS: usize = 16;
 /// A CloneSet of which every field has the right type.
 #[derive(Clone, Debug)]
 pub struct CloneSetAdmission {
-    object: Value,
-    /// What is stored now, on UPDATE.
-    old: Option<Value>,
-    namespace: Namespace,
-    found: Findings,
+    judged: Judged,
     defaults: bool,
     in_place: inplace::Allowed,
     /// Pods to read: those in `podsToDelete` that were not there before.
@@ -84,7 +81,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
 }
 
 async fn read(context: &Context, admission: &CloneSetAdmission) -> Answers {
-    let namespace = &admission.namespace;
+    let namespace = &admission.judged.namespace;
     let templates = template::ask(&context.client, namespace, &admission.templates()).await;
     let mut answers = Answers { templates, ..Answers::default() };
     let api: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
@@ -112,41 +109,38 @@ async fn read(context: &Context, admission: &CloneSetAdmission) -> Answers {
 /// # Errors
 /// A field has a type that it cannot have.
 pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission, Denied> {
-    let Request { operation, object, old_object, namespace, .. } = request;
-    let is_new = operation == "CREATE";
-    let mut found = rules::judge(gates, &object, is_new);
-    found.refuse_wrong_types()?;
-    let old = (!is_new).then_some(old_object);
-    if let Some(old) = &old {
-        found.leave_out(&rules::judge(gates, old, false));
-    }
+    let judged = Judged::of(
+        request,
+        |object, is_new| rules::judge(gates, object, is_new),
+        |old| rules::judge(gates, old, false),
+    )?;
     let names = |object: &Value| -> Vec<String> {
         let list = object.pointer("/spec/scaleStrategy/podsToDelete").and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let known = old.as_ref().map(names).unwrap_or_default();
-    let mut pods = names(&object);
-    pods.retain(|name| !is_new && !name.is_empty() && !known.contains(name));
+    // A new CloneSet has no Pods yet.
+    let known = judged.old.as_ref().map(names);
+    let mut pods = names(&judged.object);
+    pods.retain(|name| !name.is_empty() && known.as_ref().is_some_and(|known| !known.contains(name)));
     pods.sort_unstable();
     pods.dedup();
     // A name that is refused already is not read; it could be any path.
     let pods = pods.iter().filter_map(|name| ObjectName::parse(name).ok()).collect();
     let defaults = !gates.enabled(gate::TEMPLATE_NO_DEFAULTS);
     let in_place = inplace::Allowed { resources: gates.enabled(gate::RESIZE_IN_PLACE), ..inplace::Allowed::default() };
-    Ok(CloneSetAdmission { object, old, namespace, found, defaults, in_place, pods })
+    Ok(CloneSetAdmission { judged, defaults, in_place, pods })
 }
 
 impl CloneSetAdmission {
     fn templates(&self) -> Templates<'_> {
-        let is_in_place_only = self
-            .object
-            .pointer("/spec/updateStrategy/type")
-            .is_some_and(|kind| kind == UpdateType::InPlaceOnly.as_str());
+        let Judged { object, old, .. } = &self.judged;
+        let update_type = object.pointer("/spec/updateStrategy/type");
+        let is_in_place_only = update_type.is_some_and(|kind| kind == UpdateType::InPlaceOnly.as_str());
         Templates {
-            object: &self.object,
-            old: self.old.as_ref(),
+            object,
+            old: old.as_ref(),
             defaults: self.defaults,
-            in_place_only: (is_in_place_only && self.old.is_some())
+            in_place_only: (is_in_place_only && old.is_some())
                 .then_some(InPlaceOnly { asked_by: "updateStrategy.type InPlaceOnly", allowed: self.in_place }),
         }
     }
@@ -157,17 +151,15 @@ impl CloneSetAdmission {
 /// # Errors
 /// See there.
 pub fn admit(admission: &CloneSetAdmission, answers: &Answers) -> Decision {
-    let (object, mut found) = (&admission.object, admission.found.clone());
-    let mut wanted = object.clone();
-    let spec = wanted.get_mut("spec").and_then(Value::as_object_mut);
-    let Some(spec) = spec else { return Err(Denied::bad_request("spec is missing")) };
-    set_defaults(spec);
-    admission.templates().judge(&answers.templates, spec, &mut found)?;
-    let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    let read = |name: &ObjectName| pod_to_delete(name, answers.pods.get(&**name)?.as_ref(), uid);
-    found.causes.extend(admission.pods.iter().filter_map(read));
-    found.refuse()?;
-    Ok(Admitted { warnings: found.warnings, ..Admitted::changed(object, &wanted) })
+    let object = &admission.judged.object;
+    admission.judged.decide(object.clone(), |spec, found| {
+        set_defaults(spec);
+        admission.templates().judge(&answers.templates, spec, found)?;
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        let read = |name: &ObjectName| pod_to_delete(name, answers.pods.get(&**name)?.as_ref(), uid);
+        found.causes.extend(admission.pods.iter().filter_map(read));
+        Ok(())
+    })
 }
 
 /// What is wrong with a Pod that is to be deleted first.

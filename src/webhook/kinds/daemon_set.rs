@@ -15,15 +15,16 @@ use serde_json::{Value, json};
 use crate::{
     api::{feature_gates::FeatureGates, labels},
     domain::kinds::daemon_set::spec::{BURST, HISTORY, LIMITS, SURGING, SURGING_LIMITS},
-    k8s::{name::Namespace, rbac::Rule},
+    k8s::rbac::Rule,
     webhook::{
         Context,
         server::{
-            handler::MatchCondition,
+            handler::{MatchCondition, spec_or_annotations_changed},
             review::{Admitted, Decision, Denied, Request},
         },
         template::{self, READ_BUDGET, Templates},
-        validate::{Findings, Object, drop_empty, is_judged, set_default},
+        validate::{Object, drop_empty, is_judged, set_default},
+        workload::Judged,
     },
 };
 
@@ -42,23 +43,11 @@ const ANNOTATIONS: [&str; 4] = [
 
 /// A DaemonSet of which every field has the right type.
 #[derive(Clone, Debug)]
-pub struct DaemonSetAdmission {
-    object: Value,
-    /// What is stored now, on UPDATE.
-    old: Option<Value>,
-    namespace: Namespace,
-    found: Findings,
-}
+pub struct DaemonSetAdmission(Judged);
 
 /// When an update is judged: its spec or an annotation of ours changes, and the object is not being deleted.
-pub fn on_update(_: &FeatureGates) -> Vec<MatchCondition> {
-    let annotation = |object: &str, key: &str| format!("{object}.metadata.?annotations[?'{key}'].orValue('')");
-    let changes = ANNOTATIONS.map(|key| format!("{} != {}", annotation("object", key), annotation("oldObject", key)));
-    let changed = format!("object.spec != oldObject.spec || {}", changes.join(" || "));
-    vec![
-        MatchCondition { name: "spec-changed", expression: changed },
-        MatchCondition { name: "not-being-deleted", expression: "!has(object.metadata.deletionTimestamp)".into() },
-    ]
+pub fn on_update(gates: &FeatureGates) -> Vec<MatchCondition> {
+    spec_or_annotations_changed(gates, &ANNOTATIONS)
 }
 
 /// Answers the API server.
@@ -69,7 +58,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         }
         let admission = check(request)?;
         let templates = admission.templates();
-        let asked = template::ask(&context.client, &admission.namespace, &templates);
+        let asked = template::ask(&context.client, &admission.0.namespace, &templates);
         let answers = tokio::time::timeout(READ_BUDGET, asked).await.unwrap_or_else(|_| template::Answers::late());
         admit(&admission, &answers)
     })
@@ -80,21 +69,16 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
 /// # Errors
 /// A field has a type that it cannot have.
 pub fn check(request: Request) -> Result<DaemonSetAdmission, Denied> {
-    let Request { operation, object, old_object, namespace, .. } = request;
-    let is_new = operation == "CREATE";
-    let mut found = rules::judge(&object, is_new);
-    found.refuse_wrong_types()?;
-    let old = (!is_new).then_some(old_object);
-    if let Some(old) = &old {
-        found.leave_out(&rules::judge(old, false));
-        found.warnings.extend(rules::unguarded(old, &object));
+    let mut judged = Judged::of(request, rules::judge, |old| rules::judge(old, false))?;
+    if let Some(old) = &judged.old {
+        judged.found.warnings.extend(rules::unguarded(old, &judged.object));
     }
-    Ok(DaemonSetAdmission { object, old, namespace, found })
+    Ok(DaemonSetAdmission(judged))
 }
 
 impl DaemonSetAdmission {
     fn templates(&self) -> Templates<'_> {
-        Templates { object: &self.object, old: self.old.as_ref(), defaults: false, in_place_only: None }
+        Templates { object: &self.0.object, old: self.0.old.as_ref(), defaults: false, in_place_only: None }
     }
 }
 
@@ -103,19 +87,17 @@ impl DaemonSetAdmission {
 /// # Errors
 /// See there.
 pub fn admit(admission: &DaemonSetAdmission, answers: &template::Answers) -> Decision {
-    let (object, mut found) = (&admission.object, admission.found.clone());
+    let Judged { object, old, .. } = &admission.0;
     let mut wanted = object.clone();
-    if is_progression_over(admission.old.as_ref(), object)
+    if is_progression_over(old.as_ref(), object)
         && let Some(annotations) = wanted.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
     {
         annotations.remove(labels::PROGRESSIVE_CREATE);
     }
-    let spec = wanted.get_mut("spec").and_then(Value::as_object_mut);
-    let Some(spec) = spec else { return Err(Denied::bad_request("spec is missing")) };
-    set_defaults(spec);
-    admission.templates().judge(answers, spec, &mut found)?;
-    found.refuse()?;
-    Ok(Admitted { warnings: found.warnings, ..Admitted::changed(object, &wanted) })
+    admission.0.decide(wanted, |spec, found| {
+        set_defaults(spec);
+        admission.templates().judge(answers, spec, found)
+    })
 }
 
 /// Whether the annotation of v1alpha1 is left over: the field that says the same has been switched off.

@@ -25,16 +25,17 @@ use crate::{
             update_order::UpdateOrder,
         },
     },
-    k8s::{name::Namespace, pod_template::Trial, rbac::Rule},
+    k8s::{pod_template::Trial, rbac::Rule},
     runtime::pod_template::{self, Refused},
     webhook::{
         Context,
         server::{
-            handler::MatchCondition,
+            handler::{MatchCondition, spec_or_annotations_changed},
             review::{Admitted, Decision, Denied, Request},
         },
         template::{self, InPlaceOnly, READ_BUDGET, Templates},
         validate::{Findings, Object, drop_empty, is_judged, set_default},
+        workload::Judged,
     },
 };
 
@@ -54,11 +55,7 @@ const ANNOTATIONS: [&str; 2] = [labels::ORDINAL_OVERRIDES, labels::UPDATE_ORDER]
 /// A StatefulSet of which every field has the right type.
 #[derive(Clone, Debug)]
 pub struct StatefulSetAdmission {
-    object: Value,
-    /// What is stored now, on UPDATE.
-    old: Option<Value>,
-    namespace: Namespace,
-    found: Findings,
+    judged: Judged,
     gates: Gates,
     /// Claim templates that ask for more than before, where claims grow with them.
     growing: Vec<claims::Growing>,
@@ -87,14 +84,8 @@ pub struct Answers {
 }
 
 /// When an update is judged: its spec or an annotation of ours changes, and the object is not being deleted.
-pub fn on_update(_: &FeatureGates) -> Vec<MatchCondition> {
-    let annotation = |object: &str, key: &str| format!("{object}.metadata.?annotations[?'{key}'].orValue('')");
-    let changes = ANNOTATIONS.map(|key| format!("{} != {}", annotation("object", key), annotation("oldObject", key)));
-    let changed = format!("object.spec != oldObject.spec || {}", changes.join(" || "));
-    vec![
-        MatchCondition { name: "spec-changed", expression: changed },
-        MatchCondition { name: "not-being-deleted", expression: "!has(object.metadata.deletionTimestamp)".into() },
-    ]
+pub fn on_update(gates: &FeatureGates) -> Vec<MatchCondition> {
+    spec_or_annotations_changed(gates, &ANNOTATIONS)
 }
 
 /// Answers the API server.
@@ -112,7 +103,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
 }
 
 async fn read(context: &Context, admission: &StatefulSetAdmission) -> Answers {
-    let (client, namespace) = (&context.client, &admission.namespace);
+    let (client, namespace) = (&context.client, &admission.judged.namespace);
     let templates = template::ask(client, namespace, &admission.templates()).await;
     let mut answers = Answers { templates, ..Answers::default() };
     if !admission.growing.is_empty() {
@@ -133,28 +124,23 @@ async fn read(context: &Context, admission: &StatefulSetAdmission) -> Answers {
 /// # Errors
 /// A field has a type that it cannot have.
 pub fn check(gates: &FeatureGates, request: Request) -> Result<StatefulSetAdmission, Denied> {
-    let Request { operation, object, old_object, namespace, .. } = request;
-    let is_new = operation == "CREATE";
-    let mut found = rules::judge(gates, &object, is_new);
-    found.refuse_wrong_types()?;
-    let old = (!is_new).then_some(old_object);
+    let mut judged =
+        Judged::of(request, |object, is_new| rules::judge(gates, object, is_new), rules::judge_stored)?;
     let gates = Gates {
         template_defaults: !gates.enabled(gate::TEMPLATE_NO_DEFAULTS),
         deletes_claims: gates.enabled(gate::DELETE_CLAIMS),
         resizes_claims: gates.enabled(gate::RESIZE_CLAIMS),
         in_place: inplace::Allowed { resources: gates.enabled(gate::RESIZE_IN_PLACE), ..inplace::Allowed::default() },
     };
-    let mut growing = Vec::new();
-    if let Some(old) = &old {
-        found.leave_out(&rules::judge_stored(old));
-        // By the strategy of the new object: to switch it and to resize in one request is judged too.
-        if gates.resizes_claims && claims::grow_with_update(&object) {
-            growing = claims::changed(old, &object, &mut found);
-        }
-    }
-    let overrides = overrides(&object, old.as_ref(), &mut found);
-    update_order(&object, old.as_ref(), &mut found);
-    Ok(StatefulSetAdmission { object, old, namespace, found, gates, growing, overrides })
+    let Judged { object, old, found, .. } = &mut judged;
+    // By the strategy of the new object: to switch it and to resize in one request is judged too.
+    let growing = match old {
+        Some(old) if gates.resizes_claims && claims::grow_with_update(object) => claims::changed(old, object, found),
+        _ => Vec::new(),
+    };
+    let overrides = overrides(object, old.as_ref(), found);
+    update_order(object, old.as_ref(), found);
+    Ok(StatefulSetAdmission { judged, gates, growing, overrides })
 }
 
 fn annotation<'o>(object: &'o Value, key: &str) -> &'o str {
@@ -200,23 +186,25 @@ fn update_order(object: &Value, old: Option<&Value>, found: &mut Findings) {
 
 impl StatefulSetAdmission {
     fn templates(&self) -> Templates<'_> {
-        let policy = self.object.pointer("/spec/updateStrategy/rollingUpdate/podUpdatePolicy");
+        let Judged { object, old, .. } = &self.judged;
+        let policy = object.pointer("/spec/updateStrategy/rollingUpdate/podUpdatePolicy");
         let is_in_place_only = policy.is_some_and(|policy| policy == rules::IN_PLACE_ONLY);
         Templates {
-            object: &self.object,
-            old: self.old.as_ref(),
+            object,
+            old: old.as_ref(),
             defaults: self.gates.template_defaults,
-            in_place_only: (is_in_place_only && self.old.is_some())
+            in_place_only: (is_in_place_only && old.is_some())
                 .then_some(InPlaceOnly { asked_by: "podUpdatePolicy InPlaceOnly", allowed: self.gates.in_place }),
         }
     }
 
     /// The question about the template with each override, by the place of the override.
     fn trials(&self) -> Vec<(usize, Value)> {
-        let Some(template) = self.object.pointer("/spec/template").filter(|template| template.is_object()) else {
+        let object = &self.judged.object;
+        let Some(template) = object.pointer("/spec/template").filter(|template| template.is_object()) else {
             return Vec::new();
         };
-        let claims = self.object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+        let claims = object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
         let claims = claims.map_or(&[][..], Vec::as_slice);
         let with = |change: &Change| {
             let mut template = template.clone();
@@ -232,20 +220,17 @@ impl StatefulSetAdmission {
 /// # Errors
 /// See there.
 pub fn admit(admission: &StatefulSetAdmission, answers: &Answers) -> Decision {
-    let (object, mut found) = (&admission.object, admission.found.clone());
-    let mut wanted = object.clone();
-    let spec = wanted.get_mut("spec").and_then(Value::as_object_mut);
-    let Some(spec) = spec else { return Err(Denied::bad_request("spec is missing")) };
-    set_defaults(spec, admission.gates);
-    let before = found.causes.len();
-    admission.templates().judge(&answers.templates, spec, &mut found)?;
-    claims::judge_classes(&admission.growing, answers.classes.as_ref(), &mut found);
-    // A template that is wrong is wrong with every override.
-    if before == found.causes.len() {
-        judge_overrides(answers, &mut found);
-    }
-    found.refuse()?;
-    Ok(Admitted { warnings: found.warnings, ..Admitted::changed(object, &wanted) })
+    admission.judged.decide(admission.judged.object.clone(), |spec, found| {
+        set_defaults(spec, admission.gates);
+        let before = found.causes.len();
+        admission.templates().judge(&answers.templates, spec, found)?;
+        claims::judge_classes(&admission.growing, answers.classes.as_ref(), found);
+        // A template that is wrong is wrong with every override.
+        if before == found.causes.len() {
+            judge_overrides(answers, found);
+        }
+        Ok(())
+    })
 }
 
 fn judge_overrides(answers: &Answers, found: &mut Findings) {

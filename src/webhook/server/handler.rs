@@ -270,8 +270,15 @@ fn always(_: &FeatureGates) -> Vec<MatchCondition> {
 
 /// Updates that change the spec of an object that is not being deleted.
 fn spec_changed(gates: &FeatureGates) -> Vec<MatchCondition> {
-    let mut conditions =
-        vec![MatchCondition { name: "spec-changed", expression: "object.spec != oldObject.spec".into() }];
+    spec_or_annotations_changed(gates, &[])
+}
+
+/// Updates that change the spec, or one of these annotations, of an object that is not being deleted.
+pub fn spec_or_annotations_changed(gates: &FeatureGates, keys: &[&str]) -> Vec<MatchCondition> {
+    let annotation = |object: &str, key: &str| format!("{object}.metadata.?annotations[?'{key}'].orValue('')");
+    let mut changes = vec!["object.spec != oldObject.spec".to_owned()];
+    changes.extend(keys.iter().map(|key| format!("{} != {}", annotation("object", key), annotation("oldObject", key))));
+    let mut conditions = vec![MatchCondition { name: "spec-changed", expression: changes.join(" || ") }];
     conditions.extend(not_being_deleted(gates));
     conditions
 }

@@ -473,8 +473,12 @@ fn edge_22_without_the_resize_gate_no_storage_class_is_read() {
     let mut new = old.clone();
     new["spec"]["volumeClaimTemplates"] = claims("1Gi");
     let admission = check(&FeatureGates::default(), update(old, new)).unwrap();
-    assert!(admission.growing.is_empty() && admission.found.causes.is_empty());
-    assert!(admission.found.warnings[0].contains("StatefulSetAutoResizePVCGate"), "{:?}", admission.found.warnings);
+    assert!(admission.growing.is_empty() && admission.judged.found.causes.is_empty());
+    assert!(
+        admission.judged.found.warnings[0].contains("StatefulSetAutoResizePVCGate"),
+        "{:?}",
+        admission.judged.found.warnings
+    );
     assert!(
         RBAC.iter().all(|rule| rule.verbs == ["create"] || rule.verbs == ["list"]),
         "it reads and writes nothing else"
