@@ -13,7 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::lifecycle::Lifecycle;
+use super::{lifecycle::Lifecycle, strategies::UpdateType};
 use crate::api::date_time;
 
 /// What a CloneSet should be.
@@ -127,43 +127,9 @@ pub struct UpdateStrategy {
 }
 
 impl UpdateStrategy {
-    /// Its type.
+    /// Its type. A value that is not known counts as the default.
     pub fn update_type(&self) -> UpdateType {
-        UpdateType::ALL.into_iter().find(|type_| type_.as_str() == self.type_).unwrap_or_default()
-    }
-}
-
-/// What becomes of a Pod on an old revision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UpdateType {
-    /// It is deleted and a new one is made. Holds for values of no known type too.
-    #[default]
-    ReCreate,
-    /// It is updated in place if the change allows that, else replaced.
-    InPlaceIfPossible,
-    /// It is updated in place, or not at all.
-    InPlaceOnly,
-    /// It stays until somebody deletes it.
-    OnDelete,
-}
-
-impl UpdateType {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::ReCreate, Self::InPlaceIfPossible, Self::InPlaceOnly, Self::OnDelete];
-
-    /// Its value in `spec.updateStrategy.type`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ReCreate => "ReCreate",
-            Self::InPlaceIfPossible => "InPlaceIfPossible",
-            Self::InPlaceOnly => "InPlaceOnly",
-            Self::OnDelete => "OnDelete",
-        }
-    }
-
-    /// Whether Pods are updated in place where that is possible.
-    pub fn is_in_place(self) -> bool {
-        matches!(self, Self::InPlaceIfPossible | Self::InPlaceOnly)
+        UpdateType::parse(&self.type_).unwrap_or_default()
     }
 }
 

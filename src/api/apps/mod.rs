@@ -11,6 +11,7 @@ pub mod node_pod_probe;
 pub mod pod_probe_marker;
 pub mod sidecar_set;
 pub mod stateful_set;
+pub mod strategies;
 
 /// The API group of the workload kinds.
 pub const GROUP: &str = "apps.kruise.io";

@@ -1,6 +1,6 @@
 //! A node that comes gets the Pods of large sets without a pass over all nodes.
 //!
-//! The rule is that of a pass, asked about one node: [`plan`](crate::domain::kinds::daemon_set::plan::plan). Only Pods are
+//! The rule is that of a pass, asked about one node: [`plan`](crate::domain::kinds::daemon_set::pass::plan). Only Pods are
 //! made; everything else, and the status, is for the pass that follows.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::{
     api::apps::daemon_set::DaemonSet,
     controllers::pod_set::BUILT_IN_PAUSE,
     domain::{
-        kinds::daemon_set::plan::{self, Action},
+        kinds::daemon_set::{pass, plan::Action},
         pod::inplace::Allowed,
         workload::owner::OwnerRef,
     },
@@ -46,7 +46,7 @@ impl Controller {
         if !seen.nodes.iter().any(|node| node.fit.should_run) || !seen.pods.is_empty() {
             return;
         }
-        let plan = plan::plan(&self.observed(&job, &resolved, &seen, Allowed::default()));
+        let plan = pass::plan(&self.observed(&job, &resolved, &seen, Allowed::default()));
         for action in plan.actions {
             let Action::Create { node, not_ready_since } = action else { continue };
             if self.aside(&job, BUILT_IN_PAUSE).await.is_some() {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        apps::clone_set::UpdateType,
+        apps::strategies::UpdateType,
         feature_gates::{FeatureGates, gate},
     },
     domain::{pod::inplace, workload::rollout::DEFAULT_MAX_UNAVAILABLE},

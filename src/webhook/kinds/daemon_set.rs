@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{feature_gates::FeatureGates, labels},
-    domain::kinds::daemon_set::spec::{BURST, HISTORY, LIMITS, SURGING, SURGING_LIMITS},
+    domain::kinds::daemon_set::spec::{BURST, HISTORY, LIMITS, SURGING_LIMITS},
     k8s::rbac::Rule,
     webhook::{
         Context,
@@ -129,7 +129,7 @@ fn set_defaults(spec: &mut Object) {
     set_default(strategy, "rollingUpdate", json!({}));
     let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) else { return };
     drop_empty(rolling, "rollingUpdateType");
-    let is_surging = rolling.get("rollingUpdateType").is_some_and(|kind| kind == SURGING);
+    let is_surging = rolling.get("rollingUpdateType").is_some_and(|kind| kind == rules::SURGING);
     if is_surging {
         rolling.insert("rollingUpdateType".into(), json!(rules::STANDARD));
     }

@@ -124,8 +124,7 @@ async fn read(context: &Context, admission: &StatefulSetAdmission) -> Answers {
 /// # Errors
 /// A field has a type that it cannot have.
 pub fn check(gates: &FeatureGates, request: Request) -> Result<StatefulSetAdmission, Denied> {
-    let mut judged =
-        Judged::of(request, |object, is_new| rules::judge(gates, object, is_new), rules::judge_stored)?;
+    let mut judged = Judged::of(request, |object, is_new| rules::judge(gates, object, is_new), rules::judge_stored)?;
     let gates = Gates {
         template_defaults: !gates.enabled(gate::TEMPLATE_NO_DEFAULTS),
         deletes_claims: gates.enabled(gate::DELETE_CLAIMS),
@@ -288,7 +287,7 @@ fn set_defaults(spec: &mut Object, gates: Gates) {
         set_default(spec, "volumeClaimUpdateStrategy", json!({}));
         if let Some(strategy) = spec.get_mut("volumeClaimUpdateStrategy").and_then(Value::as_object_mut) {
             drop_empty(strategy, "type");
-            set_default(strategy, "type", json!(rules::ON_DELETE));
+            set_default(strategy, "type", json!(rules::CLAIMS_ON_DELETE));
         }
     }
 }

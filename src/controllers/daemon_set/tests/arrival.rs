@@ -10,7 +10,7 @@ async fn on_a_hundred_nodes(changes: Value) -> World {
     world.apply(changes);
     world.settle().await;
     assert_eq!(world.pods().len(), 100);
-    world.told();
+    world.sent();
     world
 }
 
@@ -24,7 +24,7 @@ async fn a_node_that_comes_gets_its_pod_without_a_pass_and_only_one() {
     world.node("new", json!({}));
     world.controller.node_arrives(&key("new")).await.unwrap();
     world.controller.node_arrives(&key("new")).await.unwrap();
-    assert_eq!(world.told().len(), 1, "one creation, and nothing else");
+    assert_eq!(world.sent().len(), 1, "one creation, and nothing else");
     world.settle().await;
     let on_new = world.images().into_iter().filter(|(node, _)| node == "new").count();
     assert_eq!((on_new, world.pods().len()), (1, 101));
@@ -41,7 +41,7 @@ async fn a_pass_that_looked_before_a_node_was_served_makes_no_second_pod() {
     let resolved = world.controller.resolve(&job).await.unwrap();
     let seen = world.controller.see(&job, &resolved);
     world.controller.node_arrives(&key("new")).await.unwrap();
-    let plan = plan::plan(&world.controller.observed(&job, &resolved, &seen, Allowed::default()));
+    let plan = pass::plan(&world.controller.observed(&job, &resolved, &seen, Allowed::default()));
     assert_eq!(plan.actions.len(), 1, "it saw no Pod");
     world.controller.carry_out(&job, &resolved, &seen, plan, &mut Pass::default()).await;
     assert_eq!(world.pods().len(), 101);
@@ -57,14 +57,14 @@ async fn what_one_node_cannot_tell_is_left_to_the_pass() {
         let world = on_a_hundred_nodes(set).await;
         world.node("new", node);
         world.controller.node_arrives(&key("new")).await.unwrap();
-        assert_eq!(world.told(), Vec::<String>::new(), "{name}");
+        assert_eq!(world.sent(), Vec::<String>::new(), "{name}");
     }
     let world = on_a_hundred_nodes(json!({})).await;
     world.image("i:2");
     world.deliver();
     world.node("new", json!({}));
     world.controller.node_arrives(&key("new")).await.unwrap();
-    assert_eq!(world.told(), Vec::<String>::new(), "the revision of the new spec is not known yet");
+    assert_eq!(world.sent(), Vec::<String>::new(), "the revision of the new spec is not known yet");
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,7 @@ async fn a_small_set_has_a_pass_at_once() {
     let world = World::with_nodes(&["a"]);
     world.apply(json!({}));
     world.settle().await;
-    world.told();
+    world.sent();
     world.node("b", json!({}));
     let node = world.controller.context.nodes.get("b").unwrap();
     world.controller.node_changed(&Change::Applied { old: None, new: &node, initial: false });

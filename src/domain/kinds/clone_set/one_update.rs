@@ -6,10 +6,7 @@ use std::collections::BTreeMap;
 use super::plan::Pod;
 use crate::{
     api::{
-        apps::{
-            clone_set::{CloneSet, UpdateType},
-            lifecycle::Lifecycle,
-        },
+        apps::{clone_set::CloneSet, lifecycle::Lifecycle, strategies::UpdateType},
         feature_gates::{FeatureGates, gate},
     },
     domain::{

@@ -11,10 +11,7 @@ use super::{
     room::{Charge, Room},
 };
 use crate::{
-    api::apps::{
-        clone_set::{CloneSet, UpdateType},
-        lifecycle::Lifecycle,
-    },
+    api::apps::{clone_set::CloneSet, lifecycle::Lifecycle, strategies::UpdateType},
     domain::{
         pod::{
             lifecycle::State,

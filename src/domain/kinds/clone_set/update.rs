@@ -8,7 +8,7 @@ use super::{
     room::{Charge, Room},
 };
 use crate::{
-    api::apps::clone_set::{UpdateStrategy, UpdateType},
+    api::apps::{clone_set::UpdateStrategy, strategies::UpdateType},
     domain::{
         pod::lifecycle::State,
         workload::{

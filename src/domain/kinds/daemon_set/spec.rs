@@ -13,6 +13,7 @@ use crate::{
         apps::{
             daemon_set::{DaemonSet, RollingUpdateDaemonSet},
             lifecycle::Lifecycle,
+            strategies::{RollingUpdateType, SetUpdateType},
         },
         labels,
     },
@@ -24,9 +25,7 @@ use crate::{
     },
 };
 
-/// `rollingUpdateType` of older releases: Standard with maxSurge.
-pub const SURGING: &str = "Surging";
-/// `maxUnavailable` and `maxSurge` with [`SURGING`], where the spec says nothing.
+/// `maxUnavailable` and `maxSurge` with [`RollingUpdateType::Surging`], where the spec says nothing.
 pub const SURGING_LIMITS: (i32, i32) = (0, 1);
 /// The same where the spec gives neither of them.
 pub const LIMITS: (i32, i32) = (1, 0);
@@ -116,10 +115,8 @@ impl Spec {
         let annotation = |key: &str| set.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
         let invalid = |key: &'static str| move |why: String| Invalid(format!("annotation {key}: {why}"));
         let strategy = &spec.update_strategy;
-        let is_rolling = match strategy.type_.as_str() {
-            "" | "RollingUpdate" => true,
-            "OnDelete" => false,
-            other => return Err(Invalid(format!("spec.updateStrategy.type: {other:?} is not known"))),
+        let Some(update_type) = SetUpdateType::parse(&strategy.type_) else {
+            return Err(Invalid(format!("spec.updateStrategy.type: {:?} is not known", strategy.type_)));
         };
         if let Some((field, why)) = excess(&spec.template, strategy.rolling_update.as_ref()) {
             return Err(Invalid(format!("{field}: {why}")));
@@ -135,7 +132,7 @@ impl Spec {
             selector: spec.selector.clone(),
             placement: Placement::of(&spec.template),
             template: spec.template.clone(),
-            is_rolling,
+            is_rolling: update_type == SetUpdateType::RollingUpdate,
             rolling,
             min_ready_seconds: spec.min_ready_seconds.unwrap_or(0).max(0),
             lifecycle: spec.lifecycle.clone().unwrap_or_default(),
@@ -199,15 +196,13 @@ pub fn excess_of_selector(requirements: usize) -> Option<(String, String)> {
 impl Rolling {
     fn of(rolling: &RollingUpdateDaemonSet) -> Result<Self, Invalid> {
         let field = |name: &str| format!("updateStrategy.rollingUpdate.{name}");
-        let is_surging = rolling.rolling_update_type == SURGING;
-        let in_place = match rolling.rolling_update_type.as_str() {
-            "" | "Standard" | SURGING => false,
-            "InPlaceIfPossible" => true,
-            other => return Err(Invalid(format!("spec.{}: {other:?} is not known", field("rollingUpdateType")))),
+        let update_type = &rolling.rolling_update_type;
+        let Some(update_type) = RollingUpdateType::parse(update_type) else {
+            return Err(Invalid(format!("spec.{}: {update_type:?} is not known", field("rollingUpdateType"))));
         };
         let (unavailable, surge) = (&rolling.max_unavailable, &rolling.max_surge);
         let defaults = match (unavailable, surge) {
-            _ if is_surging => SURGING_LIMITS,
+            _ if update_type == RollingUpdateType::Surging => SURGING_LIMITS,
             (None, None) => LIMITS,
             // Given one, the other is 0.
             _ => (0, 0),
@@ -218,7 +213,7 @@ impl Rolling {
         let max_surge = number("maxSurge", surge, defaults.1)?;
         let selector = rolling.selector.as_ref().map(Selector::of).transpose();
         Ok(Self {
-            in_place: in_place && max_surge.resolve(1, Round::Up) <= 0,
+            in_place: update_type == RollingUpdateType::InPlaceIfPossible && max_surge.resolve(1, Round::Up) <= 0,
             max_unavailable: number("maxUnavailable", unavailable, defaults.0)?,
             max_surge,
             selector: selector.map_err(|error| Invalid(format!("spec.{}: {error}", field("selector"))))?,

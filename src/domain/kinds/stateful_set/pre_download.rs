@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::spec::{Policy, Spec, Update};
-use crate::domain::{
-    pod::inplace::{self, Allowed},
-    workload::{
-        owner::OwnerRef,
-        pre_download::{Observed, Rollout},
+use super::spec::{Spec, Update};
+use crate::{
+    api::apps::strategies::PodUpdatePolicy,
+    domain::{
+        pod::inplace::{self, Allowed},
+        workload::{
+            owner::OwnerRef,
+            pre_download::{Observed, Rollout},
+        },
     },
 };
 
@@ -18,7 +21,7 @@ use crate::domain::{
 fn rollout(spec: &Spec) -> Rollout {
     match &spec.update {
         Update::OnDelete => Rollout::Anew("updateStrategy.type is \"OnDelete\"".into()),
-        Update::Rolling(rolling) if rolling.policy == Policy::ReCreate => {
+        Update::Rolling(rolling) if rolling.policy == PodUpdatePolicy::ReCreate => {
             Rollout::Anew("updateStrategy.rollingUpdate.podUpdatePolicy is \"ReCreate\"".into())
         }
         Update::Rolling(rolling) => {

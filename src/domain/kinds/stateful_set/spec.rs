@@ -13,6 +13,7 @@ use crate::{
         apps::{
             lifecycle::Lifecycle,
             stateful_set::{RollingUpdate, StatefulSet},
+            strategies::{ClaimRetention, ClaimUpdateType, PodManagementPolicy, PodUpdatePolicy, SetUpdateType},
         },
         labels,
     },
@@ -125,21 +126,24 @@ impl Spec {
         let start = spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start).max(0);
         let start = if gates.start_ordinal { start } else { 0 };
         let reserved = Reserved::parse(&spec.reserve_ordinals)?;
-        let is_ordered = spec.pod_management_policy != "Parallel";
+        let is_ordered = PodManagementPolicy::parse(&spec.pod_management_policy) != Some(PodManagementPolicy::Parallel);
         let rolling = spec.update_strategy.rolling_update.as_ref();
-        let update = match spec.update_strategy.type_.as_str() {
-            "" | "RollingUpdate" => {
+        let update_type = &spec.update_strategy.type_;
+        let update = match SetUpdateType::parse(update_type) {
+            Some(SetUpdateType::RollingUpdate) => {
                 Update::Rolling(Rolling::of(&rolling.cloned().unwrap_or_default(), replicas, is_ordered)?)
             }
-            "OnDelete" => Update::OnDelete,
-            other => return Err(Invalid(format!("spec.updateStrategy.type: {other:?} is not known"))),
+            Some(SetUpdateType::OnDelete) => Update::OnDelete,
+            None => return Err(Invalid(format!("spec.updateStrategy.type: {update_type:?} is not known"))),
         };
         let scale = spec.scale_strategy.as_ref().and_then(|scale| scale.max_unavailable.as_ref());
         let scale =
             scale.map(|value| rollout::number("scaleStrategy.maxUnavailable", Some(value), IntOrPercent::Int(1)));
         let scale = scale.transpose()?.map(|limit| rollout::at_least_one(limit, replicas));
         let policy = spec.persistent_volume_claim_retention_policy.clone().unwrap_or_default();
-        let growth = spec.volume_claim_update_strategy.as_ref().map(|strategy| strategy.type_.as_str());
+        let growth = spec.volume_claim_update_strategy.as_ref();
+        let growth = growth.and_then(|strategy| ClaimUpdateType::parse(&strategy.type_));
+        let deletes = |value: &str| ClaimRetention::parse(value) == Some(ClaimRetention::Delete);
         Ok(Self {
             name: set.metadata.name.clone().unwrap_or_default(),
             uid: set.metadata.uid.clone().unwrap_or_default(),
@@ -154,10 +158,10 @@ impl Spec {
             lifecycle: spec.lifecycle.clone().unwrap_or_default(),
             has_lifecycle: spec.lifecycle.is_some(),
             claims,
-            grows_claims: gates.grows_claims && growth == Some("OnPodRollingUpdate"),
+            grows_claims: gates.grows_claims && growth == Some(ClaimUpdateType::OnPodRollingUpdate),
             retention: gates.deletes_claims.then(|| Retention {
-                delete_with_set: policy.when_deleted == "Delete",
-                delete_with_pod: policy.when_scaled == "Delete",
+                delete_with_set: deletes(&policy.when_deleted),
+                delete_with_pod: deletes(&policy.when_scaled),
             }),
             revision_history_limit: spec.revision_history_limit.unwrap_or(10),
             template: spec.template.clone(),
@@ -223,7 +227,7 @@ pub struct Rolling {
     /// How many Pods may be unavailable.
     pub max_unavailable: i32,
     /// How a Pod gets to another revision.
-    pub policy: Policy,
+    pub policy: PodUpdatePolicy,
     /// Pods are not updated for now.
     pub paused: bool,
     /// The order of updates, if it is not that of the ordinals.
@@ -241,11 +245,9 @@ impl Rolling {
         let partition = rolling.partition.as_ref();
         let partition = rollout::number(&field("partition"), partition, IntOrPercent::Int(0))?;
         let limit = rollout::number(&field("maxUnavailable"), rolling.max_unavailable.as_ref(), IntOrPercent::Int(1))?;
-        let policy = match rolling.pod_update_policy.as_str() {
-            "" | "ReCreate" => Policy::ReCreate,
-            "InPlaceIfPossible" => Policy::InPlaceIfPossible,
-            "InPlaceOnly" => Policy::InPlaceOnly,
-            other => return Err(Invalid(format!("spec.{}: {other:?} is not known", field("podUpdatePolicy")))),
+        let policy = &rolling.pod_update_policy;
+        let Some(policy) = PodUpdatePolicy::parse(policy) else {
+            return Err(Invalid(format!("spec.{}: {policy:?} is not known", field("podUpdatePolicy"))));
         };
         let grace = rolling.in_place_update_strategy.as_ref().map_or(0, |strategy| strategy.grace_period_seconds);
         Ok(Self {
@@ -267,23 +269,12 @@ impl Default for Rolling {
         Self {
             partition: 0,
             max_unavailable: 1,
-            policy: Policy::ReCreate,
+            policy: PodUpdatePolicy::ReCreate,
             paused: false,
             unordered: None,
             grace_seconds: 0,
         }
     }
-}
-
-/// `podUpdatePolicy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Another Pod takes its place.
-    ReCreate,
-    /// In place where that is possible, else another Pod.
-    InPlaceIfPossible,
-    /// In place or not at all.
-    InPlaceOnly,
 }
 
 /// `persistentVolumeClaimRetentionPolicy`.

@@ -12,9 +12,10 @@ use super::{
     pod::{Pod, Slot},
     room::{Charge, Room},
     scale::{held, wait_for},
-    spec::{Policy, Rolling},
+    spec::Rolling,
 };
 use crate::{
+    api::apps::strategies::PodUpdatePolicy,
     domain::{
         pod::{
             inplace::{self, NotInPlace, UpdateSpec},
@@ -219,7 +220,7 @@ impl Job<'_, '_> {
     fn after_mount(&self, pod: &Pod, claims: &Claims, rolling: &Rolling, plan: &mut Plan) {
         let Some(Mount { claim, waited, is_new }) = &claims.awaits_mount else { return };
         let left = ONLINE_RESIZE.saturating_sub(*waited);
-        if rolling.policy == Policy::InPlaceOnly {
+        if rolling.policy == PodUpdatePolicy::InPlaceOnly {
             let name = &pod.name;
             plan.wait("ClaimGrows", || format!("claim {claim} of Pod {name} waits for kubelet, at the latest until Pod {name} is deleted: InPlaceOnly does not replace it"));
         } else if left.is_zero() && !is_new {
@@ -267,7 +268,7 @@ impl Job<'_, '_> {
     /// How a Pod gets to the update revision.
     fn way(&mut self, pod: &Pod, rolling: &Rolling) -> Way {
         let in_place = match (rolling.policy, &pod.lacks_claim) {
-            (Policy::ReCreate, _) => return Way::Replace,
+            (PodUpdatePolicy::ReCreate, _) => return Way::Replace,
             _ if self.observed.allowed.is_none() => return Way::NotKnown,
             (_, Some(template)) => Err(NotInPlace::NoVolume(template.to_owned())),
             _ if !pod.has_gate => Err(NotInPlace::NoGate),
@@ -287,7 +288,7 @@ impl Job<'_, '_> {
         });
         match in_place {
             Ok(spec) => Way::InPlace(spec),
-            Err(why) if rolling.policy == Policy::InPlaceOnly => Way::Impossible(why.to_string()),
+            Err(why) if rolling.policy == PodUpdatePolicy::InPlaceOnly => Way::Impossible(why.to_string()),
             Err(_) => Way::Replace,
         }
     }

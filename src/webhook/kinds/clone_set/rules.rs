@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     api::{
-        apps::clone_set::UpdateType,
+        apps::strategies::UpdateType,
         feature_gates::{FeatureGates, gate},
     },
     domain::workload::rollout::DEFAULT_MAX_UNAVAILABLE,
@@ -101,7 +101,7 @@ fn update_strategy(found: &mut Findings, spec: &Object, replicas: i32) {
     const AT: &str = "spec.updateStrategy.";
     let none = Object::new();
     let strategy = found.object(spec, "spec.", "updateStrategy").unwrap_or(&none);
-    let kind = found.one_of(strategy, AT, "type", &UpdateType::ALL.map(UpdateType::as_str));
+    let kind = found.one_of(strategy, AT, "type", UpdateType::SPELLED);
     found.share(strategy, AT, "partition");
     let is_given = |key: &str| strategy.get(key).is_some_and(|value| !value.is_null());
     let unavailable = found.share(strategy, AT, "maxUnavailable");

@@ -3,19 +3,24 @@
 use serde_json::Value;
 
 use crate::{
-    api::labels,
+    api::{
+        apps::strategies::{RollingUpdateType, SetUpdateType},
+        labels,
+    },
     domain::kinds::daemon_set::{
         placement,
-        spec::{SURGING, excess_of_selector, judge_annotations},
+        spec::{excess_of_selector, judge_annotations},
     },
     k8s::int_or_percent::{IntOrPercent, Round},
     webhook::validate::{Findings, Object, shown},
 };
 
-pub(super) const ROLLING_UPDATE: &str = "RollingUpdate";
-const ON_DELETE: &str = "OnDelete";
-pub(super) const STANDARD: &str = "Standard";
-const IN_PLACE_IF_POSSIBLE: &str = "InPlaceIfPossible";
+// The values of fields, as requests have them.
+pub(super) const ROLLING_UPDATE: &str = SetUpdateType::RollingUpdate.as_str();
+const ON_DELETE: &str = SetUpdateType::OnDelete.as_str();
+pub(super) const STANDARD: &str = RollingUpdateType::Standard.as_str();
+const IN_PLACE_IF_POSSIBLE: &str = RollingUpdateType::InPlaceIfPossible.as_str();
+pub(super) const SURGING: &str = RollingUpdateType::Surging.as_str();
 const ROLLING: &str = "spec.updateStrategy.rollingUpdate.";
 
 /// From so many nodes on, an update without limits that hold in any case is warned of.
@@ -62,9 +67,9 @@ pub(super) fn judge(object: &Value, is_new: bool) -> Findings {
 fn update_strategy(found: &mut Findings, spec: &Object) {
     const AT: &str = "spec.updateStrategy.";
     let Some(strategy) = found.object(spec, "spec.", "updateStrategy") else { return };
-    let kind = found.one_of(strategy, AT, "type", &[ROLLING_UPDATE, ON_DELETE]);
+    let kind = found.one_of(strategy, AT, "type", SetUpdateType::SPELLED);
     let Some(rolling) = found.object(strategy, AT, "rollingUpdate") else { return };
-    let way = found.one_of(rolling, ROLLING, "rollingUpdateType", &[STANDARD, IN_PLACE_IF_POSSIBLE, SURGING]);
+    let way = found.one_of(rolling, ROLLING, "rollingUpdateType", RollingUpdateType::SPELLED);
     let unavailable = share_of_nodes(found, rolling, "maxUnavailable");
     let surge = share_of_nodes(found, rolling, "maxSurge");
     share_of_nodes(found, rolling, "partition");

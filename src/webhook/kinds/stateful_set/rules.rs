@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::{
     api::{
+        apps::strategies::{ClaimRetention, ClaimUpdateType, PodManagementPolicy, PodUpdatePolicy, SetUpdateType},
         feature_gates::{FeatureGates, gate},
         labels,
     },
@@ -15,16 +16,18 @@ use crate::{
     webhook::validate::{Findings, Object, show_text, shown},
 };
 
-pub(super) const ORDERED_READY: &str = "OrderedReady";
-const PARALLEL: &str = "Parallel";
-pub(super) const ROLLING_UPDATE: &str = "RollingUpdate";
-pub(super) const ON_DELETE: &str = "OnDelete";
-pub(super) const ON_POD_ROLLING_UPDATE: &str = "OnPodRollingUpdate";
-pub(super) const RECREATE: &str = "ReCreate";
-const IN_PLACE_IF_POSSIBLE: &str = "InPlaceIfPossible";
-pub(super) const IN_PLACE_ONLY: &str = "InPlaceOnly";
-pub(super) const RETAIN: &str = "Retain";
-const DELETE: &str = "Delete";
+// The values of fields, as requests have them.
+pub(super) const ORDERED_READY: &str = PodManagementPolicy::OrderedReady.as_str();
+const PARALLEL: &str = PodManagementPolicy::Parallel.as_str();
+pub(super) const ROLLING_UPDATE: &str = SetUpdateType::RollingUpdate.as_str();
+const ON_DELETE: &str = SetUpdateType::OnDelete.as_str();
+pub(super) const CLAIMS_ON_DELETE: &str = ClaimUpdateType::OnDelete.as_str();
+pub(super) const ON_POD_ROLLING_UPDATE: &str = ClaimUpdateType::OnPodRollingUpdate.as_str();
+pub(super) const RECREATE: &str = PodUpdatePolicy::ReCreate.as_str();
+const IN_PLACE_IF_POSSIBLE: &str = PodUpdatePolicy::InPlaceIfPossible.as_str();
+pub(super) const IN_PLACE_ONLY: &str = PodUpdatePolicy::InPlaceOnly.as_str();
+pub(super) const RETAIN: &str = ClaimRetention::Retain.as_str();
+const DELETE: &str = ClaimRetention::Delete.as_str();
 
 /// Longer names leave no room for the hash in a revision label.
 const LONGEST_NAME: usize = 52;
@@ -66,7 +69,7 @@ fn judge_object(object: &Value, is_new: bool, deletes_claims: bool) -> Findings 
     found.pod_template(spec, selector.as_ref(), "StatefulSet");
     found.claim_templates(spec);
     found.text(spec, "spec.", "serviceName");
-    let policy = found.one_of(spec, "spec.", "podManagementPolicy", &[ORDERED_READY, PARALLEL]);
+    let policy = found.one_of(spec, "spec.", "podManagementPolicy", PodManagementPolicy::SPELLED);
     update_strategy(&mut found, spec, policy == PARALLEL);
     if let Some(strategy) = found.object(spec, "spec.", "scaleStrategy") {
         max_unavailable(&mut found, strategy, "spec.scaleStrategy.", policy == PARALLEL);
@@ -75,7 +78,7 @@ fn judge_object(object: &Value, is_new: bool, deletes_claims: bool) -> Findings 
     found.lifecycle(spec, &["preDelete", "inPlaceUpdate", "preNormal"]);
     retention(&mut found, spec, deletes_claims);
     if let Some(strategy) = found.object(spec, "spec.", "volumeClaimUpdateStrategy") {
-        found.one_of(strategy, "spec.volumeClaimUpdateStrategy.", "type", &[ON_POD_ROLLING_UPDATE, ON_DELETE]);
+        found.one_of(strategy, "spec.volumeClaimUpdateStrategy.", "type", &[ON_POD_ROLLING_UPDATE, CLAIMS_ON_DELETE]);
     }
     found
 }
@@ -100,7 +103,7 @@ fn update_strategy(found: &mut Findings, spec: &Object, is_parallel: bool) {
     const AT: &str = "spec.updateStrategy.";
     const ROLLING: &str = "spec.updateStrategy.rollingUpdate.";
     let Some(strategy) = found.object(spec, "spec.", "updateStrategy") else { return };
-    let kind = found.one_of(strategy, AT, "type", &[ROLLING_UPDATE, ON_DELETE]);
+    let kind = found.one_of(strategy, AT, "type", SetUpdateType::SPELLED);
     let Some(rolling) = found.object(strategy, AT, "rollingUpdate") else { return };
     if kind == ON_DELETE {
         found.deny(format!("{AT}rollingUpdate"), format!("it is not allowed with type {ON_DELETE}; leave it out"));
@@ -112,8 +115,7 @@ fn update_strategy(found: &mut Findings, spec: &Object, is_parallel: bool) {
         ));
     }
     max_unavailable(found, rolling, ROLLING, is_parallel);
-    let policies = [RECREATE, IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY];
-    let policy = found.one_of(rolling, ROLLING, "podUpdatePolicy", &policies);
+    let policy = found.one_of(rolling, ROLLING, "podUpdatePolicy", PodUpdatePolicy::SPELLED);
     if [IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY].contains(&policy) && !has_gate(spec) {
         found.deny(
             format!("{ROLLING}podUpdatePolicy"),
@@ -210,7 +212,7 @@ fn retention(found: &mut Findings, spec: &Object, has_defaults: bool) {
     const AT: &str = "spec.persistentVolumeClaimRetentionPolicy.";
     let Some(policy) = found.object(spec, "spec.", "persistentVolumeClaimRetentionPolicy") else { return };
     for key in ["whenDeleted", "whenScaled"] {
-        let value = found.one_of(policy, AT, key, &[RETAIN, DELETE]);
+        let value = found.one_of(policy, AT, key, ClaimRetention::SPELLED);
         if value.is_empty() && !has_defaults {
             found.deny(format!("{AT}{key}"), format!("it is missing; want {RETAIN} or {DELETE}"));
         }

@@ -12,9 +12,10 @@ use super::super::{
     pass::plan,
     plan::{Action, Observed, Plan},
     pod::Pod,
-    spec::{Policy, Retention, Rolling, Spec, Update},
+    spec::{Retention, Rolling, Spec, Update},
 };
 use crate::{
+    api::apps::strategies::PodUpdatePolicy,
     domain::{
         pod::{inplace::Allowed, lifecycle::State, order::Phase},
         workload::{overrides::Applied, pod_order::Priority, revisions::Known},
@@ -125,11 +126,7 @@ pub(crate) fn spec(fields: Value) -> Spec {
     let rolling = Rolling {
         partition: number("partition", 0),
         max_unavailable: fields.get("maxUnavailable").map_or(1, limit),
-        policy: match fields["policy"].as_str() {
-            Some("InPlaceIfPossible") => Policy::InPlaceIfPossible,
-            Some("InPlaceOnly") => Policy::InPlaceOnly,
-            _ => Policy::ReCreate,
-        },
+        policy: PodUpdatePolicy::parse(fields["policy"].as_str().unwrap_or_default()).unwrap(),
         paused: fields["paused"] == true,
         unordered,
         grace_seconds: i64::from(number("grace", 0)),
