@@ -13,7 +13,7 @@ use runner::Runner;
 use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
     budgets::Budgets,
-    domain::node::recreate::manager::DAEMON_GONE_AFTER,
+    domain::{kinds::sidecar_set::pod::injected, node::recreate::manager::DAEMON_GONE_AFTER},
     k8s::{node::NodeView, pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
@@ -263,9 +263,18 @@ pub fn select(wanted: &[String]) -> Result<Vec<&'static Registration>, UnknownCo
     Ok(CONTROLLERS.iter().zip(chosen).filter_map(|(c, chosen)| chosen.then_some(c)).collect())
 }
 
-/// The index of [`Context::pods`]: Pods by the UID of what controls them.
+/// An index of [`Context::pods`]: Pods by the UID of what controls them.
 pub const BY_CONTROLLER: StoreIndex<PodView> =
     StoreIndex::new("controller", |pod| pod.controller.as_ref().map(|owner| owner.uid.clone()));
+
+/// An index of [`Context::pods`]: Pods by the names of the SidecarSets that were injected into them.
+pub const BY_SIDECAR_SET: StoreIndex<PodView> =
+    StoreIndex::of_several("SidecarSet", |pod| injected(pod).map(str::to_owned).collect());
+
+/// An empty store of Pods, as controllers want it.
+pub fn pod_store() -> Arc<Store<PodView>> {
+    Store::new([BY_CONTROLLER, BY_SIDECAR_SET])
+}
 
 #[cfg(test)]
 mod fake;
@@ -310,7 +319,7 @@ mod in_memory {
             budgets: Budgets::new(client.clone(), gates.clone()),
             nodes: Nodes::new(client.clone()),
             client,
-            pods: Store::new([BY_CONTROLLER]),
+            pods: pod_store(),
             events,
             metrics,
             work: Work::default(),

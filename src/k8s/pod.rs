@@ -304,6 +304,8 @@ pub struct InPlaceNotes {
 pub struct SidecarNotes {
     /// Keys and values.
     pub annotations: Box<[(&'static str, Box<str>)]>,
+    /// An annotation was too long to be kept.
+    pub is_cut: bool,
     /// `status.containerStatuses[*].image`, by container, with those of native sidecars.
     pub running_images: Box<[(Text, Text)]>,
 }

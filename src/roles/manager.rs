@@ -429,7 +429,7 @@ impl Leader<'_> {
             nodes: Nodes::new(fenced.clone()),
             client: fenced,
             budgets,
-            pods: Store::new([controllers::BY_CONTROLLER]),
+            pods: controllers::pod_store(),
             events: self.events.clone(),
             metrics: self.metrics.clone(),
             work: self.work.clone(),

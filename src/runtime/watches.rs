@@ -51,17 +51,34 @@ pub enum Change<'a, K> {
     },
 }
 
-/// One index of a store: the text under which [`Store::by_index`] finds an object.
+/// One index of a store: the texts under which [`Store::by_index`] finds an object.
 pub struct StoreIndex<K> {
     /// What distinguishes it from the other indexes of the store.
     name: &'static str,
-    key: fn(&K) -> Option<String>,
+    texts: Texts<K>,
+}
+
+enum Texts<K> {
+    One(fn(&K) -> Option<String>),
+    Several(fn(&K) -> Vec<String>),
 }
 
 impl<K> StoreIndex<K> {
-    /// An index; `name` distinguishes it from the other indexes of the store.
+    /// An index in which an object stands once at most; `name` distinguishes it from the other indexes of the store.
     pub const fn new(name: &'static str, key: fn(&K) -> Option<String>) -> Self {
-        Self { name, key }
+        Self { name, texts: Texts::One(key) }
+    }
+
+    /// An index in which an object stands under each of its keys.
+    pub const fn of_several(name: &'static str, keys: fn(&K) -> Vec<String>) -> Self {
+        Self { name, texts: Texts::Several(keys) }
+    }
+
+    fn texts(&self, object: &K) -> Vec<String> {
+        match self.texts {
+            Texts::One(key) => key(object).into_iter().collect(),
+            Texts::Several(keys) => keys(object),
+        }
     }
 }
 
@@ -80,14 +97,14 @@ struct Indexed<K> {
 
 impl<K> Indexed<K> {
     fn insert(&mut self, key: &ObjectKey, object: &Arc<K>) {
-        if let Some(text) = (self.of.key)(object) {
+        for text in self.of.texts(object) {
             self.by_text.entry(text).or_default().insert(key.clone(), object.clone());
         }
     }
 
     fn remove(&mut self, key: &ObjectKey, object: &K) {
-        let Some(text) = (self.of.key)(object) else { return };
-        if let Some(objects) = self.by_text.get_mut(&text) {
+        for text in self.of.texts(object) {
+            let Some(objects) = self.by_text.get_mut(&text) else { continue };
             objects.remove(key);
             if objects.is_empty() {
                 self.by_text.remove(&text);
@@ -790,6 +807,26 @@ mod tests {
         store.begin_list();
         assert_eq!(store.retain(&HashSet::new()).len(), 1, "a list reports it too");
         assert!(store.end(&q, Some("v")).is_none() && store.is_empty());
+    }
+
+    #[test]
+    fn an_object_stands_under_each_of_its_keys() {
+        const BY_LABEL: StoreIndex<PodView> =
+            StoreIndex::of_several("label", |pod| pod.labels.iter().map(|(key, _)| key.to_owned()).collect());
+        let store = Store::new([BY_LABEL]);
+        let labelled = |version: &str, labels: serde_json::Value| {
+            let mut pod = pod("p", "u", version);
+            pod.labels = serde_json::from_value(labels).unwrap();
+            pod
+        };
+        store.upsert(labelled("1", serde_json::json!({"a": "1", "b": "1"})));
+        let under = |label: &str| store.by_index(&BY_LABEL, label).len();
+        assert_eq!((under("a"), under("b"), under("c")), (1, 1, 0));
+        store.upsert(labelled("2", serde_json::json!({"b": "1", "c": "1"})));
+        assert_eq!((under("a"), under("b"), under("c")), (0, 1, 1));
+        assert_eq!(store.by_index(&BY_LABEL, "b")[0].resource_version(), Some("2"));
+        store.remove(&ObjectKey::new("a", "p"), None);
+        assert!(store.lock().indexes[0].by_text.is_empty());
     }
 
     #[test]

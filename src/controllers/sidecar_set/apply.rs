@@ -1,43 +1,35 @@
-//! The writes of one pass: the revision, one patch for each Pod, the status.
+//! The writes to Pods: one patch for each, many at a time, within the limits of the plan.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::convert::Infallible;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-    core::Request,
-};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::{Controller, Observed};
+use super::{Controller, Job, metrics::Written, observe::Observed};
 use crate::{
-    api::{
-        apps::sidecar_set::{SidecarSet, SidecarSetStatus},
-        labels,
-    },
     budgets::refusals::{Refusals, Verdict},
     domain::{
         budgets::unavailable::Operation,
         kinds::sidecar_set::{
-            plan::{Plan, Walk},
-            spec::Spec,
+            plan::{Next, Plan, Turn, Walk},
             write::{self, Unwritable},
         },
-        workload::owner::OwnerRef,
     },
-    k8s::{path, pod::PodView, revision},
+    k8s::pod::PodView,
     runtime::{
+        apply::is_refusal,
         clock,
-        pass::{AFTER_REFUSAL, AFTER_WATCHED_CONFLICT, Pass},
+        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Pass},
         pod_control::Part,
-        revisions::{History, Naming},
-        status_writer::json_of,
+        slow_start::each,
     },
 };
+
+/// Pods that are updated before the spec is looked at again.
+const WAVE: usize = 200;
+/// Pods that the API server may refuse in one pass: what is wrong with so many is mostly wrong with all.
+const MOST_REFUSED: usize = 100;
+/// Resets that are tried again in one pass after they were refused.
+const RESETS_AGAIN: usize = 10;
 
 /// What came of the Pods.
 #[derive(Default)]
@@ -48,159 +40,240 @@ pub(super) struct Done {
     pub(super) failed: Option<(String, String)>,
 }
 
+/// What came of one Pod.
+enum Tried {
+    /// It was written.
+    Written,
+    /// It is another than the one that was judged, or somebody else writes it.
+    Changed,
+    /// A budget keeps it.
+    Kept,
+    /// No budget could decide, and others would fare no better.
+    Undecided,
+    /// Something in it cannot be read.
+    Unwritable(Unwritable),
+    /// The API server refused it, or nobody knows what became of it.
+    Failed(kube::Error),
+}
+
+impl Tried {
+    fn of(written: kube::Result<Self>) -> Self {
+        written.unwrap_or_else(Self::Failed)
+    }
+
+    /// As it is counted; None: nothing was tried.
+    fn label(&self) -> Option<Written> {
+        match self {
+            Self::Written => Some(Written::Done),
+            Self::Changed => None,
+            Self::Kept | Self::Undecided => Some(Written::Refused),
+            Self::Failed(error) if is_refusal(error) => Some(Written::Refused),
+            Self::Unwritable(_) | Self::Failed(_) => Some(Written::Failed),
+        }
+    }
+}
+
+/// What is to be decided after each Pod.
+struct Outcome {
+    /// Whether it has been left as it is, certainly.
+    is_untouched: bool,
+    /// Whether the others are not tried in this pass.
+    is_over: bool,
+}
+
 impl Controller {
-    /// The revision of the SidecarSet, made if there is none, and how often names were taken. Nothing is read while the
-    /// status says that the spec has been seen and the name fits.
-    pub(super) async fn revision(
-        &self,
-        set: &SidecarSet,
-        spec: &Spec,
-        observed: &Observed,
-    ) -> kube::Result<(String, i32)> {
-        let status = set.status.clone().unwrap_or_default();
-        let name = revision::name(&spec.name, &revision::hash_of(&spec.data, status.collision_count));
-        let is_seen = set.metadata.generation == Some(status.observed_generation);
-        if is_seen && status.latest_revision == name {
-            return Ok((name, status.collision_count));
-        }
-        let owner = OwnerRef { namespace: self.context.namespace.to_string(), ..OwnerRef::of(set) };
-        let of_set = BTreeMap::from([(labels::SIDECAR_SET_NAME.to_owned(), spec.name.clone())]);
-        let selector = LabelSelector { match_labels: Some(of_set), ..LabelSelector::default() };
-        let map = |texts: &Option<BTreeMap<String, String>>| -> Map<String, Value> {
-            texts.iter().flatten().map(|(key, value)| (key.clone(), value.clone().into())).collect()
-        };
-        let mut own_labels = map(&set.metadata.labels);
-        own_labels.insert(labels::SIDECAR_SET_NAME.into(), spec.name.clone().into());
-        if !spec.custom_version.is_empty() {
-            own_labels.insert(labels::SIDECAR_SET_CUSTOM_VERSION.into(), spec.custom_version.clone().into());
-        }
-        let of = History {
-            owner: &owner,
-            selector: &selector,
-            naming: Naming::BY_DATA,
-            labels: own_labels,
-            annotations: map(&set.metadata.annotations),
-            newest_annotations: Map::new(),
-        };
-        let chosen = self.revisions.choose(&of, &spec.data, status.collision_count).await?;
-        if !spec.custom_version.is_empty() {
-            self.name_version(&owner.namespace, &chosen.name, &spec.custom_version).await?;
-        }
-        let pinned = set.spec.injection_strategy.pinned().unwrap_or_default();
-        // Which one a version means only the revisions tell: then all of them stay.
-        if pinned.custom_version.is_none() {
-            let mut live: BTreeSet<&str> = observed.judged.iter().map(|pod| pod.revision.as_str()).collect();
-            live.insert(&chosen.name);
-            live.extend(pinned.revision_name.as_deref());
-            self.revisions.truncate(&owner.namespace, &chosen.known, &live, spec.history).await?;
-        }
-        Ok((chosen.name, chosen.collisions))
-    }
-
-    /// Writes the version into the label of a revision, which may be older than the version.
-    async fn name_version(&self, namespace: &str, name: &str, version: &str) -> kube::Result<()> {
-        let path = path::in_namespace("apps", "v1", namespace, "controllerrevisions");
-        let patch = Patch::Merge(json!({"metadata": {"labels": {labels::SIDECAR_SET_CUSTOM_VERSION: version}}}));
-        let request =
-            Request::new(path).patch(name, &PatchParams::default(), &patch).map_err(kube::Error::BuildRequest)?;
-        self.context.client.request::<Value>(request).await.map(drop)
-    }
-
-    /// Resets twins and updates Pods, as many as the plan allows. A refusal of one leaves its place to the next one.
+    /// Resets twins and updates Pods, as many as the plan allows. Resets that were refused before come last, so that they
+    /// hold up nothing.
     pub(super) async fn carry_out(
         &self,
-        spec: &Spec,
+        job: &Job,
         plan: &Plan,
         observed: &Observed,
         revision: &str,
         pass: &mut Pass,
     ) -> Done {
-        let (mut done, refusals) = (Done::default(), Refusals::default());
-        for name in &plan.reset {
-            let Some(pod) = observed.pods.get(name) else { continue };
-            let written = self.write(pod, |live| write::reset(spec, live, clock::now().wall)).await;
-            Self::note(name, written, &mut done, pass);
+        let mut done = Done::default();
+        let (again, first): (Vec<String>, Vec<String>) =
+            plan.reset.iter().cloned().partition(|pod| self.was_refused(job, &Turn::Reset(pod.clone())));
+        let again = again.into_iter().take(RESETS_AGAIN).collect();
+        let is_over = self.reset_all(job, first, observed, &mut done, pass).await
+            || self.update_all(job, plan, (observed, revision), &mut done, pass).await;
+        if !is_over {
+            self.reset_all(job, again, observed, &mut done, pass).await;
         }
-        let mut walk = Walk::of(plan);
-        for next in plan.update.iter() {
-            if walk.is_over() || !pass.may_go_on() {
-                break;
-            }
-            let Some(pod) = observed.pods.get(&next.name).filter(|_| walk.allows(next)) else { continue };
-            if next.is_in_service
-                && self.context.budgets.may_take(pod, (Operation::Update, false), &refusals).await != Verdict::Yes
-            {
-                pass.look_after(Some(AFTER_REFUSAL));
-                continue;
-            }
-            let written = self.write(pod, |live| write::update(spec, live, revision, clock::now().wall)).await;
-            if Self::note(&next.name, written, &mut done, pass) {
-                walk.took(next);
-            }
-        }
-        done.refused = refusals.first();
         done
     }
 
-    /// Takes note of what came of a write: whether the Pod was written.
-    fn note(name: &str, written: kube::Result<Result<bool, Unwritable>>, done: &mut Done, pass: &mut Pass) -> bool {
-        match written {
-            Ok(Ok(true)) => {
-                pass.again = true;
-                tracing::info!(pod = name, "sidecars updated in place");
-                true
+    /// Gives the twins that are not at work their empty image. True: nothing else is done in this pass.
+    async fn reset_all(
+        &self,
+        job: &Job,
+        pods: Vec<String>,
+        observed: &Observed,
+        done: &mut Done,
+        pass: &mut Pass,
+    ) -> bool {
+        let tried = each(pods, |name| async move {
+            let Some(pod) = observed.pods.get(&name) else { return Ok((name, Tried::Changed)) };
+            let Some(_held) = self.pods.hold(pod) else { return Ok((name, Tried::Changed)) };
+            let patch = |live: &Value| write::reset(&job.spec, live, clock::now().wall);
+            Ok::<_, Infallible>((name, Tried::of(self.write(pod, None, patch).await)))
+        });
+        let mut is_over = false;
+        for (name, tried) in tried.await.0 {
+            if let Some(pod) = observed.pods.get(&name) {
+                let turn = Turn::Reset(name.clone());
+                self.tell_reset(pod, &tried, self.was_refused(job, &turn));
             }
-            Ok(Ok(false)) => {
-                pass.look_after(Some(AFTER_WATCHED_CONFLICT));
-                false
+            is_over |= self.note(job, Turn::Reset(name), tried, done, pass).is_over;
+        }
+        is_over
+    }
+
+    fn was_refused(&self, job: &Job, turn: &Turn) -> bool {
+        self.memories.with(&job.key, |memory| memory.turns.was_refused(turn)).unwrap_or_default()
+    }
+
+    /// Tells of a reset, and of one that fails the first time alone.
+    fn tell_reset(&self, pod: &PodView, tried: &Tried, was_refused: bool) {
+        let events = &self.context.events;
+        let why = match tried {
+            Tried::Written => {
+                let message = "the container that is not at work has its empty image again";
+                return events.normal(&pod.reference(), "ResetContainerSucceed", message);
             }
-            Ok(Err(why)) => {
-                done.failed.get_or_insert_with(|| (name.to_owned(), why.to_string()));
-                false
-            }
-            Err(error) => {
-                if let Some(why) = pass.note(Err(error)) {
-                    done.failed.get_or_insert_with(|| (name.to_owned(), why));
-                }
-                false
-            }
+            Tried::Unwritable(why) => why.to_string(),
+            Tried::Failed(error) => error.to_string(),
+            Tried::Changed | Tried::Kept | Tried::Undecided => return,
+        };
+        if !was_refused {
+            let message = format!("the container that is not at work keeps its image: {why}");
+            events.warning(&pod.reference(), "ResetContainerFailed", &message);
         }
     }
 
-    /// Writes a Pod with the patch that is made from all of it. false: it is another than the one that was judged.
+    /// Updates Pods. A refusal of one leaves its place to the next one; of a write that failed nobody knows whether it was
+    /// done, so its place is taken. True: nothing else is done in this pass.
+    async fn update_all(
+        &self,
+        job: &Job,
+        plan: &Plan,
+        (observed, revision): (&Observed, &str),
+        done: &mut Done,
+        pass: &mut Pass,
+    ) -> bool {
+        let (mut walk, refusals) = (Walk::of(plan), &Refusals::default());
+        let (mut untouched, mut is_over, mut is_written) = (0, false, false);
+        // What was written is seen by the next pass, which follows at once.
+        while !is_written && !is_over && untouched < MOST_REFUSED {
+            let wave = walk.wave(WAVE);
+            if wave.is_empty() {
+                break;
+            }
+            let tried = each(wave, |next| async move {
+                let tried = self.update(job, &next, observed, revision, refusals).await;
+                Ok::<_, Infallible>((next, tried))
+            });
+            for (next, tried) in tried.await.0 {
+                is_written |= matches!(tried, Tried::Written);
+                let outcome = self.note(job, Turn::Update(next.name.clone()), tried, done, pass);
+                is_over |= outcome.is_over;
+                if outcome.is_untouched {
+                    untouched += 1;
+                    walk.give_back(&next);
+                }
+            }
+        }
+        if untouched > 0 {
+            pass.look_after(Some(AFTER_REFUSAL));
+        }
+        done.refused = refusals.first();
+        is_over
+    }
+
+    async fn update(&self, job: &Job, next: &Next, observed: &Observed, revision: &str, refusals: &Refusals) -> Tried {
+        let Some(pod) = observed.pods.get(&next.name) else { return Tried::Changed };
+        let Some(_held) = self.pods.hold(pod) else { return Tried::Changed };
+        if next.is_in_service {
+            match self.context.budgets.may_take(pod, (Operation::Update, false), refusals).await {
+                Verdict::Yes => {}
+                Verdict::No => return Tried::Kept,
+                Verdict::Undecided => return Tried::Undecided,
+            }
+        }
+        let patch = |live: &Value| write::update(&job.spec, live, revision, clock::now().wall);
+        Tried::of(self.write(pod, write::kept(&job.spec, pod), patch).await)
+    }
+
+    /// Takes note of what came of a Pod.
+    fn note(&self, job: &Job, turn: Turn, tried: Tried, done: &mut Done, pass: &mut Pass) -> Outcome {
+        let operation = match turn {
+            Turn::Reset(_) => "reset",
+            Turn::Update(_) => "update",
+        };
+        if let Some(label) = tried.label() {
+            self.metrics.count(operation, label);
+        }
+        let name = turn.pod().to_owned();
+        let is_done = matches!(tried, Tried::Written);
+        let is_left = matches!(tried, Tried::Changed);
+        let outcome = match tried {
+            Tried::Written => {
+                pass.again = true;
+                tracing::info!(set = job.spec.name, pod = name, operation, "sidecars changed in place");
+                Outcome { is_untouched: false, is_over: false }
+            }
+            Tried::Changed => {
+                pass.look_after(Some(AFTER_CONFLICT));
+                Outcome { is_untouched: true, is_over: false }
+            }
+            Tried::Kept => Outcome { is_untouched: true, is_over: false },
+            Tried::Undecided => Outcome { is_untouched: true, is_over: true },
+            Tried::Unwritable(why) => {
+                done.failed.get_or_insert_with(|| (name, why.to_string()));
+                Outcome { is_untouched: true, is_over: false }
+            }
+            Tried::Failed(error) => {
+                let is_untouched = is_refusal(&error);
+                let why = pass.note(Err(error)).unwrap_or_default();
+                done.failed.get_or_insert((name, why));
+                Outcome { is_untouched, is_over: !is_untouched }
+            }
+        };
+        if !is_left {
+            self.memories.with(&job.key, |memory| match is_done {
+                true => memory.turns.done(&turn),
+                false => memory.turns.refused(turn),
+            });
+        }
+        outcome
+    }
+
+    /// Writes a Pod with the patch that is made from what is `kept` of it, or else from all of it.
     async fn write(
         &self,
         pod: &PodView,
+        kept: Option<Value>,
         patch: impl FnOnce(&Value) -> Result<Value, Unwritable>,
-    ) -> kube::Result<Result<bool, Unwritable>> {
-        let Some(live) = self.pods.read(pod).await? else { return Ok(Ok(false)) };
-        let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        if version != pod.resource_version() {
-            // The watch is behind: what is new may say otherwise.
-            self.pods.note(serde_json::from_value(live).map_err(kube::Error::SerdeError)?);
-            return Ok(Ok(false));
-        }
+    ) -> kube::Result<Tried> {
+        let live = match kept {
+            Some(kept) => kept,
+            None => {
+                let Some(live) = self.pods.read(pod).await? else { return Ok(Tried::Changed) };
+                let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                if version != pod.resource_version() {
+                    // The watch is behind: what is new may say otherwise.
+                    self.pods.note(serde_json::from_value(live).map_err(kube::Error::SerdeError)?);
+                    return Ok(Tried::Changed);
+                }
+                live
+            }
+        };
         let patch = match patch(&live) {
             Ok(patch) => patch,
-            Err(why) => return Ok(Err(why)),
+            Err(why) => return Ok(Tried::Unwritable(why)),
         };
-        Ok(Ok(self.pods.try_patch(pod, Part::Whole, &patch).await?.is_some()))
-    }
-
-    /// Writes the status if it says anything new; counts a second apart. Returns when to look again.
-    pub(super) async fn record(&self, set: &SidecarSet, wanted: &SidecarSetStatus) -> kube::Result<Option<Duration>> {
-        if set.status.as_ref() == Some(wanted) {
-            return Ok(None);
-        }
-        let words = |status: &SidecarSetStatus| {
-            let conditions = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone()));
-            (status.observed_generation, status.latest_revision.clone(), conditions.collect::<Vec<_>>())
-        };
-        let is_settled = wanted.updated_ready_pods == wanted.matched_pods;
-        let can_wait = !is_settled && set.status.as_ref().is_some_and(|recorded| words(recorded) == words(wanted));
-        let api: Api<SidecarSet> = Api::all(self.context.client.clone());
-        let (recorded, wanted) = (json_of(set.status.as_ref())?, json_of(Some(wanted))?);
-        let outcome = self.status.write((&api, &*self.sets), set, (&recorded, &wanted), can_wait, clock::now()).await?;
-        Ok(outcome.look_after())
+        let written = self.pods.try_patch(pod, Part::Whole, &patch).await?;
+        Ok(if written.is_some() { Tried::Written } else { Tried::Changed })
     }
 }

@@ -2,51 +2,55 @@
 //!
 //! - Owns: the images of injected containers, the annotations of SidecarSets on Pods, the ControllerRevisions of SidecarSets,
 //!   in our own namespace, and the status of SidecarSets.
-//! - Watches: SidecarSets, Namespaces, Pods, Nodes. A Pod is read in full before it is written; revisions are read when a
-//!   spec is new.
+//! - Watches: SidecarSets, Namespaces, Pods, Nodes. A Pod is read in full before it is written only where its view does not
+//!   tell enough; revisions are read when a spec is new.
 //! - Never: creates or deletes a Pod, or changes anything of one into which the SidecarSet was not injected.
 //!
 //! One pass ([`Controller::reconcile`]) is: which Pods, the plan, which revision, one patch for each Pod, what to say in
 //! status. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
 
 mod apply;
+mod known;
+mod metrics;
+mod missed;
+mod observe;
+mod record;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use self::{
+    known::{Known, Target},
+    metrics::Metrics,
+    missed::Missed,
+    observe::labels_of,
+};
 use super::{Context, Registration, Runner, Started};
 use crate::{
-    api::{apps::sidecar_set::SidecarSet, labels},
-    domain::kinds::sidecar_set::{
-        matching::{self, Aim, Index, Match},
-        plan,
-        pod::{Judged, Seen},
-        spec::Spec,
-        status,
+    api::apps::sidecar_set::SidecarSetStatus,
+    domain::{
+        kinds::sidecar_set::{
+            matching::{self, Index},
+            plan::{self, Turn},
+            spec::Spec,
+            status,
+        },
+        workload::turns::Turns,
     },
-    k8s::{
-        invalid::Invalid,
-        pod::{Labels, PodView},
-        rbac::Rule,
-    },
+    k8s::{invalid::Invalid, pod::PodView, rbac::Rule},
     runtime::{
         clock, lock,
-        pass::Pass,
+        pass::{Memories, Pass},
         pod_control::PodControl,
         queue::{Backoff, Queue, Requeue},
         revisions::Revisions,
         shutdown::Shutdown,
         status_writer::StatusWriter,
-        wake,
         watches::{Change, ObjectKey, Store},
     },
 };
@@ -74,24 +78,41 @@ const NAME: &str = "sidecarset-controller";
 
 struct Controller {
     context: Context,
-    sets: Arc<Store<SidecarSet>>,
+    sets: Arc<Store<Known>>,
     namespaces: Arc<Store<Namespace>>,
-    /// Which SidecarSets may be for a Pod, by name.
-    index: Mutex<Index<Arc<str>>>,
+    /// Which SidecarSets may be for a Pod.
+    index: Mutex<Index<Target>>,
+    missed: Mutex<Missed>,
     queue: Arc<Queue<ObjectKey>>,
+    memories: Memories<Memory>,
     revisions: Revisions,
     pods: PodControl,
     status: StatusWriter,
+    metrics: Arc<Metrics>,
 }
 
-/// The Pods of a SidecarSet.
+/// What is remembered of a SidecarSet that has Pods. Everything can be lost.
 #[derive(Default)]
-struct Observed {
-    /// Those that have its containers, by `NAMESPACE/NAME`.
-    pods: BTreeMap<String, Arc<PodView>>,
-    judged: Vec<Judged>,
-    /// Those that are to have them and do not.
-    uninjected: usize,
+struct Memory {
+    /// What was refused, and is tried after the others.
+    turns: Turns<Turn>,
+    /// How many Pods have its containers.
+    pods: usize,
+}
+
+/// A SidecarSet in one pass.
+struct Job {
+    key: ObjectKey,
+    set: Arc<Known>,
+    object: Value,
+    spec: Spec,
+    before: SidecarSetStatus,
+}
+
+impl Job {
+    fn generation(&self) -> i64 {
+        self.set.generation()
+    }
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -103,16 +124,6 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 
-/// What SidecarSets have noted on a Pod.
-fn annotations(pod: &PodView) -> Map<String, Value> {
-    let notes = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.annotations.iter());
-    notes.map(|(key, text)| ((*key).to_owned(), Value::from(&**text))).collect()
-}
-
-fn key_of(pod: &PodView) -> String {
-    format!("{}/{}", pod.namespace(), pod.name())
-}
-
 impl Controller {
     fn new(context: &Context) -> Self {
         Self {
@@ -120,16 +131,19 @@ impl Controller {
             sets: Store::new(None),
             namespaces: Store::new(None),
             index: Mutex::default(),
+            missed: Mutex::default(),
             queue: Queue::new(Backoff::default()),
+            memories: Memories::default(),
             revisions: Revisions::new(context.client.clone()),
             pods: PodControl::new(context.client.clone(), context.pods.clone(), context.events.clone()),
             status: StatusWriter::default(),
+            metrics: Metrics::new(context),
         }
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_set, on_namespace, this) = (self.clone(), self.clone(), self.clone());
-        let sets: Api<DeserializeGuard<SidecarSet>> = Api::all(self.context.client.clone());
+        let sets: Api<DeserializeGuard<Known>> = Api::all(self.context.client.clone());
         let namespaces: Api<Namespace> = Api::all(self.context.client.clone());
         let reconcile = move |key: ObjectKey| {
             let this = this.clone();
@@ -138,160 +152,119 @@ impl Controller {
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| on_set.set_changed(&change))
             .watch(namespaces, Config::default(), &self.namespaces, move |change| {
-                on_namespace.namespace_changed(&change)
+                on_namespace.namespace_changed(&change);
             })
             .following(&self.context.pods)
             .following(self.context.nodes.store());
         runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
-    fn set_changed(&self, change: &Change<'_, SidecarSet>) {
+    fn set_changed(&self, change: &Change<'_, Known>) {
         match change {
             Change::Applied { old, new, .. } => {
-                let name: Arc<str> = new.metadata.name.as_deref().unwrap_or_default().into();
-                let aim = serde_json::to_value(&new.spec).map_err(|error| Invalid(error.to_string()));
-                match aim.and_then(|spec| Aim::of(&spec)) {
-                    Ok(aim) => lock(&self.index).insert(&name, &aim),
-                    Err(_) => lock(&self.index).remove(&name),
+                if old.is_none_or(|old| !old.has_same_spec(new)) {
+                    self.aim(new);
                 }
-                // Not for its status.
-                let facts =
-                    |set: &SidecarSet| (set.metadata.uid.clone(), set.metadata.generation, set.metadata.labels.clone());
-                if old.is_none_or(|old| facts(old) != facts(new)) {
+                if old.is_none_or(|old| !old.wants_the_same(new)) {
                     self.queue.add(ObjectKey::of(new.as_ref()));
                 }
             }
-            Change::Deleted(old) => lock(&self.index).remove(old.metadata.name.as_deref().unwrap_or_default()),
+            Change::Deleted(old) => {
+                lock(&self.index).remove(old.name());
+                lock(&self.missed).forget(old.name());
+                self.memories.forget(&ObjectKey::of(old.as_ref()));
+            }
             Change::Undecodable { key, error } => {
                 tracing::error!(set = %key, error, "this SidecarSet cannot be read and is left alone");
             }
         }
     }
 
-    fn namespace_changed(&self, change: &Change<'_, Namespace>) {
-        if let Change::Applied { old: Some(old), new, .. } = change
-            && old.metadata.labels != new.metadata.labels
-        {
-            // Rare: whoever asks for labels of namespaces looks again.
-            for set in self.sets.select(|set| set.spec.namespace_selector.is_some()) {
-                self.queue.add(ObjectKey::of(set.as_ref()));
-            }
-        }
-    }
-
-    fn pod_changed(&self, change: &Change<'_, PodView>) {
-        if self.sets.is_empty() {
+    /// Puts a SidecarSet where it is found by its Pods. If it is for others than before they are to be looked for.
+    fn aim(&self, set: &Known) {
+        let target = Target::of(set).filter(|target| !target.aim().is_for_nobody());
+        let Some(target) = target else {
+            lock(&self.index).remove(set.name());
+            lock(&self.missed).forget(set.name());
             return;
-        }
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
         };
-        if let (Some(old), Some(new)) = (old, new)
-            && wake::is_same_but_version(old, new)
+        {
+            let mut index = lock(&self.index);
+            if index.get(set.name()).is_some_and(|known| known.aim() == target.aim()) {
+                return;
+            }
+            index.insert(&target, target.aim());
+        }
+        lock(&self.missed).search(target.name());
+    }
+
+    fn namespace_changed(&self, change: &Change<'_, Namespace>) {
+        let Change::Applied { old, new, initial } = change else { return };
+        // While the first list is read nothing has been decided by it.
+        if (*initial && !self.namespaces.is_synced())
+            || old.is_some_and(|old| old.metadata.labels == new.metadata.labels)
         {
             return;
         }
-        // A pass looks at every Pod there is.
-        let pause = wake::pause(self.context.pods.len());
-        for name in [old, new].into_iter().flatten().flat_map(|pod| self.sets_of(pod)).collect::<BTreeSet<_>>() {
-            match pause {
-                Duration::ZERO => self.queue.add(ObjectKey::new("", &name)),
-                pause => self.queue.add_after(ObjectKey::new("", &name), pause),
-            }
+        let name = new.metadata.name.as_deref().unwrap_or_default();
+        let (before, now) = (old.map(|old| labels_of(old)), labels_of(new));
+        let is_for = |target: &Target, labels| target.aim().is_for(matching::Namespace { name, labels });
+        let mut targets = lock(&self.index).of_namespace(name);
+        targets.retain(|target| is_for(target, before.as_ref()) != is_for(target, Some(&now)));
+        for target in targets {
+            lock(&self.missed).search(target.name());
+            self.queue.add(ObjectKey::new("", target.name()));
         }
-    }
-
-    /// The SidecarSets that have to do with a Pod, as far as there are some.
-    fn sets_of(&self, pod: &PodView) -> BTreeSet<String> {
-        let notes = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.annotations.iter());
-        let mut injected = notes.filter(|(key, _)| *key == labels::SIDECAR_SETS_INJECTED).map(|(_, text)| &**text);
-        let injected = injected
-            .next()
-            .unwrap_or_default()
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned);
-        let selected = lock(&self.index).candidates(pod.namespace(), &pod.labels);
-        let all = injected.chain(selected.iter().map(ToString::to_string));
-        all.filter(|name| self.sets.get(&ObjectKey::new("", name)).is_some()).collect()
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let set = self.sets.get(key).filter(|set| set.metadata.deletion_timestamp.is_none());
-        let Some(set) = set else { return Ok(Requeue::Await) };
-        let now = clock::now();
-        let object = serde_json::to_value(set.as_ref()).map_err(kube::Error::SerdeError)?;
-        let before = set.status.clone().unwrap_or_default();
-        let generation = set.metadata.generation.unwrap_or_default();
+        let Some(set) = self.sets.get(key).filter(|set| !set.is_deleting()) else { return Ok(Requeue::Await) };
+        let object = set.object();
+        // None: there is none yet, or none that can be read.
+        let recorded: Option<SidecarSetStatus> = serde_json::from_value(object["status"].clone()).ok();
+        let before = recorded.clone().unwrap_or_default();
         let mut pass = Pass::default();
         let spec = match Spec::of(&object) {
             Ok(spec) => spec,
             Err(Invalid(why)) => {
-                let wanted = status::invalid(&why, generation, &before, now.wall);
-                pass.look_after(self.record(&set, &wanted).await?);
+                let wanted = status::invalid(&why, set.generation(), &before, clock::now().wall);
+                pass.look_after(self.record(&set, recorded.as_ref(), &wanted).await?);
                 return pass.end(|_| {});
             }
         };
-        let observed = self.observe(&spec);
-        let plan = plan::plan(&spec, &observed.judged);
-        let (revision, collisions) = self.revision(&set, &spec, &observed).await?;
-        let done = self.carry_out(&spec, &plan, &observed, &revision, &mut pass).await;
+        let job = Job { key: key.clone(), set, object, spec, before };
+        let observed = self.observe(&job.spec);
+        let plan = plan::plan(&job.spec, &observed.judged, &self.turns(&job, &observed));
+        let (revision, collisions) = self.revision(&job, &observed).await?;
+        let done = self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;
         // What has just been written is counted in the next pass, which follows at once.
         if !pass.again {
             let facts = status::Facts {
-                generation,
+                generation: job.generation(),
                 revision: &revision,
                 collisions,
                 uninjected: observed.uninjected,
                 refused: done.refused,
                 failed: done.failed,
             };
-            let wanted = status::status(&plan, &facts, &before, now.wall);
-            pass.look_after(self.record(&set, &wanted).await?);
+            let wanted = status::status(&plan, &facts, &job.before, clock::now().wall);
+            pass.look_after(self.record(&job.set, recorded.as_ref(), &wanted).await?);
         }
         pass.end(|after| self.queue.add_after(key.clone(), after))
     }
 
-    /// Every Pod that the SidecarSet is for.
-    fn observe(&self, spec: &Spec) -> Observed {
-        let mut observed = Observed::default();
-        let mut namespaces: HashMap<String, Option<Labels>> = HashMap::new();
-        let own = &*self.context.namespace;
-        let is_open = |pod: &PodView| !pod.is_deleting() && !pod.is_finished() && !pod.is_exempt_from_admission(own);
-        for pod in self.context.pods.select(is_open) {
-            let namespace = pod.namespace();
-            let labels = namespaces.entry(namespace.to_owned()).or_insert_with(|| self.labels_of(namespace));
-            let place = matching::Namespace { name: namespace, labels: labels.as_ref() };
-            if spec.aim.fits(place, &pod.labels) != Match::Yes {
-                continue;
-            }
-            let Ok(mut seen) = Seen::of(&pod, &annotations(&pod)) else {
-                observed.uninjected += 1;
-                continue;
-            };
-            if !seen.is_managed(spec) {
-                observed.uninjected += usize::from(!seen.notes.injected.contains(&spec.name));
-                continue;
-            }
-            let images = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.running_images.iter());
-            seen.running = images.map(|(name, image)| (name.as_str().to_owned(), image.as_str().to_owned())).collect();
-            seen.kubelet_minor = self.context.nodes.get(&pod.node_name).and_then(|node| node.kubelet_minor);
-            let mut judged = seen.judge(spec);
-            // Names are unique in a namespace only.
-            judged.facts.name = key_of(&pod);
-            observed.judged.push(judged);
-            observed.pods.insert(key_of(&pod), pod.clone());
+    /// What was refused of what may be tried again. Nothing is remembered of a SidecarSet without Pods: there are very many.
+    fn turns(&self, job: &Job, observed: &observe::Observed) -> Turns<Turn> {
+        if observed.pods.is_empty() {
+            self.memories.forget(&job.key);
+            return Turns::default();
         }
-        observed.judged.sort_by(|a, b| a.facts.name.cmp(&b.facts.name));
-        observed
-    }
-
-    fn labels_of(&self, namespace: &str) -> Option<Labels> {
-        let namespace = self.namespaces.get(&ObjectKey::new("", namespace))?;
-        let labels = namespace.metadata.labels.iter().flatten();
-        Some(Labels::from(labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect::<Vec<_>>()))
+        self.memories.enter(&job.key, job.set.uid());
+        let turns = self.memories.with(&job.key, |memory| {
+            memory.pods = observed.pods.len();
+            memory.turns.retain(|turn| observed.pods.contains_key(turn.pod()));
+            memory.turns.clone()
+        });
+        turns.unwrap_or_default()
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    api::labels::{SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SETS_INJECTED},
+    api::labels::{SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_WORKING, SIDECAR_SETS_INJECTED},
     controllers::{fake::Server, in_memory},
     domain::kinds::sidecar_set::{defaults, hash},
 };
@@ -20,34 +20,41 @@ struct World {
     server: Arc<Mutex<Server>>,
     /// Every write that came.
     writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
+    /// Every path that was read.
+    reads: Arc<Mutex<Vec<String>>>,
+    /// Pods whose writes the API server refuses, with which code.
+    refused: Arc<Mutex<(u16, Vec<String>)>>,
     controller: Controller,
 }
 
 impl World {
-    /// With Pods whose writes the API server refuses.
-    fn refusing(refused: &'static [&'static str]) -> Self {
+    fn new() -> Self {
         let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
         let writes: Arc<Mutex<Vec<(Method, String, Value)>>> = Arc::default();
-        let (answers, log) = (server.clone(), writes.clone());
+        let (reads, refused): (Arc<Mutex<Vec<String>>>, Arc<Mutex<(u16, Vec<String>)>>) = Default::default();
+        let (answers, log, read, no) = (server.clone(), writes.clone(), reads.clone(), refused.clone());
         let context = in_memory::context(move |parts: &Parts, body: &[u8]| {
             let path = parts.uri.path();
-            if parts.method != Method::GET {
-                if refused.iter().any(|name| path.ends_with(&format!("/pods/{name}"))) {
-                    return (
-                        403,
-                        json!({"kind": "Status", "status": "Failure", "code": 403, "message": "a budget says no"}),
-                    );
+            if parts.method == Method::GET {
+                lock(&read).push(path.to_owned());
+            } else {
+                let (code, names) = &*lock(&no);
+                if names.iter().any(|name| path.ends_with(&format!("/pods/{name}"))) {
+                    let status =
+                        json!({"kind": "Status", "status": "Failure", "code": code, "message": "a budget says no"});
+                    return (*code, status);
                 }
                 let body = serde_json::from_slice(body).unwrap_or_default();
                 lock(&log).push((parts.method.clone(), path.to_owned(), body));
             }
             lock(&answers).answer(parts, body)
         });
-        Self { server, writes, controller: Controller::new(&context) }
+        Self { server, writes, reads, refused, controller: Controller::new(&context) }
     }
 
-    fn new() -> Self {
-        Self::refusing(&[])
+    /// From now on the API server refuses writes to these Pods.
+    fn refuse(&self, code: u16, names: &[&str]) {
+        *lock(&self.refused) = (code, names.iter().map(|&name| name.to_owned()).collect());
     }
 
     /// The set as admission stores it; `changes` are merged over its spec.
@@ -107,13 +114,33 @@ impl World {
 
     /// Watches bring what there is.
     fn deliver(&self) {
-        let server = lock(&self.server);
-        for (_, pod) in server.of(PODS) {
-            self.controller.context.pods.upsert(serde_json::from_value(Value::clone(&pod)).unwrap());
-        }
+        let (server, controller) = (lock(&self.server), &self.controller);
         if let Some(set) = server.objects.get(SET) {
-            self.controller.sets.upsert(serde_json::from_value(Value::clone(set)).unwrap());
+            let (old, new) = controller.sets.upsert(serde_json::from_value(Value::clone(set)).unwrap());
+            let new = new.unwrap();
+            controller.set_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
         }
+        let pods = &controller.context.pods;
+        for (_, pod) in server.of(PODS) {
+            let (old, new) = pods.upsert(serde_json::from_value(Value::clone(&pod)).unwrap());
+            let new = new.unwrap();
+            controller.pod_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
+        }
+        for pod in pods.list() {
+            if !server.objects.contains_key(&format!("{PODS}{}", pod.name())) {
+                pods.remove(&ObjectKey::of(pod.as_ref()), None);
+                controller.pod_changed(&Change::Deleted(&pod));
+            }
+        }
+    }
+
+    /// The watch brings a Namespace.
+    fn namespace(&self, labels: Value) {
+        let namespace = json!({"metadata": {"name": "ns", "labels": labels,
+            "resourceVersion": self.controller.namespaces.len().to_string()}});
+        let (old, new) = self.controller.namespaces.upsert(serde_json::from_value(namespace).unwrap());
+        let new = new.unwrap();
+        self.controller.namespace_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
     }
 
     async fn pass(&self) -> kube::Result<Requeue> {
@@ -159,8 +186,8 @@ impl World {
 const ALL: &[&str] = &["a", "b", "c", "d"];
 
 /// With four Pods that are up to date.
-async fn settled(strategy: Value, refused: &'static [&'static str]) -> World {
-    let world = World::refusing(refused);
+async fn settled(strategy: Value) -> World {
+    let world = World::new();
     world.apply(json!({"updateStrategy": strategy}));
     world.inject(ALL);
     world.play();
@@ -189,7 +216,7 @@ async fn a_new_set_gets_a_revision_and_a_status_with_zeros_and_then_nothing_is_w
 
 #[tokio::test(start_paused = true)]
 async fn pods_are_updated_one_after_the_other_with_one_write_each() {
-    let world = settled(json!({}), &[]).await;
+    let world = settled(json!({})).await;
     world.image("a:2");
     world.pass().await.unwrap();
     assert_eq!(world.with("a:2").len(), 1, "maxUnavailable is 1");
@@ -215,7 +242,7 @@ async fn partition_pause_selector_and_not_update_hold() {
         (selector, 0, "Selector"),
         (json!({"type": "NotUpdate"}), 0, "NotUpdate"),
     ] {
-        let world = settled(strategy.clone(), &[]).await;
+        let world = settled(strategy.clone()).await;
         world.image("a:2");
         world.settle().await;
         assert_eq!((world.with("a:2").len(), world.reason().as_str()), (updated, reason), "{strategy}");
@@ -224,16 +251,128 @@ async fn partition_pause_selector_and_not_update_hold() {
 
 #[tokio::test(start_paused = true)]
 async fn e17_a_pod_that_is_refused_does_not_hold_up_the_others() {
-    let world = settled(json!({}), &["a"]).await;
-    world.image("a:2");
+    for code in [403, 500] {
+        let world = settled(json!({})).await;
+        world.refuse(code, &["a", "b"]);
+        world.image("a:2");
+        world.settle().await;
+        assert_eq!(world.with("a:2"), ["c", "d"], "{code}");
+        assert_eq!(world.reason(), "FailedUpdatePod");
+        world.refuse(code, &["b"]);
+        world.settle().await;
+        assert_eq!(world.with("a:2"), ["a", "c", "d"], "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_written_together_is_and_no_pod_is_read_for_it() {
+    let world = World::new();
+    world.apply(json!({"updateStrategy": {"maxUnavailable": "20%"}}));
+    let names: Vec<String> = (0..100).map(|i| format!("p{i:03}")).collect();
+    world.inject(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    world.play();
     world.settle().await;
-    assert_eq!(world.with("a:2"), ["b", "c", "d"]);
-    assert_eq!(world.reason(), "FailedUpdatePod");
+    lock(&world.reads).clear();
+    world.image("a:2");
+    world.pass().await.unwrap();
+    assert_eq!(world.with("a:2").len(), 20, "as many as may be unavailable, in one pass");
+    world.pass().await.unwrap();
+    assert_eq!(world.with("a:2").len(), 20);
+    world.settle().await;
+    assert_eq!(world.with("a:2").len(), 100);
+    let told = world.told();
+    assert_eq!(told.iter().filter(|write| write.contains("/pods/")).count(), 100, "one write for each");
+    assert!(!lock(&world.reads).iter().any(|path| path.contains("/pods/")));
+}
+
+/// One that is updated by turns of its twins.
+fn hot_pod(name: &str, annotations: &Value) -> Value {
+    let note = |key: &str| json!({"logs": {"hash": annotations[key], "sidecarList": ["agent"]}}).to_string();
+    let container = |name: &str, image: &str| json!({"name": name, "image": image});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns", "labels": {"app": "web"},
+        "annotations": {SIDECAR_SETS_INJECTED: "logs", SIDECAR_SET_HASH: note(SIDECAR_SET_HASH),
+        SIDECAR_SET_WORKING: r#"{"agent":"agent-1"}"#,
+        SIDECAR_SET_HASH_WITHOUT_IMAGE: note(SIDECAR_SET_HASH_WITHOUT_IMAGE)}},
+        "spec": {"nodeName": "n", "containers":
+            [container("main", "m:1"), container("agent-1", "a:1"), container("agent-2", "empty:1")]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn e17_twins_whose_reset_is_refused_for_good_do_not_hold_up_other_pods() {
+    for code in [403, 500] {
+        let world = World::new();
+        let hot = |image: &str| {
+            let way = json!({"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"});
+            world.apply(json!({"containers": [{"name": "agent", "image": image, "upgradeStrategy": way}]}));
+        };
+        hot("a:1");
+        let annotations = lock(&world.server).objects[SET]["metadata"]["annotations"].clone();
+        for name in ["a", "b"] {
+            lock(&world.server).put(&format!("{PODS}{name}"), hot_pod(name, &annotations));
+        }
+        world.play();
+        world.settle().await;
+        hot("a:2");
+        world.pass().await.unwrap();
+        world.play();
+        let first = || {
+            lock(&world.server).of(PODS).iter().filter(|(_, p)| p["spec"]["containers"][2]["image"] == "a:2").count()
+        };
+        assert_eq!(first(), 1, "maxUnavailable is 1");
+        world.refuse(code, &["a"]);
+        world.settle().await;
+        let images = |name: &str| {
+            let pod = lock(&world.server).objects[&format!("{PODS}{name}")].clone();
+            [1, 2].map(|i| pod["spec"]["containers"][i]["image"].as_str().unwrap().to_owned())
+        };
+        assert_eq!(
+            (images("a"), images("b")),
+            (["a:1", "a:2"].map(String::from), ["empty:1", "a:2"].map(String::from))
+        );
+        world.refuse(code, &[]);
+        world.settle().await;
+        assert_eq!(images("a"), ["empty:1", "a:2"], "{code}");
+    }
+}
+
+/// E21.
+#[tokio::test(start_paused = true)]
+async fn pods_that_lack_the_containers_are_counted_whatever_changes() {
+    let world = World::new();
+    world.apply(json!({"namespaceSelector": {"matchLabels": {"tier": "a"}}}));
+    let bare = |name: &str, app: &str| {
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "labels": {"app": app}},
+            "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "m:1"}]}});
+        lock(&world.server).put(&format!("{PODS}{name}"), pod);
+    };
+    bare("first", "web");
+    bare("other", "db");
+    let counted = async || {
+        world.settle().await;
+        world.status()["uninjectedPods"].clone()
+    };
+    assert_eq!(counted().await, 0, "the labels of the namespace are not known");
+    world.namespace(json!({"tier": "a"}));
+    assert_eq!(counted().await, 1, "the namespace has come");
+    bare("second", "web");
+    assert_eq!(counted().await, 2, "a Pod has come");
+    bare("other", "web");
+    assert_eq!(counted().await, 3, "a Pod has other labels");
+    world.apply(json!({"selector": {"matchLabels": {"app": "db"}}}));
+    assert_eq!(counted().await, 0, "the selector is another one");
+    world.apply(json!({"selector": {"matchLabels": {"app": "web"}}}));
+    assert_eq!(counted().await, 3);
+    lock(&world.server).remove(&format!("{PODS}second"));
+    assert_eq!(counted().await, 2, "a Pod is gone");
+    world.inject(&["other"]);
+    assert_eq!(counted().await, 1, "a Pod has them");
+    world.namespace(json!({"tier": "b"}));
+    assert_eq!(counted().await, 0, "the namespace has other labels");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_updated_in_place_is_counted_and_left_alone() {
-    let world = settled(json!({}), &[]).await;
+    let world = settled(json!({})).await;
     world.apply(json!({"containers": [{"name": "agent", "image": "a:2", "env": [{"name": "NEW", "value": "1"}]}]}));
     world.settle().await;
     assert_eq!(world.status()["notUpgradablePods"], 4);
@@ -243,7 +382,7 @@ async fn what_cannot_be_updated_in_place_is_counted_and_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_without_the_containers_are_counted_and_left_alone() {
-    let world = settled(json!({}), &[]).await;
+    let world = settled(json!({})).await;
     let bare = json!({"metadata": {"name": "bare", "namespace": "ns", "labels": {"app": "web"}},
         "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "m:1"}, {"name": "x", "image": "x"}]}});
     lock(&world.server).put(&format!("{PODS}bare"), bare);
@@ -255,7 +394,7 @@ async fn pods_without_the_containers_are_counted_and_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_set_that_cannot_be_read_stalls_and_changes_nothing() {
-    let world = settled(json!({}), &[]).await;
+    let world = settled(json!({})).await;
     world.apply(json!({"containers": [{"name": "agent", "image": "a:2"}], "updateStrategy": {"partition": "many"}}));
     world.settle().await;
     assert_eq!((world.reason().as_str(), world.with("a:2").len()), ("InvalidSpec", 0));

@@ -28,6 +28,11 @@ impl<K: Ord> Turns<K> {
         self.refused.remove(key);
     }
 
+    /// Whether it was tried in vain the last time.
+    pub fn was_refused(&self, key: &K) -> bool {
+        self.refused.contains_key(key)
+    }
+
     /// Forgets what need not be done any more.
     pub fn retain(&mut self, is_wanted: impl Fn(&K) -> bool) {
         self.refused.retain(|key, _| is_wanted(key));
@@ -62,7 +67,9 @@ mod tests {
             assert_eq!(sorted(&turns, &[1, 2, 3, 4]), want, "{refused} was refused");
         }
         assert_eq!(sorted(&turns, &[1, 100, 2, 101]), [100, 101, 2, 1], "what has no turn keeps its place");
+        assert!(turns.was_refused(&2) && !turns.was_refused(&5));
         turns.done(&2);
+        assert!(!turns.was_refused(&2));
         assert_eq!(sorted(&turns, &[1, 2, 3, 4]), [2, 1, 3, 4]);
         turns.retain(|key| *key == 4);
         assert_eq!(sorted(&turns, &[4, 3, 1]), [3, 1, 4]);

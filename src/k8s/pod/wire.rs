@@ -160,9 +160,10 @@ impl WireAnnotations {
             (keys::SIDECAR_SET_IN_PLACE_STATE, self.sidecar_set_state.take()),
             (keys::SIDECAR_SET_WORKING, self.sidecar_set_working.take()),
         ];
+        let is_cut = annotations.iter().any(|(_, text)| text.as_ref().is_some_and(|text| text.len() > LONGEST_NOTE));
         let kept = annotations.into_iter().filter_map(|(key, text)| Some((key, up_to(LONGEST_NOTE, text)?)));
         let images = statuses.map(|s| (s.name.clone(), s.image.clone().unwrap_or_default()));
-        Some(Box::new(SidecarNotes { annotations: kept.collect(), running_images: images.collect() }))
+        Some(Box::new(SidecarNotes { annotations: kept.collect(), is_cut, running_images: images.collect() }))
     }
 
     fn ordinal_override(&mut self) -> Option<Box<OverrideNotes>> {

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::k8s::{invalid::Invalid, name::is_dns_label, pod::Labels, selector::Selector};
+use crate::k8s::{invalid::Invalid, name::is_dns_label, pod::Labels, selector::Selector, shared};
 
 /// The label that the API server keeps on every Namespace: its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -69,9 +69,19 @@ impl Aim {
 
     /// Whether it is for a Pod with these labels. An empty selector is for none.
     pub fn fits(&self, namespace: Namespace<'_>, labels: &Labels) -> Match {
-        if self.pods.is_empty() || !self.pods.matches(labels) {
+        if self.is_for_nobody() || !self.pods.matches(labels) {
             return Match::No;
         }
+        self.is_for(namespace)
+    }
+
+    /// Whether it is for no Pod at all, because its selector is empty.
+    pub fn is_for_nobody(&self) -> bool {
+        self.pods.is_empty()
+    }
+
+    /// Whether it is for Pods of a namespace.
+    pub fn is_for(&self, namespace: Namespace<'_>) -> Match {
         let Some(namespaces) = &self.namespaces else { return Match::Yes };
         let is_for = |labels: &Labels| if namespaces.matches(labels) { Match::Yes } else { Match::No };
         if let Some(labels) = namespace.labels {
@@ -100,8 +110,6 @@ impl Aim {
 type Key = Option<(Arc<str>, Arc<str>)>;
 /// A namespace, None: any; and a label.
 type Place = (Option<Arc<str>>, Key);
-/// SidecarSets by label.
-type ByLabel<T> = HashMap<Key, Vec<T>>;
 
 /// A SidecarSet that would be in more places is looked at for every Pod.
 const MOST_PLACES: usize = 4096;
@@ -109,14 +117,65 @@ const MOST_PLACES: usize = 4096;
 /// SidecarSets by namespace and label. What is in it is told apart by its name.
 #[derive(Debug)]
 pub struct Index<T> {
-    /// By namespace; None: any.
-    by_namespace: HashMap<Option<Arc<str>>, ByLabel<T>>,
-    places: HashMap<Arc<str>, Vec<Place>>,
+    anywhere: ByLabel<T>,
+    by_namespace: HashMap<Arc<str>, ByLabel<T>>,
+    places: HashMap<Arc<str>, (T, Vec<Place>)>,
+}
+
+/// SidecarSets by label.
+#[derive(Debug)]
+struct ByLabel<T> {
+    any: Vec<T>,
+    by_label: HashMap<Arc<str>, HashMap<Arc<str>, Vec<T>>>,
 }
 
 impl<T> Default for Index<T> {
     fn default() -> Self {
-        Self { by_namespace: HashMap::new(), places: HashMap::new() }
+        Self { anywhere: ByLabel::default(), by_namespace: HashMap::new(), places: HashMap::new() }
+    }
+}
+
+impl<T> Default for ByLabel<T> {
+    fn default() -> Self {
+        Self { any: Vec::new(), by_label: HashMap::new() }
+    }
+}
+
+impl<T: Clone + AsRef<str>> ByLabel<T> {
+    fn insert(&mut self, key: &Key, set: &T) {
+        let sets = match key {
+            None => &mut self.any,
+            Some((label, value)) => self.by_label.entry(label.clone()).or_default().entry(value.clone()).or_default(),
+        };
+        sets.push(set.clone());
+    }
+
+    fn remove(&mut self, key: &Key, name: &str) {
+        let is_other = |set: &T| set.as_ref() != name;
+        let Some((label, value)) = key else { return self.any.retain(is_other) };
+        let Some(by_value) = self.by_label.get_mut(label) else { return };
+        if let Some(sets) = by_value.get_mut(value) {
+            sets.retain(is_other);
+            if sets.is_empty() {
+                by_value.remove(value);
+            }
+        }
+        if by_value.is_empty() {
+            self.by_label.remove(label);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.any.is_empty() && self.by_label.is_empty()
+    }
+
+    fn of<'a>(&'a self, labels: &'a Labels) -> impl Iterator<Item = &'a T> {
+        let labelled = labels.iter().filter_map(|(label, value)| self.by_label.get(label)?.get(value));
+        self.any.iter().chain(labelled.flatten())
+    }
+
+    fn all(&self) -> impl Iterator<Item = &T> {
+        self.any.iter().chain(self.by_label.values().flat_map(HashMap::values).flatten())
     }
 }
 
@@ -125,22 +184,21 @@ impl<T: Clone + AsRef<str>> Index<T> {
     pub fn insert(&mut self, set: &T, aim: &Aim) {
         let name = set.as_ref();
         self.remove(name);
-        if aim.pods.is_empty() {
+        if aim.is_for_nobody() {
             return;
         }
         let namespaces: Vec<Option<Arc<str>>> = match aim.namespaces() {
             None => vec![None],
-            Some(names) => names.into_iter().map(|name| Some(name.into())).collect(),
+            Some(names) => names.into_iter().map(|name| Some(shared::text(name))).collect(),
         };
         let keys: Vec<Key> = match aim.pods.required_label() {
             None => vec![None],
             Some((key, values)) => {
-                let key: Arc<str> = key.into();
                 let values: BTreeSet<&str> = values.iter().map(String::as_str).collect();
-                values.into_iter().map(|value| Some((key.clone(), value.into()))).collect()
+                values.into_iter().map(|value| Some((shared::text(key), shared::text(value)))).collect()
             }
         };
-        let places: Vec<_> = match namespaces.len().saturating_mul(keys.len()) {
+        let places: Vec<Place> = match namespaces.len().saturating_mul(keys.len()) {
             ..=MOST_PLACES => {
                 let with = |namespace: &Option<Arc<str>>| {
                     let namespace = namespace.clone();
@@ -151,46 +209,60 @@ impl<T: Clone + AsRef<str>> Index<T> {
             _ => vec![(None, None)],
         };
         for (namespace, key) in &places {
-            let of_namespace = self.by_namespace.entry(namespace.clone()).or_default();
-            of_namespace.entry(key.clone()).or_default().push(set.clone());
+            let there = match namespace {
+                None => &mut self.anywhere,
+                Some(namespace) => self.by_namespace.entry(namespace.clone()).or_default(),
+            };
+            there.insert(key, set);
         }
-        self.places.insert(name.into(), places);
+        self.places.insert(name.into(), (set.clone(), places));
     }
 
     /// Takes a SidecarSet out.
     pub fn remove(&mut self, name: &str) {
-        for (namespace, key) in self.places.remove(name).into_iter().flatten() {
-            let Some(of_namespace) = self.by_namespace.get_mut(&namespace) else { continue };
-            if let Some(sets) = of_namespace.get_mut(&key) {
-                sets.retain(|set| set.as_ref() != name);
-                if sets.is_empty() {
-                    of_namespace.remove(&key);
-                }
-            }
+        let Some((_, places)) = self.places.remove(name) else { return };
+        for (namespace, key) in &places {
+            let Some(namespace) = namespace else {
+                self.anywhere.remove(key, name);
+                continue;
+            };
+            let Some(of_namespace) = self.by_namespace.get_mut(namespace) else { continue };
+            of_namespace.remove(key, name);
             if of_namespace.is_empty() {
-                self.by_namespace.remove(&namespace);
+                self.by_namespace.remove(namespace);
             }
         }
+    }
+
+    /// One of them, by its name. One that is for no Pod is not in it.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.places.get(name).map(|(set, _)| set)
     }
 
     /// Those that may be for a Pod, by name, each once.
     pub fn candidates(&self, namespace: &str, labels: &Labels) -> Vec<T> {
-        let mut found: Vec<T> = Vec::new();
-        for of_namespace in [Some(Arc::from(namespace)), None].iter().filter_map(|key| self.by_namespace.get(key)) {
-            let pairs = labels.iter().map(|(key, value)| Some((Arc::from(key), Arc::from(value))));
-            let keys = pairs.chain([None]);
-            found.extend(keys.filter_map(|key| of_namespace.get(&key)).flatten().cloned());
-        }
-        found.sort_by(|a, b| a.as_ref().cmp(b.as_ref()));
-        found.dedup_by(|a, b| a.as_ref() == b.as_ref());
-        found
+        let places = [self.by_namespace.get(namespace), Some(&self.anywhere)];
+        sorted(places.into_iter().flatten().flat_map(|there| there.of(labels)))
+    }
+
+    /// Those that may be for some Pod of a namespace, by name, each once.
+    pub fn of_namespace(&self, namespace: &str) -> Vec<T> {
+        let places = [self.by_namespace.get(namespace), Some(&self.anywhere)];
+        sorted(places.into_iter().flatten().flat_map(ByLabel::all))
     }
 
     /// The namespaces in which there may be Pods for any of them; None: all.
     pub fn namespaces(&self) -> Option<BTreeSet<String>> {
-        let names = self.by_namespace.keys().map(|name| name.as_deref().map(str::to_owned));
-        names.collect()
+        let names = || self.by_namespace.keys().map(|name| String::from(&**name)).collect();
+        self.anywhere.is_empty().then(names)
     }
+}
+
+fn sorted<'a, T: Clone + AsRef<str> + 'a>(sets: impl Iterator<Item = &'a T>) -> Vec<T> {
+    let mut found: Vec<T> = sets.cloned().collect();
+    found.sort_by(|a, b| a.as_ref().cmp(b.as_ref()));
+    found.dedup_by(|a, b| a.as_ref() == b.as_ref());
+    found
 }
 
 #[cfg(test)]
@@ -259,6 +331,18 @@ mod tests {
     }
 
     #[test]
+    fn a11_a_namespace_decides_whatever_the_pod() {
+        let spec =
+            json!({"selector": {"matchLabels": {"app": "web"}}, "namespaceSelector": {"matchLabels": {"tier": "a"}}});
+        let aim = Aim::of(&spec).unwrap();
+        let is_for = |labels: Option<&Labels>| aim.is_for(Namespace { name: "shop", labels });
+        assert_eq!(is_for(None), Match::NamespaceUnknown);
+        assert_eq!(is_for(Some(&labels(json!({"tier": "a"})))), Match::Yes);
+        assert_eq!(is_for(Some(&labels(json!({})))), Match::No);
+        assert!(!aim.is_for_nobody() && Aim::of(&json!({"selector": {}})).unwrap().is_for_nobody());
+    }
+
+    #[test]
     fn e12_a_namespace_that_cannot_be_read_is_not_taken_for_one_that_does_not_fit() {
         let web = json!({"matchLabels": {"app": "web"}});
         for (namespaces, wanted) in [
@@ -302,6 +386,9 @@ mod tests {
         assert_eq!(candidates(&index, "shop", json!({"app": "db"})), ["exists", "shop"]);
         assert_eq!(candidates(&index, "other", json!({})), ["exists"]);
         assert_eq!(index.namespaces(), None);
+        let of = |namespace: &str| index.of_namespace(namespace).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!((of("shop").join(" "), of("other").join(" ")), ("exists shop z".into(), "exists z".into()));
+        assert_eq!((index.get("shop").map(|set| &**set), index.get("nobody")), (Some("shop"), None));
         index.remove("z");
         index.remove("exists");
         assert_eq!(index.namespaces(), Some(BTreeSet::from(["bank".to_owned(), "shop".to_owned()])));
@@ -311,7 +398,7 @@ mod tests {
         for name in ["shop", "bank"] {
             index.remove(name);
         }
-        assert!(index.by_namespace.is_empty() && index.places.is_empty());
+        assert!(index.by_namespace.is_empty() && index.anywhere.is_empty() && index.places.is_empty());
         assert_eq!(index.namespaces(), Some(BTreeSet::new()));
     }
 }

@@ -144,8 +144,12 @@ impl PodNotes {
 
 /// The names of the SidecarSets that were injected.
 pub fn injected(annotations: &Map<String, Value>) -> BTreeSet<String> {
-    let list = text(annotations, SIDECAR_SETS_INJECTED).unwrap_or_default();
-    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    names(text(annotations, SIDECAR_SETS_INJECTED).unwrap_or_default()).map(str::to_owned).collect()
+}
+
+/// The names in the annotation that lists the SidecarSets that were injected.
+pub fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
 fn text<'a>(annotations: &'a Map<String, Value>, key: &str) -> Option<&'a str> {

@@ -1,17 +1,35 @@
 //! Which Pods of a SidecarSet are updated in place now, and in which order. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::{
     pod::{Judged, NotUpgradable, Standing},
     spec::Spec,
 };
-use crate::domain::workload::{pod_order::PodOrder, rollout};
+use crate::domain::workload::{pod_order::PodOrder, rollout, turns::Turns};
+
+/// What may be refused, and is tried again after the others then.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turn {
+    /// The twins of this Pod are reset.
+    Reset(String),
+    /// This Pod is updated.
+    Update(String),
+}
+
+impl Turn {
+    /// The name of the Pod.
+    pub fn pod(&self) -> &str {
+        match self {
+            Self::Reset(pod) | Self::Update(pod) => pod,
+        }
+    }
+}
 
 /// What to do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Names of Pods whose twins are reset. While there are some nothing else is done.
+    /// Names of Pods whose twins are reset, those last whose reset was refused. While there are others nothing else is done.
     pub reset: Vec<String>,
     /// Pods to update, in this order. A Pod that is refused leaves its place to the next one.
     pub update: Vec<Next>,
@@ -64,8 +82,11 @@ pub struct Counts {
     pub not_upgradable: BTreeSet<(NotUpgradable, String)>,
 }
 
-/// Plans a pass over the Pods that have the containers.
-pub fn plan(spec: &Spec, pods: &[Judged]) -> Plan {
+/// Plans a pass over the Pods that have the containers. `turns` says what was refused before.
+///
+/// A reset that is refused holds up nothing else: other Pods are updated, and its Pod does not count as unavailable while
+/// kubelet says that it is ready.
+pub fn plan(spec: &Spec, pods: &[Judged], turns: &Turns<Turn>) -> Plan {
     let mut plan = Plan { counts: counts(pods), ..Plan::default() };
     if !spec.updates {
         plan.held = (plan.counts.updated < pods.len()).then_some(Held::NotUpdate);
@@ -73,21 +94,26 @@ pub fn plan(spec: &Spec, pods: &[Judged]) -> Plan {
     }
     // What has been begun is ended also while the update is paused: else both versions would run for ever.
     plan.reset = pods.iter().filter(|pod| pod.needs_reset).map(|pod| pod.facts.name.clone()).collect();
+    turns.sort(&mut plan.reset, |pod| Some(Turn::Reset(pod.clone())));
+    let is_refused = |pod: &str| turns.was_refused(&Turn::Reset(pod.to_owned()));
     if spec.paused {
         plan.held = (plan.counts.updated < pods.len()).then_some(Held::Paused);
         return plan;
     }
-    let waiting: Vec<&Judged> = pods.iter().filter(|pod| pod.standing == Standing::Waiting).collect();
+    let is_waiting = |pod: &&Judged| pod.standing == Standing::Waiting && !pod.needs_reset;
+    let waiting: Vec<&Judged> = pods.iter().filter(is_waiting).collect();
     let mut selected: Vec<&Judged> = waiting.iter().copied().filter(|pod| pod.is_selected).collect();
     order(spec, pods).sort(&mut selected, |pod| &pod.facts, pods.iter().map(|pod| &pod.facts.labels));
+    turns.sort(&mut selected, |pod| Some(Turn::Update(pod.facts.name.clone())));
     let total = i32::try_from(pods.len()).unwrap_or(i32::MAX);
     let kept = usize::try_from(rollout::kept_old(spec.partition, total)).unwrap_or(0);
     // Whatever is not updated counts among those that are kept, also what cannot be updated.
     plan.most = pods.len().saturating_sub(kept).saturating_sub(plan.counts.updated).min(selected.len());
-    let used = pods.iter().filter(|pod| pod.standing == Standing::Updated && !pod.is_ready).count();
+    let serves = |pod: &Judged| pod.is_ready || pod.is_in_service && pod.needs_reset && is_refused(&pod.facts.name);
+    let used = pods.iter().filter(|pod| pod.standing == Standing::Updated && !serves(pod)).count();
     plan.room = usize::try_from(spec.limit(total)).unwrap_or(0).saturating_sub(used);
     plan.held = held(spec, pods, waiting.len(), selected.len(), plan.most);
-    if plan.reset.is_empty() {
+    if plan.reset.iter().all(|pod| is_refused(pod)) {
         let next = |pod: &&Judged| Next { name: pod.facts.name.clone(), is_in_service: pod.is_in_service };
         plan.update = selected.iter().map(next).collect();
         if plan.most == 0 {
@@ -98,7 +124,7 @@ pub fn plan(spec: &Spec, pods: &[Judged]) -> Plan {
 }
 
 fn held(spec: &Spec, pods: &[Judged], waiting: usize, selected: usize, most: usize) -> Option<Held> {
-    let is_in_flight = pods.iter().any(|pod| pod.standing == Standing::InFlight);
+    let is_in_flight = pods.iter().any(|pod| pod.standing == Standing::InFlight || pod.needs_reset);
     if most > 0 || is_in_flight {
         return None;
     }
@@ -142,8 +168,9 @@ fn order(spec: &Spec, pods: &[Judged]) -> PodOrder {
 }
 
 /// How far the update of this pass has got.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Walk {
+    left: VecDeque<Next>,
     most: usize,
     room: usize,
 }
@@ -151,25 +178,31 @@ pub struct Walk {
 impl Walk {
     /// At the begin.
     pub fn of(plan: &Plan) -> Self {
-        Self { most: plan.most, room: plan.room }
+        Self { left: plan.update.iter().cloned().collect(), most: plan.most, room: plan.room }
     }
 
-    /// Whether a Pod may be updated now, as far as the SidecarSet says.
-    pub fn allows(&self, next: &Next) -> bool {
-        self.most > 0 && (!next.is_in_service || self.room > 0)
-    }
-
-    /// It is updated.
-    pub fn took(&mut self, next: &Next) {
-        self.most = self.most.saturating_sub(1);
-        if next.is_in_service {
-            self.room = self.room.saturating_sub(1);
+    /// The next Pods that may be updated, at most so many. Each has taken its room.
+    pub fn wave(&mut self, at_most: usize) -> Vec<Next> {
+        let (mut wave, mut kept) = (Vec::new(), VecDeque::new());
+        while wave.len() < at_most && self.most > 0 {
+            let Some(next) = self.left.pop_front() else { break };
+            if next.is_in_service && self.room == 0 {
+                kept.push_back(next);
+                continue;
+            }
+            self.most -= 1;
+            self.room -= usize::from(next.is_in_service);
+            wave.push(next);
         }
+        kept.append(&mut self.left);
+        self.left = kept;
+        wave
     }
 
-    /// Whether nothing more is updated.
-    pub fn is_over(&self) -> bool {
-        self.most == 0
+    /// It stays as it is after all: its room is free.
+    pub fn give_back(&mut self, next: &Next) {
+        self.most += 1;
+        self.room += usize::from(next.is_in_service);
     }
 }
 
@@ -210,17 +243,27 @@ mod tests {
         (0..count).map(|i| pod(&format!("p{i}"), Standing::Waiting, true)).collect()
     }
 
+    /// The plan while nothing was refused.
+    fn plan(spec: &Spec, pods: &[Judged]) -> Plan {
+        super::plan(spec, pods, &Turns::default())
+    }
+
     /// The Pods that are updated in one pass; `refused` by a budget.
     fn taken(plan: &Plan, refused: &[&str]) -> Vec<String> {
         let mut walk = Walk::of(plan);
         let mut taken = Vec::new();
-        for next in &plan.update {
-            if walk.allows(next) && !refused.contains(&next.name.as_str()) {
-                walk.took(next);
-                taken.push(next.name.clone());
+        loop {
+            let wave = walk.wave(3);
+            if wave.is_empty() {
+                return taken;
+            }
+            for next in wave {
+                match refused.contains(&next.name.as_str()) {
+                    true => walk.give_back(&next),
+                    false => taken.push(next.name),
+                }
             }
         }
-        taken
     }
 
     #[test]
@@ -244,6 +287,53 @@ mod tests {
     fn e17_a_refusal_of_one_pod_leaves_its_place_to_the_next() {
         let plan = plan(&spec(json!({"maxUnavailable": 2})), &waiting(5));
         assert_eq!(taken(&plan, &["p0", "p2"]), ["p1", "p3"]);
+    }
+
+    #[test]
+    fn e17_what_was_refused_is_tried_after_the_others() {
+        let mut turns = Turns::default();
+        let first = |turns: &Turns<Turn>| taken(&super::plan(&spec(json!({})), &waiting(3), turns), &[]);
+        assert_eq!(first(&turns), ["p0"]);
+        for (refused, next) in [("p0", "p1"), ("p1", "p2"), ("p2", "p0"), ("p0", "p1")] {
+            turns.refused(Turn::Update(refused.into()));
+            assert_eq!(first(&turns), [next], "{refused} was refused");
+        }
+        let mut pods = waiting(2);
+        pods.push(pod("down", Standing::Waiting, false));
+        turns.refused(Turn::Update("down".into()));
+        let plan = super::plan(&spec(json!({})), &pods, &turns);
+        assert_eq!(taken(&plan, &[]), ["p1", "down"], "it costs no room, but the others come before it");
+    }
+
+    #[test]
+    fn e17_a_reset_that_is_refused_for_good_holds_up_no_other_pod() {
+        let mut pods = waiting(2);
+        let twin = Judged { needs_reset: true, is_in_service: true, ..pod("twin", Standing::Updated, false) };
+        pods.push(twin);
+        let mut turns = Turns::default();
+        let fresh = super::plan(&spec(json!({})), &pods, &turns);
+        assert_eq!((fresh.reset, fresh.update.len(), fresh.room), (vec!["twin".to_owned()], 0, 0));
+        turns.refused(Turn::Reset("twin".into()));
+        let refused = super::plan(&spec(json!({})), &pods, &turns);
+        assert_eq!(taken(&refused, &[]), ["p0"]);
+        assert_eq!(refused.reset, ["twin"], "it is tried again");
+        pods[0].needs_reset = true;
+        let another = super::plan(&spec(json!({})), &pods, &turns);
+        assert_eq!(another.reset, ["p0", "twin"]);
+        assert!(another.update.is_empty(), "one that was not refused goes first");
+        pods[0].needs_reset = false;
+        pods[2].is_in_service = false;
+        assert_eq!(super::plan(&spec(json!({})), &pods, &turns).room, 0, "it is really down");
+    }
+
+    #[test]
+    fn a_pod_whose_twins_are_to_be_reset_is_not_updated_before() {
+        let mut pods = waiting(1);
+        pods[0].needs_reset = true;
+        let mut turns = Turns::default();
+        turns.refused(Turn::Reset("p0".into()));
+        let plan = super::plan(&spec(json!({})), &pods, &turns);
+        assert_eq!((plan.reset.len(), plan.update.len(), plan.held), (1, 0, None));
     }
 
     #[test]

@@ -5,7 +5,10 @@ use serde_json::Value;
 use super::{defaults, hash::Hashes, matching::Aim, revision};
 use crate::{
     api::{
-        apps::sidecar_set::{NOT_UPDATE, SidecarContainer, SidecarSetUpdateStrategy, twin_names},
+        apps::sidecar_set::{
+            InjectRevision, NOT_UPDATE, SidecarContainer, SidecarSetInjectionStrategy, SidecarSetUpdateStrategy,
+            twin_names,
+        },
         labels,
     },
     domain::workload::{
@@ -47,6 +50,10 @@ pub struct Spec {
     pub scatter: Vec<(String, String)>,
     /// `spec.patchPodMetadata`.
     pub patches: Value,
+    /// Whether new Pods get its containers.
+    pub injects: bool,
+    /// The former state that new Pods get; None: they get the present one.
+    pub pinned: Option<InjectRevision>,
     /// How many revisions are kept.
     pub history: i32,
     /// The name that its author has given to this state; may be empty.
@@ -92,6 +99,11 @@ impl Spec {
         let (spec, hashes) = defaults::effective(object);
         let strategy: SidecarSetUpdateStrategy = serde_json::from_value(spec["updateStrategy"].clone())
             .map_err(|error| Invalid(format!("spec.updateStrategy: {error}")))?;
+        let injection: SidecarSetInjectionStrategy = match &spec["injectionStrategy"] {
+            Value::Null => SidecarSetInjectionStrategy::default(),
+            injection => serde_json::from_value(injection.clone())
+                .map_err(|error| Invalid(format!("spec.injectionStrategy: {error}")))?,
+        };
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let label = object.get("metadata").and_then(|meta| meta.get("labels")?.get(labels::SIDECAR_SET_CUSTOM_VERSION));
         let label = label.and_then(Value::as_str).unwrap_or_default();
@@ -114,6 +126,8 @@ impl Spec {
             priority: Priority::of("spec.updateStrategy.priorityStrategy", strategy.priority_strategy.as_ref())?,
             scatter: strategy.scatter_strategy.into_iter().map(|term| (term.key, term.value)).collect(),
             patches: spec["patchPodMetadata"].clone(),
+            injects: !injection.paused,
+            pinned: injection.pinned(),
             history: spec["revisionHistoryLimit"]
                 .as_i64()
                 .and_then(|n| i32::try_from(n).ok())
@@ -165,6 +179,7 @@ mod tests {
         let spec = of(json!({"selector": {"matchLabels": {"a": "b"}}, "containers": [{"name": "c", "image": "i:1"}]}))
             .unwrap();
         assert!(spec.updates && !spec.paused && spec.selector.is_none() && spec.custom_version.is_empty());
+        assert!(spec.injects && spec.pinned.is_none());
         assert_eq!(
             (spec.partition, spec.max_unavailable, spec.history),
             (IntOrPercent::Int(0), IntOrPercent::Int(1), 10)
@@ -195,6 +210,19 @@ mod tests {
     }
 
     #[test]
+    fn what_new_pods_get_is_read_in_both_forms() {
+        for (injection, version) in [
+            (json!({"paused": true, "customVersion": "v1"}), Some("v1")),
+            (json!({"paused": true, "revision": {"customVersion": "v2"}}), Some("v2")),
+            (json!({"paused": true}), None),
+        ] {
+            let spec = of(json!({"injectionStrategy": injection})).unwrap();
+            assert_eq!(spec.pinned.and_then(|pinned| pinned.custom_version).as_deref(), version);
+            assert!(!spec.injects);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_read_is_named() {
         for (spec, field) in [
             (json!({"updateStrategy": {"partition": "many"}}), "spec.updateStrategy.partition"),
@@ -203,6 +231,7 @@ mod tests {
                 "spec.updateStrategy.selector",
             ),
             (json!({"containers": [{"image": "a"}]}), "spec.containers"),
+            (json!({"injectionStrategy": {"paused": "yes"}}), "spec.injectionStrategy"),
         ] {
             let Invalid(why) = of(spec).unwrap_err();
             assert!(why.starts_with(field), "{why}");

@@ -8,12 +8,21 @@ use serde_json::{Map, Value, json};
 use super::{
     metadata::{self, MetadataError, When},
     notes::{Injected, PodNotes},
+    pod,
     spec::{Sidecar, Spec},
     states::{self, Before},
 };
 use crate::{
-    api::labels::{SIDECAR_SET_VERSION_ALT_PREFIX, SIDECAR_SET_VERSION_PREFIX},
-    k8s::{image::ImageRef, invalid::Invalid, time::rfc3339},
+    api::{
+        apps::sidecar_set::PATCH_MERGE_JSON,
+        labels::{SIDECAR_SET_VERSION_ALT_PREFIX, SIDECAR_SET_VERSION_PREFIX},
+    },
+    k8s::{
+        image::ImageRef,
+        invalid::Invalid,
+        pod::{ContainerStatusView, ContainerView, PodView},
+        time::rfc3339,
+    },
 };
 
 /// Why a Pod cannot be written.
@@ -35,7 +44,28 @@ struct Change<'a> {
     annotations: Map<String, Value>,
 }
 
-/// The patch that updates a Pod, of which this is all. `revision` is that of the SidecarSet.
+/// What [`update`] reads of a Pod, as far as a store keeps it. None: that is not enough, because twins have annotations of
+/// their own, because annotations are merged with what stands there, or because one is too long.
+pub fn kept(spec: &Spec, view: &PodView) -> Option<Value> {
+    let merges = |patch: &Value| patch["patchPolicy"] == PATCH_MERGE_JSON;
+    let needs_all = spec.sidecars.iter().any(|sidecar| sidecar.empty_image.is_some())
+        || spec.patches.as_array().into_iter().flatten().any(merges);
+    let is_cut = view.rare().sidecar_sets.as_ref().is_none_or(|notes| notes.is_cut);
+    if needs_all || is_cut {
+        return None;
+    }
+    let containers = |list: &[ContainerView]| -> Value {
+        list.iter().map(|container| json!({"name": container.name, "image": &*container.image})).collect()
+    };
+    let status = |status: &ContainerStatusView| json!({"name": status.name.as_str(), "imageID": &*status.image_id, "containerID": &*status.container_id});
+    Some(json!({
+        "metadata": {"uid": view.uid(), "resourceVersion": view.resource_version()?, "annotations": pod::annotations(view)},
+        "spec": {"containers": containers(&view.spec.containers), "initContainers": containers(&view.spec.sidecars)},
+        "status": {"containerStatuses": view.container_statuses.iter().map(status).collect::<Vec<_>>()},
+    }))
+}
+
+/// The patch that updates a Pod, of which this is all, or what [`kept`] tells of it. `revision` is that of the SidecarSet.
 ///
 /// # Errors
 /// The Pod cannot be written.

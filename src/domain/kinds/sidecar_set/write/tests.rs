@@ -37,6 +37,31 @@ fn the_recorded_update_is_written_in_its_own_words() {
     assert_eq!(patch["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]);
 }
 
+/// One call instead of two for each Pod of an update.
+#[test]
+fn what_a_store_keeps_of_a_pod_is_enough_for_the_same_update() {
+    let (before, _, spec) = recorded();
+    let view = |pod: &Value| -> PodView { serde_json::from_value(pod.clone()).unwrap() };
+    let known = kept(&spec, &view(&before)).unwrap();
+    let (from_store, from_all) =
+        (update(&spec, &known, "r", now()).unwrap(), update(&spec, &before, "r", now()).unwrap());
+    assert_eq!(from_store["spec"], from_all["spec"]);
+    for key in [SIDECAR_SET_HASH, SIDECAR_SET_IN_PLACE_STATE] {
+        assert_eq!(annotation(&from_store, key), annotation(&from_all, key));
+    }
+    for field in ["uid", "resourceVersion"] {
+        assert_eq!(from_store["metadata"][field], before["metadata"][field]);
+    }
+    let mut merging = spec.clone();
+    merging.patches = json!([{"annotations": {"a": "{}"}, "patchPolicy": "MergePatchJson"}]);
+    assert_eq!(kept(&merging, &view(&before)), None, "what stands there decides");
+    let twins = hot_set("m:2", "b");
+    assert_eq!(kept(&twins, &view(&before)), None, "the versions of twins are not kept");
+    let mut long = before;
+    long["metadata"]["annotations"][SIDECAR_SET_IN_PLACE_STATE] = "x".repeat(20_000).into();
+    assert_eq!(kept(&spec, &view(&long)), None, "what others have noted would be lost");
+}
+
 #[test]
 fn d1_hashes_in_the_older_form_are_written_anew() {
     let (mut before, _, spec) = recorded();

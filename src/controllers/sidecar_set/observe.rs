@@ -1,0 +1,173 @@
+//! The Pods of a SidecarSet: those that have its containers, and those that lack them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Namespace;
+
+use super::{Controller, known::Target};
+use crate::{
+    controllers::BY_SIDECAR_SET,
+    domain::kinds::sidecar_set::{
+        matching::{self, Aim, Index, Match},
+        pod::{Judged, Seen, annotations, injected},
+        spec::Spec,
+    },
+    k8s::pod::{Labels, PodView},
+    runtime::{
+        lock, wake,
+        watches::{Change, ObjectKey},
+    },
+};
+
+/// The Pods of a SidecarSet.
+#[derive(Default)]
+pub(super) struct Observed {
+    /// Those that have its containers, by `NAMESPACE/NAME`.
+    pub(super) pods: BTreeMap<String, Arc<PodView>>,
+    /// The same, judged.
+    pub(super) judged: Vec<Judged>,
+    /// How many are to have them and do not.
+    pub(super) uninjected: usize,
+}
+
+/// The labels of namespaces, as far as they are known.
+type Namespaces = HashMap<String, Option<Labels>>;
+
+fn key_of(pod: &PodView) -> String {
+    format!("{}/{}", pod.namespace(), pod.name())
+}
+
+pub(super) fn labels_of(namespace: &Namespace) -> Labels {
+    let labels = namespace.metadata.labels.iter().flatten();
+    Labels::from(labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect::<Vec<_>>())
+}
+
+impl Controller {
+    /// The labels of a namespace, as far as they are known.
+    fn known_labels(&self, namespace: &str) -> Option<Labels> {
+        self.namespaces.get(&ObjectKey::new("", namespace)).map(|namespace| labels_of(&namespace))
+    }
+
+    /// Whether a SidecarSet has to do with a Pod at all.
+    fn is_open(&self, pod: &PodView) -> bool {
+        !pod.is_deleting() && !pod.is_finished() && !pod.is_exempt_from_admission(&self.context.namespace)
+    }
+
+    /// Whether a Pod is to have the containers of a SidecarSet and does not say that they were injected.
+    fn lacks(&self, pod: &PodView, target: &Target, namespaces: &mut Namespaces) -> bool {
+        self.is_open(pod)
+            && !injected(pod).any(|name| *name == **target.name())
+            && self.fits(pod, target.aim(), namespaces)
+    }
+
+    /// Whether a SidecarSet is for a Pod. The labels of each of its namespaces are read once.
+    fn fits(&self, pod: &PodView, aim: &Aim, namespaces: &mut Namespaces) -> bool {
+        let name = pod.namespace();
+        let labels = match namespaces.get(name) {
+            Some(labels) => labels,
+            None => &*namespaces.entry(name.to_owned()).or_insert_with(|| self.known_labels(name)),
+        };
+        aim.fits(matching::Namespace { name, labels: labels.as_ref() }, &pod.labels) == Match::Yes
+    }
+
+    /// Notes what a change of a Pod means, and wakes the SidecarSets that it concerns.
+    pub(super) fn pod_changed(&self, change: &Change<'_, PodView>) {
+        if self.sets.is_empty() {
+            return;
+        }
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
+            Change::Undecodable { .. } => return,
+        };
+        if let (Some(old), Some(new)) = (old, new)
+            && wake::is_same_but_version(old, new)
+        {
+            return;
+        }
+        let both = || [old, new].into_iter().flatten();
+        let mut concerned: BTreeSet<Arc<str>> = both().flat_map(|pod| injected(pod)).map(Arc::from).collect();
+        let candidates: BTreeMap<Arc<str>, Target> = {
+            let index = lock(&self.index);
+            let candidates = both().flat_map(|pod| index.candidates(pod.namespace(), &pod.labels));
+            candidates.map(|target| (target.name().clone(), target)).collect()
+        };
+        let Some(key) = both().next().map(|pod| ObjectKey::of(pod.as_ref())) else { return };
+        let mut namespaces = Namespaces::new();
+        for (name, target) in &candidates {
+            let lacks = new.is_some_and(|pod| self.lacks(pod, target, &mut namespaces));
+            if lock(&self.missed).note(name, &key, lacks) {
+                concerned.insert(name.clone());
+            }
+        }
+        for name in concerned {
+            let key = ObjectKey::new("", &name);
+            if self.sets.get(&key).is_some() {
+                self.wake(key);
+            }
+        }
+    }
+
+    /// A pass looks at every Pod of the SidecarSet: the more there are, the longer the next one waits for further news.
+    fn wake(&self, key: ObjectKey) {
+        match wake::pause(self.memories.with(&key, |memory| memory.pods).unwrap_or_default()) {
+            Duration::ZERO => self.queue.add(key),
+            pause => self.queue.add_after(key, pause),
+        }
+    }
+
+    /// Looks among all Pods for those that lack the containers of new SidecarSets: one look for all of them.
+    fn search(&self) {
+        let mut missed = lock(&self.missed);
+        let names = missed.take_unsearched();
+        if names.is_empty() {
+            return;
+        }
+        let mut wanted: Index<Target> = Index::default();
+        {
+            let index = lock(&self.index);
+            for target in names.iter().filter_map(|name| index.get(name)) {
+                wanted.insert(target, target.aim());
+            }
+        }
+        let mut namespaces = Namespaces::new();
+        for pod in self.context.pods.list() {
+            for target in wanted.candidates(pod.namespace(), &pod.labels) {
+                let lacks = self.lacks(&pod, &target, &mut namespaces);
+                missed.note(target.name(), &ObjectKey::of(pod.as_ref()), lacks);
+            }
+        }
+    }
+
+    /// Every Pod that the SidecarSet is for.
+    pub(super) fn observe(&self, spec: &Spec) -> Observed {
+        self.search();
+        let mut observed = Observed { uninjected: lock(&self.missed).count(&spec.name), ..Observed::default() };
+        let mut namespaces = Namespaces::new();
+        for pod in self.context.pods.by_index(&BY_SIDECAR_SET, &spec.name) {
+            if !self.is_open(&pod) || !self.fits(&pod, &spec.aim, &mut namespaces) {
+                continue;
+            }
+            let Ok(mut seen) = Seen::of(&pod, &annotations(&pod)) else {
+                observed.uninjected += 1;
+                continue;
+            };
+            if !seen.is_managed(spec) {
+                continue;
+            }
+            let images = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.running_images.iter());
+            seen.running = images.map(|(name, image)| (name.as_str().to_owned(), image.as_str().to_owned())).collect();
+            seen.kubelet_minor = self.context.nodes.get(&pod.node_name).and_then(|node| node.kubelet_minor);
+            let mut judged = seen.judge(spec);
+            // Names are unique in a namespace only.
+            judged.facts.name = key_of(&pod);
+            observed.judged.push(judged);
+            observed.pods.insert(key_of(&pod), pod);
+        }
+        observed
+    }
+}
