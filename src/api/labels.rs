@@ -141,6 +141,11 @@ pub const SIDECAR_SETS_LEFT_OUT: &str = "kruise.rs/sidecarset-left-out";
 /// Annotation on a SidecarSet: what happens where a Pod has resources of its own, as a whole, and the sidecars do not fit
 /// into them. `pad`, the default: the Pod's grow by the sidecars'; `share`: the sidecars live on the Pod's.
 pub const POD_LEVEL_RESOURCES: &str = "kruise.rs/pod-level-resources";
+/// Annotation on a SidecarSet, with the value `evict`: Pods that lack its containers are evicted, a few at a time, where their
+/// controllers make others that have them.
+pub const REPAIR_UNINJECTED: &str = "kruise.rs/repair-uninjected";
+/// Annotation on a Pod in a dry run: it is tried whether a Pod like it would get its sidecars. No Pod that is stored has it.
+pub const TRIAL: &str = "kruise.rs/trial";
 /// Label on a Namespace, with the value [`SIDECARS_REQUIRED`]: no Pod is created there without its sidecars.
 pub const SIDECARS: &str = "kruise.rs/sidecars";
 /// Value of [`SIDECARS`].

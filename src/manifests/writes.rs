@@ -53,12 +53,17 @@ const NO_SPEC: &str = "metadata, but no owner references, and of finalizers only
 
 /// The table.
 pub const WRITES: &[Write] = &[
-    write(MANAGER, "", "pods", &["create"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
+    write(MANAGER, "", "pods", &["create"]).only(
+        PODS,
+        "controlled by a workload of ours; others in a dry run, with the annotation `kruise.rs/trial`; not in our own namespace",
+    ),
     write(MANAGER, "", "pods", &["delete"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
     write(MANAGER, "", "pods", &["patch"]).only(
         PODS,
         "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
     ),
+    write(MANAGER, "", "pods/eviction", &["create"])
+        .only("kruise-manager-evictions", "all, within budgets; not in our own namespace, not in `kube-system`"),
     write(MANAGER, "", "pods/resize", &["patch"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
     write(MANAGER, "", "pods/status", &["patch"]).only(
         POD_STATUS,
@@ -66,7 +71,7 @@ pub const WRITES: &[Write] = &[
     ),
     write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a workload of ours; in our own namespace by a SidecarSet"),
     write(MANAGER, "apps", "controllerrevisions", &["patch"])
-        .only(REVISIONS, "controlled by a workload of ours before and after, in our own namespace by a SidecarSet; adoption and release: that owner reference alone"),
+        .only(REVISIONS, "controlled by a workload of ours before and after, in our own namespace by a SidecarSet; adoption and release: that owner reference alone, in our own namespace adoption by a SidecarSet"),
     write(MANAGER, "", "persistentvolumeclaims", &["create"]).only(CLAIMS, "controlled by a workload of ours, owned by nobody, or named `TEMPLATE-SET-ORDINAL` and owned by the StatefulSet SET"),
     write(MANAGER, "", "persistentvolumeclaims", &["delete"]).only(CLAIMS, "controlled by a workload of ours, with the label `apps.kruise.io/cloneset-instance-id`"),
     write(MANAGER, "", "persistentvolumeclaims", &["patch"])

@@ -421,6 +421,12 @@ fn known_of(object: &DynamicObject) -> Known {
         created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
         data: object.data.get("data").cloned().unwrap_or_default(),
         claims_hash: object.metadata.annotations.as_ref().and_then(|a| a.get(labels::CLAIM_TEMPLATES_HASH)).cloned(),
+        custom_version: object
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(labels::SIDECAR_SET_CUSTOM_VERSION))
+            .cloned(),
         is_deleting: object.metadata.deletion_timestamp.is_some(),
     }
 }

@@ -49,6 +49,7 @@ enum Do {
     /// Members of the object as they are to be, and the types of patch that say so.
     Patch(&'static str, String, Value, &'static [&'static str]),
     Delete(String),
+    Evict(String),
 }
 
 struct Case {
@@ -66,6 +67,7 @@ impl Case {
             Do::Create(_) | Do::Store(_) => ("create", ""),
             Do::Patch(sub, ..) => ("patch", *sub),
             Do::Delete(_) => ("delete", ""),
+            Do::Evict(_) => ("create", "eviction"),
         };
         let group = if self.kind.0.is_empty() { String::new() } else { format!("{}/", self.kind.0) };
         let slash = if sub.is_empty() { "" } else { "/" };
@@ -147,6 +149,14 @@ async fn attempt(t: &Test, client: &Client, case: &Case) -> Result<Vec<(String, 
             let (namespace, name) = name.split_once('/').unwrap_or((&t.namespace, name));
             vec![("delete".into(), api(client, namespace, case.kind).delete(name, &params).await.map(drop))]
         }
+        Do::Evict(name) => {
+            let (namespace, name) = name.split_once('/').unwrap_or((&t.namespace, name));
+            let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction",
+                "metadata": { "name": name, "namespace": namespace }, "deleteOptions": { "dryRun": ["All"] } });
+            let api = api(client, namespace, case.kind);
+            let answer = api.create_subresource::<Value, Value>("eviction", name, &post, &eviction).await;
+            vec![("evict".into(), answer.map(drop))]
+        }
         Do::Patch(sub, name, change, types) => {
             let (namespace, name) = name.split_once('/').unwrap_or((&t.namespace, name));
             let live =
@@ -192,6 +202,8 @@ struct World {
     /// A Pod of nobody.
     web: Value,
     revision: Value,
+    /// A revision of our own namespace that nobody controls.
+    orphan: Value,
     /// A Pod of our own namespace.
     system: String,
     image: String,
@@ -256,12 +268,20 @@ async fn world(t: &Test) -> Result<World> {
         let object: DynamicObject = serde_json::from_value(object)?;
         api(&t.client, &t.namespace, kind).create(&PostParams::default(), &object).await.context(kind.3)?;
     }
+    // It goes with the namespace, too.
+    let of_namespace =
+        json!([{ "apiVersion": "v1", "kind": "Namespace", "name": t.namespace, "uid": namespace.trim() }]);
+    let orphan = json!({ "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1, "data": {},
+        "metadata": { "name": format!("orphan-{}", t.namespace), "ownerReferences": of_namespace } });
+    let orphan: DynamicObject = serde_json::from_value(orphan)?;
+    let orphan = api(&t.client, SYSTEM, REVISION).create(&PostParams::default(), &orphan).await.context("orphan")?;
     t.create(crr("once", "web", &["main"])).await?;
     t.succeeded("once").await?;
     let web = t.ready("web").await.unwrap_or(web);
     let system = t.list_in(SYSTEM, "Pod", "control-plane=webhook").await?.remove(0).text("/metadata/name").to_owned();
     let own = t.ready(set_pod.text("/metadata/name")).await?;
-    Ok(World { set, own, web, revision, system, image, node_probes: t.namespace.clone() })
+    let orphan = serde_json::to_value(orphan)?;
+    Ok(World { set, own, web, revision, orphan, system, image, node_probes: t.namespace.clone() })
 }
 
 fn case(kind: Kind, what: &'static str, admitted: bool, action: Do) -> Case {
@@ -283,6 +303,7 @@ fn of_pods(w: &World) -> Vec<Case> {
     let p = |what, admitted, name: String, change| case(POD, what, admitted, Do::Patch("", name, change, &PATCHES));
     let lists =
         |what, admitted, name: String, change| case(POD, what, admitted, Do::Patch("", name, change, &WHOLE_LISTS));
+    let trial = |name: &str| new(name).with("/metadata/annotations", json!({ "kruise.rs/trial": "true" }));
     let foreign = of_set("foreign").with("/metadata/ownerReferences/0/apiVersion", "example.com/v1");
     let adopted = json!({ "metadata": { "ownerReferences": owner(&w.set), "labels": { "apps.kruise.io/cloneset-instance-id": "x" } } });
     vec![
@@ -309,6 +330,11 @@ fn of_pods(w: &World) -> Vec<Case> {
             Do::Create(of_set("new").with("/metadata/ownerReferences/0/controller", false)),
         ),
         case(POD, "in our namespace", false, Do::Create(of_set("new").with("/metadata/namespace", SYSTEM))),
+        case(POD, "tried", true, Do::Create(trial("new"))),
+        case(POD, "tried and stored", false, Do::Store(trial("new"))),
+        case(POD, "tried in our namespace", false, Do::Create(trial("new").with("/metadata/namespace", SYSTEM))),
+        case(POD, "of nobody", true, Do::Evict(web())),
+        case(POD, "in our namespace", false, Do::Evict(format!("{SYSTEM}/{}", w.system))),
         case(POD, "of a CloneSet", true, Do::Delete(own.clone())),
         case(POD, "of nobody", false, Do::Delete(web())),
         case(POD, "in our namespace", false, Do::Delete(format!("{SYSTEM}/{}", w.system))),
@@ -427,6 +453,11 @@ fn of_other_kinds(w: &World) -> Vec<Case> {
     let p = |kind, what, admitted, name: &str, change| {
         case(kind, what, admitted, Do::Patch("", name.to_owned(), change, &PATCHES))
     };
+    let orphan = format!("{SYSTEM}/{}", w.orphan.text("/metadata/name"));
+    let mut of_sidecar_set = w.orphan.array("/metadata/ownerReferences").to_vec();
+    of_sidecar_set.push(json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "name": "s", "uid": "s",
+        "controller": true }));
+    let of_sidecar_set = Value::from(of_sidecar_set);
     let mut cases = vec![
         case(REVISION, "of a CloneSet", true, Do::Create(new_revision(owner(&w.set)))),
         case(REVISION, "of nobody", false, Do::Create(new_revision(json!([])))),
@@ -437,6 +468,15 @@ fn of_other_kinds(w: &World) -> Vec<Case> {
         p(REVISION, "of nobody", false, "theirs", label()),
         p(REVISION, "adoption", true, "theirs", json!({ "metadata": { "ownerReferences": owner(&w.set) } })),
         p(REVISION, "adoption and more", false, "theirs", label().with("/metadata/ownerReferences", owner(&w.set))),
+        p(REVISION, "adoption by a SidecarSet", true, &orphan, owned_by(of_sidecar_set.clone())),
+        p(
+            REVISION,
+            "adoption by a SidecarSet and more",
+            false,
+            &orphan,
+            label().with("/metadata/ownerReferences", of_sidecar_set.clone()),
+        ),
+        p(REVISION, "adoption by a SidecarSet elsewhere", false, "theirs", owned_by(of_sidecar_set)),
         case(CLAIM, "of a CloneSet", true, Do::Create(claim(owner(&w.set)))),
         case(CLAIM, "of nobody", true, Do::Create(claim(json!([])))),
         case(CLAIM, "of a StatefulSet", false, Do::Create(claim(set_of_apps.clone()))),

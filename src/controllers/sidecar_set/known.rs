@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer, de::Error as _};
@@ -44,6 +45,11 @@ impl Known {
     /// `metadata.generation`.
     pub(super) fn generation(&self) -> i64 {
         self.metadata.generation.unwrap_or_default()
+    }
+
+    /// When it was created.
+    pub(super) fn created(&self) -> Option<Timestamp> {
+        self.metadata.creation_timestamp.as_ref().map(|time| time.0)
     }
 
     /// Whether it is being deleted.
@@ -137,7 +143,7 @@ mod tests {
         assert_eq!((&object["spec"]["new"], &object["status"]["matchedPods"]), (&json!(1), &json!(1)));
         assert!(object["metadata"]["managedFields"].is_null());
         assert_eq!((known.name(), known.uid(), known.metadata.generation), ("logs", "u", Some(3)));
-        assert!(known.metadata.creation_timestamp.is_some() && known.metadata.deletion_timestamp.is_none());
+        assert!(known.created().is_some() && !known.is_deleting());
         assert_eq!(SidecarSet::api_version(&()), Known::api_version(&()));
     }
 

@@ -36,10 +36,40 @@ impl Written {
     }
 }
 
+/// Labels of the counter of repairs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RepairLabels {
+    /// `evicted`; `refused` by a budget or by the API server; `not_injected`: another Pod would lack them too; `stopped`.
+    result: &'static str,
+}
+
+/// What came of the repair of a Pod that lacks the containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repaired {
+    Evicted,
+    Refused,
+    NotInjected,
+    Stopped,
+}
+
+impl Repaired {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Evicted => "evicted",
+            Self::Refused => "refused",
+            Self::NotInjected => "not_injected",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 /// The counters.
 #[derive(Clone, Default)]
 pub(super) struct Metrics {
     writes: Family<WriteLabels, Counter>,
+    repairs: Family<RepairLabels, Counter>,
+    /// Pods found that were created without the containers of a SidecarSet that is older.
+    pub(super) missed: Counter,
 }
 
 impl Metrics {
@@ -48,7 +78,15 @@ impl Metrics {
         let metrics = Arc::new(Self::default());
         let help = "Pods whose sidecars were to be updated in place or reset, by operation and result";
         context.metrics.register("kruise_sidecar_set_pod_writes", help, &metrics.writes);
+        let help = "Pods without their sidecars that were to be evicted, by result";
+        context.metrics.register("kruise_sidecar_set_repairs", help, &metrics.repairs);
+        let help = "Pods found that were created without the containers of a SidecarSet that is older";
+        context.metrics.register("kruise_sidecar_set_missed_pods", help, &metrics.missed);
         metrics
+    }
+
+    pub(super) fn repaired(&self, result: Repaired) {
+        self.repairs.get_or_create(&RepairLabels { result: result.label() }).inc();
     }
 
     pub(super) fn count(&self, operation: &'static str, result: Written) {

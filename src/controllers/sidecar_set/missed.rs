@@ -48,6 +48,11 @@ impl Missed {
         self.unsearched.remove(set);
     }
 
+    /// The Pods that lack the containers of a SidecarSet.
+    pub(super) fn of(&self, set: &str) -> Vec<ObjectKey> {
+        self.by_set.get(set).into_iter().flatten().cloned().collect()
+    }
+
     /// How many Pods lack the containers of a SidecarSet.
     pub(super) fn count(&self, set: &str) -> usize {
         self.by_set.get(set).map_or(0, BTreeSet::len)
@@ -66,6 +71,7 @@ mod tests {
         assert!(missed.note(&logs, &a, true) && missed.note(&logs, &b, true) && missed.note(&mesh, &a, true));
         assert!(!missed.note(&logs, &a, true), "known");
         assert_eq!((missed.count("logs"), missed.count("mesh"), missed.count("none")), (2, 1, 0));
+        assert_eq!(missed.of("logs"), [a.clone(), b.clone()]);
         assert!(missed.note(&logs, &a, false) && !missed.note(&logs, &a, false));
         assert!(missed.note(&logs, &b, false));
         assert!(!missed.by_set.contains_key("logs"));

@@ -4,10 +4,11 @@
 //!   in our own namespace, and the status of SidecarSets.
 //! - Watches: SidecarSets, Namespaces, Pods, Nodes. A Pod is read in full before it is written only where its view does not
 //!   tell enough; revisions are read when a spec is new.
+//! - Evicts Pods that lack its containers, where its author wants that, by the API that PodDisruptionBudgets guard.
 //! - Never: creates or deletes a Pod, or changes anything of one into which the SidecarSet was not injected.
 //!
-//! One pass ([`Controller::reconcile`]) is: which Pods, the plan, which revision, one patch for each Pod, what to say in
-//! status. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
+//! One pass ([`Controller::reconcile`]) is: which Pods, the plan, which revision, one patch for each Pod, the repair, what to
+//! say in status. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
 
 mod apply;
 mod known;
@@ -15,10 +16,15 @@ mod metrics;
 mod missed;
 mod observe;
 mod record;
+mod repair;
+mod tell;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
@@ -29,6 +35,7 @@ use self::{
     metrics::Metrics,
     missed::Missed,
     observe::labels_of,
+    repair::Repairs,
 };
 use super::{Context, Registration, Runner, Started};
 use crate::{
@@ -67,7 +74,9 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["apps.kruise.io"], &["sidecarsets/finalizers"], &["update"]),
         Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "create", "patch", "delete"]),
         Rule::new(&[""], &["namespaces"], &["list", "watch"]),
-        Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch"]),
+        // Created in dry runs alone, before a Pod is evicted so that another one takes its place.
+        Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch"]),
+        Rule::new(&[""], &["pods/eviction"], &["create"]),
     ],
     workers_flag: Some("sidecarset-workers"),
     workers: 3,
@@ -83,6 +92,7 @@ struct Controller {
     /// Which SidecarSets may be for a Pod.
     index: Mutex<Index<Target>>,
     missed: Mutex<Missed>,
+    repairs: Mutex<Repairs>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<Memory>,
     revisions: Revisions,
@@ -98,6 +108,8 @@ struct Memory {
     turns: Turns<Turn>,
     /// How many Pods have its containers.
     pods: usize,
+    /// UIDs of the Pods of which it was told that they lack them.
+    told: BTreeSet<String>,
 }
 
 /// A SidecarSet in one pass.
@@ -132,6 +144,7 @@ impl Controller {
             namespaces: Store::new(None),
             index: Mutex::default(),
             missed: Mutex::default(),
+            repairs: Mutex::default(),
             queue: Queue::new(Backoff::default()),
             memories: Memories::default(),
             revisions: Revisions::new(context.client.clone()),
@@ -172,6 +185,7 @@ impl Controller {
             Change::Deleted(old) => {
                 lock(&self.index).remove(old.name());
                 lock(&self.missed).forget(old.name());
+                lock(&self.repairs).forget(old.name());
                 self.memories.forget(&ObjectKey::of(old.as_ref()));
             }
             Change::Undecodable { key, error } => {
@@ -239,6 +253,9 @@ impl Controller {
         let done = self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;
         // What has just been written is counted in the next pass, which follows at once.
         if !pass.again {
+            self.tell_missed(&job, &mut pass);
+            self.tell_not_upgradable(&job, &plan.counts);
+            let repair = self.repair(&job, &observed, &mut pass).await;
             let facts = status::Facts {
                 generation: job.generation(),
                 revision: &revision,
@@ -246,6 +263,7 @@ impl Controller {
                 uninjected: observed.uninjected,
                 refused: done.refused,
                 failed: done.failed,
+                repair,
             };
             let wanted = status::status(&plan, &facts, &job.before, clock::now().wall);
             pass.look_after(self.record(&job.set, recorded.as_ref(), &wanted).await?);
@@ -255,7 +273,7 @@ impl Controller {
 
     /// What was refused of what may be tried again. Nothing is remembered of a SidecarSet without Pods: there are very many.
     fn turns(&self, job: &Job, observed: &observe::Observed) -> Turns<Turn> {
-        if observed.pods.is_empty() {
+        if observed.pods.is_empty() && observed.uninjected == 0 {
             self.memories.forget(&job.key);
             return Turns::default();
         }

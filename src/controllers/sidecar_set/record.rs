@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::{Controller, Job, known::Known, observe::Observed};
 use crate::{
     api::{apps::sidecar_set::SidecarSetStatus, labels},
-    domain::workload::owner::OwnerRef,
+    domain::workload::{owner::OwnerRef, revisions},
     k8s::{path, revision},
     runtime::{
         clock,
@@ -58,14 +58,14 @@ impl Controller {
         if !spec.custom_version.is_empty() {
             self.name_version(&owner.namespace, &chosen.name, &spec.custom_version).await?;
         }
-        let pinned = spec.pinned.clone().unwrap_or_default();
-        // Which one a version means only the revisions tell: then all of them stay.
-        if pinned.custom_version.is_none() {
-            let mut live: BTreeSet<&str> = observed.judged.iter().map(|pod| pod.revision.as_str()).collect();
-            live.insert(&chosen.name);
+        let mut live: BTreeSet<&str> = observed.judged.iter().map(|pod| pod.revision.as_str()).collect();
+        live.insert(&chosen.name);
+        if let Some(pinned) = &spec.pinned {
+            let of_version = pinned.custom_version.as_deref().and_then(|v| revisions::of_version(&chosen.known, v));
             live.extend(pinned.revision_name.as_deref());
-            self.revisions.truncate(&owner.namespace, &chosen.known, &live, spec.history).await?;
+            live.extend(of_version.map(|known| known.name.as_str()));
         }
+        self.revisions.truncate(&owner.namespace, &chosen.known, &live, spec.history).await?;
         Ok((chosen.name, chosen.collisions))
     }
 

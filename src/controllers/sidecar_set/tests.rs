@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    api::labels::{SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_WORKING, SIDECAR_SETS_INJECTED},
+    api::labels::{self, SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_WORKING, SIDECAR_SETS_INJECTED},
     controllers::{fake::Server, in_memory},
     domain::kinds::sidecar_set::{defaults, hash},
 };
@@ -22,39 +22,117 @@ struct World {
     writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
     /// Every path that was read.
     reads: Arc<Mutex<Vec<String>>>,
-    /// Pods whose writes the API server refuses, with which code.
-    refused: Arc<Mutex<(u16, Vec<String>)>>,
+    api: Arc<Mutex<Api>>,
     controller: Controller,
+}
+
+/// What the API server makes of Pods besides.
+#[derive(Default)]
+struct Api {
+    /// Pods whose writes it refuses, with which code.
+    refused: (u16, Vec<String>),
+    /// Its webhook puts the containers into new Pods.
+    injects: bool,
+    /// How many creations were tried.
+    trials: usize,
+    /// A PodDisruptionBudget keeps all Pods.
+    keeps: bool,
+    /// Pods that were to be evicted.
+    evicted: Vec<String>,
+}
+
+impl Api {
+    /// What it answers to a write that is not carried out as any other.
+    fn answer(&mut self, parts: &Parts, body: &[u8], server: &mut Server) -> Option<(u16, Value)> {
+        let path = parts.uri.path();
+        let no = |code: u16| {
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "a budget says no"}))
+        };
+        if self.refused.1.iter().any(|name| path.ends_with(&format!("/pods/{name}"))) {
+            return Some(no(self.refused.0));
+        }
+        if let Some(pod) = path.strip_suffix("/eviction") {
+            self.evicted.push(pod.trim_start_matches(PODS).to_owned());
+            if self.keeps {
+                return Some(no(429));
+            }
+            server.remove(pod);
+            return Some((201, json!({"kind": "Status", "status": "Success"})));
+        }
+        if parts.uri.query() == Some("dryRun=All") {
+            self.trials += 1;
+            let mut pod: Value = serde_json::from_slice(body).unwrap();
+            assert_eq!(pod["metadata"]["annotations"]["kruise.rs/trial"], "true");
+            if self.injects {
+                pod["metadata"]["annotations"][SIDECAR_SETS_INJECTED] = "logs".into();
+            }
+            return Some((201, pod));
+        }
+        None
+    }
 }
 
 impl World {
     fn new() -> Self {
         let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
         let writes: Arc<Mutex<Vec<(Method, String, Value)>>> = Arc::default();
-        let (reads, refused): (Arc<Mutex<Vec<String>>>, Arc<Mutex<(u16, Vec<String>)>>) = Default::default();
-        let (answers, log, read, no) = (server.clone(), writes.clone(), reads.clone(), refused.clone());
+        let (reads, api): (Arc<Mutex<Vec<String>>>, Arc<Mutex<Api>>) = Default::default();
+        let (answers, log, read, special) = (server.clone(), writes.clone(), reads.clone(), api.clone());
         let context = in_memory::context(move |parts: &Parts, body: &[u8]| {
             let path = parts.uri.path();
             if parts.method == Method::GET {
                 lock(&read).push(path.to_owned());
             } else {
-                let (code, names) = &*lock(&no);
-                if names.iter().any(|name| path.ends_with(&format!("/pods/{name}"))) {
-                    let status =
-                        json!({"kind": "Status", "status": "Failure", "code": code, "message": "a budget says no"});
-                    return (*code, status);
+                if let Some(answer) = lock(&special).answer(parts, body, &mut lock(&answers)) {
+                    return answer;
                 }
                 let body = serde_json::from_slice(body).unwrap_or_default();
                 lock(&log).push((parts.method.clone(), path.to_owned(), body));
             }
             lock(&answers).answer(parts, body)
         });
-        Self { server, writes, reads, refused, controller: Controller::new(&context) }
+        Self { server, writes, reads, api, controller: Controller::new(&context) }
     }
 
     /// From now on the API server refuses writes to these Pods.
     fn refuse(&self, code: u16, names: &[&str]) {
-        *lock(&self.refused) = (code, names.iter().map(|&name| name.to_owned()).collect());
+        lock(&self.api).refused = (code, names.iter().map(|&name| name.to_owned()).collect());
+    }
+
+    /// From now on Pods that lack the containers are evicted, or not.
+    fn repair(&self, value: Value) {
+        let annotations = json!({labels::REPAIR_UNINJECTED: value});
+        lock(&self.server).change(SET, &json!({"metadata": {"annotations": annotations}}));
+    }
+
+    /// A Pod of a controller.
+    fn owned(&self, name: &str, (api_version, kind, owner): (&str, &str, &str), has_containers: bool) {
+        let path = format!("{PODS}{name}");
+        if has_containers {
+            self.inject(&[name]);
+        } else {
+            let pod = json!({"metadata": {"name": name, "namespace": "ns", "labels": {"app": "web"}},
+                "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "m:1"}]}});
+            lock(&self.server).put(&path, pod);
+        }
+        let owner = json!([{"apiVersion": api_version, "kind": kind, "name": owner, "uid": owner, "controller": true}]);
+        lock(&self.server).change(&path, &json!({"metadata": {"ownerReferences": owner}}));
+        self.play();
+    }
+
+    /// The Pods that were to be evicted, sorted.
+    fn evicted(&self) -> Vec<String> {
+        let mut evicted = lock(&self.api).evicted.clone();
+        evicted.sort();
+        evicted
+    }
+
+    /// The condition of a type: its status and its message.
+    fn condition(&self, type_: &str) -> Option<(String, String)> {
+        let status = self.status();
+        let found = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == type_)?;
+        let text = |key: &str| found[key].as_str().unwrap().to_owned();
+        Some((text("status"), text("message")))
     }
 
     /// The set as admission stores it; `changes` are merged over its spec.
@@ -71,8 +149,8 @@ impl World {
         json_patch::merge(&mut set["spec"], &changes);
         set["spec"] = defaults::defaulted(&set["spec"], None);
         let hashes = hash::of(&set["spec"]);
-        set["metadata"]["annotations"] =
-            json!({SIDECAR_SET_HASH: hashes.hash, SIDECAR_SET_HASH_WITHOUT_IMAGE: hashes.without_image});
+        let hashes = json!({SIDECAR_SET_HASH: hashes.hash, SIDECAR_SET_HASH_WITHOUT_IMAGE: hashes.without_image});
+        json_patch::merge(&mut set["metadata"]["annotations"], &hashes);
         set["metadata"]["generation"] = (set["metadata"]["generation"].as_i64().unwrap() + 1).into();
         server.put(SET, set);
     }
@@ -370,6 +448,109 @@ async fn pods_that_lack_the_containers_are_counted_whatever_changes() {
     assert_eq!(counted().await, 0, "the namespace has other labels");
 }
 
+const A: (&str, &str, &str) = ("apps/v1", "ReplicaSet", "a");
+const B: (&str, &str, &str) = ("apps.kruise.io/v1alpha1", "CloneSet", "b");
+const JOB: (&str, &str, &str) = ("batch/v1", "Job", "job");
+
+/// A set that repairs, and whose webhook works.
+fn repairing() -> World {
+    let world = World::new();
+    world.apply(json!({}));
+    world.repair(json!("evict"));
+    lock(&world.api).injects = true;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn missed_pods_are_evicted_one_of_each_controller_at_a_time() {
+    let world = repairing();
+    for (name, owner) in [("a1", A), ("a2", A), ("b1", B), ("job", JOB)] {
+        world.owned(name, owner, false);
+    }
+    world.pass().await.unwrap();
+    assert_eq!(world.evicted(), ["a1", "b1"]);
+    world.settle().await;
+    assert_eq!(world.evicted(), ["a1", "b1"], "what is to take their places is not there");
+    assert_eq!(world.status()["uninjectedPods"], 2);
+    world.owned("a3", A, true);
+    world.settle().await;
+    assert_eq!(world.evicted(), ["a1", "a2", "b1"]);
+    world.owned("a4", A, true);
+    world.owned("b2", B, true);
+    world.settle().await;
+    assert_eq!(world.evicted().len(), 3, "no Job is begun anew");
+    let (stopped, message) = world.condition("RepairStopped").unwrap();
+    assert_eq!((stopped.as_str(), message.starts_with("1 Pods have no controller")), ("False", true), "{message}");
+    assert!(!world.told().iter().any(|write| write.contains("POST") && write.contains("/pods")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_that_lacks_the_containers_too_ends_the_repair() {
+    let world = repairing();
+    world.owned("a1", A, false);
+    world.owned("a2", A, false);
+    world.pass().await.unwrap();
+    assert_eq!(world.evicted(), ["a1"]);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    world.owned("a3", A, false);
+    world.settle().await;
+    assert_eq!(world.evicted(), ["a1"]);
+    let (stopped, message) = world.condition("RepairStopped").unwrap();
+    assert!(stopped == "True" && message.starts_with("Pod ns/a3 was made"), "{message}");
+    lock(&world.server).remove(&format!("{PODS}a3"));
+    world.settle().await;
+    assert_eq!((world.evicted().len(), world.condition("RepairStopped").unwrap().0.as_str()), (1, "True"));
+    world.repair(Value::Null);
+    world.settle().await;
+    assert_eq!(world.condition("RepairStopped"), None);
+    world.repair(json!("evict"));
+    world.settle().await;
+    assert_eq!(world.evicted(), ["a1", "a2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_evicted_that_would_lack_the_containers_again_or_that_a_budget_keeps() {
+    for (injects, why) in [(false, "nothing was injected"), (true, "a budget says no")] {
+        let world = repairing();
+        {
+            let mut api = lock(&world.api);
+            (api.injects, api.keeps) = (injects, true);
+        }
+        world.owned("a1", A, false);
+        world.settle().await;
+        // After 10 s and then 20 s.
+        let trials = lock(&world.api).trials;
+        assert_eq!((trials, world.evicted().len()), (3, if injects { 3 } else { 0 }));
+        let (stopped, message) = world.condition("RepairStopped").unwrap();
+        assert!(
+            stopped == "False" && message.starts_with("Pod ns/a1 is not evicted: ") && message.contains(why),
+            "{message}"
+        );
+        {
+            let mut api = lock(&world.api);
+            (api.injects, api.keeps) = (true, false);
+            api.evicted.clear();
+        }
+        world.settle().await;
+        assert_eq!(world.evicted(), ["a1"]);
+        assert_eq!(world.status()["uninjectedPods"], 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_annotation_or_while_the_injection_is_paused_nothing_is_evicted() {
+    let world = repairing();
+    world.repair(Value::Null);
+    world.owned("a1", A, false);
+    world.settle().await;
+    assert_eq!((lock(&world.api).trials, world.condition("RepairStopped")), (0, None));
+    world.repair(json!("evict"));
+    world.apply(json!({"injectionStrategy": {"paused": true}}));
+    world.settle().await;
+    assert_eq!(lock(&world.api).trials, 0);
+    assert_eq!(world.condition("RepairStopped").unwrap().1, "new Pods would lack the containers too");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_updated_in_place_is_counted_and_left_alone() {
     let world = settled(json!({})).await;
@@ -423,4 +604,65 @@ async fn a_takeover_writes_one_status_and_nothing_else() {
     let status = &lock(&world.server).objects[path]["status"];
     assert_eq!((&status["matchedPods"], &status["updatedReadyPods"]), (&json!(1), &json!(1)));
     assert_eq!(status["latestRevision"], "golden-sidecar-5c698cf546");
+}
+
+fn revision(world: &World, name: &str) -> Value {
+    Value::clone(&lock(&world.server).objects[&format!("{REVISIONS}{name}")])
+}
+
+/// What `kubectl delete --cascade=orphan` has left of a namesake.
+#[tokio::test(start_paused = true)]
+async fn a15_revisions_of_a_namesake_that_was_deleted_are_adopted() {
+    let world = settled(json!({})).await;
+    let first = world.status()["latestRevision"].as_str().unwrap().to_owned();
+    {
+        let mut server = lock(&world.server);
+        let path = format!("{REVISIONS}{first}");
+        server.change(&path, &json!({"metadata": {"ownerReferences": null}}));
+        let mut set = Value::clone(&server.objects[SET]);
+        server.remove(SET);
+        set["status"] = Value::Null;
+        set["metadata"]["uid"] = "another".into();
+        set["metadata"]["generation"] = 0.into();
+        server.put(SET, set);
+    }
+    world.controller.sets.remove(&ObjectKey::new("", "logs"), None);
+    world.image("a:2");
+    world.settle().await;
+    let owner = |name: &str| revision(&world, name)["metadata"]["ownerReferences"][0]["uid"].clone();
+    let second = world.status()["latestRevision"].as_str().unwrap().to_owned();
+    assert_eq!((owner(&first), owner(&second)), (json!("another"), json!("another")));
+    assert_eq!(revision(&world, &second)["revision"], 2, "the history goes on");
+    world.image("a:1");
+    world.settle().await;
+    assert_eq!(world.status()["latestRevision"], first, "it is used again");
+    assert_eq!(revision(&world, &first)["revision"], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d24_history_is_truncated_but_for_what_is_pinned() {
+    for (pin, kept) in [
+        (json!({"customVersion": "v1"}), Some("v1")),
+        (json!({"revision": {"customVersion": "v2"}}), Some("v2")),
+        (json!({}), None),
+    ] {
+        let world = World::new();
+        world.apply(json!({"revisionHistoryLimit": 1, "injectionStrategy": pin}));
+        for version in ["v1", "v2", "v3", "v4", "v5", "v6"] {
+            world.apply(
+                json!({"customVersion": version, "containers": [{"name": "agent", "image": format!("a:{version}")}]}),
+            );
+            world.settle().await;
+        }
+        let mut left: Vec<String> = lock(&world.server)
+            .of(REVISIONS)
+            .iter()
+            .map(|(_, r)| {
+                r["metadata"]["labels"]["apps.kruise.io/sidecarset-custom-version"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        left.sort();
+        let wanted: Vec<&str> = kept.into_iter().chain(["v5", "v6"]).collect();
+        assert_eq!(left, wanted);
+    }
 }

@@ -24,6 +24,8 @@ pub struct Known {
     pub data: Value,
     /// The hash of the claim templates that were there with it, if it says so.
     pub claims_hash: Option<String>,
+    /// The version that its author has given it, of a SidecarSet.
+    pub custom_version: Option<String>,
     /// It is being deleted: what Pods on it were made from can still be read, but nothing rests on it any more.
     pub is_deleting: bool,
 }
@@ -44,6 +46,12 @@ pub enum Choice {
         /// Its number.
         number: i64,
     },
+}
+
+/// The revision that a version means: the newest one with it.
+pub fn of_version<'a>(known: &'a [Known], version: &str) -> Option<&'a Known> {
+    let with_it = known.iter().filter(|known| known.custom_version.as_deref() == Some(version));
+    with_it.max_by_key(|known| known.number)
 }
 
 /// Oldest first.
@@ -162,6 +170,17 @@ mod tests {
         let mut list = [known("b", 2, ""), known("c", 1, ""), known("a", 2, "")];
         sort(&mut list);
         assert_eq!(list.map(|known| known.name), ["c", "a", "b"]);
+    }
+
+    #[test]
+    fn of_several_revisions_with_one_version_the_newest_is_meant() {
+        let with = |name: &str, number, version: &str| Known {
+            custom_version: Some(version.to_owned()).filter(|version| !version.is_empty()),
+            ..known(name, number, "")
+        };
+        let list = [with("a", 3, "v1"), with("b", 1, "v1"), with("c", 4, "v2"), with("d", 5, "")];
+        let name = |version: &str| of_version(&list, version).map(|known| known.name.as_str());
+        assert_eq!((name("v1"), name("v2"), name("v3")), (Some("a"), Some("c"), None));
     }
 
     #[test]

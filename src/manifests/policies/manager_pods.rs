@@ -38,6 +38,8 @@ const HAS_SIDECARS: &str = "request.operation == 'UPDATE' && oldObject.metadata.
 /// Whether a container was injected.
 const IS_INJECTED: &str =
     "variables.hasSidecars && o.?env.orValue([]).exists(e, e.name == 'IS_INJECTED' && e.?value.orValue('') == 'true')";
+/// Whether it is only tried whether a Pod would get its sidecars: nothing is stored.
+const IS_TRIAL: &str = "request.operation == 'CREATE' && request.?dryRun.orValue(false) && object.metadata.?annotations[?'kruise.rs/trial'].orValue('') != ''";
 /// Whether a write is neither to a Pod of ours nor an adoption or release.
 const OTHER: &str = "request.operation == 'UPDATE' && !variables.wasOurs && !variables.isOurs";
 
@@ -61,6 +63,7 @@ pub(super) fn spec() -> Value {
     let annotations = format!("k in {} || (variables.hasSidecars && ({of_sidecars}))", cel::list(&ANNOTATIONS));
     let mut variables = cel::ownership().to_vec();
     variables.push(json!({ "name": "hasSidecars", "expression": HAS_SIDECARS }));
+    variables.push(json!({ "name": "isTrial", "expression": IS_TRIAL }));
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": rules },
@@ -69,7 +72,7 @@ pub(super) fn spec() -> Value {
         "validations": [
             outside_own_namespace(),
             must(
-                "variables.isFree || (request.operation == 'UPDATE' && request.?subResource.orValue('') != 'resize')",
+                "variables.isFree || variables.isTrial || (request.operation == 'UPDATE' && request.?subResource.orValue('') != 'resize')",
                 "the manager creates, deletes and resizes only Pods that a workload of apps.kruise.io controls",
             ),
             unless("variables.isHandover", &handover.join(" && "),

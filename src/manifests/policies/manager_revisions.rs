@@ -19,6 +19,18 @@ pub(super) fn spec() -> Value {
     ];
     let mut variables = cel::ownership().to_vec();
     variables.push(json!({ "name": "isOfSidecarSet", "expression": of_sidecar_set() }));
+    variables.push(json!({ "name": "isAdopted", "expression": adopted_by_sidecar_set() }));
+    let adoption = [
+        equal("data", "{}"),
+        equal("revision", "0"),
+        same_but("annotations", "false"),
+        same_but("labels", "false"),
+        equal("metadata.finalizers", "[]"),
+        format!(
+            "object.metadata.ownerReferences.filter(o, !({})) == oldObject.metadata.?ownerReferences.orValue([])",
+            reference_of_sidecar_set()
+        ),
+    ];
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
@@ -26,26 +38,41 @@ pub(super) fn spec() -> Value {
         "matchConditions": [by(&[MANAGER])],
         "variables": variables,
         "validations": [
-            must("variables.isFree || variables.isHandover || variables.isOfSidecarSet",
+            must("variables.isFree || variables.isHandover || variables.isOfSidecarSet || variables.isAdopted",
                 "the manager creates, changes and deletes only ControllerRevisions that a workload of apps.kruise.io controls, or a SidecarSet in the namespace of Kruise"),
             unless("variables.isHandover", &handover.join(" && "),
                 "the manager adopts and releases a ControllerRevision by its owner reference, and changes nothing else of it with that"),
+            unless("variables.isAdopted", &adoption.join(" && "),
+                "the manager adopts a ControllerRevision for a SidecarSet by its owner reference, and changes nothing else of it with that"),
         ],
     })
 }
 
+/// Whether an owner reference `o` is that of a SidecarSet that controls.
+fn reference_of_sidecar_set() -> String {
+    format!("o.?controller.orValue(false) && o.kind == 'SidecarSet' && o.apiVersion.startsWith('{}/')", apps::GROUP)
+}
+
+/// Whether an object is that of a SidecarSet.
+fn is_of_sidecar_set(object: &str) -> String {
+    format!("{object}.metadata.?ownerReferences.orValue([]).exists(o, {})", reference_of_sidecar_set())
+}
+
 /// Whether a revision is and stays that of a SidecarSet. They are in our own namespace, as OpenKruise has them.
 fn of_sidecar_set() -> String {
-    let is_of = |object: &str| {
-        format!(
-            "{object}.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'SidecarSet' && o.apiVersion.startsWith('{}/'))",
-            apps::GROUP
-        )
-    };
     format!(
         "request.namespace == {} && (request.operation == 'CREATE' || {}) && (request.operation == 'DELETE' || {})",
         account::NAMESPACE,
-        is_of("oldObject"),
-        is_of("object")
+        is_of_sidecar_set("oldObject"),
+        is_of_sidecar_set("object")
+    )
+}
+
+/// Whether a revision that nobody controls becomes that of a SidecarSet.
+fn adopted_by_sidecar_set() -> String {
+    format!(
+        "request.namespace == {} && request.operation == 'UPDATE' && {} && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))",
+        account::NAMESPACE,
+        is_of_sidecar_set("object")
     )
 }

@@ -7,6 +7,7 @@ mod daemon_events;
 mod daemon_pods;
 mod manager_claims;
 mod manager_config_maps;
+mod manager_evictions;
 mod manager_node_probes;
 mod manager_pod_status;
 mod manager_pods;
@@ -44,6 +45,7 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-daemon-events", spec: daemon_events::spec, is_bound: true },
     Policy { name: "kruise-manager-claims", spec: manager_claims::spec, is_bound: true },
     Policy { name: "kruise-manager-configmaps", spec: manager_config_maps::spec, is_bound: true },
+    Policy { name: "kruise-manager-evictions", spec: manager_evictions::spec, is_bound: true },
     Policy { name: "kruise-manager-node-probes", spec: manager_node_probes::spec, is_bound: true },
     Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true },
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true },

@@ -58,6 +58,7 @@ pub fn on_update(_: &FeatureGates) -> Vec<MatchCondition> {
         differs("labels", labels::SIDECAR_SET_CUSTOM_VERSION),
         differs("annotations", labels::SIDECAR_SET_HASH),
         differs("annotations", labels::SIDECAR_SET_HASH_WITHOUT_IMAGE),
+        differs("annotations", labels::REPAIR_UNINJECTED),
     ];
     vec![
         MatchCondition { name: "spec-changed", expression: expression.join(" || ") },

@@ -12,6 +12,7 @@ pub mod metadata;
 pub mod notes;
 pub mod plan;
 pub mod pod;
+pub mod repair;
 pub mod resources;
 pub mod revision;
 pub mod spec;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{defaults, hash::Hashes, matching::Aim, revision};
+use super::{defaults, hash::Hashes, matching::Aim, repair, revision};
 use crate::{
     api::{
         apps::sidecar_set::{
@@ -50,6 +50,8 @@ pub struct Spec {
     pub scatter: Vec<(String, String)>,
     /// `spec.patchPodMetadata`.
     pub patches: Value,
+    /// Whether Pods that lack its containers are evicted.
+    pub repairs: bool,
     /// Whether new Pods get its containers.
     pub injects: bool,
     /// The former state that new Pods get; None: they get the present one.
@@ -126,6 +128,7 @@ impl Spec {
             priority: Priority::of("spec.updateStrategy.priorityStrategy", strategy.priority_strategy.as_ref())?,
             scatter: strategy.scatter_strategy.into_iter().map(|term| (term.key, term.value)).collect(),
             patches: spec["patchPodMetadata"].clone(),
+            repairs: annotation(object, labels::REPAIR_UNINJECTED) == Some(repair::EVICT),
             injects: !injection.paused,
             pinned: injection.pinned(),
             history: spec["revisionHistoryLimit"]
@@ -143,6 +146,10 @@ impl Spec {
     pub fn limit(&self, pods: i32) -> i32 {
         self.max_unavailable.resolve(pods, Round::Up).max(1)
     }
+}
+
+fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
 fn sidecars(spec: &Value) -> Result<Vec<Sidecar>, Invalid> {
@@ -219,6 +226,19 @@ mod tests {
             let spec = of(json!({"injectionStrategy": injection})).unwrap();
             assert_eq!(spec.pinned.and_then(|pinned| pinned.custom_version).as_deref(), version);
             assert!(!spec.injects);
+        }
+    }
+
+    #[test]
+    fn repair_is_switched_on_by_one_value_alone() {
+        for (annotations, wanted) in [
+            (json!({"kruise.rs/repair-uninjected": "evict"}), true),
+            (json!({"kruise.rs/repair-uninjected": "true"}), false),
+            (json!({}), false),
+            (Value::Null, false),
+        ] {
+            let object = json!({"metadata": {"name": "logs", "annotations": annotations}, "spec": {}});
+            assert_eq!(Spec::of(&object).unwrap().repairs, wanted, "{object}");
         }
     }
 

@@ -11,6 +11,9 @@ use crate::{
 
 /// Condition: whether every Pod that has the containers can be updated in place.
 pub const UPGRADABLE: &str = "Upgradable";
+/// Condition: whether the repair of Pods that lack the containers has stopped, because another Pod lacked them as well. Only
+/// where they are to be repaired.
+pub const REPAIR_STOPPED: &str = "RepairStopped";
 /// Names of Pods that a message has at most.
 const MOST_NAMES: usize = 5;
 
@@ -29,6 +32,52 @@ pub struct Facts<'a> {
     pub refused: Option<(String, String)>,
     /// The first Pod that could not be written, and why.
     pub failed: Option<(String, String)>,
+    /// How the repair of Pods that lack the containers is; None: they are not to be repaired.
+    pub repair: Option<Repair>,
+}
+
+/// How the repair of Pods that lack the containers is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// None lacks them.
+    Done,
+    /// Pods are evicted as far as they may be; with the first one that may not, and why.
+    UnderWay(Option<(String, String)>),
+    /// New Pods get nothing while the injection is paused.
+    InjectionPaused,
+    /// All that lack them have no controller that would make others.
+    NotRepairable,
+    /// It has stopped: this Pod took the place of one that was evicted, and lacks them too.
+    Stopped(String),
+}
+
+impl Repair {
+    fn condition(&self, facts: &Facts<'_>, recorded: &[status::Condition], now: Timestamp) -> status::Condition {
+        let (reason, message) = match self {
+            Self::Done => ("NothingToRepair", String::new()),
+            Self::UnderWay(None) => ("Repairing", format!("{} Pods lack the containers", facts.uninjected)),
+            Self::UnderWay(Some((pod, why))) => ("Repairing", format!("Pod {pod} is not evicted: {why}")),
+            Self::InjectionPaused => ("InjectionPaused", "new Pods would lack the containers too".to_owned()),
+            Self::NotRepairable => {
+                let message =
+                    format!("{} Pods have no controller that would make others in their place", facts.uninjected);
+                ("NotRepairable", message)
+            }
+            Self::Stopped(pod) => {
+                let message = format!(
+                    "Pod {pod} was made in the place of an evicted one and lacks the containers too; no Pod is evicted before the spec changes, or the annotation is removed and set again"
+                );
+                ("ReplacementUninjected", message)
+            }
+        };
+        status::set(recorded, REPAIR_STOPPED, matches!(self, Self::Stopped(_)), reason, &message, now)
+    }
+}
+
+/// Whether the repair has stopped for the spec of this generation.
+pub fn has_stopped(before: &SidecarSetStatus, generation: i64) -> bool {
+    let mut conditions = before.conditions.iter();
+    conditions.any(|c| c.type_ == REPAIR_STOPPED && c.status == "True" && c.observed_generation == Some(generation))
 }
 
 /// The status. `before` is the recorded one: times of conditions are kept.
@@ -38,6 +87,12 @@ pub fn status(plan: &Plan, facts: &Facts<'_>, before: &SidecarSetStatus, now: Ti
     let recorded: Vec<status::Condition> = before.conditions.iter().map(shared).collect();
     let mut conditions: Vec<status::Condition> = status::conditions(&progress(plan, facts), &recorded, now).into();
     conditions.push(upgradable(plan, &recorded, now));
+    if has_stopped(before, facts.generation) && facts.repair.is_some() {
+        // It names the Pod, which may be gone by now.
+        conditions.extend(recorded.iter().filter(|condition| condition.type_ == REPAIR_STOPPED).cloned());
+    } else {
+        conditions.extend(facts.repair.as_ref().map(|repair| repair.condition(facts, &recorded, now)));
+    }
     SidecarSetStatus {
         observed_generation: facts.generation.max(before.observed_generation),
         matched_pods: number(counts.matched),
@@ -57,7 +112,7 @@ pub fn status(plan: &Plan, facts: &Facts<'_>, before: &SidecarSetStatus, now: Ti
 pub fn invalid(why: &str, generation: i64, before: &SidecarSetStatus, now: Timestamp) -> SidecarSetStatus {
     let recorded: Vec<status::Condition> = before.conditions.iter().map(shared).collect();
     let stalled = Progress::Stalled { reason: "InvalidSpec".into(), message: why.to_owned() };
-    let kept = recorded.iter().filter(|condition| condition.type_ == UPGRADABLE).cloned();
+    let kept = recorded.iter().filter(|condition| [UPGRADABLE, REPAIR_STOPPED].contains(&&*condition.type_)).cloned();
     let conditions = status::conditions(&stalled, &recorded, now).into_iter().chain(kept);
     SidecarSetStatus {
         observed_generation: generation,
@@ -189,6 +244,37 @@ mod tests {
         let condition = status.conditions.iter().find(|c| c.type_ == UPGRADABLE).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "OtherChange"));
         assert!(condition.message.ends_with("p4, ..."), "{}", condition.message);
+    }
+
+    #[test]
+    fn a_repair_that_has_stopped_says_so_until_the_spec_changes() {
+        let facts =
+            |generation, repair: Option<Repair>| Facts { generation, uninjected: 2, repair, ..Facts::default() };
+        let condition = |status: &SidecarSetStatus| {
+            let found = status.conditions.iter().find(|c| c.type_ == REPAIR_STOPPED);
+            found.map(|c| (c.status.clone(), c.reason.clone(), c.message.clone()))
+        };
+        let told = |facts: &Facts<'_>, before: &SidecarSetStatus| status(&plan(0, 0, 0, None), facts, before, now());
+        let none = SidecarSetStatus::default();
+        assert_eq!(condition(&told(&facts(3, None), &none)), None, "nothing is to be repaired");
+        for (repair, is_stopped, reason, words) in [
+            (Repair::Done, "False", "NothingToRepair", ""),
+            (Repair::UnderWay(None), "False", "Repairing", "2 Pods"),
+            (Repair::UnderWay(Some(("ns/p".into(), "no".into()))), "False", "Repairing", "Pod ns/p is not evicted: no"),
+            (Repair::InjectionPaused, "False", "InjectionPaused", "new Pods"),
+            (Repair::NotRepairable, "False", "NotRepairable", "2 Pods have no controller"),
+            (Repair::Stopped("ns/p".into()), "True", "ReplacementUninjected", "Pod ns/p was made"),
+        ] {
+            let (status, why, message) = condition(&told(&facts(3, Some(repair)), &none)).unwrap();
+            assert_eq!((status.as_str(), why.as_str()), (is_stopped, reason));
+            assert!(message.starts_with(words), "{message}");
+        }
+        let stopped = told(&facts(3, Some(Repair::Stopped("ns/p".into()))), &none);
+        assert!(has_stopped(&stopped, 3) && !has_stopped(&stopped, 4));
+        let later = told(&facts(3, Some(Repair::UnderWay(None))), &stopped);
+        assert_eq!(condition(&later), condition(&stopped), "it stays as it is");
+        assert_eq!(condition(&told(&facts(4, Some(Repair::Done)), &stopped)).unwrap().0, "False");
+        assert_eq!(condition(&told(&facts(3, None), &stopped)), None, "the annotation is removed");
     }
 
     #[test]

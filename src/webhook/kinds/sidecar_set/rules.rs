@@ -15,6 +15,7 @@ use crate::{
     domain::kinds::sidecar_set::{
         expression::{Expression, Variable},
         hash::is_native_sidecar,
+        repair::EVICT,
     },
     k8s::{
         int_or_percent::IntOrPercent,
@@ -52,6 +53,7 @@ pub(super) fn judge(object: &Value, is_new: bool) -> Findings {
     found.selector(spec, "spec.", "selector");
     namespaces(&mut found, spec);
     version(&mut found, metadata, spec);
+    repair(&mut found, metadata);
     containers(&mut found, spec);
     for key in ["volumes", "imagePullSecrets"] {
         bounded(&mut found, spec, "spec.", key);
@@ -85,6 +87,15 @@ fn namespaces(found: &mut Findings, spec: &Object) {
                 format!("{} is not allowed together with namespaceSelector; want one of them", show_text(namespace)),
             );
         }
+    }
+}
+
+fn repair(found: &mut Findings, metadata: &Object) {
+    let key = labels::REPAIR_UNINJECTED;
+    let value = metadata.get("annotations").and_then(|annotations| annotations.get(key)?.as_str());
+    if let Some(value) = value.filter(|value| *value != EVICT) {
+        let message = format!("{} is not allowed; want {EVICT}, or leave it out", show_text(value));
+        found.deny(format!("metadata.annotations[{key}]"), message);
     }
 }
 

@@ -48,6 +48,17 @@ fn a_set_gets_its_defaults_and_hashes() {
 }
 
 #[test]
+fn how_missed_pods_are_repaired_is_a_word_that_is_known() {
+    for (value, wanted) in [("evict", vec![]), ("true", vec!["metadata.annotations[kruise.rs/repair-uninjected]"])] {
+        let mut object = set(json!({}));
+        object["metadata"]["annotations"] = json!({labels::REPAIR_UNINJECTED: value});
+        assert_eq!(causes(&check(request(object, None)).unwrap().found), wanted);
+    }
+    let judged = &on_update(&FeatureGates::default())[0].expression;
+    assert!(judged.contains(labels::REPAIR_UNINJECTED), "an update that changes nothing else is judged too");
+}
+
+#[test]
 fn a9_each_rule_names_its_field() {
     let sidecar = |more: Value| {
         let mut sidecar = json!({"name": "agent", "image": "a:1"});

@@ -1,0 +1,56 @@
+//! Events about Pods that lack the containers, and about those that cannot be updated in place: each once, and not too many.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use super::{Controller, Job};
+use crate::{
+    domain::{kinds::sidecar_set::plan::Counts, workload::owner::OwnerRef},
+    k8s::pod::PodView,
+    runtime::{lock, pass::Pass},
+};
+
+/// Pods of one SidecarSet of which an event tells, and how many of them in one pass.
+const MOST_TOLD: usize = 100;
+const MOST_AT_ONCE: usize = 10;
+/// Between two passes that tell of Pods.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Controller {
+    /// Tells of Pods that were created without the containers although the SidecarSet was there.
+    pub(super) fn tell_missed(&self, job: &Job, pass: &mut Pass) {
+        let Some(set_created) = job.set.created() else { return };
+        let keys = lock(&self.missed).of(&job.spec.name);
+        let pods = keys.iter().filter_map(|key| self.context.pods.get(key));
+        let missed: Vec<Arc<PodView>> = pods.filter(|pod| pod.created > Some(set_created)).collect();
+        let untold = self.memories.with(&job.key, |memory| {
+            let uids: BTreeSet<&str> = missed.iter().map(|pod| pod.uid()).collect();
+            memory.told.retain(|uid| uids.contains(uid.as_str()));
+            let room = MOST_TOLD.saturating_sub(memory.told.len());
+            let untold = missed.iter().filter(|pod| !memory.told.contains(pod.uid())).take(room.min(MOST_AT_ONCE + 1));
+            let mut untold: Vec<Arc<PodView>> = untold.cloned().collect();
+            if untold.len() > MOST_AT_ONCE {
+                untold.truncate(MOST_AT_ONCE);
+                pass.look_after(Some(PAUSE));
+            }
+            memory.told.extend(untold.iter().map(|pod| pod.uid().to_owned()));
+            untold
+        });
+        for pod in untold.unwrap_or_default() {
+            self.metrics.missed.inc();
+            let message = format!(
+                "created without the containers of SidecarSet {}: the webhook was not asked, or it has left them out and says why in an annotation",
+                job.spec.name
+            );
+            self.context.events.warning(&pod.reference(), "SidecarSetMissed", &message);
+        }
+    }
+
+    /// Tells of Pods that cannot be updated in place, when there are more of them than the status says.
+    pub(super) fn tell_not_upgradable(&self, job: &Job, counts: &Counts) {
+        let now = counts.not_upgradable.len();
+        if i32::try_from(now).unwrap_or(i32::MAX) > job.before.not_upgradable_pods {
+            let message = format!("{now} Pods cannot be updated in place; the condition Upgradable says why");
+            self.pods.normal(&OwnerRef::of(job.set.as_ref()), "NotUpgradablePods", &message);
+        }
+    }
+}
