@@ -15,6 +15,12 @@ pub const PAUSE: &str = "localhost/pause:e2e";
 /// A shell and the usual programs. As PID 1 a shell needs `trap 'exit 0' TERM`, or a stop takes the whole grace period.
 pub const BUSYBOX: &str = "docker.io/library/busybox:e2e";
 
+/// A sidecar that hands its listening socket over to its twin (`images/relay.c`), as an image that is pulled. Tags that are
+/// there: `e2e` and `v2`, which differ in their digests, and [`NO_RELAY`].
+pub const RELAY: &str = "relay";
+/// The tag of [`RELAY`] for the twin that is not at work.
+pub const NO_RELAY: &str = "empty";
+
 /// The same two as images that are pulled, by a name that is not Docker's: only a pulled image has a digest.
 /// `pause` or `busybox`.
 pub fn remote(name: &str) -> String {
@@ -33,6 +39,7 @@ pub fn provide(paths: &Paths) -> Result<()> {
     let (remote_pause, remote_busybox) = (remote("pause"), remote("busybox"));
     let (second_pause, second_busybox) = (remote_tag("pause", "v2"), remote_tag("busybox", "v2"));
     let (same_pause, same_busybox) = (remote_tag("pause", "same"), remote_tag("busybox", "same"));
+    let [relay, second_relay, no_relay] = ["e2e", "v2", NO_RELAY].map(|tag| remote_tag(RELAY, tag));
     // The archive, the reference it is built with, and all under which it is pushed.
     for (name, reference, pushed) in [
         ("pause", PAUSE, vec![PAUSE]),
@@ -41,12 +48,15 @@ pub fn provide(paths: &Paths) -> Result<()> {
         ("remote-busybox", &remote_busybox, vec![&remote_busybox, &same_busybox]),
         ("second-pause", &second_pause, vec![&second_pause]),
         ("second-busybox", &second_busybox, vec![&second_busybox]),
+        ("remote-relay", &relay, vec![&relay]),
+        ("second-relay", &second_relay, vec![&second_relay]),
+        ("no-relay", &no_relay, vec![&no_relay]),
     ] {
         let archive = dir.join(format!("{name}.tar"));
         if !archive.exists() {
-            match name.ends_with("pause") {
-                true => pause(paths, &dir, reference, &archive)?,
-                false => busybox(&dir, reference, &archive)?,
+            match name.rsplit('-').next() {
+                Some("busybox") => busybox(&dir, reference, &archive)?,
+                program => own_program(paths, &dir, program.unwrap_or(name), reference, &archive)?,
             }
         }
         if [PAUSE, BUSYBOX].contains(&reference) {
@@ -100,13 +110,12 @@ fn push(paths: &Paths, name: &str, tag: &str, bytes: usize, command: &[&str]) ->
     Ok(digest.trim().to_owned())
 }
 
-fn pause(paths: &Paths, dir: &Path, reference: &str, archive: &Path) -> Result<()> {
-    let root = empty_root(dir, "pause")?;
-    cmd("gcc", ["-O2", "-static", "-s", "-o"])
-        .arg(root.join("pause"))
-        .arg(paths.repo.join("e2e/images/pause.c"))
-        .text()?;
-    write(&root, reference, &["/pause"], archive)
+/// One of the programs in `e2e/images`.
+fn own_program(paths: &Paths, dir: &Path, name: &str, reference: &str, archive: &Path) -> Result<()> {
+    let root = empty_root(dir, name)?;
+    let source = paths.repo.join(format!("e2e/images/{name}.c"));
+    cmd("gcc", ["-O2", "-static", "-s", "-o"]).arg(root.join(name)).arg(source).text()?;
+    write(&root, reference, &[&format!("/{name}")], archive)
 }
 
 fn busybox(dir: &Path, reference: &str, archive: &Path) -> Result<()> {

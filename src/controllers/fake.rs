@@ -142,8 +142,12 @@ impl Server {
         if name.is_some() {
             return self.objects.get(path).map_or_else(|| error(404), |object| (200, Value::clone(object)));
         }
-        // There is one group and one namespace for every resource that is listed.
-        let listed = self.objects.iter().filter(|(path, _)| resource_and_name(path).0 == resource);
+        // There is one group for every resource that is listed.
+        let is_listed = |there: &str| {
+            let is_in = !path.contains("/namespaces/") || there.starts_with(&format!("{path}/"));
+            is_in && resource_and_name(there).0 == resource
+        };
+        let listed = self.objects.iter().filter(|(path, _)| is_listed(path));
         let items: Vec<Value> = listed.map(|(_, object)| Value::clone(object)).collect();
         (200, json!({"kind": "List", "metadata": {"resourceVersion": self.version.to_string()}, "items": items}))
     }
@@ -193,6 +197,11 @@ impl Server {
             body.as_object_mut().unwrap().remove("status");
             json_patch::merge(&mut after, &body);
         }
+        if let (Some(generation), "pods") = (before["metadata"]["generation"].as_i64(), resource_and_name(path).0)
+            && after["spec"] != before["spec"]
+        {
+            after["metadata"]["generation"] = (generation + 1).into();
+        }
         let is_held = after["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
         if !after["metadata"]["deletionTimestamp"].is_null() && !is_held && !has_kubelet {
             self.remove(path);
@@ -215,7 +224,7 @@ pub(super) fn strategic(object: &mut Value, change: &Value) {
         let object = object.as_object_mut().unwrap();
         let merge_key = match key.as_str() {
             "conditions" => "type",
-            "containers" => "name",
+            "containers" | "initContainers" => "name",
             "ownerReferences" => "uid",
             "finalizers" => "",
             _ if value.is_null() => {

@@ -112,8 +112,7 @@ impl Default for Backoff {
 
 impl Backoff {
     fn delay(&self, failures: u32) -> Duration {
-        let delay = self.base.saturating_mul(1 << failures.min(16)).min(self.max);
-        delay + jitter(delay / 10)
+        self.base.saturating_mul(1 << failures.min(16)).min(self.max)
     }
 }
 
@@ -197,6 +196,12 @@ impl<K: Key> Queue<K> {
             Err(panic) => (panic.id(), Err(panic.to_string())),
         };
         let Some(key) = keys.remove(&id) else { return };
+        self.note(key, outcome, jitter);
+    }
+
+    /// Takes note of what came of a reconcile. After a failure the key comes back after its delay and a part of a tenth of
+    /// it, which `jitter` chooses.
+    fn note<E: Display>(&self, key: K, outcome: Result<Requeue, E>, jitter: fn(Duration) -> Duration) {
         let mut state = self.lock();
         let again = state.release(&key);
         match outcome {
@@ -213,11 +218,33 @@ impl<K: Key> Queue<K> {
                 // a busy loop whenever the failure itself causes events.
                 let failures = state.failures.entry(key.clone()).or_insert(0);
                 let delay = self.backoff.delay(*failures);
+                let delay = delay + jitter(delay / 10);
                 *failures += 1;
                 tracing::warn!(%key, %error, failures = *failures, retry_in = ?delay, "reconcile failed");
                 state.delay(key, after(delay));
             }
         }
+    }
+}
+
+/// A queue without workers, for random histories: one key at a time, and no chance but that of the seed.
+#[cfg(test)]
+impl<K: Key> Queue<K> {
+    /// The key that a worker would begin with now. [`Self::done`] says what came of it.
+    pub fn begin(&self) -> Option<K> {
+        let mut state = self.lock();
+        state.promote(Instant::now());
+        state.take(1).map(|(key, _)| key)
+    }
+
+    /// What came of the key that was begun with.
+    pub fn done<E: Display>(&self, key: K, outcome: Result<Requeue, E>) {
+        self.note(key, outcome, |_| Duration::ZERO);
+    }
+
+    /// When the next key is due, of those that wait for a time.
+    pub fn next_in(&self) -> Option<Duration> {
+        self.lock().next_due().map(|at| at.saturating_duration_since(Instant::now()))
     }
 }
 

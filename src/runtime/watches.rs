@@ -406,6 +406,22 @@ impl<K: StoredObject> Store<K> {
     }
 }
 
+/// What a watch brings, for random histories, which have no watch.
+#[cfg(test)]
+impl<K: StoredObject> Store<K> {
+    /// What there is now.
+    pub fn see(&self, object: K, mut on_change: impl FnMut(Change<'_, K>)) {
+        take(self, Ok, object, false, &mut on_change);
+    }
+
+    /// It is gone.
+    pub fn see_gone(&self, key: &ObjectKey, uid: &str, on_change: impl FnOnce(Change<'_, K>)) {
+        if let Some(old) = self.end(key, Some(uid)) {
+            on_change(Change::Deleted(&old));
+        }
+    }
+}
+
 /// The numeric resource version; etcd's revisions only grow. An object without one is older than any other.
 fn resource_version<K: StoredObject>(object: &K) -> u64 {
     object.object_version().and_then(|v| v.parse().ok()).unwrap_or(0)

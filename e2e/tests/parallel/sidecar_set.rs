@@ -12,14 +12,14 @@ const LEFT_OUT: &str = "/metadata/annotations/kruise.rs~1sidecarset-left-out";
 const INJECTED: &str = "/metadata/annotations/kruise.io~1sidecarset-injected-list";
 
 /// A SidecarSet for Pods of the test with the label `app: web`. The namespace makes its name unique.
-fn set(t: &Test, name: &str, containers: &[Value]) -> Value {
+pub(crate) fn set(t: &Test, name: &str, containers: &[Value]) -> Value {
     json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": SET, "metadata": { "name": format!("{}-{name}", t.namespace) },
         "spec": { "selector": { "matchLabels": { "app": "web" } }, "containers": containers,
             "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": t.namespace } } } })
 }
 
 /// Creates a SidecarSet and waits until every API server asks about new Pods of the namespace.
-async fn known(t: &Test, set: Value) -> Result<String> {
+pub(crate) async fn known(t: &Test, set: Value) -> Result<String> {
     let set = t.create(set).await?;
     let name = set.text("/metadata/name").to_owned();
     poll("new Pods to be injected", PATIENCE, async || {
@@ -47,7 +47,7 @@ fn names(pod: &Value, list: &str) -> Vec<String> {
     pod.array(list).iter().map(|container| container.text("/name").to_owned()).collect()
 }
 
-async fn removed(t: &Test, names: &[&str]) -> Result<()> {
+pub(crate) async fn removed(t: &Test, names: &[&str]) -> Result<()> {
     for name in names {
         t.remove(SET, &format!("{}-{name}", t.namespace)).await?;
     }
@@ -96,7 +96,7 @@ async fn a_pod_gets_containers_init_containers_and_native_sidecars() -> Result<(
 }
 
 /// Which container runs, and how often it was restarted.
-fn instance(pod: &Value, name: &str) -> (String, i64) {
+pub(crate) fn instance(pod: &Value, name: &str) -> (String, i64) {
     let status = pod.array("/status/containerStatuses").iter().find(|status| status.text("/name") == name);
     status.map(|status| (status.text("/containerID").to_owned(), status.int("/restartCount"))).unwrap_or_default()
 }

@@ -24,6 +24,7 @@ mod tests;
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -49,7 +50,7 @@ use crate::{
         },
         workload::turns::Turns,
     },
-    k8s::{invalid::Invalid, pod::PodView, rbac::Rule},
+    k8s::{invalid::Invalid, node::NodeView, pod::PodView, rbac::Rule},
     runtime::{
         clock, lock,
         pass::{Memories, Pass},
@@ -84,6 +85,8 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "sidecarset-controller";
+/// When to look again for the node of a Pod that no watch has brought.
+const AFTER_UNKNOWN: Duration = Duration::from_secs(1);
 
 struct Controller {
     context: Context,
@@ -133,7 +136,11 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         let controller = controller.clone();
         move |change: &Change<'_, PodView>| controller.pod_changed(change)
     };
-    Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
+    let on_node = {
+        let controller = controller.clone();
+        move |change: &Change<'_, NodeView>| controller.node_changed(change)
+    };
+    Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 
 impl Controller {
@@ -248,6 +255,7 @@ impl Controller {
         };
         let job = Job { key: key.clone(), set, object, spec, before };
         let observed = self.observe(&job.spec);
+        pass.look_after(observed.is_partial.then_some(AFTER_UNKNOWN));
         let plan = plan::plan(&job.spec, &observed.judged, &self.turns(&job, &observed));
         let (revision, collisions) = self.revision(&job, &observed).await?;
         let done = self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;

@@ -16,7 +16,10 @@ use crate::{
         pod::{Judged, Seen, annotations, injected},
         spec::Spec,
     },
-    k8s::pod::{Labels, PodView},
+    k8s::{
+        node::NodeView,
+        pod::{Labels, PodView},
+    },
     runtime::{
         lock, wake,
         watches::{Change, ObjectKey},
@@ -32,6 +35,8 @@ pub(super) struct Observed {
     pub(super) judged: Vec<Judged>,
     /// How many are to have them and do not.
     pub(super) uninjected: usize,
+    /// The node of a Pod is not known yet: its watch is behind that of Pods.
+    pub(super) is_partial: bool,
 }
 
 /// The labels of namespaces, as far as they are known.
@@ -112,6 +117,22 @@ impl Controller {
         }
     }
 
+    /// A kubelet of another version heeds other changes of native sidecars: wakes the SidecarSets of its Pods.
+    pub(super) fn node_changed(&self, change: &Change<'_, NodeView>) {
+        let Change::Applied { old: Some(old), new, .. } = change else { return };
+        if old.kubelet_minor == new.kubelet_minor {
+            return;
+        }
+        let is_there = |pod: &PodView| pod.node_name.as_str() == new.name() && !pod.spec.sidecars.is_empty();
+        let pods = self.context.pods.select(is_there);
+        for name in pods.iter().flat_map(|pod| injected(pod)).collect::<BTreeSet<&str>>() {
+            let key = ObjectKey::new("", name);
+            if self.sets.get(&key).is_some() {
+                self.wake(key);
+            }
+        }
+    }
+
     /// A pass looks at every Pod of the SidecarSet: the more there are, the longer the next one waits for further news.
     fn wake(&self, key: ObjectKey) {
         match wake::pause(self.memories.with(&key, |memory| memory.pods).unwrap_or_default()) {
@@ -161,7 +182,10 @@ impl Controller {
             }
             let images = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.running_images.iter());
             seen.running = images.map(|(name, image)| (name.as_str().to_owned(), image.as_str().to_owned())).collect();
-            seen.kubelet_minor = self.context.nodes.get(&pod.node_name).and_then(|node| node.kubelet_minor);
+            let node = self.context.nodes.get(&pod.node_name);
+            seen.is_node_unknown = node.is_none() && !pod.node_name.is_empty();
+            seen.kubelet_minor = node.and_then(|node| node.kubelet_minor);
+            observed.is_partial |= seen.is_node_unknown && seen.changes_native(spec);
             let mut judged = seen.judge(spec);
             // Names are unique in a namespace only.
             judged.facts.name = key_of(&pod);

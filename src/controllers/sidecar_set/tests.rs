@@ -1,5 +1,7 @@
 //! The controller against an API server in memory: what is written, in which order, and what is left alone.
 
+mod simulation;
+
 use std::time::Duration;
 
 use axum::http::{Method, request::Parts};

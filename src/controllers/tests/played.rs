@@ -1,7 +1,10 @@
 //! What is played around a controller in random histories, whatever its kind: the kubelet of a Pod, what happens to Pods,
 //! and the queue that says when the next pass is due.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
@@ -18,12 +21,40 @@ pub(in crate::controllers) fn mono() -> Duration {
 
 /// What played kubelets remember of Pods on their nodes, by UID.
 #[derive(Default)]
-pub(in crate::controllers) struct Kubelets(BTreeMap<String, Container>);
+pub(in crate::controllers) struct Kubelets {
+    pods: BTreeMap<String, Remembered>,
+    tells: Tells,
+    /// Nodes whose kubelets ignore new images of init containers.
+    pub(in crate::controllers) old_nodes: BTreeSet<String>,
+    /// Containers that run and are not ready, with the UIDs of their Pods.
+    pub(in crate::controllers) unready: BTreeSet<(String, String)>,
+}
 
+/// What the status of a container that does not run has as its image ID, and as its container ID.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::controllers) enum Tells {
+    /// The image that is to run, and no container.
+    #[default]
+    Next,
+    /// Those of the instance that ended.
+    Before,
+    /// Neither.
+    Nothing,
+}
+
+#[derive(Default)]
+struct Remembered {
+    containers: BTreeMap<String, Container>,
+    stops_at: Option<Duration>,
+}
+
+#[derive(Clone)]
 struct Container {
     image: String,
     up_at: Duration,
-    stops_at: Option<Duration>,
+    restarts: u64,
+    /// Image ID and container ID of the last instance that ran.
+    ran: (String, String),
 }
 
 /// How a Pod on a node is.
@@ -38,13 +69,16 @@ pub(in crate::controllers) enum Look {
 
 /// A Pod that is to run.
 pub(in crate::controllers) struct Living {
+    /// Of its first container.
     pub(in crate::controllers) image: String,
-    /// Its container runs.
+    /// Its containers run.
     pub(in crate::controllers) runs: bool,
-    /// It runs, and all its readiness gates are open.
+    /// They are ready, and all its readiness gates are open.
     pub(in crate::controllers) ready: bool,
     /// `status.containerStatuses` as they are.
     pub(in crate::controllers) statuses: Value,
+    /// `status.initContainerStatuses` of native sidecars.
+    pub(in crate::controllers) init_statuses: Value,
     /// How long it still takes to start.
     pub(in crate::controllers) starts_in: Option<Duration>,
     conditions: Vec<Value>,
@@ -66,34 +100,106 @@ fn is_true(conditions: &[Value], type_: &str) -> bool {
     conditions.iter().any(|condition| condition["type"] == type_ && condition["status"] == "True")
 }
 
+/// What the runtime knows an image by: names that end alike are one image.
+fn known_as(image: &str) -> &str {
+    image.rsplit('/').next().unwrap_or(image)
+}
+
+impl Container {
+    /// Its status, and how long it still takes to start.
+    fn status(&mut self, name: &str, tells: Tells) -> (Value, Option<Duration>) {
+        let now = mono();
+        let known = known_as(&self.image);
+        let runs = now >= self.up_at && !known.starts_with("bad");
+        let id = format!("id-of-{known}");
+        if runs {
+            self.ran = (id.clone(), format!("c://{}/{}", self.image, self.up_at.as_millis()));
+        }
+        let (image_id, container_id) = match tells {
+            _ if runs => self.ran.clone(),
+            Tells::Before => self.ran.clone(),
+            Tells::Next => (id, String::new()),
+            Tells::Nothing => Default::default(),
+        };
+        let state = if runs { json!({"running": {}}) } else { json!({"waiting": {}}) };
+        let status = json!({"name": name, "image": known, "imageID": image_id, "ready": runs,
+            "containerID": container_id, "restartCount": self.restarts, "state": state});
+        (status, (now < self.up_at).then(|| self.up_at - now))
+    }
+}
+
+impl Remembered {
+    /// The status of a container, and how long it still takes to start. Another image takes `pause` to start, unless it is
+    /// ignored.
+    fn run(
+        &mut self,
+        container: &Value,
+        (pause, ignores): (Duration, bool),
+        tells: Tells,
+    ) -> (Value, Option<Duration>) {
+        let text = |key: &str| container[key].as_str().unwrap().to_owned();
+        let (name, image, up_at) = (text("name"), text("image"), mono() + pause);
+        let first = || Container { image: image.clone(), up_at, restarts: 0, ran: Default::default() };
+        let known = self.containers.entry(name.clone()).or_insert_with(first);
+        if known.image != image && !ignores {
+            (known.image, known.up_at) = (image, up_at);
+        }
+        known.status(&name, tells)
+    }
+}
+
 impl Kubelets {
+    /// Those that tell this of containers that do not run.
+    pub(in crate::controllers) fn telling(tells: Tells) -> Self {
+        Self { tells, ..Self::default() }
+    }
+
     /// What is to be done about a Pod. To start and to stop take `pause`; an image whose name begins with `bad` never runs.
     pub(in crate::controllers) fn look(&mut self, pod: &Value, pause: Duration) -> Look {
         let now = mono();
         let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
-        let image = pod["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
-        let first = || Container { image: image.clone(), up_at: now + pause, stops_at: None };
-        let container = self.0.entry(uid).or_insert_with(first);
+        let known = self.pods.entry(uid.clone()).or_default();
         if pod["metadata"]["deletionTimestamp"].is_string() {
-            let at = *container.stops_at.get_or_insert(now + pause);
+            let at = *known.stops_at.get_or_insert(now + pause);
             return if now < at { Look::Waits(Some(at - now)) } else { Look::Ended };
         }
         if pod["status"]["phase"] == "Failed" {
             return Look::Waits(None);
         }
-        if container.image != image {
-            (container.image, container.up_at) = (image.clone(), now + pause);
+        let list = |field: &str| pod["spec"][field].as_array().into_iter().flatten();
+        let native = list("initContainers").filter(|container| container["restartPolicy"] == "Always");
+        let ignores = self.old_nodes.contains(pod["spec"]["nodeName"].as_str().unwrap_or_default());
+        let (mut statuses, mut init_statuses, mut starts_in) = (Vec::new(), Vec::new(), None);
+        let (mut runs, mut is_unready) = (true, false);
+        for (container, is_init) in list("containers").map(|c| (c, false)).chain(native.map(|c| (c, true))) {
+            let (mut status, wait) = known.run(container, (pause, is_init && ignores), self.tells);
+            runs &= status["ready"] == true;
+            if self.unready.contains(&(uid.clone(), container["name"].as_str().unwrap().to_owned())) {
+                (status["ready"], is_unready) = (false.into(), true);
+            }
+            starts_in = [starts_in, wait].into_iter().flatten().min();
+            if is_init { init_statuses.push(status) } else { statuses.push(status) }
         }
-        let (runs, up_at) = (now >= container.up_at && !image.starts_with("bad"), container.up_at);
-        let statuses = json!([{"name": "main", "image": image, "imageID": format!("id-of-{image}"), "ready": runs,
-            "containerID": if runs { format!("c://{image}/{}", up_at.as_millis()) } else { String::new() },
-            "restartCount": 0, "state": if runs { json!({"running": {}}) } else { json!({"waiting": {}}) }}]);
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let gates = pod["spec"]["readinessGates"].as_array().cloned().unwrap_or_default();
         let is_open = |gate: &Value| is_true(&conditions, gate["conditionType"].as_str().unwrap());
-        let ready = runs && gates.iter().all(is_open);
-        let starts_in = (now < up_at).then(|| up_at - now);
-        Look::Lives(Living { image, runs, ready, statuses, starts_in, conditions })
+        let ready = runs && !is_unready && gates.iter().all(is_open);
+        let image = pod["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
+        let (statuses, init_statuses) = (statuses.into(), init_statuses.into());
+        Look::Lives(Living { image, runs, ready, statuses, init_statuses, starts_in, conditions })
+    }
+
+    /// An instance of a container ends, and the next one runs the same image at once; whatever its spec says by now, kubelet
+    /// has not seen it. The new status of the container; None: it does not run.
+    pub(in crate::controllers) fn crash(&mut self, uid: &str, container: &str) -> Option<Value> {
+        let tells = self.tells;
+        let known = self.pods.get_mut(uid)?.containers.get_mut(container)?;
+        let now = mono();
+        if now <= known.up_at || known_as(&known.image).starts_with("bad") {
+            return None;
+        }
+        (known.up_at, known.restarts) = (now, known.restarts + 1);
+        Some(known.status(container, tells).0)
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Seen<'a> {
     pub running: BTreeMap<String, String>,
     /// The minor version of its node's kubelet, as far as it is known.
     pub kubelet_minor: Option<u32>,
+    /// It is on a node of which nothing is known yet.
+    pub is_node_unknown: bool,
 }
 
 /// Kubelets before this minor version ignore a new image of an init container.
@@ -75,7 +77,7 @@ pub enum Standing {
     Updated,
     /// It can be updated now.
     Waiting,
-    /// An update before this one is under way.
+    /// An update before this one is under way, or its node is not known yet.
     InFlight,
     /// It cannot be updated in place.
     NotUpgradable(NotUpgradable),
@@ -112,6 +114,7 @@ impl<'a> Seen<'a> {
             states: states::read(annotations).ok(),
             running: BTreeMap::new(),
             kubelet_minor: None,
+            is_node_unknown: false,
         })
     }
 
@@ -144,7 +147,7 @@ impl<'a> Seen<'a> {
             Some(note) if note.hash == spec.hashes.hash => Standing::Updated,
             _ => match self.refusal(spec) {
                 Some(why) => Standing::NotUpgradable(why),
-                None if is_in_flight => Standing::InFlight,
+                None if is_in_flight || self.is_node_unknown && self.changes_native(spec) => Standing::InFlight,
                 None => Standing::Waiting,
             },
         };
@@ -181,16 +184,18 @@ impl<'a> Seen<'a> {
         if note.is_none_or(|note| note.hash != spec.hashes.without_image) {
             return Some(NotUpgradable::OtherChange);
         }
-        let is_other = |sidecar: &Sidecar| {
-            sidecar
-                .names()
-                .iter()
-                .filter_map(|name| self.view.container(name))
-                .any(|there| *there.image != *sidecar.image)
-        };
         let is_too_old = self.kubelet_minor.is_some_and(|minor| minor < NATIVE_SIDECARS_FROM);
-        let ignores = is_too_old && spec.sidecars.iter().any(|sidecar| sidecar.is_native && is_other(sidecar));
-        ignores.then_some(NotUpgradable::KubeletTooOld)
+        (is_too_old && self.changes_native(spec)).then_some(NotUpgradable::KubeletTooOld)
+    }
+
+    /// Whether an update gives a native sidecar another image.
+    pub fn changes_native(&self, spec: &Spec) -> bool {
+        let is_other = |sidecar: &Sidecar| {
+            let names = sidecar.names();
+            let mut there = names.iter().filter_map(|name| self.view.container(name));
+            there.any(|there| *there.image != *sidecar.image)
+        };
+        spec.sidecars.iter().any(|sidecar| sidecar.is_native && is_other(sidecar))
     }
 
     /// Whether a container runs the image of its spec, as far as can be told.

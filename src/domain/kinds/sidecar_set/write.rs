@@ -42,6 +42,8 @@ struct Change<'a> {
     /// New images by container.
     images: BTreeMap<String, String>,
     annotations: Map<String, Value>,
+    /// What containers ran before the last update by this SidecarSet.
+    before: BTreeMap<String, Before>,
 }
 
 /// What [`update`] reads of a Pod, as far as a store keeps it. None: that is not enough, because twins have annotations of
@@ -70,8 +72,12 @@ pub fn kept(spec: &Spec, view: &PodView) -> Option<Value> {
 /// # Errors
 /// The Pod cannot be written.
 pub fn update(spec: &Spec, pod: &Value, revision: &str, now: Timestamp) -> Result<Value, Unwritable> {
-    let mut change = Change::of(pod);
+    let mut change = Change::of(spec, pod);
     let mut notes = PodNotes::read(&change.annotations).map_err(Unwritable::Annotation)?;
+    if change.relieve(spec, &notes) {
+        change.remember(spec, now);
+        return Ok(change.patch());
+    }
     for sidecar in &spec.sidecars {
         match &sidecar.empty_image {
             None => change.set_image(&sidecar.name, &sidecar.image),
@@ -97,23 +103,23 @@ pub fn update(spec: &Spec, pod: &Value, revision: &str, now: Timestamp) -> Resul
 /// # Errors
 /// The Pod cannot be written.
 pub fn reset(spec: &Spec, pod: &Value, now: Timestamp) -> Result<Value, Unwritable> {
-    let mut change = Change::of(pod);
+    let mut change = Change::of(spec, pod);
     let notes = PodNotes::read(&change.annotations).map_err(Unwritable::Annotation)?;
     for sidecar in &spec.sidecars {
         let (Some(empty), Some(working)) = (&sidecar.empty_image, notes.working.get(&sidecar.name)) else { continue };
         let Some(resting) = sidecar.twins().into_iter().find(|twin| twin != working) else { continue };
-        change.set_image(&resting, empty);
-        change.set(SIDECAR_SET_VERSION_PREFIX, &resting, "0");
-        change.set(SIDECAR_SET_VERSION_ALT_PREFIX, working, "0");
+        change.rest(&resting, working, empty);
     }
     change.remember(spec, now);
     Ok(change.patch())
 }
 
 impl<'a> Change<'a> {
-    fn of(pod: &'a Value) -> Self {
+    fn of(spec: &Spec, pod: &'a Value) -> Self {
         let annotations = pod.pointer("/metadata/annotations").and_then(Value::as_object).cloned().unwrap_or_default();
-        Self { pod, images: BTreeMap::new(), annotations }
+        let state = states::read(&annotations).unwrap_or_default().remove(&spec.name);
+        let before = state.unwrap_or_default().last_container_statuses;
+        Self { pod, images: BTreeMap::new(), annotations, before }
     }
 
     fn list(&self, path: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -141,47 +147,81 @@ impl<'a> Change<'a> {
         self.annotations.insert(format!("{prefix}{container}"), value.into());
     }
 
-    /// Hands a hot-upgraded sidecar over to the twin that is not at work.
-    fn upgrade(&mut self, sidecar: &Sidecar, empty: &str, version: &str, notes: &mut PodNotes) {
+    /// A twin does nothing any more.
+    fn rest(&mut self, resting: &str, working: &str, empty: &str) {
+        self.set_image(resting, empty);
+        self.set(SIDECAR_SET_VERSION_PREFIX, resting, "0");
+        self.set(SIDECAR_SET_VERSION_ALT_PREFIX, working, "0");
+    }
+
+    /// The twin that is to work next, and the other one. None: the Pod lacks them.
+    fn turn(&self, sidecar: &Sidecar, empty: &str, notes: &PodNotes) -> Option<[String; 2]> {
         let [first, second] = sidecar.twins();
         if self.image(&first).is_none() || self.image(&second).is_none() {
-            return;
+            return None;
         }
         let is_empty = |twin: &str| self.image(twin).is_some_and(|image| image == empty);
-        let target = if is_empty(&first) {
-            &first
-        } else if is_empty(&second) {
-            &second
+        let is_first = if is_empty(&first) || is_empty(&second) {
+            is_empty(&first)
         } else {
             // The upgrade before this one is not done: who does not work is lost for nobody.
             match (self.works(&first), self.works(&second)) {
-                (true, false) => &second,
-                (false, true) => &first,
-                _ if notes.working.get(&sidecar.name) == Some(&first) => &second,
-                _ => &first,
+                (true, false) => false,
+                (false, true) => true,
+                _ => notes.working.get(&sidecar.name) != Some(&first),
             }
         };
-        let other = if *target == first { &second } else { &first };
-        if self.image(other) == Some(sidecar.image.as_str()) {
+        Some(if is_first { [first, second] } else { [second, first] })
+    }
+
+    /// Lets twins rest that are to work next and have the new image already: they have handed over what they had, and only
+    /// another instance takes it back. True: there were some, and nothing else is done before they rest.
+    fn relieve(&mut self, spec: &Spec, notes: &PodNotes) -> bool {
+        let mut relieved = false;
+        for sidecar in &spec.sidecars {
+            let Some(empty) = &sidecar.empty_image else { continue };
+            let Some([target, other]) = self.turn(sidecar, empty, notes) else { continue };
+            let has_image = |twin: &str| self.image(twin) == Some(sidecar.image.as_str());
+            if has_image(&target) && !has_image(&other) && notes.working.get(&sidecar.name) == Some(&other) {
+                self.rest(&target, &other, empty);
+                relieved = true;
+            }
+        }
+        relieved
+    }
+
+    /// Hands a hot-upgraded sidecar over to the twin that is not at work.
+    fn upgrade(&mut self, sidecar: &Sidecar, empty: &str, version: &str, notes: &mut PodNotes) {
+        let Some([target, other]) = self.turn(sidecar, empty, notes) else { return };
+        // One that was told to hand over is another matter: perhaps it has.
+        let works = notes.working.get(&sidecar.name) == Some(&other);
+        if works && self.image(&other) == Some(sidecar.image.as_str()) {
             return;
         }
         let key = format!("{SIDECAR_SET_VERSION_PREFIX}{other}");
         let version_of_other = self.annotations.get(&key).and_then(Value::as_str).unwrap_or("0").to_owned();
-        self.set_image(target, &sidecar.image);
-        notes.working.insert(sidecar.name.clone(), target.clone());
-        self.set(SIDECAR_SET_VERSION_PREFIX, target, version);
-        self.set(SIDECAR_SET_VERSION_ALT_PREFIX, target, &version_of_other);
-        self.set(SIDECAR_SET_VERSION_ALT_PREFIX, other, version);
+        self.set_image(&target, &sidecar.image);
+        self.set(SIDECAR_SET_VERSION_PREFIX, &target, version);
+        self.set(SIDECAR_SET_VERSION_ALT_PREFIX, &target, &version_of_other);
+        self.set(SIDECAR_SET_VERSION_ALT_PREFIX, &other, version);
+        notes.working.insert(sidecar.name.clone(), target);
     }
 
-    /// Whether a twin is ready and runs the image of its spec, as its status tells.
+    /// Whether a twin is ready and runs the image of its spec, as its status tells: by the name of the image, or because
+    /// another instance runs than before its last update. The runtime may know the image by another name.
     fn works(&self, twin: &str) -> bool {
         let slot = |text: Option<&str>| {
             text.and_then(ImageRef::parse).map(|image| (image.repository(), image.slot().to_owned()))
         };
+        let is_another = |status: &Value, before: &Before| {
+            let text = |key: &str| status[key].as_str().unwrap_or_default();
+            let knows_both = !before.container_id.is_empty() && !text("containerID").is_empty();
+            text("imageID") != before.image_id || knows_both && text("containerID") != before.container_id
+        };
         self.status(twin).is_some_and(|status| {
+            let has_name = slot(status["image"].as_str()).is_some_and(|runs| Some(runs) == slot(self.image(twin)));
             status["ready"] == true
-                && slot(status["image"].as_str()).is_some_and(|runs| Some(runs) == slot(self.image(twin)))
+                && (has_name || self.before.get(twin).is_none_or(|before| is_another(status, before)))
         })
     }
 

@@ -182,6 +182,54 @@ fn a20_an_upgrade_before_the_last_one_is_done_takes_the_twin_that_does_not_work(
     assert_eq!(state(&patched(both, &patch)).1, "mesh-1", "the one that does not work any more");
 }
 
+/// A runtime names one of the names of an image.
+#[test]
+fn a20_a_twin_works_whatever_its_runtime_calls_the_image() {
+    let mut pod = hot(["mirror.example/m:1", "broken:1"], "mesh-2", [["1", "b"], ["b", "1"]]);
+    for (i, ready, image) in [(0, true, "m:1"), (1, false, "empty:1")] {
+        let status = &mut pod["status"]["containerStatuses"][i];
+        (status["ready"], status["image"]) = (ready.into(), image.into());
+        (status["imageID"], status["containerID"]) = (format!("id-of-{image}").into(), "c://now".into());
+    }
+    let state = |before: Value| json!({"mesh": {"lastContainerStatuses": before}}).to_string();
+    let of_second = json!({"imageID": "id-of-empty:1", "containerID": "c://now"});
+    for (before, target) in [
+        (json!({"mesh-2": of_second}), 1),
+        (json!({"mesh-1": {"imageID": "id-of-m:1", "containerID": "c://before"}, "mesh-2": of_second}), 1),
+        // It has the name, and not the instance yet.
+        (json!({"mesh-1": {"imageID": "id-of-m:1", "containerID": "c://now"}, "mesh-2": of_second}), 0),
+    ] {
+        pod["metadata"]["annotations"][SIDECAR_SET_IN_PLACE_STATE] = state(before.clone()).into();
+        let patch = update(&hot_set("m:3", "c"), &pod, "r", now()).unwrap();
+        let twin = ["mesh-1", "mesh-2"][target];
+        assert_eq!(patch["spec"]["containers"], json!([{"name": twin, "image": "m:3"}]), "{before}");
+    }
+}
+
+/// What the table of A20 leaves open: the twin that was told to hand over may have done so, and does not work again by itself.
+#[test]
+fn a20_back_to_the_image_before_is_handed_over_like_any_other() {
+    // The second one does not work yet.
+    let mut pod = hot(["m:1", "m:2"], "mesh-2", [["1", "b"], ["b", "1"]]);
+    pod["status"]["containerStatuses"][1]["ready"] = false.into();
+    let patch = update(&hot_set("m:1", "c"), &pod, "r", now()).unwrap();
+    assert!(annotation(&patch, SIDECAR_SET_HASH).contains("\"hash\""));
+    let text = |pairs: [[&str; 2]; 2]| pairs.map(|pair| pair.map(str::to_owned));
+    let versions = text([["1", "c"], ["c", "1"]]);
+    assert_eq!(state(&patched(pod, &patch)), (["m:1".to_owned(), "m:1".to_owned()], "mesh-2".to_owned(), versions));
+    // Both work, and something else keeps the first one from being reset: it rests first, and then begins anew.
+    let pod = hot(["m:1", "m:2"], "mesh-2", [["1", "b"], ["b", "1"]]);
+    let set = hot_set("m:1", "c");
+    let patch = update(&set, &pod, "r", now()).unwrap();
+    assert_eq!(patch["metadata"]["annotations"].get(SIDECAR_SET_HASH), None, "it is not updated yet");
+    let pod = patched(pod, &patch);
+    let versions = text([["0", "b"], ["b", "0"]]);
+    assert_eq!(state(&pod), (["empty:1".to_owned(), "m:2".to_owned()], "mesh-2".to_owned(), versions));
+    let patch = update(&set, &pod, "r", now()).unwrap();
+    let versions = text([["c", "b"], ["b", "c"]]);
+    assert_eq!(state(&patched(pod, &patch)), (["m:1".to_owned(), "m:2".to_owned()], "mesh-1".to_owned(), versions));
+}
+
 #[test]
 fn a20_back_to_the_image_of_the_other_twin_changes_no_image() {
     let pod = hot(["m:1", "empty:1"], "mesh-1", [["1", "0"], ["0", "1"]]);
