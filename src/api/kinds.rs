@@ -60,14 +60,12 @@ pub struct Workload {
     pub ordinals: bool,
     /// Whether it is a kind of ours that owns Pods, ControllerRevisions and claims.
     pub is_ours: bool,
-    /// Whether `kubectl kruise rollout` looks after its roll-outs.
-    pub rolls_out: bool,
 }
 
 impl Workload {
     /// Of others, with its number of Pods at a pointer.
     const fn at(replicas: &'static str) -> Self {
-        Self { replicas, pods: Pods::Controlled, ordinals: false, is_ours: false, rolls_out: false }
+        Self { replicas, pods: Pods::Controlled, ordinals: false, is_ours: false }
     }
     const fn with_ordinals(self) -> Self {
         Self { ordinals: true, ..self }
@@ -76,7 +74,7 @@ impl Workload {
         Self { pods: Pods::OfReplicaSets, ..self }
     }
     const fn ours(self) -> Self {
-        Self { is_ours: true, rolls_out: true, ..self }
+        Self { is_ours: true, ..self }
     }
 }
 
@@ -85,7 +83,7 @@ impl Workload {
 pub enum Command {
     /// Nothing by name.
     None,
-    /// Restarts the Pod, or the Pods of the workload.
+    /// Restarts the Pod, the Pods of the workload, or the containers that the SidecarSet put into Pods.
     Restart,
     /// Shows and cancels the request for restarts.
     Request,
@@ -123,6 +121,8 @@ pub struct Kind {
     pub protection: Protection,
     /// What `kubectl kruise` does with it.
     pub command: Command,
+    /// Whether `kubectl kruise rollout` and `set image` take it.
+    pub rolls_out: bool,
     /// Short names, as kubectl takes them.
     pub short_names: &'static [&'static str],
 }
@@ -145,6 +145,7 @@ impl Kind {
             workload: None,
             protection: Protection::None,
             command: Command::None,
+            rolls_out: false,
             short_names: &[],
         }
     }
@@ -160,13 +161,16 @@ impl Kind {
         Self { definition: Some(Crd { name, render }), status_writers, ..self }
     }
     const fn workload(self, workload: Workload) -> Self {
-        Self { workload: Some(workload), ..self }
+        Self { workload: Some(workload), rolls_out: workload.is_ours, ..self }
     }
     const fn protected(self, protection: Protection) -> Self {
         Self { protection, ..self }
     }
     const fn command(self, command: Command, short_names: &'static [&'static str]) -> Self {
         Self { command, short_names, ..self }
+    }
+    const fn rolls_out(self) -> Self {
+        Self { rolls_out: true, ..self }
     }
 
     /// The version in which objects are read.
@@ -298,11 +302,11 @@ pub const KINDS: &[Kind] = &[
         .workload(SCHEDULED.ours())
         .protected(Protection::Replicas)
         .command(Command::Restart, &["ads", "daemon"]),
-    Kind::new(apps::GROUP, "SidecarSet", "sidecarsets", &["v1beta1", "v1alpha1"]).of_cluster().installed(
-        "sidecarsets.apps.kruise.io",
-        super::sidecar_sets,
-        BY_MANAGER,
-    ),
+    Kind::new(apps::GROUP, "SidecarSet", "sidecarsets", &["v1beta1", "v1alpha1"])
+        .of_cluster()
+        .installed("sidecarsets.apps.kruise.io", super::sidecar_sets, BY_MANAGER)
+        .command(Command::Restart, &["scs"])
+        .rolls_out(),
     Kind::new(policy::GROUP, "PodUnavailableBudget", "podunavailablebudgets", &["v1alpha1"]).installed(
         "podunavailablebudgets.policy.kruise.io",
         super::pod_unavailable_budgets,
@@ -467,6 +471,8 @@ mod tests {
             ("clone", Some("cloneset")),
             ("cloneset.apps.kruise.io", Some("cloneset")),
             ("wr", Some("workloadrestart")),
+            ("scs", Some("sidecarset")),
+            ("sidecarsets.apps.kruise.io", Some("sidecarset")),
             ("cloneset.apps", None),
             ("set", None),
         ] {

@@ -8,21 +8,18 @@ use std::{io::Write as _, time::Duration};
 use clap::CommandFactory as _;
 use clap_complete::{Shell, engine};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{DynamicObject, ListParams},
-};
+use kube::{Api, api::ListParams};
 use serde_json::json;
 
 use super::{
     Cli,
     connection::ConnectionArgs,
-    requests::{self, resource_of},
+    requests::{self, api_for, resource_of, value},
     rules::{
         JsonPointer,
         exit::{Exit, Stop},
         request::regular_containers,
-        rollout::Rolls,
+        rollout::{Holds, Rolls},
         target::Kind,
     },
     view::print,
@@ -128,14 +125,14 @@ async fn from_cluster(asked: Asked, connection: &ConnectionArgs) -> Result<Vec<S
             regular_containers(&json!(pod))
         }
         Asked::Names { kind, typed } => {
-            let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource_of(&kind));
+            let api = api_for(&client, namespace, &kind);
             let list = api.list_metadata(&ListParams::default()).await.map_err(nothing)?;
             list.items.into_iter().filter_map(|o| Some(format!("{typed}/{}", o.metadata.name?))).collect()
         }
         Asked::Images { kind, name } => {
-            let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource_of(&kind));
-            let workload = json!(api.get(&name).await.map_err(nothing)?);
-            let lists = ["containers", "initContainers"].map(|list| format!("/spec/template/spec/{list}"));
+            let workload = api_for(&client, namespace, &kind).get(&name).await.map_err(nothing)?;
+            let workload = value(workload, &resource_of(&kind))?;
+            let lists = ["containers", "initContainers"].map(|list| format!("{}/{list}", Holds::of(&workload).at()));
             let containers = lists.iter().flat_map(|list| workload.list(list));
             containers.map(|container| format!("{}=", container.text("/name"))).collect()
         }
@@ -248,6 +245,8 @@ mod tests {
                 "set image clone/web ma",
                 Some(Asked::Images { kind: Kind::called("cloneset").unwrap(), name: "web".into() }),
             ),
+            ("rollout undo sidecarset/lo", names("sidecarset")),
+            ("rollout history scs/lo", names("scs")),
             ("set image clone/web main=a", None),
             ("set image clone/web -n ", None),
             ("rollout undo clone/web x", None),

@@ -19,7 +19,10 @@ use super::{
         target::{Kind, Subject},
     },
 };
-use crate::{api::group_of, runtime::apply};
+use crate::{
+    api::{group_of, kinds::Scope},
+    runtime::apply,
+};
 
 /// Who writes, in `managedFields`.
 const FIELD_MANAGER: &str = "kubectl-kruise";
@@ -48,10 +51,21 @@ pub(super) fn reference(object: &Value) -> String {
     format!("{kind}{dot}{group}/{}", object.text("/metadata/name"))
 }
 
+/// The objects of a kind: those of a namespace, or those of the cluster if they have none.
+pub(super) fn api_for(client: &Client, namespace: &str, kind: &Kind) -> Api<DynamicObject> {
+    match kind.scope {
+        Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource_of(kind)),
+        Scope::Cluster => Api::all_with(client.clone(), &resource_of(kind)),
+    }
+}
+
 /// The collection that an object belongs to.
 pub(super) fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
     let namespace = object.text("/metadata/namespace");
-    Api::namespaced_with(client.clone(), namespace, &resource_for(object))
+    match Kind::of(object) {
+        Some(kind) => api_for(client, namespace, &kind),
+        None => Api::namespaced_with(client.clone(), namespace, &resource_for(object)),
+    }
 }
 
 /// The kind of an object.

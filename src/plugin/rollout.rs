@@ -16,14 +16,14 @@ use super::{
         exit::{Exit, Stop, with_sources},
         history::{self, Undo},
         progress::Watched,
-        rollout::{self, Pin, Rollout, Until, is_observed},
+        rollout::{self, Holds, Pin, Rollout, Until, is_observed},
     },
     view::{Format, View, print, print_objects},
-    workloads::{Change, ChangeArgs, change, find, revisions},
+    workloads::{Change, ChangeArgs, HistoryPlace, change, find, revisions},
 };
 use crate::runtime::clock;
 
-/// JsonPointer after the roll-out of a workload: follow it, undo it, pause it, see its revisions.
+/// Look after the roll-out of a workload or a SidecarSet: follow it, undo it, pause it, see its revisions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,6 +32,7 @@ Examples:
   kubectl kruise rollout history cloneset/web
   kubectl kruise rollout undo cloneset/web --to-revision 3
   kubectl kruise rollout pause clone web
+  kubectl kruise rollout undo sidecarset/log-agent
 
 Exit codes: see kubectl kruise --help")]
 pub(super) struct RolloutArgs {
@@ -51,7 +52,7 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct Targets {
-    /// TYPE/NAME or TYPE NAME..., TYPE being cloneset or clone.
+    /// TYPE/NAME or TYPE NAME..., TYPE being cloneset, statefulset.apps.kruise.io, daemonset.apps.kruise.io or sidecarset.
     #[arg(value_name = "TYPE/NAME", required = true)]
     targets: Vec<String>,
     /// Those of one TYPE with these labels.
@@ -77,6 +78,8 @@ struct StatusArgs {
     /// What it waits for: that the new Pods are available, or only that they are updated.
     #[arg(long = "for", value_enum, value_name = "STATE", default_value_t)]
     until: Until,
+    #[command(flatten)]
+    place: HistoryPlace,
 }
 
 /// Show the revisions that there were, oldest first.
@@ -84,15 +87,19 @@ struct StatusArgs {
 struct HistoryArgs {
     #[command(flatten)]
     of: Targets,
-    /// Show the template of this revision.
+    /// Show the template of this revision, of a SidecarSet its containers and what else it gives to Pods.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     revision: i64,
+    #[command(flatten)]
+    place: HistoryPlace,
     /// Print the ControllerRevisions.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
 
 /// Go back to an earlier revision. Its template replaces the present one as a whole; nothing else is changed.
+///
+/// Of a SidecarSet these are containers, init containers, volumes, pull secrets, patchPodMetadata, and customVersion if set.
 #[derive(Debug, clap::Args)]
 struct UndoArgs {
     #[command(flatten)]
@@ -102,6 +109,8 @@ struct UndoArgs {
     to_revision: i64,
     #[command(flatten)]
     how: ChangeArgs,
+    #[command(flatten)]
+    place: HistoryPlace,
 }
 
 /// Stop a roll-out where it is. Scaling goes on.
@@ -145,7 +154,7 @@ pub(super) async fn run(args: RolloutArgs, connection: &ConnectionArgs) -> Resul
     let workloads = of.find(&connection).await?;
     let plain = |write, words: &str| Change { write: Some(write), words: words.to_owned(), warning: None };
     let judge = async |object: &Value| match &args.what {
-        What::Undo(args) => undo(&connection, object, args.to_revision).await,
+        What::Undo(args) => undo(&connection, object, args).await,
         What::Pause(_) => rollout::pause(object).map(|write| plain(write, "paused")),
         What::Resume(_) => rollout::resume(object).map(|write| plain(write, "resumed")),
         What::Restart(_) | What::Status(_) | What::History(_) => {
@@ -162,14 +171,18 @@ impl Targets {
     }
 }
 
-async fn undo(connection: &Connection, object: &Value, number: i64) -> Result<Change, Stop> {
-    let revisions = revisions(connection, object).await?;
-    Ok(match history::undo(object, &revisions, number)? {
+async fn undo(connection: &Connection, object: &Value, args: &UndoArgs) -> Result<Change, Stop> {
+    let revisions = revisions(connection, object, &args.place).await?;
+    Ok(match history::undo(object, &revisions, args.to_revision)? {
         Undo::Back(write, number) => {
             Change { write: Some(write), words: format!("rolled back to revision {number}"), warning: None }
         }
         Undo::IsThere(number) => {
-            let words = format!("skipped rollback (current template already matches revision {number})");
+            let what = match Holds::of(object) {
+                Holds::Template => "template",
+                Holds::Sidecars => "spec",
+            };
+            let words = format!("skipped rollback (current {what} already matches revision {number})");
             Change { write: None, words, warning: None }
         }
     })
@@ -179,12 +192,12 @@ async fn history(args: &HistoryArgs, connection: &Connection) -> Result<Exit, St
     let mut objects = Vec::new();
     let mut text = String::new();
     for workload in args.of.find(connection).await? {
-        let mut revisions = revisions(connection, &workload).await?;
+        let mut revisions = revisions(connection, &workload, &args.place).await?;
         if args.revision > 0 {
             let pin = history::numbered(&workload, &revisions, args.revision)?;
             revisions.retain(|revision| revision.name == pin.name);
             for revision in &revisions {
-                let yaml = serde_yaml::to_string(&revision.template().unwrap_or_default());
+                let yaml = serde_yaml::to_string(&revision.content().unwrap_or_default());
                 let yaml = yaml.map_err(|error| Stop::new(Exit::Failed, error.to_string()))?;
                 text += &history::details(&reference(&workload), revision, &yaml);
             }
@@ -224,7 +237,7 @@ async fn pinned(args: &StatusArgs, connection: &Connection, workload: Value) -> 
     if args.revision == 0 {
         return Ok((workload, None));
     }
-    let found = history::numbered(&workload, &revisions(connection, &workload).await?, args.revision);
+    let found = history::numbered(&workload, &revisions(connection, &workload, &args.place).await?, args.revision);
     if found.is_ok() || is_observed(&workload) || !args.watch {
         return Ok((workload, Some(found?)));
     }
@@ -237,6 +250,6 @@ async fn pinned(args: &StatusArgs, connection: &Connection, workload: Value) -> 
         None => observed.await,
     }
     .map_err(|error| Stop::new(Exit::NoAnswer, with_sources(&error)))?;
-    let found = history::numbered(&workload, &revisions(connection, &workload).await?, args.revision)?;
+    let found = history::numbered(&workload, &revisions(connection, &workload, &args.place).await?, args.revision)?;
     Ok((workload, Some(found)))
 }

@@ -24,7 +24,7 @@ enum What {
     Image(ImageArgs),
 }
 
-/// Give containers of a workload new images, and change nothing else.
+/// Give containers of a workload or a SidecarSet new images, and change nothing else.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,8 +34,8 @@ Examples:
 
 Exit codes: see kubectl kruise --help")]
 struct ImageArgs {
-    /// TYPE/NAME or TYPE NAME..., TYPE being cloneset or clone, and CONTAINER=IMAGE for each container, init containers
-    /// too; *=IMAGE is for all of them.
+    /// TYPE/NAME or TYPE NAME..., TYPE being cloneset, statefulset.apps.kruise.io, daemonset.apps.kruise.io or sidecarset,
+    /// and CONTAINER=IMAGE for each container, init containers too; *=IMAGE is for all of them.
     #[arg(value_name = "TYPE/NAME CONTAINER=IMAGE", required = true)]
     arguments: Vec<String>,
     /// Those of one TYPE with these labels.

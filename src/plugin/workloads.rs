@@ -4,23 +4,27 @@ use clap::ValueEnum;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{
     Api,
-    api::{DynamicObject, ListParams},
+    api::ListParams,
 };
 use serde_json::{Value, json};
 
 use super::{
     connection::Connection,
-    requests::{api_of, patch, reference, resource_of, value},
+    requests::{api_for, api_of, patch, reference, resource_of, value},
     rules::{
         JsonPointer,
         exit::{Exit, Stop, of_error},
         history::{self, Revision},
-        rollout::{OF_OTHERS, Rolls, Write},
+        rollout::{Holds, OF_OTHERS, Rolls, Write},
         target::{self, Kind, targets_among},
     },
     view::{Format, print, print_objects, tell},
 };
-use crate::runtime::apply;
+use crate::{
+    api::{DEFAULT_NAMESPACE, kinds::Scope, labels},
+    k8s::name::Namespace,
+    runtime::apply,
+};
 
 /// How often a change is judged anew because the object has moved meanwhile.
 const ATTEMPTS: usize = 5;
@@ -73,12 +77,10 @@ pub(super) async fn find(
         }
         let mut found = Vec::new();
         for target in targets {
-            let resource = resource_of(&target.kind);
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(connection.client.clone(), &connection.namespace, &resource);
+            let api = api_for(&connection.client, &connection.namespace, &target.kind);
             let object = api.get(&target.name).await;
             let object = object.map_err(|e| of_error(&format!("{}/{}", target.kind.name(), target.name), &e))?;
-            found.push(value(object, &resource)?);
+            found.push(value(object, &resource_of(&target.kind))?);
         }
         return Ok(found);
     };
@@ -90,23 +92,57 @@ pub(super) async fn find(
     let Some(kind) = Kind::called(type_).filter(rolls) else {
         return Err(Stop::usage(format!("{type_:?} {OF_OTHERS}")));
     };
-    let resource = resource_of(&kind);
-    let api: Api<DynamicObject> = Api::namespaced_with(connection.client.clone(), &connection.namespace, &resource);
+    let api = api_for(&connection.client, &connection.namespace, &kind);
     let list = api.list(&ListParams::default().labels(selector)).await;
     let list = list.map_err(|error| of_error(&format!("list {}", kind.plural), &error))?;
     if list.items.is_empty() {
-        tell(&format!("No resources found in {} namespace.", connection.namespace));
+        tell(&match kind.scope {
+            Scope::Namespaced => format!("No resources found in {} namespace.", connection.namespace),
+            Scope::Cluster => "No resources found".to_owned(),
+        });
     }
-    list.items.into_iter().map(|object| value(object, &resource)).collect()
+    list.items.into_iter().map(|object| value(object, &resource_of(&kind))).collect()
+}
+
+/// Where revisions are found.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct HistoryPlace {
+    /// SidecarSets: the namespace of the installation, which has their revisions.
+    #[arg(long, default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE", value_parser = namespace)]
+    system_namespace: String,
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    match Namespace::parse(text) {
+        Ok(namespace) if !text.is_empty() => Ok(namespace.to_string()),
+        Ok(_) => Err("want the name of a namespace".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// The revisions of a workload, oldest first.
-pub(super) async fn revisions(connection: &Connection, workload: &Value) -> Result<Vec<Revision>, Stop> {
-    let api: Api<ControllerRevision> = Api::namespaced(connection.client.clone(), workload.text("/metadata/namespace"));
-    // Revisions carry the labels of the template, and those match the selector. What else there is is sorted out later.
-    let labels = workload.pointer("/spec/selector/matchLabels").and_then(Value::as_object).into_iter().flatten();
-    let labels: Vec<String> = labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
-    let list = api.list(&ListParams::default().labels(&labels.join(","))).await;
+pub(super) async fn revisions(
+    connection: &Connection,
+    workload: &Value,
+    place: &HistoryPlace,
+) -> Result<Vec<Revision>, Stop> {
+    let (namespace, labels) = match Holds::of(workload) {
+        // Those of other namespaces are anybody's, and name any owner.
+        Holds::Sidecars => {
+            let of_set = format!("{}={}", labels::SIDECAR_SET_NAME, workload.text("/metadata/name"));
+            (place.system_namespace.as_str(), of_set)
+        }
+        // They have the labels of the template, and those match the selector. What else there is is sorted out later.
+        Holds::Template => {
+            let labels = workload.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+            let labels = labels.into_iter().flatten();
+            let labels: Vec<String> =
+                labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
+            (workload.text("/metadata/namespace"), labels.join(","))
+        }
+    };
+    let api: Api<ControllerRevision> = Api::namespaced(connection.client.clone(), namespace);
+    let list = api.list(&ListParams::default().labels(&labels)).await;
     let list = list.map_err(|error| of_error("list controllerrevisions.apps", &error))?;
     Ok(history::of(workload, list.items.iter().map(|object| json!(object)).collect()))
 }

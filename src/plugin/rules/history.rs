@@ -5,13 +5,19 @@ use serde_json::{Value, json};
 use super::{
     JsonPointer,
     exit::{Exit, Stop},
-    rollout::{Pin, Write, is_observed, is_paused},
+    rollout::{Holds, Pin, Write, is_observed, is_paused, wanted_revision},
     table::{clean, columns},
 };
-use crate::k8s::revision;
+use crate::{
+    api::labels::SIDECAR_SET_CUSTOM_VERSION,
+    domain::kinds::sidecar_set::{defaults, revision as of_sidecars},
+    k8s::revision,
+};
 
 /// Says why a revision came to be. Workloads hand theirs down to their revisions.
 const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
+/// The name that the author of a SidecarSet gives to its containers as they are.
+const VERSION: &str = "/spec/customVersion";
 
 /// One ControllerRevision.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,12 +28,14 @@ pub struct Revision {
     pub name: String,
     /// The whole object.
     pub object: Value,
+    /// What it holds.
+    pub holds: Holds,
 }
 
 impl Revision {
-    /// The template that it holds.
-    pub fn template(&self) -> Option<Value> {
-        revision::template(&self.object["data"])
+    /// The template, or the members of the spec of a SidecarSet.
+    pub fn content(&self) -> Option<Value> {
+        content(self.holds, &self.object["data"])
     }
 
     fn cause(&self) -> &str {
@@ -37,12 +45,38 @@ impl Revision {
 
     fn images(&self) -> String {
         let image = |container: &Value| format!("{}={}", container.text("/name"), container.text("/image"));
-        let containers = self.object.list("/data/spec/template/spec/containers");
-        containers.iter().map(image).collect::<Vec<_>>().join(",")
+        let lists: &[&str] = match self.holds {
+            Holds::Template => &["containers"],
+            Holds::Sidecars => &["initContainers", "containers"],
+        };
+        let list = |list: &&str| self.object.list(&format!("/data{}/{list}", self.holds.at()));
+        lists.iter().flat_map(list).map(image).collect::<Vec<_>>().join(",")
+    }
+
+    /// The name that the author of a SidecarSet has given to it.
+    fn custom_version(&self) -> &str {
+        let labels = self.object.pointer("/metadata/labels");
+        labels.and_then(|all| all.get(SIDECAR_SET_CUSTOM_VERSION)).and_then(Value::as_str).unwrap_or_default()
     }
 }
 
-/// The revisions of a workload among those of its namespace, oldest first.
+/// What the data of a revision holds. None: it is no revision of such a kind.
+fn content(holds: Holds, data: &Value) -> Option<Value> {
+    match holds {
+        Holds::Template => revision::template(data),
+        Holds::Sidecars => of_sidecars::restore(data).map(Value::Object),
+    }
+}
+
+/// The data of the revision that a workload is.
+fn data_of(workload: &Value) -> Value {
+    match Holds::of(workload) {
+        Holds::Template => revision::data(&workload["spec"]["template"]),
+        Holds::Sidecars => of_sidecars::data(&defaults::effective(workload).0),
+    }
+}
+
+/// The revisions of a workload among those of a namespace, oldest first.
 pub fn of(workload: &Value, all: Vec<Value>) -> Vec<Revision> {
     let uid = workload.text("/metadata/uid");
     let is_mine = |object: &Value| {
@@ -53,6 +87,7 @@ pub fn of(workload: &Value, all: Vec<Value>) -> Vec<Revision> {
         number: object.int("/revision"),
         name: object.text("/metadata/name").to_owned(),
         object,
+        holds: Holds::of(workload),
     };
     let mut found: Vec<Revision> = all.into_iter().filter(is_mine).map(read).collect();
     let order = |revision: &Revision| {
@@ -66,11 +101,11 @@ pub fn of(workload: &Value, all: Vec<Value>) -> Vec<Revision> {
 /// The revision that the spec asks for; None: it has none yet.
 fn current<'a>(workload: &Value, revisions: &'a [Revision]) -> Option<&'a Revision> {
     // Only the controller can say for sure which revision a template is, and as soon as it has looked it does.
-    let name = workload.text("/status/updateRevision");
+    let name = wanted_revision(workload);
     if is_observed(workload) && !name.is_empty() {
         return revisions.iter().find(|revision| revision.name == name);
     }
-    let data = revision::data(&workload["spec"]["template"]);
+    let data = data_of(workload);
     revisions.iter().rev().find(|revision| revision.object["data"] == data)
 }
 
@@ -136,13 +171,51 @@ pub fn undo(workload: &Value, revisions: &[Revision], number: i64) -> Result<Und
         );
         return Err(Stop::new(Exit::Failed, text));
     }
-    let unreadable = || Stop::new(Exit::Failed, format!("revision {} holds no template", goal.name));
-    let template = goal.template().ok_or_else(unreadable)?;
-    if current.is_some_and(|now| now.name == goal.name) || workload["spec"]["template"] == template {
+    let what = match goal.holds {
+        Holds::Template => "template",
+        Holds::Sidecars => "containers",
+    };
+    let unreadable = || Stop::new(Exit::Failed, format!("revision {} holds no {what}", goal.name));
+    let wanted = goal.content().ok_or_else(unreadable)?;
+    let is_current = current.is_some_and(|now| now.name == goal.name);
+    if is_current || content(goal.holds, &data_of(workload)).as_ref() == Some(&wanted) {
         return Ok(Undo::IsThere(goal.number));
     }
-    let replace = json!({ "op": "replace", "path": "/spec/template", "value": template });
-    Ok(Undo::Back(Write::json(workload, true, vec![replace]), goal.number))
+    let operations = match goal.holds {
+        Holds::Template => vec![json!({ "op": "replace", "path": "/spec/template", "value": wanted })],
+        Holds::Sidecars => sidecars_back(workload, goal, &wanted),
+    };
+    Ok(Undo::Back(Write::json(workload, true, operations), goal.number))
+}
+
+/// Gives a SidecarSet the members of its spec that a revision holds, and takes away those that it does not.
+fn sidecars_back(set: &Value, goal: &Revision, wanted: &Value) -> Vec<Value> {
+    let is_given = |path: &str| set.pointer(path).is_some_and(|value| !value.is_null());
+    let mut operations = Vec::new();
+    for member in of_sidecars::RECORDED {
+        let path = format!("/spec/{member}");
+        match wanted.get(member) {
+            Some(value) => operations.push(json!({ "op": "add", "path": path, "value": value })),
+            None if is_given(&path) => operations.push(json!({ "op": "remove", "path": path })),
+            None => {}
+        }
+    }
+    // The name of what the containers were must not become that of what they are now. Admission keeps the label in step.
+    let label = format!("/metadata/labels/{}", SIDECAR_SET_CUSTOM_VERSION.replace('/', "~1"));
+    match goal.custom_version() {
+        _ if !is_given(VERSION) && !is_given(&label) => {}
+        "" => {
+            let given = [VERSION, label.as_str()].into_iter().filter(|path| is_given(path));
+            operations.extend(given.map(|path| json!({ "op": "remove", "path": path })));
+        }
+        version => {
+            operations.push(json!({ "op": "add", "path": VERSION, "value": version }));
+            if is_given(&label) {
+                operations.push(json!({ "op": "add", "path": label, "value": version }));
+            }
+        }
+    }
+    operations
 }
 
 /// The revisions as a table.
@@ -153,11 +226,15 @@ pub fn table(revisions: &[Revision]) -> String {
     columns(&["REVISION", "NAME", "CHANGE-CAUSE", "IMAGES"], &revisions.iter().map(row).collect::<Vec<_>>())
 }
 
-/// One revision with its template; `yaml` is the template.
+/// One revision with its content; `yaml` is the content.
 pub fn details(reference: &str, revision: &Revision, yaml: &str) -> String {
     let lines: String = yaml.lines().map(|line| format!("  {}\n", clean(line))).collect();
+    let what = match revision.holds {
+        Holds::Template => "Pod Template",
+        Holds::Sidecars => "Sidecars",
+    };
     format!(
-        "{reference} with revision #{}\nName:          {}\nChange-Cause:  {}\nPod Template:\n{lines}",
+        "{reference} with revision #{}\nName:          {}\nChange-Cause:  {}\n{what}:\n{lines}",
         revision.number,
         clean(&revision.name),
         clean(revision.cause())
@@ -277,6 +354,97 @@ mod tests {
         let revisions = of(&workload(json!({})), vec![odd, object(3, "web-3", "c")]);
         assert_eq!(said(&workload(json!({})), &revisions, 2), "Failed: revision web-2 holds no template");
         assert!(table(&revisions).contains("web-2"));
+    }
+
+    #[test]
+    fn the_revision_before_that_of_a_daemon_set_is_found_though_its_status_has_a_hash_alone() {
+        let set = json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+            "metadata": { "name": "web", "namespace": "shop", "uid": "u", "generation": 2 },
+            "spec": { "template": template("c") }, "status": { "observedGeneration": 2, "updateRevision": "3" } });
+        assert_eq!(said(&set, &of(&set, vec![object(2, "web-2", "b"), object(3, "web-3", "c")]), 0), "2: b");
+    }
+
+    fn sidecar_set(spec: Value) -> Value {
+        let mut set = json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet",
+            "metadata": { "name": "logs", "uid": "u", "generation": 2, "labels": { "a": "b" } },
+            "spec": { "selector": { "matchLabels": { "app": "web" } }, "containers": [{ "name": "agent", "image": "a:2" }],
+                "volumes": [{ "name": "v", "emptyDir": {} }], "updateStrategy": { "partition": 1 } },
+            "status": { "observedGeneration": 2, "latestRevision": "logs-2" } });
+        json_patch::merge(&mut set["spec"], &spec);
+        set
+    }
+
+    fn of_sidecar_set(number: i64, spec: &Value, version: &str) -> Value {
+        let mut made = json!({ "metadata": { "name": format!("logs-{number}"), "labels": {},
+                "ownerReferences": [{ "controller": true, "uid": "u" }] },
+            "revision": number, "data": of_sidecars::data(&defaults::defaulted(spec, None)) });
+        if !version.is_empty() {
+            made["metadata"]["labels"][SIDECAR_SET_CUSTOM_VERSION] = version.into();
+        }
+        made
+    }
+
+    #[test]
+    fn undo_of_a_sidecar_set_replaces_what_a_revision_holds_and_nothing_else() {
+        let set = sidecar_set(json!({}));
+        let before = json!({ "containers": [{ "name": "agent", "image": "a:1" }],
+            "initContainers": [{ "name": "setup", "image": "s:1" }] });
+        let revisions = of(&set, vec![of_sidecar_set(1, &before, ""), of_sidecar_set(2, &set["spec"], "")]);
+        let Undo::Back(write, 1) = undo(&set, &revisions, 0).unwrap() else { panic!("a write") };
+        let after = write.applied(&set).unwrap();
+        assert_eq!(after.text("/spec/containers/0/image"), "a:1");
+        assert_eq!(after.text("/spec/initContainers/0/name"), "setup");
+        assert_eq!(after["spec"].get("volumes"), None, "it had none");
+        assert_eq!(after["spec"].get("$patch"), None);
+        for kept in ["selector", "updateStrategy"] {
+            assert_eq!(after["spec"][kept], set["spec"][kept]);
+        }
+        assert_eq!((&after["metadata"], after["spec"].get("customVersion")), (&set["metadata"], None));
+        assert_eq!(said(&set, &revisions, 2), "is at 2");
+        // It was changed back a moment ago, and the controller has not looked.
+        let mut changed = set.clone();
+        changed["metadata"]["generation"] = 3.into();
+        assert_eq!(said(&changed, &revisions, 2), "is at 2");
+        let odd = of(&set, vec![json!({ "metadata": { "name": "logs-1", "ownerReferences": [{ "controller": true, "uid": "u" }] },
+            "revision": 1, "data": { "spec": { "template": {} } } }), of_sidecar_set(2, &set["spec"], "")]);
+        assert_eq!(said(&set, &odd, 1), "Failed: revision logs-1 holds no containers");
+    }
+
+    #[test]
+    fn undo_of_a_sidecar_set_takes_its_custom_version_back_too() {
+        let before = json!({ "containers": [{ "name": "agent", "image": "a:1" }] });
+        let back = |named: &str, labelled: &str, was: &str| {
+            let mut set = sidecar_set(json!({}));
+            if !named.is_empty() {
+                set["spec"]["customVersion"] = named.into();
+            }
+            if !labelled.is_empty() {
+                set["metadata"]["labels"][SIDECAR_SET_CUSTOM_VERSION] = labelled.into();
+            }
+            let revisions = of(&set, vec![of_sidecar_set(1, &before, was), of_sidecar_set(2, &set["spec"], named)]);
+            let Undo::Back(write, 1) = undo(&set, &revisions, 0).unwrap() else { panic!("a write") };
+            let after = write.applied(&set).unwrap();
+            let label = after["metadata"]["labels"][SIDECAR_SET_CUSTOM_VERSION].as_str().unwrap_or_default().to_owned();
+            (after.text("/spec/customVersion").to_owned(), label)
+        };
+        let pair = |version: &str, label: &str| (version.to_owned(), label.to_owned());
+        assert_eq!(back("", "", "v1"), pair("", ""), "nobody names versions");
+        assert_eq!(back("v2", "", "v1"), pair("v1", ""));
+        assert_eq!(back("v2", "v2", "v1"), pair("v1", "v1"));
+        assert_eq!(back("", "v2", "v1"), pair("v1", "v1"), "as OpenKruise's v1alpha1 stores it");
+        assert_eq!(back("v2", "v2", ""), pair("", ""));
+        assert_eq!(back("", "v2", ""), pair("", ""));
+    }
+
+    #[test]
+    fn the_history_of_a_sidecar_set_shows_its_containers() {
+        let set = sidecar_set(json!({ "initContainers": [{ "name": "mesh", "image": "m:1" }] }));
+        let revisions = of(&set, vec![of_sidecar_set(2, &set["spec"], "")]);
+        insta::assert_snapshot!(table(&revisions), @r"
+        REVISION   NAME     CHANGE-CAUSE   IMAGES
+        2          logs-2   <none>         mesh=m:1,agent=a:2
+        ");
+        assert!(details("sidecarset.apps.kruise.io/logs", &revisions[0], "a: b").ends_with("Sidecars:\n  a: b\n"));
     }
 
     #[test]

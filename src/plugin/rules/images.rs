@@ -1,11 +1,11 @@
-//! `set image`: new images for containers of a template, and nothing else.
+//! `set image`: new images for containers of a template or a SidecarSet, and nothing else.
 
 use serde_json::{Value, json};
 
 use super::{
     JsonPointer,
     exit::{Exit, Stop},
-    rollout::Write,
+    rollout::{Holds, Write},
 };
 
 /// Stands for every container.
@@ -55,7 +55,7 @@ pub fn split(arguments: &[String]) -> Result<(Vec<String>, Vec<Image>), Stop> {
 pub fn set(workload: &Value, images: &[Image]) -> Result<Option<Write>, Stop> {
     let mut containers: Vec<(String, &Value)> = Vec::new();
     for list in ["containers", "initContainers"] {
-        let pointer = format!("/spec/template/spec/{list}");
+        let pointer = format!("{}/{list}", Holds::of(workload).at());
         // One without a name cannot be told from another that takes its place.
         let all =
             workload.list(&pointer).iter().enumerate().filter(|(_, container)| !container.text("/name").is_empty());
@@ -157,6 +157,17 @@ mod tests {
         let mut another = workload();
         another["metadata"]["uid"] = "another".into();
         assert!(write.applied(&another).is_err());
+    }
+
+    #[test]
+    fn containers_of_a_sidecar_set_get_images_too() {
+        let set = json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": { "name": "s", "uid": "u" },
+            "spec": { "containers": [{ "name": "agent", "image": "a:1" }], "initContainers": [{ "name": "mesh", "image": "m:1" }] } });
+        let (_, images) = split(&strings("agent=a:2 mesh=m:2")).unwrap();
+        let mut wanted = set.clone();
+        wanted["spec"]["containers"][0]["image"] = "a:2".into();
+        wanted["spec"]["initContainers"][0]["image"] = "m:2".into();
+        assert_eq!(super::set(&set, &images).unwrap().unwrap().applied(&set).unwrap(), wanted);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     api::{apps, group_of},
+    domain::{kinds::sidecar_set::spec::Spec, workload::rollout::kept_old},
     k8s::{
         int_or_percent::{IntOrPercent, Round},
         time::rfc3339,
@@ -35,9 +36,52 @@ pub struct Rolls {
     paused: &'static str,
     /// Pointer to the field that says whether Pods are updated in place.
     policy: &'static str,
+    /// What its revisions hold.
+    holds: Holds,
+    /// How its Pods are called.
+    words: &'static Words,
     /// Reads how far it is.
     figures: fn(&Value) -> Figures,
 }
+
+/// What a revision holds, and a roll-out brings to Pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// The template of Pods.
+    Template,
+    /// The containers of a SidecarSet, and what else it gives to Pods.
+    Sidecars,
+}
+
+impl Holds {
+    /// By the kind of an object.
+    pub fn of(object: &Value) -> Self {
+        Rolls::of(object).map_or(Self::Template, |rolls| rolls.holds)
+    }
+
+    /// Pointer to what has the lists of containers.
+    pub const fn at(self) -> &'static str {
+        match self {
+            Self::Template => "/spec/template/spec",
+            Self::Sidecars => "/spec",
+        }
+    }
+}
+
+/// How the Pods of a kind are called, as kubectl does where it has a word.
+#[derive(Debug)]
+struct Words {
+    /// `1 out of 3 ... have been updated`.
+    wanted: &'static str,
+    /// `2 of 3 ...`.
+    reached: &'static str,
+    /// `2 ... have been updated`.
+    some: &'static str,
+}
+
+const OF_TEMPLATES: Words =
+    Words { wanted: "new replicas", reached: "updated replicas are available", some: "new pods" };
+const OF_SIDECARS: Words = Words { wanted: "Pods", reached: "updated Pods are ready", some: "Pods" };
 
 /// The kinds.
 pub const ROLLS: &[Rolls] = &[
@@ -46,6 +90,8 @@ pub const ROLLS: &[Rolls] = &[
         kind: "CloneSet",
         paused: "/spec/updateStrategy/paused",
         policy: "/spec/updateStrategy/type",
+        holds: Holds::Template,
+        words: &OF_TEMPLATES,
         figures: clone_set,
     },
     Rolls {
@@ -53,6 +99,8 @@ pub const ROLLS: &[Rolls] = &[
         kind: "StatefulSet",
         paused: "/spec/updateStrategy/rollingUpdate/paused",
         policy: "/spec/updateStrategy/rollingUpdate/podUpdatePolicy",
+        holds: Holds::Template,
+        words: &OF_TEMPLATES,
         figures: stateful_set,
     },
     Rolls {
@@ -60,7 +108,18 @@ pub const ROLLS: &[Rolls] = &[
         kind: "DaemonSet",
         paused: "/spec/updateStrategy/rollingUpdate/paused",
         policy: "/spec/updateStrategy/rollingUpdate/rollingUpdateType",
+        holds: Holds::Template,
+        words: &OF_TEMPLATES,
         figures: daemon_set,
+    },
+    Rolls {
+        group: apps::GROUP,
+        kind: "SidecarSet",
+        paused: "/spec/updateStrategy/paused",
+        policy: "/spec/updateStrategy/type",
+        holds: Holds::Sidecars,
+        words: &OF_SIDECARS,
+        figures: sidecar_set,
     },
 ];
 
@@ -140,6 +199,35 @@ fn daemon_set(object: &Value) -> Figures {
     }
 }
 
+fn sidecar_set(object: &Value) -> Figures {
+    let matched = object.int("/status/matchedPods");
+    let updated = object.int("/status/updatedPods");
+    let spec = Spec::of(object).ok();
+    let whole = i32::try_from(matched).unwrap_or(i32::MAX);
+    let kept = spec.as_ref().map_or(0, |spec| i64::from(kept_old(spec.partition, whole)));
+    let is_true = |type_: &str| condition(object, type_).filter(|condition| condition.text("/status") == "True");
+    let (ready, waits) = (is_true("Ready"), is_true("Reconciling"));
+    // With a selector the status does not tell how many Pods are meant: it is over when the SidecarSet says so.
+    let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), "Available" | "Selector"));
+    let held = match (ready, waits) {
+        (Some(ready), _) if matches!(ready.text("/reason"), "NotUpdate" | "NotUpgradable") => {
+            Some(ready.text("/message").to_owned())
+        }
+        (_, Some(waits)) if matches!(waits.text("/reason"), "BudgetRefused" | "FailedUpdatePod") => {
+            Some(format!("{}: {}", waits.text("/reason"), waits.text("/message")))
+        }
+        _ => None,
+    };
+    Figures {
+        replicas: matched,
+        expected: if is_over { updated } else { (matched - kept).clamp(0, matched.max(0)) },
+        updated,
+        available: object.int("/status/updatedReadyPods"),
+        revision: object.text("/status/latestRevision").to_owned(),
+        held,
+    }
+}
+
 /// The name of the revision of a DaemonSet, whose status has the hash alone.
 fn revision_of(object: &Value) -> String {
     match object.text("/status/updateRevision") {
@@ -175,6 +263,11 @@ fn quoted(object: &Value) -> String {
 /// Whether the status is about the spec as it is.
 pub fn is_observed(object: &Value) -> bool {
     object.int("/status/observedGeneration") >= object.int("/metadata/generation")
+}
+
+/// The name of the revision that Pods are updated to, as the status says; empty if it does not.
+pub fn wanted_revision(object: &Value) -> String {
+    Rolls::of(object).map(|rolls| (rolls.figures)(object).revision).unwrap_or_default()
 }
 
 /// Whether somebody has paused it.
@@ -229,6 +322,10 @@ impl Rollout {
         Rolls::of(&self.object).map(|rolls| (rolls.figures)(&self.object))
     }
 
+    fn words(&self) -> &'static Words {
+        Rolls::of(&self.object).map_or(&OF_TEMPLATES, |rolls| rolls.words)
+    }
+
     /// How it stands.
     pub fn outcome(&self) -> Outcome {
         let Some(figures) = self.figures() else { return Outcome::Failed(OF_OTHERS.to_owned()) };
@@ -264,7 +361,8 @@ impl Rollout {
         let Some(figures) = self.figures() else { return OF_OTHERS.to_owned() };
         match self.outcome() {
             Outcome::Succeeded if figures.expected < figures.replicas => {
-                format!("partitioned roll out complete: {} new pods have been updated", figures.updated)
+                let some = self.words().some;
+                format!("partitioned roll out complete: {} {some} have been updated", figures.updated)
             }
             Outcome::Succeeded => "successfully rolled out".into(),
             Outcome::Failed(why) => why,
@@ -277,10 +375,11 @@ impl Rollout {
             let kind = self.object.text("/kind").to_ascii_lowercase();
             return format!("waiting for {kind} spec update to be observed");
         }
+        let words = self.words();
         let mut text = if figures.updated < figures.expected {
-            format!("{} out of {} new replicas have been updated", figures.updated, figures.expected)
+            format!("{} out of {} {} have been updated", figures.updated, figures.expected, words.wanted)
         } else {
-            format!("{} of {} updated replicas are available", figures.available, figures.expected)
+            format!("{} of {} {}", figures.available, figures.expected, words.reached)
         };
         if is_paused(&self.object) && figures.updated < figures.expected {
             text += &format!("; it is paused, see kubectl kruise rollout resume {}", short(&self.object));
@@ -327,10 +426,12 @@ impl Rollout {
     /// The last word, when waiting has ended.
     pub fn verdict(&self, waited: &Waited, elapsed: Duration) -> String {
         let (who, elapsed) = (quoted(&self.object), span(elapsed));
-        let (name, namespace) = (short(&self.object), self.object.text("/metadata/namespace"));
+        let name = match self.object.text("/metadata/namespace") {
+            "" => short(&self.object),
+            namespace => format!("{} -n {namespace}", short(&self.object)),
+        };
         let go_on = format!(
-            "it goes on. Follow it: kubectl kruise rollout status {name} -n {namespace}; \
-             take it back: kubectl kruise rollout undo {name} -n {namespace}"
+            "it goes on. Follow it: kubectl kruise rollout status {name}; take it back: kubectl kruise rollout undo {name}"
         );
         match waited {
             Waited::Ended(_) => self.sentence(),
@@ -428,9 +529,13 @@ pub fn resume(object: &Value) -> Result<Write, Stop> {
 /// Makes the template new without changing it, and what to warn of.
 ///
 /// # Errors
-/// It is paused, or was restarted in this second.
+/// It has no template, is paused, or was restarted in this second.
 pub fn restart(object: &Value, now: Timestamp) -> Result<(Write, Option<String>), Stop> {
     let failed = |why: &str| Err(Stop::new(Exit::Failed, format!("{} {why}", named(object))));
+    if Holds::of(object) == Holds::Sidecars {
+        let instead = format!("to restart its containers: kubectl kruise restart {}", short(object));
+        return Err(Stop::usage(format!("{} has no template of Pods; {instead}", named(object))));
+    }
     if is_paused(object) {
         return failed("can't restart paused workload (run rollout resume first)");
     }
@@ -662,7 +767,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_the_table_can_be_named() {
-        let of_table = KINDS.iter().filter(|kind| kind.workload.is_some_and(|workload| workload.rolls_out));
+        let of_table = KINDS.iter().filter(|kind| kind.rolls_out);
         assert_eq!(of_table.clone().count(), ROLLS.len());
         for kind in of_table {
             let object = json!({ "apiVersion": kind.api_version(), "kind": kind.kind });
@@ -711,6 +816,63 @@ mod tests {
         assert_eq!(rolled(selector, 1, "True").outcome(), Outcome::Succeeded);
         assert_eq!(rolled(json!({}), 5, "True").line().subject, "daemonset.apps.kruise.io/agent");
         assert_eq!(rolled(json!({}), 5, "True").figures().unwrap().revision, "agent-2");
+    }
+
+    /// With three Pods that have the containers.
+    fn sidecar_set_of(strategy: Value, updated: i64, ready: i64, conditions: Value) -> Rollout {
+        let object = json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet",
+            "metadata": { "name": "logs", "uid": "u", "generation": 2 },
+            "spec": { "selector": { "matchLabels": { "a": "b" } }, "containers": [{ "name": "c", "image": "i:1" }],
+                "updateStrategy": strategy },
+            "status": { "observedGeneration": 2, "matchedPods": 3, "updatedPods": updated, "updatedReadyPods": ready,
+                "latestRevision": "logs-2", "conditions": conditions } });
+        Rollout::new(object, None)
+    }
+
+    #[test]
+    fn a_sidecar_set_is_followed() {
+        let is = |type_: &str, reason: &str| json!([{ "type": type_, "status": "True", "reason": reason, "message": "why" }]);
+        let selector = json!({ "selector": { "matchLabels": { "x": "y" } } });
+        for (strategy, (updated, ready), conditions, done, text) in [
+            (json!({}), (3, 3), json!([]), true, "successfully rolled out"),
+            (json!({}), (3, 2), json!([]), false, "2 of 3 updated Pods are ready"),
+            (json!({}), (1, 1), is("Reconciling", "Updating"), false, "1 out of 3 Pods have been updated"),
+            (
+                json!({}),
+                (1, 1),
+                is("Reconciling", "BudgetRefused"),
+                false,
+                "1 out of 3 Pods have been updated; BudgetRefused: why",
+            ),
+            (json!({ "partition": 2 }), (1, 1), json!([]), true, "partitioned roll out complete: 1 Pods have been updated"),
+            (json!({ "partition": "99%" }), (1, 1), json!([]), true, "partitioned roll out complete: 1 Pods have been updated"),
+            (selector.clone(), (1, 1), is("Ready", "Selector"), true, "partitioned roll out complete: 1 Pods have been updated"),
+            (selector, (1, 0), is("Ready", "Selector"), false, "0 of 1 updated Pods are ready"),
+            (json!({}), (1, 1), is("Ready", "NotUpgradable"), false, "1 out of 3 Pods have been updated; why"),
+            (json!({ "type": "NotUpdate" }), (0, 0), is("Ready", "NotUpdate"), false, "0 out of 3 Pods have been updated; why"),
+            (
+                json!({ "paused": true }),
+                (0, 0),
+                is("Ready", "Paused"),
+                false,
+                "0 out of 3 Pods have been updated; it is paused, see kubectl kruise rollout resume sidecarset/logs",
+            ),
+        ] {
+            let rollout = sidecar_set_of(strategy.clone(), updated, ready, conditions);
+            assert_eq!((rollout.outcome() == Outcome::Succeeded, rollout.text().as_str()), (done, text), "{strategy}");
+        }
+        let late = sidecar_set_of(json!({}), 1, 1, json!([])).verdict(&Waited::TimedOut, Duration::from_secs(1));
+        assert!(late.ends_with("take it back: kubectl kruise rollout undo sidecarset/logs"), "no namespace: {late}");
+    }
+
+    #[test]
+    fn a_sidecar_set_is_paused_and_has_nothing_to_restart_by_its_template() {
+        let running = sidecar_set_of(json!({}), 3, 3, json!([])).object;
+        let Write::Merge(patch) = pause(&running).unwrap() else { panic!("no merge patch") };
+        assert_eq!(patch, json!({ "metadata": { "uid": "u" }, "spec": { "updateStrategy": { "paused": true } } }));
+        let stop = restart(&running, Timestamp::UNIX_EPOCH).unwrap_err();
+        assert_eq!(stop.exit, Exit::Usage);
+        assert!(stop.message.ends_with("kubectl kruise restart sidecarset/logs"), "{stop}");
     }
 
     #[test]

@@ -13,7 +13,8 @@ use crate::{
     k8s::name::is_dns_subdomain,
 };
 
-/// A kind whose containers can be restarted: a Pod by a ContainerRecreateRequest, a workload by a WorkloadRestart.
+/// A kind whose containers can be restarted: a Pod by a ContainerRecreateRequest, a workload or a SidecarSet by a
+/// WorkloadRestart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind(&'static kinds::Kind);
 

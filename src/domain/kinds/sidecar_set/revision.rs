@@ -6,7 +6,7 @@ use super::hash::normal_container;
 use crate::k8s::revision;
 
 /// The members of the spec that a revision holds. The rest of the spec is not part of what Pods get.
-const RECORDED: [&str; 5] = ["containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes"];
+pub const RECORDED: [&str; 5] = ["containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes"];
 
 /// The data of the revision with this `spec`: lists that are missing or empty are null.
 pub fn data(spec: &Value) -> Value {
