@@ -3,7 +3,7 @@
 use http_body_util::BodyExt as _;
 use kube::{
     Api, Client, Resource,
-    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, ObjectList, Patch, PatchParams, PostParams},
     client::Body,
     core::{GroupVersionKind, Status},
 };
@@ -85,14 +85,34 @@ pub(super) fn value(object: DynamicObject, resource: &ApiResource) -> Result<Val
     Ok(object)
 }
 
-/// Creates a request. The second part are warnings of admission.
+/// Objects in one answer of a list.
+const PAGE: u32 = 500;
+
+/// All objects of a list, page by page, as `list` answers. `what` is said of an error.
+pub(super) async fn all_pages<K: Clone>(
+    what: &str,
+    params: ListParams,
+    list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<K>>,
+) -> Result<Vec<K>, Stop> {
+    let (mut found, mut params) = (Vec::new(), params.limit(PAGE));
+    loop {
+        let page = list(&params).await.map_err(|error| of_error(what, &error))?;
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Creates a request in its namespace. The second part are warnings of admission.
 pub(super) async fn create(
     connection: &Connection,
     object: &Value,
     dry_run: bool,
 ) -> kube::Result<(Value, Vec<String>)> {
     let resource = resource(object.text("/kind"));
-    let url = DynamicObject::url_path(&resource, Some(&connection.namespace));
+    let url = DynamicObject::url_path(&resource, Some(object.text("/metadata/namespace")));
     let params = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.into()) };
     let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     let request = kube::core::Request::new(url).create(&params, body).map_err(kube::Error::BuildRequest)?;

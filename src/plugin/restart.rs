@@ -1,21 +1,22 @@
-//! `restart`: a Pod by a ContainerRecreateRequest, a workload or a selector by a WorkloadRestart.
+//! `restart`: a Pod by a ContainerRecreateRequest, a workload, a SidecarSet or a selector by a WorkloadRestart.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use clap::builder::PossibleValuesParser;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
+use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
 use super::{
     connection::{Connection, ConnectionArgs},
     follow::follow,
-    requests::{create, reference},
+    requests::{all_pages, create, reference},
     rules::{
         JsonPointer,
         exit::{Exit, Stop, of_error},
         request::{self, RestartOptions, Workload},
+        sidecar_set::has_sidecars,
         target::{self, Target},
     },
     view::{Format, View, print, print_objects, tell},
@@ -23,10 +24,11 @@ use super::{
 };
 use crate::api::crr::RecreateStrategy;
 
-/// Restart containers in place: of a Pod, of all Pods of a workload, or of the Pods with some labels.
+/// Restart containers in place: of a Pod, of a workload's Pods, of Pods with some labels, or those of a SidecarSet.
 ///
 /// A Pod gets a ContainerRecreateRequest; a workload or a selector a WorkloadRestart, which works through its Pods within
-/// --max-unavailable. Pods keep their UID, IP, node and volumes, and their other containers keep running.
+/// --max-unavailable. Of a SidecarSet the containers that it put into Pods of the namespace are restarted, likewise. Pods keep
+/// their UID, IP, node and volumes, and their other containers keep running.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,18 +36,23 @@ Examples:
   kubectl kruise restart pod/web-0 -c app -c proxy               two of them
   kubectl kruise restart deployment/web --max-unavailable 10% --wait
   kubectl kruise restart -l app=web --dry-run=server             would admission take it?
+  kubectl kruise restart sidecarset/log-agent -A --wait          its containers, in all namespaces
   kubectl kruise restart pod/web-0 -o yaml --dry-run=client      the manifest, for a file
 
 Exit codes: see kubectl kruise --help")]
 pub(super) struct RestartArgs {
     /// TYPE/NAME or TYPE NAME..., TYPE being pod, deployment, statefulset, daemonset, replicaset, cloneset,
-    /// statefulset.apps.kruise.io or daemonset.apps.kruise.io.
+    /// statefulset.apps.kruise.io, daemonset.apps.kruise.io or sidecarset.
     #[arg(value_name = "TYPE/NAME", required_unless_present = "selector")]
     targets: Vec<String>,
     /// Restart the Pods with these labels, as kubectl takes them: app=web,tier in (a,b),!canary.
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "targets")]
     selector: Option<String>,
-    /// Containers to restart, in this order; may be given several times. Default: all regular containers.
+    /// SidecarSets: in all namespaces, with a WorkloadRestart and its --max-unavailable in each that has such Pods.
+    #[arg(short = 'A', long, conflicts_with = "selector")]
+    all_namespaces: bool,
+    /// Containers to restart, in this order; may be given several times. Default: all regular containers, of a SidecarSet
+    /// all of its containers.
     #[arg(short = 'c', long = "containers", alias = "container", value_name = "NAME", value_delimiter = ',')]
     containers: Vec<String>,
     /// Who stops the containers: Runtime (the node's daemon; the default), PodSpec (kubelet, by another spelling of
@@ -124,6 +131,9 @@ impl RestartArgs {
         if self.max_unavailable.is_some() && targets.iter().any(Target::is_pod) {
             return Err(Stop::usage("--max-unavailable is for workloads and selectors, not for a Pod"));
         }
+        if self.all_namespaces && !targets.iter().all(Target::is_of_cluster) {
+            return Err(Stop::usage("--all-namespaces is for SidecarSets; want sidecarset/NAME with it"));
+        }
         Ok((selector, targets))
     }
 
@@ -157,15 +167,20 @@ pub(super) async fn run(args: RestartArgs, connection: &ConnectionArgs) -> Resul
         objects.push(request::for_workload(&Workload::Selected(selector), &options));
     }
     for target in &targets {
-        objects.push(match target.is_pod() {
-            true => {
-                let containers = containers_of(&connection, &target.name, &options).await?;
-                json!(request::for_pod(&target.name, &containers, &options))
+        if args.all_namespaces {
+            for namespace in namespaces_of(&connection, &target.name).await? {
+                let mut object = request::for_workload(&Workload::Named(target), &options);
+                object["metadata"]["namespace"] = namespace.into();
+                objects.push(object);
             }
-            false => request::for_workload(&Workload::Named(target), &options),
-        });
+        } else if target.is_pod() {
+            let containers = containers_of(&connection, &target.name, &options).await?;
+            objects.push(json!(request::for_pod(&target.name, &containers, &options)));
+        } else {
+            objects.push(request::for_workload(&Workload::Named(target), &options));
+        }
     }
-    for object in &mut objects {
+    for object in objects.iter_mut().filter(|object| object.text("/metadata/namespace").is_empty()) {
         object["metadata"]["namespace"] = connection.namespace.as_str().into();
     }
     send(&args, &connection, objects).await
@@ -185,6 +200,18 @@ async fn containers_of(connection: &Connection, pod: &str, options: &RestartOpti
         stop
     })?;
     Ok(request::regular_containers(&json!(found)))
+}
+
+/// The namespaces with Pods that have containers of a SidecarSet.
+async fn namespaces_of(connection: &Connection, set: &str) -> Result<BTreeSet<String>, Stop> {
+    let api: Api<Pod> = Api::all(connection.client.clone());
+    let pods = all_pages("pods", ListParams::default(), async |params| api.list_metadata(params).await).await?;
+    let with_sidecars = pods.iter().map(|pod| json!(pod)).filter(|pod| has_sidecars(set, pod));
+    let found: BTreeSet<String> = with_sidecars.map(|pod| pod.text("/metadata/namespace").to_owned()).collect();
+    if found.is_empty() {
+        return Err(Stop::new(Exit::NotFound, format!("no Pod has containers of a SidecarSet {set:?}")));
+    }
+    Ok(found)
 }
 
 async fn send(args: &RestartArgs, connection: &Connection, objects: Vec<Value>) -> Result<Exit, Stop> {
@@ -213,8 +240,12 @@ async fn send(args: &RestartArgs, connection: &Connection, objects: Vec<Value>) 
             tell(&format!("Warning: {warning}"));
         }
         if args.output.is_none() {
+            let place = match args.all_namespaces {
+                true => format!(" in namespace {}", object.text("/metadata/namespace")),
+                false => String::new(),
+            };
             let note = if dry_run { " (server dry run)" } else { "" };
-            print(&format!("{} created{note}\n", reference(&object)))?;
+            print(&format!("{} created{place}{note}\n", reference(&object)))?;
         }
         created.push(object);
     }
@@ -260,6 +291,8 @@ mod tests {
             ("pod/a --max-unavailable 1", "--max-unavailable is for workloads"),
             ("-l a", ""),
             ("deploy/a --max-unavailable 1 --dry-run=server", ""),
+            ("sidecarset/a -A --max-unavailable 1", ""),
+            ("sidecarset/a deploy/b -A", "--all-namespaces is for SidecarSets"),
         ] {
             match said(line) {
                 Ok(_) => assert_eq!(words, "", "{line}"),

@@ -5,11 +5,12 @@ use kube::{
     Api, Resource,
     api::{GetParams, ListParams},
 };
-use serde::{Deserialize as _, de::DeserializeOwned};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::{
     connection::{Connection, ConnectionArgs},
+    requests::all_pages,
     rules::{
         JsonPointer,
         exit::{Exit, Stop, of_error},
@@ -34,9 +35,6 @@ pub(super) struct SidecarSetArgs {
     all: bool,
 }
 
-/// Objects in one answer of a list.
-const PAGE: u32 = 500;
-
 pub(super) async fn run(args: SidecarSetArgs, connection: &ConnectionArgs) -> Result<Exit, Stop> {
     let name = args.name.split_once('/').map_or(args.name.as_str(), |(_, name)| name);
     if !is_dns_subdomain(name) {
@@ -47,10 +45,13 @@ pub(super) async fn run(args: SidecarSetArgs, connection: &ConnectionArgs) -> Re
     let bad = |error: String| Stop::new(Exit::Failed, format!("SidecarSet {name}: {error}"));
     let aim = Aim::of(&set["spec"]).map_err(|error| bad(error.to_string()))?;
     let labels = serde_json::from_value(set["spec"]["selector"].clone()).map_err(|error| bad(error.to_string()))?;
-    let namespaces: Vec<Namespace> = all(&connection, ListParams::default()).await?;
+    let api: Api<Namespace> = Api::all(connection.client.clone());
+    let namespaces = all_pages("namespaces", ListParams::default(), async |params| api.list(params).await).await?;
     let namespaces: Vec<(String, Labels)> =
         namespaces.iter().map(|namespace| of_namespace(&json!(namespace))).collect();
-    let pods: Vec<Pod> = all(&connection, ListParams::default().labels(&selector::text_of(&labels))).await?;
+    let api: Api<Pod> = Api::all(connection.client.clone());
+    let selected = ListParams::default().labels(&selector::text_of(&labels));
+    let pods = all_pages("pods", selected, async |params| api.list(params).await).await?;
     let hashes = hashes(&set);
     let is_meant = |pod: &Value| {
         let own = Labels::deserialize(&pod["metadata"]["labels"]).unwrap_or_default();
@@ -74,22 +75,4 @@ async fn read(connection: &Connection, name: &str) -> Result<Value, Stop> {
     let get = kube::core::Request::new(path).get(name, &GetParams::default());
     let get = get.map_err(|error| Stop::new(Exit::Failed, error.to_string()))?;
     connection.client.request(get).await.map_err(|error| of_error(&format!("SidecarSet {name}"), &error))
-}
-
-/// All objects of a kind in the cluster, page by page.
-async fn all<K>(connection: &Connection, params: ListParams) -> Result<Vec<K>, Stop>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let api: Api<K> = Api::all(connection.client.clone());
-    let (mut found, mut params) = (Vec::new(), params.limit(PAGE));
-    loop {
-        let page = api.list(&params).await;
-        let page = page.map_err(|error| of_error(&K::plural(&()), &error))?;
-        found.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
 }

@@ -51,7 +51,8 @@ pub const DEFAULT_MAX_UNAVAILABLE: &str = "10%";
 pub struct WorkloadRestartSpec {
     /// The workload, in the namespace of the WorkloadRestart: a Deployment, ReplicaSet, StatefulSet or DaemonSet, a
     /// CloneSet, StatefulSet or DaemonSet of apps.kruise.io, or any kind with a scale subresource (for those, Kruise's
-    /// manager has to be given the right to read it).
+    /// manager has to be given the right to read it). Or a SidecarSet of apps.kruise.io: the containers that it put into
+    /// Pods of this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
     /// Pods by their labels, instead of a workload. At least one label has to be named.
@@ -59,7 +60,9 @@ pub struct WorkloadRestartSpec {
     #[x_kube(validation = Rule::new("size(self.?matchLabels.orValue({})) + size(self.?matchExpressions.orValue([])) > 0").message("spec.selector must not be empty: it would restart every Pod of the namespace"))]
     pub selector: Option<LabelSelector>,
     /// Names of the containers to restart, native sidecars included, in the order in which a Pod's containers are
-    /// stopped. Empty: all containers in spec.containers of each Pod. A Pod that has none of the names is skipped.
+    /// stopped. Empty: all containers in spec.containers of each Pod. A Pod that has none of the names is skipped. With a
+    /// SidecarSet only containers that it put into the Pod are restarted, of a hot-upgraded one that which is at work;
+    /// empty: all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "container_names")]
     pub containers: Vec<String>,
@@ -221,7 +224,7 @@ pub struct WorkloadRestartStatus {
     /// Pods that could not be restarted.
     #[serde(default)]
     pub failed: i32,
-    /// Pods that need no restart: created since the begin, not started yet, or without the named containers.
+    /// Pods that need no restart: created since the begin, not started yet, or without the containers.
     #[serde(default)]
     pub skipped: i32,
     /// What it does or waits for.

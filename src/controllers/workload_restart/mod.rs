@@ -55,6 +55,7 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["kruise.rs"], &["workloadrestarts"], &["get", "list", "watch", "delete"]),
         Rule::new(&["kruise.rs"], &["workloadrestarts/status"], &["patch"]),
         Rule::new(&["apps.kruise.io"], &["containerrecreaterequests"], &["create"]),
+        Rule::new(&["apps.kruise.io"], &["sidecarsets"], &["get"]),
         workload::READ_BUILT_IN,
         workload::READ_KRUISE,
         Rule::new(&["policy"], &["poddisruptionbudgets"], &["list", "watch"]),
@@ -308,8 +309,8 @@ impl Controller {
         let remembered = lock(&self.memories).get(key).and_then(|memory| memory.workload.clone());
         let (read, workload) = self.workload(restart, remembered, clock::now()).await?;
         let requests = self.requests_in(&key.namespace);
-        let records = match &workload.scope {
-            Some(scope) => self.pods_of(restart, scope, round, &requests).await?,
+        let records = match &workload.whose {
+            Some(whose) => self.pods_of(restart, whose, round, &requests).await?,
             None => Vec::new(),
         };
         let budgets = self.budgets(&key.namespace, &requests);
@@ -319,7 +320,8 @@ impl Controller {
         memory.note_ready(&records, now);
         memory.workload = Some((read, workload.clone()));
         let ago = |then: Duration| now.mono.saturating_sub(then);
-        let facts = records.iter().map(|observe::PodRecord { pod, request, busy }| PodFacts {
+        let facts = records.iter().map(|observe::PodRecord { pod, request, busy, sidecars }| PodFacts {
+            sidecars: sidecars.as_deref(),
             request: request.as_deref(),
             busy: *busy,
             refused: memory.refused.get(pod.uid()).map(|(times, last, why)| (*times, ago(*last), why.as_str())),

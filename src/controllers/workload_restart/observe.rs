@@ -7,41 +7,62 @@ use std::{
 };
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams},
+};
 
 use super::{Controller, RoundState};
 use crate::{
     api::{
+        apps,
         crr::ContainerRecreateRequest,
-        labels,
+        group_of, labels,
         wr::{TargetRef, WorkloadRestart},
     },
     domain::{
         budgets::disruption::Budget,
-        kinds::workload_restart::{self, Target},
+        kinds::{
+            sidecar_set::{
+                notes::{self, PodNotes},
+                pod::annotations,
+            },
+            workload_restart::{self, Sidecar, Target},
+        },
         node::recreate::manager,
     },
     k8s::{
+        name::is_dns_subdomain,
         pod::PodView,
         selector::Selector,
         time::{Now, Sighting},
     },
     runtime::{
+        apply::code,
         watches::{ObjectKey, StoreIndex},
         workload::{self, Scope},
     },
 };
 
+/// Whose Pods, of those in the namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Whose {
+    /// Those of a workload, or with labels.
+    Scope(Scope),
+    /// Those into which the SidecarSet of this name was injected.
+    SidecarSet(String),
+}
+
 /// A target as it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Workload {
-    pub scope: Option<Scope>,
+    pub whose: Option<Whose>,
     pub target: Target,
 }
 
 impl Workload {
     fn unreadable(reason: &'static str, message: String) -> Self {
-        Self { scope: None, target: Target::Unreadable { reason, message } }
+        Self { whose: None, target: Target::Unreadable { reason, message } }
     }
 }
 
@@ -50,6 +71,14 @@ pub(super) struct PodRecord {
     pub pod: Arc<PodView>,
     pub request: Option<Arc<ContainerRecreateRequest>>,
     pub busy: bool,
+    pub sidecars: Option<Vec<Sidecar>>,
+}
+
+/// What a SidecarSet put into a Pod; nothing if the Pod's annotations cannot be read.
+fn sidecars_of(pod: &PodView, set: &str) -> Vec<Sidecar> {
+    let notes = PodNotes::read(&annotations(pod)).unwrap_or_default();
+    let named = |(name, container): (&str, &str)| Sidecar { name: name.to_owned(), container: container.to_owned() };
+    notes.sidecars_of(set).into_iter().map(named).collect()
 }
 
 /// The requests of a namespace that WorkloadRestarts made.
@@ -100,7 +129,7 @@ impl Controller {
     ) -> kube::Result<(Duration, Workload)> {
         match remembered {
             Some((read, workload))
-                if now.mono.saturating_sub(read) < workload_restart::TARGET_AGE && workload.scope.is_some() =>
+                if now.mono.saturating_sub(read) < workload_restart::TARGET_AGE && workload.whose.is_some() =>
             {
                 Ok((read, workload))
             }
@@ -115,7 +144,7 @@ impl Controller {
         let selector = restart.spec.selector.as_ref().map(Selector::of);
         Ok(match selector {
             Some(Ok(selector)) if !selector.is_empty() => Workload {
-                scope: Some(Scope::Labels(selector)),
+                whose: Some(Whose::Scope(Scope::Labels(selector))),
                 target: Target::Known { desired: None, ordinals: false },
             },
             Some(Err(error)) => Workload::unreadable("InvalidTarget", format!("spec.selector: {error}")),
@@ -128,36 +157,65 @@ impl Controller {
 
     async fn read_target(&self, namespace: &str, target: &TargetRef) -> kube::Result<Workload> {
         let TargetRef { api_version, kind, name } = target;
+        if (group_of(api_version), kind.as_str()) == (apps::GROUP, "SidecarSet") {
+            return self.read_sidecar_set(name).await;
+        }
         Ok(match workload::read(&self.context.client, namespace, (api_version, kind, name)).await? {
             workload::Workload::Found { scope, desired, ordinals, .. } => {
-                Workload { scope: Some(scope), target: Target::Known { desired, ordinals } }
+                Workload { whose: Some(Whose::Scope(scope)), target: Target::Known { desired, ordinals } }
             }
-            workload::Workload::Missing(message) => Workload { scope: None, target: Target::Missing(message) },
+            workload::Workload::Missing(message) => Workload { whose: None, target: Target::Missing(message) },
             workload::Workload::Unreadable(reason, message) => Workload::unreadable(reason, message),
         })
+    }
+
+    /// Whether a SidecarSet is there; what it put into a Pod is noted on the Pod.
+    async fn read_sidecar_set(&self, name: &str) -> kube::Result<Workload> {
+        if !is_dns_subdomain(name) {
+            let message = format!("spec.targetRef: SidecarSet {name:?} cannot exist");
+            return Ok(Workload::unreadable("InvalidTarget", message));
+        }
+        let resource = ApiResource::erase::<apps::sidecar_set::SidecarSet>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), &resource);
+        match api.get_metadata(name).await {
+            Ok(_) => Ok(Workload {
+                whose: Some(Whose::SidecarSet(name.to_owned())),
+                target: Target::Known { desired: None, ordinals: false },
+            }),
+            Err(error) if code(&error) == Some(404) => {
+                let message = format!("spec.targetRef: SidecarSet {name:?} is not there: {error}");
+                Ok(Workload { whose: None, target: Target::Missing(message) })
+            }
+            Err(error) if code(&error) == Some(403) => {
+                let message = format!("spec.targetRef: Kruise's manager may not read SidecarSets: {error}");
+                Ok(Workload::unreadable("Forbidden", message))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The Pods of the target with the requests of this round.
     pub(super) async fn pods_of(
         &self,
         restart: &WorkloadRestart,
-        scope: &Scope,
+        whose: &Whose,
         round: i64,
         requests: &Requests,
     ) -> kube::Result<Vec<PodRecord>> {
         let namespace = restart.namespace().unwrap_or_default();
         let in_scope = |pod: &PodView| {
             let controller = pod.controller.as_ref();
-            match scope {
-                Scope::Owner(uid) => controller.is_some_and(|owner| owner.uid == *uid),
-                Scope::Deployment(_, selector) => {
+            match whose {
+                Whose::Scope(Scope::Owner(uid)) => controller.is_some_and(|owner| owner.uid == *uid),
+                Whose::Scope(Scope::Deployment(_, selector)) => {
                     controller.is_some_and(|owner| owner.kind == "ReplicaSet") && selector.matches(&pod.labels)
                 }
-                Scope::Labels(selector) => selector.matches(&pod.labels),
+                Whose::Scope(Scope::Labels(selector)) => selector.matches(&pod.labels),
+                Whose::SidecarSet(set) => notes::injected(&annotations(pod)).contains(set),
             }
         };
         let mut pods = self.context.pods.select(|pod| pod.namespace() == namespace && in_scope(pod));
-        if let Scope::Deployment(uid, _) = scope {
+        if let Whose::Scope(Scope::Deployment(uid, _)) = whose {
             let mut ours = HashMap::new();
             for owner in pods.iter().filter_map(|pod| pod.controller.as_ref()) {
                 if !ours.contains_key(&owner.uid) {
@@ -176,7 +234,11 @@ impl Controller {
             .map(|pod| {
                 let request = of_round.get(pod.uid()).map(|request| (*request).clone());
                 let own = request.as_ref().is_some_and(|request| is_under_way(request));
-                PodRecord { busy: !own && busy.contains(pod.uid()), request, pod }
+                let sidecars = match whose {
+                    Whose::SidecarSet(set) => Some(sidecars_of(&pod, set)),
+                    Whose::Scope(_) => None,
+                };
+                PodRecord { busy: !own && busy.contains(pod.uid()), request, pod, sidecars }
             })
             .collect())
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::domain::budgets::disruption::Budget;
 use crate::domain::kinds::workload_restart::{
-    ObservedPods, PodFacts, RestartPlan, Target, TriggerContent, advance, begin, is_active,
+    ObservedPods, PodFacts, RestartPlan, Sidecar, Target, TriggerContent, advance, begin, is_active,
 };
 
 const CREATED: &str = "2026-01-01T00:00:00Z";
@@ -78,10 +78,12 @@ struct Case {
     refused: Option<(u32, Duration)>,
     ready_for: Duration,
     refreshed: Option<Duration>,
+    sidecars: Option<Vec<Sidecar>>,
 }
 
 fn plain(pod: PodView) -> Case {
-    Case { pod, request: None, busy: false, refused: None, ready_for: Duration::from_secs(3600), refreshed: None }
+    let ready_for = Duration::from_secs(3600);
+    Case { pod, request: None, busy: false, refused: None, ready_for, refreshed: None, sidecars: None }
 }
 fn with(pod: PodView, request: ContainerRecreateRequest) -> Case {
     Case { request: Some(request), ..plain(pod) }
@@ -107,6 +109,7 @@ impl World {
     fn plan(&self) -> RestartPlan {
         let pods = self.cases.iter().map(|case| PodFacts {
             pod: &case.pod,
+            sidecars: case.sidecars.as_deref(),
             request: case.request.as_ref(),
             busy: case.busy,
             refused: case.refused.map(|(times, ago)| (times, ago, "no")),
@@ -349,6 +352,45 @@ fn containers_are_all_regular_ones_or_those_named_that_a_pod_has() {
         world(json!({"containers": ["mesh"]}), vec![with(mesh().pod, succeeded()), plain(pod("web-0", json!({})))])
             .plan();
     assert_eq!((state(&plan).1, plan.status.skipped), (true, 1), "a Pod without any of the names is skipped");
+}
+
+#[test]
+fn of_a_sidecar_set_only_what_it_put_into_a_pod_is_restarted() {
+    let with_sidecars = |name: &str, sidecars: &[(&str, &str)]| {
+        let pod = pod(
+            name,
+            json!({"spec": {"containers": [{"name": "main"}, {"name": "log"}, {"name": "mesh-1"}, {"name": "mesh-2"}]},
+            "status": {"containerStatuses": [{"name": "main", "containerID": "c://1", "imageID": ""},
+                {"name": "log", "containerID": "c://2", "imageID": ""}, {"name": "mesh-1", "containerID": "c://3", "imageID": ""},
+                {"name": "mesh-2", "containerID": "c://4", "imageID": ""}]}}),
+        );
+        let named = |(name, container): &(&str, &str)| Sidecar { name: (*name).into(), container: (*container).into() };
+        Case { sidecars: Some(sidecars.iter().map(named).collect()), ..plain(pod) }
+    };
+    let pods = || {
+        vec![
+            with_sidecars("web-2", &[("log", "log"), ("mesh", "mesh-2")]),
+            with_sidecars("web-1", &[("mesh", "mesh-1"), ("gone", "gone")]),
+            with_sidecars("web-0", &[]),
+        ]
+    };
+    let started = |containers: Value| {
+        let plan = world(json!({"maxUnavailable": 3, "containers": containers}), pods()).plan();
+        assert_eq!(plan.status.total, 3);
+        plan.start.into_iter().map(|start| format!("{}: {}", start.pod, start.containers.join(" "))).collect::<Vec<_>>()
+    };
+    assert_eq!(started(json!([])), ["web-2: log mesh-2", "web-1: mesh-1"]);
+    assert_eq!(started(json!(["mesh"])), ["web-2: mesh-2", "web-1: mesh-1"], "by its name in the SidecarSet");
+    assert_eq!(started(json!(["mesh", "mesh-2", "log"])), ["web-2: mesh-2 log", "web-1: mesh-1"], "each once");
+    assert_eq!(started(json!(["mesh-2"])), ["web-2: mesh-2"], "that twin alone, where it is at work");
+    let plan = world(json!({"containers": ["main"]}), pods()).plan();
+    assert_eq!(state(&plan), ("ContainerNotFound".into(), false, true));
+    assert_eq!(
+        plan.status.message,
+        "spec.containers: no Pod has a container named \"main\" that can be restarted; Pod web-2 has log, mesh-2"
+    );
+    let none = world(json!({}), vec![with_sidecars("web-0", &[])]).plan();
+    assert_eq!((state(&none).1, none.status.skipped), (true, 1));
 }
 
 #[test]

@@ -163,6 +163,10 @@ mod tests {
         );
         let deployment = target("deployment/api");
         assert_eq!(
+            for_workload(&Workload::Named(&target("scs/logs")), &RestartOptions::default())["spec"]["targetRef"],
+            json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "name": "logs" })
+        );
+        assert_eq!(
             for_workload(&Workload::Named(&deployment), &RestartOptions::default()),
             json!({ "apiVersion": "kruise.rs/v1alpha1", "kind": "WorkloadRestart", "metadata": { "generateName": "api-" },
                 "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "api" } } })

@@ -64,6 +64,12 @@ pub fn is_active(pod: &Value) -> bool {
     !matches!(pod.text("/status/phase"), "Succeeded" | "Failed") && pod.text("/metadata/deletionTimestamp").is_empty()
 }
 
+/// Whether a Pod has containers of a SidecarSet and stays.
+pub fn has_sidecars(set: &str, pod: &Value) -> bool {
+    let annotations = pod.pointer("/metadata/annotations").and_then(Value::as_object);
+    is_active(pod) && annotations.is_some_and(|annotations| notes::injected(annotations).contains(set))
+}
+
 /// How a Pod of a SidecarSet stands.
 pub fn row(set: &Value, hashes: &Hashes, pod: &Value) -> Row {
     let none = Map::new();
@@ -232,6 +238,14 @@ mod tests {
         );
         assert_eq!((text.lines().count(), report(&set, rows, true).lines().count()), (6, 7));
         assert_eq!(report(&set, Vec::new(), false).lines().count(), 2);
+    }
+
+    #[test]
+    fn pods_with_sidecars_are_known_by_their_metadata() {
+        let mut with = pod("p", "h", "w");
+        assert!(has_sidecars("mesh", &with) && !has_sidecars("mes", &with));
+        with["metadata"]["deletionTimestamp"] = "x".into();
+        assert!(!has_sidecars("mesh", &with) && !has_sidecars("mesh", &json!({"metadata": {}})));
     }
 
     #[test]

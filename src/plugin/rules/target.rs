@@ -8,7 +8,7 @@ use super::{JsonPointer, exit::Stop};
 use crate::{
     api::{
         group_of,
-        kinds::{self, Command},
+        kinds::{self, Command, Scope},
     },
     k8s::name::is_dns_subdomain,
 };
@@ -56,6 +56,11 @@ impl Target {
     /// Whether it is a Pod rather than a workload.
     pub fn is_pod(&self) -> bool {
         self.kind.kind == "Pod"
+    }
+
+    /// Whether it is of the cluster, with Pods in any namespace.
+    pub fn is_of_cluster(&self) -> bool {
+        self.kind.scope == Scope::Cluster
     }
 }
 

@@ -112,6 +112,14 @@ impl PodNotes {
         })
     }
 
+    /// The containers and native sidecars that a SidecarSet put into the Pod: the name in the SidecarSet, and that in the Pod,
+    /// which of twins is the name of the one at work.
+    pub fn sidecars_of(&self, set: &str) -> Vec<(&str, &str)> {
+        let note = self.hashes.get(set).filter(|_| self.injected.contains(set));
+        let list = note.map(|note| note.sidecar_list.as_slice()).unwrap_or_default();
+        list.iter().map(|name| (name.as_str(), self.working.get(name).unwrap_or(name).as_str())).collect()
+    }
+
     /// Notes that a SidecarSet was injected. What was noted of others stays.
     pub fn add(&mut self, set: &Injected<'_>, now: Timestamp) {
         let note = |hash: &str, revision: &str| Note {
@@ -192,6 +200,17 @@ mod tests {
         assert_eq!(annotations[SIDECAR_SET_WORKING], r#"{"proxy":"proxy-1"}"#);
         assert_eq!(annotations["their"], "1");
         assert_eq!(PodNotes::read(&annotations).unwrap(), notes);
+    }
+
+    #[test]
+    fn the_containers_of_a_set_are_those_at_work() {
+        let mut notes = PodNotes::default();
+        notes.add(&set("mesh", &["proxy", "agent"]), NOW.parse().unwrap());
+        notes.working.insert("proxy".into(), "proxy-2".into());
+        assert_eq!(notes.sidecars_of("mesh"), [("agent", "agent"), ("proxy", "proxy-2")]);
+        assert!(notes.sidecars_of("logs").is_empty());
+        notes.injected.clear();
+        assert!(notes.sidecars_of("mesh").is_empty(), "what no SidecarSet put there is none of its");
     }
 
     #[test]

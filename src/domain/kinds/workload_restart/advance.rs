@@ -6,7 +6,7 @@ use super::{
     ObservedPods, PodFacts, RestartPlan, TARGET_AGE, Target,
     choose::choose,
     listed, min_ready,
-    stage::{PodStage, stage},
+    stage::{PodStage, container_called, containers, stage},
     status::{deadline, end, progress},
     status_of,
 };
@@ -121,10 +121,9 @@ fn wait_for_target(
 /// A name that no Pod has is a mistake; a name that some Pods lack is not.
 fn unknown_container(spec: &WorkloadRestartSpec, pods: &[(&PodFacts<'_>, PodStage)]) -> Option<String> {
     let (first, _) = pods.first()?;
-    let unknown =
-        spec.containers.iter().find(|name| pods.iter().all(|(facts, _)| facts.pod.container(name).is_none()))?;
-    let known = first.pod.spec.containers.iter().chain(first.pod.spec.sidecars.iter());
-    let known: Vec<&str> = known.map(|c| c.name.as_str()).collect();
+    let is_unknown = |name: &&String| pods.iter().all(|(facts, _)| container_called(facts, name).is_none());
+    let unknown = spec.containers.iter().find(is_unknown)?;
+    let known: Vec<&str> = containers(first).into_iter().map(|(_, own)| own).collect();
     Some(format!(
         "spec.containers: no Pod has a container named {unknown:?} that can be restarted; Pod {} has {}",
         first.pod.name(),

@@ -143,7 +143,7 @@ fn start(
             plan.start.push(Start {
                 pod: facts.pod.name().to_owned(),
                 uid: facts.pod.uid().to_owned(),
-                containers: wanted_containers(facts.pod, &observed.restart.spec)
+                containers: wanted_containers(facts, &observed.restart.spec)
                     .into_iter()
                     .map(str::to_owned)
                     .collect(),

@@ -86,10 +86,21 @@ pub enum Target {
     },
 }
 
+/// A container that a SidecarSet put into a Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sidecar {
+    /// Its name in the SidecarSet.
+    pub name: String,
+    /// Its name in the Pod: of the two containers of a hot-upgraded one, that which is at work.
+    pub container: String,
+}
+
 /// One Pod of the target.
 #[derive(Clone, Debug)]
 pub struct PodFacts<'a> {
     pub pod: &'a PodView,
+    /// If the target is a SidecarSet, what it put into the Pod: nothing else is restarted.
+    pub sidecars: Option<&'a [Sidecar]>,
     /// The request of this round for it.
     pub request: Option<&'a ContainerRecreateRequest>,
     /// Whether a request of another round or another WorkloadRestart is under way for it.

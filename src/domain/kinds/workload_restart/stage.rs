@@ -4,7 +4,6 @@ use super::{PodFacts, REFUSALS, min_ready};
 use crate::{
     api::wr::{WorkloadRestartSpec, WorkloadRestartStatus},
     domain::node::recreate::{manager, message},
-    k8s::pod::PodView,
 };
 
 /// How far a Pod is in the round.
@@ -61,16 +60,45 @@ pub(super) fn stage(facts: &PodFacts<'_>, spec: &WorkloadRestartSpec, status: &W
     let created = pod.created;
     // Both times have whole seconds: one of the same second may be older.
     let is_new = status.pods_created_before.is_some_and(|before| created.is_some_and(|created| created > before));
-    let wanted = wanted_containers(pod, spec);
+    let wanted = wanted_containers(facts, spec);
     let is_started = |name: &&str| pod.container_status(name).is_some_and(|status| !status.container_id.is_empty());
     let can_be_restarted = !wanted.is_empty() && !pod.node_name.is_empty() && wanted.iter().all(is_started);
     if is_new || !can_be_restarted { PodStage::Skipped } else { PodStage::Outdated }
 }
 
-/// The containers of a Pod that are to be restarted.
-pub(super) fn wanted_containers<'p>(pod: &'p PodView, spec: &'p WorkloadRestartSpec) -> Vec<&'p str> {
-    if spec.containers.is_empty() {
-        return pod.spec.containers.iter().map(|c| c.name.as_str()).collect();
+/// The containers of a Pod that may be restarted for the target: by another name that they can be given, and their own.
+pub(super) fn containers<'p>(facts: &PodFacts<'p>) -> Vec<(&'p str, &'p str)> {
+    let pod = facts.pod;
+    match facts.sidecars {
+        Some(sidecars) => {
+            let there = sidecars.iter().filter(|sidecar| pod.container(&sidecar.container).is_some());
+            there.map(|sidecar| (sidecar.name.as_str(), sidecar.container.as_str())).collect()
+        }
+        None => {
+            let all = pod.spec.containers.iter().chain(pod.spec.sidecars.iter());
+            all.map(|container| (container.name.as_str(), container.name.as_str())).collect()
+        }
     }
-    spec.containers.iter().map(String::as_str).filter(|name| pod.container(name).is_some()).collect()
+}
+
+/// The container of a Pod that somebody means by a name.
+pub(super) fn container_called<'p>(facts: &PodFacts<'p>, name: &str) -> Option<&'p str> {
+    containers(facts).into_iter().find(|(other, own)| name == *other || name == *own).map(|(_, own)| own)
+}
+
+/// The containers of a Pod that are to be restarted.
+pub(super) fn wanted_containers<'p>(facts: &PodFacts<'p>, spec: &WorkloadRestartSpec) -> Vec<&'p str> {
+    if !spec.containers.is_empty() {
+        let mut wanted: Vec<&str> = Vec::new();
+        for name in spec.containers.iter().filter_map(|name| container_called(facts, name)) {
+            if !wanted.contains(&name) {
+                wanted.push(name);
+            }
+        }
+        return wanted;
+    }
+    match facts.sidecars {
+        Some(_) => containers(facts).into_iter().map(|(_, own)| own).collect(),
+        None => facts.pod.spec.containers.iter().map(|c| c.name.as_str()).collect(),
+    }
 }
