@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::{Fact, Finding, Lack, Verdict, finding, ok, unknown};
 use crate::{
-    api::{kinds::Kind, kruise},
+    api::{apps::sidecar_set::NOT_UPDATE, kinds::Kind, kruise},
+    domain::kinds::sidecar_set::hash::is_native_sidecar,
     plugin::rules::JsonPointer,
 };
 
@@ -14,7 +15,7 @@ const CHECK: &str = "for OpenKruise";
 /// Objects that are named for each finding.
 const MOST_NAMED: usize = 5;
 
-/// What OpenKruise does not hold, in the objects of each kind that we install.
+/// What OpenKruise does not know or refuses, in the objects of each kind that we install, and in Namespaces.
 pub fn returning(kinds: &[(Kind, Fact)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (kind, objects) in kinds {
@@ -31,7 +32,7 @@ pub fn returning(kinds: &[(Kind, Fact)]) -> Vec<Finding> {
 }
 
 fn named(kind: &Kind) -> String {
-    format!("{}.{}", kind.plural, kind.group)
+    if kind.group.is_empty() { kind.plural.to_owned() } else { format!("{}.{}", kind.plural, kind.group) }
 }
 
 fn of_kind(kind: &Kind, objects: &[Value]) -> Vec<Finding> {
@@ -78,10 +79,41 @@ fn unknown_in(kind: &Kind, object: &Value) -> Vec<(String, &'static str)> {
             found.push((what, "uninstall.sh deletes all requests; wait for those under way"));
         }
     }
+    if kind.kind == "SidecarSet" {
+        found.extend(of_sidecar_set(object));
+    }
     let partition = "/spec/updateStrategy/rollingUpdate/partition";
     if kind.kind == "StatefulSet" && object.pointer(partition).is_some_and(Value::is_string) {
         let what = format!("OpenKruise reads a partition only as a number, here it is {:?}", object.text(partition));
         found.push((what, "replace it by a number: with one such object OpenKruise cannot read any list of them"));
+    }
+    found
+}
+
+fn of_sidecar_set(object: &Value) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    let has_native = object.list("/spec/initContainers").iter().any(is_native_sidecar);
+    if has_native && object.text("/spec/updateStrategy/type") != NOT_UPDATE {
+        found.push((
+            "OpenKruise refuses init containers with restartPolicy Always where updateStrategy.type is RollingUpdate"
+                .to_owned(),
+            "set updateStrategy.type to NotUpdate: until then OpenKruise's webhook refuses every change of the object",
+        ));
+    }
+    for field in ["revisionName", "customVersion"] {
+        if !object.text(&format!("/spec/injectionStrategy/{field}")).is_empty() {
+            found.push((
+                format!("OpenKruise does not know spec.injectionStrategy.{field}"),
+                "write it below spec.injectionStrategy.revision, or new Pods get the present containers",
+            ));
+        }
+    }
+    let has_selector = object.pointer("/spec/namespaceSelector").is_some_and(|selector| !selector.is_null());
+    if !object.text("/spec/namespace").is_empty() && !has_selector {
+        found.push((
+            "OpenKruise does not know spec.namespace in v1beta1, and spec.namespaceSelector is missing".to_owned(),
+            "apply it again while the webhook runs, which adds the selector, or it is for Pods of all namespaces",
+        ));
     }
     found
 }
@@ -143,6 +175,41 @@ mod tests {
             said("workloadrestarts", json!(many)),
             ["Warn workloadrestarts.kruise.rs a/w0, a/w1, a/w2, a/w3, a/w4 and 2 more: OpenKruise has no such kind"]
         );
+    }
+
+    #[test]
+    fn of_sidecar_sets_what_openkruise_refuses_or_ignores_is_named() {
+        let set = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+        let native = json!([{"name": "mesh", "restartPolicy": "Always"}]);
+        let of_namespace = json!({"matchLabels": {"kubernetes.io/metadata.name": "shop"}});
+        let sets = [
+            set("a", json!({"initContainers": native, "updateStrategy": {"type": "RollingUpdate"}})),
+            set("b", json!({"initContainers": native})),
+            set("c", json!({"initContainers": native, "updateStrategy": {"type": "NotUpdate"}})),
+            set("d", json!({"initContainers": [{"name": "setup"}]})),
+            set("e", json!({"injectionStrategy": {"customVersion": "v1"}})),
+            set("f", json!({"injectionStrategy": {"revision": {"customVersion": "v1"}}, "customVersion": "v2"})),
+            set("g", json!({"namespace": "shop", "namespaceSelector": of_namespace})),
+            set("h", json!({"namespace": "shop"})),
+            json!({"metadata": {"name": "i", "annotations": {"kruise.rs/pod-level-resources": "share"}}, "spec": {}}),
+        ];
+        assert_eq!(
+            said("sidecarsets", json!(sets)),
+            [
+                "Warn sidecarsets.apps.kruise.io e: OpenKruise does not know spec.injectionStrategy.customVersion",
+                "Warn sidecarsets.apps.kruise.io h: OpenKruise does not know spec.namespace in v1beta1, and spec.namespaceSelector is missing",
+                "Warn sidecarsets.apps.kruise.io i: OpenKruise does not know the annotation kruise.rs/pod-level-resources",
+                "Warn sidecarsets.apps.kruise.io a, b: OpenKruise refuses init containers with restartPolicy Always where updateStrategy.type is RollingUpdate",
+            ]
+        );
+    }
+
+    #[test]
+    fn namespaces_that_require_sidecars_are_named() {
+        let namespace = *KINDS.iter().find(|kind| kind.kind == "Namespace").unwrap();
+        let labelled = json!({"items": [{"metadata": {"name": "shop", "labels": {"kruise.rs/sidecars": "required"}}}]});
+        let findings = returning(&[(namespace, Ok(labelled))]);
+        assert_eq!(findings[0].text, "namespaces shop: OpenKruise does not know the label kruise.rs/sidecars");
     }
 
     #[test]
