@@ -1,5 +1,7 @@
 //! Label selectors against the labels of a [`PodView`](super::pod::PodView).
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{invalid::Invalid, pod::Labels};
@@ -97,12 +99,17 @@ impl Selector {
 
     /// Whether it looks at no other label.
     pub fn names_only(&self, key: &str) -> bool {
-        self.0.iter().all(|requirement| match requirement {
-            Requirement::In(of, _)
-            | Requirement::NotIn(of, _)
-            | Requirement::Exists(of)
-            | Requirement::DoesNotExist(of) => of == key,
-        })
+        self.0.iter().all(|requirement| requirement.key() == key)
+    }
+
+    /// Whether no labels fit both: a label that both name has values for one of them only.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.0.iter().any(|a| other.0.iter().any(|b| a.key() == b.key() && !a.fits_beside(b)))
+    }
+
+    /// The labels that it looks at.
+    pub fn keys(&self) -> BTreeSet<&str> {
+        self.0.iter().map(Requirement::key).collect()
     }
 
     /// Whether it names nothing, and so matches everything.
@@ -112,13 +119,41 @@ impl Selector {
 
     /// Whether labels fit.
     pub fn matches(&self, labels: &Labels) -> bool {
-        let has = |values: &[String], value: &str| values.binary_search_by(|other| other.as_str().cmp(value)).is_ok();
         self.0.iter().all(|requirement| match requirement {
             Requirement::In(key, values) => labels.get(key).is_some_and(|value| has(values, value)),
             Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| !has(values, value)),
             Requirement::Exists(key) => labels.get(key).is_some(),
             Requirement::DoesNotExist(key) => labels.get(key).is_none(),
         })
+    }
+}
+
+/// Whether a sorted list has a value.
+fn has(values: &[String], value: &str) -> bool {
+    values.binary_search_by(|other| other.as_str().cmp(value)).is_ok()
+}
+
+impl Requirement {
+    fn key(&self) -> &str {
+        match self {
+            Self::In(key, _) | Self::NotIn(key, _) | Self::Exists(key) | Self::DoesNotExist(key) => key,
+        }
+    }
+
+    /// Whether a label may fit both, which are about the same one.
+    fn fits_beside(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::In(_, a), Self::In(_, b)) => a.iter().any(|value| has(b, value)),
+            (Self::In(_, a), Self::NotIn(_, b)) | (Self::NotIn(_, b), Self::In(_, a)) => {
+                a.iter().any(|value| !has(b, value))
+            }
+            (Self::DoesNotExist(_), Self::In(..) | Self::Exists(_))
+            | (Self::In(..) | Self::Exists(_), Self::DoesNotExist(_)) => false,
+            (
+                Self::In(..) | Self::NotIn(..) | Self::Exists(_) | Self::DoesNotExist(_),
+                Self::In(..) | Self::NotIn(..) | Self::Exists(_) | Self::DoesNotExist(_),
+            ) => true,
+        }
     }
 }
 

@@ -74,7 +74,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         }
         let is_stored = !request.dry_run;
         let admission = check(request)?;
-        let asked = answers::ask(&context.client, &context.namespace, &admission.wanted, admission.old.as_ref());
+        let asked = answers::ask(&context, &admission.wanted, admission.old.as_ref());
         let late = || Answers { template: template::Answers::late(), ..Answers::default() };
         let answers = tokio::time::timeout(READ_BUDGET, asked).await.unwrap_or_else(|_| late());
         let admitted = admit(&admission, &answers, context.gates.enabled(gate::SIDECAR_SET_METADATA))?;

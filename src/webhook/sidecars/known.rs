@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     api::{apps::sidecar_set::SidecarSet, labels::POD_LEVEL_RESOURCES},
-    domain::kinds::sidecar_set::{defaults, inject::PodLevel, matching::Aim, revision},
+    domain::kinds::sidecar_set::{claims, defaults, inject::PodLevel, matching::Aim, revision},
     k8s::pod::Labels,
 };
 
@@ -26,9 +26,16 @@ pub(super) struct Entry {
     /// The name of the revision that the spec is.
     pub revision: Box<str>,
     pub pod_level: PodLevel,
+    /// Of what others must not have in the same Pods.
+    claims: Box<[u32]>,
 }
 
 impl Entry {
+    /// Whether it may be in conflict with a SidecarSet for the same Pods with these hashes of [`claims`].
+    pub(super) fn may_conflict(&self, aim: &Aim, hashes: &[u32]) -> bool {
+        claims::meet(&self.claims, hashes) && !self.aim.is_disjoint(aim)
+    }
+
     /// What the spec says. It was written by us, so it can be read.
     pub(super) fn spec(&self) -> Value {
         serde_json::from_str(&self.spec).unwrap_or_default()
@@ -68,6 +75,7 @@ impl<'de> Deserialize<'de> for Known {
         if let Some(members) = spec.as_object_mut() {
             members.retain(|member, _| !NOT_INJECTED.contains(&member.as_str()));
         }
+        let claims = claims::hashes(&spec);
         let pod_level = PodLevel::of(object["metadata"]["annotations"][POD_LEVEL_RESOURCES].as_str());
         let entry = Entry {
             name: name.into(),
@@ -77,6 +85,7 @@ impl<'de> Deserialize<'de> for Known {
             hash_without_image: hashes.without_image.into(),
             revision: revision.into(),
             pod_level,
+            claims,
         };
         Ok(Self { metadata, entry: Arc::new(entry) })
     }

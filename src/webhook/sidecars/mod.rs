@@ -28,6 +28,7 @@ use crate::{
     api::feature_gates::{FeatureGates, gate},
     domain::kinds::sidecar_set::{
         choice::{self, Choice},
+        claims,
         inject::{self, LeftOut, Outcome, Set, Settings},
         matching::{Aim, Index, Match, Namespace},
     },
@@ -110,6 +111,26 @@ pub struct Sidecars {
     injections: Family<InjectionLabels, Counter>,
 }
 
+/// A SidecarSet that is stored, for others to be compared with.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Which Pods it is for.
+    pub aim: Aim,
+    /// Its spec, but for the selectors.
+    pub spec: Value,
+}
+
+impl Stored {
+    /// From the object. None: it cannot be read, and is injected into no Pod.
+    pub fn of(object: &Value) -> Option<Self> {
+        let spec = object.get("spec")?;
+        let name = object.pointer("/metadata/name")?.as_str()?;
+        Some(Self { name: name.into(), aim: Aim::of(spec).ok()?, spec: spec.clone() })
+    }
+}
+
 /// A SidecarSet that is for a Pod, with what is injected of it.
 struct Chosen {
     entry: Arc<Entry>,
@@ -181,6 +202,18 @@ impl Sidecars {
         tokio::join!(sets, namespaces, first, forget);
     }
 
+    /// These and no others are known.
+    #[cfg(test)]
+    pub fn know(&self, sets: &[Value]) {
+        for object in sets {
+            let known: Known = serde_json::from_value(object.clone()).unwrap();
+            if let (_, Some(known)) = self.sets.upsert(known) {
+                self.changed(&Change::Applied { old: None, new: &known, initial: true });
+            }
+        }
+        self.scope.send_replace(Some(lock(&self.index).namespaces().unwrap_or_default()));
+    }
+
     /// There are none, and that is known.
     #[cfg(test)]
     pub fn know_of_none(&self) {
@@ -234,6 +267,20 @@ impl Sidecars {
         if tokio::time::timeout(REGISTRATION_LIMIT, registered.wait_for(is_there)).await.is_err() {
             tracing::warn!("a SidecarSet is stored before its namespaces are in the registration");
         }
+    }
+
+    /// How many SidecarSets there are. None: it is not known yet.
+    pub fn stored(&self) -> Option<usize> {
+        self.is_synced().then(|| self.sets.len())
+    }
+
+    /// The SidecarSets that may be in conflict with one of this spec, as the watch has brought them.
+    pub fn beside(&self, spec: &Value) -> Vec<Stored> {
+        let Ok(aim) = Aim::of(spec) else { return Vec::new() };
+        let hashes = claims::hashes(spec);
+        let all = self.sets.list();
+        let others = all.iter().map(|known| &known.entry).filter(|entry| entry.may_conflict(&aim, &hashes));
+        others.map(|entry| Stored { name: entry.name.clone(), aim: entry.aim.clone(), spec: entry.spec() }).collect()
     }
 
     fn tell_scope(&self) {

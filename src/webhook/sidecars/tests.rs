@@ -20,12 +20,7 @@ fn sidecars(
     });
     let client = Client::new(service, "default");
     let sidecars = Sidecars::new(client, &FeatureGates::default(), "kruise-system".into());
-    for object in sets {
-        let known: Known = serde_json::from_value(object.clone()).unwrap();
-        let known = Arc::new(known);
-        sidecars.changed(&Change::Applied { old: None, new: &known, initial: true });
-    }
-    sidecars.scope.send_replace(Some(lock(&sidecars.index).namespaces().unwrap_or_default()));
+    sidecars.know(sets);
     (sidecars, asked)
 }
 

@@ -98,6 +98,16 @@ impl Aim {
         }
     }
 
+    /// Whether no Pod can be meant by both, as far as their selectors tell.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        let namespaces = self.namespaces.as_ref().zip(other.namespaces.as_ref());
+        // An empty selector is for no Pod.
+        self.pods.is_empty()
+            || other.pods.is_empty()
+            || self.pods.is_disjoint(&other.pods)
+            || namespaces.is_some_and(|(own, other)| own.is_disjoint(other))
+    }
+
     /// The namespaces that it is for, where it names them; None: it may be for any. Names that no Namespace can have are left
     /// out: the registration of the webhook puts these names into an expression.
     pub fn namespaces(&self) -> Option<BTreeSet<&str>> {

@@ -3,6 +3,7 @@
 
 pub mod amount;
 pub mod choice;
+pub mod claims;
 pub mod defaults;
 pub mod expression;
 pub mod hash;

@@ -1,6 +1,8 @@
 //! What the admission of a SidecarSet looks up: what the API server makes of its containers, the revision that it names, the
 //! whitelist of annotations, and the other SidecarSets.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
     Client,
@@ -11,11 +13,19 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::{apps, apps::sidecar_set::OWN_FIELDS, labels},
+    api::{
+        apps::{
+            self,
+            sidecar_set::{InjectRevision, OWN_FIELDS, SidecarSetInjectionStrategy},
+        },
+        labels,
+    },
     domain::kinds::sidecar_set::revision,
     k8s::{invalid::Invalid, path, pod::Labels, selector::Selector},
     runtime::apply::code,
     webhook::{
+        Context,
+        sidecars::{Sidecars, Stored},
         template::{self, Templates},
         validate::{Findings, Object},
     },
@@ -25,8 +35,11 @@ use super::conflicts;
 
 /// The ConfigMap with the whitelist, in our namespace, and the key of it.
 pub(super) const WHITELIST: (&str, &str) = ("kruise-configuration", "SidecarSet_PatchPodMetadata_WhiteList");
-/// SidecarSets that are read at a time.
+/// SidecarSets that are read at a time. When there are more, those of the watch are judged: a list of very many takes longer
+/// than a call may.
 const PAGE: u32 = 500;
+/// What is judged if it is known, and otherwise warned of, takes no longer: the rest of the call needs its own time.
+const LIMIT: Duration = Duration::from_secs(4);
 
 /// The API server could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,8 +84,9 @@ pub(super) fn as_workload(spec: &Value) -> Value {
     json!({"spec": {"template": pod_template(spec)}})
 }
 
-/// Looks everything up that is new. `namespace` is our own.
-pub(super) async fn ask(client: &Client, namespace: &str, new: &Value, old: Option<&Value>) -> Answers {
+/// Looks everything up that is new.
+pub(super) async fn ask(context: &Context, new: &Value, old: Option<&Value>) -> Answers {
+    let (client, namespace) = (&context.client, &*context.namespace);
     let spec = |object: &Value| object.get("spec").cloned().unwrap_or_default();
     let (now, before) = (spec(new), old.map(spec));
     let differs = |key: &str| before.as_ref().is_none_or(|before| before.get(key) != now.get(key));
@@ -83,7 +97,9 @@ pub(super) async fn ask(client: &Client, namespace: &str, new: &Value, old: Opti
         if !differs("injectionStrategy") {
             return None;
         }
-        pinned(client, namespace, name, now.get("injectionStrategy")?).await
+        let strategy: SidecarSetInjectionStrategy =
+            serde_json::from_value(now.get("injectionStrategy")?.clone()).ok()?;
+        Some(within(pinned(client, namespace, name, strategy.pinned()?)).await)
     };
     let whitelist = async {
         let is_new = differs("patchPodMetadata") && !list_is_empty(&now, "patchPodMetadata");
@@ -99,7 +115,7 @@ pub(super) async fn ask(client: &Client, namespace: &str, new: &Value, old: Opti
             "volumes",
             "patchPodMetadata",
         ];
-        if parts.iter().any(|key| differs(key)) { Some(others(client, new).await) } else { None }
+        if parts.iter().any(|key| differs(key)) { Some(others(client, &context.sidecars, new, old).await) } else { None }
     };
     let (template, revision, whitelist, others) =
         tokio::join!(template::ask(client, namespace, &templates), revision, whitelist, others);
@@ -119,10 +135,14 @@ async fn get(client: &Client, path: String, name: &str) -> Result<Option<Value>,
     }
 }
 
-/// What is wrong with the revision that is named. None: none is.
-async fn pinned(client: &Client, namespace: &str, set: &str, injection: &Value) -> Option<Result<Findings, Unread>> {
-    let strategy: apps::sidecar_set::SidecarSetInjectionStrategy = serde_json::from_value(injection.clone()).ok()?;
-    let pinned = strategy.pinned()?;
+/// An answer, or that there is none in time.
+async fn within<T>(answer: impl Future<Output = Result<T, Unread>>) -> Result<T, Unread> {
+    let late = || Err(Unread(format!("no answer within {} s", LIMIT.as_secs())));
+    tokio::time::timeout(LIMIT, answer).await.unwrap_or_else(|_| late())
+}
+
+/// What is wrong with the revision that is named.
+async fn pinned(client: &Client, namespace: &str, set: &str, pinned: InjectRevision) -> Result<Findings, Unread> {
     let at = "spec.injectionStrategy.revision";
     let path = path::in_namespace("apps", "v1", namespace, "controllerrevisions");
     let mut found = Findings::default();
@@ -151,7 +171,7 @@ async fn pinned(client: &Client, namespace: &str, set: &str, injection: &Value) 
         }
         (None, None) => Ok(()),
     };
-    Some(result.map(|()| found))
+    result.map(|()| found)
 }
 
 async fn list(client: &Client, path: String, params: &ListParams) -> Result<(Vec<Value>, Option<String>), Unread> {
@@ -168,15 +188,33 @@ async fn whitelist(client: &Client, namespace: &str) -> Result<Option<String>, U
     Ok(map.and_then(|map| map.get("data")?.get(key)?.as_str().map(str::to_owned)))
 }
 
-async fn others(client: &Client, set: &Value) -> Result<Findings, Unread> {
+/// What is wrong beside the other SidecarSets: few are read as they are at this moment, of many the watch knows.
+pub(super) async fn others(
+    client: &Client,
+    sidecars: &Sidecars,
+    set: &Value,
+    old: Option<&Value>,
+) -> Result<Findings, Unread> {
+    let stored = sidecars.stored();
+    if stored.is_none_or(|stored| stored <= PAGE as usize) {
+        let listed = within(listed(client, set, old)).await;
+        if listed.is_ok() || stored.is_none() {
+            return listed;
+        }
+    }
+    let mut found = Findings::default();
+    conflicts::judge(set, old, &sidecars.beside(&set["spec"]), &mut found);
+    Ok(found)
+}
+
+async fn listed(client: &Client, set: &Value, old: Option<&Value>) -> Result<Findings, Unread> {
     let mut found = Findings::default();
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let path = path::of_cluster(apps::GROUP, "v1beta1", "sidecarsets");
         let (items, next) = list(client, path, &params).await?;
-        for other in &items {
-            found.causes.extend(conflicts::compare(set, other).causes);
-        }
+        let others: Vec<Stored> = items.iter().filter_map(Stored::of).collect();
+        conflicts::judge(set, old, &others, &mut found);
         params.continue_token = next;
         if params.continue_token.is_none() {
             return Ok(found);

@@ -4,7 +4,10 @@ use super::{
 };
 use crate::{
     runtime::pod_template::{Answer, Refused},
-    webhook::server::review::Cause,
+    webhook::{
+        server::review::Cause,
+        sidecars::{Sidecars, Stored},
+    },
 };
 
 fn set(spec: Value) -> Value {
@@ -385,10 +388,51 @@ fn d26_conflicts_with_every_overlapping_set_are_found() {
             vec!["spec.containers[0].name"],
         ),
     ] {
-        let found = conflicts::compare(&named("a", own.clone()), &named("b", other.clone()));
+        let found = conflicts_of(&named("a", own.clone()), None, &[named("b", other.clone())]);
         assert_eq!(causes(&found), wanted, "{own} {other}");
     }
-    assert!(conflicts::compare(&named("a", json!({})), &named("a", json!({}))).causes.is_empty(), "itself");
+    assert!(conflicts_of(&named("a", json!({})), None, &[named("a", json!({}))]).causes.is_empty(), "itself");
+    // What stands beside each other already, because admission was away, can be changed.
+    let (stored, other) = (named("a", json!({})), named("b", json!({})));
+    let changed = named("a", json!({"containers": [{"name": "agent", "image": "a:2"}]}));
+    assert!(conflicts_of(&changed, Some(&stored), &[other.clone()]).causes.is_empty());
+    let moved = named("a", json!({"selector": {"matchLabels": {"app": "db"}}}));
+    assert_eq!(causes(&conflicts_of(&stored, Some(&moved), &[other])), ["spec.containers[0].name"], "that is new");
+    let many: Vec<Value> = (0..50).map(|i| named(&format!("b{i}"), json!({}))).collect();
+    assert_eq!(conflicts_of(&stored, None, &many).causes.len(), 20);
+}
+
+fn conflicts_of(set: &Value, old: Option<&Value>, others: &[Value]) -> Findings {
+    let others: Vec<Stored> = others.iter().filter_map(Stored::of).collect();
+    let mut found = Findings::default();
+    conflicts::judge(set, old, &others, &mut found);
+    found
+}
+
+/// With so many SidecarSets a list takes longer than a call may: a page that never comes does not matter.
+#[tokio::test(start_paused = true)]
+async fn conflicts_are_found_while_the_api_server_does_not_list() {
+    let named = |name: &str| {
+        let mut object = set(json!({}));
+        object["metadata"] = json!({"name": name, "uid": name, "resourceVersion": "1"});
+        object
+    };
+    for (stored, wanted) in [(vec![named("b")], true), (Vec::new(), false)] {
+        let is_known = !stored.is_empty();
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, tower::BoxError>>()
+        });
+        let client = kube::Client::new(service, "default");
+        let sidecars = Sidecars::new(client.clone(), &FeatureGates::default(), "kruise-system".into());
+        if is_known {
+            sidecars.know(&stored);
+        }
+        let answer = answers::others(&client, &sidecars, &named("a"), None).await;
+        match answer {
+            Ok(found) => assert!(is_known && (causes(&found) == ["spec.containers[0].name"]) == wanted),
+            Err(why) => assert_eq!((is_known, why.to_string().as_str()), (false, "no answer within 4 s")),
+        }
+    }
 }
 
 #[test]
