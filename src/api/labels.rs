@@ -264,3 +264,40 @@ pub const PULLING_IMAGE_BY_DAEMON: &str = "kruise-daemon";
 /// Annotation of our webhook configurations, by an administrator: where API servers reach the webhook without the Service,
 /// as `https://HOST:PORT`. The webhook registers no other URL.
 pub const WEBHOOK_URL: &str = "kruise.rs/webhook-url";
+
+/// Domains of labels and annotations that Kubernetes and Kruise write, their subdomains included.
+pub const SYSTEM_DOMAINS: [&str; 4] = ["kubernetes.io", "k8s.io", "kruise.io", "kruise.rs"];
+
+/// Whether a domain is another one or below it.
+pub fn is_below(domain: &str, parent: &str) -> bool {
+    domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// Whether the key of a label or annotation is of a domain of Kubernetes or Kruise.
+pub fn is_of_system(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    SYSTEM_DOMAINS.iter().any(|parent| is_below(domain, parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_kubernetes_and_kruise_are_known_by_their_domain() {
+        for (key, wanted) in [
+            ("kruise.io/sidecarset-hash", true),
+            ("apps.kruise.io/container-launch-priority", true),
+            ("kubernetes.io/x", true),
+            ("a.b.k8s.io/x", true),
+            ("kruise.rs/x", true),
+            ("notkruise.io/x", false),
+            ("kruise.io", false),
+            ("kruise.io.example.com/x", false),
+            ("example.com/kruise.io", false),
+            ("x", false),
+        ] {
+            assert_eq!(is_of_system(key), wanted, "{key}");
+        }
+    }
+}

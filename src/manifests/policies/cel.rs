@@ -7,7 +7,7 @@ use crate::{
     k8s::account,
 };
 
-/// Keys of labels and annotations that belong to Kubernetes or Kruise, as a regular expression.
+/// Keys of `labels::SYSTEM_DOMAINS` as a regular expression.
 pub(super) const DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kruise[.]io|kruise[.]rs)/";
 
 /// Matches writes of our accounts only; everybody else pays for nothing more.
@@ -95,4 +95,16 @@ pub(super) fn same_other_owners() -> String {
 pub(super) fn list(keys: &[&str]) -> String {
     let keys: Vec<String> = keys.iter().map(|key| format!("'{key}'")).collect();
     format!("[{}]", keys.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::labels;
+
+    #[test]
+    fn the_domains_of_the_policy_are_those_of_the_rule() {
+        let domains: Vec<String> = labels::SYSTEM_DOMAINS.iter().map(|domain| domain.replace('.', "[.]")).collect();
+        assert_eq!(DOMAINS, format!("^([^/]*[.])?({})/", domains.join("|")));
+    }
 }

@@ -2,12 +2,16 @@
 
 use serde_json::{Map, Value};
 
+use crate::api::labels;
+
 /// When annotations are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The Pod is created.
     Creation,
-    /// Its sidecars are updated in place: what only fills gaps was given at creation, and somebody may have removed it since.
+    /// Its sidecars are updated in place: what only fills gaps was given at creation, and somebody may have removed it
+    /// since. Keys of Kubernetes and Kruise say how a Pod is created, or are written by others since; an admission policy
+    /// keeps the manager from changing them.
     Update,
 }
 
@@ -30,7 +34,8 @@ pub fn apply(annotations: &mut Map<String, Value>, patches: &Value, when: When) 
     let mut changed = false;
     for patch in patches.as_array().into_iter().flatten() {
         let policy = patch["patchPolicy"].as_str().unwrap_or_default();
-        for (key, value) in patch["annotations"].as_object().into_iter().flatten() {
+        let may = |(key, _): &(&String, &Value)| when == When::Creation || !labels::is_of_system(key);
+        for (key, value) in patch["annotations"].as_object().into_iter().flatten().filter(may) {
             let Some(value) = value.as_str() else { continue };
             let now = annotations.get(key).and_then(Value::as_str);
             let wanted = match (policy, now) {
@@ -97,6 +102,24 @@ mod tests {
     fn decision_28_retain_fills_gaps_at_creation_alone() {
         assert_eq!(applied(json!({}), "Retain", "b", When::Update), Ok(None));
         assert_eq!(applied(json!({}), "Overwrite", "b", When::Update), Ok(Some("b".into())));
+    }
+
+    #[test]
+    fn keys_of_kubernetes_and_kruise_are_given_at_creation_alone() {
+        let launch = "apps.kruise.io/container-launch-priority";
+        for key in [labels::SIDECAR_SET_HASH, launch, "x.kubernetes.io/y", "kruise.rs/z"] {
+            for policy in ["Retain", "Overwrite", "MergePatchJson"] {
+                let patches = json!([{"annotations": {key: "{}", "mine": "1"}, "patchPolicy": policy}]);
+                let mut created = Map::new();
+                apply(&mut created, &patches, When::Creation).unwrap();
+                assert_eq!(created[key], "{}", "{policy}");
+                let there = json!({key: "no json", "mine": "1"});
+                let mut updated = there.as_object().cloned().unwrap();
+                let before = updated.clone();
+                assert_eq!(apply(&mut updated, &patches, When::Update), Ok(false), "{key} {policy}");
+                assert_eq!(updated, before);
+            }
+        }
     }
 
     #[test]

@@ -26,8 +26,6 @@ pub const NATIVE_CONDITIONS: [&str; 12] = [
     labels::CONDITION_SIDECAR_TERMINATED,
 ];
 
-/// Domains whose keys are written by Kubernetes and Kruise, their subdomains included.
-const DOMAINS: [&str; 4] = ["kubernetes.io", "k8s.io", "kruise.io", "kruise.rs"];
 /// Domains of readiness gates of load balancers.
 const GATE_DOMAINS: [&str; 2] = ["k8s.aws", "cloud.google.com"];
 /// OpenKruiseGame has probes write conditions of this domain; it is no part of Kruise that reads Pods.
@@ -52,28 +50,21 @@ fn domain(key: &str) -> &str {
     key.split_once('/').map_or("", |(domain, _)| domain)
 }
 
-fn is_below(domain: &str, parent: &str) -> bool {
-    domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-}
-
-fn is_system(domain: &str) -> bool {
-    DOMAINS.iter().any(|parent| is_below(domain, parent))
-}
-
 /// Whether no probe writes a label.
 pub fn is_label(key: &str) -> bool {
-    IDENTITY_LABELS.contains(&key) || is_system(domain(key)) && domain(key) != LABELS_OF_USERS
+    IDENTITY_LABELS.contains(&key) || labels::is_of_system(key) && domain(key) != LABELS_OF_USERS
 }
 
 /// Whether no probe writes an annotation.
 pub fn is_annotation(key: &str) -> bool {
-    is_system(domain(key)) && !ANNOTATIONS_OF_USERS.contains(&key)
+    labels::is_of_system(key) && !ANNOTATIONS_OF_USERS.contains(&key)
 }
 
 /// Whether no probe writes a condition.
 pub fn is_condition(type_: &str) -> bool {
     let domain = domain(type_);
-    let is_of_others = is_system(domain) || GATE_DOMAINS.iter().any(|parent| is_below(domain, parent));
+    let is_of_others =
+        labels::is_of_system(type_) || GATE_DOMAINS.iter().any(|parent| labels::is_below(domain, parent));
     NATIVE_CONDITIONS.contains(&type_) || is_of_others && domain != GAME
 }
 

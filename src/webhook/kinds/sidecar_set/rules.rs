@@ -355,6 +355,11 @@ fn metadata_patches(found: &mut Findings, spec: &Object) {
             if !is_qualified_name(&key.to_ascii_lowercase()) {
                 found.deny(&field, format!("{} is not allowed; want the key of an annotation", show_text(key)));
             }
+            if policy != PATCH_RETAIN && !policy.is_empty() && labels::is_of_system(key) {
+                found.warnings.push(format!(
+                    "{field}: a key of Kubernetes or Kruise is given when a Pod is created, and not changed by updates in place"
+                ));
+            }
             if !keys.insert(key) {
                 found.deny(&field, "it is there twice; want each key once");
             }

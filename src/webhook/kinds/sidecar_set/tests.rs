@@ -338,6 +338,17 @@ fn a14_annotations_are_limited_by_the_whitelist() {
 }
 
 #[test]
+fn an_annotation_that_updates_leave_alone_is_warned_of() {
+    let warnings = |key: &str, policy: &str| {
+        let spec = json!({"patchPodMetadata": [{"annotations": {key: "1"}, "patchPolicy": policy}]});
+        check(request(set(spec), None)).unwrap().found.warnings.len()
+    };
+    assert_eq!(warnings("apps.kruise.io/container-launch-priority", "Overwrite"), 1);
+    assert_eq!(warnings("apps.kruise.io/container-launch-priority", "Retain"), 0);
+    assert_eq!(warnings("mesh.io/a", "Overwrite"), 0);
+}
+
+#[test]
 fn d26_conflicts_with_every_overlapping_set_are_found() {
     let named = |name: &str, spec: Value| {
         let mut object = set(spec);
