@@ -1,11 +1,11 @@
 //! Workloads that the user named: reading and changing them. Shared by `rollout` and `set`.
 
-use clap::ValueEnum;
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::{
-    Api,
-    api::ListParams,
+use clap::{
+    ValueEnum,
+    builder::{NonEmptyStringValueParser, TypedValueParser as _},
 };
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
 use super::{
@@ -108,16 +108,9 @@ pub(super) async fn find(
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct HistoryPlace {
     /// SidecarSets: the namespace of the installation, which has their revisions.
-    #[arg(long, default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE", value_parser = namespace)]
-    system_namespace: String,
-}
-
-fn namespace(text: &str) -> Result<String, String> {
-    match Namespace::parse(text) {
-        Ok(namespace) if !text.is_empty() => Ok(namespace.to_string()),
-        Ok(_) => Err("want the name of a namespace".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    #[arg(long, default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE",
+        value_parser = NonEmptyStringValueParser::new().try_map(|text| Namespace::parse(&text)))]
+    system_namespace: Namespace,
 }
 
 /// The revisions of a workload, oldest first.
@@ -130,7 +123,7 @@ pub(super) async fn revisions(
         // Those of other namespaces are anybody's, and name any owner.
         Holds::Sidecars => {
             let of_set = format!("{}={}", labels::SIDECAR_SET_NAME, workload.text("/metadata/name"));
-            (place.system_namespace.as_str(), of_set)
+            (&*place.system_namespace, of_set)
         }
         // They have the labels of the template, and those match the selector. What else there is is sorted out later.
         Holds::Template => {

@@ -24,8 +24,8 @@ use crate::{
         budgets::disruption::Budget,
         kinds::{
             sidecar_set::{
-                notes::{self, PodNotes},
-                pod::annotations,
+                notes::PodNotes,
+                pod::{annotations, injected},
             },
             workload_restart::{self, Sidecar, Target},
         },
@@ -211,7 +211,7 @@ impl Controller {
                     controller.is_some_and(|owner| owner.kind == "ReplicaSet") && selector.matches(&pod.labels)
                 }
                 Whose::Scope(Scope::Labels(selector)) => selector.matches(&pod.labels),
-                Whose::SidecarSet(set) => notes::injected(&annotations(pod)).contains(set),
+                Whose::SidecarSet(set) => injected(pod).any(|name| name == set),
             }
         };
         let mut pods = self.context.pods.select(|pod| pod.namespace() == namespace && in_scope(pod));

@@ -405,8 +405,14 @@ mod tests {
         let mut changed = set.clone();
         changed["metadata"]["generation"] = 3.into();
         assert_eq!(said(&changed, &revisions, 2), "is at 2");
-        let odd = of(&set, vec![json!({ "metadata": { "name": "logs-1", "ownerReferences": [{ "controller": true, "uid": "u" }] },
-            "revision": 1, "data": { "spec": { "template": {} } } }), of_sidecar_set(2, &set["spec"], "")]);
+        let odd = of(
+            &set,
+            vec![
+                json!({ "metadata": { "name": "logs-1", "ownerReferences": [{ "controller": true, "uid": "u" }] },
+            "revision": 1, "data": { "spec": { "template": {} } } }),
+                of_sidecar_set(2, &set["spec"], ""),
+            ],
+        );
         assert_eq!(said(&set, &odd, 1), "Failed: revision logs-1 holds no containers");
     }
 

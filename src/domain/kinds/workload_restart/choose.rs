@@ -143,10 +143,7 @@ fn start(
             plan.start.push(Start {
                 pod: facts.pod.name().to_owned(),
                 uid: facts.pod.uid().to_owned(),
-                containers: wanted_containers(facts, &observed.restart.spec)
-                    .into_iter()
-                    .map(str::to_owned)
-                    .collect(),
+                containers: wanted_containers(facts, &observed.restart.spec).into_iter().map(str::to_owned).collect(),
             });
         } else {
             held.by_refresh |= refusal_wait(facts).is_zero();

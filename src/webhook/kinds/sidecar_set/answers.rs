@@ -115,7 +115,11 @@ pub(super) async fn ask(context: &Context, new: &Value, old: Option<&Value>) -> 
             "volumes",
             "patchPodMetadata",
         ];
-        if parts.iter().any(|key| differs(key)) { Some(others(client, &context.sidecars, new, old).await) } else { None }
+        if parts.iter().any(|key| differs(key)) {
+            Some(others(client, &context.sidecars, new, old).await)
+        } else {
+            None
+        }
     };
     let (template, revision, whitelist, others) =
         tokio::join!(template::ask(client, namespace, &templates), revision, whitelist, others);
