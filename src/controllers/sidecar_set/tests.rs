@@ -5,7 +5,7 @@ mod simulation;
 use std::time::Duration;
 
 use axum::http::{Method, request::Parts};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::{

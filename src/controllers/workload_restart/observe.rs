@@ -20,13 +20,11 @@ use crate::{
         group_of, labels,
         wr::{TargetRef, WorkloadRestart},
     },
+    controllers::BY_SIDECAR_SET,
     domain::{
         budgets::disruption::Budget,
         kinds::{
-            sidecar_set::{
-                notes::PodNotes,
-                pod::{annotations, injected},
-            },
+            sidecar_set::{notes::PodNotes, pod::annotations},
             workload_restart::{self, Sidecar, Target},
         },
         node::recreate::manager,
@@ -203,18 +201,22 @@ impl Controller {
         requests: &Requests,
     ) -> kube::Result<Vec<PodRecord>> {
         let namespace = restart.namespace().unwrap_or_default();
-        let in_scope = |pod: &PodView| {
-            let controller = pod.controller.as_ref();
-            match whose {
-                Whose::Scope(Scope::Owner(uid)) => controller.is_some_and(|owner| owner.uid == *uid),
-                Whose::Scope(Scope::Deployment(_, selector)) => {
-                    controller.is_some_and(|owner| owner.kind == "ReplicaSet") && selector.matches(&pod.labels)
-                }
-                Whose::Scope(Scope::Labels(selector)) => selector.matches(&pod.labels),
-                Whose::SidecarSet(set) => injected(pod).any(|name| name == set),
+        let select =
+            |fits: &dyn Fn(&PodView) -> bool| self.context.pods.select(|pod| pod.namespace() == namespace && fits(pod));
+        let mut pods = match whose {
+            Whose::Scope(Scope::Owner(uid)) => {
+                select(&|pod| pod.controller.as_ref().is_some_and(|owner| owner.uid == *uid))
+            }
+            Whose::Scope(Scope::Deployment(_, selector)) => select(&|pod| {
+                let is_replica_set = pod.controller.as_ref().is_some_and(|owner| owner.kind == "ReplicaSet");
+                is_replica_set && selector.matches(&pod.labels)
+            }),
+            Whose::Scope(Scope::Labels(selector)) => select(&|pod| selector.matches(&pod.labels)),
+            Whose::SidecarSet(set) => {
+                let injected = self.context.pods.by_index(&BY_SIDECAR_SET, set).into_iter();
+                injected.filter(|pod| pod.namespace() == namespace).collect()
             }
         };
-        let mut pods = self.context.pods.select(|pod| pod.namespace() == namespace && in_scope(pod));
         if let Whose::Scope(Scope::Deployment(uid, _)) = whose {
             let mut ours = HashMap::new();
             for owner in pods.iter().filter_map(|pod| pod.controller.as_ref()) {
