@@ -14,23 +14,20 @@ use super::{
 use crate::{
     api::labels,
     budgets::refusals::Refusals,
-    controllers::pod_set::{Together, Tried, Waves},
-    domain::{
-        kinds::daemon_set::{
-            make,
-            plan::{Action, Candidate, Plan, Remember, Turn},
-        },
-        pod::lifecycle::State,
+    controllers::pod_set::{PodStep, Together, Tried, Waves},
+    domain::kinds::daemon_set::{
+        make,
+        plan::{Action, Candidate, Plan, Remember, Turn},
     },
     k8s::pod::PodView,
     runtime::{
-        apply::{code, is_already_there, is_refusal, namespace_is_ending},
+        apply::{is_already_there, is_refusal},
         clock,
         in_place::Refreshing,
         lock,
         pass::AFTER_REFUSAL,
-        pod_control::{Created, Part},
-        slow_start::{MOST, each, slow_start},
+        pod_control::Created,
+        slow_start::{MOST, each},
     },
 };
 
@@ -143,13 +140,8 @@ impl Controller {
         creations: Vec<Action>,
         pass: &mut Pass,
     ) -> bool {
-        if creations.is_empty() {
-            return false;
-        }
-        let mut window = self.common.memories.with(&job.key, |memory| memory.common.window).unwrap_or_default();
         let failed = &Mutex::new(String::new());
-        let concerns_one = |error: &kube::Error| matches!(code(error), Some(409 | 422));
-        let (done, failure) = slow_start(creations, &mut window, concerns_one, |action: Action| async move {
+        let make = |action: Action| async move {
             let Action::Create { node, not_ready_since } = action else { return Ok(()) };
             let made = self.create(job, resolved, seen, (&node, not_ready_since)).await;
             self.common.memories.with(&job.key, |memory| match &made {
@@ -161,11 +153,8 @@ impl Controller {
                 Err(_) => {}
             });
             made.map(drop).inspect_err(|_| *lock(failed) = node)
-        })
-        .await;
-        self.common.memories.with(&job.key, |memory| memory.common.window = window);
-        pass.common.again |= done > 0;
-        let Some(error) = failure.filter(|error| !namespace_is_ending(error)) else { return false };
+        };
+        let Some(error) = self.common.create_all(&job.key, creations, pass, make).await else { return false };
         let unsure = !is_refusal(&error);
         let node = lock(failed).clone();
         pass.failed_to_create(&for_node(&node), error);
@@ -219,48 +208,29 @@ impl Controller {
         action: &Action,
         refusals: &Refusals,
     ) -> kube::Result<Tried> {
-        let (common, hooks) = (&self.common, job.spec.hooks());
-        let free = (None, refusals);
         let asked = (action.takes_out(&job.spec.lifecycle), refusals);
-        let view = |pod: &String| seen.views.get(pod);
-        match action {
+        let (pod, step) = match action {
             Action::Create { node, not_ready_since } => {
-                self.create(job, resolved, seen, (node, *not_ready_since)).await.map(Tried::of)
-            }
-            Action::Relabel { pod } => {
-                let labels = json!({labels::CONTROLLER_REVISION_HASH: resolved.hash()});
-                let patch = json!({"metadata": {"labels": labels}});
-                let act = async |view: &PodView| {
-                    common.pods.try_patch(view, Part::Whole, &patch).await.map(|done| done.is_some())
-                };
-                common.with_pod(view(pod), free, act).await
-            }
-            Action::CancelDeletion { pod } => {
-                common.with_pod(view(pod), free, async |view| common.cancel_deletion(view, hooks).await).await
-            }
-            Action::CancelUpdate { pod } => {
-                common.with_pod(view(pod), free, async |view| common.cancel_update(view, hooks).await).await
-            }
-            Action::AnnounceDeletion { pod } => {
-                let act =
-                    async |view: &PodView| common.in_place.move_to(view, State::PreparingDelete, hooks, false).await;
-                common.with_pod(view(pod), asked, act).await
-            }
-            Action::AnnounceUpdate { pod, restore } => {
-                let act =
-                    async |view: &PodView| common.in_place.move_to(view, State::PreparingUpdate, hooks, *restore).await;
-                common.with_pod(view(pod), asked, act).await
+                return self.create(job, resolved, seen, (node, *not_ready_since)).await.map(Tried::of);
             }
             Action::Delete { pod, remember } => {
                 let act = async |view: &PodView| self.delete(job, view, remember).await.map(|()| true);
-                common.with_pod(view(pod), asked, act).await
+                return self.common.with_pod(seen.views.get(pod), asked, act).await;
             }
+            Action::Relabel { pod } => {
+                let label = (labels::CONTROLLER_REVISION_HASH.to_owned(), json!(resolved.hash()));
+                (pod, PodStep::SetLabels([label].into_iter().collect()))
+            }
+            Action::CancelDeletion { pod } => (pod, PodStep::CancelDeletion),
+            Action::CancelUpdate { pod } => (pod, PodStep::CancelUpdate),
+            Action::AnnounceDeletion { pod } => (pod, PodStep::AnnounceDeletion),
+            Action::AnnounceUpdate { pod, restore } => (pod, PodStep::AnnounceUpdate { restore: *restore }),
             Action::UpdateInPlace { pod, spec } => {
                 let revision = (resolved.revisions.update.as_str(), resolved.hash());
-                let act = async |view: &PodView| common.update_in_place(&job.owner, view, revision, spec).await;
-                common.with_pod(view(pod), asked, act).await
+                (pod, PodStep::UpdateInPlace { owner: &job.owner, revision, spec })
             }
-        }
+        };
+        self.common.change(seen.views.get(pod), step, job.spec.hooks(), asked).await
     }
 
     /// Emits one event for each spec that says why Pods are replaced that were to be updated in place.

@@ -15,7 +15,7 @@ use serde_json::Value;
 pub use self::{
     record::{SetStatus, words_cleared},
     single::{POD_WORKERS, Together},
-    steps::{Tried, Waves},
+    steps::{PodStep, Tried, Waves},
 };
 use super::{BY_CONTROLLER, Context};
 use crate::{
@@ -43,7 +43,7 @@ pub struct Common {
     /// Versions of Pods that were read as a whole and have to wait, by UID.
     pub waits_in: HashMap<String, String>,
     /// Pods that may be made at the same time, as the last ones went.
-    pub window: usize,
+    window: usize,
     /// How many Pods there are, or are to be.
     pub pods: usize,
     /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.

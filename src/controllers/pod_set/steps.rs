@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value, json};
+
 use super::{Common, Pass, PodSets, Together};
 use crate::{
     api::apps::lifecycle::Lifecycle,
@@ -17,11 +19,12 @@ use crate::{
     },
     k8s::pod::PodView,
     runtime::{
-        apply::is_refusal,
+        apply::{code, is_refusal, namespace_is_ending},
         clock,
         in_place::{Refreshed, Refreshing, Target},
         pass::AFTER_CONFLICT,
-        slow_start::each,
+        pod_control::Part,
+        slow_start::{each, slow_start},
         watches::ObjectKey,
     },
 };
@@ -44,6 +47,32 @@ impl Tried {
     pub fn of(done: bool) -> Self {
         if done { Self::Done } else { Self::Nothing }
     }
+}
+
+/// What is done to one Pod that stays.
+pub enum PodStep<'a> {
+    /// These labels are written.
+    SetLabels(Map<String, Value>),
+    /// The deletion that was announced to it is taken back.
+    CancelDeletion,
+    /// The update that was announced to it is taken back.
+    CancelUpdate,
+    /// It moves to PreparingDelete.
+    AnnounceDeletion,
+    /// It moves to PreparingUpdate.
+    AnnounceUpdate {
+        /// Whether the hook has to be put back first.
+        restore: bool,
+    },
+    /// Its update in place begins.
+    UpdateInPlace {
+        /// For events.
+        owner: &'a OwnerRef,
+        /// The name of the revision, and its label.
+        revision: (&'a str, &'a str),
+        /// What changes.
+        spec: &'a UpdateSpec,
+    },
 }
 
 /// A plan whose candidates take Pods out of service, as many as find room.
@@ -174,23 +203,63 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         act(view).await.map(Tried::of)
     }
 
-    /// Takes back a deletion that was announced to a Pod.
+    /// Changes a Pod, as [`Self::with_pod`].
     ///
     /// # Errors
-    /// Those of the API server, but 404 and 409; so are those of the others.
-    pub async fn cancel_deletion(&self, view: &PodView, hooks: Option<&Lifecycle>) -> kube::Result<bool> {
-        // It goes back to where it was: into its update, if one is under way.
-        let state = if view.in_place().is_some() { State::Updating } else { State::Normal };
-        self.in_place.move_to(view, state, hooks, false).await
+    /// Those of the API server, but 404 and 409.
+    pub async fn change(
+        &self,
+        view: Option<&Arc<PodView>>,
+        step: PodStep<'_>,
+        hooks: Option<&Lifecycle>,
+        asked: (Option<Operation>, &Refusals),
+    ) -> kube::Result<Tried> {
+        let act = async |view: &PodView| {
+            let (state, restore) = match step {
+                PodStep::SetLabels(labels) => {
+                    let patch = json!({"metadata": {"labels": labels}});
+                    return Ok(self.pods.try_patch(view, Part::Whole, &patch).await?.is_some());
+                }
+                PodStep::UpdateInPlace { owner, revision, spec } => {
+                    return self.update_in_place(owner, view, revision, spec).await;
+                }
+                // It goes back to where it was: into its update, if one is under way.
+                PodStep::CancelDeletion if view.in_place().is_some() => (State::Updating, false),
+                PodStep::CancelDeletion => (State::Normal, false),
+                PodStep::CancelUpdate => (lifecycle::after_update(hooks, view), false),
+                PodStep::AnnounceDeletion => (State::PreparingDelete, false),
+                PodStep::AnnounceUpdate { restore } => (State::PreparingUpdate, restore),
+            };
+            self.in_place.move_to(view, state, hooks, restore).await
+        };
+        self.with_pod(view, asked, act).await
     }
 
-    /// Takes back an update that was announced to a Pod.
-    pub async fn cancel_update(&self, view: &PodView, hooks: Option<&Lifecycle>) -> kube::Result<bool> {
-        self.in_place.move_to(view, lifecycle::after_update(hooks, view), hooks, false).await
+    /// Makes Pods of a set, one at first, then more at a time. Returns the first failure, if it is one to report.
+    pub async fn create_all<A, F>(
+        &self,
+        key: &ObjectKey,
+        creations: Vec<A>,
+        pass: &mut Pass,
+        create: impl Fn(A) -> F,
+    ) -> Option<kube::Error>
+    where
+        F: Future<Output = kube::Result<()>>,
+    {
+        if creations.is_empty() {
+            return None;
+        }
+        let mut window = self.with(key, |memory| memory.window);
+        // A name that is taken, or a Pod that its own claim or ordinal makes invalid.
+        let concerns_one = |error: &kube::Error| matches!(code(error), Some(409 | 422));
+        let (done, failure) = slow_start(creations, &mut window, concerns_one, create).await;
+        self.with(key, |memory| memory.window = window);
+        pass.common.again |= done > 0;
+        failure.filter(|error| !namespace_is_ending(error))
     }
 
-    /// Begins an update in place, with an event. `revision` is the name of the revision.
-    pub async fn update_in_place(
+    /// Begins an update in place, with an event. `revision` is the name of the revision, and its label.
+    async fn update_in_place(
         &self,
         owner: &OwnerRef,
         view: &PodView,

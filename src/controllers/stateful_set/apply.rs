@@ -8,23 +8,20 @@ use super::{Controller, Job, Pass, observe::Seen};
 use crate::{
     api::{feature_gates::gate, labels},
     budgets::refusals::Refusals,
-    controllers::pod_set::{Together, Tried, Waves},
-    domain::{
-        kinds::stateful_set::{
-            make, numbering,
-            plan::{Action, Candidate, Plan},
-        },
-        pod::lifecycle::State,
+    controllers::pod_set::{PodStep, Together, Tried, Waves},
+    domain::kinds::stateful_set::{
+        make, numbering,
+        plan::{Action, Candidate, Plan},
     },
     k8s::pod::PodView,
     runtime::{
-        apply::{code, is_already_there, is_refusal, namespace_is_ending},
+        apply::{is_already_there, is_refusal},
         clock,
         in_place::Refreshing,
         lock,
-        pod_control::{Created, Part},
+        pod_control::Created,
         revisions::Resolved,
-        slow_start::{MOST, each, slow_start},
+        slow_start::{MOST, each},
         watches::ObjectKey,
     },
 };
@@ -135,7 +132,6 @@ impl Controller {
         if creations.is_empty() {
             return false;
         }
-        let mut window = self.common.memories.with(&job.key, |memory| memory.common.window).unwrap_or_default();
         let current = resolved.template(&resolved.current);
         let first_failed = &Mutex::new(None);
         let make = |action: Action| {
@@ -155,12 +151,7 @@ impl Controller {
                 made
             }
         };
-        // A name that is taken, or a Pod that its own claim or ordinal makes invalid.
-        let concerns_one = |error: &kube::Error| matches!(code(error), Some(409 | 422));
-        let (done, failure) = slow_start(creations, &mut window, concerns_one, make).await;
-        self.common.memories.with(&job.key, |memory| memory.common.window = window);
-        pass.common.again |= done > 0;
-        let Some(error) = failure.filter(|error| !namespace_is_ending(error)) else { return false };
+        let Some(error) = self.common.create_all(&job.key, creations, pass, make).await else { return false };
         let unsure = !is_refusal(&error);
         let name = numbering::pod_name(&job.spec.name, lock(first_failed).unwrap_or_default());
         let message = format!("create Pod {name} in StatefulSet {} failed error: {error}", job.spec.name);
@@ -223,56 +214,35 @@ impl Controller {
     }
 
     async fn try_one(&self, job: &Job, seen: &Seen, action: &Action, refusals: &Refusals) -> kube::Result<Tried> {
-        let (common, hooks) = (&self.common, job.spec.hooks());
-        let free = (None, refusals);
         let asked = (action.takes_out(&job.spec.lifecycle), refusals);
-        let view = |pod: &String| seen.views.get(pod);
-        match action {
+        let (pod, step) = match action {
             // Made in order, elsewhere.
-            Action::Create { .. } => Ok(Tried::Nothing),
+            Action::Create { .. } => return Ok(Tried::Nothing),
             Action::CreateClaims { ordinal, claims } => {
-                let made = self.create_claims(job, *ordinal, claims).await?;
-                Ok(if made { Tried::Done } else { Tried::Nothing })
+                return self.create_claims(job, *ordinal, claims).await.map(Tried::of);
             }
             Action::SetClaimOwners { claim, owners } => {
-                self.patch_claim(seen, claim, json!({"metadata": {"ownerReferences": owners}})).await
+                return self.patch_claim(seen, claim, json!({"metadata": {"ownerReferences": owners}})).await;
             }
-            Action::GrowClaims { claims, .. } => self.grow(job, seen, claims).await,
-            Action::MendLabels { pod, labels } => {
-                let labels: serde_json::Map<String, Value> =
-                    labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-                let patch = json!({"metadata": {"labels": labels}});
-                let act = async |view: &PodView| {
-                    common.pods.try_patch(view, Part::Whole, &patch).await.map(|done| done.is_some())
-                };
-                common.with_pod(view(pod), free, act).await
-            }
-            Action::CancelDeletion { pod } => {
-                common.with_pod(view(pod), free, async |view| common.cancel_deletion(view, hooks).await).await
-            }
-            Action::CancelUpdate { pod } => {
-                common.with_pod(view(pod), free, async |view| common.cancel_update(view, hooks).await).await
-            }
-            Action::AnnounceDeletion { pod } => {
-                let act =
-                    async |view: &PodView| common.in_place.move_to(view, State::PreparingDelete, hooks, false).await;
-                common.with_pod(view(pod), asked, act).await
-            }
-            Action::AnnounceUpdate { pod, restore } => {
-                let act =
-                    async |view: &PodView| common.in_place.move_to(view, State::PreparingUpdate, hooks, *restore).await;
-                common.with_pod(view(pod), asked, act).await
-            }
+            Action::GrowClaims { claims, .. } => return self.grow(job, seen, claims).await,
             Action::Delete { pod } => {
                 let act = async |view: &PodView| self.delete(job, view).await.map(|()| true);
-                common.with_pod(view(pod), asked, act).await
+                return self.common.with_pod(seen.views.get(pod), asked, act).await;
             }
+            Action::MendLabels { pod, labels } => {
+                let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value)));
+                (pod, PodStep::SetLabels(labels.collect()))
+            }
+            Action::CancelDeletion { pod } => (pod, PodStep::CancelDeletion),
+            Action::CancelUpdate { pod } => (pod, PodStep::CancelUpdate),
+            Action::AnnounceDeletion { pod } => (pod, PodStep::AnnounceDeletion),
+            Action::AnnounceUpdate { pod, restore } => (pod, PodStep::AnnounceUpdate { restore: *restore }),
             Action::UpdateInPlace { pod, spec } => {
                 let revision = (spec.revision.as_str(), make::revision_label(&spec.revision));
-                let act = async |view: &PodView| common.update_in_place(&job.owner, view, revision, spec).await;
-                common.with_pod(view(pod), asked, act).await
+                (pod, PodStep::UpdateInPlace { owner: &job.owner, revision, spec })
             }
-        }
+        };
+        self.common.change(seen.views.get(pod), step, job.spec.hooks(), asked).await
     }
 
     async fn delete(&self, job: &Job, view: &PodView) -> kube::Result<()> {
