@@ -1,19 +1,52 @@
 //! Whether the admission policies over this process's own account are in force. Without them its token can do all that RBAC
 //! lets it.
+//!
+//! Of the objects only the fields are read that this needs: a reader of whole policies is a part of the program that every
+//! daemon of every node would have in memory.
 
 use std::time::Duration;
 
-use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    authentication::v1::SelfSubjectReview,
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::{
+    Api, Client,
+    api::{ApiResource, PostParams},
+    core::{GroupVersionKind, NotUsed, Object},
 };
-use kube::{Api, Client, api::PostParams};
 use prometheus_client::metrics::gauge::Gauge;
+use serde::Deserialize;
 
 use crate::k8s::account;
 
 const AGAIN: Duration = Duration::from_secs(60 * 60);
 const RETRY: Duration = Duration::from_secs(30);
+
+/// A ValidatingAdmissionPolicy.
+type Policy = Object<PolicySpec, NotUsed>;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PolicySpec {
+    match_conditions: Option<Vec<MatchCondition>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct MatchCondition {
+    expression: String,
+}
+
+/// A ValidatingAdmissionPolicyBinding.
+type Binding = Object<BindingSpec, NotUsed>;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BindingSpec {
+    policy_name: Option<String>,
+    validation_actions: Option<Vec<String>>,
+}
+
+fn resource(kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind), plural)
+}
 
 /// Looks for `policies` now and every hour, and reports those that are not there, not bound, or name another
 /// account. Never ends.
@@ -58,30 +91,29 @@ async fn look(client: &Client, policies: &[&str]) -> kube::Result<(String, Vec<S
     let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
     let username = review.status.and_then(|status| status.user_info).and_then(|user| user.username).unwrap_or_default();
     let mut problems = Vec::new();
+    let there: Api<Policy> =
+        Api::all_with(client.clone(), &resource("ValidatingAdmissionPolicy", "validatingadmissionpolicies"));
+    let bound: Api<Binding> = Api::all_with(
+        client.clone(),
+        &resource("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    );
     for name in policies {
-        let policy = Api::<ValidatingAdmissionPolicy>::all(client.clone()).get_opt(name).await?;
-        let binding = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone()).get_opt(name).await?;
+        let (policy, binding) = (there.get_opt(name).await?, bound.get_opt(name).await?);
         problems.extend(problem(name, &username, policy.as_ref(), binding.as_ref()));
     }
     Ok((username, problems))
 }
 
 /// Why a policy is not in force over a user.
-fn problem(
-    name: &str,
-    username: &str,
-    policy: Option<&ValidatingAdmissionPolicy>,
-    binding: Option<&ValidatingAdmissionPolicyBinding>,
-) -> Option<String> {
+fn problem(name: &str, username: &str, policy: Option<&Policy>, binding: Option<&Binding>) -> Option<String> {
     let Some(policy) = policy else { return Some(format!("{name} does not exist")) };
-    let conditions = policy.spec.iter().flat_map(|spec| spec.match_conditions.iter().flatten());
-    if !conditions.into_iter().any(|condition| account::names(&condition.expression, username)) {
+    let mut conditions = policy.spec.match_conditions.iter().flatten();
+    if !conditions.any(|condition| account::names(&condition.expression, username)) {
         return Some(format!("{name} does not name {username}"));
     }
-    let binds = |binding: &ValidatingAdmissionPolicyBinding| {
-        let Some(spec) = &binding.spec else { return false };
-        let denies = spec.validation_actions.iter().flatten().any(|action| action == "Deny");
-        denies && spec.policy_name.as_deref() == Some(name)
+    let binds = |binding: &Binding| {
+        let denies = binding.spec.validation_actions.iter().flatten().any(|action| action == "Deny");
+        denies && binding.spec.policy_name.as_deref() == Some(name)
     };
     (!binding.is_some_and(binds)).then(|| format!("{name} is not bound with the action Deny"))
 }
@@ -95,14 +127,17 @@ mod tests {
     #[test]
     fn an_account_that_no_policy_names_is_reported() {
         let policy = |expression: &str| {
-            serde_json::from_value::<ValidatingAdmissionPolicy>(
-                json!({ "spec": { "matchConditions": [{ "name": "by", "expression": expression }] } }),
+            serde_json::from_value::<Policy>(
+                json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+                    "metadata": { "name": "p" }, "spec": { "failurePolicy": "Fail", "validations": [],
+                        "matchConditions": [{ "name": "by", "expression": expression }] } }),
             )
             .unwrap()
         };
         let bound = |name: &str, action: &str| {
-            serde_json::from_value::<ValidatingAdmissionPolicyBinding>(
-                json!({ "spec": { "policyName": name, "validationActions": [action] } }),
+            serde_json::from_value::<Binding>(
+                json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+                    "metadata": { "name": "p" }, "spec": { "policyName": name, "validationActions": [action] } }),
             )
             .unwrap()
         };

@@ -24,8 +24,12 @@ mod webhook_registration;
 
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, metadata};
-use crate::{api::apps, domain::deletion_protection as protection, k8s::account};
+use super::metadata;
+use crate::{
+    api::apps,
+    domain::deletion_protection as protection,
+    k8s::account::{self, DAEMON, MANAGER, WEBHOOK},
+};
 
 /// A policy that is part of every installation.
 struct Policy {
@@ -34,31 +38,38 @@ struct Policy {
     spec: fn() -> Value,
     /// Whether the manifests put it in force. The others are bound by somebody else.
     is_bound: bool,
+    /// The accounts whose writes alone it judges. Every role looks for those over its own at start, without rendering any.
+    over: &'static [&'static str],
 }
 
 const POLICIES: &[Policy] = &[
-    Policy { name: "kruise-crr-own-fields", spec: request_fields::spec, is_bound: true },
-    Policy { name: "kruise-daemon-own-node", spec: request_status::spec, is_bound: true },
-    Policy { name: "kruise-daemon-node-images", spec: node_images::spec, is_bound: true },
-    Policy { name: "kruise-daemon-own-probes", spec: node_probes::spec, is_bound: true },
-    Policy { name: "kruise-daemon-pods", spec: daemon_pods::spec, is_bound: true },
-    Policy { name: "kruise-daemon-events", spec: daemon_events::spec, is_bound: true },
-    Policy { name: "kruise-manager-claims", spec: manager_claims::spec, is_bound: true },
-    Policy { name: "kruise-manager-configmaps", spec: manager_config_maps::spec, is_bound: true },
-    Policy { name: "kruise-manager-evictions", spec: manager_evictions::spec, is_bound: true },
-    Policy { name: "kruise-manager-node-probes", spec: manager_node_probes::spec, is_bound: true },
-    Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true },
-    Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true },
-    Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true },
-    Policy { name: manager_specs::NAME, spec: manager_specs::spec, is_bound: true },
-    Policy { name: "kruise-nodeimage-authors", spec: node_image_authors::spec, is_bound: true },
-    Policy { name: "kruise-podprobemarker-authors", spec: probe_marker_authors::spec, is_bound: true },
-    Policy { name: "kruise-podtemplates", spec: pod_templates::spec, is_bound: true },
-    Policy { name: "kruise-webhook-registration", spec: webhook_registration::spec, is_bound: true },
+    Policy { name: "kruise-crr-own-fields", spec: request_fields::spec, is_bound: true, over: &[] },
+    Policy { name: "kruise-daemon-own-node", spec: request_status::spec, is_bound: true, over: &[DAEMON] },
+    Policy { name: "kruise-daemon-node-images", spec: node_images::spec, is_bound: true, over: &[DAEMON] },
+    Policy { name: "kruise-daemon-own-probes", spec: node_probes::spec, is_bound: true, over: &[DAEMON] },
+    Policy { name: "kruise-daemon-pods", spec: daemon_pods::spec, is_bound: true, over: &[DAEMON] },
+    Policy { name: "kruise-daemon-events", spec: daemon_events::spec, is_bound: true, over: &[DAEMON] },
+    Policy { name: "kruise-manager-claims", spec: manager_claims::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-configmaps", spec: manager_config_maps::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-evictions", spec: manager_evictions::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-node-probes", spec: manager_node_probes::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: manager_specs::NAME, spec: manager_specs::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-nodeimage-authors", spec: node_image_authors::spec, is_bound: true, over: &[] },
+    Policy { name: "kruise-podprobemarker-authors", spec: probe_marker_authors::spec, is_bound: true, over: &[] },
+    Policy {
+        name: "kruise-podtemplates",
+        spec: pod_templates::spec,
+        is_bound: true,
+        over: &[MANAGER, WEBHOOK, DAEMON],
+    },
+    Policy { name: "kruise-webhook-registration", spec: webhook_registration::spec, is_bound: true, over: &[WEBHOOK] },
     // The webhook role binds it while the gate is on.
-    Policy { name: protection::NAME, spec: protection::spec, is_bound: false },
+    Policy { name: protection::NAME, spec: protection::spec, is_bound: false, over: &[] },
     // An administrator binds it who wants it.
-    Policy { name: protection::LABEL_GUARD, spec: protection::label_guard_spec, is_bound: false },
+    Policy { name: protection::LABEL_GUARD, spec: protection::label_guard_spec, is_bound: false, over: &[] },
 ];
 
 /// The policies and their bindings, and the role that one of them asks for.
@@ -80,17 +91,8 @@ fn object(name: &str, spec: Value, is_bound: bool) -> Vec<Value> {
 
 /// The policies that are in force over an account. Those that only make an exception for it are not among them.
 pub(super) fn over(account: &str) -> Vec<&'static str> {
-    let username = format!("system:serviceaccount:{NAMESPACE}:{account}");
-    let limits = |policy: &&Policy| {
-        let spec = (policy.spec)();
-        let mut conditions = spec["matchConditions"].as_array().into_iter().flatten();
-        conditions.any(|condition| is_over(condition["expression"].as_str().unwrap_or_default(), &username))
-    };
-    POLICIES.iter().filter(|policy| policy.is_bound).filter(limits).map(|policy| policy.name).collect()
-}
-
-fn is_over(expression: &str, username: &str) -> bool {
-    !expression.starts_with('!') && account::names(expression, username)
+    let limits = |policy: &&Policy| policy.is_bound && policy.over.contains(&account);
+    POLICIES.iter().filter(limits).map(|policy| policy.name).collect()
 }
 
 /// Updates of a resource of ours.
@@ -160,6 +162,22 @@ mod tests {
         let spec = (POLICIES.iter().find(|known| known.name == policy).unwrap().spec)();
         let validations = spec["validations"].as_array().unwrap();
         validations.iter().any(|v| words.iter().all(|word| v["expression"].as_str().unwrap().contains(word)))
+    }
+
+    #[test]
+    fn the_table_says_over_whom_a_policy_is() {
+        for policy in POLICIES {
+            let spec = (policy.spec)();
+            let conditions = spec["matchConditions"].as_array().cloned().unwrap_or_default();
+            let is_over = |account: &&&str| {
+                let username = format!("system:serviceaccount:{}:{account}", super::super::NAMESPACE);
+                let texts = conditions.iter().filter_map(|condition| condition["expression"].as_str());
+                // What makes an exception for an account is not over it.
+                texts.into_iter().any(|text| !text.starts_with('!') && account::names(text, &username))
+            };
+            let found: Vec<&str> = [MANAGER, WEBHOOK, DAEMON].iter().filter(is_over).copied().collect();
+            assert_eq!(found, policy.over, "{}", policy.name);
+        }
     }
 
     #[test]
