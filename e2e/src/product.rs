@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::cmd::{CommandExt, cmd, tail};
+use crate::images::sha256;
 use crate::paths::Paths;
 use crate::sbom;
 
@@ -42,14 +43,29 @@ fn host() -> Result<String> {
     version.lines().find_map(|l| l.strip_prefix("host: ")).map(str::to_owned).context("rustc names no host")
 }
 
+/// Of what the image and the list beside it are made.
+fn made_of(paths: &Paths, executable: &Path) -> Result<String> {
+    let mut text = reference();
+    for file in [executable, &paths.repo.join("Dockerfile"), &paths.repo.join("Cargo.lock")] {
+        text += &format!(" {}", sha256(file)?);
+    }
+    Ok(text)
+}
+
 /// Builds the static executable and the image, as a docker-archive in target/image/kruise-rs.tar, and beside it the list
-/// of what the executable is made of.
+/// of what the executable is made of. An image of the same executable is left as it is.
 pub fn build(paths: &Paths) -> Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| paths.repo.join("target"), Into::into);
     let profile = std::env::var("KRUISE_E2E_PROFILE").unwrap_or_else(|_| "release".into());
     let executable = executable(&paths.repo, &target, &profile)?;
 
     let dir = paths.product_image().parent().context("the image has a directory")?.to_path_buf();
+    let (made_of, stamp) = (made_of(paths, &executable)?, dir.join("made-of"));
+    if paths.product_image().exists() && fs::read_to_string(&stamp).is_ok_and(|before| before == made_of) {
+        println!("{}  is that of the executable", paths.product_image().display());
+        return Ok(());
+    }
+    let _ = fs::remove_file(&stamp);
     let context = dir.join("context");
     fs::create_dir_all(&context)?;
     fs::copy(&executable, context.join("kruise-rs")).with_context(|| format!("copy {}", executable.display()))?;
@@ -85,6 +101,7 @@ pub fn build(paths: &Paths) -> Result<()> {
 
     let sbom = archive.with_extension("cdx.json");
     sbom::write(paths, &host()?, &executable, &sbom)?;
+    fs::write(stamp, made_of)?;
     println!("{}", sbom.display());
     println!(
         "{}  {:.1} MB, executable {:.1} MB",

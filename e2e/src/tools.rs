@@ -30,7 +30,7 @@ const PACKAGES: &[&str] = &[
 struct Module {
     dir: &'static str,
     programs: &'static [&'static str],
-    /// The import path of a program; `{}` is its name.
+    /// The import path of a program; `{}` is its name, where there are several.
     import: &'static str,
     used_by: UsedBy,
 }
@@ -50,7 +50,6 @@ const MODULES: &[Module] = &[
     Module { dir: "etcd", programs: &["etcd"], import: "go.etcd.io/etcd/server/v3", used_by: UsedBy::Cluster },
     Module {
         dir: "k8s",
-        // the slowest first: the others find most of what they need in Go's build cache
         programs: &["kube-apiserver", "kube-controller-manager", "kubelet", "kubectl", "kube-proxy", "kube-scheduler"],
         import: "k8s.io/kubernetes/cmd/{}",
         used_by: UsedBy::Cluster,
@@ -62,7 +61,7 @@ const MODULES: &[Module] = &[
         import: "k8s.io/kubernetes/cmd/kubectl",
         used_by: UsedBy::Tests,
     },
-    Module { dir: "kwok", programs: &["kwok"], import: "sigs.k8s.io/kwok/cmd/{}", used_by: UsedBy::Load },
+    Module { dir: "kwok", programs: &["kwok"], import: "sigs.k8s.io/kwok/cmd/kwok", used_by: UsedBy::Load },
 ];
 
 /// Installs and builds what a cluster and these others need and is missing.
@@ -119,16 +118,18 @@ fn build(paths: &Paths, module: &Module) -> Result<()> {
         let package = "k8s.io/component-base/version";
         flags += &format!(" -X {package}.gitVersion={version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}");
     }
-    for program in module.programs {
-        let start = Instant::now();
-        let mut go = cmd("go", ["build", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"]);
-        go.arg(paths.bin(program)).arg(module.import.replace("{}", program));
-        let answer = go.current_dir(&sources).env("CGO_ENABLED", "0").answer()?;
-        if !answer.ok {
-            bail!("cannot build {program}:\n{}", tail(&answer.stderr, 30));
-        }
-        println!("built {program} in {} s", start.elapsed().as_secs());
+    let (start, names) = (Instant::now(), module.programs.join(", "));
+    let mut go = cmd("go", ["build", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"]);
+    match module.programs {
+        [program] => go.arg(paths.bin(program)).arg(module.import),
+        // One call for all of them: while one is linked, which takes one processor, others are compiled.
+        programs => go.arg(paths.bin("")).args(programs.iter().map(|program| module.import.replace("{}", program))),
+    };
+    let answer = go.current_dir(&sources).env("CGO_ENABLED", "0").answer()?;
+    if !answer.ok {
+        bail!("cannot build {names}:\n{}", tail(&answer.stderr, 30));
     }
+    println!("built {names} in {} s", start.elapsed().as_secs());
     fs::write(stamp, pinned)?;
     Ok(())
 }
