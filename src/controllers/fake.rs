@@ -38,6 +38,8 @@ pub(super) struct Server {
     pub(super) is_graceful: bool,
     /// Admission of new objects: changes one, or refuses it with a code.
     admit: fn(&mut Server, &mut Value) -> Result<(), u16>,
+    /// Admission of changes, but for those of a status: what was there, and what is to be.
+    pub(super) admit_change: fn(&mut Server, &Value, &Value) -> Result<(), u16>,
 }
 
 fn error(code: u16) -> (u16, Value) {
@@ -63,6 +65,7 @@ impl Server {
             unreadable: Vec::new(),
             is_graceful: false,
             admit,
+            admit_change: |_, _, _| Ok(()),
         }
     }
 
@@ -201,6 +204,9 @@ impl Server {
             && after["spec"] != before["spec"]
         {
             after["metadata"]["generation"] = (generation + 1).into();
+        }
+        if !of_status && let Err(code) = (self.admit_change)(self, &before, &after) {
+            return error(code);
         }
         let is_held = after["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
         if !after["metadata"]["deletionTimestamp"].is_null() && !is_held && !has_kubelet {

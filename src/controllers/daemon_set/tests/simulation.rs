@@ -40,18 +40,31 @@ struct Wanted {
     one_by_one: bool,
     /// A node for which admission of somebody else refuses Pods.
     refused: Option<String>,
+    /// One whose Pods it lets nobody change.
+    locked: Option<String>,
 }
 
 /// Where [`admit`] reads which node's Pods are refused.
 const REFUSED: &str = "/api/v1/namespaces/ns/refusals/node";
+/// Where [`admit_change`] reads whose specs stay as they are.
+const LOCKED: &str = "/api/v1/namespaces/ns/refusals/spec";
 
 fn admit(server: &mut Server, object: &mut Value) -> Result<(), u16> {
-    let aim = aim_of(object);
-    let is_refused = server.objects.get(REFUSED).is_some_and(|node| aim == Some(&**node));
-    if is_refused {
-        server.acts.note("refused by admission");
+    judge(server, REFUSED, "creations denied", aim_of(object))
+}
+
+fn admit_change(server: &mut Server, before: &Value, after: &Value) -> Result<(), u16> {
+    let node = before.pointer("/spec/nodeName").filter(|_| before["spec"] != after["spec"]);
+    judge(server, LOCKED, "updates in place denied", node)
+}
+
+/// Refuses what is about the node that is written there.
+fn judge(server: &mut Server, by: &str, act: &'static str, node: Option<&Value>) -> Result<(), u16> {
+    if server.objects.get(by).is_none_or(|refused| node != Some(&**refused)) {
+        return Ok(());
     }
-    if is_refused { Err(403) } else { Ok(()) }
+    server.acts.note(act);
+    Err(403)
 }
 
 /// The node that a Pod is meant for.
@@ -74,6 +87,7 @@ impl Wanted {
             paused: false,
             one_by_one: random.chance(30),
             refused: None,
+            locked: None,
         }
     }
 
@@ -206,7 +220,10 @@ struct Fleet {
 impl Fleet {
     fn new(random: &mut Random) -> Self {
         let world = World::of(Arc::new(Mutex::new(Server::new(admit))));
-        lock(&world.server).is_graceful = true;
+        {
+            let mut server = lock(&world.server);
+            (server.is_graceful, server.admit_change) = (true, admit_change);
+        }
         let mut fleet = Self {
             world,
             wanted: Wanted::new(random),
@@ -455,25 +472,31 @@ impl Fleet {
         let names: Vec<String> = self.pods().into_iter().map(|(name, _)| name).collect();
         let Some(name) = random.one_of(&names).cloned() else { return "nothing".into() };
         self.write_pod(&name, |pod| played::harm(what, pod));
-        format!("{name} {}", played::HARMS[what.min(3)])
+        let harm = played::HARMS[what.min(3)];
+        self.acts.note(harm);
+        format!("{name} {harm}")
     }
 
     fn disturb_node(&mut self, what: usize, random: &mut Random) -> String {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         let Some(name) = random.one_of(&names).cloned().filter(|_| what > 0) else {
+            self.acts.note("nodes that join");
             return format!("{} joins", self.join());
         };
         match what {
             1 if names.len() > 2 => {
+                self.acts.note("nodes that leave");
                 self.nodes.remove(&name);
                 format!("{name} leaves")
             }
             2 => {
+                self.acts.note("taints");
                 let taint = [None, None, Some("NoSchedule"), Some("NoExecute")][random.below(4)];
                 self.machine(&name, |machine| machine.taint = taint);
                 format!("{name} has taint {taint:?}")
             }
             _ => {
+                self.acts.note("nodes Ready or not");
                 self.machine(&name, |machine| machine.ready = !machine.ready);
                 format!("{name} is Ready, or not: {:?}", self.nodes[&name].ready)
             }
@@ -491,11 +514,22 @@ impl Fleet {
         format!("Pods for {:?} are refused", self.wanted.refused)
     }
 
+    /// Pods on this node keep the spec that they have from now on; None: those of no node.
+    fn freeze(&mut self, node: Option<String>) -> String {
+        let mut server = lock(&self.world.server);
+        match &node {
+            Some(name) => drop(server.objects.insert(LOCKED.into(), Arc::new(name.as_str().into()))),
+            None => drop(server.objects.remove(LOCKED)),
+        }
+        self.wanted.locked = node;
+        format!("specs of Pods on {:?} cannot be changed", self.wanted.locked)
+    }
+
     fn fault(&mut self, random: &mut Random) -> String {
-        if random.chance(20) {
+        if random.chance(40) {
             let names: Vec<String> = self.nodes.keys().cloned().collect();
             let node = random.one_of(&names).cloned().filter(|_| random.chance(70));
-            return self.refuse(node);
+            return if random.chance(50) { self.refuse(node) } else { self.freeze(node) };
         }
         let mut server = lock(&self.world.server);
         if random.chance(50) {
@@ -514,22 +548,27 @@ impl Driver for Fleet {
         let wanted = &mut self.wanted;
         let said = match random.below(20) {
             0..=3 => {
+                self.acts.note("images");
                 wanted.image = ["i:1", "i:2", "i:3", "bad:1", "bad:2"][random.below(5)];
                 format!("image {}", wanted.image)
             }
             4 => {
+                self.acts.note("partitions");
                 wanted.partition = random.below(4);
                 format!("partition {}", wanted.partition)
             }
             5 => {
+                self.acts.note("pauses");
                 wanted.paused = !wanted.paused;
                 format!("paused {}", wanted.paused)
             }
             6 => {
+                self.acts.note("limits");
                 wanted.limit = 1 + random.below(2);
                 format!("limit {}", wanted.limit)
             }
             7 | 8 => {
+                self.acts.note("managers that start anew");
                 self.restart();
                 "the manager starts anew".into()
             }
@@ -550,6 +589,7 @@ impl Driver for Fleet {
         if !is_refused {
             self.refuse(None);
         }
+        self.freeze(None);
         self.wanted.paused = is_refused;
         for (name, _) in self.pods().into_iter().filter(|_| is_refused) {
             self.write_pod(&name, |pod| {
@@ -819,6 +859,7 @@ fn history(seed: u64) -> Result<Acts, String> {
     let begin = |random: &mut Random| (Fleet::new(random), Promises::default());
     let acts = |fleet: Fleet, mut model: Promises| {
         model.acts.merge(fleet.acts);
+        model.acts.merge(std::mem::take(&mut lock(&fleet.world.server).acts));
         model.acts
     };
     fake::history(seed, &limits, begin, |fleet| format!("{:?}", fleet.wanted), acts)
@@ -828,4 +869,13 @@ fn history(seed: u64) -> Result<Acts, String> {
 fn simulation_of_daemon_sets() {
     let acts = liveness::seeds(60, "simulation_of_daemon_sets", history);
     acts.require(&[("created", 500), ("deleted", 300), ("updated in place", 50), ("hooks", 50)]);
+    acts.require(&[("creations denied", 50), ("updates in place denied", 20)]);
+    acts.require(&[("refused writes", 50), ("lost answers", 10)]);
+    for change in ["images", "partitions", "pauses", "limits", "managers that start anew"] {
+        acts.require(&[(change, 30)]);
+    }
+    for change in ["nodes that join", "nodes that leave", "taints", "nodes Ready or not"] {
+        acts.require(&[(change, 30)]);
+    }
+    acts.require(&played::HARMS.map(|harm| (harm, 30)));
 }
