@@ -210,12 +210,12 @@ impl<'a> Seen<'a> {
         let Some(states) = &self.states else { return false };
         let before = states.get(&spec.name).and_then(|state| state.last_container_statuses.get(name));
         let Some(before) = before.filter(|before| *before.image_id == *status.image_id) else { return true };
-        let is_another_instance = !before.container_id.is_empty()
-            && !status.container_id.is_empty()
-            && *before.container_id != *status.container_id;
-        // The same digest: by the name that runs, or by kubelet having made another instance of what it has seen.
+        // The same digest: kubelet has made another instance of what it has seen. Only where instances were not noted the name
+        // that runs decides: the runtime may have known the image by the new name before.
+        if !before.container_id.is_empty() && !status.container_id.is_empty() {
+            return *before.container_id != *status.container_id && !self.view.kubelet_is_behind;
+        }
         self.running.get(name).is_some_and(|running| is_same_image(running, &container.image))
-            || is_another_instance && !self.view.kubelet_is_behind
     }
 
     /// The twin that is not at work.
