@@ -10,6 +10,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::{
+    apply::is_refusal,
     clock, lock,
     pass::AFTER_CONFLICT,
     pod_control::{Part, PodControl, decoded},
@@ -214,11 +215,35 @@ impl InPlace {
     }
 
     /// Takes a Pod out of service, then changes it, or says in an annotation what it will be changed to. The caller holds the
-    /// Pod and has asked its budgets. False: it has changed, or is gone.
+    /// Pod and has asked its budgets. False: it has changed, or is gone. When the change is refused the Pod goes back into
+    /// service: the caller gives its room to another one.
     ///
     /// # Errors
-    /// Those of the API server, but 404 and 409.
+    /// Those of the API server, but 404 and 409. One that is a refusal leaves the Pod in service.
     pub async fn begin(&self, view: &PodView, target: Target<'_>, spec: &UpdateSpec) -> kube::Result<bool> {
+        let mut is_out = false;
+        match self.take_out_and_change(view, target, spec, &mut is_out).await {
+            Err(refusal) if is_out && is_refusal(&refusal) => {
+                let patch = json!({"status": {"conditions": [readiness::in_place_ended(clock::now().wall)]}});
+                let back = self.pods.try_patch(view, Part::Status, &patch).await;
+                back.map_err(|error| {
+                    let what = format!("{refusal}; the Pod could not be taken back into service: {error}");
+                    kube::Error::Service(what.into())
+                })?;
+                Err(refusal)
+            }
+            begun => begun,
+        }
+    }
+
+    /// `is_out` becomes true when the Pod has been taken out of service.
+    async fn take_out_and_change(
+        &self,
+        view: &PodView,
+        target: Target<'_>,
+        spec: &UpdateSpec,
+        is_out: &mut bool,
+    ) -> kube::Result<bool> {
         let now = clock::now();
         // A change of resources alone may leave the Pod in service: the whole Pod says whether kubelet restarts anything.
         let read = if spec.container_resources.is_empty() { None } else { self.pods.read(view).await? };
@@ -233,7 +258,9 @@ impl InPlace {
             }
         } else {
             let patch = json!({"status": {"conditions": conditions}});
-            self.pods.try_patch(view, Part::Status, &patch).await?.map(|whole| decoded(&whole)).transpose()?
+            let closed = self.pods.try_patch(view, Part::Status, &patch).await?;
+            *is_out = closed.is_some();
+            closed.map(|whole| decoded(&whole)).transpose()?
         };
         let Some(whole): Option<Value> = whole else { return Ok(false) };
         let earlier = Annotations::of(&whole).unwrap_or_default().state;

@@ -146,7 +146,7 @@ impl Drop for Callers {
 
 /// One upgrade to the end: the roles are swapped, and versions are as the sidecar needs them.
 async fn upgrade(t: &Test, name: &str, before: &Twins, tag: &str, callers: &Callers) -> Result<Twins> {
-    let states = t.record("Pod", "web");
+    let states = t.record("Pod", "web").await?;
     t.patch(SET, name, json!({ "spec": { "containers": [relay(tag)] } })).await?;
     let is_done =
         |pod: &Value| Twins::of(pod).is_ok_and(|twins| twins.is_done(tag)) && condition(pod, "Ready") == "True";
