@@ -212,8 +212,8 @@ fn manager(server: &Arc<Mutex<Server>>, log: &Arc<Mutex<Vec<Event>>>, refused: &
         let event = match (&parts.method, before, after) {
             (&Method::GET, _, Some(pod)) if is_pod => Some(Event::Read(pod)),
             (&Method::GET, _, _) => None,
-            (&Method::PATCH, Some(before), Some(after)) if is_pod => {
-                is_done.then(|| Event::Wrote(before, after, answer.0 < 300))
+            (&Method::PATCH, Some(before), Some(after)) if is_pod && is_done => {
+                Some(Event::Wrote(before, after, answer.0 < 300))
             }
             (&Method::PATCH, _, _) if is_pod => None,
             (&Method::DELETE, before, after) if is_revision => {

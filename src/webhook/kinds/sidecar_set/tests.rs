@@ -406,7 +406,7 @@ fn d26_conflicts_with_every_overlapping_set_are_found() {
     // What stands beside each other already, because admission was away, can be changed.
     let (stored, other) = (named("a", json!({})), named("b", json!({})));
     let changed = named("a", json!({"containers": [{"name": "agent", "image": "a:2"}]}));
-    assert!(conflicts_of(&changed, Some(&stored), &[other.clone()]).causes.is_empty());
+    assert!(conflicts_of(&changed, Some(&stored), std::slice::from_ref(&other)).causes.is_empty());
     let moved = named("a", json!({"selector": {"matchLabels": {"app": "db"}}}));
     assert_eq!(causes(&conflicts_of(&stored, Some(&moved), &[other])), ["spec.containers[0].name"], "that is new");
     let many: Vec<Value> = (0..50).map(|i| named(&format!("b{i}"), json!({}))).collect();
