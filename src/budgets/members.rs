@@ -266,8 +266,7 @@ impl Budgets {
             (Members::Selector(selector), Some(labels)) => selector.matches(labels),
             _ => true,
         };
-        let is_active = |pod: &PodView| !pod.is_deleting() && !pod.is_finished();
-        let mut sum = pods.iter().filter(|pod| pod.controller.is_none() && is_active(pod)).count();
+        let mut sum = pods.iter().filter(|pod| pod.controller.is_none() && pod.is_active()).count();
         let owners: BTreeMap<&str, _> =
             pods.iter().filter_map(|pod| pod.controller.as_ref()).map(|owner| (owner.uid.as_str(), owner)).collect();
         let (mut counted, mut unknown) = (BTreeSet::new(), None);
@@ -307,7 +306,7 @@ impl Budgets {
             }
             if !known {
                 let is_its = |pod: &&Arc<PodView>| pod.controller.as_ref().is_some_and(|o| o.uid == uid);
-                sum += pods.iter().filter(is_its).filter(|pod| is_active(pod)).count();
+                sum += pods.iter().filter(is_its).filter(|pod| pod.is_active()).count();
             }
         }
         self.ask_about(budget, asked);

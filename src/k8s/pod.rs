@@ -418,6 +418,11 @@ pub enum ContainerState {
 static NOTHING_RARE: LazyLock<Rare> = LazyLock::new(Rare::default);
 
 impl PodView {
+    /// Whether it goes on: it has not ended, and is not being deleted.
+    pub fn is_active(&self) -> bool {
+        !self.is_deleting() && !self.is_finished()
+    }
+
     /// Namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace

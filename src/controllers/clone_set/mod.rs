@@ -219,7 +219,7 @@ impl Controller {
             Duration::ZERO => self.queue.add(key.clone()),
             pause => {
                 self.queue.add_after(key.clone(), pause);
-                if let Some(pod) = pod.filter(|pod| observe::is_active(pod) && !refresh::is_at_rest(pod)) {
+                if let Some(pod) = pod.filter(|pod| pod.is_active() && !refresh::is_at_rest(pod)) {
                     self.pod_queue.add(ObjectKey::of(pod.as_ref()));
                 }
             }
@@ -229,7 +229,7 @@ impl Controller {
     /// Opens the gates of one Pod and moves its state on, if that can be said from what the stores hold. Everything else
     /// is for the next pass.
     async fn refresh_pod(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(pod) = self.context.pods.get(key).filter(|pod| observe::is_active(pod)) else {
+        let Some(pod) = self.context.pods.get(key).filter(|pod| pod.is_active()) else {
             return Ok(Requeue::Await);
         };
         let Some(owner) = wake::owner_of(&pod, KIND) else { return Ok(Requeue::Await) };

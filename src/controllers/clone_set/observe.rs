@@ -63,7 +63,7 @@ impl Controller {
         let mut all = self.context.pods.by_index(&BY_CONTROLLER, uid_of(clone_set));
         // Whoever may create Pods in another namespace can write the UID into them.
         all.retain(|pod| Some(pod.namespace()) == clone_set.metadata.namespace.as_deref());
-        let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| is_active(pod));
+        let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| pod.is_active());
         let mut claims = self.claims.by_index(&CLAIMS_BY_OWNER, uid_of(clone_set));
         claims.retain(|claim| !claim.is_deleting());
         let key = ObjectKey::of(clone_set);
@@ -96,10 +96,6 @@ impl Controller {
         self.memories.with(&key, |memory| memory.found = found);
         Seen { pods, views, inactive, claims, next_look }
     }
-}
-
-pub(super) fn is_active(pod: &PodView) -> bool {
-    !pod.is_finished() && !pod.is_deleting()
 }
 
 /// A Pod as the rules see it, and when to look at it again.

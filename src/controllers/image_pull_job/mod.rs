@@ -383,7 +383,7 @@ fn key_of(job: &Arc<Job>) -> ObjectKey {
 
 /// Whether a Pod is on a node and goes on.
 fn is_active(pod: &PodView) -> bool {
-    !pod.node_name.is_empty() && !pod.is_finished() && !pod.is_deleting()
+    !pod.node_name.is_empty() && pod.is_active()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! What one Pod of a large set needs for itself: its gates and its lifecycle state do not wait for a pass over all Pods.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use kube::Resource;
 
 use super::{Common, PodSets};
 use crate::{
@@ -15,7 +17,7 @@ use crate::{
         in_place::{Refreshed, Refreshing},
         queue::{Queue, Requeue},
         wake,
-        watches::ObjectKey,
+        watches::{ObjectKey, Store},
     },
 };
 
@@ -66,27 +68,34 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             return queue.add(key.clone());
         }
         queue.add_after(key.clone(), pause);
-        if let Some(pod) = pod.filter(|pod| is_active(pod) && !refresh::is_at_rest(pod)) {
+        if let Some(pod) = pod.filter(|pod| pod.is_active() && !refresh::is_at_rest(pod)) {
             self.pod_queue.add(ObjectKey::of(pod.as_ref()));
         }
     }
 
     /// Opens the gates of one Pod and moves its state on, if that can be said from what the stores hold. Everything else
-    /// is for the next pass of its set. `generation_of` is that of the set with this key and UID, None when it is gone or
-    /// going; `changed` is called with its key after a write.
+    /// is for the next pass of its set, which is one of `sets` and waits in `queue`.
     ///
     /// # Errors
     /// Those of the API server, but 404 and 409.
-    pub async fn refresh_pod(
+    pub async fn refresh_pod<K: Resource<DynamicType = ()>>(
         &self,
         key: &ObjectKey,
-        generation_of: impl Fn(&ObjectKey, &str) -> Option<i64>,
-        changed: impl Fn(&ObjectKey),
+        sets: &Store<K>,
+        queue: &Queue<ObjectKey>,
     ) -> kube::Result<Requeue> {
-        let Some(pod) = self.context.pods.get(key).filter(|pod| is_active(pod)) else { return Ok(Requeue::Await) };
-        let Some(set) = wake::owner_of(&pod, (apps::GROUP, self.kind.0)) else { return Ok(Requeue::Await) };
-        let Some(by) = self.with(&set, |memory| memory.single.clone()) else { return Ok(Requeue::Await) };
-        if !by.owner.controls(&pod) || by.generation.is_none() || generation_of(&set, &by.owner.uid) != by.generation {
+        let Some(pod) = self.context.pods.get(key).filter(|pod| pod.is_active()) else { return Ok(Requeue::Await) };
+        let Some(owner) = wake::owner_of(&pod, (apps::GROUP, self.kind.0)) else { return Ok(Requeue::Await) };
+        let Some(by) = self.with(&owner, |memory| memory.single.clone()) else { return Ok(Requeue::Await) };
+        // The set as the last pass saw it, and not about to go.
+        let is_as_seen = |set: Arc<K>| {
+            let meta = set.meta();
+            meta.uid.as_deref() == Some(by.owner.uid.as_str())
+                && meta.deletion_timestamp.is_none()
+                && meta.generation.is_some()
+                && meta.generation == by.generation
+        };
+        if !by.owner.controls(&pod) || !sets.get(&owner).is_some_and(is_as_seen) {
             return Ok(Requeue::Await);
         }
         let now = clock::now();
@@ -98,15 +107,11 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             Refreshing { owner: &by.owner, lifecycle: by.lifecycle.as_ref(), update_revision: &by.update_revision };
         match self.in_place.refresh(by, &pod, needed, None, now).await? {
             Refreshed::Written => {
-                changed(&set);
-                Ok(Requeue::After(std::time::Duration::ZERO))
+                self.wake(queue, &owner, None);
+                Ok(Requeue::After(Duration::ZERO))
             }
             Refreshed::Later(after) => Ok(Requeue::After(after)),
             Refreshed::Nothing | Refreshed::Waits(_) => Ok(Requeue::Await),
         }
     }
-}
-
-fn is_active(pod: &PodView) -> bool {
-    !pod.is_finished() && !pod.is_deleting()
 }

@@ -149,7 +149,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         let by = &by;
         let singly = self.refreshes_singly(key, &together);
         let mut work: Vec<(Arc<PodView>, Refresh)> = Vec::new();
-        for view in views.filter(|view| !view.is_deleting() && !view.is_finished()) {
+        for view in views.filter(|view| view.is_active()) {
             let by = by(view);
             match refresh::refresh(view, None, by.lifecycle, by.update_revision, now) {
                 Refresh::Nothing => {}

@@ -349,7 +349,7 @@ impl Controller {
                         Some(Cover::Nothing(_)) | None => false,
                     }
             });
-            !names_another && !pod.is_deleting() && !pod.is_finished() && !pod.is_mirror
+            !names_another && pod.is_active() && !pod.is_mirror
         };
         // A policy keeps the manager from the Pods of its own namespace.
         let is_own = *key.namespace == *self.context.namespace;

@@ -59,7 +59,7 @@ impl Controller {
 
     /// Whether a SidecarSet has to do with a Pod at all.
     fn is_open(&self, pod: &PodView) -> bool {
-        !pod.is_deleting() && !pod.is_finished() && !pod.is_exempt_from_admission(&self.context.namespace)
+        pod.is_active() && !pod.is_exempt_from_admission(&self.context.namespace)
     }
 
     /// Whether a Pod is to have the containers of a SidecarSet and does not say that they were injected.

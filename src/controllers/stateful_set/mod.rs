@@ -226,14 +226,7 @@ impl Controller {
 
     /// See [`PodSets::refresh_pod`].
     async fn refresh_pod(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let generation_of = |set: &ObjectKey, uid: &str| {
-            let set = self.sets.get(set)?;
-            let meta = &set.metadata;
-            let is_it = meta.uid.as_deref() == Some(uid) && meta.deletion_timestamp.is_none();
-            is_it.then_some(meta.generation).flatten()
-        };
-        let changed = |set: &ObjectKey| self.common.wake(&self.queue, set, None);
-        self.common.refresh_pod(key, generation_of, changed).await
+        self.common.refresh_pod(key, &self.sets, &self.queue).await
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {

@@ -463,15 +463,7 @@ impl Cloud {
 
     /// A scale-in whose hooks nobody answers. Then one of those that wait goes down, and one less is wanted gone.
     fn held_scale_in(&mut self, random: &mut Random) -> String {
-        let active = self
-            .world
-            .controller
-            .context
-            .pods
-            .list()
-            .iter()
-            .filter(|pod| !pod.is_deleting() && !pod.is_finished())
-            .count() as i64;
+        let active = self.world.controller.context.pods.list().iter().filter(|pod| pod.is_active()).count() as i64;
         let spec = &mut self.spec;
         spec.replicas = (active - 2 - random.below(2) as i64).max(1);
         (spec.hooks[0], spec.hooks_not_ready) = (true, false);

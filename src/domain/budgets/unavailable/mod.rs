@@ -265,7 +265,7 @@ pub fn count(
         (None, Total::Known(total) | Total::Estimated(total, ..)) => *total,
         (None, Total::NoWorkload(_)) => 0,
         (None, Total::Unknown(..)) => {
-            let active = pods.iter().filter(|pod| !pod.is_deleting() && !pod.is_finished()).count();
+            let active = pods.iter().filter(|pod| pod.is_active()).count();
             as_number(active).max(recorded.total_replicas)
         }
     };

@@ -39,7 +39,7 @@ pub fn parts_of(full: &str) -> Option<(&str, &str)> {
 
 /// Whether a Pod can be probed: it has a node, its init containers are done, and it is there to stay.
 pub fn is_eligible(pod: &PodView) -> bool {
-    !pod.is_deleting() && !pod.is_finished() && !pod.node_name.is_empty() && pod.condition_is_true("Initialized")
+    pod.is_active() && !pod.node_name.is_empty() && pod.condition_is_true("Initialized")
 }
 
 /// Name of a PodProbeMarker.
