@@ -45,7 +45,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "advancedcronjob-workers",
     "broadcastjob-workers",
     "nodepodprobe-workers",
-    "persistentpodstate-workers",
     "resourcedistribution-workers",
     "sidecarterminator-workers",
     "uniteddeployment-workers",

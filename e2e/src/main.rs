@@ -105,7 +105,7 @@ enum What {
         #[arg(long, default_value_t = 2)]
         processes: usize,
     },
-    /// Measure CloneSet, StatefulSet and DaemonSet beside a bare client and the built-in kinds, on played nodes, and print the
+    /// Measure CloneSet, StatefulSet, DaemonSet and SidecarSet beside a bare client and the built-in kinds, on played nodes, and print the
     /// table of figures
     Scale {
         /// What is measured
@@ -147,6 +147,9 @@ enum What {
         /// Nodes of an ImagePullJob; 0 leaves it out
         #[arg(long, default_value_t = 1000)]
         image_nodes: usize,
+        /// SidecarSets with which memory and a start are measured, ten in each namespace; 0 leaves this out
+        #[arg(long, default_value_t = 50_000)]
+        sidecar_sets: usize,
     },
     /// Run all tests, or the end-to-end tests alone
     Test {
@@ -220,6 +223,7 @@ fn run(what: What) -> Result<()> {
             budget_deletions,
             budgets,
             image_nodes,
+            sidecar_sets,
         } => {
             let start_delay = std::time::Duration::from_millis(start_delay);
             let stop_delay = std::time::Duration::from_millis(stop_delay);
@@ -237,6 +241,7 @@ fn run(what: What) -> Result<()> {
                 budget_deletions,
                 budgets,
                 image_nodes,
+                sidecar_sets,
             };
             scale::run(&paths, options)
         }

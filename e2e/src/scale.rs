@@ -1,4 +1,4 @@
-//! `make bench-scale`: CloneSet, StatefulSet and DaemonSet beside a bare client and beside the built-in kinds, on the same
+//! `make bench-scale`: CloneSet, StatefulSet, DaemonSet and SidecarSet beside a bare client and beside the built-in kinds, on the same
 //! cluster in one run.
 //!
 //! etcd, API server, scheduler, controller manager, webhook and manager are real; nodes and kubelets are played
@@ -8,6 +8,7 @@
 //! Build it with optimisation, as the Makefile does: a slow bare client would flatter.
 
 mod daemon_set;
+mod sidecar_set;
 mod stateful_set;
 
 use std::collections::{BTreeMap, HashMap};
@@ -59,6 +60,7 @@ pub enum Part {
     CloneSet,
     StatefulSet,
     DaemonSet,
+    SidecarSet,
 }
 
 #[derive(Debug, Clone)]
@@ -83,6 +85,8 @@ pub struct Options {
     pub budgets: usize,
     /// Nodes of an ImagePullJob; 0 leaves it out.
     pub image_nodes: usize,
+    /// SidecarSets with which memory and a start are measured; 0 leaves this out.
+    pub sidecar_sets: usize,
 }
 
 pub fn run(paths: &Paths, options: Options) -> Result<()> {
@@ -95,6 +99,7 @@ pub fn run(paths: &Paths, options: Options) -> Result<()> {
     within("big-pods", options.big_pods, 0, 50_000)?;
     within("big-nodes", options.big_nodes, options.nodes, 2000)?;
     within("image-nodes", options.image_nodes, 0, 5000)?;
+    within("sidecar-sets", options.sidecar_sets, 0, 50_000)?;
     within("clone-sets", options.clone_sets, 1, 5000)?;
     within("budget-deletions", options.budget_deletions, 0, 5000)?;
     ensure!(options.pods <= options.nodes * 200, "--pods {}: a node has room for 200", options.pods);
@@ -180,9 +185,12 @@ fn in_turn<T: Clone>(ways: &[T], round: u8) -> Vec<T> {
 
 impl Scale<'_> {
     async fn run(&mut self) -> Result<()> {
-        for (part, crd) in
-            [(Part::CloneSet, "clonesets"), (Part::StatefulSet, "statefulsets"), (Part::DaemonSet, "daemonsets")]
-        {
+        for (part, crd) in [
+            (Part::CloneSet, "clonesets"),
+            (Part::StatefulSet, "statefulsets"),
+            (Part::DaemonSet, "daemonsets"),
+            (Part::SidecarSet, "sidecarsets"),
+        ] {
             let crd = format!("{crd}.apps.kruise.io");
             let is_measured = self.measures(part) && (part != Part::CloneSet || self.has(Side::CloneSet));
             let is_there = self.t.api("CustomResourceDefinition").get_opt(&crd).await?.is_some();
@@ -243,6 +251,11 @@ impl Scale<'_> {
         }
         if of_clone_sets && self.options.image_nodes > 0 {
             scale_images::measure(&played, self.paths, self.options.image_nodes, &mut self.rows).await?;
+        }
+        // Last: the very many stay.
+        if self.measures(Part::SidecarSet) {
+            self.sidecar_sets().await?;
+            player.check()?;
         }
         drop(more);
         self.print_costs();

@@ -337,6 +337,9 @@ pub const KINDS: &[Kind] = &[
         super::image_list_pull_jobs,
         BY_MANAGER,
     ),
+    Kind::new(apps::GROUP, "PersistentPodState", "persistentpodstates", &["v1alpha1"])
+        .installed("persistentpodstates.apps.kruise.io", super::persistent_pod_states, BY_MANAGER)
+        .protected(Protection::Always),
     // Of OpenKruise, where it runs beside us.
     Kind::new(apps::GROUP, "UnitedDeployment", "uniteddeployments", &["v1alpha1", "v1beta1"])
         .protected(Protection::Replicas),
@@ -431,7 +434,7 @@ mod tests {
 
     #[test]
     fn lines_say_what_the_definitions_say() {
-        assert_eq!(CRDS.len(), 12);
+        assert_eq!(CRDS.len(), 13);
         for kind in KINDS {
             let Some(crd) = kind.definition else { continue };
             assert_eq!(crd.name, format!("{}.{}", kind.plural, kind.group));

@@ -194,6 +194,23 @@ pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation"
 /// Annotation on a revision: the hash of the claim templates that it came with.
 pub const CLAIM_TEMPLATES_HASH: &str = "kruise.io/cloneset-volumeclaimtemplate-hash";
 
+/// Annotation on a StatefulSet: `true` makes a PersistentPodState of its name.
+pub const AUTO_GENERATE_STATE: &str = "kruise.io/auto-generate-persistent-pod-state";
+/// Annotation on a StatefulSet with [`AUTO_GENERATE_STATE`]: keys of node labels, with commas between them, that the nodes of
+/// a Pod have to share.
+pub const REQUIRED_TOPOLOGY: &str = "kruise.io/required-persistent-topology";
+/// The same for those that they should share.
+pub const PREFERRED_TOPOLOGY: &str = "kruise.io/preferred-persistent-topology";
+/// The same for the annotations that a Pod gets back.
+pub const PERSISTENT_ANNOTATIONS: &str = "kruise.io/persistent-pod-annotations";
+/// Annotation on a Pod: the PersistentPodState whose records it was created with.
+pub const INJECTED_STATE: &str = "kruise.io/injected-persistent-pod-state";
+/// Annotation on a Pod with [`INJECTED_STATE`]: the node labels that its node selector has from there, with commas between
+/// them.
+pub const RESTORED_TOPOLOGY: &str = "kruise.rs/restored-topology";
+/// Annotation on a PersistentPodState: after so many seconds without being Ready a node holds no Pod any more.
+pub const CLEAR_AFTER_NOT_READY: &str = "kruise.rs/clear-after-node-not-ready-seconds";
+
 /// Annotation on a Pod: `Ordered` starts its containers one after the other, as they are listed.
 pub const LAUNCH_PRIORITY: &str = "apps.kruise.io/container-launch-priority";
 /// Value of [`LAUNCH_PRIORITY`].

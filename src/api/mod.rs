@@ -51,6 +51,10 @@ fn pod_probe_markers() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::pod_probe_marker::PodProbeMarker::crd(), &[]))
 }
 
+fn persistent_pod_states() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::persistent_pod_state::PersistentPodState::crd(), &[]))
+}
+
 fn node_pod_probes() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::node_pod_probe::NodePodProbe::crd(), &[]))
 }

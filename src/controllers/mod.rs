@@ -17,7 +17,7 @@ use crate::{
     k8s::{node::NodeView, pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
-        lock,
+        kruise_configuration, lock,
         metrics::{Metrics, ReconcileLabels},
         nodes::Nodes,
         queue::Requeue,
@@ -33,6 +33,7 @@ pub mod container_recreate_request;
 pub mod daemon_set;
 pub mod image_list_pull_job;
 pub mod image_pull_job;
+pub mod persistent_pod_state;
 pub mod pod_probe_marker;
 pub mod pod_readiness;
 pub mod pod_set;
@@ -56,6 +57,7 @@ pub const CONTROLLERS: &[Registration] = &[
     image_list_pull_job::REGISTRATION,
     pod_unavailable_budget::REGISTRATION,
     pod_probe_marker::REGISTRATION,
+    persistent_pod_state::REGISTRATION,
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
@@ -67,9 +69,12 @@ pub const BASE_RULES: &[Rule] = &[
     Rule::new(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &["get"]).named(&CRD_NAMES),
 ];
 
-/// What the manager may do in its own namespace: hold the Lease, which the manifests ship empty.
-pub const NAMESPACE_RULES: &[Rule] =
-    &[Rule::new(&["coordination.k8s.io"], &["leases"], &["get", "update"]).named(&["kruise-manager"])];
+/// What the manager may do in its own namespace: hold the Lease, which the manifests ship empty, and read which kinds of others
+/// features may be used for.
+pub const NAMESPACE_RULES: &[Rule] = &[
+    Rule::new(&["coordination.k8s.io"], &["leases"], &["get", "update"]).named(&["kruise-manager"]),
+    kruise_configuration::READ,
+];
 
 /// One line of the table.
 #[derive(Clone, Copy)]

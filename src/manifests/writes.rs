@@ -95,6 +95,10 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "imagelistpulljobs", &["delete"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests", &["create", "delete"]).all("all"),
     write(MANAGER, KRUISE, "nodeimages", &["create", "patch", "delete"]).all("all"),
+    write(MANAGER, KRUISE, "persistentpodstates", &["create", "patch", "delete"]).only(
+        "kruise-manager-pod-states",
+        "those that a StatefulSet of the same name controls; create: for that StatefulSet; patch: the spec, but not its target",
+    ),
     write(MANAGER, KRUISE, "nodepodprobes", &["create", "patch"])
         .only("kruise-manager-node-probes", "no probes of Pods in our own namespace"),
     write(MANAGER, "kruise.rs", "workloadrestarts", &["delete"]).all("all"),
@@ -107,6 +111,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "imagelistpulljobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "nodeimages/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "podprobemarkers/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "persistentpodstates/status", &["patch"]).all("all"),
     write(MANAGER, "kruise.rs", "workloadrestarts/status", &["patch"]).all("all"),
     write(MANAGER, "policy.kruise.io", "podunavailablebudgets/status", &["patch"]).all("all"),
     write(MANAGER, "", "events", &["create"]).all("all"),

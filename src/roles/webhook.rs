@@ -33,6 +33,7 @@ use crate::{
             handler::Namespaces,
             installation::Installation,
             metrics::Metrics,
+            scope,
         },
     },
 };
@@ -116,7 +117,8 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
     let context = background(&args, &gates, &client, &all_metrics, callers.as_ref(), &ready, &mut tasks);
     let (problem, last_problem) = watch::channel(String::new());
     let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
-    let (with_budgets, with_sidecars) = (context.budgets.namespaces(), context.sidecars.scope());
+    let with_budgets = context.budgets.namespaces();
+    let with_sidecars = scope_of_pods(&context, &mut tasks);
     let in_registration = context.sidecars.registered();
     let registered = Registered { endpoint, policies, callers, source, with_budgets, with_sidecars, in_registration };
     let keep = registered.keep(args, gates, client, metrics.clone(), problem, tls);
@@ -190,6 +192,7 @@ fn background(
     let context = Arc::new(context);
     context.budgets.register(metrics);
     context.sidecars.register(metrics);
+    context.pod_states.register(metrics);
     let mut spawn = |task: BoxFuture<'static, ()>| {
         tasks.spawn(async move {
             task.await;
@@ -210,11 +213,24 @@ fn background(
             false => Err("the SidecarSets are still being read".into()),
         });
         spawn(Box::pin(async move { sidecars.follow().await }));
+        let states = context.pod_states.clone();
+        spawn(Box::pin(async move { states.follow().await }));
     }
     if let Some(callers) = callers.cloned() {
         spawn(Box::pin(async move { callers.follow().await }));
     }
     context
+}
+
+/// The namespaces in which the API server is to call for new Pods.
+fn scope_of_pods(context: &Context, tasks: &mut JoinSet<io::Result<()>>) -> watch::Receiver<Option<BTreeSet<String>>> {
+    let (union, scope) = watch::channel(None);
+    let sources = vec![context.sidecars.scope(), context.pod_states.scope()];
+    tasks.spawn(async move {
+        scope::unite(sources, union).await;
+        Ok(())
+    });
+    scope
 }
 
 /// What the registration of the webhook says.

@@ -16,6 +16,7 @@ pub mod fair_places;
 pub mod fence;
 pub mod held;
 pub mod in_place;
+pub mod kruise_configuration;
 pub mod leader;
 pub mod live;
 pub mod metrics;

@@ -8,6 +8,7 @@
 //! [`Handler::pair`]. Routes, registration and RBAC follow from the table.
 
 pub mod kinds;
+pub mod pod_states;
 pub mod server;
 pub mod sidecars;
 pub mod template;
@@ -20,9 +21,10 @@ use prometheus_client::metrics::counter::Counter;
 
 use self::{
     kinds::{
-        clone_set, container_recreate_request, daemon_set, deletion_protection, image_pull_job, pod, pod_budget,
-        pod_probe_marker, pod_unavailable_budget, serverless_probes, sidecar_set, stateful_set,
+        clone_set, container_recreate_request, daemon_set, deletion_protection, image_pull_job, persistent_pod_state,
+        pod, pod_budget, pod_probe_marker, pod_unavailable_budget, serverless_probes, sidecar_set, stateful_set,
     },
+    pod_states::PodStates,
     server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
     sidecars::Sidecars,
 };
@@ -57,6 +59,8 @@ pub struct Context {
     pub budgets: Arc<Budgets>,
     /// The SidecarSets.
     pub sidecars: Arc<Sidecars>,
+    /// The PersistentPodStates.
+    pub pod_states: Arc<PodStates>,
     /// For events.
     pub events: Recorder,
 }
@@ -71,8 +75,9 @@ impl Context {
     ) -> (Self, impl Future<Output = ()>) {
         let budgets = Budgets::new(client.clone(), Arc::new(gates.clone()));
         let sidecars = Sidecars::new(client.clone(), &gates, namespace.clone());
+        let pod_states = PodStates::new(client.clone());
         let (events, send) = Recorder::new(client.clone(), "kruise-webhook", "", events_dropped);
-        (Self { gates, client, namespace, budgets, sidecars, events }, send)
+        (Self { gates, client, namespace, budgets, sidecars, pod_states, events }, send)
     }
 }
 
@@ -240,6 +245,7 @@ const TABLE: &[&[Handler]] = &[
         pod_probe_marker::handle,
         &[],
     ),
+    &PERSISTENT_POD_STATES,
 ];
 
 /// Annotations of ours are judged with the spec.
@@ -279,6 +285,20 @@ const SIDECAR_SETS: [Handler; 2] = {
     let target = Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "sidecarsets").of_cluster();
     let [create, update] = Handler::pair(Phase::Mutating, names, target, sidecar_set::handle, sidecar_set::RBAC);
     [create, update.when(sidecar_set::on_update)]
+};
+
+/// An annotation of theirs is judged with the spec.
+const PERSISTENT_POD_STATES: [Handler; 2] = {
+    let names = Names {
+        create: "vpersistentpodstate.kb.io",
+        update: "vpersistentpodstate-update.kb.io",
+        create_paths: &["/validate-apps-kruise-io-persistentpodstate"],
+        update_path: &["/validate-apps-kruise-io-persistentpodstate-update"],
+    };
+    let target = Target::created(apps::GROUP, &["v1alpha1"], "persistentpodstates");
+    let handle = persistent_pod_state::handle;
+    let [create, update] = Handler::pair(Phase::Validating, names, target, handle, pod_states::RBAC);
+    [create, update.when(not_being_deleted)]
 };
 
 /// Annotations of budgets are judged too: an update may matter with the same spec.

@@ -22,6 +22,7 @@ mod image_pull;
 mod launch_priority;
 mod methods;
 mod output;
+mod persistent_pod_state;
 mod plugin;
 mod plugin_rollout;
 mod probes;

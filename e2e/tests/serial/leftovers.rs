@@ -12,11 +12,10 @@ use crate::MANAGER;
 const CONFIGURATION: &str = "validatingwebhookconfiguration/kruise-validating-webhook-configuration";
 const ENTRY: &str = "e2e-left.kb.io";
 /// Kinds of OpenKruise that are not served here.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 6] = [
     "advancedcronjobs",
     "broadcastjobs",
     "ephemeraljobs",
-    "persistentpodstates",
     "resourcedistributions",
     "uniteddeployments",
     "workloadspreads",

@@ -38,6 +38,7 @@ const JOB: Kind = (KRUISE, "v1alpha1", "imagepulljobs", "ImagePullJob");
 const LIST_JOB: Kind = (KRUISE, "v1alpha1", "imagelistpulljobs", "ImageListPullJob");
 const MARKER: Kind = (KRUISE, "v1alpha1", "podprobemarkers", "PodProbeMarker");
 const NODE_PROBES: Kind = (KRUISE, "v1alpha1", "nodepodprobes", "NodePodProbe");
+const STATE: Kind = (KRUISE, "v1alpha1", "persistentpodstates", "PersistentPodState");
 const MUTATING: Kind = (ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration");
 const VALIDATING: Kind = (ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration");
 
@@ -268,6 +269,12 @@ async fn world(t: &Test) -> Result<World> {
         let object: DynamicObject = serde_json::from_value(object)?;
         api(&t.client, &t.namespace, kind).create(&PostParams::default(), &object).await.context(kind.3)?;
     }
+    // The manager makes a PersistentPodState of its name.
+    let asks = json!({ "kruise.io/auto-generate-persistent-pod-state": "true",
+        "kruise.io/required-persistent-topology": "kubernetes.io/hostname" });
+    t.create(workload("StatefulSet", "kept", 0, vec![app("main")]).with("/metadata/annotations", asks)).await?;
+    t.wait_for(STATE.3, "kept", "to be made", PATIENCE, |_| true).await?;
+    t.create(state("mine", "another", &json!([]))).await?;
     // It goes with the namespace, too.
     let of_namespace =
         json!([{ "apiVersion": "v1", "kind": "Namespace", "name": t.namespace, "uid": namespace.trim() }]);
@@ -282,6 +289,44 @@ async fn world(t: &Test) -> Result<World> {
     let own = t.ready(set_pod.text("/metadata/name")).await?;
     let orphan = serde_json::to_value(orphan)?;
     Ok(World { set, own, web, revision, orphan, system, image, node_probes: t.namespace.clone() })
+}
+
+/// A PersistentPodState for a StatefulSet.
+fn state(name: &str, target: &str, owners: &Value) -> Value {
+    json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": STATE.3,
+        "metadata": { "name": name, "ownerReferences": owners },
+        "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "StatefulSet", "name": target },
+            "requiredPersistentTopology": { "nodeTopologyKeys": ["kubernetes.io/hostname"] } } })
+}
+
+fn of_states() -> Vec<Case> {
+    let owners = |version: &str, kind: &str, name: &str, controls: bool| json!([{ "apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": controls }]);
+    let of_set = |name: &str| owners("apps/v1", "StatefulSet", name, true);
+    let new = |what, admitted, object| case(STATE, what, admitted, Do::Create(object));
+    let p = |what, admitted, name: &str, change| {
+        case(STATE, what, admitted, Do::Patch("", name.to_owned(), change, &WHOLE_LISTS))
+    };
+    let topology = || json!({ "spec": { "requiredPersistentTopology": { "nodeTopologyKeys": ["zone"] } } });
+    let ours = state("new", "new", &owners("apps.kruise.io/v1beta1", "StatefulSet", "new", true))
+        .with("/spec/targetRef/apiVersion", "apps.kruise.io/v1beta1");
+    vec![
+        new("of its StatefulSet", true, state("new", "new", &of_set("new"))),
+        new("of its Advanced StatefulSet", true, ours),
+        new("of nobody", false, state("new", "new", &json!([]))),
+        new("of another name", false, state("new", "other", &of_set("other"))),
+        new("for another StatefulSet", false, state("new", "other", &of_set("new"))),
+        new("of another group", false, state("new", "new", &owners("example.com/v1", "StatefulSet", "new", true))),
+        new("of another kind", false, state("new", "new", &owners("apps/v1", "Deployment", "new", true))),
+        new("not its controller", false, state("new", "new", &owners("apps/v1", "StatefulSet", "new", false))),
+        case(STATE, "of its StatefulSet", true, Do::Delete("kept".into())),
+        case(STATE, "of a user", false, Do::Delete("mine".into())),
+        p("the spec of one it has made", true, "kept", topology()),
+        p("the spec of a user's", false, "mine", topology()),
+        p("a label", false, "kept", json!({ "metadata": { "labels": { "any": "1" } } })),
+        p("an owner", false, "kept", json!({ "metadata": { "ownerReferences": [] } })),
+        p("a finalizer", false, "kept", json!({ "metadata": { "finalizers": ["example.com/x"] } })),
+        p("an owner of a user's", false, "mine", json!({ "metadata": { "ownerReferences": of_set("mine") } })),
+    ]
 }
 
 fn case(kind: Kind, what: &'static str, admitted: bool, action: Do) -> Case {
@@ -730,7 +775,8 @@ async fn a_token_writes_what_its_line_admits_and_nothing_next_to_it() -> Result<
         let w = world(t).await?;
         let manager = with_token(t, &token_of(t, MANAGER, None).await?).await?;
         let webhook = with_token(t, &token_of(t, WEBHOOK, None).await?).await?;
-        let cases = [of_pods(&w), of_pod_status(&w), of_other_kinds(&w), of_kinds(t)?, of_registrations(t).await?];
+        let cases =
+            [of_pods(&w), of_pod_status(&w), of_other_kinds(&w), of_kinds(t)?, of_states(), of_registrations(t).await?];
         let cases: Vec<Case> = cases.into_iter().flatten().collect();
         let mut wrong = Vec::new();
         let (mut admitted, mut refused) = (BTreeSet::new(), BTreeSet::new());
@@ -765,7 +811,7 @@ async fn no_token_replaces_pods_or_deletes_collections() -> Result<()> {
         for account in [MANAGER, WEBHOOK, "kruise-daemon"] {
             let client = with_token(t, &token_of(t, account, None).await?).await?;
             let is_forbidden = |answer: kube::Result<()>| matches!(answer, Err(kube::Error::Api(s)) if s.code == 403);
-            for kind in [POD, REVISION, CLAIM, CONFIG_MAP, TEMPLATE, CLONE_SET, REQUEST, JOB, LIST_JOB, MARKER] {
+            for kind in [POD, REVISION, CLAIM, CONFIG_MAP, TEMPLATE, CLONE_SET, REQUEST, JOB, LIST_JOB, MARKER, STATE] {
                 let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
                 let api = api(&client, &t.namespace, kind);
                 let answer = api.delete_collection(&dry, &ListParams::default()).await.map(drop);

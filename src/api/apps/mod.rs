@@ -8,6 +8,7 @@ pub mod image_pull_job;
 pub mod lifecycle;
 pub mod node_image;
 pub mod node_pod_probe;
+pub mod persistent_pod_state;
 pub mod pod_probe_marker;
 pub mod sidecar_set;
 pub mod stateful_set;

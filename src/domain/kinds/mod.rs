@@ -3,6 +3,7 @@
 pub mod clone_set;
 pub mod daemon_set;
 pub mod image_jobs;
+pub mod persistent_pod_state;
 pub mod sidecar_set;
 pub mod stateful_set;
 pub mod workload_restart;

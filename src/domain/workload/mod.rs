@@ -3,6 +3,7 @@
 pub mod claims;
 pub mod conditions;
 pub mod make;
+pub mod numbering;
 pub mod overrides;
 pub mod owner;
 pub mod pod_order;

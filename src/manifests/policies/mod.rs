@@ -9,6 +9,7 @@ mod manager_claims;
 mod manager_config_maps;
 mod manager_evictions;
 mod manager_node_probes;
+mod manager_pod_states;
 mod manager_pod_status;
 mod manager_pods;
 mod manager_revisions;
@@ -53,6 +54,7 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-manager-configmaps", spec: manager_config_maps::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-evictions", spec: manager_evictions::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-node-probes", spec: manager_node_probes::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-pod-states", spec: manager_pod_states::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true, over: &[MANAGER] },

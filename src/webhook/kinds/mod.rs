@@ -5,6 +5,7 @@ pub mod container_recreate_request;
 pub mod daemon_set;
 pub mod deletion_protection;
 pub mod image_pull_job;
+pub mod persistent_pod_state;
 pub mod pod;
 pub mod pod_budget;
 pub mod pod_probe_marker;

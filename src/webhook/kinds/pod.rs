@@ -1,4 +1,5 @@
-//! Admission of Pods, CREATE only: sidecars, the readiness gate KruisePodReady, and launch priorities, in this order.
+//! Admission of Pods, CREATE only: sidecars, the readiness gate KruisePodReady, launch priorities, and what a
+//! PersistentPodState has recorded of the Pod before this one, in this order.
 //!
 //! Fails open: a Pod that was missed runs without its sidecars and without the gate, which the manager finds and reports,
 //! and starts its containers at once. Conditions in the webhook's registration keep the API server from calling for Pods
@@ -16,13 +17,16 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        apps,
+        apps::{self, persistent_pod_state::PersistentPodState},
         feature_gates::{FeatureGates, gate},
         group_of,
         labels::{self, CONDITION_KRUISE_POD_READY},
     },
     domain::{
-        kinds::sidecar_set::inject::{LeftOut, Outcome},
+        kinds::{
+            persistent_pod_state::restore,
+            sidecar_set::inject::{LeftOut, Outcome},
+        },
         pod::launch_priority,
     },
     k8s::name,
@@ -67,7 +71,30 @@ async fn answer(context: &Context, request: &Request, is_required: bool) -> Deci
     if !request.dry_run {
         context.sidecars.count(&outcome);
     }
-    combine(&context.gates, &request.object, outcome, is_required, random)
+    let admitted = combine(&context.gates, &request.object, outcome, is_required, random)?;
+    let Some(state) = context.pod_states.of(&request.namespace, &request.object).await else { return Ok(admitted) };
+    Ok(match restored(&request.object, &admitted, &state) {
+        Some(restored) => {
+            if !request.dry_run {
+                context.pod_states.count();
+            }
+            restored
+        }
+        None => admitted,
+    })
+}
+
+/// The answer with what is recorded of the Pod before this one. None: nothing is, or it cannot be written.
+fn restored(pod: &Value, admitted: &Admitted, state: &PersistentPodState) -> Option<Admitted> {
+    let mut with = pod.clone();
+    json_patch::patch(&mut with, &admitted.patch).ok()?;
+    let mut wanted = with.clone();
+    let told = restore::restore(&mut wanted, state)?;
+    let patch = json_patch::Patch([admitted.patch.0.clone(), json_patch::diff(&with, &wanted).0].concat());
+    let mut warnings = admitted.warnings.clone();
+    warnings.extend(told);
+    warnings.truncate(MOST_WARNINGS);
+    Some(Admitted { patch, warnings })
 }
 
 /// Why a Pod is refused, for whoever asks what to do about it.

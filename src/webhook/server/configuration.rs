@@ -177,7 +177,6 @@ pub const NOT_SERVED: &[(&str, &str)] = &[
     (apps::GROUP, "advancedcronjobs"),
     (apps::GROUP, "broadcastjobs"),
     (apps::GROUP, "ephemeraljobs"),
-    (apps::GROUP, "persistentpodstates"),
     (apps::GROUP, "resourcedistributions"),
     (apps::GROUP, "uniteddeployments"),
     (apps::GROUP, "workloadspreads"),

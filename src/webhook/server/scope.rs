@@ -12,7 +12,9 @@ use std::{
     time::Duration,
 };
 
+use futures::future::select_all;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::{
     api::labels::{SIDECARS, SIDECARS_REQUIRED},
@@ -68,6 +70,28 @@ pub fn condition(namespaces: &BTreeSet<String>) -> Option<String> {
             Some(format!("{}{}{}", CONDITION.0, names.join("', '"), CONDITION.1))
         }
         _ => Some("true".into()),
+    }
+}
+
+/// Tells the union of namespaces that several parts know of, for ever. None while one of them does not know yet.
+pub async fn unite(
+    mut parts: Vec<watch::Receiver<Option<BTreeSet<String>>>>,
+    union: watch::Sender<Option<BTreeSet<String>>>,
+) {
+    loop {
+        let known: Option<Vec<BTreeSet<String>>> =
+            parts.iter_mut().map(|part| part.borrow_and_update().clone()).collect();
+        let all: Option<BTreeSet<String>> = known.map(|sets| sets.into_iter().flatten().collect());
+        union.send_if_modified(|told| {
+            let changed = *told != all;
+            *told = all;
+            changed
+        });
+        let changes = parts.iter_mut().map(|part| Box::pin(part.changed()));
+        if select_all(changes).await.0.is_err() {
+            // Its part has ended, and with it this process.
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -135,6 +159,25 @@ mod tests {
 
     fn set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn the_union_is_told_when_every_part_knows_and_whenever_one_changes() {
+        let (first, second) = (watch::Sender::new(None), watch::Sender::new(Some(set(&["bank"]))));
+        let (union, mut told) = watch::channel(None);
+        let united = unite(vec![first.subscribe(), second.subscribe()], union);
+        let changes = async {
+            first.send_replace(Some(set(&["shop"])));
+            told.changed().await.unwrap();
+            assert_eq!(*told.borrow_and_update(), Some(set(&["bank", "shop"])));
+            second.send_replace(Some(set(&[])));
+            told.changed().await.unwrap();
+            assert_eq!(*told.borrow_and_update(), Some(set(&["shop"])));
+        };
+        tokio::select! {
+            () = united => panic!("it is told for ever"),
+            () = changes => {}
+        }
     }
 
     #[test]

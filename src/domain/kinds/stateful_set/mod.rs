@@ -11,7 +11,6 @@
 pub mod claim_template;
 pub mod claims;
 pub mod make;
-pub mod numbering;
 pub mod order;
 pub mod pass;
 pub mod plan;
@@ -22,6 +21,8 @@ mod scale;
 pub mod spec;
 pub mod status;
 mod update;
+
+pub use crate::domain::workload::numbering;
 
 #[cfg(test)]
 mod tests;

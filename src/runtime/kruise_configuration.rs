@@ -1,0 +1,61 @@
+//! The ConfigMap `kruise-configuration` in our own namespace: which kinds of others a feature may be used for.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use serde_json::Value;
+
+use super::apply::code;
+use crate::k8s::rbac::Rule;
+
+/// Its name.
+pub const NAME: &str = "kruise-configuration";
+/// The key with the kinds that a PersistentPodState may be for.
+pub const STATE_TARGETS: &str = "PPS_Watch_Custom_Workload_WhiteList";
+/// The right to read it, in our own namespace.
+pub const READ: Rule = Rule::new(&[""], &["configmaps"], &["get"]).named(&[NAME]);
+
+/// The text under a key. None: the ConfigMap is not there, or has no such key.
+///
+/// # Errors
+/// Those of the API server.
+pub async fn text(client: &Client, namespace: &str, key: &str) -> kube::Result<Option<String>> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    match api.get(NAME).await {
+        Ok(map) => Ok(map.data.and_then(|mut data| data.remove(key))),
+        Err(error) if code(&error) == Some(404) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a whitelist of workloads names a kind, in any version: `{"workloads": [{"Group": ..., "Kind": ...}]}`. Member names
+/// are compared without regard to case, as OpenKruise's decoder does. What cannot be read names nothing.
+pub fn names_kind(whitelist: &str, group: &str, kind: &str) -> bool {
+    let Ok(whitelist) = serde_json::from_str::<Value>(whitelist) else { return false };
+    let workloads = member(&whitelist, "workloads").and_then(Value::as_array);
+    workloads.into_iter().flatten().any(|workload| {
+        let text = |name: &str| member(workload, name).and_then(Value::as_str).unwrap_or_default();
+        !kind.is_empty() && (text("group"), text("kind")) == (group, kind)
+    })
+}
+
+fn member<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {
+    object.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_named_in_any_case_and_any_version() {
+        let list = r#"{"workloads":[{"Group":"g.example","Version":"v1","Kind":"Db"},{"group":"h","kind":"K"}]}"#;
+        for (group, kind, wanted) in
+            [("g.example", "Db", true), ("h", "K", true), ("h", "Db", false), ("", "", false), ("g.example", "", false)]
+        {
+            assert_eq!(names_kind(list, group, kind), wanted, "{group} {kind}");
+        }
+        for unreadable in ["", "{", "[]", r#"{"workloads":{}}"#, r#"{"workloads":[1]}"#] {
+            assert!(!names_kind(unreadable, "g.example", "Db"), "{unreadable}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The PersistentPodStates of a cluster as admission of Pods needs them.
+//!
+//! - Watches: PersistentPodStates, in every replica of the webhook.
+//! - Never: writes anything, and keeps no Pod from being created.
+//!
+//! The rules are [`crate::domain::kinds::persistent_pod_state::restore`].
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
+use prometheus_client::metrics::counter::Counter;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::{
+    api::apps::persistent_pod_state::PersistentPodState,
+    domain::kinds::persistent_pod_state::restore,
+    k8s::rbac::Rule,
+    runtime::{
+        clock,
+        metrics::Metrics,
+        watches::{self, Change, Store, StoreIndex},
+    },
+};
+
+/// What it reads in the cluster, and what admission of PersistentPodStates reads.
+pub const RBAC: &[Rule] = &[Rule::new(&["apps.kruise.io"], &["persistentpodstates"], &["list", "watch"])];
+
+/// How long a Pod waits for the first list.
+const LIMIT: Duration = Duration::from_secs(1);
+/// How long after its start a replica is waited for because of the first list. Where the custom resource is not installed
+/// the list never comes.
+const FIRST_LIST: Duration = Duration::from_secs(30);
+
+/// By namespace and target.
+const BY_TARGET: StoreIndex<PersistentPodState> = StoreIndex::new("target", |state| {
+    let target = &state.spec.target_ref;
+    let namespace = state.metadata.namespace.as_deref().unwrap_or_default();
+    Some(text(namespace, (target.group(), &target.kind, &target.name)))
+});
+
+/// No part of it has a slash.
+fn text(namespace: &str, (group, kind, name): (&str, &str, &str)) -> String {
+    format!("{namespace}/{group}/{kind}/{name}")
+}
+
+/// The PersistentPodStates, in one process.
+pub struct PodStates {
+    client: Client,
+    /// When this process began to wait for the first list.
+    begun: Duration,
+    states: Arc<Store<PersistentPodState>>,
+    scope: watch::Sender<Option<BTreeSet<String>>>,
+    restorations: Counter,
+}
+
+impl PodStates {
+    /// None known yet.
+    pub fn new(client: Client) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            begun: clock::now().mono,
+            states: Store::new([BY_TARGET]),
+            scope: watch::Sender::new(None),
+            restorations: Counter::default(),
+        })
+    }
+
+    /// Adds the counter to the metrics of this process.
+    pub fn register(&self, metrics: &Metrics) {
+        let help = "New Pods that got what was recorded of the Pod before them";
+        metrics.register("kruise_persistent_pod_state_restorations", help, &self.restorations);
+    }
+
+    /// Watches, for ever.
+    pub async fn follow(&self) {
+        let api: Api<DeserializeGuard<PersistentPodState>> = Api::all(self.client.clone());
+        let watch = watches::watch_guarded(api, Config::default(), self.states.clone(), |change| self.changed(&change));
+        let first = async {
+            // Late or not: whoever waits for the namespaces waits no longer.
+            let _ = tokio::time::timeout(FIRST_LIST, self.states.wait_synced()).await;
+            self.tell_scope();
+        };
+        tokio::join!(watch, first);
+    }
+
+    /// The namespaces in which there may be Pods for a PersistentPodState, as a channel that reports changes. None until they
+    /// are known.
+    pub fn scope(&self) -> watch::Receiver<Option<BTreeSet<String>>> {
+        self.scope.subscribe()
+    }
+
+    fn changed(&self, change: &Change<'_, PersistentPodState>) {
+        let is_news = match change {
+            Change::Applied { old, .. } => old.is_none(),
+            Change::Deleted(_) => true,
+            Change::Undecodable { key, error } => {
+                tracing::error!(state = %key, error, "this PersistentPodState cannot be read and is left alone");
+                true
+            }
+        };
+        if is_news && self.scope.borrow().is_some() {
+            self.tell_scope();
+        }
+    }
+
+    fn tell_scope(&self) {
+        let now = self.states.list().iter().filter_map(|state| state.metadata.namespace.clone()).collect();
+        self.scope.send_if_modified(|known| {
+            let changed = known.as_ref() != Some(&now);
+            *known = Some(now);
+            changed
+        });
+    }
+
+    /// The one that a new Pod of a namespace is to be restored from. None: there is none, or nobody knows.
+    pub async fn of(&self, namespace: &str, pod: &Value) -> Option<Arc<PersistentPodState>> {
+        let target = text(namespace, restore::target_of(pod)?);
+        if !self.states.is_synced() {
+            // A replica that has just started: the list is there in a moment.
+            if clock::now().mono > self.begun + FIRST_LIST {
+                return None;
+            }
+            tokio::time::timeout(LIMIT, self.states.wait_synced()).await.ok()?;
+        }
+        let states = self.states.by_index(&BY_TARGET, &target);
+        let first = restore::first(states.iter().map(AsRef::as_ref))?.metadata.name.clone();
+        states.into_iter().find(|state| state.metadata.name == first)
+    }
+
+    /// Counts a Pod that was restored.
+    pub fn count(&self) {
+        self.restorations.inc();
+    }
+
+    /// These and no others are known.
+    #[cfg(test)]
+    pub fn know(&self, states: &[Value]) {
+        for state in states {
+            self.states.upsert(serde_json::from_value(state.clone()).unwrap());
+        }
+    }
+}
