@@ -17,7 +17,6 @@ use crate::{
     domain::kinds::persistent_pod_state::restore,
     k8s::rbac::Rule,
     runtime::{
-        clock,
         metrics::Metrics,
         watches::{self, Change, Store, StoreIndex},
     },
@@ -47,8 +46,6 @@ fn text(namespace: &str, (group, kind, name): (&str, &str, &str)) -> String {
 /// The PersistentPodStates, in one process.
 pub struct PodStates {
     client: Client,
-    /// When this process began to wait for the first list.
-    begun: Duration,
     states: Arc<Store<PersistentPodState>>,
     scope: watch::Sender<Option<BTreeSet<String>>>,
     restorations: Counter,
@@ -59,7 +56,6 @@ impl PodStates {
     pub fn new(client: Client) -> Arc<Self> {
         Arc::new(Self {
             client,
-            begun: clock::now().mono,
             states: Store::new([BY_TARGET]),
             scope: watch::Sender::new(None),
             restorations: Counter::default(),
@@ -116,12 +112,10 @@ impl PodStates {
     /// The one that a new Pod of a namespace is to be restored from. None: there is none, or nobody knows.
     pub async fn of(&self, namespace: &str, pod: &Value) -> Option<Arc<PersistentPodState>> {
         let target = text(namespace, restore::target_of(pod)?);
-        if !self.states.is_synced() {
+        if self.scope.borrow().is_none() {
             // A replica that has just started: the list is there in a moment.
-            if clock::now().mono > self.begun + FIRST_LIST {
-                return None;
-            }
-            tokio::time::timeout(LIMIT, self.states.wait_synced()).await.ok()?;
+            let mut scope = self.scope.subscribe();
+            tokio::time::timeout(LIMIT, scope.wait_for(Option::is_some)).await.map(drop).ok()?;
         }
         let states = self.states.by_index(&BY_TARGET, &target);
         let first = restore::first(states.iter().map(AsRef::as_ref))?.metadata.name.clone();
@@ -139,5 +133,6 @@ impl PodStates {
         for state in states {
             self.states.upsert(serde_json::from_value(state.clone()).unwrap());
         }
+        self.tell_scope();
     }
 }

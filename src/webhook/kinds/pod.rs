@@ -60,7 +60,12 @@ pub fn handle_required(context: Arc<Context>, request: Request) -> BoxFuture<'st
 async fn answer(context: &Context, request: &Request, is_required: bool) -> Decision {
     let mut random = [0; name::SUFFIX];
     SystemRandom::new().fill(&mut random).map_err(|_| Denied::internal("the system has no random numbers"))?;
-    let outcome = match context.sidecars.outcome(&request.namespace, &request.object, &request.uid).await {
+    // A replica that has just started waits for both at the same time.
+    let (outcome, state) = tokio::join!(
+        context.sidecars.outcome(&request.namespace, &request.object, &request.uid),
+        context.pod_states.of(&request.namespace, &request.object),
+    );
+    let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) if is_required => return Err(Denied::internal(format!("{error}; {REQUIRED}"))),
         Err(error) => {
@@ -72,8 +77,8 @@ async fn answer(context: &Context, request: &Request, is_required: bool) -> Deci
         context.sidecars.count(&outcome);
     }
     let admitted = combine(&context.gates, &request.object, outcome, is_required, random)?;
-    let Some(state) = context.pod_states.of(&request.namespace, &request.object).await else { return Ok(admitted) };
-    Ok(match restored(&request.object, &admitted, &state) {
+    let restored = state.and_then(|state| restored(&request.object, &admitted, &state));
+    Ok(match restored {
         Some(restored) => {
             if !request.dry_run {
                 context.pod_states.count();

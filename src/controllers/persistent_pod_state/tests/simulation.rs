@@ -457,7 +457,7 @@ fn simulation_of_persistent_pod_states() {
     acts.require(&[
         ("ran", 300),
         ("coming back", 300),
-        ("restored", 200),
+        ("restored", 100),
         ("evicted", 5),
         ("nodes lost", 100),
         ("refused writes", 50),

@@ -73,6 +73,7 @@ fn start(limits: Limits) -> TestServer {
         Arc::new(WebhookContext::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0);
     // Else each Pod would wait for their first list.
     context.sidecars.know_of_none();
+    context.pod_states.know(&[]);
     let shared = Shared::new(context, Metrics::default(), shutdown);
     let (tls, connector) = both_ends();
     let listener = std::net::TcpListener::bind((ME, 0)).unwrap();
