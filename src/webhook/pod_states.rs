@@ -136,3 +136,57 @@ impl PodStates {
         self.tell_scope();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn states() -> Arc<PodStates> {
+        let nobody = tower::service_fn(async |_: http::Request<kube::client::Body>| {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
+        });
+        PodStates::new(Client::new(nobody, "default"))
+    }
+
+    fn state(namespace: &str, name: &str, created: &str, api_version: &str) -> Value {
+        json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "PersistentPodState",
+            "metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1", "creationTimestamp": created},
+            "spec": {"targetRef": {"apiVersion": api_version, "kind": "StatefulSet", "name": "db"}}})
+    }
+
+    fn pod(api_version: &str) -> Value {
+        let owner =
+            json!({"apiVersion": api_version, "kind": "StatefulSet", "name": "db", "uid": "t", "controller": true});
+        json!({"metadata": {"name": "db-0", "ownerReferences": [owner]}, "spec": {}})
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_restored_from_the_oldest_one_for_its_own_target() {
+        let states = states();
+        states.know(&[
+            state("ns", "late", "2026-01-02T00:00:00Z", "apps/v1"),
+            state("ns", "early", "2026-01-01T00:00:00Z", "apps/v1"),
+            state("ns", "ours", "2026-01-01T00:00:00Z", "apps.kruise.io/v1alpha1"),
+            state("other", "elsewhere", "2025-01-01T00:00:00Z", "apps/v1"),
+        ]);
+        let name = async |namespace: &str, pod: &Value| {
+            states.of(namespace, pod).await.and_then(|state| state.metadata.name.clone())
+        };
+        assert_eq!(name("ns", &pod("apps/v1")).await.as_deref(), Some("early"));
+        assert_eq!(name("ns", &pod("apps.kruise.io/v1beta1")).await.as_deref(), Some("ours"), "in any version");
+        assert_eq!(name("third", &pod("apps/v1")).await, None);
+        assert_eq!(name("ns", &json!({"metadata": {"name": "db-0"}, "spec": {}})).await, None);
+        let scope = states.scope().borrow().clone();
+        assert_eq!(scope, Some(BTreeSet::from(["ns".to_owned(), "other".to_owned()])));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn before_the_first_list_a_pod_waits_a_second_and_is_created_as_it_is() {
+        let states = states();
+        let begun = tokio::time::Instant::now();
+        assert!(states.of("ns", &pod("apps/v1")).await.is_none());
+        assert_eq!(begun.elapsed(), LIMIT);
+    }
+}

@@ -1,7 +1,7 @@
 //! SidecarSet: what injection adds to the creation of a Pod, updates in place beside bare writes, and very many sets.
 //!
 //! Pods that are only created have a scheduling gate, so that neither the scheduler nor a kubelet has work with them. The
-//! webhook that answers at once is the same server with a handler that lets everything through, and the Pods that it is asked
+//! webhook that answers at once is the same server with a handler that finds nothing to do, and the Pods that it is asked
 //! about have the containers already that the others get.
 
 use std::collections::BTreeSet;
@@ -21,8 +21,8 @@ use crate::paths::SYSTEM;
 const SET: &str = "SidecarSet";
 const INJECTED: &str = "/metadata/annotations/kruise.io~1sidecarset-injected-list";
 const CONFIGURATION: &str = "kruise-mutating-webhook-configuration";
-/// A handler of the webhook that does nothing while its gate is off.
-const AT_ONCE: &str = "/mutate-pod-serverless-probes";
+/// A handler of the webhook that has nothing to do where there is no PodUnavailableBudget.
+const AT_ONCE: &str = "/mutate-pod-budget";
 /// SidecarSets of the namespace in which Pods are created, and those that match each Pod.
 const SETS: usize = 1000;
 const MATCHING: usize = 10;

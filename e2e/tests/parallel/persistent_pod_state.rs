@@ -56,7 +56,7 @@ async fn comes_back(t: &Test, kind: &str, api_version: &str) -> Result<()> {
         |pod: &Value| pod.text("/metadata/uid") != first.text("/metadata/uid") && condition(pod, "Ready") == "True";
     let second = t.wait_for("Pod", "db-0", "to be made again", LONG, another).await?;
     assert_eq!((second.text(INJECTED), second.text("/spec/nodeName")), ("keep", node));
-    assert_eq!(second["spec"]["nodeSelector"][HOST], second["spec"]["nodeName"]);
+    assert_eq!(second["spec"]["nodeSelector"][HOST], kept["status"]["podStates"]["db-0"]["nodeTopologyLabels"][HOST]);
     assert_eq!(second["metadata"]["annotations"][IP], "10.0.0.5");
     let preferred = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/weight";
     assert_eq!(second.int(preferred), 10);

@@ -206,6 +206,9 @@ impl Controller {
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
+        if self.states.is_empty() {
+            return;
+        }
         let (old, new) = match change {
             Change::Applied { old, new, .. } => (*old, *new),
             Change::Deleted(old) => (None, *old),

@@ -13,7 +13,7 @@ pub(super) fn spec() -> Value {
             "{object}.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'StatefulSet' && o.name == {object}.metadata.name && (o.apiVersion.startsWith('apps/') || o.apiVersion.startsWith('{group}/')))"
         )
     };
-    let of_owner = "object.spec.targetRef.kind == 'StatefulSet' && object.spec.targetRef.name == object.metadata.name && object.metadata.ownerReferences.exists(o, o.?controller.orValue(false) && o.apiVersion.split('/')[0] == object.spec.targetRef.apiVersion.split('/')[0])";
+    let of_owner = "object.spec.targetRef.kind == 'StatefulSet' && object.spec.targetRef.name == object.metadata.name && object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.apiVersion.split('/')[0] == object.spec.targetRef.apiVersion.split('/')[0])";
     let same = [
         equal("metadata.ownerReferences", "[]"),
         equal("metadata.finalizers", "[]"),

@@ -291,6 +291,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_place_comes_after_sidecars_and_launch_priorities_in_one_patch() {
+        let gates = FeatureGates::default();
+        let pod = json!({"metadata": {"name": "db-0"}, "spec": {"containers": [{"name": "main"}]}});
+        let agent = json!({"name": "agent", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "1"}]});
+        let admitted = combine(&gates, &pod, outcome(add(agent), &[]), false, [0; 5]).unwrap();
+        let host = "kubernetes.io/hostname";
+        let state: PersistentPodState = serde_json::from_value(json!({"metadata": {"name": "keep"},
+            "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"},
+                "requiredPersistentTopology": {"nodeTopologyKeys": [host]}},
+            "status": {"podStates": {"db-0": {"nodeName": "n1", "nodeTopologyLabels": {host: "n1"}}}}}))
+        .unwrap();
+        let both = restored(&pod, &admitted, &state).unwrap();
+        let mut wanted = pod.clone();
+        json_patch::patch(&mut wanted, &both.patch).unwrap();
+        assert_eq!(
+            (&wanted["spec"]["containers"][0]["name"], &wanted["spec"]["nodeSelector"][host]),
+            (&json!("agent"), &json!("n1"))
+        );
+        assert!(wanted["spec"]["containers"][1]["env"].is_array(), "the barrier is there");
+        let other = json!({"metadata": {"name": "db-1"}, "spec": {"containers": [{"name": "main"}]}});
+        assert!(restored(&other, &Admitted::unchanged(), &state).is_none());
+    }
+
     fn add(container: Value) -> Value {
         json!([{"op": "add", "path": "/spec/containers/0", "value": container}])
     }
