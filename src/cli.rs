@@ -46,7 +46,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "broadcastjob-workers",
     "nodepodprobe-workers",
     "resourcedistribution-workers",
-    "sidecarterminator-workers",
     "uniteddeployment-workers",
     "workloadspread-workers",
 ];
@@ -413,8 +412,8 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_named_and_unknown_ones_refused() {
-        let (_, matches) = parse("manager --sidecarterminator-workers=5 --allow-privileged --crr-workers 2").unwrap();
-        assert_eq!(ignored_flags(&matches), ["--sidecarterminator-workers", "--allow-privileged"]);
+        let (_, matches) = parse("manager --nodepodprobe-workers=5 --allow-privileged --crr-workers 2").unwrap();
+        assert_eq!(ignored_flags(&matches), ["--nodepodprobe-workers", "--allow-privileged"]);
         for bad in [
             "manager --cloneset-worker=5",
             "manager --crr-workers=0",
@@ -471,6 +470,6 @@ mod tests {
             assert!(help.contains(role), "{help}");
         }
         let help = command().find_subcommand_mut("manager").unwrap().render_long_help().to_string();
-        assert!(help.contains("--crr-workers") && !help.contains("sidecarterminator-workers"), "{help}");
+        assert!(help.contains("--crr-workers") && !help.contains("nodepodprobe-workers"), "{help}");
     }
 }

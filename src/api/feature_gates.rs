@@ -76,6 +76,8 @@ pub mod gate {
     pub const DELETION_PROTECTION: &str = "ResourcesDeletionProtection";
     /// Sidecars are injected sorted by name.
     pub const SORT_SIDECARS: &str = "EnableSortSidecarContainerByName";
+    /// Sidecars end with the main containers of their Pods.
+    pub const SIDECAR_TERMINATOR: &str = "SidecarTerminator";
     /// Custom probes.
     pub const POD_PROBE_MARKER: &str = "PodProbeMarkerGate";
     /// Custom probes on serverless Pods.
@@ -127,7 +129,7 @@ pub const GATES: &[Gate] = &[
     off(gate::RESIZE_CLAIMS, "claims grow with their template"),
     on(gate::POD_INDEX_LABEL, "index label on the Pods of a StatefulSet"),
     off(gate::SIDECAR_SET_METADATA, "SidecarSets may patch Pod metadata without a whitelist"),
-    off("SidecarTerminator", "stop sidecars when the main containers of a job have ended"),
+    off(gate::SIDECAR_TERMINATOR, "stop sidecars when the main containers of a job have ended"),
     off("EnableSortSidecarContainerByName", "inject sidecars sorted by name"),
     on(gate::POD_PROBE_MARKER, "custom probes"),
     off(gate::SERVERLESS_PROBES, "custom probes on serverless Pods"),
@@ -146,7 +148,7 @@ pub const GATES: &[Gate] = &[
 ];
 
 /// Gates for features that leave no object of their own, and that nothing here carries out.
-const WITHOUT_EFFECT: &[&str] = &["SidecarTerminator", "EnhancedLivenessProbe"];
+const WITHOUT_EFFECT: &[&str] = &["EnhancedLivenessProbe"];
 
 /// Gates that are forced off while another one is off.
 const NEEDS: &[(&str, &[&str])] = &[
@@ -170,7 +172,7 @@ const NEEDS: &[(&str, &[&str])] = &[
             gate::DAEMON_WATCHING_POD,
             gate::IN_PLACE_UPDATE_ENV,
             gate::POD_PROBE_MARKER,
-            "SidecarTerminator",
+            gate::SIDECAR_TERMINATOR,
             gate::IMAGE_PULL_JOB,
             "EnhancedLivenessProbe",
         ],
@@ -321,7 +323,7 @@ mod tests {
     fn gates_that_do_nothing_are_reported_when_they_are_on() {
         assert_eq!(FeatureGates::default().without_effect(), Vec::<&str>::new());
         let on = FeatureGates::parse(&["SidecarTerminator=true,EnhancedLivenessProbe=true"], None).unwrap();
-        assert_eq!(on.without_effect(), ["SidecarTerminator", "EnhancedLivenessProbe"]);
+        assert_eq!(on.without_effect(), ["EnhancedLivenessProbe"]);
         assert!(WITHOUT_EFFECT.iter().all(|name| GATES.iter().any(|gate| gate.name == *name)));
         let without_daemon = FeatureGates::parse(&["SidecarTerminator=true,KruiseDaemon=false"], None).unwrap();
         assert_eq!(without_daemon.without_effect(), Vec::<&str>::new());

@@ -340,6 +340,11 @@ pub const KINDS: &[Kind] = &[
     Kind::new(apps::GROUP, "PersistentPodState", "persistentpodstates", &["v1alpha1"])
         .installed("persistentpodstates.apps.kruise.io", super::persistent_pod_states, BY_MANAGER)
         .protected(Protection::Always),
+    Kind::new(apps::GROUP, "EphemeralJob", "ephemeraljobs", &["v1alpha1"]).installed(
+        "ephemeraljobs.apps.kruise.io",
+        super::ephemeral_jobs,
+        BY_MANAGER,
+    ),
     // Of OpenKruise, where it runs beside us.
     Kind::new(apps::GROUP, "UnitedDeployment", "uniteddeployments", &["v1alpha1", "v1beta1"])
         .protected(Protection::Replicas),
@@ -434,7 +439,7 @@ mod tests {
 
     #[test]
     fn lines_say_what_the_definitions_say() {
-        assert_eq!(CRDS.len(), 13);
+        assert_eq!(CRDS.len(), 14);
         for kind in KINDS {
             let Some(crd) = kind.definition else { continue };
             assert_eq!(crd.name, format!("{}.{}", kind.plural, kind.group));

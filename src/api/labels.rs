@@ -224,6 +224,19 @@ pub const ENV_LAUNCH_PRIORITY: &str = "KRUISE_CONTAINER_PRIORITY";
 /// Environment variable of a container that holds it back: it refers to a key that is not there yet.
 pub const ENV_LAUNCH_BARRIER: &str = "KRUISE_CONTAINER_BARRIER";
 
+/// Environment variable of a container: with `true` it is ended when the main containers of its Pod have ended.
+pub const ENV_TERMINATE_SIDECAR: &str = "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT";
+/// The same on virtual nodes: the image that takes the place of the container's own then, and that exits at once.
+pub const ENV_TERMINATE_SIDECAR_WITH_IMAGE: &str = "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT_WITH_IMAGE";
+/// Environment variable beside [`ENV_TERMINATE_SIDECAR`]: with `true` the exit code of the sidecar says nothing about the Pod.
+pub const ENV_IGNORE_EXIT_CODE: &str = "KRUISE_TERMINATE_SIDECAR_IGNORE_EXIT_CODE";
+/// Environment variable of an ephemeral container: the UID of the EphemeralJob that added it.
+pub const ENV_EPHEMERAL_JOB: &str = "KRUISE_EJOB_ID";
+/// Finalizer that OpenKruise puts on EphemeralJobs. Nothing can be taken out of Pods again: it is only ever taken away.
+pub const EPHEMERAL_JOB_FINALIZER: &str = "apps.kruise.io/ephemeralcontainers-cleanup";
+/// Label on a request that the sidecar terminator made: the UID of its Pod.
+pub const SIDECAR_TERMINATION: &str = "kruise.rs/sidecar-termination";
+
 /// Annotation on a workload: nodes that pull a new image at a time, before Pods are updated to it.
 pub const PRE_DOWNLOAD_PARALLELISM: &str = "apps.kruise.io/image-predownload-parallelism";
 /// Annotation on a workload: seconds that one such attempt may take.

@@ -79,6 +79,10 @@ fn node_images() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::node_image::NodeImage::crd(), &["v1alpha1"]))
 }
 
+fn ephemeral_jobs() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::ephemeral_job::EphemeralJob::crd(), &[]))
+}
+
 fn image_pull_jobs() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::image_pull_job::ImagePullJob::crd(), &["v1alpha1"]))
 }

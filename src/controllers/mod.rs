@@ -31,6 +31,7 @@ pub mod clone_set;
 pub mod container_launch_priority;
 pub mod container_recreate_request;
 pub mod daemon_set;
+pub mod ephemeral_job;
 pub mod image_list_pull_job;
 pub mod image_pull_job;
 pub mod persistent_pod_state;
@@ -40,6 +41,7 @@ pub mod pod_set;
 pub mod pod_unavailable_budget;
 pub mod runner;
 pub mod sidecar_set;
+pub mod sidecar_terminator;
 pub mod stateful_set;
 pub mod workload_restart;
 
@@ -49,12 +51,14 @@ pub const CONTROLLERS: &[Registration] = &[
     stateful_set::REGISTRATION,
     daemon_set::REGISTRATION,
     sidecar_set::REGISTRATION,
+    sidecar_terminator::REGISTRATION,
     container_recreate_request::REGISTRATION,
     pod_readiness::REGISTRATION,
     workload_restart::REGISTRATION,
     container_launch_priority::REGISTRATION,
     image_pull_job::REGISTRATION,
     image_list_pull_job::REGISTRATION,
+    ephemeral_job::REGISTRATION,
     pod_unavailable_budget::REGISTRATION,
     pod_probe_marker::REGISTRATION,
     persistent_pod_state::REGISTRATION,

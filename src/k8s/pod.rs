@@ -20,6 +20,7 @@ use serde::{
 };
 
 mod protobuf;
+mod variables;
 mod wire;
 
 use super::shared::{Pool, Text};
@@ -95,6 +96,8 @@ pub struct Rare {
     pub sidecar_sets: Option<Box<SidecarNotes>>,
     /// While it is bound to no node: the one that its affinity names, as that of a DaemonSet's Pod does.
     pub aims_at: Option<Text>,
+    /// Its ephemeral containers.
+    pub ephemeral: Box<[EphemeralView]>,
 }
 
 /// What rules read of `spec`, but for the node.
@@ -246,9 +249,40 @@ pub struct ContainerView {
     pub restart_policy: Option<String>,
     /// Its restart rules, which come before the policy.
     pub restart_policy_rules: Option<Box<[RestartRule]>>,
+    /// What its environment variables say.
+    #[serde(deserialize_with = "variables::environment")]
+    pub env: EnvironmentView,
+}
+
+/// What rules read of a container's environment variables. Of several with one name the last one counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EnvironmentView {
     /// Its launch priority, if it waits at a barrier: the key of the barrier's ConfigMap says it.
-    #[serde(rename = "env", deserialize_with = "wire::launch_priority")]
     pub launch_priority: Option<i32>,
+    /// How it is ended when the main containers of its Pod have ended; None: it is a main container itself.
+    pub ends_with_job: Option<Box<EndsWithJob>>,
+}
+
+/// A sidecar that the sidecar terminator ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EndsWithJob {
+    /// `KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT` is `true`.
+    pub is_switched_on: bool,
+    /// `KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT_WITH_IMAGE`: an image that exits at once, for virtual nodes.
+    pub image: Option<Box<str>>,
+    /// `KRUISE_TERMINATE_SIDECAR_IGNORE_EXIT_CODE` is `true`.
+    pub ignores_exit_code: bool,
+}
+
+/// An ephemeral container of a Pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EphemeralView {
+    /// Name.
+    pub name: Text,
+    /// `KRUISE_EJOB_ID`: UID of the EphemeralJob that added it, if one did.
+    pub job: Option<Box<str>>,
+    /// Its state, as far as kubelet has reported one.
+    pub state: ContainerState,
 }
 
 /// What happens after exits with certain codes.
@@ -599,7 +633,7 @@ mod tests {
             let pod: PodView =
                 serde_json::from_value(serde_json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}))
                     .unwrap();
-            pod.spec.containers[0].launch_priority
+            pod.spec.containers[0].env.launch_priority
         };
         let key = |key: &str| barrier(serde_json::json!({"configMapKeyRef": {"name": "p-barrier", "key": key}}));
         assert_eq!((key("p_5"), key("p_-2147483647"), key("p_0")), (Some(5), Some(-2_147_483_647), Some(0)));

@@ -139,6 +139,21 @@ pub(super) fn secrets_access() -> Vec<Value> {
     ]
 }
 
+/// The verb by which admission policies know that the manager may end Pods and swap images of their sidecars. A component of its
+/// own, so that the manager has it only where the sidecar terminator is wanted.
+pub(super) fn terminator_access() -> Vec<Value> {
+    let [manager, ..] = roles();
+    let name = format!("{}-sidecar-terminator", manager.account);
+    let version = "rbac.authorization.k8s.io/v1";
+    let rules = [policy_rule(&Rule::new(&[""], &["pods"], &["terminate"]))];
+    vec![
+        json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(&name, false), "rules": rules }),
+        json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata(&name, false),
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": manager.account, "namespace": NAMESPACE }] }),
+    ]
+}
+
 pub(super) fn policy_rule(rule: &Rule) -> Value {
     let Rule { groups, resources, verbs, resource_names } = rule;
     let mut object = json!({ "apiGroups": groups, "resources": resources, "verbs": verbs });

@@ -60,14 +60,18 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, "", "pods", &["delete"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
     write(MANAGER, "", "pods", &["patch"]).only(
         PODS,
-        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
+        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`; with the component `sidecar-terminator` the image that a sidecar's own variable names; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
     ),
     write(MANAGER, "", "pods/eviction", &["create"])
         .only("kruise-manager-evictions", "all, within budgets; not in our own namespace, not in `kube-system`"),
     write(MANAGER, "", "pods/resize", &["patch"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
+    write(MANAGER, "", "pods/ephemeralcontainers", &["patch"]).only(
+        "kruise-manager-ephemeral-containers",
+        "further containers with the variable `KRUISE_EJOB_ID`; not in our own namespace",
+    ),
     write(MANAGER, "", "pods/status", &["patch"]).only(
         POD_STATUS,
-        "conditions, but none of kubelet, scheduler, control plane and load balancers, and `Ready` only to False; labels and annotations, on Pods of others none of Kubernetes and Kruise but those listed in the policy; finalizers of Pods that a workload of ours controls; not in our own namespace",
+        "conditions, but none of kubelet, scheduler, control plane and load balancers, and `Ready` only to False; with the component `sidecar-terminator` the phase, to Succeeded or Failed, of Pods with a sidecar of the terminator; labels and annotations, on Pods of others none of Kubernetes and Kruise but those listed in the policy; finalizers of Pods that a workload of ours controls; not in our own namespace",
     ),
     write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a workload of ours; in our own namespace by a SidecarSet"),
     write(MANAGER, "apps", "controllerrevisions", &["patch"])
@@ -85,6 +89,7 @@ pub const WRITES: &[Write] = &[
         .only(SPECS, "metadata, but no owner references, and of finalizers only ours; names taken off `spec.scaleStrategy.podsToDelete`"),
     write(MANAGER, KRUISE, "imagepulljobs", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "imagelistpulljobs", &["patch"]).only(SPECS, NO_SPEC),
+    write(MANAGER, KRUISE, "ephemeraljobs", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "podprobemarkers", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "containerrecreaterequests", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "clonesets/finalizers", &["update"]).all("asked for, never called"),
@@ -93,6 +98,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "sidecarsets/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "imagepulljobs", &["create", "delete"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs", &["delete"]).all("all"),
+    write(MANAGER, KRUISE, "ephemeraljobs", &["delete"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests", &["create", "delete"]).all("all"),
     write(MANAGER, KRUISE, "nodeimages", &["create", "patch", "delete"]).all("all"),
     write(MANAGER, KRUISE, "persistentpodstates", &["create", "patch", "delete"]).only(
@@ -109,6 +115,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "containerrecreaterequests/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagepulljobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "ephemeraljobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "nodeimages/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "podprobemarkers/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "persistentpodstates/status", &["patch"]).all("all"),

@@ -38,6 +38,8 @@ pub enum Part {
     Status,
     /// `pods/resize`.
     Resize,
+    /// `pods/ephemeralcontainers`.
+    EphemeralContainers,
 }
 
 /// What came of the creation of a Pod.
@@ -118,6 +120,7 @@ impl PodControl {
             Part::Whole => requests.patch(pod.name(), &params, &patch),
             Part::Status => requests.patch_subresource("status", pod.name(), &params, &patch),
             Part::Resize => requests.patch_subresource("resize", pod.name(), &params, &patch),
+            Part::EphemeralContainers => requests.patch_subresource("ephemeralcontainers", pod.name(), &params, &patch),
         };
         let result = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
         match &result {

@@ -21,8 +21,9 @@ use prometheus_client::metrics::counter::Counter;
 
 use self::{
     kinds::{
-        clone_set, container_recreate_request, daemon_set, deletion_protection, image_pull_job, persistent_pod_state,
-        pod, pod_budget, pod_probe_marker, pod_unavailable_budget, serverless_probes, sidecar_set, stateful_set,
+        clone_set, container_recreate_request, daemon_set, deletion_protection, ephemeral_job, image_pull_job,
+        persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget, serverless_probes,
+        sidecar_set, stateful_set,
     },
     pod_states::PodStates,
     server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
@@ -232,6 +233,21 @@ const TABLE: &[&[Handler]] = &[
         IMAGE_JOBS.at("imagelistpulljobs"),
         image_pull_job::handle,
         &[],
+    ),
+    &Handler::pair(
+        Phase::Mutating,
+        Names {
+            create: "mephemeraljob.kb.io",
+            update: "mephemeraljob-update.kb.io",
+            create_paths: &[
+                "/mutate-apps-kruise-io-v1alpha1-ephemeraljob",
+                "/validate-apps-kruise-io-v1alpha1-ephemeraljob",
+            ],
+            update_path: &["/mutate-apps-kruise-io-v1alpha1-ephemeraljob-update"],
+        },
+        Target::created(apps::GROUP, &["v1alpha1"], "ephemeraljobs"),
+        ephemeral_job::handle,
+        ephemeral_job::RBAC,
     ),
     &Handler::pair(
         Phase::Validating,

@@ -13,6 +13,7 @@ mod clone_set_rest;
 mod clone_set_restart;
 mod container_meta;
 mod daemon_set;
+mod ephemeral_job;
 mod failure;
 mod guide;
 mod harness;

@@ -27,6 +27,7 @@ mod resize;
 mod restarts_go_on;
 mod serverless_probes;
 mod sidecar_set;
+mod sidecar_terminator;
 mod takeover;
 mod tenants;
 mod token_writes;

@@ -36,6 +36,7 @@ const CLONE_SET: Kind = (KRUISE, "v1alpha1", "clonesets", "CloneSet");
 const REQUEST: Kind = (KRUISE, "v1alpha1", "containerrecreaterequests", "ContainerRecreateRequest");
 const JOB: Kind = (KRUISE, "v1alpha1", "imagepulljobs", "ImagePullJob");
 const LIST_JOB: Kind = (KRUISE, "v1alpha1", "imagelistpulljobs", "ImageListPullJob");
+const EPHEMERAL: Kind = (KRUISE, "v1alpha1", "ephemeraljobs", "EphemeralJob");
 const MARKER: Kind = (KRUISE, "v1alpha1", "podprobemarkers", "PodProbeMarker");
 const NODE_PROBES: Kind = (KRUISE, "v1alpha1", "nodepodprobes", "NodePodProbe");
 const STATE: Kind = (KRUISE, "v1alpha1", "persistentpodstates", "PersistentPodState");
@@ -258,6 +259,11 @@ async fn world(t: &Test) -> Result<World> {
             "selector": { "names": ["no-such-node"] }, "completionPolicy": { "type": "Always" } } }),
         ),
         (
+            EPHEMERAL,
+            json!({ "metadata": { "name": "look" }, "spec": { "selector": { "matchLabels": { "app": "none" } },
+            "template": { "ephemeralContainers": [{ "name": "look", "image": "example.com/none:1" }] } } }),
+        ),
+        (
             MARKER,
             json!({ "metadata": { "name": "marker" }, "spec": { "selector": { "matchLabels": { "app": "none" } },
             "probes": [{ "name": "p", "containerName": "main", "podConditionType": "example.com/p",
@@ -348,6 +354,11 @@ fn of_pods(w: &World) -> Vec<Case> {
     let p = |what, admitted, name: String, change| case(POD, what, admitted, Do::Patch("", name, change, &PATCHES));
     let lists =
         |what, admitted, name: String, change| case(POD, what, admitted, Do::Patch("", name, change, &WHOLE_LISTS));
+    let e = |what, admitted, name: String, env: Value| {
+        let container = json!([{ "name": "e", "image": "example.com/none:1", "env": env }]);
+        let change = json!({ "spec": { "ephemeralContainers": container } });
+        case(POD, what, admitted, Do::Patch("ephemeralcontainers", name, change, &["merge", "strategic"]))
+    };
     let trial = |name: &str| new(name).with("/metadata/annotations", json!({ "kruise.rs/trial": "true" }));
     let foreign = of_set("foreign").with("/metadata/ownerReferences/0/apiVersion", "example.com/v1");
     let adopted = json!({ "metadata": { "ownerReferences": owner(&w.set), "labels": { "apps.kruise.io/cloneset-instance-id": "x" } } });
@@ -410,6 +421,15 @@ fn of_pods(w: &World) -> Vec<Case> {
             false,
             format!("{SYSTEM}/{}", w.system),
             meta("annotations", "kruise.io/related-pub", "b"),
+        ),
+        e("of a job", true, web(), json!([{ "name": "KRUISE_EJOB_ID", "value": "u" }])),
+        e("of no job", false, web(), json!([])),
+        e("without a job's UID", false, web(), json!([{ "name": "KRUISE_EJOB_ID", "value": "" }])),
+        e(
+            "in our namespace",
+            false,
+            format!("{SYSTEM}/{}", w.system),
+            json!([{ "name": "KRUISE_EJOB_ID", "value": "u" }]),
         ),
         case(POD, "of a CloneSet", true, Do::Patch("resize", own, resources(&w.own), &["strategic"])),
         case(POD, "of nobody", false, Do::Patch("resize", web(), resources(&w.web), &["strategic"])),
@@ -614,6 +634,7 @@ fn of_other_kinds(w: &World) -> Vec<Case> {
         (REQUEST, "once", "crr.apps.kruise.io/unready-acquired", Value::Null),
         (JOB, "job", "apps.kruise.io/deletion-protection", json!({ "parallelism": 7 })),
         (LIST_JOB, "jobs", "", json!({ "parallelism": 7 })),
+        (EPHEMERAL, "look", "apps.kruise.io/ephemeralcontainers-cleanup", json!({ "parallelism": 7 })),
         (
             MARKER,
             "marker",
@@ -811,7 +832,9 @@ async fn no_token_replaces_pods_or_deletes_collections() -> Result<()> {
         for account in [MANAGER, WEBHOOK, "kruise-daemon"] {
             let client = with_token(t, &token_of(t, account, None).await?).await?;
             let is_forbidden = |answer: kube::Result<()>| matches!(answer, Err(kube::Error::Api(s)) if s.code == 403);
-            for kind in [POD, REVISION, CLAIM, CONFIG_MAP, TEMPLATE, CLONE_SET, REQUEST, JOB, LIST_JOB, MARKER, STATE] {
+            for kind in [
+                POD, REVISION, CLAIM, CONFIG_MAP, TEMPLATE, CLONE_SET, REQUEST, JOB, LIST_JOB, EPHEMERAL, MARKER, STATE,
+            ] {
                 let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
                 let api = api(&client, &t.namespace, kind);
                 let answer = api.delete_collection(&dry, &ListParams::default()).await.map(drop);

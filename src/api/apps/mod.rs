@@ -3,6 +3,7 @@
 pub mod clone_set;
 pub mod container_recreate_request;
 pub mod daemon_set;
+pub mod ephemeral_job;
 pub mod image_list_pull_job;
 pub mod image_pull_job;
 pub mod lifecycle;

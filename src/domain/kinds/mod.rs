@@ -2,6 +2,7 @@
 
 pub mod clone_set;
 pub mod daemon_set;
+pub mod ephemeral_job;
 pub mod image_jobs;
 pub mod persistent_pod_state;
 pub mod sidecar_set;

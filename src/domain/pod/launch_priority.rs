@@ -114,7 +114,7 @@ pub fn next(pod: &PodView) -> Option<Next> {
         return None;
     }
     let behind: Vec<(&ContainerView, i32)> =
-        pod.spec.containers.iter().filter_map(|container| Some((container, container.launch_priority?))).collect();
+        pod.spec.containers.iter().filter_map(|container| Some((container, container.env.launch_priority?))).collect();
     let waiting = || behind.iter().filter(|(container, _)| !has_started(pod, container));
     let highest = waiting().map(|(_, priority)| *priority).max()?;
     let lowest = waiting().map(|(_, priority)| *priority).min()?;

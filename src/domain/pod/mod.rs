@@ -9,3 +9,4 @@ pub mod order;
 pub mod readiness;
 pub mod refresh;
 pub mod runtime_meta;
+pub mod sidecar_terminator;

@@ -10,11 +10,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    ContainerView, ExitCodes, Labels, PodView, RestartRule,
+    ContainerView, EnvironmentView, ExitCodes, Labels, PodView, RestartRule,
+    variables::{Variable, job_of},
     wire::{
-        WireAffinity, WireAnnotations, WireClaim, WireCondition, WireContainerStatus, WireGate, WireMeta,
-        WireNodeAffinity, WireNodeSelector, WireOwner, WirePod, WireRequirement, WireRunning, WireSpec, WireState,
-        WireStatus, WireTerm, WireTerminated, WireVolume, WireWaiting, barrier,
+        WireAffinity, WireAnnotations, WireClaim, WireCondition, WireContainerStatus, WireEphemeral, WireGate,
+        WireMeta, WireNodeAffinity, WireNodeSelector, WireOwner, WirePod, WireRequirement, WireRunning, WireSpec,
+        WireState, WireStatus, WireTerm, WireTerminated, WireVolume, WireWaiting,
     },
 };
 use crate::k8s::{
@@ -106,6 +107,13 @@ fn spec(spec: v1::PodSpec) -> WireSpec {
         readiness_gates: list(spec.readiness_gates, |gate| WireGate { condition_type: text(gate.condition_type) }),
         containers: list(spec.containers, container),
         init_containers: list(spec.init_containers, container),
+        ephemeral_containers: list(spec.ephemeral_containers, |ephemeral| {
+            let v1::EphemeralContainerCommon { name, env } = ephemeral.common.unwrap_or_default();
+            WireEphemeral {
+                name: shared(name).unwrap_or_default(),
+                job: job_of(variables(&env).iter().map(Owned::read)),
+            }
+        }),
         volumes: list(spec.volumes, |volume| WireVolume {
             name: text(volume.name),
             persistent_volume_claim: volume
@@ -135,24 +143,39 @@ fn container(container: v1::Container) -> ContainerView {
         exit_codes: rule.exit_codes.map(|codes| ExitCodes { operator: text(codes.operator), values: codes.values }),
     });
     let rules: Box<[RestartRule]> = rules.collect();
-    let launch_priority = {
-        let variables: Vec<_> = container
-            .env
-            .iter()
-            .map(|variable| {
-                let source = variable.value_from.as_ref().and_then(|source| source.config_map_key_ref.as_ref());
-                (variable.name.as_ref().map(read).unwrap_or_default(), source.and_then(|s| s.key.as_ref()).map(read))
-            })
-            .collect();
-        barrier(variables.iter().map(|(name, key)| (&**name, key.as_deref())))
-    };
+    let env = EnvironmentView::of(variables(&container.env).iter().map(Owned::read));
     ContainerView {
         name: text(container.name),
         image: interned(container.image),
         restart_policy: container.restart_policy.map(|policy| text(Some(policy))),
         restart_policy_rules: Some(rules).filter(|rules| !rules.is_empty()),
-        launch_priority,
+        env,
     }
+}
+
+/// An environment variable with its texts read.
+struct Owned<'a> {
+    name: Cow<'a, str>,
+    value: Cow<'a, str>,
+    key: Option<Cow<'a, str>>,
+}
+
+impl Owned<'_> {
+    fn read(&self) -> Variable<'_> {
+        Variable { name: &self.name, value: &self.value, key: self.key.as_deref() }
+    }
+}
+
+fn variables(variables: &[v1::EnvVar]) -> Vec<Owned<'_>> {
+    let mut all = Vec::with_capacity(variables.len());
+    for v1::EnvVar { name, value, value_from } in variables {
+        all.push(Owned {
+            name: name.as_ref().map(read).unwrap_or_default(),
+            value: value.as_ref().map(read).unwrap_or_default(),
+            key: value_from.as_ref().and_then(|v| v.config_map_key_ref.as_ref()).and_then(|r| r.key.as_ref()).map(read),
+        });
+    }
+    all
 }
 
 fn status(status: v1::PodStatus) -> WireStatus {
@@ -169,6 +192,7 @@ fn status(status: v1::PodStatus) -> WireStatus {
         }),
         container_statuses: list(status.container_statuses, container_status),
         init_container_statuses: list(status.init_container_statuses, container_status),
+        ephemeral_container_statuses: list(status.ephemeral_container_statuses, container_status),
     }
 }
 
@@ -204,7 +228,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::k8s::protobuf;
+    use crate::k8s::{pod::ContainerState, protobuf};
 
     /// Both as a real API server gave them, of one version of a Pod with much in it.
     #[test]
@@ -216,7 +240,9 @@ mod tests {
         assert_eq!(pod, json);
         // What the comparison is worth.
         assert!(json.in_place().is_some() && json.rare().image_spellings.is_some() && json.deletion_cost == 7);
-        assert!(json.spec.containers.iter().any(|c| c.launch_priority == Some(5) && c.restart_policy_rules.is_some()));
+        assert!(
+            json.spec.containers.iter().any(|c| c.env.launch_priority == Some(5) && c.restart_policy_rules.is_some())
+        );
         assert!(
             !json.spec.sidecars.is_empty()
                 && !json.rare().finalizers.is_empty()
@@ -270,6 +296,63 @@ mod tests {
         assert_eq!(aims_at("n2", "metadata.name", &["n1"]), "", "nobody needs it any more");
         assert_eq!(aims_at("", "metadata.name", &["n1", "n2"]), "");
         assert_eq!(aims_at("", "spec.unschedulable", &["n1"]), "");
+    }
+
+    #[test]
+    fn ephemeral_containers_and_sidecars_of_jobs_are_the_same_in_protobuf_and_in_json() {
+        let json: PodView = serde_json::from_value(serde_json::json!({
+            "spec": {"restartPolicy": "OnFailure",
+                "containers": [{"name": "main", "env": [{"name": "A", "value": "1"}]},
+                    {"name": "proxy", "env": [{"name": "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT", "value": "True"},
+                        {"name": "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT_WITH_IMAGE", "value": "exit:1"},
+                        {"name": "KRUISE_TERMINATE_SIDECAR_IGNORE_EXIT_CODE", "value": "true"}]}],
+                "ephemeralContainers": [{"name": "look", "env": [{"name": "KRUISE_EJOB_ID", "value": "u1"}]}, {"name": "debug"}]},
+            "status": {"ephemeralContainerStatuses": [{"name": "look", "state": {"terminated": {"exitCode": 3}}}]},
+        }))
+        .unwrap();
+        let bytes = |text: &str| Some(Bytes::copy_from_slice(text.as_bytes()));
+        let env = |pairs: &[(&str, &str)]| -> Vec<v1::EnvVar> {
+            pairs
+                .iter()
+                .map(|(name, value)| v1::EnvVar { name: bytes(name), value: bytes(value), value_from: None })
+                .collect()
+        };
+        let container = |name: &str, pairs: &[(&str, &str)]| v1::Container {
+            name: bytes(name),
+            env: env(pairs),
+            ..Default::default()
+        };
+        let ephemeral = |name: &str, pairs: &[(&str, &str)]| v1::EphemeralContainer {
+            common: Some(v1::EphemeralContainerCommon { name: bytes(name), env: env(pairs) }),
+        };
+        let spec = v1::PodSpec {
+            restart_policy: bytes("OnFailure"),
+            containers: vec![
+                container("main", &[("A", "1")]),
+                container(
+                    "proxy",
+                    &[
+                        ("KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT", "True"),
+                        ("KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT_WITH_IMAGE", "exit:1"),
+                        ("KRUISE_TERMINATE_SIDECAR_IGNORE_EXIT_CODE", "true"),
+                    ],
+                ),
+            ],
+            ephemeral_containers: vec![ephemeral("look", &[("KRUISE_EJOB_ID", "u1")]), ephemeral("debug", &[])],
+            ..Default::default()
+        };
+        let terminated = v1::ContainerStateTerminated { exit_code: Some(3), finished_at: None };
+        let state = v1::ContainerState { terminated: Some(terminated), ..Default::default() };
+        let looked = v1::ContainerStatus { name: bytes("look"), state: Some(state), ..Default::default() };
+        let status = v1::PodStatus { ephemeral_container_statuses: vec![looked], ..Default::default() };
+        let pod = PodView::from(v1::Pod { spec: Some(spec), status: Some(status), ..Default::default() });
+        assert_eq!(pod, json);
+        let [look, debug] = &*pod.rare().ephemeral else { panic!("{:?}", pod.rare().ephemeral) };
+        assert_eq!((look.job.as_deref(), &look.state), (Some("u1"), &ContainerState::Terminated { exit_code: 3 }));
+        assert_eq!((debug.job.as_deref(), &debug.state), (None, &ContainerState::Unknown));
+        let ends = pod.spec.containers[1].env.ends_with_job.as_deref().unwrap();
+        assert_eq!((ends.is_switched_on, ends.image.as_deref(), ends.ignores_exit_code), (true, Some("exit:1"), true));
+        assert_eq!(pod.spec.containers[0].env.ends_with_job, None);
     }
 
     #[test]

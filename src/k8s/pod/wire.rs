@@ -10,8 +10,9 @@ use serde::{
 };
 
 use super::{
-    ContainerState, ContainerStatusView, ContainerView, DISRUPTION_TARGET, InPlaceNotes, LONGEST_NOTE, Labels,
-    LastExit, OverrideNotes, Owner, PodCondition, PodView, Rare, SidecarNotes, SpecView, Waiting, priority_of_key,
+    ContainerState, ContainerStatusView, ContainerView, DISRUPTION_TARGET, EphemeralView, InPlaceNotes, LONGEST_NOTE,
+    Labels, LastExit, OverrideNotes, Owner, PodCondition, PodView, Rare, SidecarNotes, SpecView, Waiting,
+    variables::job_id,
 };
 use crate::{
     api::labels as keys,
@@ -24,41 +25,6 @@ static CONDITIONS: Pool<[PodCondition]> = Pool::new();
 
 pub(super) fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
     Ok(Option::<Text>::deserialize(deserializer)?.unwrap_or_default().into())
-}
-
-/// What the barrier among a container's environment variables says; the last one counts. All others are skipped.
-pub(super) fn launch_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Variable<'a> {
-        #[serde(borrow)]
-        name: Cow<'a, str>,
-        #[serde(borrow)]
-        value_from: Option<Source<'a>>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Source<'a> {
-        #[serde(borrow)]
-        config_map_key_ref: Option<Key<'a>>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Key<'a> {
-        #[serde(borrow)]
-        key: Cow<'a, str>,
-    }
-    let variables = Option::<Vec<Variable<'de>>>::deserialize(deserializer)?.unwrap_or_default();
-    Ok(barrier(variables.iter().map(|variable| {
-        let key = variable.value_from.as_ref().and_then(|source| source.config_map_key_ref.as_ref());
-        (&*variable.name, key.map(|key| &*key.key))
-    })))
-}
-
-/// The launch priority in environment variables, each given as its name and the key of a ConfigMap that its value
-/// comes from.
-pub(super) fn barrier<'a>(mut variables: impl DoubleEndedIterator<Item = (&'a str, Option<&'a str>)>) -> Option<i32> {
-    variables.rfind(|(name, _)| *name == keys::ENV_LAUNCH_BARRIER).and_then(|(_, key)| priority_of_key(key?))
 }
 
 #[derive(Default, Deserialize)]
@@ -263,7 +229,28 @@ pub(super) struct WireSpec {
     pub(super) readiness_gates: Option<Vec<WireGate>>,
     pub(super) containers: Option<Vec<ContainerView>>,
     pub(super) init_containers: Option<Vec<ContainerView>>,
+    pub(super) ephemeral_containers: Option<Vec<WireEphemeral>>,
     pub(super) volumes: Option<Vec<WireVolume>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireEphemeral {
+    pub(super) name: Text,
+    #[serde(rename = "env", deserialize_with = "job_id")]
+    pub(super) job: Option<Box<str>>,
+}
+
+/// Ephemeral containers with the states that kubelet has reported of them.
+fn ephemeral(containers: Vec<WireEphemeral>, statuses: Vec<WireContainerStatus>) -> Box<[EphemeralView]> {
+    let mut states: Vec<(Text, ContainerState)> =
+        statuses.into_iter().map(|status| (status.name, status.state.unwrap_or_default().into())).collect();
+    let view = |WireEphemeral { name, job }: WireEphemeral| {
+        let at = states.iter().position(|(of, _)| *of == name);
+        let state = at.map(|at| states.swap_remove(at).1).unwrap_or_default();
+        EphemeralView { name, job, state }
+    };
+    containers.into_iter().map(view).collect()
 }
 
 #[derive(Default, Deserialize)]
@@ -351,6 +338,7 @@ pub(super) struct WireStatus {
     pub(super) conditions: Option<Vec<WireCondition>>,
     pub(super) container_statuses: Option<Vec<WireContainerStatus>>,
     pub(super) init_container_statuses: Option<Vec<WireContainerStatus>>,
+    pub(super) ephemeral_container_statuses: Option<Vec<WireContainerStatus>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -457,6 +445,10 @@ impl From<WirePod> for PodView {
         rare.sidecar_sets = annotations.sidecar_sets(status.container_statuses.iter().flatten().chain(&init_statuses));
         rare.deleted = meta.deletion_timestamp.map(|time| time.0);
         rare.finalizers = meta.finalizers.unwrap_or_default();
+        rare.ephemeral = ephemeral(
+            spec.ephemeral_containers.unwrap_or_default(),
+            status.ephemeral_container_statuses.unwrap_or_default(),
+        );
         let node_name = spec.node_name.unwrap_or_default();
         rare.aims_at = if node_name.is_empty() { aim(spec.affinity).filter(|node| !node.is_empty()) } else { None };
         let own_claims = own_claims(meta.name.as_deref().unwrap_or_default(), spec.volumes.unwrap_or_default());

@@ -21,10 +21,9 @@ const CONDITIONS: [&str; 8] = [
 ];
 /// Conditions with these prefixes: readiness gates of Kubernetes and of load balancers.
 const CONDITION_DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|k8s[.]aws|cloud[.]google[.]com)/";
-/// Everything in the status but the conditions, with the empty values.
-const FIELDS: [(&str, &str); 19] = [
+/// Everything in the status but phase and conditions, with the empty values.
+const FIELDS: [(&str, &str); 18] = [
     ("observedGeneration", "-1"),
-    ("phase", "''"),
     ("message", "''"),
     ("reason", "''"),
     ("nominatedNodeName", "''"),
@@ -76,10 +75,17 @@ pub(super) fn spec() -> Value {
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [resource_rule("", &["v1"], &["UPDATE"], &["pods/status"])] },
         "matchConditions": [by(&[MANAGER])],
-        "variables": [{ "name": "isOurs", "expression": cel::is_ours("oldObject") }],
+        "variables": [
+            { "name": "isOurs", "expression": cel::is_ours("oldObject") },
+            { "name": "mayEnd", "expression": may_end() },
+        ],
         "validations": [
             outside_own_namespace(),
             must(&fields.join(" && "), "status: the manager changes nothing but conditions"),
+            must(
+                &format!("{} || variables.mayEnd", equal("status.phase", "''")),
+                "status.phase: the manager makes Pods Succeeded or Failed that have sidecars with a variable of the sidecar terminator and are not over, where it has the verb terminate on pods (component sidecar-terminator)",
+            ),
             must(
                 &format!("{new}.filter(c, {is_refused}) == {old}.filter(c, {is_refused})"),
                 &format!("status.conditions: {} and those of Kubernetes and load balancers are not the manager's", CONDITIONS.join(", ")),
@@ -98,4 +104,37 @@ pub(super) fn spec() -> Value {
                 &format!("metadata.annotations: of those of Kubernetes and Kruise the manager changes only {} of Pods that no workload of apps.kruise.io controls", ANNOTATIONS.join(", "))),
         ],
     })
+}
+
+/// Whether a Pod may be made Succeeded or Failed.
+fn may_end() -> String {
+    let phase = |object: &str| format!("{object}.status.?phase.orValue('')");
+    let variables = cel::list(&[labels::ENV_TERMINATE_SIDECAR, labels::ENV_TERMINATE_SIDECAR_WITH_IMAGE]);
+    let has_sidecars = format!(
+        "oldObject.spec.containers.exists(c, c.?env.orValue([]).exists(e, e.name in {variables} && e.?value.orValue('') != ''))"
+    );
+    format!(
+        "{} in ['Succeeded', 'Failed'] && !({} in ['Succeeded', 'Failed']) && oldObject.spec.?restartPolicy.orValue('') in ['Never', 'OnFailure'] && {has_sidecars} && {}",
+        phase("object"),
+        phase("oldObject"),
+        cel::MAY_TERMINATE
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_final_and_of_pods_with_the_variable_of_the_terminator_alone() {
+        let rule = may_end();
+        for words in [
+            "object.status.?phase.orValue('') in ['Succeeded', 'Failed']",
+            "!(oldObject.status.?phase.orValue('') in ['Succeeded', 'Failed'])",
+            "'KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT'",
+            "check('terminate')",
+        ] {
+            assert!(rule.contains(words), "{words}: {rule}");
+        }
+    }
 }

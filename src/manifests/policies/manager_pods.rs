@@ -64,6 +64,7 @@ pub(super) fn spec() -> Value {
     let mut variables = cel::ownership().to_vec();
     variables.push(json!({ "name": "hasSidecars", "expression": HAS_SIDECARS }));
     variables.push(json!({ "name": "isTrial", "expression": IS_TRIAL }));
+    variables.push(json!({ "name": "mayTerminate", "expression": cel::MAY_TERMINATE }));
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": rules },
@@ -105,14 +106,19 @@ fn images_of(list: &str) -> Value {
         name("c.image"),
         name("o.image")
     );
+    // The image that ends a sidecar on a virtual node, which its own variable names.
+    let is_last = format!(
+        "variables.mayTerminate && o.?env.orValue([]).exists(e, e.name == '{}' && e.?value.orValue('') == c.image)",
+        labels::ENV_TERMINATE_SIDECAR_WITH_IMAGE
+    );
     let old = format!("oldObject.spec.?{list}.orValue([])");
     unless(
         OTHER,
         &format!(
-            "object.spec.?{list}.orValue([]).all(c, {old}.exists(o, o.name == c.name && (o.image == c.image || ({same_image}) || ({IS_INJECTED}))))"
+            "object.spec.?{list}.orValue([]).all(c, {old}.exists(o, o.name == c.name && (o.image == c.image || ({same_image}) || ({IS_INJECTED}) || ({is_last}))))"
         ),
         &format!(
-            "spec.{list}: the manager may change nothing but how an image is spelled: the name stays, a digest comes or stays; and images of injected sidecars"
+            "spec.{list}: the manager may change nothing but how an image is spelled: the name stays, a digest comes or stays; and images of injected sidecars, and those that end a sidecar"
         ),
     )
 }

@@ -13,8 +13,12 @@ use crate::{
 pub(super) const NAME: &str = writes::SPECS;
 
 /// Finalizers that the manager adds and removes.
-const FINALIZERS: [&str; 3] =
-    [labels::CRR_UNREADY_FINALIZER, labels::PROBE_CLEANUP_FINALIZER, labels::IMAGE_PULL_JOB_FINALIZER];
+const FINALIZERS: [&str; 4] = [
+    labels::CRR_UNREADY_FINALIZER,
+    labels::PROBE_CLEANUP_FINALIZER,
+    labels::IMAGE_PULL_JOB_FINALIZER,
+    labels::EPHEMERAL_JOB_FINALIZER,
+];
 
 pub(super) fn spec() -> Value {
     let others_finalizers = |object: &str| {

@@ -5,8 +5,10 @@
 mod cel;
 mod daemon_events;
 mod daemon_pods;
+mod ephemeral_job_authors;
 mod manager_claims;
 mod manager_config_maps;
+mod manager_ephemeral_containers;
 mod manager_evictions;
 mod manager_node_probes;
 mod manager_pod_states;
@@ -50,8 +52,15 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-daemon-own-probes", spec: node_probes::spec, is_bound: true, over: &[DAEMON] },
     Policy { name: "kruise-daemon-pods", spec: daemon_pods::spec, is_bound: true, over: &[DAEMON] },
     Policy { name: "kruise-daemon-events", spec: daemon_events::spec, is_bound: true, over: &[DAEMON] },
+    Policy { name: "kruise-ephemeraljob-authors", spec: ephemeral_job_authors::spec, is_bound: true, over: &[] },
     Policy { name: "kruise-manager-claims", spec: manager_claims::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-configmaps", spec: manager_config_maps::spec, is_bound: true, over: &[MANAGER] },
+    Policy {
+        name: "kruise-manager-ephemeral-containers",
+        spec: manager_ephemeral_containers::spec,
+        is_bound: true,
+        over: &[MANAGER],
+    },
     Policy { name: "kruise-manager-evictions", spec: manager_evictions::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-node-probes", spec: manager_node_probes::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-pod-states", spec: manager_pod_states::spec, is_bound: true, over: &[MANAGER] },

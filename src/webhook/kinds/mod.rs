@@ -4,6 +4,7 @@ pub mod clone_set;
 pub mod container_recreate_request;
 pub mod daemon_set;
 pub mod deletion_protection;
+pub mod ephemeral_job;
 pub mod image_pull_job;
 pub mod persistent_pod_state;
 pub mod pod;

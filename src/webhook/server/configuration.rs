@@ -176,7 +176,6 @@ const GROUPS: [&str; 2] = [apps::GROUP, policy::GROUP];
 pub const NOT_SERVED: &[(&str, &str)] = &[
     (apps::GROUP, "advancedcronjobs"),
     (apps::GROUP, "broadcastjobs"),
-    (apps::GROUP, "ephemeraljobs"),
     (apps::GROUP, "resourcedistributions"),
     (apps::GROUP, "uniteddeployments"),
     (apps::GROUP, "workloadspreads"),

@@ -339,6 +339,23 @@ fn case_4_two_requests_one_after_the_other_and_one_kill() {
 }
 
 #[test]
+fn a_request_of_a_user_and_one_of_the_sidecar_terminator_at_once_are_one_kill() {
+    let mut world = World::new(&["proxy"]);
+    world.pod["spec"]["restartPolicy"] = json!("Never");
+    let mut users = request(&["proxy"], strategy());
+    let forced = RecreateStrategy { force_recreate: true, failure_policy: Some(FailurePolicy::Ignore), ..strategy() };
+    let mut terminators = request(&["proxy"], forced);
+    terminators.metadata.name = Some("sidecar-termination-u".into());
+    assert_eq!(pick([&terminators, &users]).current.unwrap().metadata.name.as_deref(), Some("r1"));
+    world.run(&mut users);
+    assert_eq!(pick([&terminators, &users]).current.unwrap().metadata.name, terminators.metadata.name);
+    world.memory = RestartMemory::default();
+    world.run(&mut terminators);
+    assert_eq!(world.killed(), ["containerd://proxy-0"]);
+    assert!(users.is_completed() && terminators.is_completed());
+}
+
+#[test]
 fn a_runtime_that_cannot_be_asked_is_reported_when_it_lasts_and_taken_back_after() {
     let mut world = World::new(&["main"]);
     let mut request = request(&["main"], strategy());

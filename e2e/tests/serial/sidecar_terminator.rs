@@ -1,0 +1,118 @@
+//! Sidecars that end with the main containers of their Pods, on a real node: behind the gate SidecarTerminator and with its
+//! component.
+
+use anyhow::{Context, Result, ensure};
+use e2e::kit::{Build, Look, Test, in_namespace, shell};
+use e2e::paths::SYSTEM;
+use serde_json::{Value, json};
+
+use crate::LONG;
+
+const SWITCH: &str = "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT";
+const IGNORE: &str = "KRUISE_TERMINATE_SIDECAR_IGNORE_EXIT_CODE";
+
+/// Applies or deletes the objects of the component.
+pub(crate) async fn component(t: &Test, on: bool) -> Result<()> {
+    let file = t.paths.repo.join("manifests/components/sidecar-terminator/sidecar-terminator.yaml");
+    let file = file.to_string_lossy();
+    if !on {
+        return t.kubectl(&["delete", "--ignore-not-found", "-f", &file]).await.map(drop);
+    }
+    t.kubectl(&["apply", "-f", &file]).await?;
+    t.may(&format!("system:serviceaccount:{SYSTEM}:kruise-manager"), "terminate", "pods").await
+}
+
+/// A container that notes its preStop hook and its signal in /kept, says at its end what it noted, and exits with a code.
+fn proxy(code: i32, variables: &[&str]) -> Value {
+    let script = format!("trap 'echo term >>/kept/log; cat /kept/log >/dev/termination-log; exit {code}' TERM");
+    let env: Vec<Value> = variables.iter().map(|name| json!({ "name": name, "value": "true" })).collect();
+    shell("proxy", &script).with("/env", json!(env)).with(
+        "/lifecycle",
+        json!({ "preStop": { "exec": {
+        "command": ["sh", "-c", "echo hook >>/kept/log"] } } }),
+    )
+}
+
+/// A Job whose main container waits a moment and exits with a code, beside a sidecar.
+fn job(name: &str, policy: &str, main: &str, proxy: Value) -> Value {
+    let mount = json!([{ "name": "kept", "mountPath": "/kept" }]);
+    let main = shell("main", "").with("/command", json!(["sh", "-c", main])).with("/volumeMounts", mount.clone());
+    json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name }, "spec": {
+        "backoffLimit": 0,
+        "template": { "metadata": { "labels": { "app": name } }, "spec": {
+            "restartPolicy": policy, "terminationGracePeriodSeconds": 5, "automountServiceAccountToken": false,
+            "containers": [main, proxy.with("/volumeMounts", mount)],
+            "volumes": [{ "name": "kept", "emptyDir": {} }] } } } })
+}
+
+async fn only_pod(t: &Test, name: &str) -> Result<Value> {
+    let mut pods = t.list("Pod", &format!("app={name}")).await?;
+    ensure!(pods.len() == 1, "{} Pods of {name}", pods.len());
+    pods.pop().context("a Pod")
+}
+
+fn restarts(pod: &Value, container: &str) -> i64 {
+    let statuses = pod.array("/status/containerStatuses");
+    statuses.iter().find(|status| status.text("/name") == container).map_or(-1, |status| status.int("/restartCount"))
+}
+
+pub(crate) async fn jobs_end_with_their_sidecars() -> Result<()> {
+    in_namespace("terminator", async |t| {
+        let condition = |job: &Value, type_: &str| {
+            job.array("/status/conditions").iter().any(|c| c.text("/type") == type_ && c.text("/status") == "True")
+        };
+        let both = [SWITCH, IGNORE];
+        for (name, policy, main, code, variables, end) in [
+            // The exit code of the sidecar counts, and is good.
+            ("counts", "Never", "sleep 2", 0, &both[..1], "Complete"),
+            // It is ignored, whatever it is.
+            ("ignored", "Never", "sleep 2", 3, &both[..], "Complete"),
+            // kubelet would restart it.
+            ("on-failure", "OnFailure", "sleep 2", 3, &both[..1], "Complete"),
+            ("on-failure-ignored", "OnFailure", "sleep 2", 3, &both[..], "Complete"),
+            // The main container has failed: so has the Pod.
+            ("failed", "Never", "sleep 2; exit 1", 0, &both[..], "Failed"),
+        ] {
+            t.create(job(name, policy, main, proxy(code, variables))).await?;
+            let done =
+                t.wait_for("Job", name, "to end", LONG, |o| condition(o, "Complete") || condition(o, "Failed")).await?;
+            ensure!(condition(&done, end), "{name}: {done:#}");
+            let pod = only_pod(t, name).await?;
+            let stopped =
+                |o: &Value| o.array("/status/containerStatuses").iter().all(|status| status.has("/state/terminated"));
+            let pod_name = pod.text("/metadata/name").to_owned();
+            let pod = t.wait_for("Pod", &pod_name, "to have stopped", LONG, stopped).await?;
+            let want = if end == "Complete" { "Succeeded" } else { "Failed" };
+            ensure!(pod.text("/status/phase") == want, "{name}: {pod:#}");
+            ensure!(restarts(&pod, "proxy") == 0 || policy == "OnFailure", "{name}: {pod:#}");
+            ensure!(restarts(&pod, "proxy") <= 1, "{name}: {pod:#}");
+            let statuses = pod.array("/status/containerStatuses");
+            let said =
+                statuses.iter().find(|s| s.text("/name") == "proxy").map(|s| s.text("/state/terminated/message"));
+            // One hook and one stop, whoever carried them out.
+            ensure!(
+                restarts(&pod, "proxy") > 0 || said.map(str::trim) == Some("hook\nterm"),
+                "{name}: {said:?} {pod:#}"
+            );
+        }
+        Ok(())
+    })
+    .await?;
+    a_sidecar_that_crashes_first_restarts().await
+}
+
+/// A sidecar that crashes before the main container ends restarts as the policy says, and the Job completes.
+async fn a_sidecar_that_crashes_first_restarts() -> Result<()> {
+    in_namespace("terminator-crash", async |t| {
+        let crash = "[ -e /kept/once ] || { touch /kept/once; exit 1; }";
+        let proxy = shell("proxy", crash).with("/env", json!([{ "name": SWITCH, "value": "true" }]));
+        t.create(job("crash", "OnFailure", "sleep 10", proxy)).await?;
+        let complete = |o: &Value| o.array("/status/conditions").iter().any(|c| c.text("/type") == "Complete");
+        t.wait_for("Job", "crash", "to be complete", LONG, complete).await?;
+        let pod = only_pod(t, "crash").await?;
+        ensure!(restarts(&pod, "proxy") >= 1, "{pod:#}");
+        ensure!(pod.text("/status/phase") == "Succeeded", "{pod:#}");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,338 @@
+//! EphemeralJobs: adds ephemeral containers to Pods, one write for each Pod, and reports how they end.
+//!
+//! - Owns: the status of EphemeralJobs, their deletion after the TTL. Takes OpenKruise's finalizer off those that are deleted.
+//! - Watches: EphemeralJobs and Pods.
+//! - What is due is decided by [`crate::domain::kinds::ephemeral_job`].
+//! - Never: changes or removes an ephemeral container, which Kubernetes cannot do; deletes a Pod.
+
+use std::{sync::Arc, time::Duration};
+
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    runtime::watcher::Config,
+};
+use prometheus_client::metrics::{counter::Counter, family::Family};
+use serde_json::{Value, json};
+
+use super::{Context, Registration, Runner, Started};
+use crate::{
+    api::{
+        apps::ephemeral_job::{DEFAULT_TTL_SECONDS, EphemeralJob, EphemeralJobStatus},
+        labels,
+    },
+    domain::kinds::ephemeral_job::{
+        memory::EphemeralMemory,
+        plan::{self, EphemeralPlan, concerns, selector_of},
+    },
+    k8s::{pod::PodView, rbac::Rule, time::Now},
+    runtime::{
+        apply::{code, is_refusal},
+        clock,
+        events::reference,
+        metrics::ResultLabels,
+        pass::{AFTER_CONFLICT, Memories, Pass},
+        pod_control::{Part, PodControl},
+        queue::{Backoff, Queue, Requeue},
+        shutdown::Shutdown,
+        slow_start::slow_start,
+        status_writer::{Outcome, StatusWriter, json_of},
+        watches::{Change, ObjectKey, Store, StoreIndex},
+    },
+};
+
+/// Its entry in `CONTROLLERS`.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("ephemeraljobs.apps.kruise.io"),
+    gate: None,
+    rules: &[
+        Rule::new(&["apps.kruise.io"], &["ephemeraljobs"], &["get", "list", "watch", "patch", "delete"]),
+        Rule::new(&["apps.kruise.io"], &["ephemeraljobs/status"], &["patch"]),
+        Rule::new(&[""], &["pods"], &["get", "list", "watch"]),
+        Rule::new(&[""], &["pods/ephemeralcontainers"], &["patch"]),
+    ],
+    workers_flag: None,
+    workers: 10,
+    start,
+};
+
+const NAME: &str = "ephemeraljob-controller";
+
+struct Controller {
+    context: Context,
+    jobs: Arc<Store<EphemeralJob>>,
+    queue: Arc<Queue<ObjectKey>>,
+    memories: Memories<EphemeralMemory>,
+    pods: PodControl,
+    status: StatusWriter,
+    metrics: JobMetrics,
+}
+
+#[derive(Clone, Default)]
+struct JobMetrics {
+    ended: Family<ResultLabels, Counter>,
+    pods: Family<ResultLabels, Counter>,
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    let JobMetrics { ended, pods } = &controller.metrics;
+    context.metrics.register("kruise_ephemeral_jobs_completed", "EphemeralJobs that ended, by result", ended);
+    let help = "Pods that EphemeralJobs have added containers to, by result of the write";
+    context.metrics.register("kruise_ephemeral_job_pods", help, pods);
+    let on_pod = {
+        let controller = controller.clone();
+        move |change: &Change<'_, PodView>| controller.pod_changed(change)
+    };
+    Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            jobs: Store::new([StoreIndex::namespace()]),
+            queue: Queue::new(Backoff::default()),
+            memories: Memories::default(),
+            pods: PodControl::new(context.client.clone(), context.pods.clone(), context.events.clone()),
+            status: StatusWriter::default(),
+            metrics: JobMetrics::default(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let (on_job, this) = (self.clone(), self.clone());
+        let job_changed = move |change: Change<'_, EphemeralJob>| match change {
+            Change::Applied { new, .. } => on_job.queue.add(ObjectKey::of(new.as_ref())),
+            Change::Deleted(old) => on_job.memories.forget(&ObjectKey::of(old.as_ref())),
+            Change::Undecodable { key, error } => {
+                tracing::error!(job = %key, error, "this EphemeralJob cannot be read and is left alone");
+            }
+        };
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(self.context.api(), Config::default(), &self.jobs, job_changed)
+            .following(&self.context.pods);
+        let reconcile = move |key: ObjectKey| {
+            let this = this.clone();
+            async move { this.reconcile(&key).await }
+        };
+        runner.run(self.queue.clone(), workers, reconcile).await;
+    }
+
+    /// The jobs of the Pod's namespace that have to do with it look again, if something changed that they read.
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let (old, new) = match change {
+            Change::Applied { old, new, .. } => (*old, Some(*new)),
+            Change::Deleted(old) => (Some(*old), None),
+            Change::Undecodable { .. } => return,
+        };
+        let facts = |pod: &Arc<PodView>| {
+            let ephemeral = pod.rare().ephemeral.clone();
+            (pod.uid().to_owned(), pod.is_deleting(), pod.is_finished(), pod.labels.clone(), ephemeral)
+        };
+        let Some(any) = new.or(old) else { return };
+        if old.map(facts) == new.map(facts) {
+            return;
+        }
+        for job in self.jobs.by_index(&StoreIndex::namespace(), any.namespace()) {
+            let Ok(selector) = selector_of(&job) else { continue };
+            if !job.is_complete() && [old, new].into_iter().flatten().any(|pod| concerns(&job, &selector, pod)) {
+                self.queue.add(ObjectKey::of(job.as_ref()));
+            }
+        }
+    }
+
+    fn api(&self, key: &ObjectKey) -> Api<EphemeralJob> {
+        Api::namespaced(self.context.client.clone(), &key.namespace)
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(job) = self.jobs.get(key) else { return Ok(Requeue::Await) };
+        if job.is_deleting() {
+            return self.let_go(key, &job).await;
+        }
+        self.memories.enter(key, job.uid());
+        let now = clock::now();
+        let (begun, ended) = self.memories.with(key, |memory| memory.enter(&job, now)).unwrap_or_default();
+        if job.is_complete() {
+            return self.finish(key, &job, ended).await;
+        }
+        let mut pass = Pass::default();
+        let mut plan = self.plan(key, &job, begun, now);
+        if !plan.add.is_empty() {
+            self.add(key, &job, plan.add, &mut pass).await;
+            plan = self.plan(key, &job, begun, clock::now());
+            pass.again |= pass.error.is_none() && !plan.add.is_empty();
+        }
+        pass.look_after(plan.look);
+        let recorded = self.record(key, &job, plan.status, now).await;
+        match recorded {
+            Ok(outcome) => pass.look_after(outcome),
+            Err(error) => drop(pass.note(Err(error))),
+        }
+        pass.end(|later| self.queue.add_after(key.clone(), later))
+    }
+
+    fn plan(&self, key: &ObjectKey, job: &EphemeralJob, begun: Duration, now: Now) -> EphemeralPlan {
+        let pods = match selector_of(job) {
+            Ok(selector) => {
+                self.context.pods.select(|pod| pod.namespace() == &*key.namespace && concerns(job, &selector, pod))
+            }
+            Err(_) => Vec::new(),
+        };
+        self.memories.with(key, |memory| plan::plan(job, &pods, memory, begun, now)).unwrap_or_default()
+    }
+
+    /// OpenKruise's finalizer goes: nothing can be taken out of Pods.
+    async fn let_go(&self, key: &ObjectKey, job: &EphemeralJob) -> kube::Result<Requeue> {
+        let held = job.metadata.finalizers.clone().unwrap_or_default();
+        let kept: Vec<&String> = held.iter().filter(|name| *name != labels::EPHEMERAL_JOB_FINALIZER).collect();
+        if kept.len() == held.len() {
+            return Ok(Requeue::Await);
+        }
+        let metadata =
+            json!({"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version, "finalizers": kept});
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        match self.api(key).patch(&key.name, &PatchParams::default(), &patch).await {
+            Ok(newer) => drop(self.jobs.upsert(newer)),
+            Err(error) if code(&error) == Some(404) => {}
+            Err(error) if code(&error) == Some(409) => return Ok(Requeue::After(AFTER_CONFLICT)),
+            Err(error) => return Err(error),
+        }
+        Ok(Requeue::Await)
+    }
+
+    async fn finish(&self, key: &ObjectKey, job: &EphemeralJob, ended: Duration) -> kube::Result<Requeue> {
+        let ttl = job.spec.ttl_seconds_after_finished.unwrap_or(DEFAULT_TTL_SECONDS);
+        let left = Duration::from_secs(u64::try_from(ttl).unwrap_or_default()).saturating_sub(ended);
+        if !left.is_zero() {
+            return Ok(Requeue::After(left));
+        }
+        tracing::info!(job = %key, "deleting it, its time to live is over");
+        let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        match self.api(key).delete(&key.name, &parameters).await {
+            Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
+            _ => Ok(Requeue::Await),
+        }
+    }
+
+    /// Adds the containers to these Pods: one at first, more at a time with every success.
+    async fn add(&self, key: &ObjectKey, job: &EphemeralJob, pods: Vec<Arc<PodView>>, pass: &mut Pass) {
+        let containers = containers(job);
+        let count = pods.len();
+        let mut window = self.memories.with(key, |memory| memory.window).unwrap_or_default();
+        let (done, failure) = slow_start(pods, &mut window, is_refusal, |pod| self.add_to(key, &containers, pod)).await;
+        self.memories.with(key, |memory| memory.window = window);
+        if done > 0 {
+            tracing::info!(job = %key, pods = done, "added containers");
+            let message = format!("added containers to {done} of {count} Pods");
+            self.context.events.normal(&reference(job), "SuccessfulCreate", &message);
+        }
+        if let Some(error) = failure {
+            self.emit_once(key, job, "CreateFailed", &error.to_string());
+            // A Pod that says no is asked again after a pause of its own.
+            if !is_refusal(&error) {
+                pass.note(Err(error));
+            }
+        }
+    }
+
+    async fn add_to(&self, key: &ObjectKey, containers: &Value, pod: Arc<PodView>) -> kube::Result<()> {
+        let patch = json!({"spec": {"ephemeralContainers": containers}});
+        let result = self.pods.patch(&pod, Part::EphemeralContainers, patch).await;
+        let counted = if result.is_ok() { "succeeded" } else { "failed" };
+        self.metrics.pods.get_or_create(&ResultLabels { result: counted }).inc();
+        match result {
+            Ok(_) => {
+                self.memories.with(key, |memory| memory.refused.remove(pod.uid()));
+                Ok(())
+            }
+            // It is gone, or has changed; the store knows now.
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+            Err(error) => {
+                if is_refusal(&error) {
+                    let why = error.to_string();
+                    self.memories.with(key, |memory| memory.refuse(pod.uid(), pod.name(), why, clock::now()));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the status; gives when to look again.
+    async fn record(
+        &self,
+        key: &ObjectKey,
+        job: &EphemeralJob,
+        status: EphemeralJobStatus,
+        now: Now,
+    ) -> kube::Result<Option<Duration>> {
+        let before = job.status.clone().unwrap_or_default();
+        let can_wait = before.start_time.is_some()
+            && before.phase == status.phase
+            && before.observed_generation == status.observed_generation
+            && status.completion_time.is_none();
+        let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
+        let outcome = self.status.write((&self.api(key), &self.jobs), job, recorded, can_wait, now).await?;
+        if let Outcome::Written(newer) = &outcome
+            && newer.is_complete()
+        {
+            self.report_end(key, job, &status);
+            return Ok(Some(Duration::ZERO));
+        }
+        Ok(outcome.look_after())
+    }
+
+    fn report_end(&self, key: &ObjectKey, job: &EphemeralJob, status: &EphemeralJobStatus) {
+        let is_good = status.phase == "Succeeded";
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let (reason, message) = ready.map_or(("", ""), |ready| (ready.reason.as_str(), ready.message.as_str()));
+        tracing::info!(job = %key, reason, message, "it has ended");
+        if is_good {
+            self.context.events.normal(&reference(job), reason, message);
+        } else {
+            self.context.events.warning(&reference(job), reason, message);
+        }
+        let result = if is_good { "succeeded" } else { "failed" };
+        self.metrics.ended.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    /// Emits a warning, unless it is the same as the last one of this job.
+    fn emit_once(&self, key: &ObjectKey, job: &EphemeralJob, reason: &str, message: &str) {
+        let said = format!("{reason} {message}");
+        let is_new = self.memories.with(key, |memory| {
+            let is_new = memory.said != said;
+            memory.said = said;
+            is_new
+        });
+        if is_new == Some(true) {
+            tracing::warn!(job = %key, reason, message, "failed");
+            self.context.events.warning(&reference(job), reason, message);
+        }
+    }
+}
+
+/// The containers of a job as Pods get them: with the variable by which they are known again.
+fn containers(job: &EphemeralJob) -> Value {
+    let id = json!({"name": labels::ENV_EPHEMERAL_JOB, "value": job.uid()});
+    let with_id = |container: &Value| {
+        let mut container = container.clone();
+        match container.get_mut("env").and_then(Value::as_array_mut) {
+            Some(env) => {
+                env.retain(|variable| variable["name"] != labels::ENV_EPHEMERAL_JOB);
+                env.push(id.clone());
+            }
+            None => container["env"] = json!([id]),
+        }
+        container
+    };
+    job.spec.template.ephemeral_containers.iter().filter(|container| container.is_object()).map(with_id).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,412 @@
+//! The controller against an API server in memory.
+
+use std::sync::Mutex;
+
+use axum::http::Method;
+
+use super::*;
+use crate::{
+    controllers::{
+        fake::{Fault, Server},
+        in_memory,
+    },
+    k8s::pod::PodView,
+    liveness::Random,
+    runtime::lock,
+};
+
+const JOBS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/ephemeraljobs";
+const PODS: &str = "/api/v1/namespaces/ns/pods";
+
+struct World {
+    server: Arc<Mutex<Server>>,
+    writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
+    refused: Arc<Mutex<Vec<String>>>,
+    controller: Controller,
+}
+
+/// What the API server makes of a patch of `pods/ephemeralcontainers`: containers are added by name.
+fn add_containers(server: &mut Server, path: &str, body: &Value) -> (u16, Value) {
+    let Some(pod) = server.objects.get(path).cloned() else {
+        return (404, json!({"kind": "Status", "code": 404, "message": "gone"}));
+    };
+    if body["metadata"]["uid"] != pod["metadata"]["uid"] {
+        return (409, json!({"kind": "Status", "code": 409, "message": "another Pod"}));
+    }
+    let mut pod = Value::clone(&pod);
+    let mut all = pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+    for container in body["spec"]["ephemeralContainers"].as_array().unwrap() {
+        match all.iter().find(|there| there["name"] == container["name"]) {
+            Some(there) if there == container => {}
+            Some(_) => {
+                return (
+                    422,
+                    json!({"kind": "Status", "code": 422, "message": "existing ephemeral containers may not be changed"}),
+                );
+            }
+            None => all.push(container.clone()),
+        }
+    }
+    pod["spec"]["ephemeralContainers"] = all.into();
+    (200, server.put(path, pod))
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
+        let (writes, refused): (Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<String>>>) = Default::default();
+        let context = in_memory::context({
+            let (server, writes, refused) = (server.clone(), writes.clone(), refused.clone());
+            move |request, body| {
+                let mut server = lock(&server);
+                let path = request.uri.path();
+                let json: Value = serde_json::from_slice(body).unwrap_or_default();
+                if request.method != Method::GET {
+                    lock(&writes).push((request.method.clone(), path.to_owned(), json.clone()));
+                }
+                let fault = path.ends_with("/ephemeralcontainers").then(|| server.faults.pop_front()).flatten();
+                if let Some(Fault::Error(code)) = fault {
+                    return (code, json!({"kind": "Status", "code": code, "message": "refused at random"}));
+                }
+                let answer = match path.strip_suffix("/ephemeralcontainers") {
+                    Some(pod) if lock(&refused).iter().any(|name| pod.ends_with(&format!("/{name}"))) => {
+                        (403, json!({"kind": "Status", "code": 403, "message": "no debug containers here"}))
+                    }
+                    Some(pod) => add_containers(&mut server, pod, &json),
+                    None => server.answer(request, body),
+                };
+                if fault.is_some() { (504, json!({"kind": "Status", "code": 504, "message": "lost"})) } else { answer }
+            }
+        });
+        Self { server, writes, refused, controller: Controller::new(&context) }
+    }
+
+    fn job(&self, spec: Value) {
+        let mut whole = json!({"selector": {"matchLabels": {"app": "web"}}, "parallelism": 2,
+            "template": {"ephemeralContainers": [{"name": "look", "image": "busybox", "env": [{"name": "A", "value": "1"}]}]}});
+        json_patch::merge(&mut whole, &spec);
+        let job = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "EphemeralJob",
+            "metadata": {"name": "j", "namespace": "ns", "uid": "u1", "generation": 1}, "spec": whole});
+        self.put(&format!("{JOBS}/j"), job);
+    }
+
+    fn pod(&self, name: &str, change: Value) {
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"),
+            "labels": {"app": "web"}}, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}});
+        json_patch::merge(&mut pod, &change);
+        self.put(&format!("{PODS}/{name}"), pod);
+    }
+
+    fn put(&self, path: &str, object: Value) {
+        lock(&self.server).put(path, object);
+        self.watch();
+    }
+
+    fn change(&self, path: &str, change: &Value) {
+        lock(&self.server).change(path, change);
+        self.watch();
+    }
+
+    fn remove(&self, path: &str) {
+        lock(&self.server).remove(path);
+        self.watch();
+    }
+
+    fn ends(&self, pod: &str, code: i32) {
+        let status = json!([{"name": "look", "state": {"terminated": {"exitCode": code}}}]);
+        self.change(&format!("{PODS}/{pod}"), &json!({"status": {"ephemeralContainerStatuses": status}}));
+    }
+
+    /// Delivers what happened to the stores.
+    fn watch(&self) {
+        let mut server = lock(&self.server);
+        while let Some(path) = server.news.pop_front() {
+            let object = server.objects.get(&path).map(|object| Value::clone(object));
+            let key = ObjectKey::new("ns", path.rsplit('/').next().unwrap());
+            let pods = &self.controller.context.pods;
+            match (object, path.starts_with(PODS)) {
+                (Some(pod), true) => drop(pods.upsert(serde_json::from_value::<PodView>(pod).unwrap())),
+                (None, true) => drop(pods.remove(&key, None)),
+                (Some(job), false) => drop(self.controller.jobs.upsert(serde_json::from_value(job).unwrap())),
+                (None, false) => drop(self.controller.jobs.remove(&key, None)),
+            }
+        }
+    }
+
+    async fn look(&self) -> kube::Result<Requeue> {
+        self.controller.status.forget();
+        let result = self.controller.reconcile(&ObjectKey::new("ns", "j")).await;
+        self.watch();
+        result
+    }
+
+    async fn settle(&self) -> Requeue {
+        for _ in 0..20 {
+            let before = lock(&self.writes).len();
+            let requeue = self.look().await.unwrap();
+            if lock(&self.writes).len() == before {
+                return requeue;
+            }
+        }
+        panic!("it goes on and on: {:?}", lock(&self.writes));
+    }
+
+    fn status(&self) -> Value {
+        lock(&self.server).objects[&format!("{JOBS}/j")]["status"].clone()
+    }
+
+    /// Writes to Pods, by name.
+    fn pod_writes(&self) -> Vec<String> {
+        let writes = lock(&self.writes);
+        let of_pods =
+            writes.iter().filter_map(|(_, path, _)| path.strip_prefix(&format!("{PODS}/")).map(str::to_owned));
+        of_pods.collect()
+    }
+}
+
+#[tokio::test]
+async fn a_job_runs_to_its_end_with_one_write_for_each_pod() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.pod(name, json!({}));
+    }
+    world.job(json!({}));
+    world.settle().await;
+    assert_eq!(world.pod_writes(), ["a/ephemeralcontainers", "b/ephemeralcontainers"], "two at a time");
+    let added =
+        lock(&world.writes).iter().find(|(_, path, _)| path.ends_with("a/ephemeralcontainers")).unwrap().2.clone();
+    let want = json!([{"name": "look", "image": "busybox",
+        "env": [{"name": "A", "value": "1"}, {"name": "KRUISE_EJOB_ID", "value": "u1"}]}]);
+    assert_eq!((&added["metadata"], &added["spec"]["ephemeralContainers"]), (&json!({"uid": "uid-a"}), &want));
+    let status = world.status();
+    assert_eq!((&status["match"], &status["unreported"], &status["running"]), (&json!(3), &json!(2), &json!(0)));
+    world.ends("a", 0);
+    world.settle().await;
+    assert_eq!(world.pod_writes().len(), 3);
+    world.ends("b", 0);
+    world.ends("c", 0);
+    world.settle().await;
+    let status = world.status();
+    assert_eq!((&status["phase"], &status["succeeded"]), (&json!("Succeeded"), &json!(3)));
+    assert_eq!(world.pod_writes().len(), 3);
+    let writes = lock(&world.writes).len();
+    assert!(
+        matches!(world.settle().await, Requeue::After(left) if left > Duration::from_secs(1700)),
+        "its time to live"
+    );
+    assert_eq!(lock(&world.writes).len(), writes);
+}
+
+#[tokio::test]
+async fn a_job_is_deleted_when_its_time_is_over_and_openkruises_finalizer_is_let_go() {
+    let world = World::new();
+    world.pod("a", json!({}));
+    world.job(json!({"ttlSecondsAfterFinished": 0}));
+    world.settle().await;
+    world.ends("a", 1);
+    world.settle().await;
+    assert!(world.controller.jobs.is_empty());
+    let job = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "EphemeralJob",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u2", "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["example.com/other", "apps.kruise.io/ephemeralcontainers-cleanup"]},
+        "spec": {"selector": {}, "template": {}}});
+    world.put(&format!("{JOBS}/j"), job);
+    assert_eq!(world.settle().await, Requeue::Await);
+    let kept = lock(&world.server).objects[&format!("{JOBS}/j")]["metadata"]["finalizers"].clone();
+    assert_eq!(kept, json!(["example.com/other"]));
+}
+
+#[tokio::test]
+async fn a_pod_that_refuses_does_not_hold_up_the_others_and_is_named() {
+    let world = World::new();
+    lock(&world.refused).push("a".into());
+    for name in ["a", "b"] {
+        world.pod(name, json!({}));
+    }
+    world.job(json!({"parallelism": 1}));
+    let requeue = world.settle().await;
+    assert_eq!(world.pod_writes(), ["a/ephemeralcontainers", "b/ephemeralcontainers"]);
+    assert!(matches!(requeue, Requeue::After(left) if left <= Duration::from_secs(10)), "{requeue:?}");
+    let status = world.status().to_string();
+    assert!(status.contains("\"CreateFailed\"") && status.contains("no debug containers here"), "{status}");
+}
+
+#[tokio::test]
+async fn a_job_of_openkruise_goes_on_and_no_pod_of_it_is_written_again() {
+    let world = World::new();
+    let theirs = json!({"spec": {"ephemeralContainers": [{"name": "look", "image": "busybox", "env": [{"name": "KRUISE_EJOB_ID", "value": "u1"}]}]},
+        "status": {"ephemeralContainerStatuses": [{"name": "look", "state": {"running": {}}}]}});
+    world.pod("a", theirs);
+    world.job(json!({"parallelism": 1}));
+    world.change(
+        &format!("{JOBS}/j"),
+        &json!({"metadata": {"finalizers": ["apps.kruise.io/ephemeralcontainers-cleanup"]},
+        "status": {"match": 1, "running": 1, "startTime": "2026-01-01T00:00:00Z",
+            "conditions": [{"type": "Initialized", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+    );
+    world.settle().await;
+    assert_eq!(world.pod_writes(), Vec::<String>::new());
+    world.ends("a", 0);
+    world.settle().await;
+    let status = world.status();
+    assert_eq!((&status["phase"], &status["conditions"][0]["reason"]), (&json!("Succeeded"), &json!("Initialized")));
+}
+
+#[tokio::test]
+async fn counts_survive_pods_that_go_and_a_restart_of_the_manager() {
+    let world = World::new();
+    for name in ["a", "b"] {
+        world.pod(name, json!({}));
+    }
+    world.job(json!({"parallelism": 1}));
+    world.settle().await;
+    world.ends("a", 0);
+    world.settle().await;
+    world.remove(&format!("{PODS}/a"));
+    world.settle().await;
+    assert_eq!((&world.status()["succeeded"], &world.status()["match"]), (&json!(1), &json!(2)));
+    world.controller.memories.clear();
+    world.settle().await;
+    assert_eq!(world.status()["succeeded"], 1);
+    world.ends("b", 2);
+    world.settle().await;
+    let status = world.status();
+    assert_eq!((&status["phase"], &status["succeeded"], &status["failed"]), (&json!("Failed"), &json!(1), &json!(1)));
+}
+
+#[tokio::test]
+async fn only_changes_that_a_job_reads_wake_it() {
+    let world = World::new();
+    world.job(json!({}));
+    world.pod("a", json!({}));
+    let pod = |version: &str, change: Value| {
+        let mut pod = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "uid-a", "resourceVersion": version, "labels": {"app": "web"}}});
+        json_patch::merge(&mut pod, &change);
+        Arc::new(serde_json::from_value::<PodView>(pod).unwrap())
+    };
+    let wakes = |old: &Arc<PodView>, new: &Arc<PodView>| {
+        world.controller.pod_changed(&Change::Applied { old: Some(old), new, initial: false });
+        let woken = world.controller.queue.begin().is_some();
+        if woken {
+            world.controller.queue.done::<kube::Error>(ObjectKey::new("ns", "j"), Ok(Requeue::Await));
+        }
+        woken
+    };
+    let first = pod("1", json!({}));
+    assert!(!wakes(&first, &pod("2", json!({"status": {"podIP": "10.0.0.1"}}))));
+    assert!(wakes(&first, &pod("2", json!({"status": {"phase": "Failed"}}))));
+    assert!(wakes(&first, &pod("2", json!({"metadata": {"labels": {"app": "other"}}}))));
+    let debug = json!({"spec": {"ephemeralContainers": [{"name": "x"}]}});
+    assert!(wakes(&first, &pod("2", debug)), "it may have taken the name");
+    let other = pod("1", json!({"metadata": {"namespace": "elsewhere"}}));
+    assert!(!wakes(&other, &pod("2", json!({"metadata": {"namespace": "elsewhere"}, "status": {"phase": "Failed"}}))));
+}
+
+/// How the containers of Pods have ended, by UID; true: well.
+type Ends = std::collections::BTreeMap<String, bool>;
+
+/// One random thing that users, kubelets or API servers do. Gives whether a manager was lost.
+async fn happen(world: &World, random: &mut Random, ends: &mut Ends, made: &mut usize) -> bool {
+    let pods = lock(&world.server).of(&format!("{PODS}/"));
+    let any = (!pods.is_empty()).then(|| pods[random.below(pods.len())].clone());
+    match (random.below(9), any) {
+        (0 | 1, _) if *made < 12 => {
+            *made += 1;
+            world.pod(&format!("p{made}"), json!({"metadata": {"uid": format!("uid-{made}")}}));
+        }
+        (2, Some((path, _))) => world.remove(&path),
+        (3..=5, Some((path, pod))) => kubelet(world, &path, &pod, random, ends),
+        (6, _) => {
+            let mut server = lock(&world.server);
+            server.fail(random);
+        }
+        (7, _) => {
+            let spec = json!({"spec": {"paused": random.below(2) == 0, "parallelism": 1 + random.below(3)}});
+            world.change(&format!("{JOBS}/j"), &spec);
+        }
+        (8, _) if random.below(3) == 0 => {
+            world.controller.memories.clear();
+            return true;
+        }
+        _ => tokio::time::advance(Duration::from_secs(15)).await,
+    }
+    false
+}
+
+/// kubelet gets further with the container of a job: it starts, runs, ends.
+fn kubelet(world: &World, path: &str, pod: &Value, random: &mut Random, ends: &mut Ends) {
+    let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+    if pod["spec"]["ephemeralContainers"].is_null() || ends.contains_key(&uid) {
+        return;
+    }
+    let state = match random.below(3) {
+        0 => json!({"waiting": {"reason": "ContainerCreating"}}),
+        1 => json!({"running": {}}),
+        _ => {
+            let code = random.below(2);
+            ends.insert(uid, code == 0);
+            json!({"terminated": {"exitCode": code}})
+        }
+    };
+    let statuses = json!([{"name": "look", "state": state}]);
+    world.change(path, &json!({"status": {"ephemeralContainerStatuses": statuses}}));
+}
+
+/// What must hold whatever happens.
+fn check(world: &World, ends: &Ends, seed: u64) {
+    let pods = lock(&world.server).of(&format!("{PODS}/"));
+    let mut busy = 0;
+    for (path, pod) in &pods {
+        let added = pod["spec"]["ephemeralContainers"].as_array().map_or(0, Vec::len);
+        assert!(added <= 1, "seed {seed}: {path} has {added}");
+        busy += usize::from(added == 1 && !ends.contains_key(pod["metadata"]["uid"].as_str().unwrap()));
+    }
+    assert!(busy <= 3, "seed {seed}: {busy} Pods at a time");
+    let status = world.status();
+    for (field, well) in [("succeeded", true), ("failed", false)] {
+        let truth = ends.values().filter(|end| **end == well).count() as u64;
+        assert!(status[field].as_u64().unwrap_or_default() <= truth, "seed {seed}: {field} of {truth}: {status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_histories_end_with_exact_counts_and_one_container_for_each_pod() {
+    for seed in 0..150 {
+        let (mut random, mut ends, mut made) = (Random(seed), Ends::new(), 0);
+        let world = World::new();
+        world.job(json!({"parallelism": 1}));
+        let mut was_lost = false;
+        for _ in 0..60 {
+            was_lost |= happen(&world, &mut random, &mut ends, &mut made).await;
+            let _ = world.look().await;
+            check(&world, &ends, seed);
+        }
+        // From here on everybody works, so the job ends.
+        lock(&world.server).faults.clear();
+        world.pod("last", json!({"metadata": {"uid": "uid-last"}}));
+        for _ in 0..200 {
+            world.change(&format!("{JOBS}/j"), &json!({"spec": {"paused": false, "parallelism": 3}}));
+            let _ = world.look().await;
+            check(&world, &ends, seed);
+            if !world.status()["completionTime"].is_null() {
+                break;
+            }
+            let pods = lock(&world.server).of(&format!("{PODS}/"));
+            for (path, pod) in pods {
+                kubelet(&world, &path, &pod, &mut random, &mut ends);
+            }
+            tokio::time::advance(Duration::from_secs(20)).await;
+        }
+        let status = world.status();
+        assert!(status["completionTime"].is_string(), "seed {seed}: {status}");
+        let counted = ["succeeded", "failed"].map(|field| status[field].as_u64().unwrap());
+        let of_match = counted[0] + counted[1];
+        assert_eq!(status["match"], of_match, "seed {seed}: {status}");
+        let phase = if counted[1] > 0 { "Failed" } else { "Succeeded" };
+        assert_eq!(status["phase"], phase, "seed {seed}: {status}");
+        if !was_lost {
+            let truth = [true, false].map(|well| ends.values().filter(|end| **end == well).count() as u64);
+            assert_eq!(counted, truth, "seed {seed}: {status}");
+        }
+    }
+}

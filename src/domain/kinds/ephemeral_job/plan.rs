@@ -1,0 +1,148 @@
+//! What to do about a job now.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    memory::{EphemeralMemory, number},
+    state::{PodResult, blocked, has_containers, has_foreign, result},
+    status::{self, JobCounts},
+};
+use crate::{
+    api::apps::ephemeral_job::{EphemeralJob, EphemeralJobStatus},
+    k8s::{invalid::Invalid, pod::PodView, selector::Selector, time::Now},
+};
+
+/// What to do.
+#[derive(Clone, Debug, Default)]
+pub struct EphemeralPlan {
+    /// Pods that get the containers now, in order.
+    pub add: Vec<Arc<PodView>>,
+    /// The status as it should be.
+    pub status: EphemeralJobStatus,
+    /// When something that is waited for is due.
+    pub look: Option<Duration>,
+}
+
+/// Whether a job has to do with a Pod: its selector matches, or the Pod has containers of it.
+pub fn concerns(job: &EphemeralJob, selector: &Selector, pod: &PodView) -> bool {
+    selector.matches(&pod.labels) || has_containers(pod, job.uid())
+}
+
+/// The selector of a job. One that matches everything is refused: it was surely not meant.
+///
+/// # Errors
+/// It cannot be read, or is empty.
+pub fn selector_of(job: &EphemeralJob) -> Result<Selector, Invalid> {
+    let selector = Selector::of(&job.spec.selector)?;
+    if selector.is_empty() {
+        return Err(Invalid("it is empty, and would match every Pod; want matchLabels or matchExpressions".into()));
+    }
+    Ok(selector)
+}
+
+/// Why nothing can be done about a job, if nothing can: the field and the reason.
+fn error_of(job: &EphemeralJob) -> Option<String> {
+    if let Err(error) = selector_of(job) {
+        return Some(format!("spec.selector: {error}"));
+    }
+    let all = &job.spec.template.ephemeral_containers;
+    if all.is_empty() {
+        return Some("spec.template.ephemeralContainers: it is empty; want at least one container".into());
+    }
+    (job.container_names().count() < all.len())
+        .then(|| "spec.template.ephemeralContainers: one has no name; want a name for each".into())
+}
+
+/// Decides for a job that is neither over nor being deleted. `pods` are those that it has to do with ([`concerns`]),
+/// `begun` is how long ago it began.
+pub fn plan(
+    job: &EphemeralJob,
+    pods: &[Arc<PodView>],
+    memory: &mut EphemeralMemory,
+    begun: Duration,
+    now: Now,
+) -> EphemeralPlan {
+    if let Some(error) = error_of(job) {
+        return EphemeralPlan { status: status::error(job, &error, now), ..EphemeralPlan::default() };
+    }
+    let uid = job.uid();
+    let states: Vec<(&Arc<PodView>, Option<PodResult>)> = pods.iter().map(|pod| (pod, result(pod, uid))).collect();
+    let ended = states.iter().filter_map(|(pod, result)| match result {
+        Some(result @ (PodResult::Succeeded | PodResult::Failed)) => Some((pod.uid(), *result)),
+        _ => None,
+    });
+    let recorded = job.status.as_ref().map_or((0, 0), |status| (status.succeeded, status.failed));
+    let (succeeded, failed) = memory.count(ended, recorded);
+    memory.refused.retain(|uid, _| pods.iter().any(|pod| pod.uid() == uid.as_str()));
+
+    let with = |wanted: PodResult| {
+        let has = |(pod, result): &&(&Arc<PodView>, Option<PodResult>)| *result == Some(wanted) && pod.is_active();
+        states.iter().filter(has).count()
+    };
+    let (running, waiting, unreported) =
+        (with(PodResult::Running), with(PodResult::Waiting), with(PodResult::Unreported));
+    let busy = running + waiting + unreported;
+    let done = usize::try_from(succeeded.saturating_add(failed)).unwrap_or_default();
+
+    let mut candidates: Vec<&Arc<PodView>> = states
+        .iter()
+        .filter(|(pod, result)| {
+            let is_free = result.is_none() && pod.is_active() && !pod.is_mirror;
+            is_free && !has_foreign(pod, uid, job.container_names())
+        })
+        .map(|(pod, _)| *pod)
+        .collect();
+    let pause = |pod: &PodView| memory.refused.get(pod.uid()).map_or(Duration::ZERO, |refusal| refusal.left(now));
+    // A Pod that does not take the containers keeps no other one from getting them.
+    candidates.sort_by(|a, b| {
+        let order = |pod: &PodView| (!pause(pod).is_zero(), pod.created, pod.name().to_owned());
+        order(a).cmp(&order(b))
+    });
+    let replicas = job.spec.replicas.map_or(usize::MAX, |replicas| usize::try_from(replicas).unwrap_or_default());
+    candidates.truncate(replicas.saturating_sub(busy + done));
+
+    let counts = JobCounts {
+        matches: number(busy + done + candidates.len()),
+        running: number(running),
+        succeeded,
+        waiting: number(waiting),
+        failed,
+        unreported: number(unreported),
+    };
+    let blocked = blocked_pods(job, &states, memory);
+    let mut plan = EphemeralPlan { status: status::of(job, counts, &blocked, begun, now), ..EphemeralPlan::default() };
+    if plan.status.completion_time.is_some() {
+        return plan;
+    }
+    plan.look = status::deadline(job).map(|deadline| deadline.saturating_sub(begun));
+    if !job.spec.paused {
+        let parallelism = job.spec.parallelism.map_or(1, |most| usize::try_from(most).unwrap_or_default());
+        let slots = parallelism.saturating_sub(busy);
+        let next = candidates.iter().map(|pod| pause(pod)).filter(|left| !left.is_zero()).min();
+        plan.look = [plan.look, next].into_iter().flatten().min();
+        let ready = candidates.into_iter().filter(|pod| pause(pod).is_zero());
+        plan.add = ready.take(slots).cloned().collect();
+    }
+    plan
+}
+
+/// Pods whose containers do not start, or that do not take them: name, reason and message, by name.
+fn blocked_pods(
+    job: &EphemeralJob,
+    states: &[(&Arc<PodView>, Option<PodResult>)],
+    memory: &EphemeralMemory,
+) -> Vec<(String, String, String)> {
+    let waiting = states
+        .iter()
+        .filter(|(pod, result)| matches!(result, Some(PodResult::Waiting | PodResult::Running)) && pod.is_active());
+    let mut all: Vec<(String, String, String)> = waiting
+        .filter_map(|(pod, _)| {
+            let (reason, message) = blocked(pod, job.uid())?;
+            Some((pod.name().to_owned(), reason.to_owned(), message.to_owned()))
+        })
+        .collect();
+    let refused = memory.refused.values();
+    all.extend(refused.map(|refusal| (refusal.pod.clone(), status::CREATE_FAILED.to_owned(), refusal.why.clone())));
+    all.sort();
+    all
+}

@@ -1,0 +1,268 @@
+//! Sidecars of Pods that run to an end: what ends them when the main containers have ended.
+//!
+//! A sidecar is a container with the variable `KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT` or `..._WITH_IMAGE`; every other one is a
+//! main container. Until all main containers are over nothing is done: a sidecar that crashes before is restarted as the Pod's
+//! policy says.
+//!
+//! ```text
+//! sidecar whose exit code counts          request: its daemon runs preStop and stops it
+//!   ... that kubelet would start again      and the Pod's phase, once the stop has begun: kubelet restarts nothing of a Pod that is over
+//! sidecar whose exit code is ignored      the Pod's phase, from the main containers alone: kubelet runs preStop and stops it
+//!   ... that runs on after its grace        request
+//! on a virtual node                       its other image, which exits at once; without one the Pod's phase
+//! ```
+//!
+//! The phase is written before a sidecar whose exit code is ignored is stopped, because kubelet makes a Pod Failed as soon as it
+//! has seen that exit code. There is no request beside it: preStop would run twice.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    api::{
+        crr::{ContainerRecreateRequest, ContainerRecreateState},
+        labels,
+    },
+    k8s::{
+        pod::{ContainerState, ContainerView, EndsWithJob, PodView},
+        time::Now,
+    },
+};
+
+/// How long kubelet may take longer than the grace of a Pod that is over.
+const SLACK: Duration = Duration::from_secs(30);
+/// The grace of a Pod that does not say.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+/// The pause after a request that has ended and left a sidecar running; it doubles with each.
+const RETRY: Duration = Duration::from_secs(10);
+/// The longest such pause.
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
+/// How the names of requests begin.
+const PREFIX: &str = "sidecar-termination-";
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// These containers get these images.
+    SwapImages(Vec<(String, String)>),
+    /// A request of this name stops these containers.
+    Stop {
+        /// Name of the request.
+        request: String,
+        /// The containers.
+        containers: Vec<String>,
+    },
+    /// The Pod is over: Succeeded or Failed.
+    End {
+        /// Its phase.
+        phase: &'static str,
+    },
+}
+
+/// What to do, and when to look again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TerminatorPlan {
+    /// What is done now, if anything.
+    pub step: Option<Step>,
+    /// None: an event will come.
+    pub look: Option<Duration>,
+}
+
+impl TerminatorPlan {
+    fn step(step: Step) -> Self {
+        Self { step: Some(step), look: None }
+    }
+}
+
+/// Whether a Pod has sidecars that are to be ended at some time.
+pub fn is_concerned(pod: &PodView) -> bool {
+    let runs_to_an_end = ["Never", "OnFailure"].contains(&pod.spec.restart_policy.as_str());
+    runs_to_an_end && !pod.is_deleting() && !pod.is_mirror && has_sidecars(pod)
+}
+
+/// Whether a Pod has sidecars of the terminator, whatever its policy.
+pub fn has_sidecars(pod: &PodView) -> bool {
+    sidecars(pod).next().is_some()
+}
+
+/// Whether something is due or awaited: its main containers are over, and a sidecar is not.
+pub fn is_due(pod: &PodView) -> bool {
+    let has_begun = !["", "Pending"].contains(&pod.phase.as_str());
+    is_concerned(pod)
+        && has_begun
+        && mains_are_over(pod)
+        && sidecars(pod).any(|(container, _)| !is_over(pod, container))
+}
+
+fn sidecars(pod: &PodView) -> impl Iterator<Item = (&ContainerView, &EndsWithJob)> {
+    pod.spec.containers.iter().filter_map(|container| Some((container, container.env.ends_with_job.as_deref()?)))
+}
+
+fn mains(pod: &PodView) -> impl Iterator<Item = &ContainerView> {
+    pod.spec.containers.iter().filter(|container| container.env.ends_with_job.is_none())
+}
+
+fn state<'p>(pod: &'p PodView, container: &ContainerView) -> &'p ContainerState {
+    pod.container_status(&container.name).map_or(&ContainerState::Unknown, |status| &status.state)
+}
+
+/// Whether kubelet starts a container again after this exit code.
+fn is_restarted(pod: &PodView, container: &ContainerView, exit_code: i32) -> bool {
+    let rules = pod.restart_rules_of(&container.name);
+    if rules.iter().any(|rule| rule.matches(exit_code) && rule.action.starts_with("Restart")) {
+        return true;
+    }
+    match pod.restart_policy_of(&container.name) {
+        "Never" => false,
+        "OnFailure" => exit_code != 0,
+        _ => true,
+    }
+}
+
+/// Whether a container has ended for good.
+fn is_over(pod: &PodView, container: &ContainerView) -> bool {
+    matches!(state(pod, container), ContainerState::Terminated { exit_code } if !is_restarted(pod, container, *exit_code))
+}
+
+fn mains_are_over(pod: &PodView) -> bool {
+    let all_reported = pod.spec.containers.iter().all(|container| pod.container_status(&container.name).is_some());
+    all_reported && mains(pod).next().is_some() && mains(pod).all(|container| is_over(pod, container))
+}
+
+/// The phase of a Pod of which only the main containers count.
+fn phase(pod: &PodView) -> &'static str {
+    let is_good =
+        |container: &ContainerView| matches!(state(pod, container), ContainerState::Terminated { exit_code: 0 });
+    if mains(pod).all(is_good) { "Succeeded" } else { "Failed" }
+}
+
+/// Decides. `requests` are those that were made for this Pod's sidecars; `ended_for` is for how long the Pod has been seen in a
+/// final phase, if it is in one.
+pub fn plan(
+    pod: &PodView,
+    node_is_virtual: bool,
+    requests: &[Arc<ContainerRecreateRequest>],
+    ended_for: Option<Duration>,
+    now: Now,
+) -> TerminatorPlan {
+    if !is_due(pod) {
+        return TerminatorPlan::default();
+    }
+    if pod.is_finished() {
+        return after_the_end(pod, node_is_virtual, requests, ended_for.unwrap_or_default(), now);
+    }
+    let open: Vec<(&ContainerView, &EndsWithJob)> =
+        sidecars(pod).filter(|(container, _)| !is_over(pod, container)).collect();
+    if node_is_virtual {
+        return on_virtual_node(pod, &open);
+    }
+    // Their exit codes count: they are stopped before the Pod ends.
+    let counts = |ends: &EndsWithJob| !(ends.is_switched_on && ends.ignores_exit_code);
+    let stop: Vec<&str> = open
+        .iter()
+        .filter(|(container, ends)| counts(ends) && awaits_its_stop(pod, container, requests))
+        .map(|(container, _)| container.name.as_str())
+        .collect();
+    if stop.is_empty() {
+        return TerminatorPlan::step(Step::End { phase: phase(pod) });
+    }
+    request(pod, &stop, requests, now)
+}
+
+/// Whether a sidecar has to be stopped, or its stop to be awaited, before the Pod may end. Of one that kubelet would start again
+/// it is enough that the stop has begun, and that no hook of ours runs: kubelet runs those too.
+fn awaits_its_stop(pod: &PodView, container: &ContainerView, requests: &[Arc<ContainerRecreateRequest>]) -> bool {
+    let would_restart = is_restarted(pod, container, 1);
+    let states = requests.iter().flat_map(|request| request.status.iter().flat_map(|s| &s.container_recreate_states));
+    let mut own = states.filter(|state| state.name == container.name);
+    let is_under_way = |state: &ContainerRecreateState| {
+        state.is_killed || (state.kill_started_at.is_some() && state.hook_started_at.is_none())
+    };
+    let is_running = matches!(state(pod, container), ContainerState::Running { .. });
+    is_running && !(would_restart && own.any(is_under_way))
+}
+
+/// A sidecar that kubelet has not stopped although its Pod is over.
+fn after_the_end(
+    pod: &PodView,
+    node_is_virtual: bool,
+    requests: &[Arc<ContainerRecreateRequest>],
+    ended_for: Duration,
+    now: Now,
+) -> TerminatorPlan {
+    if node_is_virtual || !pod.condition_is_true(labels::CONDITION_SIDECAR_TERMINATED) {
+        return TerminatorPlan::default();
+    }
+    let running: Vec<&str> = sidecars(pod)
+        .filter(|(container, _)| matches!(state(pod, container), ContainerState::Running { .. }))
+        .map(|(container, _)| container.name.as_str())
+        .collect();
+    if running.is_empty() {
+        return TerminatorPlan::default();
+    }
+    let grace = pod.spec.termination_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let patience = grace.map_or(DEFAULT_GRACE, Duration::from_secs).saturating_add(SLACK);
+    let left = patience.saturating_sub(ended_for);
+    if !left.is_zero() {
+        return TerminatorPlan { step: None, look: Some(left) };
+    }
+    request(pod, &running, requests, now)
+}
+
+/// Where no daemon is: another image ends a sidecar, and what has none goes with the Pod.
+fn on_virtual_node(pod: &PodView, open: &[(&ContainerView, &EndsWithJob)]) -> TerminatorPlan {
+    let with_image = open.iter().filter_map(|(container, ends)| Some((*container, ends.image.as_deref()?)));
+    let swaps: Vec<(String, String)> = with_image
+        .clone()
+        .filter(|(container, image)| *container.image != **image)
+        .map(|(container, image)| (container.name.clone(), image.to_owned()))
+        .collect();
+    if !swaps.is_empty() {
+        return TerminatorPlan::step(Step::SwapImages(swaps));
+    }
+    // They exit by themselves now.
+    if with_image.count() > 0 {
+        return TerminatorPlan::default();
+    }
+    TerminatorPlan::step(Step::End { phase: phase(pod) })
+}
+
+/// The request that stops containers: one at a time, and after one that did not help another one, later each time.
+fn request(pod: &PodView, containers: &[&str], requests: &[Arc<ContainerRecreateRequest>], now: Now) -> TerminatorPlan {
+    if requests.iter().any(|request| request.is_open()) {
+        return TerminatorPlan::default();
+    }
+    let last =
+        requests.iter().filter_map(|request| Some((number_of(request, pod.uid())?, request))).max_by_key(|(n, _)| *n);
+    let next = match last {
+        None => 1,
+        Some((number, request)) => {
+            let ended = request.status.as_ref().and_then(|status| status.completion_time);
+            let doublings = u32::try_from(requests.len().saturating_sub(1)).unwrap_or(u32::MAX).min(8);
+            let pause = (RETRY * 2_u32.pow(doublings)).min(LONGEST_RETRY);
+            let left = pause.saturating_sub(ended.map_or(pause, |ended| now.since(ended)));
+            if !left.is_zero() {
+                return TerminatorPlan { step: None, look: Some(left) };
+            }
+            number.saturating_add(1)
+        }
+    };
+    let containers = containers.iter().map(|name| (*name).to_owned()).collect();
+    TerminatorPlan::step(Step::Stop { request: request_name(pod.uid(), next), containers })
+}
+
+/// The name of the first request for a Pod is that of OpenKruise, which makes no others.
+pub fn request_name(uid: &str, number: u32) -> String {
+    match number {
+        0 | 1 => format!("{PREFIX}{uid}"),
+        _ => format!("{PREFIX}{uid}-{number}"),
+    }
+}
+
+fn number_of(request: &ContainerRecreateRequest, uid: &str) -> Option<u32> {
+    let name = request.metadata.name.as_deref()?;
+    let rest = name.strip_prefix(PREFIX)?.strip_prefix(uid)?;
+    if rest.is_empty() { Some(1) } else { rest.strip_prefix('-')?.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests;
