@@ -71,6 +71,10 @@ fn daemon_sets() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::daemon_set::DaemonSet::crd(), &["v1alpha1"]))
 }
 
+fn broadcast_jobs() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::broadcast_job::BroadcastJob::crd(), &["v1alpha1"]))
+}
+
 fn sidecar_sets() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::sidecar_set::SidecarSet::crd(), &["v1alpha1"]))
 }
