@@ -123,6 +123,8 @@ pub struct Kind {
     pub command: Command,
     /// Whether `kubectl kruise rollout` and `set image` take it.
     pub rolls_out: bool,
+    /// Whether it is of ours and owns Pods that run to their end: it has no replicas, revisions or claims.
+    pub runs_pods: bool,
     /// Short names, as kubectl takes them.
     pub short_names: &'static [&'static str],
 }
@@ -146,6 +148,7 @@ impl Kind {
             protection: Protection::None,
             command: Command::None,
             rolls_out: false,
+            runs_pods: false,
             short_names: &[],
         }
     }
@@ -168,6 +171,12 @@ impl Kind {
     }
     const fn command(self, command: Command, short_names: &'static [&'static str]) -> Self {
         Self { command, short_names, ..self }
+    }
+    const fn runs_pods(self) -> Self {
+        Self { runs_pods: true, ..self }
+    }
+    const fn short_names(self, short_names: &'static [&'static str]) -> Self {
+        Self { short_names, ..self }
     }
     const fn rolls_out(self) -> Self {
         Self { rolls_out: true, ..self }
@@ -307,6 +316,11 @@ pub const KINDS: &[Kind] = &[
         .installed("sidecarsets.apps.kruise.io", super::sidecar_sets, BY_MANAGER)
         .command(Command::Restart, &["scs"])
         .rolls_out(),
+    Kind::new(apps::GROUP, "BroadcastJob", "broadcastjobs", &["v1beta1", "v1alpha1"])
+        .installed("broadcastjobs.apps.kruise.io", super::broadcast_jobs, BY_MANAGER)
+        .runs_pods()
+        .protected(Protection::Always)
+        .short_names(&["bcj"]),
     Kind::new(policy::GROUP, "PodUnavailableBudget", "podunavailablebudgets", &["v1alpha1"]).installed(
         "podunavailablebudgets.policy.kruise.io",
         super::pod_unavailable_budgets,

@@ -291,6 +291,16 @@ pub const FAKE_NODE_IMAGE: &str = "apps.kruise.io/fake-nodeimage";
 pub const PULLING_IMAGE_BY: &str = "apps.kruise.io/pulling-image-by";
 /// Value of [`PULLING_IMAGE_BY`].
 pub const PULLING_IMAGE_BY_DAEMON: &str = "kruise-daemon";
+/// Label on a Pod of a BroadcastJob: the name of the job.
+pub const BROADCAST_JOB_NAME: &str = "broadcastjob-name";
+/// Label on a Pod of a BroadcastJob: the UID of the job.
+pub const BROADCAST_JOB_UID: &str = "broadcastjob-controller-uid";
+/// Annotation on a BroadcastJob of failure policy Pause: how many Pods had failed when it was paused for that last.
+pub const PAUSED_AT_FAILED: &str = "kruise.rs/paused-at-failed";
+/// Label on a Pod of a BroadcastJob that was stopped and has failed: the reason.
+pub const STOPPED_FOR: &str = "kruise.rs/stopped-for";
+/// Value of [`STOPPED_FOR`]: its containers were restarted more often than `failurePolicy.restartLimit` allows.
+pub const STOPPED_FOR_RESTARTS: &str = "RestartLimitExceeded";
 /// Annotation of our webhook configurations, by an administrator: where API servers reach the webhook without the Service,
 /// as `https://HOST:PORT`. The webhook registers no other URL.
 pub const WEBHOOK_URL: &str = "kruise.rs/webhook-url";

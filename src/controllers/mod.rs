@@ -27,6 +27,7 @@ use crate::{
     },
 };
 
+pub mod broadcast_job;
 pub mod clone_set;
 pub mod container_launch_priority;
 pub mod container_recreate_request;
@@ -52,6 +53,7 @@ pub const CONTROLLERS: &[Registration] = &[
     daemon_set::REGISTRATION,
     sidecar_set::REGISTRATION,
     sidecar_terminator::REGISTRATION,
+    broadcast_job::REGISTRATION,
     container_recreate_request::REGISTRATION,
     pod_readiness::REGISTRATION,
     workload_restart::REGISTRATION,
@@ -136,6 +138,8 @@ pub struct Settings {
     pub images: ImageSettings,
     /// For ContainerRecreateRequests.
     pub requests: RequestSettings,
+    /// Pods of BroadcastJobs are bound to their nodes when they are made; false: the scheduler does that.
+    pub binds_broadcast_pods: bool,
 }
 
 /// Settings of ContainerRecreateRequests, from flags.

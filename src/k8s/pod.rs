@@ -94,6 +94,8 @@ pub struct Rare {
     pub probe_marked_by: Option<Text>,
     /// What SidecarSets have noted on it, if one was injected.
     pub sidecar_sets: Option<Box<SidecarNotes>>,
+    /// How often init containers have been restarted, native sidecars aside.
+    pub init_restarts: i32,
     /// While it is bound to no node: the one that its affinity names, as that of a DaemonSet's Pod does.
     pub aims_at: Option<Text>,
     /// Its ephemeral containers.
@@ -544,6 +546,11 @@ impl PodView {
     /// Whether `spec.readinessGates` lists a condition type.
     pub fn has_readiness_gate(&self, condition: &str) -> bool {
         self.spec.readiness_gates.iter().any(|gate| gate == condition)
+    }
+    /// How often its containers have been restarted, init containers and native sidecars included.
+    pub fn restarts(&self) -> i32 {
+        let of_containers = self.container_statuses.iter().map(|status| status.restart_count);
+        of_containers.fold(self.rare().init_restarts, i32::saturating_add)
     }
     /// A condition by type.
     pub fn condition(&self, type_: &str) -> Option<&PodCondition> {

@@ -92,6 +92,10 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "ephemeraljobs", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "podprobemarkers", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "containerrecreaterequests", &["patch"]).only(SPECS, NO_SPEC),
+    write(MANAGER, KRUISE, "broadcastjobs", &["patch"])
+        .only(SPECS, "metadata, but no owner references, and of finalizers only ours; `spec.paused` to true"),
+    write(MANAGER, KRUISE, "broadcastjobs", &["delete"]).all("all"),
+    write(MANAGER, KRUISE, "broadcastjobs/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "clonesets/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "statefulsets/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "daemonsets/finalizers", &["update"]).all("asked for, never called"),
@@ -112,6 +116,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "statefulsets/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "daemonsets/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "sidecarsets/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "broadcastjobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagepulljobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs/status", &["patch"]).all("all"),

@@ -89,6 +89,10 @@ pub struct ManagerArgs {
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL")]
     pub cloneset_scaling_exclude_preparing_delete: bool,
+    /// Pods of BroadcastJobs get to their nodes by the scheduler. false: they are bound to them when they are made.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_name = "BOOL")]
+    pub assign_bcj_pods_by_scheduler: bool,
     /// Act only while holding the Lease. Switch it off only where nothing else runs the controllers.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_name = "BOOL")]
@@ -149,6 +153,7 @@ impl ManagerArgs {
             exclude_preparing_delete: self.cloneset_scaling_exclude_preparing_delete,
             images: self.images(),
             requests: self.requests()?,
+            binds_broadcast_pods: !self.assign_bcj_pods_by_scheduler,
         })
     }
 }

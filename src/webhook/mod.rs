@@ -7,6 +7,7 @@
 //! To add a handler: write its file under `kinds` and one entry in [`HANDLERS`], for a kind of ours with
 //! [`Handler::pair`]. Routes, registration and RBAC follow from the table.
 
+pub mod broadcast_job_spec;
 pub mod kinds;
 pub mod pod_states;
 pub mod server;
@@ -21,9 +22,9 @@ use prometheus_client::metrics::counter::Counter;
 
 use self::{
     kinds::{
-        clone_set, container_recreate_request, daemon_set, deletion_protection, ephemeral_job, image_pull_job,
-        persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget, serverless_probes,
-        sidecar_set, stateful_set,
+        broadcast_job, clone_set, container_recreate_request, daemon_set, deletion_protection, ephemeral_job,
+        image_pull_job, persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget,
+        serverless_probes, sidecar_set, stateful_set,
     },
     pod_states::PodStates,
     server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
@@ -155,6 +156,18 @@ const TABLE: &[&[Handler]] = &[
     &STATEFUL_SETS,
     &DAEMON_SETS,
     &SIDECAR_SETS,
+    &Handler::pair(
+        Phase::Mutating,
+        Names {
+            create: "mbroadcastjob.kb.io",
+            update: "mbroadcastjob-update.kb.io",
+            create_paths: &["/mutate-apps-kruise-io-broadcastjob", "/validate-apps-kruise-io-broadcastjob"],
+            update_path: &["/mutate-apps-kruise-io-broadcastjob-update"],
+        },
+        Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "broadcastjobs"),
+        broadcast_job::handle,
+        broadcast_job::RBAC,
+    ),
     // Of deletion protection only what has to be counted; the rest is a policy of the API server. Rights to list custom
     // resources are the administrator's to add.
     &[

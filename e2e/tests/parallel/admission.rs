@@ -248,7 +248,7 @@ async fn only_pods_that_need_it_get_the_readiness_gate() -> Result<()> {
         let plain = t.start(pod("plain", vec![app("main")])).await?;
         assert_eq!(plain.array("/spec/readinessGates").len(), 0);
         let owner = json!([{
-            "apiVersion": "apps.kruise.io/v1alpha1", "kind": "BroadcastJob", "name": "x",
+            "apiVersion": "apps.kruise.io/v1alpha1", "kind": "LaterKind", "name": "x",
             "uid": "00000000-0000-0000-0000-000000000001", "controller": true,
         }]);
         // never started: the garbage collector takes a Pod whose owner is not there

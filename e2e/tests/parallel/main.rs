@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests look at the clock")]
 
 mod admission;
+mod broadcast_job;
 mod budgets;
 mod clone_set;
 mod clone_set_admission;

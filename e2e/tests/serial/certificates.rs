@@ -226,7 +226,7 @@ async fn an_expired_certificate_refuses_requests_clearly_and_mends_itself() -> R
                 Ok(())
             })
             .await?;
-            let owner = json!([{ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "BroadcastJob", "name": "x",
+            let owner = json!([{ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "LaterKind", "name": "x",
                 "uid": "00000000-0000-0000-0000-000000000001", "controller": true }]);
             t.start(pod("owned", vec![app("main")]).with("/metadata/ownerReferences", owner)).await?;
             t.start(pod("plain", vec![app("main")])).await?;

@@ -15,7 +15,7 @@ use crate::{CRR, Frozen, LONG, MANAGER, WEBHOOK, keeping, slow, until_kept};
 /// collector finds out that there is no such object.
 fn owned(name: &str) -> Value {
     let owner = json!([{
-        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "BroadcastJob", "name": "x",
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "LaterKind", "name": "x",
         "uid": "00000000-0000-0000-0000-000000000001", "controller": true,
     }]);
     pod(name, vec![app("main")]).with("/metadata/ownerReferences", owner)

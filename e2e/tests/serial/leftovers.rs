@@ -14,8 +14,8 @@ const ENTRY: &str = "e2e-left.kb.io";
 /// Kinds of OpenKruise that are not served here.
 const KINDS: [&str; 6] = [
     "advancedcronjobs",
-    "broadcastjobs",
     "ephemeraljobs",
+    "laterkinds",
     "resourcedistributions",
     "uniteddeployments",
     "workloadspreads",
@@ -73,22 +73,22 @@ async fn an_entry_that_another_program_has_left_goes_unless_it_runs_or_its_objec
         removed(t).await?;
         assert_eq!(entries(t).await?, before, "and nothing else");
 
-        let name = "broadcastjobs.apps.kruise.io";
+        let name = "laterkinds.apps.kruise.io";
         let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
         t.define(json!({ "kind": "CustomResourceDefinition", "metadata": { "name": name }, "spec": { "group": "apps.kruise.io",
-            "scope": "Namespaced", "names": { "kind": "BroadcastJob", "plural": "broadcastjobs", "singular": "broadcastjob" },
+            "scope": "Namespaced", "names": { "kind": "LaterKind", "plural": "laterkinds", "singular": "laterkind" },
             "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } }))
             .await?;
         let with_objects: Result<()> = async {
-            let object = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "BroadcastJob", "metadata": { "name": "left" } });
-            poll("BroadcastJobs to be served", PATIENCE, async || {
+            let object = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "LaterKind", "metadata": { "name": "left" } });
+            poll("LaterKinds to be served", PATIENCE, async || {
                 let answer = t.apply(&object).await?;
                 ensure!(answer.ok, "{}", answer.stderr);
                 Ok(())
             })
             .await?;
             leave(t).await?;
-            stays(t, "broadcastjobs.apps.kruise.io").await?;
+            stays(t, "laterkinds.apps.kruise.io").await?;
             let report = t.plugin(&["doctor"]).await?.stdout;
             ensure!(report.contains(&format!("{ENTRY} calls the webhook, which does not know it")), "{report}");
             ensure!(report.contains("this release does not serve"), "{report}");

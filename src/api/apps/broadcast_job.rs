@@ -61,7 +61,7 @@ pub struct BroadcastJobSpec {
 }
 
 /// When a job is over.
-#[derive(Clone, Debug, Default, PartialEq, KubeSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CompletionPolicy {
     /// Always (the default): the job is over when the Pod of each node has ended. Never: it goes on, for nodes that join.
@@ -77,7 +77,7 @@ pub struct CompletionPolicy {
 }
 
 /// What happens when a Pod fails.
-#[derive(Clone, Debug, Default, PartialEq, KubeSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailurePolicy {
     /// FailFast (the default): the job has failed, and Pods that run are deleted. Continue: the other nodes go on. Pause:
@@ -209,10 +209,7 @@ mod tests {
     #[test]
     fn zeros_are_written_in_a_status() {
         let written = serde_json::to_value(BroadcastJobStatus::default()).unwrap();
-        assert_eq!(
-            written,
-            json!({"active": 0, "succeeded": 0, "failed": 0, "desired": 0, "observedGeneration": 0})
-        );
+        assert_eq!(written, json!({"active": 0, "succeeded": 0, "failed": 0, "desired": 0, "observedGeneration": 0}));
     }
 
     #[test]

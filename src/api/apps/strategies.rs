@@ -69,6 +69,28 @@ values! {
 }
 
 values! {
+    /// `spec.completionPolicy.type` of a BroadcastJob: whether it ends.
+    BroadcastCompletion {
+        /// When the Pod of each node has ended.
+        Always,
+        /// It goes on, for nodes that join.
+        Never,
+    }
+}
+
+values! {
+    /// `spec.failurePolicy.type` of a BroadcastJob: what happens when a Pod fails.
+    BroadcastFailure {
+        /// The job has failed.
+        FailFast,
+        /// The other nodes go on.
+        Continue,
+        /// The job is paused.
+        Pause,
+    }
+}
+
+values! {
     /// `spec.podManagementPolicy` of a StatefulSet.
     PodManagementPolicy {
         /// One Pod after the other.

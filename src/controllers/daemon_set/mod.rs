@@ -33,12 +33,12 @@ use crate::{
     api::apps::{self, daemon_set::DaemonSet},
     domain::{
         kinds::daemon_set::{
-            backoff::Failures,
             pass,
             plan::{Action, Turn},
             pod::Node,
             spec::{Invalid, Spec},
         },
+        node::backoff::Failures,
         workload::{owner::OwnerRef, turns::Turns},
     },
     k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},

@@ -14,12 +14,11 @@ use crate::{
     controllers::pod_set::Aside,
     domain::{
         kinds::daemon_set::{
-            away,
-            backoff::Failures,
-            make,
+            away, make,
             plan::{Observed, Turn},
             pod::{self, Newest, Node, Pod},
         },
+        node::backoff::Failures,
         pod::inplace::Allowed,
         workload::{revisions::is_same_data, turns::Turns},
     },

@@ -1,5 +1,6 @@
 //! The plans of single kinds, one folder each. A kind never imports another one.
 
+pub mod broadcast_job;
 pub mod clone_set;
 pub mod daemon_set;
 pub mod ephemeral_job;

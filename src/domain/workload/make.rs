@@ -66,6 +66,24 @@ fn put_readiness_gates(spec: &mut Map<String, Value>, wanted: &[&str]) {
     }
 }
 
+/// Makes the scheduler bind a Pod to one node and no other. What the template requires of nodes has been judged; its
+/// preferences stay.
+pub fn aim_at_node(pod: &mut Value, node: &str) {
+    let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
+    // A null would not take a member.
+    for part in ["/spec/affinity", "/spec/affinity/nodeAffinity"] {
+        if let Some(part) = pod.pointer_mut(part).filter(|part| part.is_null()) {
+            *part = json!({});
+        }
+    }
+    // One that is no object has no place for it; the API server refuses the Pod and says why.
+    let is_object = |part: &str| pod.pointer(part).is_none_or(Value::is_object);
+    if is_object("/spec/affinity") && is_object("/spec/affinity/nodeAffinity") {
+        pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+            json!({"nodeSelectorTerms": [term]});
+    }
+}
+
 /// A ControllerRevision with `data`. `hash_label` is the label that holds the hash; `annotations` are those that it gets.
 pub fn controller_revision(
     owner: &OwnerRef,

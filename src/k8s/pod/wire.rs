@@ -437,12 +437,15 @@ impl From<WirePod> for PodView {
         let mut sidecars = spec.init_containers.unwrap_or_default();
         sidecars.retain(|c| c.restart_policy.as_deref() == Some("Always"));
         let mut init_statuses = status.init_container_statuses.unwrap_or_default();
+        let is_plain = |s: &&WireContainerStatus| !sidecars.iter().any(|c| c.name == s.name);
+        let init_restarts = init_statuses.iter().filter(is_plain).map(|s| s.restart_count).fold(0, i32::saturating_add);
         init_statuses.retain(|s| sidecars.iter().any(|c| c.name == s.name));
         let (conditions, ready_since) = kept(status.conditions.unwrap_or_default());
         let generations = (meta.generation, status.observed_generation);
         let mut rare = annotations.rare();
         rare.in_place = annotations.in_place(&labels, &conditions, &status.container_statuses, generations);
         rare.sidecar_sets = annotations.sidecar_sets(status.container_statuses.iter().flatten().chain(&init_statuses));
+        rare.init_restarts = init_restarts;
         rare.deleted = meta.deletion_timestamp.map(|time| time.0);
         rare.finalizers = meta.finalizers.unwrap_or_default();
         rare.ephemeral = ephemeral(

@@ -34,7 +34,7 @@ pub(super) fn resource_rule(group: &str, versions: &[&str], operations: &[&str],
 /// Whether an owner reference `o` is that of a controller of ours.
 pub(super) fn is_our_reference() -> String {
     let kinds: Vec<String> =
-        KINDS.iter().filter(|kind| kind.owns_pods()).map(|kind| format!("'{}'", kind.kind)).collect();
+        KINDS.iter().filter(|kind| kind.owns_pods() || kind.runs_pods).map(|kind| format!("'{}'", kind.kind)).collect();
     format!(
         "o.?controller.orValue(false) && o.kind in [{}] && o.apiVersion.startsWith('{}/')",
         kinds.join(", "),

@@ -39,16 +39,22 @@ pub(super) fn spec() -> Value {
         format!("{new}.?podsToDelete.orValue([]).all(n, n in {old}.?podsToDelete.orValue([]))"),
     ]
     .join(" && ");
+    let of_broadcast_jobs = format!(
+        "{} && (object.spec.?paused.orValue(false) || !oldObject.spec.?paused.orValue(false))",
+        same("dyn(object.spec)", "dyn(oldObject.spec)", "paused")
+    );
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
             resource_rule(apps::GROUP, &["v1alpha1", "v1beta1"], &["UPDATE"], &resources)] },
         "matchConditions": [by(&[MANAGER])],
         "validations": [
-            must("request.resource.resource == 'clonesets' || object.spec == oldObject.spec",
+            must("request.resource.resource in ['clonesets', 'broadcastjobs'] || object.spec == oldObject.spec",
                 "spec: the manager changes nothing that users ask for"),
             must(&format!("request.resource.resource != 'clonesets' || ({of_clone_sets})"),
                 "spec: of a CloneSet the manager only takes names off scaleStrategy.podsToDelete"),
+            must(&format!("request.resource.resource != 'broadcastjobs' || ({of_broadcast_jobs})"),
+                "spec: of a BroadcastJob the manager only sets paused to true"),
             // With an owner that does not exist, the garbage collector deletes the object.
             must(&equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change them"),
             must(&format!("{} == {}", others_finalizers("object"), others_finalizers("oldObject")),

@@ -175,7 +175,6 @@ const GROUPS: [&str; 2] = [apps::GROUP, policy::GROUP];
 /// Kinds of OpenKruise that we do not serve, by group and plural.
 pub const NOT_SERVED: &[(&str, &str)] = &[
     (apps::GROUP, "advancedcronjobs"),
-    (apps::GROUP, "broadcastjobs"),
     (apps::GROUP, "resourcedistributions"),
     (apps::GROUP, "uniteddeployments"),
     (apps::GROUP, "workloadspreads"),
@@ -589,14 +588,13 @@ mod tests {
             version: version.into(),
             plural: plural.into(),
         };
-        let broadcast_jobs =
-            rule("apps.kruise.io", &["v1alpha1", "v1beta1"], &["broadcastjobs", "broadcastjobs/status"]);
-        let mut foreign = entry("vbroadcastjob.kb.io", json!([broadcast_jobs]));
+        let later_kinds = rule("apps.kruise.io", &["v1alpha1", "v1beta1"], &["laterkinds", "laterkinds/status"]);
+        let mut foreign = entry("vlaterkind.kb.io", json!([later_kinds]));
         foreign["clientConfig"] = calls("elsewhere", "/x");
         for (entry, expected) in [
             (
-                entry("vbroadcastjob.kb.io", json!([broadcast_jobs])),
-                Some(vec![kind("apps.kruise.io", "v1alpha1", "broadcastjobs")]),
+                entry("vlaterkind.kb.io", json!([later_kinds])),
+                Some(vec![kind("apps.kruise.io", "v1alpha1", "laterkinds")]),
             ),
             (entry("vother.kb.io", json!([rule("apps.kruise.io", &["v1alpha1"], &["clonesets"])])), Some(vec![])),
             (entry("vpods.kb.io", json!([rule("", &["v1"], &["pods"])])), Some(vec![])),

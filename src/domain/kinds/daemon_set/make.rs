@@ -1,8 +1,8 @@
 //! The objects that a DaemonSet makes: Pods and revisions. Raw JSON, so that fields newer than ours survive.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{placement::tolerations, spec::Spec};
+use super::{spec::Spec, tolerations::tolerations};
 use crate::{
     api::{apps::daemon_set::DaemonSet, labels},
     domain::{
@@ -67,22 +67,8 @@ pub fn pod(
             claims: Vec::new(),
         },
     );
-    let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
     pod["spec"]["tolerations"] = tolerations(&pod["spec"]);
-    // A null would not take a member.
-    for part in ["/spec/affinity", "/spec/affinity/nodeAffinity"] {
-        if let Some(part) = pod.pointer_mut(part).filter(|part| part.is_null()) {
-            *part = json!({});
-        }
-    }
-    // One that is no object has no place for it; the API server refuses the Pod and says why.
-    let is_object = |part: &str| pod.pointer(part).is_none_or(Value::is_object);
-    if !is_object("/spec/affinity") || !is_object("/spec/affinity/nodeAffinity") {
-        return pod;
-    }
-    // The terms of the template have been judged; preferences stay.
-    pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
-        json!({"nodeSelectorTerms": [term]});
+    make::aim_at_node(&mut pod, node);
     pod
 }
 

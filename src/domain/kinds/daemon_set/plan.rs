@@ -7,7 +7,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
-    backoff::Failures,
     pod::{Node, Pod},
     room::{Charge, Room},
     spec::Spec,
@@ -16,6 +15,7 @@ use crate::{
     api::apps::lifecycle::Lifecycle,
     domain::{
         budgets::unavailable::Operation,
+        node::backoff::Failures,
         pod::{
             inplace::{Allowed, UpdateSpec},
             lifecycle::State,

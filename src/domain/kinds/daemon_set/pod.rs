@@ -4,16 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{
-    placement::Fit,
-    spec::{Rolling, Spec},
-};
+use super::spec::{Rolling, Spec};
 use crate::{
     api::labels,
     domain::pod::{
         available::{pending, unreadable, until_available, updated_at},
         inplace::UpdateSpec,
         lifecycle::{Hooked, State},
+        placement::Fit,
         refresh::state_of,
     },
     k8s::{

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
 use serde_json::Value;
 
-use super::placement::{self, Placement};
+use super::tolerations;
 pub use crate::domain::workload::rollout::Invalid;
 use crate::{
     api::{
@@ -17,7 +17,10 @@ use crate::{
         },
         labels,
     },
-    domain::workload::rollout,
+    domain::{
+        pod::placement::{self, Placement},
+        workload::rollout,
+    },
     k8s::{
         int_or_percent::{IntOrPercent, Round},
         name::is_qualified_name,
@@ -130,7 +133,7 @@ impl Spec {
             name: set.metadata.name.clone().unwrap_or_default(),
             uid: set.metadata.uid.clone().unwrap_or_default(),
             selector: spec.selector.clone(),
-            placement: Placement::of(&spec.template),
+            placement: tolerations::placement(&spec.template),
             template: spec.template.clone(),
             is_rolling: update_type == SetUpdateType::RollingUpdate,
             rolling,

@@ -7,9 +7,9 @@ use crate::{
         apps::strategies::{RollingUpdateType, SetUpdateType},
         labels,
     },
-    domain::kinds::daemon_set::{
-        placement,
-        spec::{excess_of_selector, judge_annotations},
+    domain::{
+        kinds::daemon_set::spec::{excess_of_selector, judge_annotations},
+        pod::placement,
     },
     k8s::int_or_percent::{IntOrPercent, Round},
     webhook::validate::{Findings, Object, shown},

@@ -6,16 +6,15 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::{
-    backoff::Failures,
     pass::plan,
-    placement::Fit,
     plan::{Action, Observed, Plan, Turn},
     pod::{self, Node, Pod},
     spec::Spec,
 };
 use crate::{
     domain::{
-        pod::{inplace::Allowed, lifecycle::State},
+        node::backoff::Failures,
+        pod::{inplace::Allowed, lifecycle::State, placement::Fit},
         workload::{revisions::Known, turns::Turns},
     },
     k8s::{pod::Labels, revision, time::Now},

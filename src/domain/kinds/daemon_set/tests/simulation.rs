@@ -4,9 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{
-    backoff::Failures,
     pass::plan,
-    placement::Fit,
     plan::{Action, Observed, Remember},
     pod::{Node, Pod},
     spec::Spec,
@@ -14,7 +12,8 @@ use super::super::{
 use super::fixtures::*;
 use crate::{
     domain::{
-        pod::{inplace::Allowed, lifecycle::State},
+        node::backoff::Failures,
+        pod::{inplace::Allowed, lifecycle::State, placement::Fit},
         workload::turns::Turns,
     },
     liveness::Random,

@@ -1,7 +1,7 @@
-//! On which nodes the Pods of a DaemonSet run: the scheduler's rules, for the one node that a Pod is meant for.
+//! On which nodes Pods of a template run that are meant for one node each: the scheduler's rules.
 
 use k8s_openapi::api::core::v1::Toleration;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::k8s::{node::Taint, pod::Labels};
 
@@ -13,18 +13,6 @@ const AFFINITY: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDu
 
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
-
-/// What every Pod of a DaemonSet tolerates, in the order in which it is written: key and effect.
-const TOLERATED: [(&str, &str); 6] = [
-    ("node.kubernetes.io/not-ready", NO_EXECUTE),
-    ("node.kubernetes.io/unreachable", NO_EXECUTE),
-    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
-    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
-    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
-    ("node.kubernetes.io/unschedulable", NO_SCHEDULE),
-];
-/// And with the network of the host.
-const TOLERATED_ON_HOST_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE);
 
 /// Whether a node has a Pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,8 +51,8 @@ struct Requirement {
 }
 
 impl Placement {
-    /// Of a template, as it is stored.
-    pub fn of(template: &Value) -> Self {
+    /// Of a template, as it is stored. Its Pods tolerate `tolerations`, a list.
+    pub fn of(template: &Value, tolerations: &Value) -> Self {
         let spec = template.get("spec").unwrap_or(&Value::Null);
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let selector = spec.get("nodeSelector").and_then(Value::as_object).into_iter().flatten();
@@ -73,13 +61,13 @@ impl Placement {
             let terms = required.get("nodeSelectorTerms").and_then(Value::as_array);
             terms.into_iter().flatten().map(Term::of).collect()
         });
-        let tolerations = tolerations(spec).as_array().cloned().unwrap_or_default();
+        let tolerations = tolerations.as_array().into_iter().flatten();
         Self {
             node_name: spec.get("nodeName").and_then(text),
             labels: selector.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
             terms,
             // One that cannot be read tolerates nothing: admission refuses it.
-            tolerations: tolerations.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect(),
+            tolerations: tolerations.filter_map(|value| serde::Deserialize::deserialize(value).ok()).collect(),
         }
     }
 
@@ -179,22 +167,10 @@ pub fn excess(template: &Value) -> Option<(String, String)> {
     })
 }
 
-/// The tolerations of a Pod: those of the template's spec, and those that every Pod of a DaemonSet has.
-pub fn tolerations(spec: &Value) -> Value {
-    let mut all = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
-    let on_host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
-    let more = TOLERATED.into_iter().chain(on_host_network.then_some(TOLERATED_ON_HOST_NETWORK));
-    for (key, effect) in more {
-        let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
-        if !all.contains(&toleration) {
-            all.push(toleration);
-        }
-    }
-    all.into()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn labels(labels: Value) -> Labels {
@@ -208,7 +184,7 @@ mod tests {
     /// Whether a Pod of this spec is to run, and to stay, on node `n` in zone `a`.
     fn fit(spec: Value, taints: &[&str]) -> (bool, bool) {
         let taints: Vec<Taint> = taints.iter().map(|text| taint(text)).collect();
-        let placement = Placement::of(&json!({ "spec": spec }));
+        let placement = Placement::of(&json!({ "spec": spec }), &spec["tolerations"]);
         let Fit { should_run, should_continue } =
             placement.fit("n", &labels(json!({"zone": "a", "cpus": "8"})), &taints);
         (should_run, should_continue)
@@ -251,24 +227,6 @@ mod tests {
         ] {
             assert_eq!(fit(spec.clone(), &[]), want, "{spec}");
         }
-    }
-
-    #[test]
-    fn edge_42_cordoned_and_not_ready_nodes_keep_and_receive_pods() {
-        for taint in [
-            "node.kubernetes.io/unschedulable=:NoSchedule",
-            "node.kubernetes.io/not-ready=:NoExecute",
-            "node.kubernetes.io/unreachable=:NoExecute",
-            "node.kubernetes.io/disk-pressure=:NoSchedule",
-        ] {
-            assert_eq!(fit(json!({}), &[taint]), YES, "{taint}");
-        }
-        assert_eq!(fit(json!({}), &["dedicated=db:NoSchedule"]), STAYS, "it blocks new Pods and no running one");
-        assert_eq!(fit(json!({}), &["dedicated=db:NoExecute"]), NO);
-        assert_eq!(fit(json!({}), &["dedicated=db:PreferNoSchedule"]), YES);
-        let network = "node.kubernetes.io/network-unavailable=:NoSchedule";
-        assert_eq!(fit(json!({}), &[network]), STAYS);
-        assert_eq!(fit(json!({"hostNetwork": true}), &[network]), YES);
     }
 
     #[test]
@@ -327,19 +285,9 @@ mod tests {
         let required = json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]});
         let template = json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}});
         assert_eq!(excess(&template), None);
-        let placement = Placement::of(&template);
+        let placement = Placement::of(&template, &Value::Null);
         for (host, runs) in [("node-0", true), ("node-4999", true), ("node-77", true), ("node-5000", false)] {
             assert_eq!(placement.fit("n", &labels(json!({"host": host})), &[]).should_run, runs, "{host}");
         }
-    }
-
-    #[test]
-    fn an_equal_toleration_is_not_written_twice() {
-        let own = json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"});
-        let all = tolerations(&json!({"tolerations": [own, {"key": "mine", "operator": "Exists"}]}));
-        let keys: Vec<&str> = all.as_array().unwrap().iter().map(|t| t["key"].as_str().unwrap()).collect();
-        assert_eq!(keys[..2], ["node.kubernetes.io/not-ready", "mine"]);
-        assert_eq!((keys.len(), keys.iter().filter(|key| key.ends_with("not-ready")).count()), (7, 1));
-        assert_eq!(tolerations(&json!({"hostNetwork": true})).as_array().unwrap().len(), 7);
     }
 }

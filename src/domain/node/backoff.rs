@@ -1,4 +1,5 @@
-//! How long a node waits before its failed Pod is replaced: 1 s at first, then twice as long each time, up to 15 minutes.
+//! How long a node waits before another Pod takes the place of one that failed or went: 1 s at first, then twice as long
+//! each time, up to 15 minutes.
 
 use std::{collections::BTreeMap, time::Duration};
 
