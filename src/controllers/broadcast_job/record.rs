@@ -116,7 +116,8 @@ impl Controller {
                 self.metrics.ended.get_or_create(&EndLabels { result: "failed" }).inc();
                 // In the words of OpenKruise.
                 let reason = if *reason == "FailedPod" { "failed pod is found" } else { reason };
-                self.pods.warning(&work.owner, reason, &format!("{job} failed, {message}: {ended}"));
+let message = format!("{job} failed, {message}: {ended}");
+                self.pods.warning(&work.owner, reason, &message);
             }
             BroadcastState::Running if before == PAUSED && written.phase == RUNNING => {
                 self.pods.normal(&work.owner, "Continue", &format!("{job} goes on"));
