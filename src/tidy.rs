@@ -63,7 +63,10 @@ const SIBLINGS: &[(&str, &[&str])] = &[
     ("plugin", &["rules", "connection", "requests", "view", "workloads", "follow", "restart"]),
     ("pull_secrets", &["certificates"]),
     ("roles", &["daemon", "manager", "webhook"]),
-    ("webhook", &["sidecars", "pod_states", "server", "validate", "broadcast_job_spec", "template", "workload", "kinds"]),
+    (
+        "webhook",
+        &["sidecars", "pod_states", "server", "validate", "broadcast_job_spec", "template", "workload", "kinds"],
+    ),
     ("webhook/kinds", &[]),
     ("domain", &["deletion_protection", "pod", "budgets", "workload", "node", "kinds"]),
     ("domain/kinds", &[]),

@@ -116,7 +116,7 @@ impl Controller {
                 self.metrics.ended.get_or_create(&EndLabels { result: "failed" }).inc();
                 // In the words of OpenKruise.
                 let reason = if *reason == "FailedPod" { "failed pod is found" } else { reason };
-let message = format!("{job} failed, {message}: {ended}");
+                let message = format!("{job} failed, {message}: {ended}");
                 self.pods.warning(&work.owner, reason, &message);
             }
             BroadcastState::Running if before == PAUSED && written.phase == RUNNING => {

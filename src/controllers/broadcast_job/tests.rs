@@ -338,7 +338,8 @@ async fn a_pod_that_is_deleted_again_and_again_is_made_again_ever_more_slowly() 
     let mut made = 0;
     for _ in 0..600 {
         let _ = world.pass().await;
-        for (path, _) in lock(&world.server).of(PODS) {
+        let pods = lock(&world.server).of(PODS);
+        for (path, _) in pods {
             made += 1;
             lock(&world.server).remove(&path);
         }
