@@ -12,9 +12,8 @@ use crate::MANAGER;
 const CONFIGURATION: &str = "validatingwebhookconfiguration/kruise-validating-webhook-configuration";
 const ENTRY: &str = "e2e-left.kb.io";
 /// Kinds of OpenKruise that are not served here.
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 5] = [
     "advancedcronjobs",
-    "ephemeraljobs",
     "laterkinds",
     "resourcedistributions",
     "uniteddeployments",
