@@ -156,6 +156,7 @@ impl Server {
     }
 
     fn write(&mut self, parts: &Parts, body: &[u8]) -> (u16, Value) {
+        let is_dry_run = parts.uri.query().is_some_and(|query| query.contains("dryRun=All"));
         let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
         let path = parts.uri.path();
         if parts.method == Method::POST {
@@ -207,6 +208,9 @@ impl Server {
         }
         if !of_status && let Err(code) = (self.admit_change)(self, &before, &after) {
             return error(code);
+        }
+        if is_dry_run {
+            return (200, after);
         }
         let is_held = after["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
         if !after["metadata"]["deletionTimestamp"].is_null() && !is_held && !has_kubelet {

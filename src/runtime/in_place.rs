@@ -1,5 +1,11 @@
 //! Carries out updates in place and moves of a Pod's lifecycle, for every kind that has them. What is due is decided by
 //! [`domain::pod::refresh`](crate::domain::pod::refresh) and by the plan of the kind.
+//!
+//! A Pod leaves service before it is changed. Where changes are refused, by a policy or a webhook of somebody else, Pods would
+//! leave it in every pass for nothing: of a workload with a refused Pod each further change is tried by a dry run before, and
+//! one Pod at a time leaves service (`doubt`).
+
+mod doubt;
 
 use std::{
     sync::{Arc, Mutex},
@@ -9,6 +15,7 @@ use std::{
 use kube::Client;
 use serde_json::{Value, json};
 
+use self::doubt::{Attempt, Doubts};
 use super::{
     apply::is_refusal,
     clock, lock,
@@ -75,12 +82,20 @@ pub struct InPlace {
     pods: Arc<PodControl>,
     /// Whether the API server can resize Pods, once it has been asked.
     can_resize: Mutex<Option<bool>>,
+    doubts: Doubts,
+}
+
+/// What is written to change a Pod. Resources have a subresource of their own, which is written before: if we end in between,
+/// the Pod is found on its old revision, and writing them once more changes nothing.
+struct Change {
+    resize: Option<Value>,
+    patch: Value,
 }
 
 impl InPlace {
     /// Writes by means of `pods`.
     pub fn new(client: Client, pods: Arc<PodControl>) -> Self {
-        Self { client, pods, can_resize: Mutex::default() }
+        Self { client, pods, can_resize: Mutex::default(), doubts: Doubts::default() }
     }
 
     /// Which changes may be made in place in this cluster.
@@ -185,33 +200,16 @@ impl InPlace {
     async fn next_batch(&self, pod: &PodView, whole: &Value, spec: &UpdateSpec, now: Now) -> kube::Result<Refreshed> {
         let earlier = Annotations::of(whole).unwrap_or_default().state;
         let state = earlier.unwrap_or_else(|| inplace::begin(whole, spec, None, now.wall));
-        let Some(mut patch) = self.batch(pod, whole, spec, state, now).await? else {
-            return Ok(Refreshed::Later(AFTER_CONFLICT));
-        };
-        if spec.container_resources.is_empty() {
-            patch["metadata"]["resourceVersion"] = json!(pod.resource_version());
+        let Change { resize, mut patch } = batch_of(whole, spec, state, now);
+        match &resize {
+            None => patch["metadata"]["resourceVersion"] = json!(pod.resource_version()),
+            Some(resize) => {
+                if self.pods.try_patch(pod, Part::Resize, resize).await?.is_none() {
+                    return Ok(Refreshed::Later(AFTER_CONFLICT));
+                }
+            }
         }
         self.patch(pod, Part::Whole, &patch).await
-    }
-
-    /// The patch of the next batch. Resources have a subresource of their own, which is written before: if we end in
-    /// between, the Pod is found on its old revision, and writing them once more changes nothing. None: the Pod has
-    /// changed, or is gone.
-    async fn batch(
-        &self,
-        view: &PodView,
-        whole: &Value,
-        spec: &UpdateSpec,
-        state: inplace::State,
-        now: Now,
-    ) -> kube::Result<Option<Value>> {
-        let batch = inplace::batch(whole, spec, state, now.wall);
-        if let Some(patch) = resize::patch(&batch.resources)
-            && self.pods.try_patch(view, Part::Resize, &patch).await?.is_none()
-        {
-            return Ok(None);
-        }
-        Ok(Some(batch_patch(batch)))
     }
 
     /// Takes a Pod out of service, then changes it, or says in an annotation what it will be changed to. The caller holds the
@@ -221,9 +219,26 @@ impl InPlace {
     /// # Errors
     /// Those of the API server, but 404 and 409. One that is a refusal leaves the Pod in service.
     pub async fn begin(&self, view: &PodView, target: Target<'_>, spec: &UpdateSpec) -> kube::Result<bool> {
+        let workload = view.controller.as_ref().map(|owner| owner.uid.as_str()).unwrap_or_default();
+        let tried = Attempt { workload, pod: view.uid(), revision: target.label };
+        let doubt = self.doubts.of(workload, clock::now().mono);
+        let _turn = match &doubt {
+            None => None,
+            Some(doubt) => {
+                if let Some(refusal) = doubt.pause(tried, clock::now().mono) {
+                    return Err(refusal);
+                }
+                let would = self.would_change(view, target, spec).await;
+                if !would.inspect_err(|error| self.note_refusal(tried, error, false))? {
+                    return Ok(false);
+                }
+                Some(doubt.turn.lock().await)
+            }
+        };
         let mut is_out = false;
         match self.take_out_and_change(view, target, spec, &mut is_out).await {
             Err(refusal) if is_out && is_refusal(&refusal) => {
+                self.note_refusal(tried, &refusal, true);
                 let patch = json!({"status": {"conditions": [readiness::in_place_ended(clock::now().wall)]}});
                 let back = self.pods.try_patch(view, Part::Status, &patch).await;
                 back.map_err(|error| {
@@ -232,8 +247,33 @@ impl InPlace {
                 })?;
                 Err(refusal)
             }
-            begun => begun,
+            begun => {
+                if matches!(begun, Ok(true)) {
+                    self.doubts.changed(tried);
+                }
+                begun
+            }
         }
+    }
+
+    fn note_refusal(&self, tried: Attempt<'_>, error: &kube::Error, was_out: bool) {
+        if is_refusal(error) {
+            self.doubts.refused(tried, error, was_out, clock::now().mono);
+        }
+    }
+
+    /// Whether the API server would let a Pod be changed now. False: it has changed, or is gone.
+    async fn would_change(&self, view: &PodView, target: Target<'_>, spec: &UpdateSpec) -> kube::Result<bool> {
+        let Some(whole) = self.pods.read(view).await? else { return Ok(false) };
+        // What comes after the grace period is what may be refused.
+        let spec = UpdateSpec { grace_seconds: 0, ..spec.clone() };
+        let change = first_change(&whole, target, &spec, clock::now())?;
+        if let Some(resize) = &change.resize
+            && !self.pods.try_dry_run(view, Part::Resize, resize).await?
+        {
+            return Ok(false);
+        }
+        self.pods.try_dry_run(view, Part::Whole, &change.patch).await
     }
 
     /// `is_out` becomes true when the Pod has been taken out of service.
@@ -263,30 +303,46 @@ impl InPlace {
             closed.map(|whole| decoded(&whole)).transpose()?
         };
         let Some(whole): Option<Value> = whole else { return Ok(false) };
-        let earlier = Annotations::of(&whole).unwrap_or_default().state;
-        let state = inplace::begin(&whole, spec, earlier.as_ref(), now.wall);
-        let mut patch = if spec.grace_seconds > 0 {
-            let grace = serde_json::to_string(spec).map_err(kube::Error::SerdeError)?;
-            let state = serde_json::to_string(&state).map_err(kube::Error::SerdeError)?;
-            json!({"metadata": {"labels": {}, "annotations": {
-                labels::IN_PLACE_GRACE: grace, labels::IN_PLACE_STATE: state, labels::IN_PLACE_STATE_LEGACY: null}}})
-        } else {
-            match self.batch(view, &whole, spec, state, now).await? {
-                Some(patch) => patch,
-                None => return Ok(false),
-            }
-        };
-        let template_hash = target.template_hash.map(|hash| (labels::POD_TEMPLATE_HASH, hash));
-        for (key, value) in
-            [(labels::CONTROLLER_REVISION_HASH, target.label), (labels::LIFECYCLE_STATE, State::Updating.as_str())]
-                .into_iter()
-                .chain(template_hash)
+        let change = first_change(&whole, target, spec, now)?;
+        if let Some(resize) = &change.resize
+            && self.pods.try_patch(view, Part::Resize, resize).await?.is_none()
         {
-            patch["metadata"]["labels"][key] = value.into();
+            return Ok(false);
         }
-        patch["metadata"]["annotations"][labels::LIFECYCLE_TIMESTAMP] = rfc3339(now.wall).into();
-        Ok(self.pods.try_patch(view, Part::Whole, &patch).await?.is_some())
+        Ok(self.pods.try_patch(view, Part::Whole, &change.patch).await?.is_some())
     }
+}
+
+/// The change with which an update begins: its first batch, or an annotation that says what comes after the grace period.
+fn first_change(whole: &Value, target: Target<'_>, spec: &UpdateSpec, now: Now) -> kube::Result<Change> {
+    let earlier = Annotations::of(whole).unwrap_or_default().state;
+    let state = inplace::begin(whole, spec, earlier.as_ref(), now.wall);
+    let mut change = if spec.grace_seconds > 0 {
+        let grace = serde_json::to_string(spec).map_err(kube::Error::SerdeError)?;
+        let state = serde_json::to_string(&state).map_err(kube::Error::SerdeError)?;
+        let patch = json!({"metadata": {"labels": {}, "annotations": {
+            labels::IN_PLACE_GRACE: grace, labels::IN_PLACE_STATE: state, labels::IN_PLACE_STATE_LEGACY: null}}});
+        Change { resize: None, patch }
+    } else {
+        batch_of(whole, spec, state, now)
+    };
+    let template_hash = target.template_hash.map(|hash| (labels::POD_TEMPLATE_HASH, hash));
+    let metadata = &mut change.patch["metadata"];
+    for (key, value) in
+        [(labels::CONTROLLER_REVISION_HASH, target.label), (labels::LIFECYCLE_STATE, State::Updating.as_str())]
+            .into_iter()
+            .chain(template_hash)
+    {
+        metadata["labels"][key] = value.into();
+    }
+    metadata["annotations"][labels::LIFECYCLE_TIMESTAMP] = rfc3339(now.wall).into();
+    Ok(change)
+}
+
+/// The next batch of an update.
+fn batch_of(whole: &Value, spec: &UpdateSpec, state: inplace::State, now: Now) -> Change {
+    let batch = inplace::batch(whole, spec, state, now.wall);
+    Change { resize: resize::patch(&batch.resources), patch: batch_patch(batch) }
 }
 
 fn is_version(view: &PodView, version: &str) -> bool {

@@ -111,18 +111,8 @@ impl PodControl {
     ///
     /// # Errors
     /// Those of the API server.
-    pub async fn patch(&self, pod: &PodView, part: Part, mut patch: Value) -> kube::Result<String> {
-        patch["metadata"]["uid"] = pod.uid().into();
-        let patch = Patch::Strategic(patch);
-        let requests = Request::new(path::pods(pod.namespace()));
-        let params = PatchParams::default();
-        let request = match part {
-            Part::Whole => requests.patch(pod.name(), &params, &patch),
-            Part::Status => requests.patch_subresource("status", pod.name(), &params, &patch),
-            Part::Resize => requests.patch_subresource("resize", pod.name(), &params, &patch),
-            Part::EphemeralContainers => requests.patch_subresource("ephemeralcontainers", pod.name(), &params, &patch),
-        };
-        let result = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await;
+    pub async fn patch(&self, pod: &PodView, part: Part, patch: Value) -> kube::Result<String> {
+        let result = self.send(pod, part, patch, PatchParams::default()).await;
         match &result {
             Ok(newer) => drop(self.pods.upsert(decoded::<PodView>(newer)?)),
             Err(error) => drop(stored::correct(&self.api(pod.namespace()), &self.pods, pod, error).await?),
@@ -139,6 +129,32 @@ impl PodControl {
         match self.patch(pod, part, patch.clone()).await {
             Ok(newer) => Ok(Some(newer)),
             Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send(&self, pod: &PodView, part: Part, mut patch: Value, params: PatchParams) -> kube::Result<String> {
+        patch["metadata"]["uid"] = pod.uid().into();
+        let patch = Patch::Strategic(patch);
+        let requests = Request::new(path::pods(pod.namespace()));
+        let request = match part {
+            Part::Whole => requests.patch(pod.name(), &params, &patch),
+            Part::Status => requests.patch_subresource("status", pod.name(), &params, &patch),
+            Part::Resize => requests.patch_subresource("resize", pod.name(), &params, &patch),
+            Part::EphemeralContainers => requests.patch_subresource("ephemeralcontainers", pod.name(), &params, &patch),
+        };
+        self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await
+    }
+
+    /// Whether the API server would accept a patch. Nothing is written. False: the Pod has changed, or is gone.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn try_dry_run(&self, pod: &PodView, part: Part, patch: &Value) -> kube::Result<bool> {
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        match self.send(pod, part, patch.clone(), params).await {
+            Ok(_) => Ok(true),
+            Err(error) if stored::correct(&self.api(pod.namespace()), &self.pods, pod, &error).await? => Ok(false),
             Err(error) => Err(error),
         }
     }

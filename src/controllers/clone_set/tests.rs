@@ -44,6 +44,10 @@ struct Server {
     quota: Option<usize>,
     /// Paths of which every write is refused, as an admission policy of somebody else would.
     refused: BTreeSet<String>,
+    /// An image that no Pod may be changed to, as a webhook of somebody else would say.
+    denied: Option<&'static str>,
+    /// It says so of dry runs too.
+    denies_dry_runs: bool,
     /// Answers to come instead of the real one, by the beginning of the path, or the whole path with `$` at its end.
     faults: Vec<(Method, String, u16)>,
 }
@@ -77,7 +81,8 @@ impl Server {
             return refused(403);
         }
         // A dry run stores nothing.
-        if request.method != Method::GET && !path.ends_with("/podtemplates") {
+        let is_dry_run = request.uri.query().is_some_and(|query| query.contains("dryRun=All"));
+        if request.method != Method::GET && !is_dry_run {
             self.writes.push((request.method.clone(), path.clone(), body.clone()));
         }
         let fault = self.faults.iter().position(|(method, at, _)| {
@@ -145,17 +150,27 @@ impl Server {
                 }
                 let is_merge = request.headers["content-type"] == "application/merge-patch+json";
                 let patch = if is_merge { json_patch::merge } else { strategic };
+                let mut after = object.clone();
                 if is_status {
-                    let spec = object["spec"].clone();
-                    patch(object, &body);
-                    object["spec"] = spec;
+                    patch(&mut after, &body);
+                    after["spec"] = object["spec"].clone();
                 } else if body.is_array() {
-                    json_patch::patch(object, &serde_json::from_value::<json_patch::Patch>(body).unwrap()).unwrap();
+                    json_patch::patch(&mut after, &serde_json::from_value::<json_patch::Patch>(body).unwrap()).unwrap();
                 } else {
-                    patch(object, &body);
+                    patch(&mut after, &body);
                 }
-                object["metadata"]["resourceVersion"] = self.version.to_string().into();
-                (200, object.clone())
+                let is_new = after["spec"] != object["spec"];
+                let is_denied =
+                    self.denied.is_some_and(|image| is_new && after["spec"]["containers"][0]["image"] == image);
+                if is_denied && (self.denies_dry_runs || !is_dry_run) {
+                    return refused(403);
+                }
+                if is_dry_run {
+                    return (200, after);
+                }
+                after["metadata"]["resourceVersion"] = self.version.to_string().into();
+                *object = after.clone();
+                (200, after)
             }
             "DELETE" if self.is_graceful && self.objects.get(&path).is_some_and(runs) => {
                 let version = self.version.to_string();

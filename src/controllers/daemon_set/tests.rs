@@ -753,6 +753,42 @@ async fn an_update_in_place_keeps_the_pod_and_labels_it_with_the_bare_hash() {
     assert_eq!(world.condition("Ready").unwrap().0, "Available");
 }
 
+/// Admission of somebody else lets no Pod be changed to `i:2`.
+fn deny_second(_: &mut Server, before: &Value, after: &Value) -> Result<(), u16> {
+    let is_denied = before["spec"] != after["spec"] && after["spec"]["containers"][0]["image"] == "i:2";
+    if is_denied { Err(403) } else { Ok(()) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_updates_in_place_are_denied_no_pod_leaves_service_after_the_first_ones() {
+    let nodes = ["a", "b", "c", "d", "e"];
+    let world = World::with_nodes(&nodes);
+    let strategy = json!({"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 2});
+    world.apply(json!({"updateStrategy": {"rollingUpdate": strategy}}));
+    world.settle().await;
+    let left_service = || {
+        let writes = std::mem::take(&mut *lock(&world.writes));
+        writes.iter().filter(|(.., body)| body.to_string().contains("StartInPlaceUpdate")).count()
+    };
+    left_service();
+    lock(&world.server).admit_change = deny_second;
+    world.image("i:2");
+    let _ = world.pass().await;
+    let _ = world.pass().await;
+    let first = left_service();
+    assert!((1..=2).contains(&first), "{first} within maxUnavailable");
+    for _ in 0..20 {
+        assert!(world.pass().await.is_err());
+        world.play();
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(left_service(), 0);
+    world.everywhere("i:1", &nodes);
+    lock(&world.server).admit_change = |_, _, _| Ok(());
+    world.settle().await;
+    world.everywhere("i:2", &nodes);
+}
+
 #[tokio::test(start_paused = true)]
 async fn edge_37_of_a_duplicate_revision_pods_are_relabelled_before_it_goes() {
     let world = World::with_nodes(&["a"]);

@@ -37,6 +37,8 @@ struct Server {
     objects: BTreeMap<String, Value>,
     writes: Vec<(Method, String, Value)>,
     version: u64,
+    /// An image that no Pod may be changed to, as a webhook of somebody else would say.
+    denied: Option<&'static str>,
     /// How many requests came.
     requests: usize,
     /// Answers to come instead of the real one, by method and the beginning of the path.
@@ -69,7 +71,8 @@ impl Server {
         if path.ends_with("/podtemplates") {
             return (201, body);
         }
-        if request.method != Method::GET {
+        let is_dry_run = request.uri.query().is_some_and(|query| query.contains("dryRun=All"));
+        if request.method != Method::GET && !is_dry_run {
             self.writes.push((request.method.clone(), path.clone(), body.clone()));
         }
         let fault = self.faults.iter().position(|(method, at, _)| request.method == *method && path.starts_with(at));
@@ -138,7 +141,14 @@ impl Server {
             false => strategic(&mut object, body),
         }
         if is_status {
-            object["spec"] = spec;
+            object["spec"] = spec.clone();
+        }
+        let image = object.pointer("/spec/containers/0/image");
+        if object["spec"] != spec && self.denied.is_some_and(|denied| image.is_some_and(|image| image == denied)) {
+            return refused(403);
+        }
+        if request.uri.query().is_some_and(|query| query.contains("dryRun=All")) {
+            return (200, object);
         }
         (200, self.put(path, object))
     }

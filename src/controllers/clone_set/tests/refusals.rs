@@ -276,3 +276,57 @@ async fn a_claim_that_cannot_be_dropped_keeps_no_other_and_one_that_is_gone_is_n
     assert_eq!(left, [format!("{base}/a")]);
     assert!(drop().await.unwrap(), "and it follows when it may");
 }
+
+/// How often a Pod has left service for an update in place.
+fn left_service(world: &World) -> usize {
+    world.writes().iter().filter(|(.., body)| body.to_string().contains("StartInPlaceUpdate")).count()
+}
+
+async fn denied(denies_dry_runs: bool) -> World {
+    let world = World::new();
+    world.put_clone_set(json!({"replicas": 6, "updateStrategy": {"maxUnavailable": 2}}));
+    go_on(&world).await;
+    {
+        let mut server = lock(&world.server);
+        (server.denied, server.denies_dry_runs) = (Some("i:2"), denies_dry_runs);
+    }
+    world.put_clone_set(image("i:2"));
+    world.writes();
+    world
+}
+
+/// A pass each second that is refused.
+async fn refused_for(world: &World, seconds: usize) {
+    for _ in 0..seconds {
+        assert!(world.settle().await.is_err());
+        world.play();
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_updates_in_place_are_denied_no_pod_leaves_service_after_the_first_ones() {
+    let world = denied(true).await;
+    assert!(world.settle().await.is_err());
+    let first = left_service(&world);
+    assert!((1..=2).contains(&first), "{first} within maxUnavailable");
+    refused_for(&world, 20).await;
+    assert_eq!(left_service(&world), 0);
+    assert_eq!(world.failures(), ["FailedUpdate"]);
+    assert_eq!((images(&world.pods()), world.status()["availableReplicas"].clone()), (vec!["i:1"; 6], json!(6)));
+    lock(&world.server).denied = None;
+    go_on(&world).await;
+    assert_eq!(images(&world.pods()), ["i:2"; 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_dry_runs_tell_nothing_a_pod_leaves_service_with_growing_pauses() {
+    let world = denied(false).await;
+    refused_for(&world, 64).await;
+    let often = left_service(&world);
+    assert!((6 * 4..=6 * 7).contains(&often), "each of six Pods after 1, 2, 4, 8, 16 and 32 seconds: {often}");
+    lock(&world.server).denied = None;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    go_on(&world).await;
+    assert_eq!(images(&world.pods()), ["i:2"; 6]);
+}

@@ -209,3 +209,37 @@ async fn pods_from_a_start_ordinal_on_are_adopted_with_its_gate_and_never_delete
         assert_eq!(world.objects(PODS).len(), 8, "without a start they are ordinals as others are");
     }
 }
+
+/// How often a Pod has left service for an update in place.
+fn left_service(world: &World) -> usize {
+    world.writes().iter().filter(|(.., body)| body.to_string().contains("StartInPlaceUpdate")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_updates_in_place_are_denied_no_pod_leaves_service_after_the_first_ones() {
+    let world = World::new();
+    let strategy = json!({"rollingUpdate": {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 2}});
+    world.put_set(json!({"replicas": 6, "updateStrategy": strategy}));
+    world.go_on().await;
+    lock(&world.server).denied = Some("i:2");
+    let template = json!({"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}});
+    world.put_set(json!({"template": template}));
+    world.writes();
+    assert!(world.settle().await.is_err());
+    let first = left_service(&world);
+    assert!((1..=2).contains(&first), "{first} within maxUnavailable");
+    for _ in 0..20 {
+        assert!(world.settle().await.is_err());
+        world.play();
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    }
+    assert_eq!(left_service(&world), 0);
+    assert_eq!(of_each(&world.objects(PODS), "/spec/containers/0/image"), ["i:1"; 6]);
+    lock(&world.server).denied = None;
+    for _ in 0..10 {
+        world.settle().await.unwrap();
+        world.play();
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    }
+    assert_eq!(of_each(&world.objects(PODS), "/spec/containers/0/image"), ["i:2"; 6]);
+}
