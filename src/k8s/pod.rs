@@ -376,8 +376,8 @@ pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The reason of [`DISRUPTION_TARGET`] when somebody used the eviction API, as `kubectl drain` does.
 pub const EVICTED: &str = "EvictionByEvictionAPI";
 
-/// One Pod condition. The message is kept only for KruisePodReady, whose message is data, the reason only for
-/// [`DISRUPTION_TARGET`].
+/// One Pod condition. The message is kept only for KruisePodReady and SidecarSetUpgradable, whose message is data, the reason
+/// only for [`DISRUPTION_TARGET`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {

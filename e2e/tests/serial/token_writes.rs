@@ -203,6 +203,10 @@ struct World {
     own: Value,
     /// A Pod of nobody.
     web: Value,
+    /// One with a sidecar, of nobody.
+    injected: Value,
+    /// One whose container only looks like a sidecar.
+    pretended: Value,
     revision: Value,
     /// A revision of our own namespace that nobody controls.
     orphan: Value,
@@ -219,6 +223,13 @@ async fn world(t: &Test) -> Result<World> {
     let image = remote("pause");
     let web = pod("web", vec![json!({ "name": "main", "image": image })]);
     let web = t.start(web.with("/metadata/annotations", json!({ "theirs": "1" }))).await?;
+    let with_sidecar = |name: &str| {
+        let agent = json!({ "name": "agent", "image": image, "env": [{ "name": "IS_INJECTED", "value": "true" }] });
+        pod(name, vec![json!({ "name": "main", "image": image }), agent])
+    };
+    let noted = json!({ "kruise.io/sidecarset-injected-list": "logs" });
+    let injected = t.start(with_sidecar("injected").with("/metadata/annotations", noted)).await?;
+    let pretended = t.start(with_sidecar("pretended")).await?;
     let set_pod = t.list("Pod", "app=set").await?.remove(0);
     let revision = serde_json::to_value(
         api(&t.client, &t.namespace, REVISION)
@@ -294,7 +305,7 @@ async fn world(t: &Test) -> Result<World> {
     let system = t.list_in(SYSTEM, "Pod", "control-plane=webhook").await?.remove(0).text("/metadata/name").to_owned();
     let own = t.ready(set_pod.text("/metadata/name")).await?;
     let orphan = serde_json::to_value(orphan)?;
-    Ok(World { set, own, web, revision, orphan, system, image, node_probes: t.namespace.clone() })
+    Ok(World { set, own, web, injected, pretended, revision, orphan, system, image, node_probes: t.namespace.clone() })
 }
 
 /// A PersistentPodState for a StatefulSet.
@@ -436,6 +447,45 @@ fn of_pods(w: &World) -> Vec<Case> {
     ]
 }
 
+/// What the update of a SidecarSet changes, and what is next to it.
+fn of_sidecars(w: &World) -> Vec<Case> {
+    let p = |what, admitted, name: &str, change| {
+        case(POD, what, admitted, Do::Patch("", name.to_owned(), change, &PATCHES))
+    };
+    let with_image = |pod: &Value, container: &str| {
+        let mut containers = pod["spec"]["containers"].clone();
+        for found in containers.as_array_mut().into_iter().flatten().filter(|found| found["name"] == container) {
+            found["image"] = "registry.example/agent:2".into();
+        }
+        json!({ "spec": { "containers": containers } })
+    };
+    let meta = |field: &str, key: &str, value: &str| json!({ "metadata": { field: { key: value } } });
+    let mut cases = vec![
+        p("the image of a sidecar", true, "injected", with_image(&w.injected, "agent")),
+        p("the image beside a sidecar", false, "injected", with_image(&w.injected, "main")),
+        p("the image of no sidecar", false, "pretended", with_image(&w.pretended, "agent")),
+        p("what is to be merged", true, "injected", meta("annotations", "example.com/any", "1")),
+        p("what is to be merged elsewhere", false, "pretended", meta("annotations", "example.com/any", "1")),
+        p("beside a sidecar: one of Kubernetes", false, "injected", meta("annotations", "kubernetes.io/other", "1")),
+        p("beside a sidecar: one of ours", false, "injected", meta("annotations", "kruise.rs/other", "1")),
+        p("beside a sidecar: a label", false, "injected", meta("labels", "example.com/any", "1")),
+        p("beside a sidecar: a deadline", false, "injected", json!({ "spec": { "activeDeadlineSeconds": 1 } })),
+    ];
+    for key in [
+        "kruise.io/sidecarset-hash",
+        "kruise.io/sidecarset-hash-without-image",
+        "kruise.io/sidecarset-injected-list",
+        "kruise.io/sidecarset-inplace-update-state",
+        "kruise.io/sidecarset-working-hotupgrade-container",
+        "version.sidecarset.kruise.io/agent-1",
+        "versionalt.sidecarset.kruise.io/agent-1",
+    ] {
+        cases.push(p("a note of SidecarSets", true, "injected", meta("annotations", key, "{}")));
+        cases.push(p("a note of SidecarSets elsewhere", false, "pretended", meta("annotations", key, "{}")));
+    }
+    cases
+}
+
 fn resources(pod: &Value) -> Value {
     let name = pod.text("/spec/containers/0/name");
     json!({ "spec": { "containers": [{ "name": name, "resources": {} }] } })
@@ -454,6 +504,7 @@ fn of_pod_status(w: &World) -> Vec<Case> {
     let mut cases = vec![
         s("our condition", true, "web", condition("KruisePodReady", "False")),
         s("a probe's condition", true, "web", condition("example.com/idle", "True")),
+        s("the condition of SidecarSets", true, "web", condition("SidecarSetUpgradable", "True")),
         s("Ready to False", true, "web", condition("Ready", "False")),
         s("Ready to True, anew", false, "web", condition("Ready", "True")),
         s("a probe's label", true, "web", meta("labels", "example.com/idle", "1")),
@@ -796,9 +847,9 @@ async fn a_token_writes_what_its_line_admits_and_nothing_next_to_it() -> Result<
         let w = world(t).await?;
         let manager = with_token(t, &token_of(t, MANAGER, None).await?).await?;
         let webhook = with_token(t, &token_of(t, WEBHOOK, None).await?).await?;
-        let cases =
-            [of_pods(&w), of_pod_status(&w), of_other_kinds(&w), of_kinds(t)?, of_states(), of_registrations(t).await?];
-        let cases: Vec<Case> = cases.into_iter().flatten().collect();
+        let of_pods = [of_pods(&w), of_sidecars(&w), of_pod_status(&w)].into_iter().flatten();
+        let others = [of_other_kinds(&w), of_kinds(t)?, of_states(), of_registrations(t).await?].into_iter().flatten();
+        let cases: Vec<Case> = of_pods.chain(others).collect();
         let mut wrong = Vec::new();
         let (mut admitted, mut refused) = (BTreeSet::new(), BTreeSet::new());
         for case in &cases {

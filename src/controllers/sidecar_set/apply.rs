@@ -130,7 +130,7 @@ impl Controller {
         is_over
     }
 
-    fn was_refused(&self, job: &Job, turn: &Turn) -> bool {
+    pub(super) fn was_refused(&self, job: &Job, turn: &Turn) -> bool {
         self.memories.with(&job.key, |memory| memory.turns.was_refused(turn)).unwrap_or_default()
     }
 
@@ -210,6 +210,7 @@ impl Controller {
         let operation = match turn {
             Turn::Reset(_) => "reset",
             Turn::Update(_) => "update",
+            Turn::Mark(_) => "mark",
         };
         if let Some(label) = tried.label() {
             self.metrics.count(operation, label);
@@ -242,7 +243,10 @@ impl Controller {
         };
         if !is_left {
             self.memories.with(&job.key, |memory| match is_done {
-                true => memory.turns.done(&turn),
+                true => {
+                    memory.marks.updated = Some(clock::now().mono);
+                    memory.turns.done(&turn);
+                }
                 false => memory.turns.refused(turn),
             });
         }

@@ -1,17 +1,18 @@
 //! SidecarSets: Pods that have their containers get to another image in place, within the limits of their spec.
 //!
-//! - Owns: the images of injected containers, the annotations of SidecarSets on Pods, the ControllerRevisions of SidecarSets,
-//!   in our own namespace, and the status of SidecarSets.
+//! - Owns: the images of injected containers, the annotations of SidecarSets on Pods and their condition
+//!   `SidecarSetUpgradable`, the ControllerRevisions of SidecarSets, in our own namespace, and the status of SidecarSets.
 //! - Watches: SidecarSets, Namespaces, Pods, Nodes. A Pod is read in full before it is written only where its view does not
 //!   tell enough; revisions are read when a spec is new.
 //! - Evicts Pods that lack its containers, where its author wants that, by the API that PodDisruptionBudgets guard.
 //! - Never: creates or deletes a Pod, or changes anything of one into which the SidecarSet was not injected.
 //!
 //! One pass ([`Controller::reconcile`]) is: which Pods, the plan, which revision, one patch for each Pod, the repair, what to
-//! say in status. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
+//! say in status and in conditions of Pods. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
 
 mod apply;
 mod known;
+mod mark;
 mod metrics;
 mod missed;
 mod observe;
@@ -33,6 +34,7 @@ use serde_json::Value;
 
 use self::{
     known::{Known, Target},
+    mark::Marks,
     metrics::Metrics,
     missed::Missed,
     observe::labels_of,
@@ -77,6 +79,7 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&[""], &["namespaces"], &["list", "watch"]),
         // Created in dry runs alone, before a Pod is evicted so that another one takes its place.
         Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch"]),
+        Rule::new(&[""], &["pods/status"], &["patch"]),
         Rule::new(&[""], &["pods/eviction"], &["create"]),
     ],
     workers_flag: Some("sidecarset-workers"),
@@ -113,6 +116,7 @@ struct Memory {
     pods: usize,
     /// UIDs of the Pods of which it was told that they lack them.
     told: BTreeSet<String>,
+    marks: Marks,
 }
 
 /// A SidecarSet in one pass.
@@ -275,6 +279,7 @@ impl Controller {
             };
             let wanted = status::status(&plan, &facts, &job.before, clock::now().wall);
             pass.look_after(self.record(&job.set, recorded.as_ref(), &wanted).await?);
+            self.mark(&job, &plan, &observed, &mut pass).await;
         }
         pass.end(|after| self.queue.add_after(key.clone(), after))
     }

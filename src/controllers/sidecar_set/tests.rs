@@ -186,8 +186,10 @@ impl World {
                     "containerID": format!("c://{}", c["image"]), "restartCount": 0, "state": {"running": {}}})
             };
             let statuses: Vec<Value> = pod["spec"]["containers"].as_array().unwrap().iter().map(status).collect();
-            let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-            pod["status"] = json!({"phase": "Running", "conditions": ready, "containerStatuses": statuses});
+            let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let others = pod["status"]["conditions"].as_array().into_iter().flatten().filter(|c| c["type"] != "Ready");
+            let conditions: Vec<Value> = others.cloned().chain([ready]).collect();
+            pod["status"] = json!({"phase": "Running", "conditions": conditions, "containerStatuses": statuses});
             server.put(&path, pod);
         }
     }
@@ -249,6 +251,14 @@ impl World {
         lock(&self.server).objects[SET]["status"].clone()
     }
 
+    /// Status, reason and message of a Pod's condition `SidecarSetUpgradable`; null: it has none.
+    fn said(&self, pod: &str) -> Value {
+        let pod = lock(&self.server).objects[&format!("{PODS}{pod}")].clone();
+        let mut all = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let found = all.find(|condition| condition["type"] == "SidecarSetUpgradable");
+        found.map_or(Value::Null, |found| json!([found["status"], found["reason"], found["message"]]))
+    }
+
     fn reason(&self) -> String {
         let status = self.status();
         let ready = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
@@ -295,7 +305,7 @@ async fn a_new_set_gets_a_revision_and_a_status_with_zeros_and_then_nothing_is_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_updated_one_after_the_other_with_one_write_each() {
+async fn pods_are_updated_one_after_the_other_with_one_write_each_and_one_of_their_condition() {
     let world = settled(json!({})).await;
     world.image("a:2");
     world.pass().await.unwrap();
@@ -307,7 +317,9 @@ async fn pods_are_updated_one_after_the_other_with_one_write_each() {
     let status = world.status();
     assert_eq!((&status["updatedReadyPods"], &status["outdatedPods"]), (&json!(4), &json!(0)));
     let told = world.told();
-    assert_eq!(told.iter().filter(|write| write.contains("/pods/")).count(), 4, "{told:?}");
+    assert_eq!(told.iter().filter(|write| write.contains("/pods/")).count(), 8, "{told:?}");
+    assert_eq!(told.iter().filter(|write| write.ends_with("/status")).count(), 4, "{told:?}");
+    assert_eq!(world.said("a"), json!(["True", "AllSidecarsetUpgradable", r#"{"logs":true}"#]));
     assert_eq!(lock(&world.server).of(REVISIONS).len(), 2);
     let containers = lock(&world.server).objects[&format!("{PODS}a")]["spec"]["containers"].clone();
     assert_eq!(containers[0], json!({"name": "main", "image": "m:1"}), "the others stay");
@@ -361,7 +373,9 @@ async fn what_may_be_written_together_is_and_no_pod_is_read_for_it() {
     world.settle().await;
     assert_eq!(world.with("a:2").len(), 100);
     let told = world.told();
-    assert_eq!(told.iter().filter(|write| write.contains("/pods/")).count(), 100, "one write for each");
+    let (status, whole): (Vec<&String>, Vec<&String>) =
+        told.iter().filter(|write| write.contains("/pods/")).partition(|write| write.ends_with("/status"));
+    assert_eq!((whole.len(), status.len()), (100, 100), "one write for each, and one of its condition");
     assert!(!lock(&world.reads).iter().any(|path| path.contains("/pods/")));
 }
 
@@ -559,8 +573,48 @@ async fn what_cannot_be_updated_in_place_is_counted_and_left_alone() {
     world.apply(json!({"containers": [{"name": "agent", "image": "a:2", "env": [{"name": "NEW", "value": "1"}]}]}));
     world.settle().await;
     assert_eq!(world.status()["notUpgradablePods"], 4);
+    let mut told = world.told();
+    told.retain(|write| write.contains("/pods/"));
+    told.sort();
+    assert_eq!(told, ALL.iter().map(|pod| format!("PATCH {PODS}{pod}/status")).collect::<Vec<_>>(), "once");
+    assert_eq!(world.said("a"), json!(["False", "UpdateImmutableField", r#"{"logs":false}"#]));
+    world.image("a:1");
+    world.settle().await;
+    assert_eq!(world.said("a"), json!(["True", "AllSidecarsetUpgradable", r#"{"logs":true}"#]), "taken back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_are_written_after_the_updates_and_one_that_is_refused_holds_up_nothing() {
+    let world = settled(json!({"maxUnavailable": 2})).await;
+    lock(&world.api).refused = (403, vec!["a/status".into()]);
+    world.image("a:2");
+    for _ in 0..4 {
+        let _ = world.pass().await;
+        world.play();
+    }
+    assert_eq!(world.with("a:2"), ALL);
+    assert!(!world.told().iter().any(|write| write.ends_with("/status")), "updates are still going on");
+    world.settle().await;
+    assert_eq!(world.reason(), "Available", "{}", world.status());
+    assert_eq!((world.said("a"), world.said("b")[0].clone()), (Value::Null, json!("True")));
+    world.told();
+    world.refuse(403, &[]);
+    world.settle().await;
     let told = world.told();
-    assert!(!told.iter().any(|write| write.contains("/pods/")), "{told:?}");
+    assert_eq!(told, [format!("PATCH {PODS}a/status")], "it is tried again after a while, and then once");
+}
+
+/// A16.8 and D17.
+#[tokio::test(start_paused = true)]
+async fn while_nothing_is_updated_no_condition_is_written() {
+    for strategy in
+        [json!({"type": "NotUpdate"}), json!({"paused": true}), json!({"selector": {"matchLabels": {"x": "y"}}})]
+    {
+        let world = settled(strategy.clone()).await;
+        world.apply(json!({"containers": [{"name": "agent", "image": "a:2", "env": [{"name": "NEW", "value": "1"}]}]}));
+        world.settle().await;
+        assert!(!world.told().iter().any(|write| write.contains("/pods/")), "{strategy}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -416,7 +416,12 @@ fn kept(all: Vec<WireCondition>) -> (Vec<PodCondition>, Option<Timestamp>) {
     let mut conditions = Vec::new();
     for condition in all {
         let WireCondition { type_, status, mut message, mut reason, last_transition_time } = condition;
-        if type_ != keys::CONDITION_KRUISE_POD_READY {
+        let is_data = match &*type_ {
+            keys::CONDITION_KRUISE_POD_READY => true,
+            keys::CONDITION_SIDECAR_SET_UPGRADABLE => message.len() <= LONGEST_NOTE,
+            _ => false,
+        };
+        if !is_data {
             message = String::new();
         }
         if type_ != DISRUPTION_TARGET {

@@ -192,6 +192,7 @@ fn manager(server: &Arc<Mutex<Server>>, log: &Arc<Mutex<Vec<Event>>>, refused: &
     let (server, log, refused) = (server.clone(), log.clone(), refused.clone());
     let mut context = in_memory::context(move |parts: &Parts, body: &[u8]| {
         let path = parts.uri.path().trim_end_matches("/status").to_owned();
+        let is_status = parts.uri.path().ends_with("/status");
         let mut server = lock(&server);
         let refusal = lock(&refused).now.get(&path).copied().filter(|_| parts.method == Method::PATCH);
         let before = server.objects.get(&path).cloned();
@@ -212,6 +213,9 @@ fn manager(server: &Arc<Mutex<Server>>, log: &Arc<Mutex<Vec<Event>>>, refused: &
         let event = match (&parts.method, before, after) {
             (&Method::GET, _, Some(pod)) if is_pod => Some(Event::Read(pod)),
             (&Method::GET, _, _) => None,
+            (&Method::PATCH, Some(before), Some(after)) if is_pod && is_done && is_status => {
+                Some(Event::Marked(before, after, answer.0 < 300))
+            }
             (&Method::PATCH, Some(before), Some(after)) if is_pod && is_done => {
                 Some(Event::Wrote(before, after, answer.0 < 300))
             }
@@ -677,6 +681,7 @@ impl Cloud {
                 Some(format!("\n              {}{answer}", model::said(after)))
             }
             Event::Read(_) => None,
+            Event::Marked(_, after, _) => Some(format!("\n              condition: {}", model::said(after))),
             other => Some(format!("\n              {other:?}")),
         };
         let told: String = pass.log.iter().filter_map(written).collect();
@@ -1031,6 +1036,8 @@ fn simulation_of_sidecar_sets() {
         ("Pods with a pinned revision", 2),
         ("Pods without the webhook", 17),
         ("budgets", 32),
+        ("conditions that say no", 1),
+        ("conditions that say yes", 1),
         ("crashes", 25),
         ("faults", 87),
         ("images", 112),

@@ -19,4 +19,5 @@ pub mod revision;
 pub mod spec;
 pub mod states;
 pub mod status;
+pub mod upgradable;
 pub mod write;

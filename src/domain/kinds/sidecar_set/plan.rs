@@ -15,13 +15,15 @@ pub enum Turn {
     Reset(String),
     /// This Pod is updated.
     Update(String),
+    /// Its condition is written.
+    Mark(String),
 }
 
 impl Turn {
     /// The name of the Pod.
     pub fn pod(&self) -> &str {
         match self {
-            Self::Reset(pod) | Self::Update(pod) => pod,
+            Self::Reset(pod) | Self::Update(pod) | Self::Mark(pod) => pod,
         }
     }
 }
@@ -41,6 +43,8 @@ pub struct Plan {
     pub counts: Counts,
     /// Pods that wait and are kept as they are, and by what.
     pub held: Option<Held>,
+    /// Pods whose condition `SidecarSetUpgradable` has to say this, those last of which it was refused.
+    pub marks: Vec<(String, bool)>,
 }
 
 /// A Pod that may be updated.
@@ -87,7 +91,7 @@ pub struct Counts {
 /// A reset that is refused holds up nothing else: other Pods are updated, and its Pod does not count as unavailable while
 /// kubelet says that it is ready.
 pub fn plan(spec: &Spec, pods: &[Judged], turns: &Turns<Turn>) -> Plan {
-    let mut plan = Plan { counts: counts(pods), ..Plan::default() };
+    let mut plan = Plan { counts: counts(pods), marks: marks(pods, turns), ..Plan::default() };
     if !spec.updates {
         plan.held = (plan.counts.updated < pods.len()).then_some(Held::NotUpdate);
         return plan;
@@ -121,6 +125,13 @@ pub fn plan(spec: &Spec, pods: &[Judged], turns: &Turns<Turn>) -> Plan {
         }
     }
     plan
+}
+
+fn marks(pods: &[Judged], turns: &Turns<Turn>) -> Vec<(String, bool)> {
+    let mark = |pod: &Judged| pod.upgradable.map(|can| (pod.facts.name.clone(), can));
+    let mut marks: Vec<(String, bool)> = pods.iter().filter_map(mark).collect();
+    turns.sort(&mut marks, |(pod, _)| Some(Turn::Mark(pod.clone())));
+    marks
 }
 
 fn held(spec: &Spec, pods: &[Judged], waiting: usize, selected: usize, most: usize) -> Option<Held> {
@@ -236,6 +247,7 @@ mod tests {
             is_selected: true,
             needs_reset: false,
             revision: String::new(),
+            upgradable: None,
         }
     }
 

@@ -8,6 +8,7 @@ use super::{
     notes::{self, PodNotes},
     spec::{Sidecar, Spec},
     states::{self, States},
+    upgradable,
 };
 use crate::{
     api::labels,
@@ -100,6 +101,8 @@ pub struct Judged {
     pub needs_reset: bool,
     /// The revision that was noted on it.
     pub revision: String,
+    /// What its condition `SidecarSetUpgradable` has to say of the SidecarSet; None: it stays as it is.
+    pub upgradable: Option<bool>,
 }
 
 impl<'a> Seen<'a> {
@@ -156,10 +159,34 @@ impl<'a> Seen<'a> {
             standing,
             is_ready: is_in_service && is_consistent && twins_rest,
             is_in_service,
-            is_selected: spec.selector.as_ref().is_none_or(|selector| selector.matches(&self.view.labels)),
+            is_selected: self.is_selected(spec),
             needs_reset: !twins_rest && self.may_reset(spec, is_in_service),
             revision: note.map(|note| note.controller_revision.clone()).unwrap_or_default(),
+            upgradable: self.upgradable(spec, standing),
         }
+    }
+
+    /// Whether the selector of the update fits it.
+    fn is_selected(&self, spec: &Spec) -> bool {
+        spec.selector.as_ref().is_none_or(|selector| selector.matches(&self.view.labels))
+    }
+
+    /// What its condition has to say, if it does not say so. An update under way says nothing new.
+    fn upgradable(&self, spec: &Spec, standing: Standing) -> Option<bool> {
+        if !spec.updates || spec.paused {
+            return None;
+        }
+        let recorded = upgradable::recorded(self.view, &spec.name);
+        let was_updated = || {
+            let state = self.states.as_ref().and_then(|states| states.get(&spec.name));
+            state.is_some_and(|state| state.revision == spec.hashes.hash)
+        };
+        let can = match standing {
+            Standing::NotUpgradable(_) => self.is_selected(spec).then_some(false),
+            Standing::Updated => (recorded == Some(false) || was_updated()).then_some(true),
+            Standing::Waiting | Standing::InFlight => None,
+        };
+        can.filter(|can| recorded != Some(*can))
     }
 
     fn facts(&self, ready: bool) -> Candidate {

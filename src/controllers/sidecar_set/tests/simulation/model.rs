@@ -146,6 +146,8 @@ pub(super) struct Member {
     images: BTreeMap<String, String>,
     /// What runs, whether it is ready.
     runs: BTreeMap<String, (String, bool)>,
+    /// What its condition says, by SidecarSet.
+    upgradable: BTreeMap<String, bool>,
 }
 
 /// `NAMESPACE/NAME`.
@@ -197,6 +199,12 @@ impl Member {
                 .collect(),
             images: containers.map(|c| (c.name.as_str().to_owned(), c.image.to_string())).collect(),
             runs: runs.collect(),
+            upgradable: pod
+                .conditions
+                .iter()
+                .find(|condition| condition.type_ == labels::CONDITION_SIDECAR_SET_UPGRADABLE)
+                .map(|condition| serde_json::from_str(&condition.message).unwrap())
+                .unwrap_or_default(),
         }
     }
 
@@ -270,6 +278,8 @@ pub(super) enum Event {
     Read(Arc<Value>),
     /// A Pod was written, before and after; whether the controller got to know.
     Wrote(Arc<Value>, Arc<Value>, bool),
+    /// The status of a Pod was written, likewise.
+    Marked(Arc<Value>, Arc<Value>, bool),
     /// A revision was deleted.
     Deleted(String),
     /// Something that is none of its business.
@@ -372,6 +382,46 @@ impl Course<'_> {
         }
         acts.note("updates");
         self.update_wrongs(acts, &was, &is, &mut wrongs);
+        wrongs
+    }
+
+    /// What is wrong with a write of a Pod's status.
+    fn mark_wrongs(&self, acts: &mut Acts, before: &Value, after: &Value) -> Vec<String> {
+        let (was, is, set) = (member(before), member(after), self.set);
+        let mut wrongs = Vec::new();
+        let mut ask = |is_so: bool, what: &str| {
+            if !is_so {
+                wrongs.push(format!("{} {what}: {was:?} -> {is:?}", was.key));
+            }
+        };
+        let rest = |pod: &Value| {
+            let mut pod = pod.clone();
+            pod["metadata"]["resourceVersion"] = Value::Null;
+            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default().into_iter();
+            let others = conditions.filter(|c| c["type"] != labels::CONDITION_SIDECAR_SET_UPGRADABLE);
+            pod["status"]["conditions"] = others.collect();
+            pod
+        };
+        ask(rest(before) == rest(after), "has more changed than one condition");
+        ask(!set.not_update && !set.paused && was.has(set), "is judged, and nothing is updated");
+        ask(is.upgradable.get(set.name) != was.upgradable.get(set.name), "gets the condition that it has");
+        let others = was.upgradable.iter().filter(|(name, _)| *name != set.name && was.injected.contains(*name));
+        ask(others.clone().all(|(name, can)| is.upgradable.get(name) == Some(can)), "loses what another set says");
+        match is.upgradable.get(set.name) {
+            Some(true) => {
+                acts.note("conditions that say yes");
+                ask(was.hash(set) == self.hash, "is said to be upgradable before it is updated");
+            }
+            Some(false) => {
+                acts.note("conditions that say no");
+                let shape = self.born.get(&was.uid).and_then(|of| of.get(set.name));
+                let is_too_old = self.pass.kubelets.get(&was.node).is_some_and(|minor| *minor < 32);
+                ask(was.hash(set) != self.hash, "is updated, and said not to be upgradable");
+                ask(shape != Some(&set.shape) || is_too_old, "could be updated, and is said not to be upgradable");
+                ask(set.tier.is_none_or(|tier| was.tier == tier), "is judged, and the selector does not fit it");
+            }
+            None => ask(false, "has a condition without what it is about"),
+        }
         wrongs
     }
 
@@ -483,6 +533,12 @@ impl Promises {
                         course.known.insert(member(after).key.clone(), member(after));
                     }
                 }
+                Event::Marked(before, after, is_known) => {
+                    wrongs.extend(course.mark_wrongs(&mut self.acts, before, after));
+                    if *is_known {
+                        course.known.insert(member(after).key.clone(), member(after));
+                    }
+                }
                 Event::Deleted(revision) => {
                     self.acts.note("revisions deleted");
                     let is_on = |pod: &Member| pod.notes.get(set.name).is_some_and(|(_, name)| name == revision);
@@ -541,6 +597,12 @@ fn missing_of(now: &Now, present: &Present) -> Vec<String> {
     let left = (managed.len() - set.kept(managed.len())).saturating_sub(updated);
     if !set.not_update && !set.paused {
         ask(waiting.min(left) == 0, format!("{waiting} Pods wait, and {left} may be updated"));
+    }
+    for pod in managed.iter().filter(|pod| !set.not_update && !set.paused && !now.refused.contains(&pod.key)) {
+        let said = pod.upgradable.get(set.name);
+        let is_selected = set.tier.is_none_or(|tier| pod.tier == tier);
+        ask(!is_updated(pod) || said != Some(&false), format!("its condition says that it cannot be updated: {pod:?}"));
+        ask(!(is_fixed(pod) && is_selected) || said == Some(&false), format!("its condition does not say so: {pod:?}"));
     }
     // What another SidecarSet keeps broken cannot be mended by this one.
     let is_mended = |pod: &Member| !now.refused.contains(&pod.key) && !pod.is_broken();

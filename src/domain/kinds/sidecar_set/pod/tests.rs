@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::{domain::kinds::sidecar_set::hash::Hashes, k8s::selector::Selector};
 
 const RECORDED: &str = include_str!("../testdata/updated.json");
 const SETS: &str = include_str!("../../../../api/apps/testdata/sidecar_sets.json");
@@ -46,6 +47,43 @@ fn the_recorded_pod_waits_and_then_is_updated() {
         assert!(judged.is_ready && judged.is_in_service && !judged.needs_reset);
     }
     assert_eq!(judged(&after, &new).revision, "golden-sidecar-5c698cf546");
+}
+
+#[test]
+fn a18_6_a_pod_says_that_it_can_be_updated_after_its_first_update_and_no_only_for_other_changes() {
+    let ([before, after], [old, new]) = (recorded(), sets());
+    let says = |pod: &Value, message: Option<&str>, spec: &Spec| {
+        let mut pod = pod.clone();
+        let conditions = pod["status"]["conditions"].as_array().unwrap().iter();
+        let mut conditions: Vec<Value> = conditions.filter(|c| c["type"] != "SidecarSetUpgradable").cloned().collect();
+        conditions.extend(message.map(|message| json!({"type": "SidecarSetUpgradable", "message": message})));
+        pod["status"]["conditions"] = conditions.into();
+        judged(&pod, spec).upgradable
+    };
+    let (yes, no) = (Some(r#"{"golden-sidecar":true}"#), Some(r#"{"golden-sidecar":false,"x":true}"#));
+    let mut other = sets()[1].clone();
+    other.hashes = Hashes { hash: "h".into(), without_image: "w".into() };
+    let paused = Spec { paused: true, ..other.clone() };
+    let not_update = Spec { updates: false, ..other.clone() };
+    let selector = Selector::of(&serde_json::from_value(json!({"matchLabels": {"no": "body"}})).unwrap()).unwrap();
+    let unselected = Spec { selector: Some(selector), ..other.clone() };
+    for (pod, message, spec, wanted) in [
+        (&before, None, &old, None),
+        (&before, None, &new, None),
+        (&before, no, &new, None),
+        (&after, None, &new, Some(true)),
+        (&after, yes, &new, None),
+        (&after, no, &new, Some(true)),
+        (&before, no, &old, Some(true)),
+        (&before, None, &other, Some(false)),
+        (&before, no, &other, None),
+        (&after, yes, &other, Some(false)),
+        (&before, None, &paused, None),
+        (&before, None, &not_update, None),
+        (&before, None, &unselected, None),
+    ] {
+        assert_eq!(says(pod, message, spec), wanted, "{message:?}");
+    }
 }
 
 #[test]
