@@ -107,6 +107,7 @@ fn secret_patch(old: &SecretData, new: &SecretData, resource_version: Option<&st
 mod tests {
     use super::*;
 
+    /// D39 of SidecarSet: of several replicas that start at once one writes, the others get a 409 and read what it has written.
     #[test]
     fn a_secret_is_patched_on_the_version_that_was_read() {
         let data = |keys: &[&str]| keys.iter().map(|k| ((*k).to_owned(), b"x".to_vec())).collect::<SecretData>();

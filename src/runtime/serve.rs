@@ -137,6 +137,7 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    /// D35 and E33 of SidecarSet: readiness is asked again and again, and is not there before everything is.
     #[tokio::test]
     async fn every_failing_check_is_listed() {
         let (health, ready) = (Checks::default(), Checks::default());

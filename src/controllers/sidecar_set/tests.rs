@@ -10,7 +10,10 @@ use serde_json::json;
 use super::*;
 use crate::{
     api::labels::{self, SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_WORKING, SIDECAR_SETS_INJECTED},
-    controllers::{fake::Server, in_memory},
+    controllers::{
+        fake::{Fault, Server},
+        in_memory,
+    },
     domain::kinds::sidecar_set::{defaults, hash},
 };
 
@@ -357,7 +360,7 @@ async fn e17_a_pod_that_is_refused_does_not_hold_up_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_be_written_together_is_and_no_pod_is_read_for_it() {
+async fn e18_what_may_be_written_together_is_and_no_pod_is_read_for_it() {
     let world = World::new();
     world.apply(json!({"updateStrategy": {"maxUnavailable": "20%"}}));
     let names: Vec<String> = (0..100).map(|i| format!("p{i:03}")).collect();
@@ -377,6 +380,89 @@ async fn what_may_be_written_together_is_and_no_pod_is_read_for_it() {
         told.iter().filter(|write| write.contains("/pods/")).partition(|write| write.ends_with("/status"));
     assert_eq!((whole.len(), status.len()), (100, 100), "one write for each, and one of its condition");
     assert!(!lock(&world.reads).iter().any(|path| path.contains("/pods/")));
+}
+
+/// Likewise, and `a` is the newest, which is updated first.
+async fn settled_with_a_first() -> World {
+    let world = settled(json!({})).await;
+    lock(&world.server).change(&format!("{PODS}a"), &json!({"metadata": {"creationTimestamp": "2090-01-01T00:00:00Z"}}));
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn d15_a_pod_that_is_gone_before_it_is_written_ends_nothing() {
+    let world = settled_with_a_first().await;
+    world.image("a:2");
+    world.deliver();
+    lock(&world.server).remove(&format!("{PODS}a"));
+    let next = world.controller.reconcile(&ObjectKey::new("", "logs")).await.unwrap();
+    assert!(matches!(next, Requeue::After(_)), "{next:?}");
+    assert_eq!(world.with("a:2").len(), 1, "its place is another one's");
+    world.settle().await;
+    assert_eq!((world.with("a:2"), world.reason().as_str()), (vec!["b".into(), "c".into(), "d".into()], "Available"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn d19_a_pod_that_goes_during_its_update_is_waited_for_no_longer() {
+    let world = settled_with_a_first().await;
+    world.image("a:2");
+    world.pass().await.unwrap();
+    world.pass().await.unwrap();
+    assert_eq!(world.with("a:2"), ["a"], "it does not run yet");
+    lock(&world.server).remove(&format!("{PODS}a"));
+    world.pass().await.unwrap();
+    assert_eq!(world.with("a:2").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn e24_an_answer_that_is_lost_blocks_nothing() {
+    let world = settled_with_a_first().await;
+    world.image("a:2");
+    // The revision is made first.
+    world.apply(json!({"updateStrategy": {"paused": true}}));
+    world.pass().await.unwrap();
+    world.apply(json!({"updateStrategy": {"paused": false}}));
+    lock(&world.server).faults.push_back(Fault::Lost);
+    assert!(world.pass().await.is_err(), "nobody knows whether it was done");
+    assert_eq!(world.with("a:2"), ["a"]);
+    world.settle().await;
+    assert_eq!(world.with("a:2"), ALL);
+    let whole = |write: &&String| write.contains("/pods/") && !write.ends_with("/status");
+    assert_eq!(world.told().iter().filter(whole).count(), 4, "none was written twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn e26_a_pod_that_has_changed_is_read_before_it_is_written_again() {
+    let world = settled_with_a_first().await;
+    world.image("a:2");
+    world.deliver();
+    // The watch has not told of this yet.
+    lock(&world.server).change(&format!("{PODS}a"), &json!({"metadata": {"labels": {"new": "1"}}}));
+    let key = ObjectKey::new("", "logs");
+    world.controller.reconcile(&key).await.unwrap();
+    let first = world.with("a:2");
+    assert!(first.len() == 1 && first[0] != "a", "a version that is gone is not overwritten: {first:?}");
+    world.settle().await;
+    assert_eq!(world.with("a:2"), ALL);
+    assert_eq!(lock(&world.server).objects[&format!("{PODS}a")]["metadata"]["labels"]["new"], "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn e21_what_is_only_injected_is_counted_whatever_changes() {
+    let world = settled(json!({"type": "NotUpdate"})).await;
+    let counts = || ["matchedPods", "readyPods"].map(|count| world.status()[count].as_i64().unwrap());
+    assert_eq!(counts(), [4, 4]);
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    lock(&world.server).change(&format!("{PODS}a"), &unready);
+    for _ in 0..2 {
+        world.pass().await.unwrap();
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    assert_eq!(counts(), [4, 3], "one is not ready");
+    lock(&world.server).remove(&format!("{PODS}a"));
+    lock(&world.server).change(&format!("{PODS}b"), &json!({"metadata": {"labels": {"app": "db"}}}));
+    world.settle().await;
+    assert_eq!(counts(), [2, 2], "one is gone, and one is not for the set any more");
 }
 
 /// One that is updated by turns of its twins.
@@ -429,9 +515,8 @@ async fn e17_twins_whose_reset_is_refused_for_good_do_not_hold_up_other_pods() {
     }
 }
 
-/// E21.
 #[tokio::test(start_paused = true)]
-async fn pods_that_lack_the_containers_are_counted_whatever_changes() {
+async fn e21_pods_that_lack_the_containers_are_counted_whatever_changes() {
     let world = World::new();
     world.apply(json!({"namespaceSelector": {"matchLabels": {"tier": "a"}}}));
     let bare = |name: &str, app: &str| {
@@ -721,4 +806,33 @@ async fn d24_history_is_truncated_but_for_what_is_pinned() {
         let wanted: Vec<&str> = kept.into_iter().chain(["v5", "v6"]).collect();
         assert_eq!(left, wanted);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d24_a_revision_that_a_pod_has_stays_as_long_as_the_pod() {
+    let world = World::new();
+    world.apply(json!({"revisionHistoryLimit": 1, "updateStrategy": {"partition": "100%"}}));
+    world.inject(ALL);
+    world.play();
+    world.settle().await;
+    let first = world.status()["latestRevision"].as_str().unwrap().to_owned();
+    // As injection notes it.
+    let mut note: Value = serde_json::from_str(
+        lock(&world.server).objects[&format!("{PODS}a")]["metadata"]["annotations"][SIDECAR_SET_HASH].as_str().unwrap(),
+    )
+    .unwrap();
+    note["logs"]["controllerRevision"] = first.as_str().into();
+    let noted = json!({"metadata": {"annotations": {SIDECAR_SET_HASH: note.to_string()}}});
+    lock(&world.server).change(&format!("{PODS}a"), &noted);
+    let is_there = |name: &str| lock(&world.server).objects.contains_key(&format!("{REVISIONS}{name}"));
+    for image in ["a:2", "a:3", "a:4"] {
+        world.image(image);
+        world.settle().await;
+    }
+    assert!(is_there(&first), "a Pod has it");
+    assert_eq!(lock(&world.server).of(REVISIONS).len(), 3, "besides it the newest and one more");
+    lock(&world.server).remove(&format!("{PODS}a"));
+    world.image("a:5");
+    world.settle().await;
+    assert!(!is_there(&first));
 }

@@ -396,6 +396,25 @@ mod tests {
         admitted
     }
 
+    /// D11 of SidecarSet.
+    #[test]
+    fn d11_a_pod_with_only_generate_name_goes_through_every_step() {
+        let gates = FeatureGates::default();
+        let pod = prioritized("5", json!({"generateName": "web-"}));
+        let agent = add(json!({"name": "agent", "image": "a:1"}));
+        let admission = combine(&gates, &pod, outcome(agent, &[]), false, [0, 1, 2, 3, 4]).unwrap();
+        let mut admitted = pod;
+        json_patch::patch(&mut admitted, &admission.patch).unwrap();
+        assert_eq!(admitted["metadata"]["name"], "web-bcdfg");
+        let containers = admitted["spec"]["containers"].as_array().unwrap();
+        let names: Vec<&Value> = containers.iter().map(|container| &container["name"]).collect();
+        assert_eq!(names, ["agent", "first", "second"]);
+        for container in containers {
+            let barrier = container["env"].as_array().unwrap().last().unwrap();
+            assert_eq!(barrier["valueFrom"]["configMapKeyRef"]["name"], "web-bcdfg-barrier", "{container}");
+        }
+    }
+
     #[test]
     fn case_31_a_pod_with_only_generate_name_gets_its_name_and_its_barrier() {
         let pod = admitted(&prioritized("5", json!({"generateName": "web-"})));

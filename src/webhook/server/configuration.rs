@@ -439,6 +439,7 @@ mod tests {
         config["webhooks"].as_array().into_iter().flatten().map(|entry| entry["name"].as_str().unwrap()).collect()
     }
 
+    /// D36 and E36 of SidecarSet: what is as it should be is not written again, and a patch names what it changes.
     #[test]
     fn only_the_ca_and_what_is_for_budgets_is_missing_after_an_installation() {
         let all = Setting::of(all_gates());
@@ -460,6 +461,7 @@ mod tests {
         }
     }
 
+    /// E32 of SidecarSet: there is no stored template, entries are compared by their names.
     #[test]
     fn what_the_installer_changed_and_foreign_entries_stay() {
         let setting = Setting::of(FeatureGates::default());
@@ -474,6 +476,7 @@ mod tests {
         assert_eq!(setting.plan(&config, Phase::Mutating), Vec::<Value>::new());
     }
 
+    /// D38 of SidecarSet.
     #[test]
     fn in_another_namespace_than_the_shipped_one_selectors_name_it() {
         let shipped = Setting::of(FeatureGates::default());
@@ -519,6 +522,7 @@ mod tests {
         assert!(pods["matchConditions"][0]["expression"].as_str().unwrap().ends_with(" || (true)"));
     }
 
+    /// D37 of SidecarSet.
     #[test]
     fn gates_remove_and_bring_back_entries() {
         let on = Setting::of(FeatureGates::default());
@@ -689,6 +693,23 @@ mod tests {
             assert_eq!(setting.plan(&config, phase), Vec::<Value>::new(), "not known is not none");
             assert!(listed(&config).iter().all(|namespace| namespace == "shop"));
         }
+    }
+
+    /// E34 and E35 of SidecarSet.
+    #[test]
+    fn entries_have_short_timeouts_and_resizes_are_asked_about() {
+        let setting = Setting::of(all_gates());
+        let empty = json!({"metadata": {"resourceVersion": "1"}});
+        let mut resources = BTreeSet::new();
+        for phase in PHASES {
+            let config = setting.patched(empty.clone(), phase);
+            for entry in config["webhooks"].as_array().unwrap() {
+                assert!((1..=10).contains(&entry["timeoutSeconds"].as_i64().unwrap()), "{}", entry["name"]);
+                let rules = entry["rules"].as_array().unwrap().iter();
+                resources.extend(rules.flat_map(|rule| rule["resources"].as_array().unwrap().clone()).map(|r| r.to_string()));
+            }
+        }
+        assert!(resources.contains(r#""pods/resize""#), "{resources:?}");
     }
 
     #[test]

@@ -79,6 +79,7 @@ async fn e13_the_revision_is_that_of_the_content_and_not_of_a_status_that_lags()
     assert_eq!(note["a"]["controllerRevision"], wanted);
 }
 
+/// E33.
 #[tokio::test(start_paused = true)]
 async fn before_the_first_list_nobody_can_tell() {
     let (sidecars, _) = sidecars(&[], nobody);

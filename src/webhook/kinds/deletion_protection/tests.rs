@@ -129,6 +129,7 @@ async fn what_cannot_be_counted_is_not_deleted() {
     );
 }
 
+/// D40 of SidecarSet: a deletion without the old object is admitted.
 #[tokio::test]
 async fn only_deletions_of_what_has_the_label_are_judged() {
     let pass = async |request: Request| {

@@ -81,6 +81,7 @@ fn what_names_no_pod_is_refused_and_nothing_panics() {
     }
 }
 
+/// D12 of SidecarSet.
 #[tokio::test]
 async fn b4_a_look_up_that_fails_never_blocks_the_creation_of_a_pod() {
     let broken = tower::service_fn(async |_: axum::http::Request<kube::client::Body>| {

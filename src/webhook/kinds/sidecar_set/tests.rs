@@ -157,6 +157,47 @@ fn a9_each_rule_names_its_field() {
 }
 
 #[test]
+fn e4_a_word_that_nobody_knows_is_refused_wherever_it_stands() {
+    let odd = json!({"name": "agent", "image": "a:1", "podInjectPolicy": "Somewhere", "shareVolumePolicy": {"type": "on"},
+        "shareVolumeDevicePolicy": {"type": "on"}, "upgradeStrategy": {"upgradeType": "Warm"},
+        "transferEnv": [{"sourceContainerName": "main"}, {"envName": "E",
+            "sourceContainerNameFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]});
+    for list in ["containers", "initContainers"] {
+        let mut native = odd.clone();
+        native["restartPolicy"] = "Always".into();
+        let found = fields(json!({"containers": [], list: [native]}));
+        for field in [
+            "podInjectPolicy",
+            "shareVolumePolicy.type",
+            "shareVolumeDevicePolicy.type",
+            "upgradeStrategy.upgradeType",
+            "transferEnv[1].sourceContainerNameFrom.fieldRef.fieldPath",
+        ] {
+            assert!(found.contains(&format!("spec.{list}[0].{field}")), "{list} {field}: {found:?}");
+        }
+    }
+    let patches = json!([{"annotations": {"a": "1"}, "patchPolicy": "Add"}]);
+    let mut found = fields(json!({"updateStrategy": {"type": "Sometimes"}, "patchPodMetadata": patches}));
+    found.sort();
+    assert_eq!(found, ["spec.patchPodMetadata[0].patchPolicy", "spec.updateStrategy.type"]);
+}
+
+#[test]
+fn e5_limits_that_mean_nothing_are_refused() {
+    let weight = |weight: i64| json!({"priorityStrategy": {"weightPriority": [{"weight": weight, "matchSelector": {"matchLabels": {"a": "b"}}}]}});
+    for (strategy, field) in [
+        (json!({"maxUnavailable": 0}), "maxUnavailable"),
+        (json!({"maxUnavailable": "0%"}), "maxUnavailable"),
+        (json!({"maxUnavailable": "101%"}), "maxUnavailable"),
+        (json!({"partition": "101%"}), "partition"),
+        (weight(101), "priorityStrategy.weightPriority[0].weight"),
+        (weight(-1), "priorityStrategy.weightPriority[0].weight"),
+    ] {
+        assert_eq!(fields(json!({"updateStrategy": strategy})), [format!("spec.updateStrategy.{field}")]);
+    }
+}
+
+#[test]
 fn a9_1_names_are_values_of_labels_without_dots() {
     for (name, good) in [("logs", true), ("a.b", false), (&"a".repeat(64), false), (&"a".repeat(63), true)] {
         let mut object = set(json!({}));
@@ -192,9 +233,9 @@ fn d28_a_number_as_text_is_refused() {
     }
 }
 
-/// Overrides D29: they are updated in place too.
+/// D29 says the opposite: OpenKruise does not update them.
 #[test]
-fn a_native_sidecar_may_be_updated() {
+fn d29_a_native_sidecar_may_be_updated() {
     let native = json!([{"name": "mesh", "image": "m:1", "restartPolicy": "Always"}]);
     assert_eq!(
         fields(json!({"initContainers": native, "updateStrategy": {"type": "RollingUpdate"}})),
@@ -214,7 +255,7 @@ fn e3_a_hot_sidecar_needs_an_empty_image_a_short_name_and_names_for_its_twins() 
 }
 
 #[test]
-fn d27_containers_are_not_added_renamed_or_turned_hot() {
+fn d27_e2_containers_are_not_added_renamed_or_turned_hot() {
     let stored = check(request(set(json!({})), None)).unwrap().wanted;
     let hot = json!({"name": "agent", "image": "a:1", "upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "e"}});
     let init = json!([{"name": "new", "image": "i:1"}]);
@@ -286,7 +327,7 @@ fn d30_the_forms_of_v1alpha1_can_be_used_and_those_of_v1beta1_follow() {
 }
 
 #[test]
-fn what_the_api_server_says_of_containers_is_said_of_the_set() {
+fn e9_what_the_api_server_says_of_containers_is_said_of_the_set() {
     let admission = check(request(set(json!({})), None)).unwrap();
     let refused = |field: &str| Refused::Invalid(vec![(field.into(), "no".into())]);
     let workload = answers::as_workload(&admission.wanted["spec"]);
@@ -307,7 +348,7 @@ fn what_the_api_server_says_of_containers_is_said_of_the_set() {
         })),
         ..good()
     };
-    assert_eq!(admit(&admission, &denied, false).unwrap_err().code, 422, "E9");
+    assert_eq!(admit(&admission, &denied, false).unwrap_err().code, 422);
     let unread = Answers { whitelist: Some(Err(answers::Unread("no".into()))), ..good() };
     assert_eq!(admit(&admission, &unread, false).unwrap_err().code, 500);
 }
@@ -349,7 +390,7 @@ fn an_annotation_that_updates_leave_alone_is_warned_of() {
 }
 
 #[test]
-fn d26_conflicts_with_every_overlapping_set_are_found() {
+fn d26_e7_conflicts_with_every_overlapping_set_are_found() {
     let named = |name: &str, spec: Value| {
         let mut object = set(spec);
         object["metadata"]["name"] = name.into();

@@ -77,6 +77,20 @@ fn d1_hashes_in_the_older_form_are_written_anew() {
 }
 
 #[test]
+fn e20_each_update_notes_its_own_revision_and_time() {
+    let (mut before, _, spec) = recorded();
+    let first = json!({"golden-sidecar": {"revision": "first", "updateTimestamp": "2020-01-01T00:00:00Z",
+        "lastContainerStatuses": {"agent": {"imageID": "older"}}, "more": 1}, "other": {"revision": "theirs"}});
+    before["metadata"]["annotations"][SIDECAR_SET_IN_PLACE_STATE] = first.to_string().into();
+    let patch = update(&spec, &before, "r", now()).unwrap();
+    let states: Value = serde_json::from_str(annotation(&patch, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
+    let state = &states["golden-sidecar"];
+    assert_eq!((&state["revision"], &state["updateTimestamp"]), (&json!(spec.hashes.hash), &json!("2026-11-21T09:51:19Z")));
+    assert_ne!(state["lastContainerStatuses"]["agent"]["imageID"], "older");
+    assert_eq!((&state["more"], &states["other"]["revision"]), (&json!(1), &json!("theirs")), "what others have noted stays");
+}
+
+#[test]
 fn decision_28_annotations_are_refreshed_but_those_that_fill_gaps() {
     let (before, _, mut spec) = recorded();
     spec.patches = json!([{"annotations": {"agent.example.com/x": "2"}, "patchPolicy": "Overwrite"},
