@@ -13,7 +13,7 @@ use runner::Runner;
 use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
     budgets::Budgets,
-    domain::{kinds::sidecar_set::pod::injected, node::recreate::manager::DAEMON_GONE_AFTER},
+    domain::{kinds::sidecar_set::notes::injected, node::recreate::manager::DAEMON_GONE_AFTER},
     k8s::{node::NodeView, pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,

@@ -33,6 +33,7 @@ mod restart;
 mod revisions;
 mod several;
 mod sidecar_set;
+mod sidecar_set_beside;
 mod sidecar_set_hot;
 mod stateful_set;
 mod stateful_set_admission;

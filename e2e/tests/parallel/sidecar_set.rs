@@ -119,8 +119,17 @@ async fn in_place(t: &Test) -> Result<()> {
     t.wait_for(SET, &name, "to say so", PATIENCE, |set| {
         set.int("/status/updatedPods") == 1 && set.int("/status/updatedReadyPods") == 1
     })
-    .await
-    .map(drop)
+    .await?;
+    // The first write of an update is followed by a condition, in OpenKruise's words.
+    let says = |pod: &Value| {
+        let all = pod.array("/status/conditions");
+        all.iter().any(|c| {
+            c.text("/type") == "SidecarSetUpgradable"
+                && c.text("/reason") == "AllSidecarsetUpgradable"
+                && c.text("/message") == json!({ &name: true }).to_string()
+        })
+    };
+    t.wait_for("Pod", "web", "to say that it can be updated", PATIENCE, says).await.map(drop)
 }
 
 #[tokio::test]

@@ -131,6 +131,50 @@ async fn a_roll_out_in_place_heeds_the_budget(t: &Test) -> Result<()> {
     whole(t, "rolled").await.map(drop)
 }
 
+/// A Pod that its budget keeps has the old sidecar while the other one gets the new one, and follows when it may.
+async fn a_refused_pod_holds_up_no_other_sidecar(t: &Test) -> Result<()> {
+    let agent = |tag: &str| json!([{ "name": "agent", "image": remote_tag("pause", tag) }]);
+    let set = format!("{}-agent", t.namespace);
+    let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": t.namespace } });
+    t.create(json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": { "name": set },
+        "spec": { "selector": { "matchLabels": { "team": "shop" } }, "namespaceSelector": here,
+            "containers": agent("e2e"), "updateStrategy": { "maxUnavailable": 2 } } }))
+        .await?;
+    let member = |name: &str| {
+        let labels = json!({ "team": "shop", "tier": format!("sidecar-{name}") });
+        pod(name, vec![app("main")]).with("/metadata/labels", labels)
+    };
+    poll("new Pods to be injected", PATIENCE, async || {
+        let trial = serde_json::from_value(member("trial"))?;
+        let dry_run = kube::api::PostParams { dry_run: true, ..Default::default() };
+        let made = serde_json::to_value(t.api("Pod").create(&dry_run, &trial).await?)?;
+        ensure!(made.array("/spec/containers").len() == 2, "not injected: {made}");
+        Ok(())
+    })
+    .await?;
+    for name in ["kept", "free"] {
+        t.create(member(name)).await?;
+        t.ready(name).await?;
+    }
+    t.create(budget("kept", "sidecar-kept", 0)).await?;
+    t.wait_for(BUDGET, "kept", "to be counted", PATIENCE, |b| b.int("/status/currentAvailable") == 1).await?;
+    t.patch("SidecarSet", &set, json!({ "spec": { "containers": agent("v2") } })).await?;
+    let image = |pod: &Value| {
+        let found = pod.array("/spec/containers").iter().find(|c| c.text("/name") == "agent");
+        found.map(|c| c.text("/image").to_owned()).unwrap_or_default()
+    };
+    let is_new = |pod: &Value| image(pod) == remote_tag("pause", "v2") && condition(pod, "Ready") == "True";
+    t.wait_for("Pod", "free", "to have the new sidecar", PATIENCE * 2, is_new).await?;
+    t.wait_for("SidecarSet", &set, "to say what keeps the other one", PATIENCE, |set| {
+        let is_told = |c: &Value| c.text("/reason") == "BudgetRefused" && c.text("/message").contains("/kept");
+        set.int("/status/updatedReadyPods") == 1 && set.array("/status/conditions").iter().any(is_told)
+    })
+    .await?;
+    assert_eq!(image(&t.get("Pod", "kept").await?), remote_tag("pause", "e2e"));
+    t.patch(BUDGET, "kept", json!({ "spec": { "maxUnavailable": 1 } })).await?;
+    t.wait_for("Pod", "kept", "to have the new sidecar", PATIENCE * 2, is_new).await.map(drop)
+}
+
 /// Objects of a time without these rules: of two selectors and two numbers, those count that OpenKruise takes.
 async fn stored_before_the_rules(t: &Test) -> Result<()> {
     let definition = t.get("CustomResourceDefinition", DEFINITION).await?;
@@ -231,7 +275,9 @@ pub(crate) async fn updates_resizes_and_container_restarts_need_consent() -> Res
         t.api("Pod").delete("probe", &dry_run).await.context("the gate for deletions is off")?;
         updates_resizes_and_restarts(t).await?;
         a_workload_restart_heeds_the_budget(t).await?;
-        a_roll_out_in_place_heeds_the_budget(t).await
+        a_roll_out_in_place_heeds_the_budget(t).await?;
+        let removed = async { t.remove("SidecarSet", &format!("{}-agent", t.namespace)).await };
+        restoring(a_refused_pod_holds_up_no_other_sidecar(t), removed).await
     })
     .await
 }

@@ -13,7 +13,8 @@ use crate::{
     controllers::BY_SIDECAR_SET,
     domain::kinds::sidecar_set::{
         matching::{self, Aim, Index, Match},
-        pod::{Judged, Seen, annotations, injected},
+        notes::injected,
+        pod::{Judged, Seen, annotations},
         spec::Spec,
     },
     k8s::{

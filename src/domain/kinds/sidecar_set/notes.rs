@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     api::labels::{SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_WORKING, SIDECAR_SETS_INJECTED},
-    k8s::{invalid::Invalid, time::rfc3339},
+    k8s::{invalid::Invalid, pod::PodView, time::rfc3339},
 };
 
 /// What the two annotations with hashes say of one SidecarSet.
@@ -158,6 +158,16 @@ pub fn injected(annotations: &Map<String, Value>) -> BTreeSet<String> {
 /// The names in the annotation that lists the SidecarSets that were injected.
 pub fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// The most SidecarSets that one Pod is found by. Admission injects fewer.
+const MOST_INJECTED: usize = 200;
+
+/// The names of the SidecarSets that were injected into a Pod, as it says itself.
+pub fn injected(pod: &PodView) -> impl Iterator<Item = &str> {
+    let notes = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.annotations.iter());
+    let lists = notes.filter(|(key, _)| *key == SIDECAR_SETS_INJECTED);
+    lists.flat_map(|(_, list)| names(list)).take(MOST_INJECTED)
 }
 
 fn text<'a>(annotations: &'a Map<String, Value>, key: &str) -> Option<&'a str> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{
-    notes::{self, PodNotes},
+    notes::PodNotes,
     spec::{Sidecar, Spec},
     states::{self, States},
     upgradable,
@@ -15,16 +15,6 @@ use crate::{
     domain::pod::order::{Candidate, Phase},
     k8s::{image::ImageRef, invalid::Invalid, pod::PodView},
 };
-
-/// The most SidecarSets that one Pod is found by. Admission injects fewer.
-const MOST_INJECTED: usize = 200;
-
-/// The names of the SidecarSets that were injected into a Pod, as it says itself.
-pub fn injected(pod: &PodView) -> impl Iterator<Item = &str> {
-    let notes = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.annotations.iter());
-    let lists = notes.filter(|(key, _)| *key == labels::SIDECAR_SETS_INJECTED);
-    lists.flat_map(|(_, list)| notes::names(list)).take(MOST_INJECTED)
-}
 
 /// What SidecarSets have noted on a Pod.
 pub fn annotations(pod: &PodView) -> Map<String, Value> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::pod::injected;
+use super::notes::injected;
 use crate::{
     api::labels::CONDITION_SIDECAR_SET_UPGRADABLE,
     k8s::{
