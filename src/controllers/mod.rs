@@ -13,7 +13,7 @@ use runner::Runner;
 use crate::{
     api::{CRD_NAMES, feature_gates::FeatureGates},
     budgets::Budgets,
-    domain::{kinds::sidecar_set::notes::injected, node::recreate::manager::DAEMON_GONE_AFTER},
+    domain::{kinds::sidecar_set::notes::injected_into, node::recreate::manager::DAEMON_GONE_AFTER},
     k8s::{node::NodeView, pod::PodView, rbac::Rule},
     runtime::{
         events::Recorder,
@@ -282,7 +282,7 @@ pub const BY_CONTROLLER: StoreIndex<PodView> =
 
 /// An index of [`Context::pods`]: Pods by the names of the SidecarSets that were injected into them.
 pub const BY_SIDECAR_SET: StoreIndex<PodView> =
-    StoreIndex::of_several("SidecarSet", |pod| injected(pod).map(str::to_owned).collect());
+    StoreIndex::of_several("SidecarSet", |pod| injected_into(pod).map(str::to_owned).collect());
 
 /// An empty store of Pods, as controllers want it.
 pub fn pod_store() -> Arc<Store<PodView>> {

@@ -3,9 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::{remote, remote_tag};
-use e2e::kit::{
-    Build, Container, Look, PATIENCE, RuntimeEvents, Test, condition, in_namespace, pod, restoring, shell,
-};
+use e2e::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, condition, in_namespace, pod, restoring, shell};
 use serde_json::{Value, json};
 
 use crate::clone_set::{image, in_place, pulled, rolled_out, set_image, started};
@@ -60,18 +58,14 @@ async fn beside_a_clone_set(t: &Test, sidecar_first: bool) -> Result<()> {
 
 #[tokio::test]
 async fn a_sidecar_is_updated_and_then_the_application() -> Result<()> {
-    in_namespace("sidecar-then-app", async |t| {
-        restoring(beside_a_clone_set(t, true), removed(t, &["agent"])).await
-    })
-    .await
+    in_namespace("sidecar-then-app", async |t| restoring(beside_a_clone_set(t, true), removed(t, &["agent"])).await)
+        .await
 }
 
 #[tokio::test]
 async fn an_application_is_updated_and_then_the_sidecar() -> Result<()> {
-    in_namespace("app-then-sidecar", async |t| {
-        restoring(beside_a_clone_set(t, false), removed(t, &["agent"])).await
-    })
-    .await
+    in_namespace("app-then-sidecar", async |t| restoring(beside_a_clone_set(t, false), removed(t, &["agent"])).await)
+        .await
 }
 
 /// A sidecar that writes down each start and each stop signal, and ends after one when `/kept/go` is there.
@@ -128,18 +122,14 @@ async fn beside_a_request(t: &Test, update_first: bool) -> Result<()> {
 
 #[tokio::test]
 async fn a_request_while_a_sidecar_is_updated_stops_nothing_a_second_time() -> Result<()> {
-    in_namespace("crr-after-sidecar", async |t| {
-        restoring(beside_a_request(t, true), removed(t, &["agent"])).await
-    })
-    .await
+    in_namespace("crr-after-sidecar", async |t| restoring(beside_a_request(t, true), removed(t, &["agent"])).await)
+        .await
 }
 
 #[tokio::test]
 async fn a_sidecar_that_is_updated_while_a_request_stops_it_comes_up_with_the_new_image() -> Result<()> {
-    in_namespace("sidecar-after-crr", async |t| {
-        restoring(beside_a_request(t, false), removed(t, &["agent"])).await
-    })
-    .await
+    in_namespace("sidecar-after-crr", async |t| restoring(beside_a_request(t, false), removed(t, &["agent"])).await)
+        .await
 }
 
 /// The minor version of the kubelet that a Pod is on.

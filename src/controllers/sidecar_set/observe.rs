@@ -13,7 +13,7 @@ use crate::{
     controllers::BY_SIDECAR_SET,
     domain::kinds::sidecar_set::{
         matching::{self, Aim, Index, Match},
-        notes::injected,
+        notes::injected_into,
         pod::{Judged, Seen, annotations},
         spec::Spec,
     },
@@ -66,7 +66,7 @@ impl Controller {
     /// Whether a Pod is to have the containers of a SidecarSet and does not say that they were injected.
     fn lacks(&self, pod: &PodView, target: &Target, namespaces: &mut Namespaces) -> bool {
         self.is_open(pod)
-            && !injected(pod).any(|name| *name == **target.name())
+            && !injected_into(pod).any(|name| *name == **target.name())
             && self.fits(pod, target.aim(), namespaces)
     }
 
@@ -96,7 +96,7 @@ impl Controller {
             return;
         }
         let both = || [old, new].into_iter().flatten();
-        let mut concerned: BTreeSet<Arc<str>> = both().flat_map(|pod| injected(pod)).map(Arc::from).collect();
+        let mut concerned: BTreeSet<Arc<str>> = both().flat_map(|pod| injected_into(pod)).map(Arc::from).collect();
         let candidates: BTreeMap<Arc<str>, Target> = {
             let index = lock(&self.index);
             let candidates = both().flat_map(|pod| index.candidates(pod.namespace(), &pod.labels));
@@ -126,7 +126,7 @@ impl Controller {
         }
         let is_there = |pod: &PodView| pod.node_name.as_str() == new.name() && !pod.spec.sidecars.is_empty();
         let pods = self.context.pods.select(is_there);
-        for name in pods.iter().flat_map(|pod| injected(pod)).collect::<BTreeSet<&str>>() {
+        for name in pods.iter().flat_map(|pod| injected_into(pod)).collect::<BTreeSet<&str>>() {
             let key = ObjectKey::new("", name);
             if self.sets.get(&key).is_some() {
                 self.wake(key);

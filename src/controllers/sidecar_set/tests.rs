@@ -385,7 +385,8 @@ async fn e18_what_may_be_written_together_is_and_no_pod_is_read_for_it() {
 /// Likewise, and `a` is the newest, which is updated first.
 async fn settled_with_a_first() -> World {
     let world = settled(json!({})).await;
-    lock(&world.server).change(&format!("{PODS}a"), &json!({"metadata": {"creationTimestamp": "2090-01-01T00:00:00Z"}}));
+    lock(&world.server)
+        .change(&format!("{PODS}a"), &json!({"metadata": {"creationTimestamp": "2090-01-01T00:00:00Z"}}));
     world
 }
 

@@ -706,7 +706,9 @@ mod tests {
             for entry in config["webhooks"].as_array().unwrap() {
                 assert!((1..=10).contains(&entry["timeoutSeconds"].as_i64().unwrap()), "{}", entry["name"]);
                 let rules = entry["rules"].as_array().unwrap().iter();
-                resources.extend(rules.flat_map(|rule| rule["resources"].as_array().unwrap().clone()).map(|r| r.to_string()));
+                resources.extend(
+                    rules.flat_map(|rule| rule["resources"].as_array().unwrap().clone()).map(|r| r.to_string()),
+                );
             }
         }
         assert!(resources.contains(r#""pods/resize""#), "{resources:?}");

@@ -164,7 +164,7 @@ pub fn names(list: &str) -> impl Iterator<Item = &str> {
 const MOST_INJECTED: usize = 200;
 
 /// The names of the SidecarSets that were injected into a Pod, as it says itself.
-pub fn injected(pod: &PodView) -> impl Iterator<Item = &str> {
+pub fn injected_into(pod: &PodView) -> impl Iterator<Item = &str> {
     let notes = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.annotations.iter());
     let lists = notes.filter(|(key, _)| *key == SIDECAR_SETS_INJECTED);
     lists.flat_map(|(_, list)| names(list)).take(MOST_INJECTED)

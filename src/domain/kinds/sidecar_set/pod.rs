@@ -11,7 +11,6 @@ use super::{
     upgradable,
 };
 use crate::{
-    api::labels,
     domain::pod::order::{Candidate, Phase},
     k8s::{image::ImageRef, invalid::Invalid, pod::PodView},
 };

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::notes::injected;
+use super::notes::injected_into;
 use crate::{
     api::labels::CONDITION_SIDECAR_SET_UPGRADABLE,
     k8s::{
@@ -32,7 +32,7 @@ pub fn recorded(pod: &PodView, set: &str) -> Option<bool> {
 /// The patch of `pods/status` by which the condition says this of a SidecarSet, and of no other SidecarSet anything else than
 /// before. Those that were not injected into the Pod are left out.
 pub fn patch(pod: &PodView, set: &str, can: bool, now: Timestamp) -> Value {
-    let injected: BTreeSet<&str> = injected(pod).collect();
+    let injected: BTreeSet<&str> = injected_into(pod).collect();
     let mut said = said(pod);
     said.retain(|name, _| injected.contains(name.as_str()));
     said.insert(set.to_owned(), can);

@@ -85,9 +85,16 @@ fn e20_each_update_notes_its_own_revision_and_time() {
     let patch = update(&spec, &before, "r", now()).unwrap();
     let states: Value = serde_json::from_str(annotation(&patch, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
     let state = &states["golden-sidecar"];
-    assert_eq!((&state["revision"], &state["updateTimestamp"]), (&json!(spec.hashes.hash), &json!("2026-11-21T09:51:19Z")));
+    assert_eq!(
+        (&state["revision"], &state["updateTimestamp"]),
+        (&json!(spec.hashes.hash), &json!("2026-11-21T09:51:19Z"))
+    );
     assert_ne!(state["lastContainerStatuses"]["agent"]["imageID"], "older");
-    assert_eq!((&state["more"], &states["other"]["revision"]), (&json!(1), &json!("theirs")), "what others have noted stays");
+    assert_eq!(
+        (&state["more"], &states["other"]["revision"]),
+        (&json!(1), &json!("theirs")),
+        "what others have noted stays"
+    );
 }
 
 #[test]
