@@ -46,7 +46,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "broadcastjob-workers",
     "nodepodprobe-workers",
     "resourcedistribution-workers",
-    "uniteddeployment-workers",
     "workloadspread-workers",
 ];
 

@@ -47,6 +47,8 @@ pub enum Pods {
     Controlled,
     /// Those that its ReplicaSets control.
     OfReplicaSets,
+    /// Those that its selector matches.
+    Selected,
 }
 
 /// A kind that has Pods.
@@ -72,6 +74,9 @@ impl Workload {
     }
     const fn by_replica_sets(self) -> Self {
         Self { pods: Pods::OfReplicaSets, ..self }
+    }
+    const fn by_selector(self) -> Self {
+        Self { pods: Pods::Selected, ..self }
     }
     const fn ours(self) -> Self {
         Self { is_ours: true, ..self }
@@ -359,8 +364,9 @@ pub const KINDS: &[Kind] = &[
         super::ephemeral_jobs,
         BY_MANAGER,
     ),
-    // Of OpenKruise, where it runs beside us.
-    Kind::new(apps::GROUP, "UnitedDeployment", "uniteddeployments", &["v1alpha1", "v1beta1"])
+    Kind::new(apps::GROUP, "UnitedDeployment", "uniteddeployments", &["v1alpha1"])
+        .installed("uniteddeployments.apps.kruise.io", super::united_deployments, BY_MANAGER)
+        .workload(SPEC.by_selector())
         .protected(Protection::Replicas),
 ];
 
@@ -453,7 +459,7 @@ mod tests {
 
     #[test]
     fn lines_say_what_the_definitions_say() {
-        assert_eq!(CRDS.len(), 15);
+        assert_eq!(CRDS.len(), 16);
         for kind in KINDS {
             let Some(crd) = kind.definition else { continue };
             assert_eq!(crd.name, format!("{}.{}", kind.plural, kind.group));
@@ -518,6 +524,6 @@ mod tests {
     #[test]
     fn resources_of_workloads_are_those_of_the_table() {
         assert_eq!(BUILT_IN_WORKLOADS, ["deployments", "replicasets", "statefulsets", "daemonsets"]);
-        assert_eq!(KRUISE_WORKLOADS, ["clonesets", "statefulsets", "daemonsets"]);
+        assert_eq!(KRUISE_WORKLOADS, ["clonesets", "statefulsets", "daemonsets", "uniteddeployments"]);
     }
 }

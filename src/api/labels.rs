@@ -305,6 +305,19 @@ pub const STOPPED_FOR_RESTARTS: &str = "RestartLimitExceeded";
 /// as `https://HOST:PORT`. The webhook registers no other URL.
 pub const WEBHOOK_URL: &str = "kruise.rs/webhook-url";
 
+/// Label on the workload of a subset, on its selector and on its Pods: the name of the subset of a UnitedDeployment.
+pub const SUBSET_NAME: &str = "apps.kruise.io/subset-name";
+/// Label on the workload of a subset and on its Pods: the ControllerRevision of the UnitedDeployment.
+pub const UNITED_REVISION: &str = "apps.kruise.io/controller-revision-hash";
+/// Annotation on the workload of a subset: the patch of the subset, as text.
+pub const SUBSET_PATCH: &str = "apps.kruise.io/subset-patch";
+/// Label on Pods of a UnitedDeployment that keeps Pods which find no place: whether this is one of them.
+pub const RESERVED_POD: &str = "apps.kruise.io/united-deployment-reserved-pod";
+/// Annotation on a UnitedDeployment: how many Pods of all its subsets together a roll-out may have out of service.
+pub const UNITED_MAX_UNAVAILABLE: &str = "kruise.rs/max-unavailable";
+/// Annotation on the workload of a subset: the maxUnavailable that was written into it instead of that of the template.
+pub const SUBSET_MAX_UNAVAILABLE: &str = "kruise.rs/subset-max-unavailable";
+
 /// Domains of labels and annotations that Kubernetes and Kruise write, their subdomains included.
 pub const SYSTEM_DOMAINS: [&str; 4] = ["kubernetes.io", "k8s.io", "kruise.io", "kruise.rs"];
 

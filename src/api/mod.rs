@@ -79,6 +79,10 @@ fn sidecar_sets() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::sidecar_set::SidecarSet::crd(), &["v1alpha1"]))
 }
 
+fn united_deployments() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::united_deployment::UnitedDeployment::crd(), &[]))
+}
+
 fn node_images() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::node_image::NodeImage::crd(), &["v1alpha1"]))
 }

@@ -160,6 +160,9 @@ impl Server {
         let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
         let path = parts.uri.path();
         if parts.method == Method::POST {
+            if let (Value::Null, Some(base)) = (&body["metadata"]["name"], body["metadata"]["generateName"].as_str()) {
+                body["metadata"]["name"] = format!("{base}{}", self.version).into();
+            }
             let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
             if self.objects.contains_key(&path) {
                 return error(409);

@@ -11,7 +11,7 @@ use kube::Client;
 use runner::Runner;
 
 use crate::{
-    api::{CRD_NAMES, feature_gates::FeatureGates},
+    api::{CRD_NAMES, feature_gates::FeatureGates, labels},
     budgets::Budgets,
     domain::{kinds::sidecar_set::notes::injected_into, node::recreate::manager::DAEMON_GONE_AFTER},
     k8s::{node::NodeView, pod::PodView, rbac::Rule},
@@ -44,6 +44,7 @@ pub mod runner;
 pub mod sidecar_set;
 pub mod sidecar_terminator;
 pub mod stateful_set;
+pub mod united_deployment;
 pub mod workload_restart;
 
 /// Every controller.
@@ -51,6 +52,7 @@ pub const CONTROLLERS: &[Registration] = &[
     clone_set::REGISTRATION,
     stateful_set::REGISTRATION,
     daemon_set::REGISTRATION,
+    united_deployment::REGISTRATION,
     sidecar_set::REGISTRATION,
     sidecar_terminator::REGISTRATION,
     broadcast_job::REGISTRATION,
@@ -284,9 +286,19 @@ pub const BY_CONTROLLER: StoreIndex<PodView> =
 pub const BY_SIDECAR_SET: StoreIndex<PodView> =
     StoreIndex::of_several("SidecarSet", |pod| injected_into(pod).map(str::to_owned).collect());
 
+/// An index of [`Context::pods`]: Pods by namespace and the name of their subset, see [`subset_key`].
+pub const BY_SUBSET: StoreIndex<PodView> = StoreIndex::new("subset", |pod| {
+    pod.labels.get(labels::SUBSET_NAME).map(|subset| subset_key(pod.namespace(), subset))
+});
+
+/// The text of [`BY_SUBSET`].
+pub fn subset_key(namespace: &str, subset: &str) -> String {
+    format!("{namespace}/{subset}")
+}
+
 /// An empty store of Pods, as controllers want it.
 pub fn pod_store() -> Arc<Store<PodView>> {
-    Store::new([BY_CONTROLLER, BY_SIDECAR_SET])
+    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_SUBSET])
 }
 
 #[cfg(test)]

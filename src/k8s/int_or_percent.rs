@@ -26,6 +26,8 @@ pub enum Round {
     Down,
     /// The next larger one.
     Up,
+    /// The nearest one; a half is rounded up.
+    HalfUp,
 }
 
 impl fmt::Display for IntOrPercent {
@@ -80,6 +82,7 @@ impl IntOrPercent {
                 match round {
                     Round::Down => part.floor() as i32,
                     Round::Up => part.ceil() as i32,
+                    Round::HalfUp => (part + 0.5).floor() as i32,
                 }
             }
         }
@@ -161,6 +164,7 @@ mod tests {
     fn parts_are_rounded_as_asked() {
         let percent = IntOrPercent::Percent(25.0);
         assert_eq!((percent.resolve(10, Round::Down), percent.resolve(10, Round::Up)), (2, 3));
+        assert_eq!([9, 10, 11].map(|total| percent.resolve(total, Round::HalfUp)), [2, 3, 3]);
         assert_eq!(IntOrPercent::Int(7).resolve(10, Round::Up), 7);
         assert_eq!(IntOrPercent::Percent(1e300).resolve(10, Round::Up), i32::MAX);
     }

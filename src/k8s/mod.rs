@@ -25,4 +25,5 @@ pub mod rbac;
 pub mod revision;
 pub mod selector;
 pub mod shared;
+pub mod strategic_merge;
 pub mod time;

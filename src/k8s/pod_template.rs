@@ -228,7 +228,7 @@ fn is_nothing(key: &str, value: &Value) -> bool {
 }
 
 /// Members that a typed client writes whether or not they are set. Newer API servers leave `creationTimestamp` out.
-fn write_as_typed(template: &mut Value) {
+pub fn write_as_typed(template: &mut Value) {
     let Some(template) = template.as_object_mut() else { return };
     write_creation_timestamp(template);
     let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) else { return };

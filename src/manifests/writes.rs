@@ -48,6 +48,9 @@ const CLAIMS: &str = "kruise-manager-claims";
 /// The policy over specs that the manager must not change; its lines say of which kinds.
 pub(super) const SPECS: &str = "kruise-manager-specs";
 const TEMPLATES: &str = "kruise-podtemplates";
+const SUBSETS: &str = "kruise-manager-subsets";
+const OF_UNITED: &str =
+    "controlled by a UnitedDeployment before and after, with the same owners and finalizers; not in our own namespace";
 const REGISTRATION: &str = "its own, by name: entries of its table, with their rules, target and an accepted failure policy; `mcontainerrecreaterequest.kb.io` stays, for all requests; no owner references";
 const NO_SPEC: &str = "metadata, but no owner references, and of finalizers only ours; the spec stays";
 
@@ -60,7 +63,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, "", "pods", &["delete"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
     write(MANAGER, "", "pods", &["patch"]).only(
         PODS,
-        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`; with the component `sidecar-terminator` the image that a sidecar's own variable names; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
+        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`, label `apps.kruise.io/united-deployment-reserved-pod`; with the component `sidecar-terminator` the image that a sidecar's own variable names; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
     ),
     write(MANAGER, "", "pods/eviction", &["create"])
         .only("kruise-manager-evictions", "all, within budgets; not in our own namespace, not in `kube-system`"),
@@ -73,9 +76,9 @@ pub const WRITES: &[Write] = &[
         POD_STATUS,
         "conditions, but none of kubelet, scheduler, control plane and load balancers, and `Ready` only to False; with the component `sidecar-terminator` the phase, to Succeeded or Failed, of Pods with a sidecar of the terminator; labels and annotations, on Pods of others none of Kubernetes and Kruise but those listed in the policy; finalizers of Pods that a workload of ours controls; not in our own namespace",
     ),
-    write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a workload of ours; in our own namespace by a SidecarSet"),
+    write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a workload of ours or a UnitedDeployment; in our own namespace by a SidecarSet"),
     write(MANAGER, "apps", "controllerrevisions", &["patch"])
-        .only(REVISIONS, "controlled by a workload of ours before and after, in our own namespace by a SidecarSet; adoption and release: that owner reference alone, in our own namespace adoption by a SidecarSet"),
+        .only(REVISIONS, "controlled by a workload of ours or a UnitedDeployment before and after, in our own namespace by a SidecarSet; adoption and release: that owner reference alone, in our own namespace adoption by a SidecarSet"),
     write(MANAGER, "", "persistentvolumeclaims", &["create"]).only(CLAIMS, "controlled by a workload of ours, owned by nobody, or named `TEMPLATE-SET-ORDINAL` and owned by the StatefulSet SET"),
     write(MANAGER, "", "persistentvolumeclaims", &["delete"]).only(CLAIMS, "controlled by a workload of ours, with the label `apps.kruise.io/cloneset-instance-id`"),
     write(MANAGER, "", "persistentvolumeclaims", &["patch"])
@@ -86,7 +89,11 @@ pub const WRITES: &[Write] = &[
     ),
     write(MANAGER, "", "podtemplates", &["create"]).only(TEMPLATES, "in a dry run"),
     write(MANAGER, KRUISE, "clonesets", &["patch"])
-        .only(SPECS, "metadata, but no owner references, and of finalizers only ours; names taken off `spec.scaleStrategy.podsToDelete`"),
+        .only(SPECS, "metadata, but no owner references, and of finalizers only ours; names taken off `spec.scaleStrategy.podsToDelete`; of those that a UnitedDeployment controls, not in our own namespace, the whole spec"),
+    write(MANAGER, KRUISE, "clonesets", &["create", "delete"]).only(SUBSETS, OF_UNITED),
+    write(MANAGER, KRUISE, "statefulsets", &["create", "patch", "delete"]).only(SUBSETS, OF_UNITED),
+    write(MANAGER, "apps", "deployments", &["create", "patch", "delete"]).only(SUBSETS, OF_UNITED),
+    write(MANAGER, "apps", "statefulsets", &["create", "patch", "delete"]).only(SUBSETS, OF_UNITED),
     write(MANAGER, KRUISE, "imagepulljobs", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "imagelistpulljobs", &["patch"]).only(SPECS, NO_SPEC),
     write(MANAGER, KRUISE, "ephemeraljobs", &["patch"]).only(SPECS, NO_SPEC),
@@ -100,6 +107,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "statefulsets/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "daemonsets/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "sidecarsets/finalizers", &["update"]).all("asked for, never called"),
+    write(MANAGER, KRUISE, "uniteddeployments/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "imagepulljobs", &["create", "delete"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs", &["delete"]).all("all"),
     write(MANAGER, KRUISE, "ephemeraljobs", &["delete"]).all("all"),
@@ -117,6 +125,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "daemonsets/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "sidecarsets/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "broadcastjobs/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "uniteddeployments/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagepulljobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs/status", &["patch"]).all("all"),

@@ -214,6 +214,11 @@ fn known_workload(object: &DynamicObject, workload: &kinds::Workload) -> Workloa
             Ok(selector) => Scope::Deployment(uid, selector),
             Err(error) => return invalid(format!("its selector: {error}")),
         },
+        Pods::Selected => match selector.and_then(|selector| Selector::of(&selector)) {
+            Ok(selector) if !selector.is_empty() => Scope::Labels(selector),
+            Ok(_) => return invalid("its selector is empty".to_owned()),
+            Err(error) => return invalid(format!("its selector: {error}")),
+        },
     };
     let is_going = object.metadata.deletion_timestamp.is_some();
     let labels = object.data.pointer("/spec/template/metadata/labels").cloned();

@@ -24,7 +24,7 @@ use self::{
     kinds::{
         broadcast_job, clone_set, container_recreate_request, daemon_set, deletion_protection, ephemeral_job,
         image_pull_job, persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget,
-        serverless_probes, sidecar_set, stateful_set,
+        serverless_probes, sidecar_set, stateful_set, united_deployment,
     },
     pod_states::PodStates,
     server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
@@ -168,6 +168,7 @@ const TABLE: &[&[Handler]] = &[
         broadcast_job::handle,
         broadcast_job::RBAC,
     ),
+    &UNITED_DEPLOYMENTS,
     // Of deletion protection only what has to be counted; the rest is a policy of the API server. Rights to list custom
     // resources are the administrator's to add.
     &[
@@ -328,6 +329,25 @@ const PERSISTENT_POD_STATES: [Handler; 2] = {
     let handle = persistent_pod_state::handle;
     let [create, update] = Handler::pair(Phase::Validating, names, target, handle, pod_states::RBAC);
     [create, update.when(not_being_deleted)]
+};
+
+/// The annotation with the budget of the whole is judged with the spec.
+const UNITED_DEPLOYMENTS: [Handler; 2] = {
+    let names = Names {
+        create: "muniteddeployment.kb.io",
+        update: "muniteddeployment-update.kb.io",
+        create_paths: &[
+            "/mutate-apps-kruise-io-v1alpha1-uniteddeployment",
+            "/mutate-apps-kruise-io-uniteddeployment",
+            "/validate-apps-kruise-io-v1alpha1-uniteddeployment",
+            "/validate-apps-kruise-io-uniteddeployment",
+        ],
+        update_path: &["/mutate-apps-kruise-io-v1alpha1-uniteddeployment-update"],
+    };
+    let target = Target::created(apps::GROUP, &["v1alpha1"], "uniteddeployments");
+    let handle = united_deployment::handle;
+    let [create, update] = Handler::pair(Phase::Mutating, names, target, handle, united_deployment::RBAC);
+    [create, update.when(united_deployment::on_update)]
 };
 
 /// Annotations of budgets are judged too: an update may matter with the same spec.

@@ -592,7 +592,6 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
             ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", false)
         }
         "Ingress" => ("networking.k8s.io/v1", "ingresses", true),
-        "UnitedDeployment" => ("apps.kruise.io/v1alpha1", "uniteddeployments", true),
         "Widget" => ("e2e.kruise.rs/v1", "widgets", true),
         "Rollout" => ("e2e.kruise.rs/v1", "rollouts", true),
         // kind StatefulSet; by this name here, because the built-in one has the same

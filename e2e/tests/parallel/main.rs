@@ -37,4 +37,5 @@ mod sidecar_set_beside;
 mod sidecar_set_hot;
 mod stateful_set;
 mod stateful_set_admission;
+mod united_deployment;
 mod workload_restart;

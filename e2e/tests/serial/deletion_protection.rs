@@ -109,12 +109,7 @@ async fn set(t: &Test, gates: &str, policies: Value) -> Result<()> {
 
 /// One of each kind, none of whose Pods is ever scheduled.
 async fn one_of_each(t: &Test) -> Result<Vec<Kind>> {
-    for definition in [
-        definition("apps.kruise.io", "UnitedDeployment", &["v1alpha1"]),
-        definition("e2e.kruise.rs", "Widget", &["v1"]),
-    ] {
-        t.define(definition).await?;
-    }
+    t.define(definition("e2e.kruise.rs", "Widget", &["v1"])).await?;
     let nowhere = |kind: &str, name: &str| {
         workload(kind, name, 1, vec![app("main")])
             .with("/spec/template/spec/nodeSelector", json!({ "e2e/nowhere": "true" }))
@@ -123,9 +118,13 @@ async fn one_of_each(t: &Test) -> Result<Vec<Kind>> {
         t.create(nowhere(kind, &kind.to_lowercase())).await?;
     }
     t.create(nowhere("StatefulSet", "advanced").with("/apiVersion", "apps.kruise.io/v1beta1")).await?;
-    let subsets = json!([{ "name": "a", "replicas": 2 }, { "name": "b", "replicas": "50%" }]);
-    t.create(json!({ "kind": "UnitedDeployment", "metadata": { "name": "united" },
-        "spec": { "topology": { "subsets": subsets } } }))
+    // Its number is that of its subsets, until somebody says another one.
+    let subsets = json!([{ "name": "a", "replicas": 2 }, { "name": "b", "replicas": 1 }]);
+    let template = nowhere("Deployment", "united");
+    t.create(json!({ "kind": "UnitedDeployment", "metadata": { "name": "united" }, "spec": {
+        "selector": { "matchLabels": { "app": "united" } }, "topology": { "subsets": subsets },
+        "template": { "deploymentTemplate": { "metadata": { "labels": { "app": "united" } },
+            "spec": { "template": template["spec"]["template"] } } } } }))
         .await?;
     t.create(json!({ "kind": "Service", "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } }))
         .await?;
@@ -175,11 +174,14 @@ async fn policy_alone(t: &Test, things: &[Kind]) -> Result<()> {
         if !thing.is_workload {
             continue;
         }
-        let count = if thing.name == "united" { 2 } else { 1 };
+        let count = if thing.name == "united" { 3 } else { 1 };
         if thing.name == "advanced" {
             thing.merge(json!({ "spec": { "replicas": 1 } })).await?;
         }
         thing.is_refused(&cascading(&format!("replicas {count}>0"))).await?;
+        if thing.name == "united" {
+            thing.merge(json!({ "spec": { "topology": { "subsets": [{ "name": "a" }] } } })).await?;
+        }
         thing.merge(json!({ "spec": { "replicas": 0 } })).await?;
         thing.passes().await?;
     }
@@ -406,9 +408,7 @@ async fn labels_protect_while_the_gate_is_on_whatever_else_is_dead() -> Result<(
             anyhow::Ok(())
         }
         .await;
-        for definition in ["uniteddeployments.apps.kruise.io", WIDGETS] {
-            t.remove("CustomResourceDefinition", definition).await?;
-        }
+        t.remove("CustomResourceDefinition", WIDGETS).await?;
         t.remove("Namespace", &kept.namespace).await?;
         result.and(off).and(left)
     })

@@ -12,13 +12,7 @@ use crate::MANAGER;
 const CONFIGURATION: &str = "validatingwebhookconfiguration/kruise-validating-webhook-configuration";
 const ENTRY: &str = "e2e-left.kb.io";
 /// Kinds of OpenKruise that are not served here.
-const KINDS: [&str; 5] = [
-    "advancedcronjobs",
-    "laterkinds",
-    "resourcedistributions",
-    "uniteddeployments",
-    "workloadspreads",
-];
+const KINDS: [&str; 4] = ["advancedcronjobs", "laterkinds", "resourcedistributions", "workloadspreads"];
 
 async fn entries(t: &Test) -> Result<Vec<String>> {
     let config: Value = serde_json::from_str(&t.kubectl(&["get", CONFIGURATION, "-o", "json"]).await?)?;

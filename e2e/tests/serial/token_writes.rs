@@ -7,7 +7,8 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
 use e2e::kit::{
-    Build, Installed, Look, PATIENCE, Test, app, crr, in_namespace, installed, pod, poll, restoring, workload,
+    Build, Installed, Look, PATIENCE, Test, app, condition, crr, in_namespace, installed, pod, poll, restoring,
+    workload,
 };
 use e2e::paths::SYSTEM;
 use kube::Client;
@@ -33,6 +34,16 @@ const CLAIM: Kind = ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"
 const CONFIG_MAP: Kind = ("", "v1", "configmaps", "ConfigMap");
 const TEMPLATE: Kind = ("", "v1", "podtemplates", "PodTemplate");
 const CLONE_SET: Kind = (KRUISE, "v1alpha1", "clonesets", "CloneSet");
+const ADVANCED: Kind = (KRUISE, "v1beta1", "statefulsets", "StatefulSet");
+const STATEFUL_SET: Kind = ("apps", "v1", "statefulsets", "StatefulSet");
+const DEPLOYMENT: Kind = ("apps", "v1", "deployments", "Deployment");
+/// The kinds that a UnitedDeployment makes, and the names of their templates.
+const SUBSETS: [(Kind, &str); 4] = [
+    (CLONE_SET, "cloneSetTemplate"),
+    (ADVANCED, "advancedStatefulSetTemplate"),
+    (STATEFUL_SET, "statefulSetTemplate"),
+    (DEPLOYMENT, "deploymentTemplate"),
+];
 const REQUEST: Kind = (KRUISE, "v1alpha1", "containerrecreaterequests", "ContainerRecreateRequest");
 const JOB: Kind = (KRUISE, "v1alpha1", "imagepulljobs", "ImagePullJob");
 const LIST_JOB: Kind = (KRUISE, "v1alpha1", "imagelistpulljobs", "ImageListPullJob");
@@ -214,9 +225,58 @@ struct World {
     system: String,
     image: String,
     node_probes: String,
+    /// The workload of a subset, of each kind.
+    subsets: Vec<Value>,
+}
+
+/// A workload of each kind that a UnitedDeployment makes, and one of each kind that nobody controls.
+async fn subsets(t: &Test) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for (i, (kind, member)) in SUBSETS.into_iter().enumerate() {
+        let name = format!("united-{i}");
+        let plain = workload(kind.3, &name, 0, vec![app("main")]);
+        let template = json!({ "metadata": { "labels": { "app": name } }, "spec": { "template": plain["spec"]["template"], "serviceName": name } });
+        t.create(json!({ "kind": "UnitedDeployment", "metadata": { "name": name }, "spec": { "replicas": 0,
+            "selector": { "matchLabels": { "app": name } }, "template": { member: template },
+            "topology": { "subsets": [{ "name": "a" }] } } }))
+            .await?;
+        let version = format!("{}/{}", kind.0, kind.1);
+        let plain = plain.with("/apiVersion", version).with("/metadata/name", format!("plain-{i}"));
+        api(&t.client, &t.namespace, kind).create(&PostParams::default(), &serde_json::from_value(plain)?).await?;
+        let of_subset = ListParams::default().labels(&format!("app={name},apps.kruise.io/subset-name=a"));
+        let ready = |o: &Value| condition(o, "Ready") == "True";
+        t.wait_for("UnitedDeployment", &name, "to be as its spec wants it", PATIENCE, ready).await?;
+        let found = api(&t.client, &t.namespace, kind).list(&of_subset).await?.items;
+        all.push(serde_json::to_value(found.first().context("the workload of a subset")?)?);
+    }
+    Ok(all)
+}
+
+/// Workloads of subsets: those of UnitedDeployments, and no others.
+fn of_subsets(w: &World) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (i, (kind, _)) in SUBSETS.into_iter().enumerate() {
+        let (ours, plain) = (&w.subsets[i], format!("plain-{i}"));
+        let name = ours.text("/metadata/name").to_owned();
+        let new = |owners: &Value| json!({ "metadata": { "name": "new", "ownerReferences": owners, "labels": ours["metadata"]["labels"] }, "spec": ours["spec"] });
+        let owners = &ours["metadata"]["ownerReferences"];
+        cases.push(case(kind, "of a UnitedDeployment", true, Do::Create(new(owners))));
+        cases.push(case(kind, "of nobody", false, Do::Create(new(&json!([])))));
+        let theirs = owner(&w.set);
+        cases.push(case(kind, "of a CloneSet", false, Do::Create(new(&theirs))));
+        let replicas = || json!({ "spec": { "replicas": 3 } });
+        let merge = |name: &str, change| Do::Patch("", name.to_owned(), change, &["merge"]);
+        cases.push(case(kind, "its replicas", true, merge(&name, replicas())));
+        cases.push(case(kind, "the replicas of another one", false, merge(&plain, replicas())));
+        cases.push(case(kind, "its owner", false, merge(&name, json!({ "metadata": { "ownerReferences": theirs } }))));
+        cases.push(case(kind, "of a UnitedDeployment", true, Do::Delete(name)));
+        cases.push(case(kind, "another one", false, Do::Delete(plain)));
+    }
+    cases
 }
 
 async fn world(t: &Test) -> Result<World> {
+    let subsets = subsets(t).await?;
     t.create(workload("CloneSet", "set", 1, vec![app("main")])).await?;
     let available = |o: &Value| o.int("/status/availableReplicas") == 1;
     let set = t.wait_for("CloneSet", "set", "to be available", PATIENCE, available).await?;
@@ -305,7 +365,19 @@ async fn world(t: &Test) -> Result<World> {
     let system = t.list_in(SYSTEM, "Pod", "control-plane=webhook").await?.remove(0).text("/metadata/name").to_owned();
     let own = t.ready(set_pod.text("/metadata/name")).await?;
     let orphan = serde_json::to_value(orphan)?;
-    Ok(World { set, own, web, injected, pretended, revision, orphan, system, image, node_probes: t.namespace.clone() })
+    Ok(World {
+        set,
+        own,
+        web,
+        injected,
+        pretended,
+        revision,
+        orphan,
+        system,
+        image,
+        node_probes: t.namespace.clone(),
+        subsets,
+    })
 }
 
 /// A PersistentPodState for a StatefulSet.
@@ -742,6 +814,7 @@ fn of_kinds(t: &Test) -> Result<Vec<Case>> {
         let mut cases = Vec::new();
         let (what_of_ours, makes_pods) = match kind.kind.as_str() {
             "SidecarSet" => ("of a SidecarSet", false),
+            "UnitedDeployment" => ("of a UnitedDeployment", false),
             _ => ("of each kind that makes Pods", true),
         };
         for (of, object) in [(POD, pod("new", vec![app("main")])), (REVISION, revision()), (CLAIM, claim())] {
@@ -750,6 +823,8 @@ fn of_kinds(t: &Test) -> Result<Vec<Case>> {
                 ("of a kind of that name in another group", false, &theirs),
                 ("of each kind, which does not control it", false, &plain),
             ] {
+                // Its revisions are its own, its Pods and claims belong to its workloads.
+                let admitted = admitted || (kind.kind == "UnitedDeployment" && of == REVISION && owners == &ours);
                 // Claims of StatefulSets are owned by the set in their name, and controlled by nobody.
                 if of == CLAIM && what.ends_with("control it") {
                     continue;
@@ -848,7 +923,9 @@ async fn a_token_writes_what_its_line_admits_and_nothing_next_to_it() -> Result<
         let manager = with_token(t, &token_of(t, MANAGER, None).await?).await?;
         let webhook = with_token(t, &token_of(t, WEBHOOK, None).await?).await?;
         let of_pods = [of_pods(&w), of_sidecars(&w), of_pod_status(&w)].into_iter().flatten();
-        let others = [of_other_kinds(&w), of_kinds(t)?, of_states(), of_registrations(t).await?].into_iter().flatten();
+        let others = [of_other_kinds(&w), of_kinds(t)?, of_states(), of_subsets(&w), of_registrations(t).await?]
+            .into_iter()
+            .flatten();
         let cases: Vec<Case> = of_pods.chain(others).collect();
         let mut wrong = Vec::new();
         let (mut admitted, mut refused) = (BTreeSet::new(), BTreeSet::new());

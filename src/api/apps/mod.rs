@@ -15,6 +15,7 @@ pub mod pod_probe_marker;
 pub mod sidecar_set;
 pub mod stateful_set;
 pub mod strategies;
+pub mod united_deployment;
 
 /// The API group of the workload kinds.
 pub const GROUP: &str = "apps.kruise.io";

@@ -8,4 +8,5 @@ pub mod image_jobs;
 pub mod persistent_pod_state;
 pub mod sidecar_set;
 pub mod stateful_set;
+pub mod united_deployment;
 pub mod workload_restart;

@@ -1,5 +1,6 @@
 //! What all kinds that own Pods share: what they write into the objects that they make, and the arithmetic of roll-outs.
 
+pub mod allocation;
 pub mod claims;
 pub mod conditions;
 pub mod make;

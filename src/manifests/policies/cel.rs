@@ -47,6 +47,15 @@ pub(super) fn is_ours(object: &str) -> String {
     format!("{object}.metadata.?ownerReferences.orValue([]).exists(o, {})", is_our_reference())
 }
 
+/// Whether an owner reference `o` is that of a UnitedDeployment that controls.
+pub(super) const REFERENCE_OF_UNITED: &str =
+    "o.?controller.orValue(false) && o.kind == 'UnitedDeployment' && o.apiVersion.startsWith('apps.kruise.io/')";
+
+/// Whether a UnitedDeployment controls an object.
+pub(super) fn is_of_united(object: &str) -> String {
+    format!("{object}.metadata.?ownerReferences.orValue([]).exists(o, {REFERENCE_OF_UNITED})")
+}
+
 /// The variables `wasOurs`, `isOurs`, `isFree` and `isHandover` of an object that workloads of ours control.
 pub(super) fn ownership() -> [Value; 4] {
     [

@@ -19,18 +19,22 @@ pub(super) fn spec() -> Value {
     ];
     let mut variables = cel::ownership().to_vec();
     variables.push(json!({ "name": "isOfSidecarSet", "expression": of_sidecar_set() }));
+    variables.push(json!({ "name": "isOfUnited", "expression": of_united() }));
     variables.push(json!({ "name": "isAdopted", "expression": adopted_by_sidecar_set() }));
-    let adoption = [
-        equal("data", "{}"),
-        equal("revision", "0"),
-        same_but("annotations", "false"),
-        same_but("labels", "false"),
-        equal("metadata.finalizers", "[]"),
-        format!(
-            "object.metadata.ownerReferences.filter(o, !({})) == oldObject.metadata.?ownerReferences.orValue([])",
-            reference_of_sidecar_set()
-        ),
-    ];
+    variables.push(json!({ "name": "isAdoptedByUnited", "expression": adopted_by_united() }));
+    let adoption = |reference: &str| {
+        [
+            equal("data", "{}"),
+            equal("revision", "0"),
+            same_but("annotations", "false"),
+            same_but("labels", "false"),
+            equal("metadata.finalizers", "[]"),
+            format!(
+                "object.metadata.ownerReferences.filter(o, !({reference})) == oldObject.metadata.?ownerReferences.orValue([])"
+            ),
+        ]
+        .join(" && ")
+    };
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
@@ -38,11 +42,13 @@ pub(super) fn spec() -> Value {
         "matchConditions": [by(&[MANAGER])],
         "variables": variables,
         "validations": [
-            must("variables.isFree || variables.isHandover || variables.isOfSidecarSet || variables.isAdopted",
-                "the manager creates, changes and deletes only ControllerRevisions that a workload of apps.kruise.io controls, or a SidecarSet in the namespace of Kruise"),
+            must("variables.isFree || variables.isHandover || variables.isOfSidecarSet || variables.isOfUnited || variables.isAdopted || variables.isAdoptedByUnited",
+                "the manager creates, changes and deletes only ControllerRevisions that a workload or UnitedDeployment of apps.kruise.io controls, or a SidecarSet in the namespace of Kruise"),
             unless("variables.isHandover", &handover.join(" && "),
                 "the manager adopts and releases a ControllerRevision by its owner reference, and changes nothing else of it with that"),
-            unless("variables.isAdopted", &adoption.join(" && "),
+            unless("variables.isAdoptedByUnited", &adoption(cel::REFERENCE_OF_UNITED),
+                "the manager adopts a ControllerRevision for a UnitedDeployment by its owner reference, and changes nothing else of it with that"),
+            unless("variables.isAdopted", &adoption(&reference_of_sidecar_set()),
                 "the manager adopts a ControllerRevision for a SidecarSet by its owner reference, and changes nothing else of it with that"),
         ],
     })
@@ -65,6 +71,23 @@ fn of_sidecar_set() -> String {
         account::NAMESPACE,
         is_of_sidecar_set("oldObject"),
         is_of_sidecar_set("object")
+    )
+}
+
+/// Whether a revision is and stays that of a UnitedDeployment.
+fn of_united() -> String {
+    format!(
+        "(request.operation == 'CREATE' || {}) && (request.operation == 'DELETE' || {})",
+        cel::is_of_united("oldObject"),
+        cel::is_of_united("object")
+    )
+}
+
+/// Whether a revision that nobody controls becomes that of a UnitedDeployment.
+fn adopted_by_united() -> String {
+    format!(
+        "request.operation == 'UPDATE' && {} && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))",
+        cel::is_of_united("object")
     )
 }
 

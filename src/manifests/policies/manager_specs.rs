@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::cel::{self, by, equal, must, resource_rule};
 use crate::{
     api::{apps, labels},
-    k8s::account::MANAGER,
+    k8s::account::{self, MANAGER},
     manifests::writes::{self, WRITES},
 };
 
@@ -43,6 +43,13 @@ pub(super) fn spec() -> Value {
         "{} && (object.spec.?paused.orValue(false) || !oldObject.spec.?paused.orValue(false))",
         same("dyn(object.spec)", "dyn(oldObject.spec)", "paused")
     );
+    // The workload of a subset is written as the UnitedDeployment says.
+    let of_united = format!(
+        "request.namespace != {} && {} && {}",
+        account::NAMESPACE,
+        cel::is_of_united("oldObject"),
+        cel::is_of_united("object")
+    );
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
@@ -51,8 +58,8 @@ pub(super) fn spec() -> Value {
         "validations": [
             must("request.resource.resource in ['clonesets', 'broadcastjobs'] || object.spec == oldObject.spec",
                 "spec: the manager changes nothing that users ask for"),
-            must(&format!("request.resource.resource != 'clonesets' || ({of_clone_sets})"),
-                "spec: of a CloneSet the manager only takes names off scaleStrategy.podsToDelete"),
+            must(&format!("request.resource.resource != 'clonesets' || ({of_united}) || ({of_clone_sets})"),
+                "spec: of a CloneSet the manager only takes names off scaleStrategy.podsToDelete, but for those that a UnitedDeployment controls"),
             must(&format!("request.resource.resource != 'broadcastjobs' || ({of_broadcast_jobs})"),
                 "spec: of a BroadcastJob the manager only sets paused to true"),
             // With an owner that does not exist, the garbage collector deletes the object.

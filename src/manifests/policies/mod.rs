@@ -16,6 +16,7 @@ mod manager_pod_status;
 mod manager_pods;
 mod manager_revisions;
 mod manager_specs;
+mod manager_subsets;
 mod node_image_authors;
 mod node_images;
 mod node_probes;
@@ -67,6 +68,7 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-subsets", spec: manager_subsets::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: manager_specs::NAME, spec: manager_specs::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-nodeimage-authors", spec: node_image_authors::spec, is_bound: true, over: &[] },
     Policy { name: "kruise-podprobemarker-authors", spec: probe_marker_authors::spec, is_bound: true, over: &[] },

@@ -69,7 +69,9 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         }
         // It changes lists of names, not templates. Defaults that are missing from before would become part of its
         // patch, which the policy over its account refuses.
-        if request.operation == "UPDATE" && account::is(&request.user_info.username, &context.namespace, MANAGER) {
+        // Those of UnitedDeployments it writes as a whole, and they get their defaults as from anybody else.
+        let is_by_manager = || account::is(&request.user_info.username, &context.namespace, MANAGER);
+        if request.operation == "UPDATE" && !is_of_united(&request.old_object) && is_by_manager() {
             return Ok(Admitted::unchanged());
         }
         let admission = check(&context.gates, request)?;
@@ -78,6 +80,12 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
             .unwrap_or_else(|_| Answers { templates: template::Answers::late(), ..Answers::default() });
         admit(&admission, &answers)
     })
+}
+
+fn is_of_united(object: &Value) -> bool {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let is_it = |owner: &Value| owner["controller"] == true && owner["kind"] == "UnitedDeployment";
+    owners.into_iter().flatten().any(is_it)
 }
 
 async fn read(context: &Context, admission: &CloneSetAdmission) -> Answers {

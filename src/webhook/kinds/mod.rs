@@ -15,3 +15,4 @@ pub mod pod_unavailable_budget;
 pub mod serverless_probes;
 pub mod sidecar_set;
 pub mod stateful_set;
+pub mod united_deployment;

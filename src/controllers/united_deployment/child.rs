@@ -1,0 +1,247 @@
+//! The workloads of subsets of whatever kind, as they are stored: raw, so that nothing is lost in between.
+
+use std::{borrow::Cow, marker::PhantomData, sync::Arc};
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use kube::{Api, Client, Resource, core::ObjectList};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    api::{apps, group_of, labels},
+    domain::kinds::united_deployment::{plan::ChildSeen, spec::ChildKind},
+    runtime::watches::{Change, ObjectKey, Store, StoreIndex},
+};
+
+/// Says of which kind a [`Child`] is.
+pub(super) trait OfKind: Send + Sync + 'static {
+    const KIND: ChildKind;
+}
+
+macro_rules! kinds {
+    ($($name:ident)*) => {$(
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $name;
+        impl OfKind for $name {
+            const KIND: ChildKind = ChildKind::$name;
+        }
+    )*};
+}
+
+kinds!(StatefulSet AdvancedStatefulSet CloneSet Deployment);
+
+/// A workload of a subset.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Child<K> {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+    #[serde(skip)]
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for Child<K> {
+    fn clone(&self) -> Self {
+        let Self { metadata, spec, status, kind } = self;
+        Self { metadata: metadata.clone(), spec: spec.clone(), status: status.clone(), kind: *kind }
+    }
+}
+
+impl<K> std::fmt::Debug for Child<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Child").field("name", &self.metadata.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: OfKind> Resource for Child<K> {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind(_: &()) -> Cow<'_, str> {
+        K::KIND.kind().into()
+    }
+    fn group(_: &()) -> Cow<'_, str> {
+        K::KIND.group().into()
+    }
+    fn version(_: &()) -> Cow<'_, str> {
+        K::KIND.version().into()
+    }
+    fn plural(_: &()) -> Cow<'_, str> {
+        K::KIND.plural().into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// The UnitedDeployment that controls an object.
+fn united_owner(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    let owner = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+    (owner.kind == "UnitedDeployment" && group_of(&owner.api_version) == apps::GROUP).then_some(owner)
+}
+
+/// The key of the UnitedDeployment that controls an object.
+fn owner_key(metadata: &ObjectMeta) -> Option<ObjectKey> {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    united_owner(metadata).map(|owner| ObjectKey::new(namespace, &owner.name))
+}
+
+fn by_owner<K: OfKind>() -> StoreIndex<Child<K>> {
+    StoreIndex::new("UnitedDeployment", |child| united_owner(&child.metadata).map(|owner| owner.uid.clone()))
+}
+
+fn by_subset<K: OfKind>() -> StoreIndex<Child<K>> {
+    StoreIndex::new("subset", |child| {
+        united_owner(&child.metadata)?;
+        let namespace = child.metadata.namespace.as_deref().unwrap_or_default();
+        Some(subset_text(namespace, &subset_of(&child.metadata, &child.spec)))
+    })
+}
+
+fn subset_text(namespace: &str, subset: &str) -> String {
+    format!("{namespace}/{subset}")
+}
+
+/// The subset of a workload: by its label, or by its selector where somebody has taken the label off.
+fn subset_of(metadata: &ObjectMeta, spec: &Value) -> String {
+    let label = metadata.labels.as_ref().and_then(|all| all.get(labels::SUBSET_NAME)).cloned();
+    let selected = || {
+        let all = spec.pointer("/selector/matchLabels")?;
+        Some(all.get(labels::SUBSET_NAME)?.as_str()?.to_owned())
+    };
+    label.or_else(selected).unwrap_or_default()
+}
+
+/// What a workload is to the rules; its Pods are counted later.
+fn seen<K: OfKind>(child: &Child<K>) -> ChildSeen {
+    let Child { metadata, spec, status, .. } = child;
+    ChildSeen {
+        kind: Some(K::KIND),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        version: metadata.resource_version.clone().unwrap_or_default(),
+        created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        subset: subset_of(metadata, spec),
+        is_deleting: metadata.deletion_timestamp.is_some(),
+        object: json!({"metadata": {"labels": metadata.labels, "annotations": metadata.annotations}, "spec": spec}),
+        status: status.clone(),
+        ..ChildSeen::default()
+    }
+}
+
+/// The workloads of one kind.
+pub(super) struct OneKind<K: OfKind> {
+    pub(super) store: Arc<Store<Child<K>>>,
+}
+
+impl<K: OfKind> OneKind<K> {
+    fn new() -> Self {
+        Self { store: Store::new([by_owner(), by_subset()]) }
+    }
+
+    fn of(&self, uid: &str) -> Vec<ChildSeen> {
+        self.store.by_index(&by_owner(), uid).iter().map(|child| seen(child.as_ref())).collect()
+    }
+
+    fn owners(&self, namespace: &str, subset: &str) -> Vec<ObjectKey> {
+        let found = self.store.by_index(&by_subset(), &subset_text(namespace, subset));
+        found.iter().filter_map(|child| owner_key(&child.metadata)).collect()
+    }
+
+    fn put(&self, object: Value) -> Result<(), serde_json::Error> {
+        self.store.upsert(serde_json::from_value(object)?);
+        Ok(())
+    }
+
+    /// Reads those that are there from the API server: a store that is behind would have them made twice.
+    async fn read(&self, client: &Client, namespace: &str, selector: &str) -> kube::Result<()> {
+        let api: Api<Child<K>> = Api::namespaced(client.clone(), namespace);
+        let params = kube::api::ListParams::default().labels(selector);
+        let ObjectList { items, .. } = api.list(&params).await?;
+        for child in items {
+            self.store.upsert(child);
+        }
+        Ok(())
+    }
+}
+
+/// The workloads of all subsets.
+pub(super) struct Children {
+    pub(super) stateful_sets: OneKind<StatefulSet>,
+    pub(super) advanced: OneKind<AdvancedStatefulSet>,
+    pub(super) clone_sets: OneKind<CloneSet>,
+    pub(super) deployments: OneKind<Deployment>,
+}
+
+impl Children {
+    pub(super) fn new() -> Self {
+        Self {
+            stateful_sets: OneKind::new(),
+            advanced: OneKind::new(),
+            clone_sets: OneKind::new(),
+            deployments: OneKind::new(),
+        }
+    }
+
+    /// Those that the object with this UID controls.
+    pub(super) fn of(&self, uid: &str) -> Vec<ChildSeen> {
+        let mut all = self.stateful_sets.of(uid);
+        all.extend(self.advanced.of(uid));
+        all.extend(self.clone_sets.of(uid));
+        all.extend(self.deployments.of(uid));
+        all
+    }
+
+    /// The UnitedDeployments in a namespace that have a subset of this name.
+    pub(super) fn owners(&self, namespace: &str, subset: &str) -> Vec<ObjectKey> {
+        let mut all = self.stateful_sets.owners(namespace, subset);
+        all.extend(self.advanced.owners(namespace, subset));
+        all.extend(self.clone_sets.owners(namespace, subset));
+        all.extend(self.deployments.owners(namespace, subset));
+        all
+    }
+
+    /// Takes over the answer to a write.
+    pub(super) fn put(&self, kind: ChildKind, object: Value) -> kube::Result<()> {
+        let taken = match kind {
+            ChildKind::StatefulSet => self.stateful_sets.put(object),
+            ChildKind::AdvancedStatefulSet => self.advanced.put(object),
+            ChildKind::CloneSet => self.clone_sets.put(object),
+            ChildKind::Deployment => self.deployments.put(object),
+        };
+        taken.map_err(kube::Error::SerdeError)
+    }
+
+    /// See [`OneKind::read`].
+    pub(super) async fn read(
+        &self,
+        kind: ChildKind,
+        client: &Client,
+        namespace: &str,
+        selector: &str,
+    ) -> kube::Result<()> {
+        match kind {
+            ChildKind::StatefulSet => self.stateful_sets.read(client, namespace, selector).await,
+            ChildKind::AdvancedStatefulSet => self.advanced.read(client, namespace, selector).await,
+            ChildKind::CloneSet => self.clone_sets.read(client, namespace, selector).await,
+            ChildKind::Deployment => self.deployments.read(client, namespace, selector).await,
+        }
+    }
+}
+
+/// The owner of a workload that has changed.
+pub(super) fn changed<K: OfKind>(change: &Change<'_, Child<K>>) -> Option<ObjectKey> {
+    match change {
+        Change::Applied { new, .. } => owner_key(&new.metadata),
+        Change::Deleted(old) => owner_key(&old.metadata),
+        Change::Undecodable { .. } => None,
+    }
+}

@@ -1,0 +1,272 @@
+//! UnitedDeployments: one workload for each subset, with its share of the replicas.
+//!
+//! - Owns: the workloads of the subsets (StatefulSets, Advanced StatefulSets, CloneSets, Deployments), the ControllerRevisions
+//!   and the status of UnitedDeployments.
+//! - Watches: UnitedDeployments, workloads with the label of a subset, Pods.
+//! - Never: touches a Pod but for one label of ours, deletes a workload whose Pods are needed, writes to a workload that is as it is to be.
+//!
+//! One pass ([`Controller::reconcile`]) is: which revision, which workloads and Pods there are, the plan
+//! ([`crate::domain::kinds::united_deployment`]), its steps, what to say in status.
+
+mod apply;
+mod child;
+mod observe;
+mod revisions;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
+
+use self::child::Children;
+use super::{Context, Registration, Runner, Started};
+use crate::{
+    api::{
+        apps::united_deployment::{UnitedDeployment, UnitedDeploymentStatus},
+        labels,
+    },
+    domain::{
+        kinds::united_deployment::{
+            plan::{self, ChildSeen, UnitedPlan, UnitedSeen},
+            spec::UnitedSpec,
+            status::{self, PassFailures},
+        },
+        workload::owner::OwnerRef,
+    },
+    k8s::{invalid::Invalid, pod::PodView, rbac::Rule},
+    runtime::{
+        clock,
+        events::reference,
+        pass::{Memories, Pass},
+        queue::{Backoff, Queue, Requeue},
+        revisions::Revisions,
+        shutdown::Shutdown,
+        status_writer::{StatusWriter, json_of},
+        wake,
+        watches::{Change, ObjectKey, Store},
+    },
+};
+
+/// Its entry in `CONTROLLERS`.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("uniteddeployments.apps.kruise.io"),
+    gate: None,
+    rules: &[
+        Rule::new(&["apps.kruise.io"], &["uniteddeployments"], &["get", "list", "watch"]),
+        Rule::new(&["apps.kruise.io"], &["uniteddeployments/status"], &["patch"]),
+        // To own objects with blockOwnerDeletion, where the API server checks that.
+        Rule::new(&["apps.kruise.io"], &["uniteddeployments/finalizers"], &["update"]),
+        Rule::new(&["apps"], &["deployments", "statefulsets"], &["list", "watch", "create", "patch", "delete"]),
+        Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets"], &["list", "watch", "create", "patch", "delete"]),
+        Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "create", "patch", "delete"]),
+        // The label of those that are kept although they find no place.
+        Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch"]),
+    ],
+    workers_flag: Some("uniteddeployment-workers"),
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "uniteddeployment-controller";
+/// Changes of Pods that come one after another are looked at together.
+const POD_PAUSE: Duration = Duration::from_millis(100);
+
+struct Controller {
+    context: Context,
+    objects: Arc<Store<UnitedDeployment>>,
+    children: Children,
+    queue: Arc<Queue<ObjectKey>>,
+    revisions: Revisions,
+    statuses: StatusWriter,
+    memories: Memories<Memory>,
+}
+
+/// What is remembered of an object. Everything can be lost.
+#[derive(Default)]
+struct Memory {
+    /// Its revisions, for one generation.
+    resolved: Option<revisions::ResolvedFor>,
+    /// The last event.
+    said: String,
+}
+
+/// An object in one pass.
+struct UnitedJob {
+    key: ObjectKey,
+    object: Arc<UnitedDeployment>,
+    owner: OwnerRef,
+    spec: UnitedSpec,
+    recorded: UnitedDeploymentStatus,
+}
+
+impl UnitedJob {
+    fn seen<'a>(&'a self, children: &'a [ChildSeen], update: &'a str) -> UnitedSeen<'a> {
+        UnitedSeen { owner: &self.owner, children, recorded: &self.recorded, update }
+    }
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    let on_pod = controller.clone();
+    Started::new(controller.run(workers, shutdown)).on_pod(move |change| on_pod.pod_changed(change))
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            objects: Store::new(None),
+            children: Children::new(),
+            queue: Queue::new(Backoff::default()),
+            revisions: Revisions::new(context.client.clone()),
+            statuses: StatusWriter::default(),
+            memories: Memories::default(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let this = self.clone();
+        let objects: Api<DeserializeGuard<UnitedDeployment>> = self.context.api();
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(objects, Config::default(), &self.objects, move |change| {
+                wake::workload_changed(&change, &this.queue, &this.memories);
+            })
+            .following(&self.context.pods);
+        // Every one of them has the label, whoever made it.
+        let of_subsets = || Config::default().labels(labels::SUBSET_NAME);
+        macro_rules! following {
+            ($runner:expr, $kind:ident) => {{
+                let queue = self.queue.clone();
+                $runner.watch(self.context.api(), of_subsets(), &self.children.$kind.store, move |change| {
+                    child::changed(&change).into_iter().for_each(|key| queue.add(key));
+                })
+            }};
+        }
+        let runner = following!(runner, stateful_sets);
+        let runner = following!(runner, advanced);
+        let runner = following!(runner, clone_sets);
+        let runner = following!(runner, deployments);
+        let this = self.clone();
+        let reconcile = move |key: ObjectKey| {
+            let this = this.clone();
+            async move { this.reconcile(&key).await }
+        };
+        runner.run(self.queue.clone(), workers, reconcile).await;
+    }
+
+    /// Pods are counted by their revision and by how they are.
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        let pod = match change {
+            Change::Applied { old: Some(old), new, .. } if wake::is_same_but_version(old, new) => return,
+            Change::Applied { new, .. } => new,
+            Change::Deleted(old) => old,
+            Change::Undecodable { .. } => return,
+        };
+        let Some(subset) = pod.labels.get(labels::SUBSET_NAME) else { return };
+        for key in self.children.owners(pod.namespace(), subset) {
+            self.queue.add_after(key, POD_PAUSE);
+        }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(object) = self.objects.get(key) else { return Ok(Requeue::Await) };
+        // The garbage collector takes its workloads.
+        if object.metadata.deletion_timestamp.is_some() {
+            return Ok(Requeue::Await);
+        }
+        let owner = OwnerRef::of(object.as_ref());
+        self.memories.enter(key, &owner.uid);
+        let recorded = object.status.clone().unwrap_or_default();
+        let spec = match UnitedSpec::of(&object) {
+            Ok(spec) => spec,
+            Err(Invalid(why)) => return self.record_invalid(key, &object, &recorded, why).await,
+        };
+        let job = UnitedJob { key: key.clone(), object, owner, spec, recorded };
+        let resolved = self.resolve(&job).await?;
+        let mut pass = Pass::default();
+        self.mark(&job, &resolved.update, &mut pass).await;
+        let mut children = self.observe(&job, &resolved.update);
+        let mut plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
+        if self.would_create(&plan) && self.read_children(&job).await? {
+            children = self.observe(&job, &resolved.update);
+            plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
+        }
+        pass.look_after(plan.look);
+        let failures = self.carry_out(&job, &plan, &mut pass).await;
+        if !plan.steps.is_empty() {
+            children = self.observe(&job, &resolved.update);
+        }
+        pass.look_after(
+            self.record(&job, job.seen(&children, &resolved.update), (&plan, &failures), resolved.collisions).await?,
+        );
+        let in_use = children.iter().map(|child| child.revision().to_owned());
+        pass.note(self.tidy(&job, &resolved, in_use.collect()).await.map(|()| false));
+        pass.end(|after| self.queue.add_after(key.clone(), after))
+    }
+
+    /// Writes the status. Counts are written a second apart, unless they are the last word.
+    async fn record(
+        &self,
+        job: &UnitedJob,
+        seen: UnitedSeen<'_>,
+        (plan, failures): (&UnitedPlan, &PassFailures),
+        collisions: i32,
+    ) -> kube::Result<Option<Duration>> {
+        let now = clock::now();
+        let generation = job.object.metadata.generation.unwrap_or_default();
+        let mut wanted = status::status(&job.spec, generation, seen, plan, failures, now);
+        wanted.collision_count = (collisions != 0).then_some(collisions).or(job.recorded.collision_count);
+        if let Some((reason, message)) = &plan.impossible {
+            let reason =
+                if *reason == "ReplicasDoNotFit" { "Failed SpecifySubsetReplicas" } else { "FailedUpdateSubset" };
+            self.warn_once(job, reason, message);
+        }
+        self.write_status(&job.key, &job.object, &wanted).await
+    }
+
+    async fn write_status(
+        &self,
+        key: &ObjectKey,
+        object: &UnitedDeployment,
+        wanted: &UnitedDeploymentStatus,
+    ) -> kube::Result<Option<Duration>> {
+        let recorded = object.status.clone().unwrap_or_default();
+        let is_news = recorded.observed_generation != wanted.observed_generation
+            || words(&recorded) != words(wanted)
+            || wanted.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+        let api: Api<UnitedDeployment> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let (before, after) = (json_of(object.status.as_ref())?, json_of(Some(wanted))?);
+        let to = (&api, self.objects.as_ref());
+        Ok(self.statuses.write(to, object, (&before, &after), !is_news, clock::now()).await?.look_after())
+    }
+
+    /// A spec that cannot be followed: nothing is done on a guess.
+    async fn record_invalid(
+        &self,
+        key: &ObjectKey,
+        object: &UnitedDeployment,
+        recorded: &UnitedDeploymentStatus,
+        why: String,
+    ) -> kube::Result<Requeue> {
+        let wanted = status::invalid(recorded, object.metadata.generation.unwrap_or_default(), &why, clock::now());
+        let look = self.write_status(key, object, &wanted).await?;
+        Ok(look.map_or(Requeue::Await, Requeue::After))
+    }
+
+    /// Emits a warning, unless it is the last one again.
+    fn warn_once(&self, job: &UnitedJob, reason: &str, message: &str) {
+        let said = format!("{reason} {message}");
+        let is_new = self.memories.with(&job.key, |memory| std::mem::replace(&mut memory.said, said.clone()) != said);
+        if is_new != Some(false) {
+            self.context.events.warning(&reference(job.object.as_ref()), reason, message);
+        }
+    }
+}
+
+/// What of a status is written at once: which conditions there are, and how they are.
+fn words(status: &UnitedDeploymentStatus) -> Vec<(String, String)> {
+    let subsets = status.subset_statuses.iter().flat_map(|subset| &subset.conditions);
+    status.conditions.iter().chain(subsets).map(|c| (c.type_.clone(), c.status.clone())).collect()
+}

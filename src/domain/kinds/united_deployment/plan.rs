@@ -1,0 +1,416 @@
+//! What has to be done for a UnitedDeployment now: pure, from what was observed.
+
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    make::{self, Controls},
+    pods::SubsetPods,
+    schedule::{self, Places},
+    spec::{ChildKind, SubsetSpec, UnitedSpec, pointer},
+    waves::{self, DeploymentTurn, WaveDeployment, WaveSubset},
+};
+use crate::{
+    api::{
+        apps::united_deployment::{SubsetStatus, UnitedDeploymentStatus},
+        labels,
+    },
+    domain::workload::{
+        allocation::{AllocationMode, AllocationSubset, allocate},
+        owner::OwnerRef,
+    },
+    k8s::{invalid::Invalid, time::Now},
+};
+
+/// The workload of a subset.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChildSeen {
+    /// Its kind. None: of a kind that is not known, which does not happen.
+    pub kind: Option<ChildKind>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The version that was read.
+    pub version: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// The name of its subset.
+    pub subset: String,
+    /// It is being deleted.
+    pub is_deleting: bool,
+    /// `metadata.labels`, `metadata.annotations` and `spec`.
+    pub object: Value,
+    /// `status`.
+    pub status: Value,
+    /// Its Pods.
+    pub pods: SubsetPods,
+}
+
+impl ChildSeen {
+    fn spec(&self) -> Option<&serde_json::Map<String, Value>> {
+        self.object.get("spec").and_then(Value::as_object)
+    }
+
+    /// How many Pods it is asked to have.
+    pub fn replicas(&self) -> i32 {
+        let replicas = self.spec().and_then(|spec| spec.get("replicas")).and_then(Value::as_i64);
+        replicas.and_then(|replicas| i32::try_from(replicas).ok()).unwrap_or(1)
+    }
+
+    /// A count of its status.
+    pub fn count(&self, key: &str) -> i32 {
+        let count = self.status.get(key).and_then(Value::as_i64);
+        count.and_then(|count| i32::try_from(count).ok()).unwrap_or(0)
+    }
+
+    /// Its revision label.
+    pub fn revision(&self) -> &str {
+        let labels = self.object.pointer("/metadata/labels").and_then(|all| all.get(labels::UNITED_REVISION));
+        labels.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn partition(&self) -> i32 {
+        let kind = self.kind.unwrap_or(ChildKind::Deployment);
+        let partition = self.spec().map_or(0, |spec| make::partition(kind, spec));
+        i32::try_from(partition).unwrap_or(i32::MAX).max(0)
+    }
+
+    /// Whether it was made for this revision and with this patch.
+    fn is_for(&self, revision: &str, subset: &SubsetSpec) -> bool {
+        let patch = self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_PATCH));
+        let patch = patch.and_then(Value::as_str).unwrap_or_default();
+        let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
+        self.revision() == revision
+            && (patch == subset.patch_text
+                || (!patch.is_empty() && parsed(patch).is_some() && parsed(patch) == subset.patch))
+    }
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SubsetStep {
+    /// Creates the workload of a subset.
+    Create {
+        /// The subset.
+        subset: String,
+        /// The object.
+        body: Value,
+    },
+    /// Changes a workload.
+    Change {
+        /// The subset.
+        subset: String,
+        /// Name of the workload.
+        name: String,
+        /// Its UID.
+        uid: String,
+        /// The version that was looked at.
+        version: String,
+        /// The merge patch.
+        patch: Value,
+    },
+    /// Deletes a workload.
+    Delete {
+        /// Its kind.
+        kind: ChildKind,
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+        /// The version that was looked at.
+        version: String,
+    },
+}
+
+/// What is to be done, and what was found out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UnitedPlan {
+    /// What to do.
+    pub steps: Vec<SubsetStep>,
+    /// By subset: its replicas.
+    pub replicas: BTreeMap<String, i32>,
+    /// By subset: how many Pods it keeps on old revisions now.
+    pub partitions: BTreeMap<String, i32>,
+    /// By subset: whether Pods find a place.
+    pub places: BTreeMap<String, Places>,
+    /// The names of the workloads that the subsets have, by subset.
+    pub chosen: BTreeMap<String, String>,
+    /// When to look again at the latest.
+    pub look: Option<Duration>,
+    /// Why nothing can be done: somebody has to change the spec.
+    pub impossible: Option<(&'static str, String)>,
+    /// What is waited for.
+    pub wait: Option<(&'static str, String)>,
+    /// Whether the user's partitions keep Pods on old revisions.
+    pub is_held: bool,
+}
+
+/// What was observed.
+#[derive(Clone, Copy, Debug)]
+pub struct UnitedSeen<'a> {
+    /// The object.
+    pub owner: &'a OwnerRef,
+    /// Every workload that it controls.
+    pub children: &'a [ChildSeen],
+    /// Its status.
+    pub recorded: &'a UnitedDeploymentStatus,
+    /// The revision to get to.
+    pub update: &'a str,
+}
+
+/// The workload of each subset: of several the one with the most ready Pods, then the oldest.
+pub fn chosen<'a>(spec: &UnitedSpec, children: &'a [ChildSeen]) -> BTreeMap<&'a str, &'a ChildSeen> {
+    let mut chosen: BTreeMap<&str, &ChildSeen> = BTreeMap::new();
+    let rank = |child: &ChildSeen| (child.is_deleting, Reverse(child.pods.ready), child.created, child.name.clone());
+    for child in children.iter().filter(|child| child.kind == Some(spec.template.kind)) {
+        let entry = chosen.entry(&child.subset).or_insert(child);
+        if rank(child) < rank(entry) {
+            *entry = child;
+        }
+    }
+    chosen.retain(|name, _| spec.subsets.iter().any(|subset| subset.name == *name));
+    chosen
+}
+
+/// Decides.
+pub fn plan(spec: &UnitedSpec, seen: UnitedSeen<'_>, now: Now) -> UnitedPlan {
+    let mut plan = UnitedPlan::default();
+    let chosen = chosen(spec, seen.children);
+    plan.chosen = chosen.iter().map(|(subset, child)| ((*subset).to_owned(), child.name.clone())).collect();
+    for subset in &spec.subsets {
+        let recorded: Option<&SubsetStatus> = seen.recorded.subset_statuses.iter().find(|s| s.name == subset.name);
+        let none = SubsetPods::default();
+        let (pods, replicas) = chosen.get(&*subset.name).map_or((&none, 0), |child| (&child.pods, child.replicas()));
+        let places = schedule::places(spec, recorded, pods, replicas, now);
+        plan.look = [plan.look, places.look, pods.until_available].into_iter().flatten().min();
+        plan.places.insert(subset.name.clone(), places);
+    }
+    let replicas = match allocate(spec.mode, spec.replicas, &subsets(spec, &chosen, &plan.places)) {
+        Ok(replicas) => replicas,
+        Err(error) => {
+            plan.impossible = Some(("ReplicasDoNotFit", format!("spec.topology.subsets: {error}")));
+            return plan;
+        }
+    };
+    plan.replicas = spec.subsets.iter().map(|subset| subset.name.clone()).zip(replicas).collect();
+    let controls = controls(spec, seen, &chosen, &mut plan);
+    for subset in &spec.subsets {
+        if let Err(Invalid(why)) = step(spec, seen, subset, &chosen, controls.get(&*subset.name), &mut plan) {
+            plan.impossible.get_or_insert(("PatchDoesNotFit", why));
+        }
+    }
+    remove(spec, seen, &chosen, &mut plan);
+    plan
+}
+
+fn subsets(
+    spec: &UnitedSpec,
+    chosen: &BTreeMap<&str, &ChildSeen>,
+    places: &BTreeMap<String, Places>,
+) -> Vec<AllocationSubset> {
+    let one = |subset: &SubsetSpec| {
+        let child = chosen.get(&*subset.name);
+        AllocationSubset {
+            name: subset.name.clone(),
+            fixed: subset.fixed,
+            min: subset.min,
+            max: subset.max,
+            current: child.map_or(0, |child| child.replicas()),
+            ready: child.map_or(0, |child| child.pods.ready),
+            reserved: child.map_or(0, |child| child.pods.reserved),
+            is_schedulable: places.get(&subset.name).is_none_or(|places| places.is_schedulable),
+        }
+    };
+    spec.subsets.iter().map(one).collect()
+}
+
+/// What is written into each workload. None for a subset: its workload keeps its template for now.
+fn controls(
+    spec: &UnitedSpec,
+    seen: UnitedSeen<'_>,
+    chosen: &BTreeMap<&str, &ChildSeen>,
+    plan: &mut UnitedPlan,
+) -> BTreeMap<String, (Controls, bool)> {
+    let total: i64 = plan.replicas.values().copied().map(i64::from).sum();
+    let budget = spec.budget_of(i32::try_from(total).unwrap_or(i32::MAX));
+    let kept =
+        |subset: &SubsetSpec, replicas: i32| spec.partitions.get(&subset.name).copied().unwrap_or(0).clamp(0, replicas);
+    let wanted: Vec<(&SubsetSpec, i32)> =
+        spec.subsets.iter().map(|subset| (subset, plan.replicas.get(&subset.name).copied().unwrap_or(0))).collect();
+    let has_partition = spec.template.kind.partition_pointer().is_some();
+    plan.is_held = has_partition && wanted.iter().any(|(subset, replicas)| kept(subset, *replicas) > 0);
+    let waves = budget.filter(|_| has_partition).map(|budget| {
+        let subsets: Vec<WaveSubset> = wanted
+            .iter()
+            .map(|(subset, replicas)| {
+                wave(spec, seen, chosen.get(&*subset.name).copied(), *replicas, kept(subset, *replicas))
+            })
+            .collect();
+        waves::partitions(budget, &subsets)
+    });
+    let turns = budget.filter(|_| !has_partition).map(|budget| {
+        let deployments: Vec<WaveDeployment> = wanted
+            .iter()
+            .map(|(subset, replicas)| deployment(spec, seen, subset, chosen.get(&*subset.name).copied(), *replicas))
+            .collect();
+        waves::turns(budget, &deployments)
+    });
+    let mut all = BTreeMap::new();
+    for (index, (subset, replicas)) in wanted.into_iter().enumerate() {
+        let child = chosen.get(&*subset.name).copied();
+        let user = kept(subset, replicas);
+        let partition = match &waves {
+            Some(waves) => waves.get(index).copied().unwrap_or(user).clamp(user, replicas),
+            None => user,
+        };
+        let (limit, may_roll) = match turns.as_ref().and_then(|turns| turns.get(index)) {
+            Some(DeploymentTurn::Rolls(limit)) => {
+                (Some(*limit).filter(|limit| *limit < spec.template.limit(replicas)), true)
+            }
+            Some(DeploymentTurn::Waits) => (None, false),
+            None => (reserving_limit(spec, child, replicas), true),
+        };
+        if !may_roll || partition > user {
+            plan.wait.get_or_insert_with(|| {
+                let budget = budget.unwrap_or_default();
+                (
+                    "WaitsForBudget",
+                    format!("subset {} is updated when the budget of {budget} Pods has room", subset.name),
+                )
+            });
+        }
+        plan.partitions.insert(subset.name.clone(), if has_partition { partition } else { 0 });
+        all.insert(subset.name.clone(), (Controls { replicas, partition, limit }, may_roll));
+    }
+    all
+}
+
+/// Pods that find no place would use up maxUnavailable, and no other one would be updated.
+fn reserving_limit(spec: &UnitedSpec, child: Option<&ChildSeen>, replicas: i32) -> Option<i32> {
+    let pods = child.filter(|_| spec.mode == AllocationMode::Reserving).map(|child| &child.pods)?;
+    if pods.reserved == 0 {
+        return None;
+    }
+    let down = (replicas - pods.ready).saturating_add(pods.update_overdue).clamp(0, replicas.max(1));
+    // Never less than its own, never nothing.
+    Some(down.max(spec.template.limit(replicas)).max(1))
+}
+
+fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, child: Option<&ChildSeen>, replicas: i32, kept: i32) -> WaveSubset {
+    let Some(child) = child else {
+        // What is made anew is made on the new revision, and takes nothing out of service.
+        return WaveSubset {
+            replicas,
+            kept,
+            permitted: replicas - kept,
+            available: replicas,
+            updated_available: replicas,
+            ..WaveSubset::default()
+        };
+    };
+    let is_on_update = child.revision() == seen.update;
+    let permitted = if is_on_update { replicas.saturating_sub(child.partition()).clamp(0, replicas) } else { 0 };
+    let subset = WaveSubset {
+        replicas,
+        kept,
+        permitted,
+        available: child.pods.available.min(replicas),
+        updated_available: if is_on_update { child.pods.updated_available } else { 0 },
+        ..WaveSubset::default()
+    };
+    if !spec.template.kind.has_ordinals() {
+        return subset.down_first();
+    }
+    let start = child.spec().and_then(|spec| pointer(spec, "/ordinals/start")).and_then(Value::as_i64).unwrap_or(0);
+    let start = i32::try_from(start).unwrap_or(0);
+    let is_down = |place: &i32| !child.pods.available_ordinals.contains(&start.saturating_add(*place));
+    let boundary = replicas - permitted;
+    let down = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    WaveSubset {
+        down_permitted: down((boundary..replicas).filter(is_down).count()),
+        down_next: down((0..boundary).rev().take_while(is_down).count()),
+        ..subset
+    }
+}
+
+fn deployment(
+    spec: &UnitedSpec,
+    seen: UnitedSeen<'_>,
+    subset: &SubsetSpec,
+    child: Option<&ChildSeen>,
+    replicas: i32,
+) -> WaveDeployment {
+    let limit = spec.template.limit(replicas);
+    let Some(child) = child else {
+        return WaveDeployment {
+            replicas,
+            available: replicas,
+            updated_available: replicas,
+            is_on_update: true,
+            limit,
+        };
+    };
+    WaveDeployment {
+        replicas,
+        available: child.pods.available.min(replicas),
+        updated_available: child.pods.updated_available,
+        is_on_update: child.is_for(seen.update, subset),
+        limit,
+    }
+}
+
+/// Creates or changes the workload of a subset.
+fn step(
+    spec: &UnitedSpec,
+    seen: UnitedSeen<'_>,
+    subset: &SubsetSpec,
+    chosen: &BTreeMap<&str, &ChildSeen>,
+    controls: Option<&(Controls, bool)>,
+    plan: &mut UnitedPlan,
+) -> Result<(), Invalid> {
+    let Some((controls, may_roll)) = controls else { return Ok(()) };
+    let Some(child) = chosen.get(&*subset.name) else {
+        let body = make::child(seen.owner, spec, subset, seen.update, *controls)?;
+        plan.steps.push(SubsetStep::Create { subset: subset.name.clone(), body });
+        return Ok(());
+    };
+    if child.is_deleting {
+        plan.wait.get_or_insert_with(|| ("SubsetIsBeingDeleted", format!("{} is being deleted", child.name)));
+        return Ok(());
+    }
+    let patch = match child.is_for(seen.update, subset) || !may_roll {
+        true => make::adjust(spec, *controls, &child.object),
+        false => make::rewrite(spec, subset, seen.update, *controls, &child.object)?,
+    };
+    if let Some(patch) = patch {
+        let (subset, name) = (subset.name.clone(), child.name.clone());
+        let (uid, version) = (child.uid.clone(), child.version.clone());
+        plan.steps.push(SubsetStep::Change { subset, name, uid, version, patch });
+    }
+    Ok(())
+}
+
+/// Workloads of subsets that are no more, of another kind, or second ones. What is in service goes only when the others
+/// have all their Pods.
+fn remove(spec: &UnitedSpec, seen: UnitedSeen<'_>, chosen: &BTreeMap<&str, &ChildSeen>, plan: &mut UnitedPlan) {
+    let wanted: i64 = spec.replicas.map_or_else(|| plan.replicas.values().copied().map(i64::from).sum(), i64::from);
+    let there: i64 = chosen.values().map(|child| i64::from(child.pods.available)).sum();
+    for child in seen.children.iter().filter(|child| !child.is_deleting) {
+        let Some(kind) = child.kind else { continue };
+        if chosen.values().any(|chosen| chosen.uid == child.uid) {
+            continue;
+        }
+        let is_second = chosen.contains_key(&*child.subset) && kind == spec.template.kind;
+        if is_second || there >= wanted || child.pods.ready == 0 && child.count("replicas") == 0 {
+            let ChildSeen { name, uid, version, .. } = child.clone();
+            plan.steps.push(SubsetStep::Delete { kind, name, uid, version });
+        } else {
+            let message =
+                format!("{} goes when the other subsets have {wanted} available Pods; they have {there}", child.name);
+            plan.wait.get_or_insert(("SubsetIsReplaced", message));
+        }
+    }
+}

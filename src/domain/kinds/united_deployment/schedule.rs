@@ -1,0 +1,147 @@
+//! Subsets in which Pods find no place: since when, and for how long they get no more.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{pods::SubsetPods, spec::UnitedSpec};
+use crate::{
+    api::{
+        apps::united_deployment::{SubsetStatus, UnitedCondition},
+        labels,
+    },
+    domain::workload::allocation::AllocationMode,
+    k8s::{
+        pod::PodView,
+        time::{Now, whole_seconds},
+    },
+};
+
+/// Type of the condition of a subset.
+pub const SCHEDULABLE: &str = "Schedulable";
+
+/// For how long a Pod has been without a place. None: it has one, or nobody has looked for one yet.
+pub fn waits_for_place(pod: &PodView, now: Now) -> Option<Duration> {
+    let waits = pod.phase == "Pending" && pod.node_name.is_empty() && !pod.is_deleting();
+    let refused = pod.condition("PodScheduled").is_some_and(|condition| condition.status == "False");
+    if waits && refused { pod.created.map(|created| now.since(created)) } else { None }
+}
+
+/// What is known of a Pod when it is judged whether it is kept although it finds no place.
+#[derive(Clone, Copy, Debug)]
+pub struct Reservation<'a> {
+    /// The spec.
+    pub spec: &'a UnitedSpec,
+    /// Whether its subset counts as one without places.
+    pub is_marked: bool,
+    /// Whether it is on the new revision.
+    pub is_updated: bool,
+    /// Since when a roll-out goes on, if one does.
+    pub updating_since: Option<Timestamp>,
+}
+
+/// Whether a Pod is one that is kept although it finds no place, and when that may change by itself.
+pub fn is_reserved(pod: &PodView, of: Reservation<'_>, now: Now) -> (bool, Option<Duration>) {
+    let left = |whole: Duration, gone: Duration| Some(whole.saturating_sub(gone)).filter(|left| !left.is_zero());
+    match pod.labels.get(labels::RESERVED_POD) {
+        Some("true") => {
+            let runs = pod.phase == "Running" && of.is_updated && pod.condition_is_true("Ready");
+            match pod.ready_since.filter(|_| runs) {
+                Some(since) => {
+                    let left = left(of.spec.unschedulable_for, now.since(since));
+                    (left.is_some(), left)
+                }
+                None => (true, None),
+            }
+        }
+        None if of.is_marked => (true, None),
+        _ if of.is_updated => match waits_for_place(pod, now) {
+            Some(waited) => {
+                let left = left(of.spec.reschedule_after, waited);
+                (left.is_none(), left)
+            }
+            None => (false, None),
+        },
+        // What is down and has not been updated in time will not be either. What a partition keeps and runs is no such Pod.
+        _ => match of.updating_since.filter(|_| !pod.condition_is_true("Ready")) {
+            Some(since) => {
+                let left = left(of.spec.reschedule_after, now.since(since));
+                (left.is_none(), left)
+            }
+            None => (false, None),
+        },
+    }
+}
+
+/// How a subset is, and when to look at it again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Places {
+    /// Whether Pods find a place in it.
+    pub is_schedulable: bool,
+    /// The conditions of its status.
+    pub conditions: Vec<UnitedCondition>,
+    /// When this may change without anything else happening.
+    pub look: Option<Duration>,
+}
+
+/// Judges a subset. `recorded` is its status; `pods` are those of its workload, of which `replicas` are wanted.
+pub fn places(
+    spec: &UnitedSpec,
+    recorded: Option<&SubsetStatus>,
+    pods: &SubsetPods,
+    replicas: i32,
+    now: Now,
+) -> Places {
+    let before = recorded.map(|status| status.conditions.clone()).unwrap_or_default();
+    if !spec.is_adaptive() {
+        // Nothing is observed: a condition from before would say something that nobody looks after.
+        let conditions = before.into_iter().filter(|condition| condition.type_ != SCHEDULABLE).collect();
+        return Places { is_schedulable: true, conditions, look: None };
+    }
+    let old = before.iter().find(|condition| condition.type_ == SCHEDULABLE);
+    let set = |is_true: bool, reason: &str, message: &str| {
+        let mut all: Vec<UnitedCondition> = before.iter().filter(|c| c.type_ != SCHEDULABLE).cloned().collect();
+        all.push(condition(old, is_true, reason, message, now.wall));
+        all
+    };
+    if spec.mode == AllocationMode::Reserving {
+        let conditions = match pods.reserved > 0 {
+            true => set(false, "reschedule", "Pods find no place and are replaced in other subsets"),
+            false => set(true, "reschedule", ""),
+        };
+        return Places { is_schedulable: pods.reserved == 0, conditions, look: pods.until_overdue };
+    }
+    let since = old.filter(|old| old.status == "False").and_then(|old| old.last_transition_time);
+    if let Some(since) = since {
+        let left = spec.unschedulable_for.saturating_sub(now.since(since));
+        if !left.is_zero() {
+            return Places { is_schedulable: false, conditions: before, look: Some(left) };
+        }
+    }
+    if pods.ready < replicas && pods.overdue > 0 {
+        // The time of a renewed verdict counts from now.
+        let mut all: Vec<UnitedCondition> = before.iter().filter(|c| c.type_ != SCHEDULABLE).cloned().collect();
+        all.push(condition(None, false, "reschedule", "timeout pending pods found", now.wall));
+        return Places { is_schedulable: false, conditions: all, look: Some(spec.unschedulable_for) };
+    }
+    let conditions = if since.is_some() { set(true, "recover", "") } else { before.clone() };
+    Places { is_schedulable: true, conditions, look: pods.until_overdue }
+}
+
+fn condition(
+    old: Option<&UnitedCondition>,
+    is_true: bool,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> UnitedCondition {
+    let status = if is_true { "True" } else { "False" };
+    let kept = old.filter(|old| old.status == status).and_then(|old| old.last_transition_time);
+    UnitedCondition {
+        type_: SCHEDULABLE.into(),
+        status: status.into(),
+        last_transition_time: kept.or_else(|| Some(whole_seconds(now))),
+        reason: reason.into(),
+        message: message.into(),
+    }
+}

@@ -1,0 +1,609 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{
+    make,
+    plan::{self, ChildSeen, SubsetStep, UnitedPlan, UnitedSeen},
+    pods::SubsetPods,
+    schedule::SCHEDULABLE,
+    spec::{ChildKind, UnitedSpec},
+    status::{self, PassFailures},
+    typed::typed,
+};
+use crate::{
+    api::{
+        apps::united_deployment::{UnitedCondition, UnitedDeployment, UnitedDeploymentStatus},
+        labels,
+    },
+    domain::workload::owner::OwnerRef,
+    k8s::{revision, time::Now},
+};
+
+const RECORDED: &str = include_str!("testdata/recorded.json");
+const REVISION: &str = "united-b5dd48547";
+
+fn recorded() -> Value {
+    serde_json::from_str(RECORDED).unwrap()
+}
+
+fn at(second: u64) -> Now {
+    let wall = "2026-11-21T10:00:00Z".parse::<jiff::Timestamp>().unwrap();
+    Now {
+        wall: wall + jiff::SignedDuration::from_secs(i64::try_from(second).unwrap()),
+        mono: Duration::from_secs(second),
+    }
+}
+
+/// A UnitedDeployment with a template of a kind.
+fn object(kind: ChildKind, changes: Value) -> UnitedDeployment {
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"template": {"metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "i:1"}]}}}});
+    let mut object = json!({"metadata": {"name": "web", "namespace": "ns", "uid": "u", "generation": 1}, "spec": {
+        "replicas": 6, "selector": {"matchLabels": {"app": "web"}}, "template": {kind.member(): template},
+        "topology": {"subsets": [{"name": "a"}, {"name": "b"}]}}});
+    json_patch::merge(&mut object, &changes);
+    serde_json::from_value(object).unwrap()
+}
+
+fn spec(kind: ChildKind, changes: Value) -> UnitedSpec {
+    UnitedSpec::of(&object(kind, changes)).unwrap()
+}
+
+fn owner() -> OwnerRef {
+    OwnerRef::of(&object(ChildKind::CloneSet, json!({})))
+}
+
+fn all_there(replicas: i32) -> SubsetPods {
+    SubsetPods {
+        ready: replicas,
+        available: replicas,
+        updated: replicas,
+        updated_ready: replicas,
+        updated_available: replicas,
+        available_ordinals: (0..replicas).collect(),
+        ..SubsetPods::default()
+    }
+}
+
+/// A workload as it would be made, with all its Pods.
+fn child(spec: &UnitedSpec, subset: &str, replicas: i32, revision: &str) -> ChildSeen {
+    let of = spec.subsets.iter().find(|of| of.name == subset).cloned().unwrap_or_else(|| {
+        let mut of = spec.subsets[0].clone();
+        of.name = subset.to_owned();
+        of
+    });
+    let controls = make::Controls { replicas, partition: 0, limit: None };
+    let object = make::child(&owner(), spec, &of, revision, controls).unwrap();
+    ChildSeen {
+        kind: Some(spec.template.kind),
+        name: format!("web-{subset}-x"),
+        uid: format!("uid-{subset}"),
+        subset: subset.to_owned(),
+        object,
+        status: json!({"replicas": replicas, "readyReplicas": replicas}),
+        pods: all_there(replicas),
+        ..ChildSeen::default()
+    }
+}
+
+fn planned(spec: &UnitedSpec, children: &[ChildSeen], recorded: &UnitedDeploymentStatus, second: u64) -> UnitedPlan {
+    let owner = owner();
+    plan::plan(spec, UnitedSeen { owner: &owner, children, recorded, update: "r2" }, at(second))
+}
+
+fn plan_of(spec: &UnitedSpec, children: &[ChildSeen]) -> UnitedPlan {
+    planned(spec, children, &UnitedDeploymentStatus::default(), 0)
+}
+
+fn said(spec: &UnitedSpec, children: &[ChildSeen], plan: &UnitedPlan) -> UnitedDeploymentStatus {
+    let (owner, recorded) = (owner(), UnitedDeploymentStatus::default());
+    let seen = UnitedSeen { owner: &owner, children, recorded: &recorded, update: "r2" };
+    status::status(spec, 1, seen, plan, &PassFailures::default(), at(0))
+}
+
+fn condition<'s>(status: &'s UnitedDeploymentStatus, type_: &str) -> Option<&'s UnitedCondition> {
+    status.conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Every member of `part` is in `whole`.
+fn is_part(part: &Value, whole: &Value) -> bool {
+    match (part, whole) {
+        (Value::Object(part), Value::Object(whole)) => {
+            part.iter().all(|(key, value)| whole.get(key).is_some_and(|whole| is_part(value, whole)))
+        }
+        (Value::Array(part), Value::Array(whole)) => {
+            part.len() == whole.len() && part.iter().zip(whole).all(|(part, whole)| is_part(part, whole))
+        }
+        _ => part == whole,
+    }
+}
+
+fn recorded_children() -> Vec<ChildSeen> {
+    let of = |set: &Value| ChildSeen {
+        kind: Some(ChildKind::CloneSet),
+        name: set["metadata"]["name"].as_str().unwrap().into(),
+        uid: set["metadata"]["uid"].as_str().unwrap().into(),
+        subset: set["metadata"]["labels"][labels::SUBSET_NAME].as_str().unwrap().into(),
+        object: json!({"metadata": set["metadata"], "spec": set["spec"]}),
+        status: set["status"].clone(),
+        pods: all_there(set["spec"]["replicas"].as_i64().unwrap().try_into().unwrap()),
+        ..ChildSeen::default()
+    };
+    recorded()["cloneSets"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn takeover_recorded_workloads_are_made_as_openkruise_made_them_and_are_not_written_to() {
+    let object: UnitedDeployment = serde_json::from_value(recorded()["unitedDeployment"].clone()).unwrap();
+    let (spec, owner) = (UnitedSpec::of(&object).unwrap(), OwnerRef::of(&object));
+    for (subset, recorded) in spec.subsets.iter().zip(recorded()["cloneSets"].as_array().unwrap()) {
+        let replicas = recorded["spec"]["replicas"].as_i64().unwrap().try_into().unwrap();
+        let controls = make::Controls { replicas, partition: 0, limit: None };
+        let made = make::child(&owner, &spec, subset, REVISION, controls).unwrap();
+        for member in ["generateName", "labels", "annotations", "ownerReferences", "namespace"] {
+            assert_eq!(made["metadata"][member], recorded["metadata"][member], "{member}");
+        }
+        assert!(is_part(&made["spec"], &recorded["spec"]), "{made}");
+        assert_eq!(
+            made["spec"]["template"]["spec"].get("affinity"),
+            recorded["spec"]["template"]["spec"].get("affinity")
+        );
+    }
+    let children = recorded_children();
+    let recorded_status = object.status.clone().unwrap();
+    let seen = UnitedSeen { owner: &owner, children: &children, recorded: &recorded_status, update: REVISION };
+    let plan = plan::plan(&spec, seen, at(0));
+    assert_eq!((plan.steps.clone(), plan.look), (vec![], None));
+    let status = status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(0));
+    for condition in &recorded_status.conditions {
+        assert!(status.conditions.contains(condition), "{condition:?} {:?}", status.conditions);
+    }
+    let counts = |s: &UnitedDeploymentStatus| {
+        (
+            s.replicas,
+            s.ready_replicas,
+            s.updated_replicas,
+            s.updated_ready_replicas,
+            s.subset_replicas.clone(),
+            s.label_selector.clone(),
+        )
+    };
+    assert_eq!(counts(&status), counts(&recorded_status));
+    assert_eq!(condition(&status, "Ready").unwrap().status, "True");
+}
+
+#[test]
+fn the_recorded_revision_has_the_name_and_the_bytes_that_we_compute_also_from_what_the_user_wrote() {
+    let recorded = recorded();
+    let stored = &recorded["unitedDeployment"]["spec"]["template"];
+    let applied =
+        recorded["unitedDeployment"]["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
+            .as_str()
+            .unwrap();
+    let applied: Value = serde_json::from_str(applied).unwrap();
+    for template in [stored, &applied["spec"]["template"]] {
+        let data = revision::data(&typed(template));
+        assert_eq!(data, recorded["revision"]["data"]);
+        assert_eq!(revision::name("united", &revision::hash_of(&data, 0)), REVISION);
+    }
+}
+
+#[test]
+fn edge_d1_d9_all_fields_of_the_template_reach_the_workload() {
+    let of_child = json!({"newer": {"x": 1}, "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}, "serviceName": "s",
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}}]});
+    let changes = json!({"spec": {"template": {"advancedStatefulSetTemplate": {"metadata": {"annotations": {"x": "y"}}, "spec": of_child}}}});
+    let spec = spec(ChildKind::AdvancedStatefulSet, changes);
+    let made = child(&spec, "a", 3, "r1").object;
+    assert!(is_part(&of_child, &made["spec"]), "{made}");
+    assert_eq!(made["metadata"]["annotations"], json!({"x": "y", labels::SUBSET_PATCH: ""}));
+}
+
+#[test]
+fn edge_d2_shortfall_a_node_term_is_added_to_each_term_with_its_fields_and_none_without() {
+    let term = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}],
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]});
+    let own = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "x", "operator": "Exists"}]}, {}]});
+    let spec = spec(
+        ChildKind::CloneSet,
+        json!({"spec": {
+        "template": {"cloneSetTemplate": {"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": own}}}}}}},
+        "topology": {"subsets": [{"name": "a", "nodeSelectorTerm": term, "tolerations": [{"key": "t"}]}, {"name": "b", "nodeSelectorTerm": {}}]}}}),
+    );
+    let at =
+        "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let a = child(&spec, "a", 1, "r").object;
+    let terms = a.pointer(at).unwrap().as_array().unwrap();
+    assert_eq!(terms[0]["matchExpressions"].as_array().unwrap().len(), 2);
+    assert_eq!(terms[1], term);
+    assert!(terms.iter().all(|of| of["matchFields"] == term["matchFields"]));
+    assert_eq!(a["spec"]["template"]["spec"]["tolerations"], json!([{"key": "t"}]));
+    let b = child(&spec, "b", 1, "r").object;
+    assert_eq!(b.pointer(at).unwrap(), &own["nodeSelectorTerms"]);
+    assert!(b["spec"]["template"]["spec"].get("tolerations").is_none());
+}
+
+#[test]
+fn edge_d4_a_workload_of_a_previous_kind_goes_when_it_is_replaced() {
+    let (now, before) = (spec(ChildKind::Deployment, json!({})), spec(ChildKind::CloneSet, json!({})));
+    let old = ChildSeen { uid: "old".into(), ..child(&before, "a", 3, "r1") };
+    let plan = plan_of(&now, std::slice::from_ref(&old));
+    assert!(
+        plan.steps.iter().all(|step| matches!(step, SubsetStep::Create { .. })) && plan.steps.len() == 2,
+        "{plan:?}"
+    );
+    assert_eq!(plan.wait.as_ref().unwrap().0, "SubsetIsReplaced");
+    let both = [old, child(&now, "a", 3, "r2"), child(&now, "b", 3, "r2")];
+    let plan = plan_of(&now, &both);
+    let [SubsetStep::Delete { kind: ChildKind::CloneSet, uid, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert_eq!(uid, "old");
+}
+
+#[test]
+fn edge_d6_the_label_selector_is_always_there() {
+    let spec = spec(ChildKind::CloneSet, json!({}));
+    assert_eq!(said(&spec, &[], &plan_of(&spec, &[])).label_selector, "app=web");
+}
+
+#[test]
+fn edge_d7_an_empty_update_type_has_a_partition_and_on_delete_has_none() {
+    for (type_, partition) in [
+        (json!(null), json!(2)),
+        (json!(""), json!(2)),
+        (json!("RollingUpdate"), json!(2)),
+        (json!("OnDelete"), json!(null)),
+    ] {
+        for kind in [ChildKind::StatefulSet, ChildKind::AdvancedStatefulSet] {
+            let changes = json!({"spec": {"template": {kind.member(): {"spec": {"updateStrategy": {"type": type_}}}},
+                "updateStrategy": {"manualUpdate": {"partitions": {"a": 2, "b": 9}}}}});
+            let plan = plan_of(&spec(kind, changes), &[]);
+            let bodies: Vec<&Value> = plan
+                .steps
+                .iter()
+                .map(|step| if let SubsetStep::Create { body, .. } = step { body } else { panic!() })
+                .collect();
+            assert_eq!(bodies[0]["spec"]["updateStrategy"]["rollingUpdate"]["partition"], partition, "{type_}");
+            assert_eq!(plan.partitions["b"], 3, "not more than its replicas");
+        }
+    }
+}
+
+#[test]
+fn shortfall_a_selector_of_expressions_alone_is_no_reason_to_panic() {
+    let expressions = json!([{"key": "app", "operator": "Exists"}]);
+    let spec = spec(
+        ChildKind::Deployment,
+        json!({"spec": {"selector": {"matchLabels": null, "matchExpressions": expressions}}}),
+    );
+    let made = child(&spec, "a", 1, "r").object;
+    assert_eq!(
+        made["spec"]["selector"],
+        json!({"matchExpressions": expressions, "matchLabels": {labels::SUBSET_NAME: "a"}})
+    );
+}
+
+#[test]
+fn shortfall_a_removed_subset_goes_only_when_it_is_replaced_and_its_status_goes_with_it() {
+    let spec = spec(ChildKind::CloneSet, json!({}));
+    let removed = child(&spec, "gone", 4, "r2");
+    let short = ChildSeen { pods: all_there(2), ..child(&spec, "b", 3, "r2") };
+    let children = [child(&spec, "a", 3, "r2"), short, removed];
+    let plan = plan_of(&spec, &children);
+    assert_eq!((plan.steps.clone(), plan.wait.as_ref().unwrap().0), (vec![], "SubsetIsReplaced"));
+    assert_eq!(said(&spec, &children, &plan).subset_statuses.len(), 2);
+    let [a, b, gone] = children;
+    let children = [a, ChildSeen { pods: all_there(3), ..b }, gone];
+    assert!(matches!(&plan_of(&spec, &children).steps[..], [SubsetStep::Delete { name, .. }] if name == "web-gone-x"));
+}
+
+#[test]
+fn of_two_workloads_of_a_subset_the_one_in_service_stays() {
+    let spec = spec(ChildKind::CloneSet, json!({}));
+    let idle =
+        ChildSeen { uid: "idle".into(), name: "web-a-second".into(), pods: all_there(0), ..child(&spec, "a", 3, "r2") };
+    let plan = plan_of(&spec, &[idle, child(&spec, "a", 3, "r2"), child(&spec, "b", 3, "r2")]);
+    assert!(matches!(&plan.steps[..], [SubsetStep::Delete { uid, .. }] if uid == "idle"), "{plan:?}");
+}
+
+#[test]
+fn shortfall_numbers_that_do_not_fit_change_nothing_and_are_said_in_conditions() {
+    let spec = spec(
+        ChildKind::CloneSet,
+        json!({"spec": {"topology": {"subsets": [{"name": "a", "replicas": 9}, {"name": "b"}]}}}),
+    );
+    let children = [child(&spec, "a", 3, "r1")];
+    let plan = plan_of(&spec, &children);
+    assert_eq!(plan.steps, []);
+    let status = said(&spec, &children, &plan);
+    let failure = condition(&status, status::FAILURE).unwrap();
+    assert!(
+        failure.status == "True" && failure.message.contains("9 replicas, which is more than the total of 6"),
+        "{failure:?}"
+    );
+    for type_ in [status::PROVISIONED, status::SUBSETS_UPDATED, "Ready"] {
+        assert_eq!(condition(&status, type_).unwrap().status, "False", "{type_}");
+    }
+    assert_eq!(condition(&status, "Stalled").unwrap().status, "True");
+}
+
+#[test]
+fn shortfall_what_a_workload_cannot_do_is_said_in_subset_failure() {
+    let spec = spec(ChildKind::Deployment, json!({}));
+    let mut failing = child(&spec, "a", 3, "r2");
+    failing.status["conditions"] = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too long"}]);
+    let children = [failing, child(&spec, "b", 3, "r2")];
+    let status = said(&spec, &children, &plan_of(&spec, &children));
+    let failure = condition(&status, status::FAILURE).unwrap();
+    assert_eq!(
+        (failure.reason.as_str(), failure.message.as_str()),
+        ("ProgressDeadlineExceeded", "subset a: Deployment web-a-x: too long")
+    );
+    let well = [child(&spec, "a", 3, "r2"), child(&spec, "b", 3, "r2")];
+    let status = said(&spec, &well, &plan_of(&spec, &well));
+    assert_eq!((condition(&status, status::FAILURE), &*condition(&status, "Ready").unwrap().status), (None, "True"));
+}
+
+#[test]
+fn shortfall_a_deployment_with_a_partition_comes_to_rest() {
+    let spec =
+        spec(ChildKind::Deployment, json!({"spec": {"updateStrategy": {"manualUpdate": {"partitions": {"a": 1}}}}}));
+    let children = [child(&spec, "a", 3, "r2"), child(&spec, "b", 3, "r2")];
+    assert_eq!(plan_of(&spec, &children).steps, []);
+}
+
+#[test]
+fn shortfall_a_workload_that_is_not_updated_yet_is_not_written_again() {
+    let spec = spec(ChildKind::CloneSet, json!({}));
+    let waits = ChildSeen {
+        pods: SubsetPods { updated: 0, updated_ready: 0, updated_available: 0, ..all_there(3) },
+        ..child(&spec, "a", 3, "r2")
+    };
+    assert_eq!(plan_of(&spec, &[waits, child(&spec, "b", 3, "r2")]).steps, []);
+}
+
+#[test]
+fn a_new_revision_rewrites_the_template_and_keeps_what_others_wrote_in_metadata() {
+    let old = spec(ChildKind::CloneSet, json!({}));
+    let new = spec(
+        ChildKind::CloneSet,
+        json!({"spec": {"template": {"cloneSetTemplate": {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "i:2"}]}}}}}}}),
+    );
+    let mut a = child(&old, "a", 3, "r1");
+    a.object["metadata"]["annotations"]["mine"] = "1".into();
+    a.object["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst".into();
+    let plan = plan_of(&new, &[a, child(&old, "b", 3, "r2")]);
+    let [SubsetStep::Change { name, patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert_eq!(name, "web-a-x");
+    assert_eq!(patch["metadata"], json!({"labels": {labels::UNITED_REVISION: "r2"}}));
+    assert_eq!(patch["spec"]["template"]["spec"]["containers"][0]["image"], "i:2");
+    assert_eq!(patch["spec"]["template"]["metadata"]["labels"], json!({labels::UNITED_REVISION: "r2"}));
+    assert!(patch["spec"].get("selector").is_none() && patch["spec"].get("replicas").is_none());
+}
+
+#[test]
+fn a_changed_patch_rewrites_its_subset_alone_and_wins_over_the_template() {
+    let patched = json!({"spec": {"topology": {"subsets": [{"name": "a", "patch": {"spec": {"containers": [{"name": "main", "image": "p:1"}]}}}, {"name": "b"}]}}});
+    let (old, new) = (spec(ChildKind::CloneSet, json!({})), spec(ChildKind::CloneSet, patched));
+    let plan = plan_of(&new, &[child(&old, "a", 3, "r2"), child(&old, "b", 3, "r2")]);
+    let [SubsetStep::Change { patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert_eq!(patch["spec"]["template"]["spec"]["containers"], json!([{"name": "main", "image": "p:1"}]));
+    assert_eq!(
+        patch["metadata"]["annotations"][labels::SUBSET_PATCH],
+        r#"{"spec":{"containers":[{"image":"p:1","name":"main"}]}}"#
+    );
+    // What OpenKruise wrote in another order of keys is the same.
+    let mut theirs = child(&new, "a", 3, "r2");
+    theirs.object["metadata"]["annotations"][labels::SUBSET_PATCH] =
+        r#"{"spec": {"containers": [{"name":"main","image":"p:1"}]}}"#.into();
+    assert_eq!(plan_of(&new, &[theirs, child(&new, "b", 3, "r2")]).steps, []);
+}
+
+#[test]
+fn a_scale_changes_numbers_alone() {
+    let spec = spec(ChildKind::CloneSet, json!({"spec": {"replicas": 7}}));
+    let plan = plan_of(&spec, &[child(&spec, "a", 3, "r2"), child(&spec, "b", 3, "r2")]);
+    let [SubsetStep::Change { subset, patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert_eq!((subset.as_str(), patch), ("b", &json!({"spec": {"replicas": 4}})));
+}
+
+fn adaptive(changes: Value) -> UnitedSpec {
+    let mut all = json!({"spec": {"topology": {"scheduleStrategy": {"type": "Adaptive"}, "subsets": [{"name": "a", "maxReplicas": 4}, {"name": "b"}]}}});
+    json_patch::merge(&mut all, &changes);
+    spec(ChildKind::CloneSet, all)
+}
+
+#[test]
+fn pods_that_find_no_place_move_and_their_subset_is_tried_again_later() {
+    let spec = adaptive(json!({}));
+    let stuck = ChildSeen { pods: SubsetPods { overdue: 3, ..all_there(1) }, ..child(&spec, "a", 4, "r2") };
+    let children = [stuck, child(&spec, "b", 2, "r2")];
+    let first = plan_of(&spec, &children);
+    assert_eq!((first.replicas["a"], first.replicas["b"]), (1, 5));
+    let verdict = &first.places["a"].conditions[0];
+    assert_eq!((&*verdict.type_, &*verdict.status, &*verdict.reason), (SCHEDULABLE, "False", "reschedule"));
+    assert_eq!(first.look, Some(Duration::from_secs(300)));
+    let status = said(&spec, &children, &first);
+    let children = [child(&spec, "a", 1, "r2"), child(&spec, "b", 5, "r2")];
+    let during = planned(&spec, &children, &status, 299);
+    assert_eq!((during.steps, during.look), (vec![], Some(Duration::from_secs(1))));
+    // Edge D8: ready Pods stay where they are when it recovers.
+    let after = planned(&spec, &children, &status, 300);
+    assert_eq!((after.steps, after.places["a"].is_schedulable), (vec![], true));
+    assert_eq!(after.places["a"].conditions[0].reason, "recover");
+    let more = adaptive(json!({"spec": {"replicas": 8}}));
+    let grown = planned(&more, &children, &status, 300);
+    assert_eq!((grown.replicas["a"], grown.replicas["b"]), (3, 5), "new ones go to the first again");
+}
+
+#[test]
+fn shortfall_a_pod_that_waits_for_a_place_is_looked_at_in_time() {
+    let spec = adaptive(json!({}));
+    let waits = SubsetPods { until_overdue: Some(Duration::from_secs(12)), ..all_there(1) };
+    let waits = ChildSeen { pods: waits, ..child(&spec, "a", 4, "r2") };
+    assert_eq!(plan_of(&spec, &[waits, child(&spec, "b", 2, "r2")]).look, Some(Duration::from_secs(12)));
+}
+
+#[test]
+fn pain_2412_max_unavailable_is_never_negative_and_never_nothing() {
+    let reserving =
+        json!({"spec": {"topology": {"scheduleStrategy": {"adaptive": {"reserveUnschedulablePods": true}}}}});
+    let spec = adaptive(reserving);
+    for (replicas, ready, reserved) in [(1, 4, 1), (0, 4, 2), (4, 0, 4), (4, 4, 1)] {
+        let pods = SubsetPods { reserved, ..all_there(ready) };
+        let shrinks = ChildSeen { pods, ..child(&spec, "a", replicas, "r2") };
+        for step in plan_of(&spec, &[shrinks, child(&spec, "b", 2, "r2")]).steps {
+            if let SubsetStep::Change { patch, .. } = step
+                && let Some(limit) = patch.pointer("/spec/updateStrategy/maxUnavailable")
+            {
+                assert!(limit.as_i64().unwrap() >= 1, "{patch}");
+            }
+        }
+    }
+}
+
+fn budgeted(kind: ChildKind, budget: &str) -> (UnitedSpec, UnitedSpec) {
+    let with = |image: &str| {
+        spec(
+            kind,
+            json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: budget}}, "spec": {"template": {kind.member():
+            {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": image}]}}}}}}}),
+        )
+    };
+    (with("i:1"), with("i:2"))
+}
+
+fn old_pods(replicas: i32) -> SubsetPods {
+    SubsetPods { updated: 0, updated_ready: 0, updated_available: 0, ..all_there(replicas) }
+}
+
+#[test]
+fn the_budget_of_the_whole_is_kept_by_partitions() {
+    for kind in [ChildKind::CloneSet, ChildKind::AdvancedStatefulSet, ChildKind::StatefulSet] {
+        let (old, new) = budgeted(kind, "34%");
+        let outdated = |subset: &str| ChildSeen { pods: old_pods(3), ..child(&old, subset, 3, "r1") };
+        let first = plan_of(&new, &[outdated("a"), outdated("b")]);
+        assert_eq!((first.partitions["a"], first.partitions["b"]), (1, 3), "2 of 6, {kind:?}");
+        for (step, partition) in first.steps.iter().zip([1, 3]) {
+            let SubsetStep::Change { patch, .. } = step else { panic!() };
+            let at = kind.partition_pointer().unwrap();
+            assert_eq!(patch["spec"].pointer(at), Some(&json!(partition)), "in the same write as the template");
+        }
+        assert_eq!(first.wait.as_ref().unwrap().0, "WaitsForBudget");
+        // Two are through: the next ones.
+        let through = |subset: &str, partition: i32, updated: i32| {
+            let mut of = child(&new, subset, 3, "r2");
+            let mut at = &mut of.object["spec"];
+            for part in kind.partition_pointer().unwrap().split('/').skip(1) {
+                at = &mut at[part];
+            }
+            *at = partition.into();
+            ChildSeen {
+                pods: SubsetPods { updated, updated_ready: updated, updated_available: updated, ..all_there(3) },
+                ..of
+            }
+        };
+        let next = plan_of(&new, &[through("a", 1, 2), through("b", 3, 0)]);
+        assert_eq!((next.partitions["a"], next.partitions["b"]), (0, 2));
+        let settled = plan_of(&new, &[through("a", 0, 3), through("b", 0, 3)]);
+        assert_eq!((settled.steps, settled.wait), (vec![], None));
+    }
+}
+
+#[test]
+fn deployments_under_a_budget_roll_one_after_another_with_what_is_left() {
+    let (old, new) = budgeted(ChildKind::Deployment, "1");
+    let wide = |of: &UnitedSpec| {
+        let mut of = of.clone();
+        of.template.spec.insert("strategy".into(), json!({"rollingUpdate": {"maxUnavailable": 3}}));
+        of
+    };
+    let (old, new) = (wide(&old), wide(&new));
+    let outdated = |subset: &str| ChildSeen { pods: old_pods(3), ..child(&old, subset, 3, "r1") };
+    let plan = plan_of(&new, &[outdated("a"), outdated("b")]);
+    let [SubsetStep::Change { subset, patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert_eq!((subset.as_str(), &patch["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"]), ("a", &json!(1)));
+    assert_eq!(patch["metadata"]["annotations"][labels::SUBSET_MAX_UNAVAILABLE], "1");
+    let mut rolling = child(&new, "a", 3, "r2");
+    json_patch::merge(
+        &mut rolling.object,
+        &json!({"metadata": {"annotations": {labels::SUBSET_MAX_UNAVAILABLE: "1"}},
+        "spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 1}}}}),
+    );
+    rolling.pods = SubsetPods {
+        updated: 2,
+        updated_ready: 1,
+        updated_available: 1,
+        available: 2,
+        ready: 2,
+        ..SubsetPods::default()
+    };
+    let plan = plan_of(&new, &[rolling.clone(), outdated("b")]);
+    assert_eq!((plan.steps, plan.wait.unwrap().0), (vec![], "WaitsForBudget"));
+    rolling.pods = all_there(3);
+    let plan = plan_of(&new, &[rolling.clone(), outdated("b")]);
+    assert!(matches!(&plan.steps[..], [SubsetStep::Change { subset, .. }] if subset == "b"), "{plan:?}");
+    // Without the budget its own number comes back.
+    let free = UnitedSpec { budget: None, ..new.clone() };
+    let plan = plan_of(&free, &[rolling, child(&new, "b", 3, "r2")]);
+    let [SubsetStep::Change { patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert_eq!(
+        patch,
+        &json!({"metadata": {"annotations": {labels::SUBSET_MAX_UNAVAILABLE: null}}, "spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 3}}}})
+    );
+}
+
+#[test]
+fn a_budget_that_is_nothing_is_refused_by_name() {
+    for text in ["0", "-1", "0%", "many", "", "5x"] {
+        let error = super::spec::budget(text).unwrap_err().to_string();
+        assert!(
+            error.starts_with("metadata.annotations[kruise.rs/max-unavailable]: ") && error.contains("20%"),
+            "{error}"
+        );
+    }
+    let spec = spec(ChildKind::CloneSet, json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: "10%"}}}));
+    assert_eq!((spec.budget_of(4), spec.budget_of(30)), (Some(1), Some(3)));
+}
+
+#[test]
+fn held_by_partition_is_ready_and_the_current_revision_stays() {
+    let spec =
+        spec(ChildKind::CloneSet, json!({"spec": {"updateStrategy": {"manualUpdate": {"partitions": {"a": 3}}}}}));
+    let mut a = child(&spec, "a", 3, "r2");
+    a.object["spec"]["updateStrategy"]["partition"] = 3.into();
+    a.pods = old_pods(3);
+    let children = [a, child(&spec, "b", 3, "r2")];
+    let recorded = UnitedDeploymentStatus { current_revision: "r1".into(), ..UnitedDeploymentStatus::default() };
+    let plan = planned(&spec, &children, &recorded, 0);
+    let owner = owner();
+    let seen = UnitedSeen { owner: &owner, children: &children, recorded: &recorded, update: "r2" };
+    let status = status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(0));
+    let ready = condition(&status, "Ready").unwrap();
+    assert_eq!((&*ready.status, &*ready.reason, &*status.current_revision), ("True", "Partition", "r1"));
+    let updating = condition(&status, status::UPDATED).unwrap();
+    assert_eq!((&*updating.status, &*updating.reason), ("False", "UnitedDeploymentRevisionUpdating"));
+}
+
+#[test]
+fn hostile_specs_are_read_or_refused() {
+    for changes in [
+        json!({"spec": {"template": {"deploymentTemplate": {}}}}),
+        json!({"spec": {"template": null}}),
+        json!({"spec": {"selector": {"matchLabels": null}}}),
+        json!({"spec": {"topology": {"subsets": [{"name": "a"}, {"name": "a"}]}}}),
+        json!({"spec": {"topology": {"subsets": [{"name": "a", "replicas": "x%"}]}}}),
+    ] {
+        assert!(UnitedSpec::of(&object(ChildKind::CloneSet, changes.clone())).is_err(), "{changes}");
+    }
+    let odd = json!({"spec": {"template": {"cloneSetTemplate": {"metadata": 7, "spec": {"updateStrategy": "x", "template": {"metadata": [], "spec": null}}}},
+        "topology": {"subsets": [{"name": "a", "nodeSelectorTerm": {"matchExpressions": [1]}, "tolerations": [2], "patch": {"spec": {"x": null}}}]}}});
+    let plan = plan_of(&spec(ChildKind::CloneSet, odd), &[]);
+    assert_eq!(plan.steps.len(), 1);
+    let bad = json!({"spec": {"topology": {"subsets": [{"name": "a", "patch": []}, {"name": "b"}]}}});
+    let plan = plan_of(&spec(ChildKind::CloneSet, bad), &[]);
+    assert_eq!(
+        (plan.steps.len(), plan.impossible.unwrap().1),
+        (1, "spec.topology.subsets[0].patch: a patch has to be an object".to_owned())
+    );
+}

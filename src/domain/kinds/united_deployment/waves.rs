@@ -1,0 +1,196 @@
+//! How many Pods of each subset may be on the new revision by now, so that a roll-out has no more of the whole out of
+//! service than its budget.
+//!
+//! A partition that has been written is a permission that a workload may use at any time. What is permitted and not yet
+//! available again counts as out of service, and so does what is down; each Pod counts once.
+
+/// What the rule reads of one subset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaveSubset {
+    /// How many Pods it is to have.
+    pub replicas: i32,
+    /// How many of them the user keeps on old revisions.
+    pub kept: i32,
+    /// How many may be updated already: 0 while its workload does not know the new revision.
+    pub permitted: i32,
+    /// Pods that are available.
+    pub available: i32,
+    /// Of those on the new revision, the available ones.
+    pub updated_available: i32,
+    /// Of the Pods that are down, those that may be updated already, or have been.
+    pub down_permitted: i32,
+    /// Of the others that are down, those that are updated next. An update of them takes nothing out of service.
+    pub down_next: i32,
+}
+
+impl WaveSubset {
+    /// Permitted, and not yet available on the new revision.
+    fn in_flight(&self) -> i32 {
+        (self.permitted - self.updated_available).max(0)
+    }
+
+    /// Pods that are missing or not available.
+    pub fn down(&self) -> i32 {
+        (self.replicas - self.available).max(0)
+    }
+
+    /// How many Pods count as out of service at the worst.
+    fn charge(&self) -> i32 {
+        let elsewhere = self.down() - self.down_permitted.min(self.in_flight());
+        self.in_flight().saturating_add(elsewhere.max(0))
+    }
+
+    /// With the numbers of a workload that updates what is down before anything else.
+    pub fn down_first(self) -> Self {
+        let permitted = self.down().min(self.in_flight());
+        Self { down_permitted: permitted, down_next: self.down() - permitted, ..self }
+    }
+}
+
+/// How many Pods of each subset stay on old revisions now, in the order of `subsets`: the least that the budget allows, and
+/// never less than the user wants to keep. What has been permitted stays permitted.
+pub fn partitions(budget: i32, subsets: &[WaveSubset]) -> Vec<i32> {
+    let charged = subsets.iter().fold(0_i32, |sum, subset| sum.saturating_add(subset.charge()));
+    let mut left = budget.saturating_sub(charged).max(0);
+    let one = |subset: &WaveSubset| {
+        let most = (subset.replicas - subset.kept).max(0);
+        let permitted = subset.permitted.clamp(0, most);
+        let free = subset.down_next.clamp(0, subset.down());
+        let more = (most - permitted).min(left.saturating_add(free));
+        left -= (more - free).clamp(0, left);
+        subset.replicas - permitted - more
+    };
+    subsets.iter().map(one).collect()
+}
+
+/// A Deployment, which has no partition: it rolls as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaveDeployment {
+    /// How many Pods it is to have.
+    pub replicas: i32,
+    /// Pods that are available.
+    pub available: i32,
+    /// Of those on the new revision, the available ones.
+    pub updated_available: i32,
+    /// Whether it has the new template.
+    pub is_on_update: bool,
+    /// Its own maxUnavailable.
+    pub limit: i32,
+}
+
+impl WaveDeployment {
+    fn down(&self) -> i32 {
+        (self.replicas - self.available).max(0)
+    }
+    fn is_rolling(&self) -> bool {
+        self.is_on_update && (self.updated_available < self.replicas)
+    }
+}
+
+/// What a Deployment may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeploymentTurn {
+    /// It gets the new template, or has it, with at most so many Pods out of service.
+    Rolls(i32),
+    /// It keeps its template until others are done.
+    Waits,
+}
+
+/// Deployments roll one after another, each with what the budget leaves: never less than one Pod, so that it gets on.
+pub fn turns(budget: i32, deployments: &[WaveDeployment]) -> Vec<DeploymentTurn> {
+    let down: i32 = deployments.iter().fold(0, |sum, one| sum.saturating_add(one.down()));
+    let mut is_taken = deployments.iter().any(WaveDeployment::is_rolling);
+    let mut one = |deployment: &WaveDeployment| {
+        let elsewhere = down - deployment.down();
+        let limit = deployment.limit.min(budget.saturating_sub(elsewhere).max(1));
+        if deployment.is_on_update {
+            return DeploymentTurn::Rolls(limit);
+        }
+        // Nothing of it runs, or others have left room.
+        let may = !is_taken && (elsewhere < budget || deployment.available == 0);
+        is_taken |= may && deployment.replicas > 0;
+        if may { DeploymentTurn::Rolls(limit) } else { DeploymentTurn::Waits }
+    };
+    deployments.iter().map(&mut one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn old(replicas: i32) -> WaveSubset {
+        WaveSubset { replicas, available: replicas, ..WaveSubset::default() }
+    }
+
+    #[test]
+    fn a_roll_out_takes_no_more_of_the_whole_than_its_budget() {
+        assert_eq!(partitions(3, &[old(2), old(5)]), [0, 4], "the first subset first");
+        let busy = WaveSubset { permitted: 2, available: 0, ..old(2) }.down_first();
+        assert_eq!(partitions(3, &[busy, old(5)]), [0, 4]);
+        assert_eq!(partitions(2, &[busy, old(5)]), [0, 5], "it waits until those are available again");
+        let done = WaveSubset { permitted: 2, updated_available: 2, ..old(2) };
+        assert_eq!(partitions(2, &[done, old(5)]), [0, 3]);
+        let kept = WaveSubset { kept: 4, ..old(5) };
+        assert_eq!(partitions(9, &[kept]), [4], "the user keeps some");
+    }
+
+    #[test]
+    fn what_is_down_is_updated_for_nothing_and_counts_once() {
+        let broken = WaveSubset { available: 3, ..old(5) }.down_first();
+        assert_eq!(partitions(1, &[broken, old(5)]), [3, 5]);
+        let moving = WaveSubset { permitted: 2, ..broken }.down_first();
+        assert_eq!(partitions(2, &[moving, old(5)]), [3, 5], "two are down, and the same two are in flight");
+        assert_eq!(partitions(3, &[moving, old(5)]), [2, 5]);
+        let low = WaveSubset { available: 4, ..old(5) };
+        assert_eq!(partitions(1, &[low]), [5], "by ordinals others would have to go first");
+        assert_eq!(partitions(2, &[low]), [4]);
+        let both = WaveSubset { permitted: 1, ..low };
+        assert_eq!(partitions(2, &[both]), [4], "one is down and another one may go at any time");
+        assert_eq!(partitions(1, &[WaveSubset { down_next: 1, ..low }]), [4], "the next one is down already");
+    }
+
+    #[test]
+    fn deployments_roll_one_after_another() {
+        use DeploymentTurn::{Rolls, Waits};
+        let old = WaveDeployment { replicas: 4, available: 4, limit: 1, ..WaveDeployment::default() };
+        let rolling = WaveDeployment { is_on_update: true, updated_available: 2, ..old };
+        let done = WaveDeployment { updated_available: 4, ..rolling };
+        assert_eq!(turns(2, &[old, old]), [Rolls(1), Waits]);
+        assert_eq!(turns(2, &[rolling, old]), [Rolls(1), Waits]);
+        assert_eq!(turns(2, &[done, old]), [Rolls(1), Rolls(1)]);
+        let wide = WaveDeployment { limit: 4, ..old };
+        assert_eq!(turns(2, &[wide]), [Rolls(2)]);
+        let broken = WaveDeployment { available: 1, ..done };
+        assert_eq!(turns(2, &[broken, old]), [Rolls(1), Waits], "nothing else goes while the budget is used up");
+    }
+
+    proptest! {
+        /// Each subset uses its permission at once, and Pods come back in any order: never more out of service than the
+        /// budget, and everything is updated in the end.
+        #[test]
+        fn the_budget_is_kept_and_the_roll_out_ends(sizes in proptest::collection::vec(0..9_i32, 1..5), budget in 1..6_i32, back in proptest::collection::vec(0..5_usize, 1..20)) {
+            let mut permitted = vec![0; sizes.len()];
+            let mut updated = vec![0; sizes.len()];
+            let mut turns = back.iter().cycle();
+            for _ in 0..400 {
+                let seen: Vec<WaveSubset> = sizes.iter().enumerate().map(|(i, replicas)| WaveSubset {
+                    replicas: *replicas, kept: 0, permitted: permitted[i], updated_available: updated[i],
+                    available: replicas - (permitted[i] - updated[i]), ..WaveSubset::default()
+                }.down_first()).collect();
+                for (i, kept) in partitions(budget, &seen).into_iter().enumerate() {
+                    prop_assert!(sizes[i] - kept >= permitted[i], "nothing is taken back");
+                    permitted[i] = sizes[i] - kept;
+                }
+                let out: i32 = permitted.iter().zip(&updated).map(|(p, u)| p - u).sum();
+                prop_assert!(out <= budget);
+                let next = turns.next().unwrap() % sizes.len();
+                if let Some(i) = (0..sizes.len()).map(|i| (i + next) % sizes.len()).find(|i| updated[*i] < permitted[*i]) {
+                    updated[i] += 1;
+                }
+            }
+            prop_assert_eq!(updated, sizes);
+        }
+    }
+}
