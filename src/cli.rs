@@ -42,7 +42,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     SYNC_PERIOD,
     "webhook-initialize-timeout",
     "ws-enabled-versioned-status",
-    "advancedcronjob-workers",
     "broadcastjob-workers",
     "nodepodprobe-workers",
     "resourcedistribution-workers",

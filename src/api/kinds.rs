@@ -364,6 +364,9 @@ pub const KINDS: &[Kind] = &[
         super::ephemeral_jobs,
         BY_MANAGER,
     ),
+    Kind::new(apps::GROUP, "AdvancedCronJob", "advancedcronjobs", &["v1beta1", "v1alpha1"])
+        .installed("advancedcronjobs.apps.kruise.io", super::advanced_cron_jobs, BY_MANAGER)
+        .protected(Protection::Always),
     Kind::new(apps::GROUP, "UnitedDeployment", "uniteddeployments", &["v1alpha1"])
         .installed("uniteddeployments.apps.kruise.io", super::united_deployments, BY_MANAGER)
         .workload(SPEC.by_selector())

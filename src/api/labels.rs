@@ -285,6 +285,10 @@ pub const SERVERLESS_PROBE_MARKERS: &str = "kruise.io/podprobemarker-list";
 /// Finalizer that OpenKruise puts on ImagePullJobs for the copies of their Secrets. There are no such copies here: it is
 /// only ever taken away.
 pub const IMAGE_PULL_JOB_FINALIZER: &str = "apps.kruise.io/deletion-protection";
+/// Annotation of the jobs of an AdvancedCronJob: the time for which one was made.
+pub const SCHEDULED_AT: &str = "apps.kruise.io/scheduled-at";
+/// Annotation of a job that somebody had made of a CronJob or AdvancedCronJob outside its schedule; the value is `manual`.
+pub const CRON_JOB_INSTANTIATE: &str = "cronjob.kubernetes.io/instantiate";
 /// Label on a NodeImage: it stays although no Node has its name.
 pub const FAKE_NODE_IMAGE: &str = "apps.kruise.io/fake-nodeimage";
 /// Annotation that the daemon gives to the runtime with every pull.

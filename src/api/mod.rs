@@ -99,6 +99,10 @@ fn image_list_pull_jobs() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::image_list_pull_job::ImageListPullJob::crd(), &["v1alpha1"]))
 }
 
+fn advanced_cron_jobs() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::advanced_cron_job::AdvancedCronJob::crd(), &["v1alpha1"]))
+}
+
 /// OpenKruise's schemas have none: what is not written stays unwritten until admission writes it.
 fn without_defaults(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {

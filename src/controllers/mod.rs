@@ -27,6 +27,7 @@ use crate::{
     },
 };
 
+pub mod advanced_cron_job;
 pub mod broadcast_job;
 pub mod clone_set;
 pub mod container_launch_priority;
@@ -66,6 +67,7 @@ pub const CONTROLLERS: &[Registration] = &[
     pod_unavailable_budget::REGISTRATION,
     pod_probe_marker::REGISTRATION,
     persistent_pod_state::REGISTRATION,
+    advanced_cron_job::REGISTRATION,
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.

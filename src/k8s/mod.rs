@@ -27,3 +27,4 @@ pub mod selector;
 pub mod shared;
 pub mod strategic_merge;
 pub mod time;
+pub mod zones;

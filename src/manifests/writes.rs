@@ -111,6 +111,12 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "imagepulljobs", &["create", "delete"]).all("all"),
     write(MANAGER, KRUISE, "imagelistpulljobs", &["delete"]).all("all"),
     write(MANAGER, KRUISE, "ephemeraljobs", &["delete"]).all("all"),
+    write(MANAGER, KRUISE, "imagelistpulljobs", &["create"]).all("all"),
+    write(MANAGER, KRUISE, "broadcastjobs", &["create"]).all("all"),
+    write(MANAGER, "batch", "jobs", &["create", "delete"])
+        .only("kruise-manager-jobs", "controlled by an AdvancedCronJob; not in our own namespace"),
+    write(MANAGER, KRUISE, "advancedcronjobs/finalizers", &["update"]).all("asked for, never called"),
+    write(MANAGER, KRUISE, "advancedcronjobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "containerrecreaterequests", &["create", "delete"]).all("all"),
     write(MANAGER, KRUISE, "nodeimages", &["create", "patch", "delete"]).all("all"),
     write(MANAGER, KRUISE, "persistentpodstates", &["create", "patch", "delete"]).only(
@@ -155,6 +161,7 @@ pub const WRITES: &[Write] = &[
     )
     .only("kruise-webhook-registration", REGISTRATION),
     write(WEBHOOK, "", "podtemplates", &["create"]).only(TEMPLATES, "in a dry run"),
+    write(WEBHOOK, "batch", "jobs", &["create"]).only("kruise-webhook-jobs", "in a dry run"),
     write(WEBHOOK, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", &["create", "delete"])
         .all("create: any, which no policy can limit; delete: `kruise-deletion-protection`, by name"),
     write(WEBHOOK, "policy.kruise.io", "podunavailablebudgets/status", &["patch"]).all("all"),

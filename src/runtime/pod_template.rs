@@ -39,18 +39,26 @@ pub enum Refused {
     #[error("{0}")]
     Undecodable(String),
     /// The API server could not be asked.
-    #[error("the API server cannot check Pod templates: {0}")]
+    #[error("the API server cannot check it now: {0}")]
     Unavailable(String),
 }
 
-/// Asks.
+/// Asks about a PodTemplate.
 ///
 /// # Errors
 /// It is refused, or there is no answer.
 pub async fn dry_run(client: &Client, namespace: &str, body: &Value) -> Result<Answer, Refused> {
+    dry_run_at(client, &path::in_namespace(path::CORE, "v1", namespace, "podtemplates"), body).await
+}
+
+/// Asks about an object that would be created at a path of the API.
+///
+/// # Errors
+/// It is refused, or there is no answer.
+pub async fn dry_run_at(client: &Client, path: &str, body: &Value) -> Result<Answer, Refused> {
     let unavailable = |error: &dyn std::fmt::Display| Refused::Unavailable(error.to_string());
     // With `Warn` it names the fields that it does not know, and drops them as with `Ignore`.
-    let uri = path::in_namespace(path::CORE, "v1", namespace, "podtemplates") + "?dryRun=All&fieldValidation=Warn";
+    let uri = format!("{path}?dryRun=All&fieldValidation=Warn");
     let request = Request::post(uri)
         .header(CONTENT_TYPE, "application/json")
         .body(Body::from(body.to_string().into_bytes()))

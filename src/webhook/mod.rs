@@ -8,6 +8,7 @@
 //! [`Handler::pair`]. Routes, registration and RBAC follow from the table.
 
 pub mod broadcast_job_spec;
+pub mod image_job_spec;
 pub mod kinds;
 pub mod pod_states;
 pub mod server;
@@ -22,7 +23,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use self::{
     kinds::{
-        broadcast_job, clone_set, container_recreate_request, daemon_set, deletion_protection, ephemeral_job,
+        advanced_cron_job, broadcast_job, clone_set, container_recreate_request, daemon_set, deletion_protection, ephemeral_job,
         image_pull_job, persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget,
         serverless_probes, sidecar_set, stateful_set, united_deployment,
     },
@@ -223,6 +224,18 @@ const TABLE: &[&[Handler]] = &[
     .within(Namespaces::NotSystem)
     .timeout(3)
     .rbac(serverless_probes::RBAC)],
+    &Handler::pair(
+        Phase::Mutating,
+        Names {
+            create: "madvancedcronjob.kb.io",
+            update: "madvancedcronjob-update.kb.io",
+            create_paths: &["/mutate-apps-kruise-io-advancedcronjob", "/validate-apps-kruise-io-advancedcronjob"],
+            update_path: &["/mutate-apps-kruise-io-advancedcronjob-update"],
+        },
+        Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "advancedcronjobs"),
+        advanced_cron_job::handle,
+        advanced_cron_job::RBAC,
+    ),
     // With their gates off, image jobs and PodProbeMarkers stay registered and say why they refuse.
     &Handler::pair(
         Phase::Mutating,

@@ -1,5 +1,6 @@
 //! Group `apps.kruise.io`, one file per kind.
 
+pub mod advanced_cron_job;
 pub mod broadcast_job;
 pub mod clone_set;
 pub mod container_recreate_request;

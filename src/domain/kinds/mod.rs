@@ -2,6 +2,7 @@
 
 pub mod broadcast_job;
 pub mod clone_set;
+pub mod cron_job;
 pub mod daemon_set;
 pub mod ephemeral_job;
 pub mod image_jobs;

@@ -10,6 +10,7 @@ mod manager_claims;
 mod manager_config_maps;
 mod manager_ephemeral_containers;
 mod manager_evictions;
+mod manager_jobs;
 mod manager_node_probes;
 mod manager_pod_states;
 mod manager_pod_status;
@@ -24,6 +25,7 @@ mod pod_templates;
 mod probe_marker_authors;
 mod request_fields;
 mod request_status;
+mod webhook_jobs;
 mod webhook_registration;
 
 use serde_json::{Value, json};
@@ -63,6 +65,7 @@ const POLICIES: &[Policy] = &[
         over: &[MANAGER],
     },
     Policy { name: "kruise-manager-evictions", spec: manager_evictions::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-jobs", spec: manager_jobs::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-node-probes", spec: manager_node_probes::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-pod-states", spec: manager_pod_states::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true, over: &[MANAGER] },
@@ -78,6 +81,7 @@ const POLICIES: &[Policy] = &[
         is_bound: true,
         over: &[MANAGER, WEBHOOK, DAEMON],
     },
+    Policy { name: "kruise-webhook-jobs", spec: webhook_jobs::spec, is_bound: true, over: &[WEBHOOK] },
     Policy { name: "kruise-webhook-registration", spec: webhook_registration::spec, is_bound: true, over: &[WEBHOOK] },
     // The webhook role binds it while the gate is on.
     Policy { name: protection::NAME, spec: protection::spec, is_bound: false, over: &[] },

@@ -7,18 +7,16 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
-    api::{
-        apps::image_pull_job::{DEFAULT_BACKOFF_LIMIT, DEFAULT_TIMEOUT_SECONDS, PULL_IF_NOT_PRESENT},
-        feature_gates::{FeatureGates, gate},
-    },
+    api::feature_gates::{FeatureGates, gate},
     domain::kinds::image_jobs::rules::{self, Problem},
     webhook::{
         Context,
+        image_job_spec::set_defaults,
         server::review::{Admitted, Cause, Decision, Denied, Request},
-        validate::{Object, drop_empty, is_judged, set_default},
+        validate::is_judged,
     },
 };
 
@@ -75,23 +73,10 @@ fn judge(is_list: bool, spec: &Value) -> Result<Vec<Problem>, Unreadable> {
     })
 }
 
-fn set_defaults(spec: &mut Object) {
-    set_default(spec, "pullPolicy", json!({}));
-    if let Some(policy) = spec.get_mut("pullPolicy").and_then(Value::as_object_mut) {
-        set_default(policy, "timeoutSeconds", json!(DEFAULT_TIMEOUT_SECONDS));
-        set_default(policy, "backoffLimit", json!(DEFAULT_BACKOFF_LIMIT));
-    }
-    set_default(spec, "completionPolicy", json!({}));
-    if let Some(policy) = spec.get_mut("completionPolicy").and_then(Value::as_object_mut) {
-        drop_empty(policy, "type");
-        set_default(policy, "type", json!("Always"));
-    }
-    drop_empty(spec, "imagePullPolicy");
-    set_default(spec, "imagePullPolicy", json!(PULL_IF_NOT_PRESENT));
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn gates() -> FeatureGates {

@@ -1,5 +1,6 @@
 //! The admission handlers, one file for each kind.
 
+pub mod advanced_cron_job;
 pub mod broadcast_job;
 pub mod clone_set;
 pub mod container_recreate_request;

@@ -1,0 +1,395 @@
+//! The controller against an API server in memory.
+
+use std::collections::BTreeMap;
+
+use axum::http::{Method, request::Parts};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{controllers::in_memory, runtime::pass::AFTER_CONFLICT};
+
+const CRONS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/advancedcronjobs";
+const JOBS: &str = "/apis/batch/v1/namespaces/ns/jobs";
+
+#[derive(Default)]
+struct Server {
+    objects: BTreeMap<String, Value>,
+    writes: Vec<(Method, String)>,
+    events: Vec<String>,
+    /// The code of the answer to each creation.
+    refuses: Option<u16>,
+    version: u64,
+}
+
+impl Server {
+    fn answer(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
+        let path = request.uri.path().to_owned();
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let refused =
+            |code: u16| (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "test"}));
+        if path.ends_with("/events") {
+            self.events.push(format!("{} {}", body["reason"].as_str().unwrap(), body["message"].as_str().unwrap()));
+            return (201, body);
+        }
+        if request.method != Method::GET {
+            self.writes.push((request.method.clone(), path.clone()));
+        }
+        self.version += 1;
+        let version = Value::from(self.version.to_string());
+        let path = path.strip_suffix("/status").map_or(path.clone(), str::to_owned);
+        match request.method.as_str() {
+            "GET" => self.objects.get(&path).map_or_else(|| refused(404), |object| (200, object.clone())),
+            "POST" => {
+                if let Some(code) = self.refuses {
+                    return refused(code);
+                }
+                let mut made = body;
+                let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
+                if self.objects.contains_key(&path) {
+                    return refused(409);
+                }
+                made["metadata"]["uid"] = format!("uid-{}", self.version).into();
+                made["metadata"]["resourceVersion"] = version;
+                self.objects.insert(path, made.clone());
+                (201, made)
+            }
+            "PATCH" => {
+                let Some(object) = self.objects.get_mut(&path) else { return refused(404) };
+                let wanted = body["metadata"]["resourceVersion"].clone();
+                if wanted != Value::Null && wanted != object["metadata"]["resourceVersion"] {
+                    return refused(409);
+                }
+                json_patch::merge(object, &body);
+                object["metadata"]["resourceVersion"] = version;
+                (200, object.clone())
+            }
+            "DELETE" => match self.objects.remove(&path) {
+                Some(_) => (200, json!({"kind": "Status", "status": "Success"})),
+                None => refused(404),
+            },
+            _ => refused(405),
+        }
+    }
+}
+
+struct World {
+    server: Arc<Mutex<Server>>,
+    controller: Controller,
+    now: Timestamp,
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Arc::new(Mutex::new(Server::default()));
+        Self { controller: controller(&server), server, now: at("2026-01-01T00:00:00Z") }
+    }
+
+    /// Another process goes on: it has read everything anew.
+    fn restart(&mut self) {
+        self.controller = controller(&self.server);
+        let objects = lock(&self.server).objects.clone();
+        for (path, object) in objects {
+            match path.starts_with(CRONS) {
+                true => drop(self.controller.crons.upsert(serde_json::from_value(object).unwrap())),
+                false => drop(self.controller.jobs.of(JobKind::Job).upsert(serde_json::from_value(object).unwrap())),
+            }
+        }
+    }
+
+    fn put(&self, spec: Value) {
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let path = format!("{CRONS}/cron");
+        let mut cron = server.objects.get(&path).cloned().unwrap_or_else(|| {
+            json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "AdvancedCronJob",
+                "metadata": {"name": "cron", "namespace": "ns", "uid": "c", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"schedule": "0 * * * *", "template": {"jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"x": 1}}}}})
+        });
+        json_patch::merge(&mut cron["spec"], &spec);
+        cron["metadata"]["resourceVersion"] = server.version.to_string().into();
+        server.objects.insert(path, cron.clone());
+        drop(server);
+        self.controller.crons.upsert(serde_json::from_value(cron).unwrap());
+    }
+
+    fn now(&self) -> Now {
+        Now { wall: self.now, mono: Duration::from_secs(1000) }
+    }
+
+    async fn pass(&self) -> kube::Result<Requeue> {
+        let cron = self.controller.crons.get(&ObjectKey::new("ns", "cron")).unwrap();
+        self.controller.status.forget();
+        self.controller.pass(&cron, &TimeZone::UTC, self.now()).await
+    }
+
+    /// Until it waits; the result says for how long.
+    async fn settle(&self) -> Requeue {
+        for _ in 0..20 {
+            match self.pass().await.unwrap() {
+                Requeue::After(wait) if wait.is_zero() || wait == AFTER_CONFLICT => {}
+                requeue => return requeue,
+            }
+        }
+        panic!("it goes on and on: {:?}", lock(&self.server).writes);
+    }
+
+    async fn settle_at(&mut self, now: &str) -> Requeue {
+        self.now = at(now);
+        self.settle().await
+    }
+
+    fn jobs(&self) -> Vec<String> {
+        let server = lock(&self.server);
+        server.objects.keys().filter_map(|path| path.strip_prefix(JOBS)?.strip_prefix('/')).map(str::to_owned).collect()
+    }
+
+    fn job(&self, name: &str) -> Value {
+        lock(&self.server).objects[&format!("{JOBS}/{name}")].clone()
+    }
+
+    fn end(&self, name: &str, how: &str) {
+        let mut server = lock(&self.server);
+        server.version += 1;
+        let version = server.version.to_string();
+        let job = server.objects.get_mut(&format!("{JOBS}/{name}")).unwrap();
+        job["status"] =
+            json!({"conditions": [{"type": how, "status": "True", "lastTransitionTime": "2026-01-01T01:00:09Z"}]});
+        job["metadata"]["resourceVersion"] = version.into();
+        let job = job.clone();
+        drop(server);
+        self.controller.jobs.of(JobKind::Job).upsert(serde_json::from_value(job).unwrap());
+    }
+
+    fn status(&self) -> Value {
+        lock(&self.server).objects[&format!("{CRONS}/cron")]["status"].clone()
+    }
+
+    fn writes(&self) -> usize {
+        lock(&self.server).writes.len()
+    }
+}
+
+fn controller(server: &Arc<Mutex<Server>>) -> Controller {
+    let server = server.clone();
+    Controller::new(&in_memory::context(move |request, body| lock(&server).answer(request, body)))
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+const FIRST: &str = "cron-1767229200";
+const SECOND: &str = "cron-1767232800";
+
+#[tokio::test]
+async fn c5_there_is_a_status_at_once_and_a_job_at_each_full_hour() {
+    let mut world = World::new();
+    world.put(json!({}));
+    assert_eq!(world.settle().await, Requeue::After(Duration::from_secs(3600)));
+    let status = world.status();
+    assert_eq!((&status["type"], &status["nextScheduleTime"]), (&json!("Job"), &json!("2026-01-01T01:00:00Z")));
+    assert_eq!(status["observedGeneration"], 1);
+    assert_eq!(world.jobs(), Vec::<String>::new());
+
+    let wait = world.settle_at("2026-01-01T01:00:00.250Z").await;
+    assert_eq!(wait, Requeue::After(Duration::from_millis(3_599_750)));
+    assert_eq!(world.jobs(), [FIRST]);
+    let job = world.job(FIRST);
+    assert_eq!((&job["metadata"]["labels"], &job["spec"]), (&json!({"a": "b"}), &json!({"x": 1})));
+    assert_eq!(job["metadata"]["annotations"]["apps.kruise.io/scheduled-at"], "2026-01-01T01:00:00Z");
+    let status = world.status();
+    assert_eq!(status["lastScheduleTime"], "2026-01-01T01:00:00Z");
+    assert_eq!((&status["active"][0]["name"], &status["active"][0]["apiVersion"]), (&json!(FIRST), &json!("batch/v1")));
+
+    world.end(FIRST, "Complete");
+    world.settle().await;
+    assert_eq!(
+        (&world.status()["active"], &world.status()["lastSuccessfulTime"]),
+        (&Value::Null, &json!("2026-01-01T01:00:09Z"))
+    );
+    let writes = world.writes();
+    world.settle().await;
+    assert_eq!(world.writes(), writes, "there is nothing to write");
+}
+
+#[tokio::test]
+async fn the_job_is_made_before_the_status_is_written() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    let before = world.writes();
+    world.now = at("2026-01-01T01:00:00Z");
+    assert_eq!(world.pass().await.unwrap(), Requeue::After(Duration::ZERO));
+    let writes = lock(&world.server).writes[before..].to_vec();
+    assert_eq!(writes, [(Method::POST, JOBS.to_owned())]);
+}
+
+#[tokio::test]
+async fn e39_another_process_makes_no_second_job() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    world.now = at("2026-01-01T01:00:00Z");
+    // The process ends before the status is written, and the next one has not seen the job.
+    world.pass().await.unwrap();
+    world.restart();
+    world.controller.jobs.of(JobKind::Job).remove(&ObjectKey::new("ns", FIRST), None);
+    world.settle().await;
+    assert_eq!(
+        (world.jobs(), &world.status()["lastScheduleTime"]),
+        (vec![FIRST.to_owned()], &json!("2026-01-01T01:00:00Z"))
+    );
+}
+
+#[tokio::test]
+async fn e37_a_deleted_job_is_not_made_again_also_without_a_history() {
+    let mut world = World::new();
+    world.put(json!({"successfulJobsHistoryLimit": 0}));
+    world.settle().await;
+    world.settle_at("2026-01-01T01:00:00Z").await;
+    world.end(FIRST, "Complete");
+    world.settle().await;
+    assert_eq!(world.jobs(), Vec::<String>::new());
+    world.restart();
+    world.settle_at("2026-01-01T01:30:00Z").await;
+    assert_eq!(world.jobs(), Vec::<String>::new());
+    // A clock that goes back.
+    world.settle_at("2026-01-01T00:30:00Z").await;
+    world.settle_at("2026-01-01T01:00:01Z").await;
+    assert_eq!(world.jobs(), Vec::<String>::new());
+    world.settle_at("2026-01-01T02:00:00Z").await;
+    assert_eq!(world.jobs(), [SECOND]);
+}
+
+#[tokio::test]
+async fn c5_with_forbid_a_job_waits_for_the_one_before() {
+    let mut world = World::new();
+    world.put(json!({"concurrencyPolicy": "Forbid"}));
+    world.settle().await;
+    world.settle_at("2026-01-01T01:00:00Z").await;
+    world.settle_at("2026-01-01T02:00:00Z").await;
+    assert_eq!(world.jobs(), [FIRST]);
+    let condition = world.status()["conditions"][0].clone();
+    assert_eq!((&condition["type"], &condition["reason"]), (&json!("Ready"), &json!("JobAlreadyActive")));
+    world.now = at("2026-01-01T02:10:00Z");
+    world.end(FIRST, "Failed");
+    world.settle().await;
+    assert_eq!(world.jobs(), [FIRST, SECOND]);
+    assert_eq!(world.status()["conditions"][0]["reason"], "Scheduled");
+}
+
+#[tokio::test]
+async fn c5_with_replace_the_one_before_is_deleted() {
+    let mut world = World::new();
+    world.put(json!({"concurrencyPolicy": "Replace"}));
+    world.settle().await;
+    world.now = at("2026-01-01T01:00:00Z");
+    world.pass().await.unwrap();
+    // The slot of the one that goes is recorded first.
+    world.now = at("2026-01-01T02:00:00Z");
+    let before = world.writes();
+    world.settle().await;
+    let methods: Vec<Method> = lock(&world.server).writes[before..].iter().map(|(method, _)| method.clone()).collect();
+    assert_eq!(methods, [Method::PATCH, Method::DELETE, Method::POST, Method::PATCH]);
+    assert_eq!(world.jobs(), [SECOND]);
+    assert_eq!(world.status()["active"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn f45_an_unknown_zone_makes_no_job_and_says_so() {
+    let mut world = World::new();
+    world.put(json!({"timeZone": "Mars/Olympus"}));
+    assert_eq!(world.settle().await, Requeue::Await);
+    world.settle_at("2026-01-01T05:00:00Z").await;
+    assert_eq!(world.jobs(), Vec::<String>::new());
+    let stalled = &world.status()["conditions"][2];
+    assert_eq!(
+        (&stalled["type"], &stalled["status"], &stalled["reason"]),
+        (&json!("Stalled"), &json!("True"), &json!("UnknownTimeZone"))
+    );
+    world.put(json!({"timeZone": "Asia/Kolkata"}));
+    world.settle().await;
+    // 01:00 and on in Kolkata is half past an hour in UTC.
+    assert_eq!(world.jobs(), ["cron-1767241800"]);
+}
+
+#[tokio::test]
+async fn a_refused_job_is_told_and_tried_again() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    lock(&world.server).refuses = Some(403);
+    world.now = at("2026-01-01T01:00:00Z");
+    assert!(world.pass().await.is_err());
+    let condition = world.status()["conditions"][1].clone();
+    assert_eq!(
+        (&condition["type"], &condition["status"], &condition["reason"]),
+        (&json!("Reconciling"), &json!("True"), &json!("FailedCreate"))
+    );
+    assert!(condition["message"].as_str().unwrap().contains("Job cron-1767229200"), "{condition}");
+    assert_eq!(world.status()["lastScheduleTime"], Value::Null);
+    lock(&world.server).refuses = None;
+    world.settle().await;
+    assert_eq!(world.jobs(), [FIRST]);
+    assert_eq!(world.status()["conditions"][1]["status"], "False");
+}
+
+#[tokio::test]
+async fn somebody_elses_job_of_that_name_is_left_alone() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    let theirs = json!({"metadata": {"name": FIRST, "namespace": "ns", "uid": "x", "resourceVersion": "3"}});
+    lock(&world.server).objects.insert(format!("{JOBS}/{FIRST}"), theirs.clone());
+    world.now = at("2026-01-01T01:00:00Z");
+    assert_eq!(world.settle().await, Requeue::After(Duration::from_secs(10)));
+    assert_eq!(world.job(FIRST), theirs);
+    assert!(world.status()["conditions"][1]["message"].as_str().unwrap().contains("belongs to somebody else"));
+    // The next time is not in the way.
+    world.settle_at("2026-01-01T02:00:00Z").await;
+    assert_eq!(world.jobs(), [FIRST, SECOND]);
+}
+
+#[tokio::test]
+async fn the_history_is_kept_while_it_is_paused() {
+    let mut world = World::new();
+    world.put(json!({"failedJobsHistoryLimit": 0}));
+    world.settle().await;
+    world.settle_at("2026-01-01T01:00:00Z").await;
+    world.put(json!({"paused": true}));
+    world.end(FIRST, "Failed");
+    assert_eq!(world.settle_at("2026-01-01T05:00:00Z").await, Requeue::Await);
+    assert_eq!(world.jobs(), Vec::<String>::new());
+    assert_eq!(world.status()["nextScheduleTime"], Value::Null);
+    assert_eq!(world.status()["conditions"][0]["reason"], "Paused");
+}
+
+#[tokio::test]
+async fn missed_times_are_counted_once() {
+    let mut world = World::new();
+    world.put(json!({"startingDeadlineSeconds": 30}));
+    world.settle().await;
+    for _ in 0..3 {
+        world.settle_at("2026-01-01T05:30:00Z").await;
+    }
+    assert_eq!(world.controller.metrics.missed.get(), 5);
+    world.settle_at("2026-01-01T06:01:00Z").await;
+    assert_eq!(world.controller.metrics.missed.get(), 6);
+    assert_eq!(world.jobs(), Vec::<String>::new());
+}
+
+#[test]
+fn a_clock_that_is_set_is_noticed() {
+    let now = |wall: &str, mono: u64| Now { wall: at(wall), mono: Duration::from_secs(mono) };
+    let before = now("2026-01-01T00:00:00Z", 100);
+    for (wall, mono, wanted) in [
+        ("2026-01-01T00:00:02Z", 102, false),
+        ("2026-01-01T00:00:02.9Z", 102, false),
+        ("2026-01-01T01:00:02Z", 102, true),
+        ("2025-12-31T23:59:00Z", 102, true),
+        // A machine that slept: neither clock went on, or both.
+        ("2026-01-01T00:10:00Z", 700, false),
+    ] {
+        assert_eq!(was_set(before, now(wall, mono)), wanted, "{wall} {mono}");
+    }
+}

@@ -1,0 +1,141 @@
+//! What is to be done for one AdvancedCronJob now.
+
+use jiff::Timestamp;
+
+use super::{
+    make,
+    schedule::{COUNTED, Slots},
+    spec::{Concurrency, CronSpec, JobKind, history_limits},
+};
+use crate::api::apps::advanced_cron_job::AdvancedCronJob;
+
+/// How a job has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobEnd {
+    /// Well.
+    pub succeeded: bool,
+    /// When.
+    pub at: Option<Timestamp>,
+}
+
+/// A job as the rules see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CronChild {
+    /// Its kind.
+    pub kind: JobKind,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
+    /// What its annotation says: the time for which it was made.
+    pub slot: Option<Timestamp>,
+    /// When it began.
+    pub begun: Option<Timestamp>,
+    /// How it has ended, if it has.
+    pub end: Option<JobEnd>,
+    /// Somebody deleted it.
+    pub is_deleting: bool,
+}
+
+/// Slots for which no job was made, and none will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissedSlots {
+    /// How many, as far as they are counted.
+    pub count: u32,
+    /// There are more.
+    pub is_more: bool,
+    /// The first one.
+    pub first: Timestamp,
+    /// The latest one.
+    pub last: Timestamp,
+    /// The latest one is past its starting deadline; otherwise another one has taken its place.
+    pub is_late: bool,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CronPlan {
+    /// The newest slot for which a job was made.
+    pub last: Option<Timestamp>,
+    /// The slot for which a job is to be made.
+    pub run: Option<Timestamp>,
+    /// Jobs that are to be deleted before.
+    pub replace: Vec<CronChild>,
+    /// The status comes before: of a slot that is not in it, only a job tells that is about to go.
+    pub records_first: bool,
+    /// The slot that waits for the end of jobs.
+    pub waiting: Option<Timestamp>,
+    /// What was missed.
+    pub missed: Option<MissedSlots>,
+    /// The first slot that is not due.
+    pub next: Option<Timestamp>,
+    /// Jobs that have not ended, oldest first.
+    pub active: Vec<CronChild>,
+    /// Jobs that have ended and are no longer to be kept. Their slots are in the status.
+    pub discard: Vec<CronChild>,
+}
+
+/// Decides. `spec` is what could be read of the object; without it no job is made. `children` are its jobs.
+///
+/// A slot that is not newer than every one before is never run: not after its job was deleted, not by another process, and
+/// not when the clock goes back.
+pub fn plan(cron: &AdvancedCronJob, spec: Option<&CronSpec>, children: &[CronChild], now: Timestamp) -> CronPlan {
+    let own = cron.metadata.name.as_deref().unwrap_or_default();
+    let recorded = cron.status.as_ref().and_then(|status| status.last_schedule_time);
+    // Anybody can write an annotation; a name is for ever.
+    let slot_of = |child: &CronChild| child.slot.filter(|slot| child.name == make::name(own, *slot));
+    let last = children.iter().filter_map(slot_of).chain(recorded).max();
+    let mut plan = CronPlan { last, ..CronPlan::default() };
+    plan.active = children.iter().filter(|child| child.end.is_none()).cloned().collect();
+    plan.active.sort_by(|a, b| (a.slot, &a.name).cmp(&(b.slot, &b.name)));
+    let is_recorded = |child: &CronChild| slot_of(child).is_none_or(|slot| recorded.is_some_and(|last| slot <= last));
+    plan.discard = discard(cron, children, &is_recorded);
+
+    let created = cron.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    let Some(spec) = spec.filter(|spec| !spec.paused) else { return plan };
+    let Slots { latest, due, first, next } = spec.schedule.slots(last.unwrap_or(created), now);
+    plan.next = next;
+    let (Some(slot), Some(first)) = (latest, first) else { return plan };
+    // A clock shows fractions of a second, a slot has none.
+    let is_late = spec.deadline.is_some_and(|deadline| now.as_second().saturating_sub(slot.as_second()) > deadline);
+    let missed = |count: u32, last: Timestamp, is_late: bool| MissedSlots {
+        count: count.min(COUNTED),
+        is_more: count > COUNTED,
+        first,
+        last,
+        is_late,
+    };
+    let is_active = !plan.active.is_empty();
+    if is_late {
+        plan.missed = Some(missed(due, slot, true));
+    } else if spec.concurrency == Concurrency::Forbid && is_active {
+        plan.waiting = Some(slot);
+    } else {
+        plan.run = Some(slot);
+        plan.missed = (due > 1).then(|| missed(if due > COUNTED { due } else { due - 1 }, slot, false));
+        if spec.concurrency == Concurrency::Replace {
+            plan.replace = plan.active.iter().filter(|child| !child.is_deleting).cloned().collect();
+            plan.records_first = !plan.replace.iter().all(is_recorded);
+        }
+    }
+    plan
+}
+
+/// Jobs beyond the limits of the history, the oldest ones.
+fn discard(cron: &AdvancedCronJob, children: &[CronChild], is_recorded: impl Fn(&CronChild) -> bool) -> Vec<CronChild> {
+    let (succeeded, failed) = history_limits(&cron.spec);
+    let mut discarded = Vec::new();
+    for (result, limit) in [(true, succeeded), (false, failed)] {
+        let ended = children.iter().filter(|child| child.end.is_some_and(|end| end.succeeded == result));
+        let mut ended: Vec<&CronChild> = ended.filter(|child| !child.is_deleting).collect();
+        ended.sort_by(|a, b| (a.begun, &a.name).cmp(&(b.begun, &b.name)));
+        let beyond = ended.len().saturating_sub(limit);
+        discarded.extend(ended.into_iter().take(beyond).filter(|child| is_recorded(child)).cloned());
+    }
+    discarded
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! What is recorded of an AdvancedCronJob.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use super::{
+    plan::{CronChild, CronPlan},
+    spec::{CronProblem, CronSpec, template},
+};
+use crate::{
+    api::apps::advanced_cron_job::{AdvancedCronJob, AdvancedCronJobStatus},
+    k8s::{
+        conditions::{self, READY, RECONCILING, STALLED},
+        time::whole_seconds,
+    },
+};
+
+/// The status as it should be. `trouble` says why the job that is due could not be made.
+pub fn status(
+    cron: &AdvancedCronJob,
+    spec: Result<&CronSpec, &CronProblem>,
+    (plan, children): (&CronPlan, &[CronChild]),
+    trouble: Option<&str>,
+    now: Timestamp,
+) -> AdvancedCronJobStatus {
+    let before = cron.status.clone().unwrap_or_default();
+    let namespace = cron.metadata.namespace.as_deref().unwrap_or_default();
+    let reference = |child: &CronChild| {
+        // The version at which it was first seen: it changes with every step of the job.
+        let known = before.active.iter().find(|known| known.uid.as_deref() == Some(child.uid.as_str()));
+        known.cloned().unwrap_or_else(|| reference(child, namespace))
+    };
+    let succeeded = children.iter().filter_map(|child| child.end.filter(|end| end.succeeded)?.at);
+    let mut status = AdvancedCronJobStatus {
+        observed_generation: cron.metadata.generation.unwrap_or_default(),
+        type_: template(&cron.spec.template).map(|(kind, _)| kind.kind().to_owned()).unwrap_or_default(),
+        active: plan.active.iter().map(reference).collect(),
+        last_schedule_time: plan.last.map(whole_seconds),
+        last_successful_time: succeeded.map(whole_seconds).chain(before.last_successful_time).max(),
+        next_schedule_time: plan.next,
+        conditions: before.conditions,
+    };
+    let (type_, reason, message) = match (spec, trouble) {
+        (Err(problem), _) => (STALLED, problem.reason(), problem.to_string()),
+        (Ok(spec), _) if spec.paused => (READY, "Paused", "spec.paused is true: no job is made".to_owned()),
+        (Ok(_), Some(trouble)) => (RECONCILING, "FailedCreate", trouble.to_owned()),
+        (Ok(_), None) if plan.waiting.is_some() => {
+            let message = "a job is due and is made when the active ones have ended (concurrencyPolicy Forbid)";
+            (READY, "JobAlreadyActive", message.to_owned())
+        }
+        (Ok(_), None) if plan.next.is_none() => {
+            let message = "spec.schedule: it fits no time of the next five years";
+            (STALLED, "NeverDue", message.to_owned())
+        }
+        (Ok(_), None) => (READY, "Scheduled", "jobs are made by the schedule".to_owned()),
+    };
+    conditions::set_kstatus(&mut status.conditions, (type_, reason, &message), cron.metadata.generation, now);
+    status
+}
+
+fn reference(child: &CronChild, namespace: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(child.kind.api_version()),
+        kind: Some(child.kind.kind().to_owned()),
+        name: Some(child.name.clone()),
+        namespace: Some(namespace.to_owned()),
+        resource_version: Some(child.version.clone()).filter(|version| !version.is_empty()),
+        uid: Some(child.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::TimeZone;
+    use serde_json::{Value, json};
+
+    use super::{
+        super::{
+            plan::{JobEnd, plan},
+            spec::JobKind,
+        },
+        *,
+    };
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn cron(spec: Value, status: Value) -> AdvancedCronJob {
+        let mut whole = json!({"schedule": "0 * * * *", "template": {"jobTemplate": {"spec": {}}}});
+        json_patch::merge(&mut whole, &spec);
+        serde_json::from_value(json!({"metadata": {"name": "cron", "namespace": "ns", "uid": "u", "generation": 3,
+            "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": whole, "status": status}))
+        .unwrap()
+    }
+
+    fn child(name: &str, slot: &str, end: Option<bool>) -> CronChild {
+        let end = end.map(|succeeded| JobEnd { succeeded, at: Some(at("2026-01-01T01:00:30Z")) });
+        let (slot, begun) = (Some(at(slot)), None);
+        CronChild {
+            kind: JobKind::Job,
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            version: "7".into(),
+            slot,
+            begun,
+            end,
+            is_deleting: false,
+        }
+    }
+
+    fn of(cron: &AdvancedCronJob, children: &[CronChild], trouble: Option<&str>, now: &str) -> AdvancedCronJobStatus {
+        let spec = CronSpec::of(&cron.spec, &TimeZone::UTC);
+        let plan = plan(cron, spec.as_ref().ok(), children, at(now));
+        status(cron, spec.as_ref(), (&plan, children), trouble, at(now))
+    }
+
+    fn true_one(status: &AdvancedCronJobStatus) -> String {
+        let is_true = status.conditions.iter().filter(|condition| condition.status == "True");
+        is_true.map(|c| format!("{} {}", c.type_, c.reason)).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn there_is_a_status_from_the_first_moment() {
+        let written = json!(of(&cron(json!({}), Value::Null), &[], None, "2026-01-01T00:00:00.3Z"));
+        assert_eq!((&written["observedGeneration"], &written["type"]), (&json!(3), &json!("Job")));
+        assert_eq!((&written["nextScheduleTime"], &written["active"]), (&json!("2026-01-01T01:00:00Z"), &Value::Null));
+        assert_eq!(written["conditions"].as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn decision_32_exactly_one_condition_says_how_it_stands() {
+        let active = [child("cron-1767229200", "2026-01-01T01:00:00Z", None)];
+        for (spec, children, trouble, want) in [
+            (json!({}), &[][..], None, "Ready Scheduled"),
+            (json!({"paused": true}), &[], Some("x"), "Ready Paused"),
+            (json!({}), &[], Some("quota"), "Reconciling FailedCreate"),
+            (json!({"concurrencyPolicy": "Forbid"}), &active, None, "Ready JobAlreadyActive"),
+            (json!({"schedule": "0 0 30 2 *"}), &[], None, "Stalled NeverDue"),
+            (json!({"schedule": "TZ="}), &[], None, "Stalled InvalidSchedule"),
+            (json!({"timeZone": "Mars/Olympus"}), &[], None, "Stalled UnknownTimeZone"),
+            (json!({"template": {"jobTemplate": null}}), &[], None, "Stalled InvalidTemplate"),
+        ] {
+            let cron = cron(spec.clone(), json!({"lastScheduleTime": "2026-01-01T01:00:00Z"}));
+            assert_eq!(true_one(&of(&cron, children, trouble, "2026-01-01T02:00:01Z")), want, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_job_is_named_at_the_version_at_which_it_was_first_seen() {
+        let cron = cron(json!({}), json!({"active": [{"uid": "uid-cron-1767229200", "resourceVersion": "5"}]}));
+        let children = [
+            child("cron-1767232800", "2026-01-01T02:00:00Z", None),
+            child("cron-1767229200", "2026-01-01T01:00:00Z", None),
+            child("cron-1767225600", "2026-01-01T00:00:00Z", Some(true)),
+        ];
+        let status = of(&cron, &children, None, "2026-01-01T02:00:01Z");
+        let versions: Vec<_> = status.active.iter().map(|job| job.resource_version.as_deref()).collect();
+        assert_eq!(versions, [Some("5"), Some("7")]);
+        assert_eq!(
+            json!(status.active[1]),
+            json!({"apiVersion": "batch/v1", "kind": "Job", "name": "cron-1767232800", "namespace": "ns",
+                "uid": "uid-cron-1767232800", "resourceVersion": "7"})
+        );
+        assert_eq!(status.last_successful_time, Some(at("2026-01-01T01:00:30Z")));
+        assert_eq!(status.last_schedule_time, Some(at("2026-01-01T02:00:00Z")));
+    }
+}
