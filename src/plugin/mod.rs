@@ -11,6 +11,7 @@
 mod cancel;
 mod completion;
 mod connection;
+mod cronjob;
 mod describe;
 mod doctor;
 mod follow;
@@ -71,6 +72,7 @@ enum What {
     Status(status::StatusArgs),
     Describe(describe::DescribeArgs),
     Sidecarset(sidecarset::SidecarSetArgs),
+    Cronjob(cronjob::CronJobArgs),
     Cancel(cancel::CancelArgs),
     Doctor(doctor::DoctorArgs),
     Completion(completion::CompletionArgs),
@@ -113,6 +115,7 @@ fn dispatch(connection: ConnectionArgs, what: What) -> Result<Exit, Stop> {
             What::Status(args) => status::run(args, &connection).await,
             What::Describe(args) => describe::run(args, &connection).await,
             What::Sidecarset(args) => sidecarset::run(args, &connection).await,
+            What::Cronjob(args) => cronjob::run(args, &connection).await,
             What::Cancel(args) => cancel::run(args, &connection).await,
             What::Doctor(args) => doctor::run(args, &connection).await,
             What::Completion(args) => completion::script(&args, &mut Cli::command()),
@@ -163,6 +166,8 @@ mod tests {
             ("status a -A", ErrorKind::ArgumentConflict),
             ("describe", ErrorKind::MissingRequiredArgument),
             ("sidecarset", ErrorKind::MissingRequiredArgument),
+            ("cronjob", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
+            ("cronjob trigger", ErrorKind::MissingRequiredArgument),
             ("restart -A -l a=b", ErrorKind::ArgumentConflict),
             ("rollout history scs/a --system-namespace", ErrorKind::InvalidValue),
             ("rollout history scs/a --system-namespace A/b", ErrorKind::ValueValidation),
@@ -187,6 +192,7 @@ mod tests {
             "status --wait -A",
             "doctor --as nobody",
             "sidecarset log-agent --all --context c",
+            "cronjob trigger nightly -n shop --dry-run -o yaml",
             "restart sidecarset/log-agent -A -c agent --wait",
             "rollout undo sidecarset/log-agent --to-revision 2 --system-namespace kruise",
             "rollout undo cloneset/a --to-revision=3 -n shop --dry-run",

@@ -1,6 +1,7 @@
 //! What the plugin decides and says: functions of the objects it was shown, without I/O and without a clock.
 
 pub mod cancel;
+pub mod cron_job;
 pub mod doctor;
 pub mod exit;
 pub mod history;
