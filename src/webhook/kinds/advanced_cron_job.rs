@@ -17,7 +17,7 @@ use crate::{
     k8s::{path, rbac::Rule},
     runtime::pod_template::{Answer, Refused, dry_run_at},
     webhook::{
-        Context, image_job_spec,
+        Context, broadcast_job_spec, image_job_spec,
         server::review::{Admitted, Cause, Decision, Denied, Request},
         template::{self, READ_BUDGET, Templates},
         validate::{Findings, Object, drop_empty, is_judged, set_default},
@@ -242,7 +242,7 @@ fn complete(kind: JobKind, template: &mut Value) {
         JobKind::BroadcastJob => {
             set_default(spec, "completionPolicy", json!({}));
             set_default(spec, "failurePolicy", json!({}));
-            rules::set_restart_policy(spec);
+            broadcast_job_spec::set_restart_policy(spec);
         }
         JobKind::ImageListPullJob => image_job_spec::set_defaults(spec),
     }

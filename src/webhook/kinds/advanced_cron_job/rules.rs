@@ -13,9 +13,9 @@ use crate::{
         image_jobs,
     },
     webhook::{
-        image_job_spec,
+        broadcast_job_spec, image_job_spec,
         server::review::Cause,
-        validate::{Findings, Object, drop_empty, set_default, show, show_text},
+        validate::{Findings, Object, show, show_text},
     },
 };
 
@@ -187,29 +187,10 @@ fn template(found: &mut Findings, spec: &Object) -> Option<JobKind> {
                 found.deny(format!("{at_spec}template"), "it is missing; want a Pod template");
             }
         }
-        JobKind::BroadcastJob => broadcast_job(found, job, &at_spec),
+        JobKind::BroadcastJob => broadcast_job_spec::judge(found, job, &at_spec),
         JobKind::ImageListPullJob => image_list(found, job, &at),
     }
     Some(kind)
-}
-
-fn broadcast_job(found: &mut Findings, spec: &Object, at: &str) {
-    let Some(template) = found.object(spec, at, "template") else {
-        if spec.get("template").is_none_or(Value::is_null) {
-            found.deny(format!("{at}template"), "it is missing; want a Pod template");
-        }
-        return;
-    };
-    let Some(pod) = found.object(template, &format!("{at}template."), "spec") else { return };
-    found.one_of(pod, &format!("{at}template.spec."), "restartPolicy", &["Never", "OnFailure"]);
-}
-
-/// Writes the restart policy of a BroadcastJob before the API server writes Always, with which no Pod ends.
-pub(super) fn set_restart_policy(spec: &mut Object) {
-    if let Some(pod) = spec.get_mut("template").and_then(|template| template.get_mut("spec")?.as_object_mut()) {
-        drop_empty(pod, "restartPolicy");
-        set_default(pod, "restartPolicy", json!("OnFailure"));
-    }
 }
 
 /// An ImageListPullJob: its own rules, and an end before the next one begins.
