@@ -13,6 +13,7 @@ mod clone_set_random;
 mod clone_set_rest;
 mod clone_set_restart;
 mod container_meta;
+mod cron_job;
 mod daemon_set;
 mod ephemeral_job;
 mod failure;
