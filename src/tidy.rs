@@ -65,7 +65,17 @@ const SIBLINGS: &[(&str, &[&str])] = &[
     ("roles", &["daemon", "manager", "webhook"]),
     (
         "webhook",
-        &["sidecars", "pod_states", "server", "validate", "broadcast_job_spec", "image_job_spec", "template", "workload", "kinds"],
+        &[
+            "sidecars",
+            "pod_states",
+            "server",
+            "validate",
+            "broadcast_job_spec",
+            "image_job_spec",
+            "template",
+            "workload",
+            "kinds",
+        ],
     ),
     ("webhook/kinds", &[]),
     ("domain", &["deletion_protection", "pod", "budgets", "workload", "node", "kinds"]),

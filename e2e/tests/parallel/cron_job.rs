@@ -44,9 +44,8 @@ async fn a_job_is_made_at_each_time_and_waits_for_the_one_before() -> Result<()>
         // A status at once: Argo CD's health check fails without.
         let first = t.wait_for(CRON, "tick", "to have a status", PATIENCE, |o| o.text("/status/type") == "Job").await?;
         ensure!(condition(&first, "Ready") == "True", "{first:#}");
-        let active = t
-            .wait_for(CRON, "tick", "to have an active job", LONG, |o| o.array("/status/active").len() == 1)
-            .await?;
+        let active =
+            t.wait_for(CRON, "tick", "to have an active job", LONG, |o| o.array("/status/active").len() == 1).await?;
         t.wait_events(CRON, "tick", |events| events.iter().any(|event| event.starts_with("JobAlreadyActive"))).await?;
         let all = jobs(t).await?;
         ensure!(all.len() == 1, "{} jobs", all.len());
@@ -79,7 +78,9 @@ async fn lists_of_images_end_and_the_history_is_limited() -> Result<()> {
         let made = t.create(object).await?;
         ensure!(made.text("/spec/concurrencyPolicy") == "Replace", "{made:#}");
         let ran = t
-            .wait_for(CRON, "pull", "to have run", LONG, |o| o.has("/status/lastScheduleTime") && o.int("/status/observedGeneration") == 1)
+            .wait_for(CRON, "pull", "to have run", LONG, |o| {
+                o.has("/status/lastScheduleTime") && o.int("/status/observedGeneration") == 1
+            })
             .await?;
         let slot = ran.text("/status/lastScheduleTime").to_owned();
         t.wait_for(CRON, "pull", "to run again", LONG, |o| {
@@ -104,7 +105,10 @@ async fn what_cannot_run_is_refused_with_the_field_the_value_and_what_is_allowed
             (cron("bad", "@daily", job()).with("/spec/timeZone", "Mars/Olympus"), "spec.timeZone"),
             (cron("bad", "@daily", json!({})), "spec.template"),
             (cron(&"n".repeat(53), "@daily", job()), "metadata.name"),
-            (cron("bad", "@daily", job()).with(always, "Always"), "spec.template.jobTemplate.spec.template.spec.restartPolicy"),
+            (
+                cron("bad", "@daily", job()).with(always, "Always"),
+                "spec.template.jobTemplate.spec.template.spec.restartPolicy",
+            ),
             (
                 cron("bad", "@daily", job()).with("/spec/template/jobTemplate/spec/completions", -1),
                 "spec.template.jobTemplate.spec.completions",

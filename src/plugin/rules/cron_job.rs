@@ -33,8 +33,10 @@ mod tests {
     fn cron(metadata: Value, template: Value) -> AdvancedCronJob {
         let mut whole = json!({"name": "cron", "namespace": "ns", "uid": "u"});
         json_patch::merge(&mut whole, &metadata);
-        serde_json::from_value(json!({"metadata": whole, "spec": {"schedule": "@daily", "paused": true, "template": template}}))
-            .unwrap()
+        serde_json::from_value(
+            json!({"metadata": whole, "spec": {"schedule": "@daily", "paused": true, "template": template}}),
+        )
+        .unwrap()
     }
 
     #[test]
