@@ -515,21 +515,27 @@ async fn served() -> BTreeMap<String, String> {
         "counter" => (format!("{name}_total"), kind.to_owned()),
         _ => (name.to_owned(), kind.to_owned()),
     });
-    let served: BTreeMap<String, String> = names.collect();
-
+    let mut served: BTreeMap<String, String> = names.collect();
+    // Those of controllers are not made here.
+    for name in registered_by(".register_seconds(") {
+        served.entry(format!("{name}_seconds")).or_insert_with(|| "histogram".to_owned());
+    }
     served
 }
 
 /// Names that the sources register, without their suffixes: some metrics have no sample before something happens.
 fn registered() -> BTreeSet<String> {
+    [".register(", ".register_seconds("].into_iter().flat_map(registered_by).collect()
+}
+
+/// Those of one call.
+fn registered_by(call: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for path in files_below("src", "rs").into_iter().filter(|p| !p.ends_with("docs.rs") && !p.ends_with("tests.rs")) {
         let source = read(&path);
         let code = crate::tidy::product(&source);
-        for call in [".register(", ".register_seconds("] {
-            let literals = code.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
-            names.extend(literals.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
-        }
+        let literals = code.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+        names.extend(literals.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
     }
     names
 }
