@@ -23,8 +23,8 @@ use prometheus_client::metrics::counter::Counter;
 
 use self::{
     kinds::{
-        advanced_cron_job, broadcast_job, clone_set, container_recreate_request, daemon_set, deletion_protection, ephemeral_job,
-        image_pull_job, persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget,
+        advanced_cron_job, broadcast_job, clone_set, container_recreate_request, daemon_set, deletion_protection,
+        ephemeral_job, image_pull_job, persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget,
         serverless_probes, sidecar_set, stateful_set, united_deployment,
     },
     pod_states::PodStates,
