@@ -49,6 +49,7 @@ const IN_USE: &[&str] = &[
     gate::SORT_SIDECARS,
     gate::DELETION_PROTECTION,
     gate::EXTERNAL_CERTS,
+    gate::SIDECAR_TERMINATOR,
 ];
 
 /// The whole page. `programs` are the grammars of the command lines.
