@@ -68,7 +68,8 @@ pub fn segment(text: &str) -> Cow<'_, str> {
 pub struct NoApiPath(String);
 
 /// Subresources that this program reads or writes, its command line included.
-const SUBRESOURCES: &[&str] = &["status", "scale", "eviction", "resize", "token", "log", "exec", "approval"];
+pub const SUBRESOURCES: &[&str] =
+    &["status", "scale", "eviction", "resize", "ephemeralcontainers", "token", "log", "exec", "approval"];
 
 /// The last check before a request is sent: whether it goes to one collection, object or subresource, with a query that is
 /// encoded. A name with `/`, `?` or `#` that nobody has parsed makes a URL of another form. Paths outside of `/api` and
@@ -144,6 +145,7 @@ mod tests {
             "/api/v1/namespaces/shop/pods/web-0",
             "/api/v1/namespaces/shop/pods/web-0/status",
             "/api/v1/namespaces/status/pods/web-0/eviction",
+            "/api/v1/namespaces/shop/pods/web-0/ephemeralcontainers",
             "/api/v1/nodes/n1",
             "/apis",
             "/apis/apps",

@@ -207,6 +207,7 @@ pub const GATED_BINDING: (&str, &str) = (protection::NAME, crate::api::feature_g
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::k8s::path;
 
     fn dir() -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
@@ -225,6 +226,19 @@ mod tests {
             "stale below manifests/: {}; mend with `cargo run -- manifests` (or `make manifests`)",
             stale.join(", ")
         );
+    }
+
+    /// The client refuses paths of other subresources before they are sent.
+    #[test]
+    fn every_subresource_in_a_role_may_be_sent() {
+        for role in roles::roles() {
+            for resource in role.cluster_rules.iter().chain(&role.own_namespace_rules).flat_map(|rule| rule.resources) {
+                let Some((_, subresource)) = resource.split_once('/') else { continue };
+                // Never called: some API servers ask for this right when an owner reference is written.
+                let is_sent = subresource != "finalizers";
+                assert!(!is_sent || path::SUBRESOURCES.contains(&subresource), "{}: {resource}", role.name);
+            }
+        }
     }
 
     #[test]

@@ -69,8 +69,8 @@ pub(super) fn ownership() -> [Value; 4] {
     ]
 }
 
-/// An expression that holds unless `when` does.
-pub(super) fn unless(when: &str, expression: &str, message: &str) -> Value {
+/// Where `when` holds, `expression` has to hold as well.
+pub(super) fn implies(when: &str, expression: &str, message: &str) -> Value {
     json!({ "expression": format!("!({when}) || ({expression})"), "message": message, "reason": "Forbidden" })
 }
 

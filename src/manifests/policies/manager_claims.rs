@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::cel::{self, by, equal, resource_rule, same_but, unless};
+use super::cel::{self, by, equal, implies, resource_rule, same_but};
 use crate::{
     api::{apps, labels},
     k8s::account::MANAGER,
@@ -65,22 +65,22 @@ pub(super) fn spec() -> Value {
                 "variables.name.matches('^.+-[0-9]+$') ? variables.name.substring(0, variables.name.lastIndexOf('-')) : ''" },
         ],
         "validations": [
-            unless("request.operation == 'CREATE'",
+            implies("request.operation == 'CREATE'",
                 &format!("object.metadata.?ownerReferences.orValue([]).all(o, ({}) || ({its_set}))", cel::is_our_reference()),
                 "the manager creates claims that a workload of apps.kruise.io controls, that the StatefulSet in their name owns, or that nobody owns"),
-            unless("request.operation == 'DELETE'", &format!("variables.isLabelled && {}", cel::is_ours("oldObject")),
+            implies("request.operation == 'DELETE'", &format!("variables.isLabelled && {}", cel::is_ours("oldObject")),
                 &format!("the manager deletes only claims with the label {label} that a workload of apps.kruise.io controls")),
-            unless("request.operation == 'UPDATE'", "variables.isLabelled || variables.ofPod != ''",
+            implies("request.operation == 'UPDATE'", "variables.isLabelled || variables.ofPod != ''",
                 &format!("the manager changes only claims with the label {label}, and those that are named as the claims of a StatefulSet")),
-            unless("request.operation == 'UPDATE'", &fixed.join(" && "),
+            implies("request.operation == 'UPDATE'", &fixed.join(" && "),
                 "spec: the manager changes nothing but resources of claims"),
-            unless("request.operation == 'UPDATE' && !variables.isLabelled",
+            implies("request.operation == 'UPDATE' && !variables.isLabelled",
                 &format!("object.spec == oldObject.spec || ({grown_by} != '' && {})", is_set(&grown_by)),
                 &format!("spec.resources: the manager changes those of claims whose annotation {annotation} names their StatefulSet")),
-            unless("request.operation == 'UPDATE'",
+            implies("request.operation == 'UPDATE'",
                 &format!("{} && {} && {}", same_but("labels", &is_label), same_but("annotations", &is_annotation), equal("metadata.finalizers", "[]")),
                 &format!("metadata: the manager changes only owner references, the label {label} of claims that have it, and the annotation {annotation} of others")),
-            unless("request.operation == 'UPDATE'", &format!("{} == {}", others("object"), others("oldObject")),
+            implies("request.operation == 'UPDATE'", &format!("{} == {}", others("object"), others("oldObject")),
                 "metadata.ownerReferences: the manager changes only those to workloads of apps.kruise.io and to Pods, of a StatefulSet's claims those that their names name"),
         ],
     })

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::cel::{by, equal, must, resource_rule, same_but, unless};
+use super::cel::{by, equal, implies, must, resource_rule, same_but};
 use crate::{api::apps, k8s::account::MANAGER};
 
 pub(super) fn spec() -> Value {
@@ -35,9 +35,9 @@ pub(super) fn spec() -> Value {
                 ),
                 "the manager creates, changes and deletes only PersistentPodStates that a StatefulSet of the same name controls",
             ),
-            unless("request.operation == 'CREATE'", of_owner,
+            implies("request.operation == 'CREATE'", of_owner,
                 "spec.targetRef: the manager makes a PersistentPodState only for the StatefulSet that controls it"),
-            unless("request.operation == 'UPDATE'", &same.join(" && "),
+            implies("request.operation == 'UPDATE'", &same.join(" && "),
                 "the manager changes nothing of a PersistentPodState but its spec, and there not its target"),
         ],
     })

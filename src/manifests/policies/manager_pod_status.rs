@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    cel::{self, DOMAINS, by, equal, must, resource_rule, same_but, unless},
+    cel::{self, DOMAINS, by, equal, implies, must, resource_rule, same_but},
     manager_pods::outside_own_namespace,
 };
 use crate::{api::labels, k8s::account::MANAGER};
@@ -97,10 +97,10 @@ pub(super) fn spec() -> Value {
                 "status.conditions: the manager sets Ready to False only; kubelet sets it to True",
             ),
             must(&equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change them with the status"),
-            unless(OTHER, &equal("metadata.finalizers", "[]"), "metadata.finalizers: the manager does not change those of Pods"),
-            unless(OTHER, &same_but("labels", &format!("({is_label})")),
+            implies(OTHER, &equal("metadata.finalizers", "[]"), "metadata.finalizers: the manager does not change those of Pods"),
+            implies(OTHER, &same_but("labels", &format!("({is_label})")),
                 "metadata.labels: the manager changes none of Kubernetes and Kruise of Pods that no workload of apps.kruise.io controls"),
-            unless(OTHER, &same_but("annotations", &format!("({is_annotation})")),
+            implies(OTHER, &same_but("annotations", &format!("({is_annotation})")),
                 &format!("metadata.annotations: of those of Kubernetes and Kruise the manager changes only {} of Pods that no workload of apps.kruise.io controls", ANNOTATIONS.join(", "))),
         ],
     })

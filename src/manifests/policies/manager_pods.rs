@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::cel::{self, DOMAINS, by, equal, must, resource_rule, same_but, unless};
+use super::cel::{self, DOMAINS, by, equal, implies, must, resource_rule, same_but};
 use crate::{
     api::labels::{self, SIDECAR_SET_VERSION_ALT_PREFIX, SIDECAR_SET_VERSION_PREFIX},
     k8s::account::{self, MANAGER},
@@ -76,17 +76,17 @@ pub(super) fn spec() -> Value {
                 "variables.isFree || variables.isTrial || (request.operation == 'UPDATE' && request.?subResource.orValue('') != 'resize')",
                 "the manager creates, deletes and resizes only Pods that a workload of apps.kruise.io controls",
             ),
-            unless("variables.isHandover", &handover.join(" && "),
+            implies("variables.isHandover", &handover.join(" && "),
                 "the manager adopts and releases a Pod by its owner reference and identity labels, and changes nothing else of it with them"),
             images_of("containers"),
             images_of("initContainers"),
-            unless(OTHER, &others.join(" && "),
+            implies(OTHER, &others.join(" && "),
                 "spec: the manager changes nothing but images of Pods that no workload of apps.kruise.io controls"),
-            unless(OTHER, &same_but("labels", &format!("k == '{}'", labels::RESERVED_POD)),
+            implies(OTHER, &same_but("labels", &format!("k == '{}'", labels::RESERVED_POD)),
                 &format!("metadata.labels: the manager changes only {} of Pods", labels::RESERVED_POD)),
-            unless(OTHER, &equal("metadata.finalizers", "[]"), "metadata.finalizers: the manager does not change those of Pods"),
-            unless(OTHER, &equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change those of Pods"),
-            unless(OTHER, &same_but("annotations", &annotations),
+            implies(OTHER, &equal("metadata.finalizers", "[]"), "metadata.finalizers: the manager does not change those of Pods"),
+            implies(OTHER, &equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change those of Pods"),
+            implies(OTHER, &same_but("annotations", &annotations),
                 &format!("metadata.annotations: the manager changes only {} of Pods", ANNOTATIONS.join(" and "))),
         ],
     })
@@ -113,7 +113,7 @@ fn images_of(list: &str) -> Value {
         labels::ENV_TERMINATE_SIDECAR_WITH_IMAGE
     );
     let old = format!("oldObject.spec.?{list}.orValue([])");
-    unless(
+    implies(
         OTHER,
         &format!(
             "object.spec.?{list}.orValue([]).all(c, {old}.exists(o, o.name == c.name && (o.image == c.image || ({same_image}) || ({IS_INJECTED}) || ({is_last}))))"

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cel::{self, by, equal, must, resource_rule, same_but, unless};
+use super::cel::{self, by, equal, implies, must, resource_rule, same_but};
 use crate::{
     api::{apps, labels},
     k8s::account::{self, MANAGER},
@@ -44,11 +44,11 @@ pub(super) fn spec() -> Value {
         "validations": [
             must("variables.isFree || variables.isHandover || variables.isOfSidecarSet || variables.isOfUnited || variables.isAdopted || variables.isAdoptedByUnited",
                 "the manager creates, changes and deletes only ControllerRevisions that a workload or UnitedDeployment of apps.kruise.io controls, or a SidecarSet in the namespace of Kruise"),
-            unless("variables.isHandover", &handover.join(" && "),
+            implies("variables.isHandover", &handover.join(" && "),
                 "the manager adopts and releases a ControllerRevision by its owner reference, and changes nothing else of it with that"),
-            unless("variables.isAdoptedByUnited", &adoption(cel::REFERENCE_OF_UNITED),
+            implies("variables.isAdoptedByUnited", &adoption(cel::REFERENCE_OF_UNITED),
                 "the manager adopts a ControllerRevision for a UnitedDeployment by its owner reference, and changes nothing else of it with that"),
-            unless("variables.isAdopted", &adoption(&reference_of_sidecar_set()),
+            implies("variables.isAdopted", &adoption(&reference_of_sidecar_set()),
                 "the manager adopts a ControllerRevision for a SidecarSet by its owner reference, and changes nothing else of it with that"),
         ],
     })

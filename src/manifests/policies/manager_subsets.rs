@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::cel::{by, equal, is_of_united, must, resource_rule, unless};
+use super::cel::{by, equal, implies, is_of_united, must, resource_rule};
 use crate::{
     api::apps,
     k8s::account::{self, MANAGER},
@@ -27,9 +27,9 @@ pub(super) fn spec() -> Value {
                 "the manager makes and changes only workloads that a UnitedDeployment controls"),
             must(&format!("request.namespace != {}", account::NAMESPACE),
                 "the manager makes no workloads in its own namespace"),
-            unless("request.operation != 'UPDATE'", &equal("metadata.ownerReferences", "[]"),
+            implies("request.operation == 'UPDATE'", &equal("metadata.ownerReferences", "[]"),
                 "metadata.ownerReferences: the manager does not change them"),
-            unless("request.operation != 'UPDATE'", &equal("metadata.finalizers", "[]"),
+            implies("request.operation == 'UPDATE'", &equal("metadata.finalizers", "[]"),
                 "metadata.finalizers: the manager does not change them"),
         ],
     })
