@@ -112,8 +112,6 @@ pub struct Leftover {
 pub struct NotServed {
     /// API group.
     pub group: String,
-    /// Version.
-    pub version: String,
     /// As in a path.
     pub plural: String,
 }
@@ -153,14 +151,8 @@ pub fn not_served(entry: &Value) -> Vec<NotServed> {
                     "*" => NOT_SERVED.iter().filter(|(of, _)| *of == group).map(|(_, plural)| *plural).collect(),
                     plural => vec![plural],
                 };
-                let version = texts(rule, "apiVersions").into_iter().find(|version| version != "*");
-                let version = version.unwrap_or_else(|| "v1alpha1".to_owned());
                 let plurals = plurals.into_iter().filter(|plural| !is_served(&group, plural));
-                found.extend(plurals.map(|plural| NotServed {
-                    group: group.clone(),
-                    version: version.clone(),
-                    plural: plural.to_owned(),
-                }));
+                found.extend(plurals.map(|plural| NotServed { group: group.clone(), plural: plural.to_owned() }));
             }
         }
     }
@@ -562,7 +554,7 @@ mod tests {
                 {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/mutate-apps-kruise-io-other"}}});
             config["webhooks"].as_array_mut().unwrap().splice(0..0, [left.clone(), left]);
             assert!(!entries(&setting.patched(config.clone(), phase)).contains(&"mother.kb.io"));
-            // As long as another program is in charge, or objects are there that nobody else serves.
+            // As long as another program is in charge, or a kind is installed that nobody else serves.
             let mut keeping = Setting::of(FeatureGates::default());
             keeping.keeps = ["mother.kb.io".to_owned()].into();
             let kept = keeping.patched(config.clone(), phase);
@@ -582,24 +574,17 @@ mod tests {
             "apiVersions": versions, "operations": ["CREATE", "UPDATE"], "resources": resources})
         };
         let entry = |name: &str, rules: Value| json!({"name": name, "clientConfig": calls("kruise-system", "/x"), "rules": rules});
-        let kind = |group: &str, version: &str, plural: &str| NotServed {
-            group: group.into(),
-            version: version.into(),
-            plural: plural.into(),
-        };
+        let kind = |group: &str, plural: &str| NotServed { group: group.into(), plural: plural.into() };
         let later_kinds = rule("apps.kruise.io", &["v1alpha1", "v1beta1"], &["laterkinds", "laterkinds/status"]);
         let mut foreign = entry("vlaterkind.kb.io", json!([later_kinds]));
         foreign["clientConfig"] = calls("elsewhere", "/x");
         for (entry, expected) in [
-            (
-                entry("vlaterkind.kb.io", json!([later_kinds])),
-                Some(vec![kind("apps.kruise.io", "v1alpha1", "laterkinds")]),
-            ),
+            (entry("vlaterkind.kb.io", json!([later_kinds])), Some(vec![kind("apps.kruise.io", "laterkinds")])),
             (entry("vother.kb.io", json!([rule("apps.kruise.io", &["v1alpha1"], &["clonesets"])])), Some(vec![])),
             (entry("vpods.kb.io", json!([rule("", &["v1"], &["pods"])])), Some(vec![])),
             (
                 entry("vlater.kb.io", json!([rule("policy.kruise.io", &["*"], &["laterkinds"])])),
-                Some(vec![kind("policy.kruise.io", "v1alpha1", "laterkinds")]),
+                Some(vec![kind("policy.kruise.io", "laterkinds")]),
             ),
             (entry("vbare.kb.io", Value::Null), Some(vec![])),
             (entry("vnamespace.kb.io", json!([rule("", &["v1"], &["namespaces"])])), None),

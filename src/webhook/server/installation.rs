@@ -68,7 +68,7 @@ const NEW_BINDING: Rule = Rule::new(GROUP, &["validatingadmissionpolicybindings"
 const DAEMONS: Rule = Rule::new(&[""], &["pods"], &["list"]);
 
 /// What keeping the registration needs, cluster-wide.
-pub const RBAC: &[Rule] = &[MUTATING, VALIDATING, BINDING, NEW_BINDING, leftovers::RBAC];
+pub const RBAC: &[Rule] = &[MUTATING, VALIDATING, BINDING, NEW_BINDING];
 /// The same with certificates that somebody else renews: the registration is not ours to keep.
 pub const EXTERNAL_RBAC: &[Rule] = &[BINDING, NEW_BINDING];
 

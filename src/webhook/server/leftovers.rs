@@ -1,16 +1,15 @@
 //! Entries that another program has left in our webhook configurations, for example OpenKruise: which of them stay.
 //!
 //! They call our Service, where nobody answers for them. Removing them gives users their requests back, but not while that
-//! program still runs, and not while there are objects that nobody else would check.
+//! program still runs, and not while a kind is installed that nobody else would check.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use kube::{Client, api::ListParams};
+use kube::Client;
 use serde_json::Value;
 
-use super::configuration::{Leftover, NOT_SERVED, NotServed};
+use super::configuration::{Leftover, NotServed};
 use crate::{
-    api::apps,
     k8s::{path, rbac::Rule},
     runtime::leader,
 };
@@ -18,18 +17,6 @@ use crate::{
 const LEASES: &str = "coordination.k8s.io";
 const LEASE_NAME: &str = "kruise-manager";
 
-const PLURALS: [&str; NOT_SERVED.len()] = {
-    let mut plurals = [""; NOT_SERVED.len()];
-    let mut at = 0;
-    while at < plurals.len() {
-        plurals[at] = NOT_SERVED[at].1;
-        at += 1;
-    }
-    plurals
-};
-
-/// Whether there are objects of kinds that we do not serve.
-pub(super) const RBAC: Rule = Rule::new(&[apps::GROUP], &PLURALS, &["list"]);
 /// Who leads.
 pub(super) const LEASE: Rule = Rule::new(&[LEASES], &["leases"], &["get"]).named(&[LEASE_NAME]);
 
@@ -63,14 +50,14 @@ pub(super) async fn kept(client: &Client, namespace: &str, left: &[Leftover]) ->
     let mut kept = BTreeSet::new();
     for Leftover { name, kinds } in left {
         for kind in kinds {
-            match has_objects(client, kind).await {
+            match is_installed(client, kind).await {
                 Ok(false) => {}
                 Ok(true) => {
-                    tracing::warn!(entry = name, %kind, "an entry of another program stays: there are objects, and this release does not serve them");
+                    tracing::warn!(entry = name, %kind, "an entry of another program stays: the kind is installed, and this release does not serve it");
                     kept.insert(name.clone());
                 }
                 Err(error) => {
-                    tracing::warn!(entry = name, %kind, %error, "an entry of another program stays: its objects cannot be counted");
+                    tracing::warn!(entry = name, %kind, %error, "an entry of another program stays: whether the kind is installed cannot be found out");
                     kept.insert(name.clone());
                 }
             }
@@ -91,35 +78,27 @@ async fn other_leader(client: &Client, namespace: &str) -> kube::Result<Option<S
     Ok((!holder.is_empty() && !leader::is_identity(holder)).then(|| holder.to_owned()))
 }
 
-/// Whether there are objects of a kind, in whatever version it is served: the entry may name another one.
-async fn has_objects(client: &Client, kind: &NotServed) -> kube::Result<bool> {
-    if let Some(found) = list_one(client, kind, &kind.version).await? {
-        return Ok(found);
-    }
+/// Whether the API server serves a kind, in whatever version. Everybody may ask this; to look for objects would need a right
+/// on kinds that are not known yet.
+async fn is_installed(client: &Client, kind: &NotServed) -> kube::Result<bool> {
     let group = match read(client, &path::path(["apis", kind.group.as_str()])).await {
         // Nothing of the group is installed.
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
         group => group?,
     };
     for version in group["versions"].as_array().into_iter().flatten() {
-        let version = version["version"].as_str().filter(|version| *version != kind.version);
-        if let Some(version) = version
-            && let Some(found) = list_one(client, kind, version).await?
-        {
-            return Ok(found);
+        let Some(version) = version["version"].as_str() else { continue };
+        let served = match read(client, &path::version(&kind.group, version)).await {
+            // No longer served.
+            Err(kube::Error::Api(status)) if status.code == 404 => continue,
+            served => served?,
+        };
+        let mut served = served["resources"].as_array().into_iter().flatten();
+        if served.any(|resource| resource["name"] == *kind.plural) {
+            return Ok(true);
         }
     }
     Ok(false)
-}
-
-/// Whether there are objects of a kind. None: it is not served in this version.
-async fn list_one(client: &Client, kind: &NotServed, version: &str) -> kube::Result<Option<bool>> {
-    let request = kube::core::Request::new(path::of_cluster(&kind.group, version, &kind.plural));
-    let request = request.list(&ListParams::default().limit(1)).map_err(kube::Error::BuildRequest)?;
-    match client.request::<Value>(request).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        list => Ok(Some(list?["items"].as_array().is_some_and(|items| !items.is_empty()))),
-    }
 }
 
 async fn read(client: &Client, path: &str) -> kube::Result<Value> {
@@ -140,31 +119,31 @@ mod tests {
     const OURS: &str = "kruise-controller-manager-5d8f6c7b9-x2x4z_18a1f3c2b4d5e6f7-1";
     const OPENKRUISE: &str = "kruise-controller-manager-7c6b8d-q8w2n_5a1b2c3d-1111-2222-3333-444455556666";
 
-    /// An API server with this Lease, and BroadcastJobs as this says.
-    fn client(lease: (u16, Value), broadcast_jobs: (u16, Value)) -> Client {
-        client_with(lease, broadcast_jobs, failure(404), failure(404))
-    }
-
-    /// The same with the versions of their group, and with BroadcastJobs in an older one.
-    fn client_with(
-        lease: (u16, Value),
-        broadcast_jobs: (u16, Value),
-        group: (u16, Value),
-        older: (u16, Value),
-    ) -> Client {
+    /// An API server with these answers by path; others are not asked for.
+    fn client(answers: Vec<(&'static str, (u16, Value))>) -> Client {
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (code, body) = match request.uri().path() {
-                "/apis/apps.kruise.io" => group.clone(),
-                "/apis/apps.kruise.io/v1alpha1/broadcastjobs" => older.clone(),
-                "/apis/coordination.k8s.io/v1/namespaces/kruise-system/leases/kruise-manager" => lease.clone(),
-                "/apis/apps.kruise.io/v1beta1/broadcastjobs" => broadcast_jobs.clone(),
-                path => panic!("{path}"),
-            };
-            let response = http::Response::builder().status(code);
+            let path = request.uri().path();
+            let found = answers.iter().find(|(of, _)| *of == path);
+            let (_, (code, body)) = found.unwrap_or_else(|| panic!("{path}"));
+            let response = http::Response::builder().status(*code);
             let response = response.body(Body::from(body.to_string().into_bytes())).unwrap();
             async move { Ok::<_, std::convert::Infallible>(response) }
         });
         Client::new(service, "default")
+    }
+
+    /// The answers for this Lease, and for a group with one version.
+    fn one_version(lease: (u16, Value), served: (u16, Value)) -> Client {
+        client(vec![
+            ("/apis/coordination.k8s.io/v1/namespaces/kruise-system/leases/kruise-manager", lease),
+            ("/apis/apps.kruise.io", (200, json!({"versions": [{"version": "v1beta1"}]}))),
+            ("/apis/apps.kruise.io/v1beta1", served),
+        ])
+    }
+
+    fn serves(plurals: &[&str]) -> (u16, Value) {
+        let resources: Vec<Value> = plurals.iter().map(|plural| json!({ "name": plural })).collect();
+        (200, json!({ "resources": resources }))
     }
 
     fn failure(code: u16) -> (u16, Value) {
@@ -173,7 +152,7 @@ mod tests {
 
     #[test]
     fn entries_that_stay_are_looked_at_again_after_a_minute() {
-        let (none, one) = (BTreeSet::new(), BTreeSet::from(["vbroadcastjob.kb.io".to_owned()]));
+        let (none, one) = (BTreeSet::new(), BTreeSet::from(["vlaterkind.kb.io".to_owned()]));
         let seconds = |seconds: u64| Some(Duration::from_secs(seconds));
         assert_eq!(look_again(None, &none), None);
         assert_eq!(look_again(seconds(90), &none), seconds(90));
@@ -183,61 +162,55 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn entries_stay_while_their_program_leads_or_their_objects_are_there() {
+    async fn entries_stay_while_their_program_leads_or_their_kind_is_installed() {
         let lease = |holder: &str| (200, json!({"spec": {"holderIdentity": holder}}));
-        let list = |count: usize| (200, json!({"items": vec![json!({}); count]}));
-        let broadcast_jobs =
-            NotServed { group: "apps.kruise.io".into(), version: "v1beta1".into(), plural: "broadcastjobs".into() };
+        let (with, without) = (|| serves(&["clonesets", "laterkinds"]), || serves(&["clonesets"]));
+        let later = NotServed { group: "apps.kruise.io".into(), plural: "laterkinds".into() };
         let left = [
-            Leftover { name: "vbroadcastjob.kb.io".into(), kinds: vec![broadcast_jobs] },
+            Leftover { name: "vlaterkind.kb.io".into(), kinds: vec![later] },
             Leftover { name: "vpod.kb.io".into(), kinds: vec![] },
         ];
-        let (both, one, none) = (&["vbroadcastjob.kb.io", "vpod.kb.io"][..], &["vbroadcastjob.kb.io"][..], &[][..]);
-        for (lease, broadcast_jobs, expected) in [
-            (lease(OURS), list(0), none),
-            (lease(OURS), list(1), one),
+        let (both, one, none) = (&["vlaterkind.kb.io", "vpod.kb.io"][..], &["vlaterkind.kb.io"][..], &[][..]);
+        for (lease, served, expected) in [
+            (lease(OURS), without(), none),
+            (lease(OURS), with(), one),
             (lease(OURS), failure(404), none),
-            (lease(OURS), failure(403), one),
             (lease(OURS), failure(500), one),
-            (lease(""), list(0), none),
-            (failure(404), list(0), none),
-            (failure(403), list(0), both),
-            (lease(OPENKRUISE), list(0), both),
-            (lease(OPENKRUISE), list(1), both),
+            (lease(""), without(), none),
+            (failure(404), without(), none),
+            (failure(403), without(), both),
+            (lease(OPENKRUISE), without(), both),
+            (lease(OPENKRUISE), with(), both),
         ] {
-            let case = format!("{lease:?} {broadcast_jobs:?}");
-            let kept = kept(&client(lease, broadcast_jobs), "kruise-system", &left).await;
+            let case = format!("{lease:?} {served:?}");
+            let kept = kept(&one_version(lease, served), "kruise-system", &left).await;
             assert_eq!(kept.iter().map(String::as_str).collect::<Vec<_>>(), expected, "{case}");
         }
     }
 
     #[tokio::test]
-    async fn objects_are_found_in_whatever_version_their_kind_is_served() {
-        let kind =
-            NotServed { group: "apps.kruise.io".into(), version: "v1beta1".into(), plural: "broadcastjobs".into() };
-        let versions = |versions: &[&str]| {
-            let versions: Vec<Value> = versions.iter().map(|version| json!({ "version": version })).collect();
-            (200, json!({ "versions": versions }))
-        };
-        let list = |count: usize| (200, json!({"items": vec![json!({}); count]}));
-        for (group, older, expected) in [
-            (failure(404), failure(500), Some(false)),
-            (versions(&["v1beta1"]), failure(500), Some(false)),
-            (versions(&["v1beta1", "v1alpha1"]), list(1), Some(true)),
-            (versions(&["v1beta1", "v1alpha1"]), list(0), Some(false)),
-            (versions(&["v1beta1", "v1alpha1"]), failure(404), Some(false)),
-            (versions(&["v1beta1", "v1alpha1"]), failure(403), None),
-            (failure(500), list(0), None),
+    async fn a_kind_is_installed_in_whatever_version() {
+        let kind = NotServed { group: "apps.kruise.io".into(), plural: "laterkinds".into() };
+        let versions =
+            || ("/apis/apps.kruise.io", (200, json!({"versions": [{"version": "v1beta1"}, {"version": "v1alpha1"}]})));
+        let beta = |answer| ("/apis/apps.kruise.io/v1beta1", answer);
+        let alpha = |answer| ("/apis/apps.kruise.io/v1alpha1", answer);
+        let (with, without) = (|| serves(&["laterkinds"]), || serves(&["clonesets"]));
+        for (what, answers, expected) in [
+            ("nothing of the group", vec![("/apis/apps.kruise.io", failure(404))], Some(false)),
+            ("nobody answers", vec![("/apis/apps.kruise.io", failure(500))], None),
+            ("in no version", vec![versions(), beta(without()), alpha(without())], Some(false)),
+            ("a version that goes", vec![versions(), beta(failure(404)), alpha(without())], Some(false)),
+            ("in the first one", vec![versions(), beta(with())], Some(true)),
+            ("in the other one", vec![versions(), beta(without()), alpha(with())], Some(true)),
         ] {
-            let case = format!("{group:?} {older:?}");
-            let client = client_with(failure(404), failure(404), group, older);
-            assert_eq!(has_objects(&client, &kind).await.ok(), expected, "{case}");
+            assert_eq!(is_installed(&client(answers), &kind).await.ok(), expected, "{what}");
         }
     }
 
     #[tokio::test]
     async fn without_such_entries_nothing_is_read() {
-        let nobody = client(failure(500), failure(500));
+        let nobody = client(vec![]);
         assert_eq!(kept(&nobody, "elsewhere", &[]).await, BTreeSet::new());
     }
 }
