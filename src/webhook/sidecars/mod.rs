@@ -215,7 +215,7 @@ impl Sidecars {
     }
 
     /// There are none, and that is known.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub fn know_of_none(&self) {
         self.scope.send_replace(Some(BTreeSet::new()));
     }
