@@ -19,11 +19,14 @@ impl Test {
         .await
     }
 
-    /// Waits until a user has a right in the namespace that was granted just now. `what` is a resource, or one of it as
-    /// `services/web`.
+    /// Waits until a user has a right in the namespace that was granted just now. `what` is a resource or a subresource, as
+    /// `pods/log`.
     pub async fn may(&self, user: &str, verb: &str, what: &str) -> Result<()> {
         poll(&format!("{user} to have the right to {verb} {what}"), PATIENCE, async || {
-            let answer = self.kubectl(&["auth", "can-i", verb, what, "--as", user]).await?;
+            // `pods/log` would be a Pod of that name.
+            let (resource, subresource) = what.split_once('/').unwrap_or((what, ""));
+            let subresource = format!("--subresource={subresource}");
+            let answer = self.kubectl(&["auth", "can-i", verb, resource, &subresource, "--as", user]).await?;
             ensure!(answer.trim() == "yes", "{answer}");
             Ok(())
         })
