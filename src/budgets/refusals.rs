@@ -9,13 +9,17 @@ use std::{
 };
 
 use super::{Budgets, Refusal};
-use crate::{domain::budgets::unavailable::Operation, k8s::pod::PodView, runtime::lock};
+use crate::{
+    domain::budgets::unavailable::Operation,
+    k8s::pod::PodView,
+    runtime::{lock, watches::ObjectKey},
+};
 
 /// The refusals of budgets in one pass.
 #[derive(Default)]
 pub struct Refusals {
     /// The first Pod that was refused, and why.
-    first: Mutex<Option<(String, String)>>,
+    first: Mutex<Option<(ObjectKey, String)>>,
     /// The budgets that have refused, and which operation.
     budgets: Mutex<BTreeSet<(String, &'static str)>>,
     /// A question was asked.
@@ -45,7 +49,7 @@ impl Refusals {
     }
 
     /// The first Pod that was refused, and why.
-    pub fn first(&self) -> Option<(String, String)> {
+    pub fn first(&self) -> Option<(ObjectKey, String)> {
         lock(&self.first).clone()
     }
 }
@@ -65,7 +69,7 @@ impl Budgets {
             return Verdict::No;
         }
         let Err(refusal) = self.take(pod, operation, dry_run).await else { return Verdict::Yes };
-        lock(&refusals.first).get_or_insert_with(|| (pod.name().to_owned(), refusal.message()));
+        lock(&refusals.first).get_or_insert_with(|| (ObjectKey::of(pod), refusal.message()));
         match refusal {
             Refusal::Budget { name, .. } => {
                 lock(&refusals.budgets).insert((name, operation.word()));

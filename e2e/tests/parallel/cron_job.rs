@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::kit::{Build, Look, PATIENCE, Test, condition, in_namespace};
 use serde_json::{Value, json};
 
@@ -61,11 +61,31 @@ async fn a_job_is_made_at_each_time_and_waits_for_the_one_before() -> Result<()>
             o.array("/status/active").first().is_some_and(|active| active.text("/name") != name)
         })
         .await?;
+        let before = jobs(t).await?.first().context("a job")?.text("/metadata/name").to_owned();
+        t.patch(CRON, "tick", json!({ "spec": { "concurrencyPolicy": "Replace" } })).await?;
+        t.gone("Job", &before).await?;
         t.patch(CRON, "tick", json!({ "spec": { "paused": true } })).await?;
         t.wait_for(CRON, "tick", "to be paused", PATIENCE, |o| {
             o.array("/status/conditions").iter().any(|c| c.text("/reason") == "Paused")
         })
         .await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_broadcast_job_is_made_at_each_time() -> Result<()> {
+    in_namespace("cron-broadcast", async |t| {
+        let template = json!({ "broadcastJobTemplate": { "metadata": { "labels": { "e2e": "cron" } }, "spec": {
+            "template": job()["jobTemplate"]["spec"]["template"], "completionPolicy": { "type": "Never" } } } });
+        t.create(cron("sweep", "@every 5s", template).with("/spec/concurrencyPolicy", "Forbid")).await?;
+        let active =
+            t.wait_for(CRON, "sweep", "to have an active job", LONG, |o| o.array("/status/active").len() == 1).await?;
+        let made = t.list("BroadcastJob", "e2e=cron").await?;
+        assert_eq!(made.len(), 1, "{made:#?}");
+        assert_eq!(active.text("/status/active/0/name"), made[0].text("/metadata/name"));
+        assert_eq!(active.text("/status/type"), "BroadcastJob");
         Ok(())
     })
     .await

@@ -68,7 +68,7 @@ async fn the_deadline_holds_while_paused_and_a_job_goes_after_its_time_to_live()
     in_namespace("ephemeral-late", async |t| {
         start(t, "a", "late").await?;
         start(t, "b", "late").await?;
-        let spec = json!({ "parallelism": 1, "activeDeadlineSeconds": 8, "ttlSecondsAfterFinished": 5 });
+        let spec = json!({ "parallelism": 1, "activeDeadlineSeconds": 25, "ttlSecondsAfterFinished": 10 });
         t.create(job("late", "late", "sleep 600", spec)).await?;
         t.wait_for(JOB, "late", "to run", PATIENCE, |o| o.int("/status/running") == 1).await?;
         t.patch(JOB, "late", json!({ "spec": { "paused": true } })).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::images::{remote, remote_tag};
-use e2e::kit::{Look, Test, app, condition, in_namespace, pod};
+use e2e::kit::{Look, Test, app, condition, in_namespace, pod, poll};
 use serde_json::{Value, json};
 
 const UNITED: &str = "UnitedDeployment";
@@ -77,6 +77,16 @@ async fn deployments_and_stateful_sets_are_subsets_too() -> Result<()> {
             t.create(object).await?;
             settled(t, 2).await?;
             assert_eq!((replicas(t, kind, "a").await?, replicas(t, kind, "b").await?), (vec![1], vec![1]), "{kind}");
+            t.kubectl(&["scale", "ud/web", "--replicas=3"]).await?;
+            settled(t, 3).await?;
+            t.patch(UNITED, "web", json!({ "spec": { "topology": { "subsets": [{ "name": "a" }] } } })).await?;
+            settled(t, 3).await?;
+            poll("the workload of the subset that was removed to be gone", LONG, async || {
+                let left = replicas(t, kind, "b").await?;
+                ensure!(left.is_empty(), "{kind}: {left:?}");
+                Ok(())
+            })
+            .await?;
             t.kubectl(&["delete", "ud", "web", "--cascade=foreground"]).await?;
         }
         Ok(())

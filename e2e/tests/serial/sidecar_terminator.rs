@@ -106,7 +106,8 @@ async fn a_sidecar_that_crashes_first_restarts() -> Result<()> {
     in_namespace("terminator-crash", async |t| {
         let crash = "[ -e /kept/once ] || { touch /kept/once; exit 1; }";
         let proxy = shell("proxy", crash).with("/env", json!([{ "name": SWITCH, "value": "true" }]));
-        t.create(job("crash", "OnFailure", "sleep 10", proxy)).await?;
+        // A restart counts against it.
+        t.create(job("crash", "OnFailure", "sleep 10", proxy).with("/spec/backoffLimit", 6)).await?;
         let complete = |o: &Value| o.array("/status/conditions").iter().any(|c| c.text("/type") == "Complete");
         t.wait_for("Job", "crash", "to be complete", LONG, complete).await?;
         let pod = only_pod(t, "crash").await?;

@@ -48,6 +48,9 @@ const REQUEST: Kind = (KRUISE, "v1alpha1", "containerrecreaterequests", "Contain
 const JOB: Kind = (KRUISE, "v1alpha1", "imagepulljobs", "ImagePullJob");
 const LIST_JOB: Kind = (KRUISE, "v1alpha1", "imagelistpulljobs", "ImageListPullJob");
 const EPHEMERAL: Kind = (KRUISE, "v1alpha1", "ephemeraljobs", "EphemeralJob");
+const BATCH_JOB: Kind = ("batch", "v1", "jobs", "Job");
+const BROADCAST: Kind = (KRUISE, "v1beta1", "broadcastjobs", "BroadcastJob");
+const CRON: Kind = (KRUISE, "v1beta1", "advancedcronjobs", "AdvancedCronJob");
 const MARKER: Kind = (KRUISE, "v1alpha1", "podprobemarkers", "PodProbeMarker");
 const NODE_PROBES: Kind = (KRUISE, "v1alpha1", "nodepodprobes", "NodePodProbe");
 const STATE: Kind = (KRUISE, "v1alpha1", "persistentpodstates", "PersistentPodState");
@@ -227,6 +230,8 @@ struct World {
     node_probes: String,
     /// The workload of a subset, of each kind.
     subsets: Vec<Value>,
+    /// An AdvancedCronJob, as the controller of Jobs.
+    cron: Value,
 }
 
 /// A workload of each kind that a UnitedDeployment makes, and one of each kind that nobody controls.
@@ -250,6 +255,46 @@ async fn subsets(t: &Test) -> Result<Vec<Value>> {
         all.push(serde_json::to_value(found.first().context("the workload of a subset")?)?);
     }
     Ok(all)
+}
+
+fn batch_job(name: &str, owners: &Value) -> Value {
+    json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name, "ownerReferences": owners },
+        "spec": { "suspend": true, "template": { "spec": { "restartPolicy": "Never", "containers": [app("main")] } } } })
+}
+
+/// An AdvancedCronJob with a Job of it, a Job of nobody, and a BroadcastJob that goes on without Pods. Gives the first one
+/// as a list of owners.
+async fn jobs(t: &Test) -> Result<Value> {
+    let template = json!({ "spec": { "restartPolicy": "Never", "nodeSelector": { "e2e/nowhere": "yes" }, "containers": [app("main")] } });
+    let made = t
+        .create(json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": CRON.3, "metadata": { "name": "cron" },
+            "spec": { "schedule": "@daily", "paused": true, "template": { "jobTemplate": { "spec": { "template": template } } } } }))
+        .await?;
+    let cron = json!([{ "apiVersion": "apps.kruise.io/v1beta1", "kind": CRON.3, "name": "cron",
+        "uid": made.text("/metadata/uid"), "controller": true }]);
+    t.create(batch_job("of-cron", &cron)).await?;
+    t.create(batch_job("of-nobody", &json!([]))).await?;
+    t.create(json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": BROADCAST.3, "metadata": { "name": "sweep" },
+        "spec": { "template": template, "completionPolicy": { "type": "Never" } } }))
+        .await?;
+    Ok(cron)
+}
+
+fn of_jobs(w: &World) -> Vec<Case> {
+    let nobody = json!([]);
+    let webhook = |what, admitted, action| Case { account: WEBHOOK, ..case(BATCH_JOB, what, admitted, action) };
+    let p = |what, admitted, change| case(BROADCAST, what, admitted, Do::Patch("", "sweep".into(), change, &["merge"]));
+    vec![
+        case(BATCH_JOB, "of an AdvancedCronJob", true, Do::Create(batch_job("new", &w.cron))),
+        case(BATCH_JOB, "of nobody", false, Do::Create(batch_job("new", &nobody))),
+        case(BATCH_JOB, "of a CloneSet", false, Do::Create(batch_job("new", &owner(&w.set)))),
+        case(BATCH_JOB, "of an AdvancedCronJob", true, Do::Delete("of-cron".into())),
+        case(BATCH_JOB, "of nobody", false, Do::Delete("of-nobody".into())),
+        webhook("in a dry run", true, Do::Create(batch_job("new", &nobody))),
+        webhook("to be stored", false, Do::Store(batch_job("new", &nobody))),
+        p("that it is paused", true, json!({ "spec": { "paused": true } })),
+        p("how many Pods at a time", false, json!({ "spec": { "parallelism": 1 } })),
+    ]
 }
 
 /// Workloads of subsets: those of UnitedDeployments, and no others.
@@ -276,7 +321,7 @@ fn of_subsets(w: &World) -> Vec<Case> {
 }
 
 async fn world(t: &Test) -> Result<World> {
-    let subsets = subsets(t).await?;
+    let (subsets, cron) = (subsets(t).await?, jobs(t).await?);
     t.create(workload("CloneSet", "set", 1, vec![app("main")])).await?;
     let available = |o: &Value| o.int("/status/availableReplicas") == 1;
     let set = t.wait_for("CloneSet", "set", "to be available", PATIENCE, available).await?;
@@ -377,6 +422,7 @@ async fn world(t: &Test) -> Result<World> {
         image,
         node_probes: t.namespace.clone(),
         subsets,
+        cron,
     })
 }
 
@@ -815,6 +861,7 @@ fn of_kinds(t: &Test) -> Result<Vec<Case>> {
         let (what_of_ours, makes_pods) = match kind.kind.as_str() {
             "SidecarSet" => ("of a SidecarSet", false),
             "UnitedDeployment" => ("of a UnitedDeployment", false),
+            "AdvancedCronJob" => ("of an AdvancedCronJob", false),
             _ => ("of each kind that makes Pods", true),
         };
         for (of, object) in [(POD, pod("new", vec![app("main")])), (REVISION, revision()), (CLAIM, claim())] {
@@ -923,9 +970,8 @@ async fn a_token_writes_what_its_line_admits_and_nothing_next_to_it() -> Result<
         let manager = with_token(t, &token_of(t, MANAGER, None).await?).await?;
         let webhook = with_token(t, &token_of(t, WEBHOOK, None).await?).await?;
         let of_pods = [of_pods(&w), of_sidecars(&w), of_pod_status(&w)].into_iter().flatten();
-        let others = [of_other_kinds(&w), of_kinds(t)?, of_states(), of_subsets(&w), of_registrations(t).await?]
-            .into_iter()
-            .flatten();
+        let others = [of_other_kinds(&w), of_kinds(t)?, of_states(), of_subsets(&w), of_jobs(&w)].into_iter().flatten();
+        let others = others.chain(of_registrations(t).await?);
         let cases: Vec<Case> = of_pods.chain(others).collect();
         let mut wrong = Vec::new();
         let (mut admitted, mut refused) = (BTreeSet::new(), BTreeSet::new());

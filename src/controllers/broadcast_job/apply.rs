@@ -92,7 +92,7 @@ impl Controller {
             }
         }
         if let Some((pod, why)) = refusals.first() {
-            done.refused.get_or_insert(format!("Pod {pod} is not deleted: {why}"));
+            done.refused.get_or_insert(format!("Pod {} is not deleted: {why}", pod.name));
         }
         // Of a job that was deleted or paused no Pod is made.
         if !done.job_has_changed {

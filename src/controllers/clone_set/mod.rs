@@ -379,7 +379,7 @@ impl Controller {
         let selector = selector::text_of(&clone_set.spec.selector);
         let revisions = (resolved.current.as_str(), resolved.update.as_str());
         let outcome = Outcome {
-            kept: pass.refusals.first().map(|(pod, why)| refusals::kept(&pod, &why)),
+            kept: pass.refusals.first().map(|(pod, why)| refusals::kept(&pod.name, &why)),
             ..pass.outcome.clone()
         };
         let terminating = seen.inactive.iter().filter(|pod| pod.is_deleting()).count();

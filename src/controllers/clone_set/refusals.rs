@@ -18,7 +18,7 @@ impl Controller {
         let is_refused = |memory: &mut super::Memory| std::mem::replace(&mut memory.is_refused, first.is_some());
         let before = self.memories.with(&ObjectKey::of(clone_set), is_refused);
         if let Some((pod, why)) = first.filter(|_| before == Some(false)) {
-            self.pods.warning(&make::owner(clone_set), "WaitsForBudget", &kept(&pod, &why));
+            self.pods.warning(&make::owner(clone_set), "WaitsForBudget", &kept(&pod.name, &why));
         }
     }
 }

@@ -139,8 +139,11 @@ impl Controller {
             return;
         }
         for job in self.jobs.by_index(&StoreIndex::namespace(), any.namespace()) {
+            if job.is_complete() {
+                continue;
+            }
             let Ok(selector) = selector_of(&job) else { continue };
-            if !job.is_complete() && [old, new].into_iter().flatten().any(|pod| concerns(&job, &selector, pod)) {
+            if [old, new].into_iter().flatten().any(|pod| concerns(&job, &selector, pod)) {
                 self.queue.add(ObjectKey::of(job.as_ref()));
             }
         }

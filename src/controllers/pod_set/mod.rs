@@ -274,6 +274,6 @@ impl Pass {
     /// What is waited for, if a budget keeps a Pod.
     pub fn kept(&self) -> Option<Wait> {
         let (pod, why) = self.refusals.first()?;
-        Some(Wait { reason: "WaitsForBudget", message: format!("Pod {pod} stays in service for now: {why}") })
+        Some(Wait { reason: "WaitsForBudget", message: format!("Pod {} stays in service for now: {why}", pod.name) })
     }
 }

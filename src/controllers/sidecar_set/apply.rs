@@ -187,7 +187,7 @@ impl Controller {
         if untouched > 0 {
             pass.look_after(Some(AFTER_REFUSAL));
         }
-        done.refused = refusals.first();
+        done.refused = refusals.first().map(|(pod, why)| (pod.to_string(), why));
         is_over
     }
 

@@ -151,9 +151,11 @@ impl<K: OfKind> OneKind<K> {
         self.store.by_index(&by_owner(), uid).iter().map(|child| seen(child.as_ref())).collect()
     }
 
-    fn owners(&self, namespace: &str, subset: &str) -> Vec<ObjectKey> {
+    fn owners(&self, namespace: &str, subset: &str, controller: &str) -> Vec<ObjectKey> {
         let found = self.store.by_index(&by_subset(), &subset_text(namespace, subset));
-        found.iter().filter_map(|child| owner_key(&child.metadata)).collect()
+        // The ReplicaSet of a Deployment begins with its name.
+        let is_its = |child: &Arc<Child<K>>| child.metadata.name.as_deref().is_some_and(|n| controller.starts_with(n));
+        found.iter().filter(|child| is_its(child)).filter_map(|child| owner_key(&child.metadata)).collect()
     }
 
     fn put(&self, object: Value) -> Result<(), serde_json::Error> {
@@ -201,11 +203,11 @@ impl Children {
     }
 
     /// The UnitedDeployments in a namespace that have a subset of this name.
-    pub(super) fn owners(&self, namespace: &str, subset: &str) -> Vec<ObjectKey> {
-        let mut all = self.stateful_sets.owners(namespace, subset);
-        all.extend(self.advanced.owners(namespace, subset));
-        all.extend(self.clone_sets.owners(namespace, subset));
-        all.extend(self.deployments.owners(namespace, subset));
+    pub(super) fn owners(&self, namespace: &str, subset: &str, controller: &str) -> Vec<ObjectKey> {
+        let mut all = self.stateful_sets.owners(namespace, subset, controller);
+        all.extend(self.advanced.owners(namespace, subset, controller));
+        all.extend(self.clone_sets.owners(namespace, subset, controller));
+        all.extend(self.deployments.owners(namespace, subset, controller));
         all
     }
 

@@ -165,7 +165,8 @@ impl Controller {
             Change::Undecodable { .. } => return,
         };
         let Some(subset) = pod.labels.get(labels::SUBSET_NAME) else { return };
-        for key in self.children.owners(pod.namespace(), subset) {
+        let Some(controller) = &pod.controller else { return };
+        for key in self.children.owners(pod.namespace(), subset, &controller.name) {
             self.queue.add_after(key, POD_PAUSE);
         }
     }

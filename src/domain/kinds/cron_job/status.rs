@@ -15,6 +15,9 @@ use crate::{
     },
 };
 
+/// The most jobs that `active` names, the newest: an object has no room for any number of them.
+const MOST_ACTIVE: usize = 500;
+
 /// The status as it should be. `trouble` says why the job that is due could not be made.
 pub fn status(
     cron: &AdvancedCronJob,
@@ -34,7 +37,7 @@ pub fn status(
     let mut status = AdvancedCronJobStatus {
         observed_generation: cron.metadata.generation.unwrap_or_default(),
         type_: template(&cron.spec.template).map(|(kind, _)| kind.kind().to_owned()).unwrap_or_default(),
-        active: plan.active.iter().map(reference).collect(),
+        active: plan.active[plan.active.len().saturating_sub(MOST_ACTIVE)..].iter().map(reference).collect(),
         last_schedule_time: plan.last.map(whole_seconds),
         last_successful_time: succeeded.map(whole_seconds).chain(before.last_successful_time).max(),
         next_schedule_time: plan.next,
@@ -145,6 +148,18 @@ mod tests {
             let cron = cron(spec.clone(), json!({"lastScheduleTime": "2026-01-01T01:00:00Z"}));
             assert_eq!(true_one(&of(&cron, children, trouble, "2026-01-01T02:00:01Z")), want, "{spec}");
         }
+    }
+
+    #[test]
+    fn of_jobs_that_never_end_the_newest_500_are_named() {
+        let name = |i: usize| format!("cron-{}", 1_767_225_600 + i);
+        let slot = |i: usize| {
+            (at("2026-01-01T00:00:00Z") + jiff::SignedDuration::from_secs(i.try_into().unwrap())).to_string()
+        };
+        let children: Vec<CronChild> = (0..501).map(|i| child(&name(i), &slot(i), None)).collect();
+        let status = of(&cron(json!({}), Value::Null), &children, None, "2026-01-01T01:00:00Z");
+        assert_eq!(status.active.len(), 500);
+        assert_eq!(status.active[499].name.as_deref(), Some(&*name(500)));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Controls {
 
 /// What cannot be changed of a StatefulSet; stored with defaults it only looks different.
 const FROZEN: [&str; 4] = ["selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"];
+/// The longest name of a workload: with a hash behind it it becomes the value of a label.
+const LONGEST_NAME: usize = 52;
 
 /// Labels that all workloads of the subsets have: those of the template and of the selector.
 fn common_labels(spec: &UnitedSpec) -> Map<String, Value> {
@@ -66,10 +68,20 @@ pub fn child(
     }))
 }
 
-/// `<name>-<subset>-`, or `<name>-` where names cannot be generated from that.
+/// `<name>-<subset>-`, or `<name>-` where names cannot be generated from that. What is too long is cut.
 fn generate_name(name: &str, subset: &str) -> String {
     let full = format!("{name}-{subset}-");
-    if name::is_dns_subdomain(full.trim_end_matches('-')) { full } else { format!("{name}-") }
+    let full = if name::is_dns_subdomain(full.trim_end_matches('-')) { full } else { format!("{name}-") };
+    match full.get(..LONGEST_NAME - name::SUFFIX - 1) {
+        Some(cut) if full.len() > LONGEST_NAME - name::SUFFIX => format!("{}-", cut.trim_end_matches(['-', '.'])),
+        _ => full,
+    }
+}
+
+/// Where a maxUnavailable is written. None: the workload has none, as a Deployment of strategy Recreate.
+fn limit_pointer(spec: &UnitedSpec) -> Option<&'static str> {
+    let recreates = super::spec::pointer(&spec.template.spec, "/strategy/type").is_some_and(|t| t == "Recreate");
+    spec.template.kind.limit_pointer().filter(|_| !recreates)
 }
 
 fn labels_of(spec: &UnitedSpec, subset: &SubsetSpec, revision: &str) -> Map<String, Value> {
@@ -113,7 +125,7 @@ fn child_spec(
             }
         }
     }
-    if let (Some(limit), Some(at)) = (controls.limit, kind.limit_pointer()) {
+    if let (Some(limit), Some(at)) = (controls.limit, limit_pointer(spec)) {
         put(&mut made, at, limit.into());
     }
     Ok(made)
@@ -229,7 +241,15 @@ pub fn rewrite(
     let mut changes = merge_patch::diff(&of, &wanted);
     if let Some(changes) = changes.as_mut().and_then(Value::as_object_mut).filter(|_| spec.template.kind.has_ordinals())
     {
-        changes.retain(|key, _| !FROZEN.contains(&key.as_str()));
+        // Up to Kubernetes 1.32 the built-in one does not let its revisionHistoryLimit be changed.
+        let is_built_in = spec.template.kind == ChildKind::StatefulSet;
+        changes.retain(|key, _| !FROZEN.contains(&key.as_str()) && !(is_built_in && key == "revisionHistoryLimit"));
+    }
+    // Users name Pods there, and the CloneSet's controller removes them.
+    if let Some(scale) =
+        changes.as_mut().and_then(|changes| changes.get_mut("scaleStrategy")).and_then(Value::as_object_mut)
+    {
+        scale.remove("podsToDelete");
     }
     let changes = changes.filter(|changes| changes.as_object().is_none_or(|changes| !changes.is_empty()));
     patch.extend(changes.map(|spec| ("spec".to_owned(), spec)));
@@ -279,7 +299,7 @@ pub fn adjust(spec: &UnitedSpec, controls: Controls, stored: &Value) -> Option<V
         put(&mut changes, at, controls.partition.into());
     }
     let mut metadata = Vec::new();
-    if let Some(at) = kind.limit_pointer() {
+    if let Some(at) = limit_pointer(spec) {
         let key = labels::SUBSET_MAX_UNAVAILABLE;
         let noted = stored.get("metadata").and_then(|m| m.get("annotations")).and_then(|all| all.get(key));
         match controls.limit {

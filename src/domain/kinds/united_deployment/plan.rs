@@ -1,6 +1,10 @@
 //! What has to be done for a UnitedDeployment now: pure, from what was observed.
 
-use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -326,12 +330,15 @@ fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, child: Option<&ChildSeen>, repl
     }
     let start = child.spec().and_then(|spec| pointer(spec, "/ordinals/start")).and_then(Value::as_i64).unwrap_or(0);
     let start = i32::try_from(start).unwrap_or(0);
-    let is_down = |place: &i32| !child.pods.available_ordinals.contains(&start.saturating_add(*place));
     let boundary = replicas - permitted;
-    let down = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    // By the Pods that are there: a user may ask for two billion.
+    let places = child.pods.available_ordinals.iter().map(|ordinal| ordinal.saturating_sub(start));
+    let available: BTreeSet<i32> = places.filter(|place| (0..replicas).contains(place)).collect();
+    let available_permitted = i32::try_from(available.range(boundary..).count()).unwrap_or(i32::MAX);
+    let last_available = available.range(..boundary).next_back().copied().unwrap_or(-1);
     WaveSubset {
-        down_permitted: down((boundary..replicas).filter(is_down).count()),
-        down_next: down((0..boundary).rev().take_while(is_down).count()),
+        down_permitted: (permitted - available_permitted).max(0),
+        down_next: boundary - 1 - last_available,
         ..subset
     }
 }

@@ -24,6 +24,8 @@ use crate::{
 
 /// `revisionHistoryLimit` where the spec says nothing.
 pub const HISTORY: i32 = 10;
+/// The most subsets: the rules compare them with each other.
+pub const MOST_SUBSETS: usize = 500;
 /// `rescheduleCriticalSeconds` where the spec says nothing.
 pub const RESCHEDULE_SECONDS: i32 = 30;
 /// `unschedulableDuration` where the spec says nothing.
@@ -254,6 +256,10 @@ impl UnitedSpec {
         if Selector::of(&spec.selector)?.is_empty() {
             return Err(Invalid("spec.selector: it is empty; an empty selector matches every Pod".into()));
         }
+        let count = spec.topology.subsets.len();
+        if count > MOST_SUBSETS {
+            return Err(Invalid(format!("spec.topology.subsets: it has {count} entries; want up to {MOST_SUBSETS}")));
+        }
         let mut subsets = Vec::new();
         for (index, subset) in spec.topology.subsets.iter().enumerate() {
             if spec.topology.subsets[..index].iter().any(|other| other.name == subset.name) {
@@ -279,7 +285,9 @@ impl UnitedSpec {
             subsets,
             mode,
             reschedule_after: seconds(adaptive.reschedule_critical_seconds, RESCHEDULE_SECONDS),
-            unschedulable_for: seconds(adaptive.unschedulable_duration, UNSCHEDULABLE_SECONDS),
+            // 0 would have the same Pods looked at again at once, for ever.
+            unschedulable_for: seconds(adaptive.unschedulable_duration, UNSCHEDULABLE_SECONDS)
+                .max(Duration::from_secs(1)),
             partitions: spec.update_strategy.manual_update.clone().unwrap_or_default().partitions,
             history: spec.revision_history_limit.unwrap_or(HISTORY),
             budget: budget.transpose()?,

@@ -596,6 +596,9 @@ fn hostile_specs_are_read_or_refused() {
     ] {
         assert!(UnitedSpec::of(&object(ChildKind::CloneSet, changes.clone())).is_err(), "{changes}");
     }
+    let many: Vec<Value> = (0..501).map(|i| json!({"name": format!("s{i}")})).collect();
+    let many = UnitedSpec::of(&object(ChildKind::CloneSet, json!({"spec": {"topology": {"subsets": many}}})));
+    assert_eq!(many.unwrap_err().to_string(), "spec.topology.subsets: it has 501 entries; want up to 500");
     let odd = json!({"spec": {"template": {"cloneSetTemplate": {"metadata": 7, "spec": {"updateStrategy": "x", "template": {"metadata": [], "spec": null}}}},
         "topology": {"subsets": [{"name": "a", "nodeSelectorTerm": {"matchExpressions": [1]}, "tolerations": [2], "patch": {"spec": {"x": null}}}]}}});
     let plan = plan_of(&spec(ChildKind::CloneSet, odd), &[]);
@@ -606,4 +609,68 @@ fn hostile_specs_are_read_or_refused() {
         (plan.steps.len(), plan.impossible.unwrap().1),
         (1, "spec.topology.subsets[0].patch: a patch has to be an object".to_owned())
     );
+}
+
+#[test]
+fn the_cost_of_a_budget_is_that_of_the_pods_and_not_of_the_replicas() {
+    let (old, new) = budgeted(ChildKind::StatefulSet, "1");
+    let many = |spec: &UnitedSpec| UnitedSpec { replicas: Some(2_000_000_000), ..spec.clone() };
+    let children = [child(&many(&old), "a", 5, "r1"), child(&many(&old), "b", 5, "r1")];
+    // Two billion steps for each subset would be minutes here.
+    let plan = plan_of(&many(&new), &children);
+    assert_eq!(plan.replicas.values().sum::<i32>(), 2_000_000_000);
+}
+
+#[test]
+fn names_of_workloads_leave_room_for_a_hash_in_a_label() {
+    for (name, subset) in
+        [("web", "a"), ("my-long-application-name-prod", "availability-zone-1a"), (&"n".repeat(52), "b")]
+    {
+        let spec = UnitedSpec { name: name.to_owned(), ..spec(ChildKind::CloneSet, json!({})) };
+        let mut of = spec.subsets[0].clone();
+        of.name = subset.to_owned();
+        let controls = make::Controls { replicas: 1, partition: 0, limit: None };
+        let made = make::child(&owner(), &spec, &of, "r1", controls).unwrap();
+        let base = made["metadata"]["generateName"].as_str().unwrap();
+        assert!(base.len() + crate::k8s::name::SUFFIX <= 52 && base.ends_with('-') && !base.ends_with("--"), "{base}");
+        assert!(format!("{name}-{subset}-").starts_with(base.trim_end_matches('-')), "{base}");
+    }
+}
+
+#[test]
+fn a_deployment_that_recreates_gets_no_max_unavailable() {
+    let recreates = json!({"spec": {"template": {"deploymentTemplate": {"spec": {"strategy": {"type": "Recreate"}}}},
+        "topology": {"scheduleStrategy": {"type": "Adaptive", "adaptive": {"reserveUnschedulablePods": true}}}}});
+    let spec = spec(ChildKind::Deployment, recreates);
+    let pods = SubsetPods { reserved: 1, ..all_there(2) };
+    let children = [ChildSeen { pods, ..child(&spec, "a", 2, "r1") }, child(&spec, "b", 3, "r2")];
+    for step in plan_of(&spec, &children).steps {
+        let SubsetStep::Change { patch, .. } = step else { panic!("{step:?}") };
+        assert_eq!(patch.pointer("/spec/strategy/rollingUpdate"), None, "{patch}");
+    }
+}
+
+#[test]
+fn a_roll_out_leaves_what_it_may_not_change_or_what_others_write() {
+    let with =
+        |kind: ChildKind, spec_of: Value| spec(kind, json!({"spec": {"template": {kind.member(): {"spec": spec_of}}}}));
+    let old = with(ChildKind::CloneSet, json!({"scaleStrategy": {}}));
+    let mut a = child(&old, "a", 3, "r1");
+    a.object["spec"]["scaleStrategy"]["podsToDelete"] = json!(["web-1"]);
+    let plan = plan_of(&old, &[a, child(&old, "b", 3, "r2")]);
+    let [SubsetStep::Change { patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert_eq!(patch.pointer("/spec/scaleStrategy/podsToDelete"), None, "{patch}");
+    for (kind, is_changed) in [(ChildKind::StatefulSet, false), (ChildKind::AdvancedStatefulSet, true)] {
+        let (old, new) =
+            (with(kind, json!({"revisionHistoryLimit": 10})), with(kind, json!({"revisionHistoryLimit": 3})));
+        let plan = plan_of(&new, &[child(&old, "a", 3, "r1"), child(&old, "b", 3, "r2")]);
+        let [SubsetStep::Change { patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+        assert_eq!(patch.pointer("/spec/revisionHistoryLimit").is_some(), is_changed, "{patch}");
+    }
+}
+
+#[test]
+fn a_pause_of_nothing_is_a_second() {
+    let none = json!({"spec": {"topology": {"scheduleStrategy": {"adaptive": {"unschedulableDuration": 0}}}}});
+    assert_eq!(adaptive(none).unschedulable_for, Duration::from_secs(1));
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     api::{apps::united_deployment::UnitedDeployment, labels},
     domain::{
-        kinds::united_deployment::spec::{self, ChildKind, UnitedSpec},
+        kinds::united_deployment::spec::{self, ChildKind, MOST_SUBSETS, UnitedSpec},
         workload::allocation::{AllocationMode, AllocationSubset, allocate},
     },
     k8s::{int_or_percent::IntOrPercent, name::is_dns_label, pod::Labels, selector::Selector},
@@ -15,6 +15,9 @@ use crate::{
 };
 
 const AT: &str = "spec.topology.subsets";
+const PARTITIONS: &str = "spec.updateStrategy.manualUpdate.partitions";
+/// The name of its revisions, with a hash of up to eleven characters, is the value of a label.
+const LONGEST_NAME: usize = 52;
 
 /// Judges an object.
 pub(super) fn judge(object: &Value, is_new: bool) -> Findings {
@@ -26,16 +29,35 @@ pub(super) fn judge(object: &Value, is_new: bool) -> Findings {
     };
     let metadata = found.object(root, "", "metadata").unwrap_or(&none);
     if is_new {
-        found.object_name(metadata, None);
+        found.object_name(metadata, Some((LONGEST_NAME, ": with a hash behind it it becomes the value of a label")));
     }
     let Some(spec) = found.object(root, "", "spec") else {
         found.deny("spec", "it is missing; want at least selector, template and topology");
         return found;
     };
+    for (field, at) in [(AT, "/topology/subsets"), (PARTITIONS, "/updateStrategy/manualUpdate/partitions")] {
+        let count = match spec::pointer(spec, at) {
+            Some(Value::Array(list)) => list.len(),
+            Some(Value::Object(members)) => members.len(),
+            _ => 0,
+        };
+        if count > MOST_SUBSETS {
+            // The rules compare them with each other.
+            found.deny(field, format!("it has {count} entries; want up to {MOST_SUBSETS}"));
+            return found;
+        }
+    }
     found.integer(spec, "spec.", "replicas", 0);
     found.integer(spec, "spec.", "revisionHistoryLimit", 0);
     let selector = found.selector(spec, "spec.", "selector");
     let child = template(&mut found, spec, selector.as_ref());
+    let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
+    if is_new && child.is_some_and(|(kind, _)| kind.has_ordinals()) && !name.is_empty() && !is_dns_label(name) {
+        found.deny(
+            "metadata.name",
+            format!("{} is not allowed for StatefulSets; want lower-case letters, digits and '-'", show_text(name)),
+        );
+    }
     topology(&mut found, spec, child.map(|(kind, _)| kind));
     update_strategy(&mut found, spec);
     let annotations = found.object(metadata, "metadata.", "annotations");
@@ -210,18 +232,14 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
     let strategy = found.object(spec, "spec.", "updateStrategy").unwrap_or(&none);
     found.one_of(strategy, "spec.updateStrategy.", "type", &["Manual"]);
     let manual = found.object(strategy, "spec.updateStrategy.", "manualUpdate").unwrap_or(&none);
-    const MANUAL: &str = "spec.updateStrategy.manualUpdate.";
-    let partitions = found.object(manual, MANUAL, "partitions").unwrap_or(&none);
+    let partitions = found.object(manual, "spec.updateStrategy.manualUpdate.", "partitions").unwrap_or(&none);
     let subsets = spec.get("topology").and_then(|topology| topology.get("subsets")).and_then(Value::as_array);
     let is_known = |name: &str| subsets.into_iter().flatten().any(|subset| subset["name"] == name);
     for name in partitions.keys() {
         if !is_known(name) {
-            found.deny(
-                format!("{MANUAL}partitions[{name}]"),
-                "there is no subset of this name; want the names of subsets",
-            );
+            found.deny(format!("{PARTITIONS}[{name}]"), "there is no subset of this name; want the names of subsets");
         }
-        found.integer(partitions, &format!("{MANUAL}partitions."), name, 0);
+        found.integer(partitions, &format!("{PARTITIONS}."), name, 0);
     }
 }
 
@@ -275,6 +293,9 @@ pub(super) fn unchanged(old: &Value, new: &Value, found: &mut Findings) {
         object.pointer("/spec/topology/subsets").and_then(Value::as_array).cloned().unwrap_or_default()
     };
     let before = subsets(old);
+    if before.len().max(subsets(new).len()) > MOST_SUBSETS {
+        return;
+    }
     for (i, subset) in subsets(new).iter().enumerate() {
         let Some(old) = before.iter().find(|old| old["name"] == subset["name"]) else { continue };
         for key in ["nodeSelectorTerm", "tolerations"] {

@@ -193,6 +193,34 @@ fn subsets_have_names_and_numbers_that_fit() {
 }
 
 #[test]
+fn there_are_no_more_subsets_and_partitions_than_can_be_compared() {
+    let list: Vec<Value> = (0..501).map(|i| json!({"name": format!("s{i}")})).collect();
+    assert_eq!(fields(subsets(list.into())), ["spec.topology.subsets"]);
+    let map: serde_json::Map<String, Value> = (0..501).map(|i| (format!("s{i}"), json!(0))).collect();
+    let partitions = united(json!({"spec": {"updateStrategy": {"manualUpdate": {"partitions": map}}}}));
+    assert_eq!(fields(partitions), ["spec.updateStrategy.manualUpdate.partitions"]);
+}
+
+#[test]
+fn names_are_those_that_workloads_can_be_named_after() {
+    for (member, name, is_good) in [
+        ("cloneSetTemplate", "n".repeat(52), true),
+        ("cloneSetTemplate", "n".repeat(53), false),
+        ("cloneSetTemplate", "a.b".to_owned(), true),
+        ("statefulSetTemplate", "a.b".to_owned(), false),
+        ("advancedStatefulSetTemplate", "a.b".to_owned(), false),
+    ] {
+        let mut object = of_kind(member, json!({}));
+        object["metadata"]["name"] = name.as_str().into();
+        if is_good {
+            decide(create(object)).unwrap();
+        } else {
+            assert_eq!(fields(object), ["metadata.name"], "{member} {name}");
+        }
+    }
+}
+
+#[test]
 fn partitions_name_subsets() {
     let partitions = |map: Value| united(json!({"spec": {"updateStrategy": {"manualUpdate": {"partitions": map}}}}));
     let at = "spec.updateStrategy.manualUpdate.partitions";
