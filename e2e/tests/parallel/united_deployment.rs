@@ -8,6 +8,7 @@ use e2e::kit::{Look, Test, app, condition, in_namespace, pod, poll};
 use serde_json::{Value, json};
 
 const UNITED: &str = "UnitedDeployment";
+const BUDGET: &str = "PodUnavailableBudget";
 const LONG: Duration = Duration::from_secs(120);
 const SUBSET: &str = "apps.kruise.io/subset-name";
 
@@ -56,6 +57,13 @@ async fn each_subset_has_its_pods_its_nodes_and_its_patch() -> Result<()> {
         t.kubectl(&["scale", "ud/web", "--replicas=5"]).await?;
         settled(t, 5).await?;
         assert_eq!(replicas(t, "CloneSet", "b").await?, [4]);
+
+        // A budget for the whole is counted from its replicas.
+        let target = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": UNITED, "name": "web" });
+        let budget = json!({ "targetRef": target, "maxUnavailable": "40%" });
+        t.create(json!({ "kind": BUDGET, "metadata": { "name": "whole" }, "spec": budget })).await?;
+        let is_counted = |b: &Value| b.int("/status/totalReplicas") == 5 && b.int("/status/unavailableAllowed") == 2;
+        t.wait_for(BUDGET, "whole", "to be counted", LONG, is_counted).await?;
         Ok(())
     })
     .await
