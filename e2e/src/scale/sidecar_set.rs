@@ -303,7 +303,7 @@ impl Scale<'_> {
         let roles: BTreeSet<String> = processes(&t).await?.into_iter().map(|(role, _)| role).collect();
         for role in roles {
             let of_role = processes(&t).await?.into_iter().filter(|(name, _)| *name == role);
-            let used = of_role.map(|(_, process)| Ok(Usage::of(process)?)).collect::<Result<Vec<Usage>>>()?;
+            let used = of_role.map(|(_, process)| Usage::of(process)).collect::<Result<Vec<Usage>>>()?;
             let most = |of: fn(&Usage) -> f64| used.iter().map(of).fold(0.0, f64::max);
             let value = format!("{} (peak {})", megabytes(most(|u| u.memory)), megabytes(most(|u| u.peak)));
             self.rows.row(&format!("{what}: {role}, memory of the largest replica"), "350 MB", value);

@@ -121,12 +121,13 @@ async fn in_place(t: &Test) -> Result<()> {
     })
     .await?;
     // The first write of an update is followed by a condition, in OpenKruise's words.
+    let message = format!("{{\"{name}\":true}}");
     let says = |pod: &Value| {
         let all = pod.array("/status/conditions");
         all.iter().any(|c| {
             c.text("/type") == "SidecarSetUpgradable"
                 && c.text("/reason") == "AllSidecarsetUpgradable"
-                && c.text("/message") == json!({ &name: true }).to_string()
+                && c.text("/message") == message
         })
     };
     t.wait_for("Pod", "web", "to say that it can be updated", PATIENCE, says).await.map(drop)

@@ -104,11 +104,14 @@ struct Controller {
     metrics: Arc<Metrics>,
 }
 
+/// Annotations of a Pod, with its version and the keys that were asked for.
+type KnownNotes = (String, BTreeSet<String>, BTreeMap<String, String>);
+
 /// What is remembered of a PersistentPodState. Everything can be lost.
 #[derive(Default)]
 struct StateMemory {
-    /// Annotations of Pods, by UID, with the version of the Pod and the keys that were asked for.
-    notes: HashMap<String, (String, BTreeSet<String>, BTreeMap<String, String>)>,
+    /// By the UID of the Pod.
+    notes: HashMap<String, KnownNotes>,
     /// Since when nodes are not Ready, by name, with the time that the node says.
     away: HashMap<String, (Option<Timestamp>, Sighting)>,
     /// UIDs of waiting Pods that nothing of ours holds.

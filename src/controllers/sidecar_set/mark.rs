@@ -67,7 +67,7 @@ impl Controller {
         if !wait.is_zero() {
             return pass.look_after(Some(wait));
         }
-        let (mut due, again): (Vec<(String, bool)>, Vec<(String, bool)>) =
+        let (mut due, again): (Vec<_>, Vec<_>) =
             plan.marks.iter().cloned().partition(|(pod, _)| !self.was_refused(job, &Turn::Mark(pod.clone())));
         match pause.is_zero() {
             true => due.extend(again),

@@ -91,7 +91,7 @@ pub fn plan(cron: &AdvancedCronJob, spec: Option<&CronSpec>, children: &[CronChi
     plan.active = children.iter().filter(|child| child.end.is_none()).cloned().collect();
     plan.active.sort_by(|a, b| (a.slot, &a.name).cmp(&(b.slot, &b.name)));
     let is_recorded = |child: &CronChild| slot_of(child).is_none_or(|slot| recorded.is_some_and(|last| slot <= last));
-    plan.discard = discard(cron, children, &is_recorded);
+    plan.discard = discard(cron, children, is_recorded);
 
     let created = cron.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let Some(spec) = spec.filter(|spec| !spec.paused) else { return plan };

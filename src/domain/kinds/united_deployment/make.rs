@@ -243,7 +243,7 @@ pub fn rewrite(
     {
         // Up to Kubernetes 1.32 the built-in one does not let its revisionHistoryLimit be changed.
         let is_built_in = spec.template.kind == ChildKind::StatefulSet;
-        changes.retain(|key, _| !FROZEN.contains(&key.as_str()) && !(is_built_in && key == "revisionHistoryLimit"));
+        changes.retain(|key, _| !(FROZEN.contains(&key.as_str()) || is_built_in && key == "revisionHistoryLimit"));
     }
     // Users name Pods there, and the CloneSet's controller removes them.
     if let Some(scale) =
