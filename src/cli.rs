@@ -44,7 +44,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "ws-enabled-versioned-status",
     "broadcastjob-workers",
     "nodepodprobe-workers",
-    "resourcedistribution-workers",
     "workloadspread-workers",
 ];
 

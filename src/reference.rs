@@ -50,6 +50,7 @@ const IN_USE: &[&str] = &[
     gate::DELETION_PROTECTION,
     gate::EXTERNAL_CERTS,
     gate::SIDECAR_TERMINATOR,
+    gate::RESOURCE_DISTRIBUTION,
 ];
 
 /// The whole page. `programs` are the grammars of the command lines.

@@ -78,6 +78,8 @@ pub mod gate {
     pub const SORT_SIDECARS: &str = "EnableSortSidecarContainerByName";
     /// Sidecars end with the main containers of their Pods.
     pub const SIDECAR_TERMINATOR: &str = "SidecarTerminator";
+    /// Secrets and ConfigMaps are copied into many namespaces.
+    pub const RESOURCE_DISTRIBUTION: &str = "ResourceDistributionGate";
     /// Custom probes.
     pub const POD_PROBE_MARKER: &str = "PodProbeMarkerGate";
     /// Custom probes on serverless Pods.
@@ -139,7 +141,7 @@ pub const GATES: &[Gate] = &[
     off(gate::RECREATE_ON_CLAIM_CHANGE, "a changed claim template recreates the Pods of a CloneSet"),
     off(gate::RESIZE_IN_PLACE, "workloads resize their Pods in place"),
     off(gate::IMAGE_PULL_JOB, "NodeImage, ImagePullJob and ImageListPullJob"),
-    off("ResourceDistributionGate", "ResourceDistribution"),
+    off(gate::RESOURCE_DISTRIBUTION, "ResourceDistribution: Secrets and ConfigMaps in many namespaces"),
     off(
         gate::EXTERNAL_CERTS,
         "the webhook serves certificates that somebody else renews, and leaves Secret and registration alone",

@@ -367,6 +367,11 @@ pub const KINDS: &[Kind] = &[
     Kind::new(apps::GROUP, "AdvancedCronJob", "advancedcronjobs", &["v1beta1", "v1alpha1"])
         .installed("advancedcronjobs.apps.kruise.io", super::advanced_cron_jobs, BY_MANAGER)
         .protected(Protection::Always),
+    Kind::new(apps::GROUP, "ResourceDistribution", "resourcedistributions", &["v1alpha1"])
+        .of_cluster()
+        .installed("resourcedistributions.apps.kruise.io", super::resource_distributions, BY_MANAGER)
+        .protected(Protection::Always)
+        .short_names(&["distributor"]),
     Kind::new(apps::GROUP, "UnitedDeployment", "uniteddeployments", &["v1alpha1"])
         .installed("uniteddeployments.apps.kruise.io", super::united_deployments, BY_MANAGER)
         .workload(SPEC.by_selector())
@@ -462,7 +467,7 @@ mod tests {
 
     #[test]
     fn lines_say_what_the_definitions_say() {
-        assert_eq!(CRDS.len(), 17);
+        assert_eq!(CRDS.len(), 18);
         for kind in KINDS {
             let Some(crd) = kind.definition else { continue };
             assert_eq!(crd.name, format!("{}.{}", kind.plural, kind.group));

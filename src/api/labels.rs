@@ -211,6 +211,13 @@ pub const RESTORED_TOPOLOGY: &str = "kruise.rs/restored-topology";
 /// Annotation on a PersistentPodState: after so many seconds without being Ready a node holds no Pod any more.
 pub const CLEAR_AFTER_NOT_READY: &str = "kruise.rs/clear-after-node-not-ready-seconds";
 
+/// Annotation on a copy of a Secret or ConfigMap: the name of its ResourceDistribution.
+pub const DISTRIBUTED_FROM: &str = "kruise.io/resourcedistribution.resource.from";
+/// Annotation on a copy of a Secret or ConfigMap: a hash of what it was made from.
+pub const DISTRIBUTED_HASH: &str = "kruise.io/resourcedistribution.resource.hashcode";
+/// Label or annotation on a Namespace: with `true` no ResourceDistribution copies anything into it.
+pub const REFUSE_DISTRIBUTION: &str = "kruise.rs/refuse-distribution";
+
 /// Annotation on a Pod: `Ordered` starts its containers one after the other, as they are listed.
 pub const LAUNCH_PRIORITY: &str = "apps.kruise.io/container-launch-priority";
 /// Value of [`LAUNCH_PRIORITY`].

@@ -91,6 +91,10 @@ fn ephemeral_jobs() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::ephemeral_job::EphemeralJob::crd(), &[]))
 }
 
+fn resource_distributions() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::resource_distribution::ResourceDistribution::crd(), &[]))
+}
+
 fn image_pull_jobs() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::image_pull_job::ImagePullJob::crd(), &["v1alpha1"]))
 }

@@ -41,6 +41,7 @@ pub mod pod_probe_marker;
 pub mod pod_readiness;
 pub mod pod_set;
 pub mod pod_unavailable_budget;
+pub mod resource_distribution;
 pub mod runner;
 pub mod sidecar_set;
 pub mod sidecar_terminator;
@@ -67,6 +68,7 @@ pub const CONTROLLERS: &[Registration] = &[
     pod_unavailable_budget::REGISTRATION,
     pod_probe_marker::REGISTRATION,
     persistent_pod_state::REGISTRATION,
+    resource_distribution::REGISTRATION,
     advanced_cron_job::REGISTRATION,
 ];
 

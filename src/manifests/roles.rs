@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{NAMESPACE, metadata, policies};
 use crate::{
-    controllers::{self, CONTROLLERS},
+    controllers::{self, CONTROLLERS, resource_distribution},
     daemon,
     k8s::{
         account::{DAEMON, MANAGER, WEBHOOK},
@@ -124,13 +124,12 @@ pub(super) fn added_access(role: &Role, label: &str) -> Vec<Value> {
     ]
 }
 
-/// The right to read the Secrets that ImagePullJobs name, by name: nothing lists or watches them. A component of its own,
-/// so that an administrator can leave it out and bind a Role in some namespaces instead.
-pub(super) fn secrets_access() -> Vec<Value> {
+/// A ClusterRole that the manager has only where a component is wanted.
+fn of_component(component: &str, rules: &[Rule]) -> Vec<Value> {
     let [manager, ..] = roles();
-    let name = format!("{}-pull-secrets", manager.account);
+    let name = format!("{}-{component}", manager.account);
     let version = "rbac.authorization.k8s.io/v1";
-    let rules: Vec<Value> = pull_secrets::SECRETS_RBAC.iter().map(policy_rule).collect();
+    let rules: Vec<Value> = rules.iter().map(policy_rule).collect();
     vec![
         json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(&name, false), "rules": rules }),
         json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata(&name, false),
@@ -139,19 +138,21 @@ pub(super) fn secrets_access() -> Vec<Value> {
     ]
 }
 
+/// The right to read the Secrets that ImagePullJobs name, by name: nothing lists or watches them. A component of its own,
+/// so that an administrator can leave it out and bind a Role in some namespaces instead.
+pub(super) fn secrets_access() -> Vec<Value> {
+    of_component("pull-secrets", pull_secrets::SECRETS_RBAC)
+}
+
 /// The verb by which admission policies know that the manager may end Pods and swap images of their sidecars. A component of its
 /// own, so that the manager has it only where the sidecar terminator is wanted.
 pub(super) fn terminator_access() -> Vec<Value> {
-    let [manager, ..] = roles();
-    let name = format!("{}-sidecar-terminator", manager.account);
-    let version = "rbac.authorization.k8s.io/v1";
-    let rules = [policy_rule(&Rule::new(&[""], &["pods"], &["terminate"]))];
-    vec![
-        json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(&name, false), "rules": rules }),
-        json!({ "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata(&name, false),
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
-            "subjects": [{ "kind": "ServiceAccount", "name": manager.account, "namespace": NAMESPACE }] }),
-    ]
+    of_component("sidecar-terminator", &[Rule::new(&[""], &["pods"], &["terminate"])])
+}
+
+/// The rights on copies of Secrets and ConfigMaps, likewise. Secrets are neither listed nor watched.
+pub(super) fn distribution_access() -> Vec<Value> {
+    of_component("resource-distribution", resource_distribution::COPIES_RBAC)
 }
 
 pub(super) fn policy_rule(rule: &Rule) -> Value {

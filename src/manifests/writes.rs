@@ -83,9 +83,9 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, "", "persistentvolumeclaims", &["delete"]).only(CLAIMS, "controlled by a workload of ours, with the label `apps.kruise.io/cloneset-instance-id`"),
     write(MANAGER, "", "persistentvolumeclaims", &["patch"])
         .only(CLAIMS, "that have the label `apps.kruise.io/cloneset-instance-id`: that label, owner references to workloads of ours and Pods, `spec.resources`; others named `TEMPLATE-SET-ORDINAL`: owner references to the StatefulSet SET and the Pod `SET-ORDINAL`, annotation `apps.kruise.io/owned-by-asts` and, where it says SET, `spec.resources`"),
-    write(MANAGER, "", "configmaps", &["create", "patch"]).only(
+    write(MANAGER, "", "configmaps", &["create", "patch", "delete"]).only(
         "kruise-manager-configmaps",
-        "`POD-barrier` that is owned by the Pod POD, and `kruise-pull-secrets-ca` of our own namespace",
+        "create and patch: `POD-barrier` that is owned by the Pod POD, and `kruise-pull-secrets-ca` of our own namespace; with the component `resource-distribution`: controlled by a ResourceDistribution before and after, with the same other owners; not in our own namespace",
     ),
     write(MANAGER, "", "podtemplates", &["create"]).only(TEMPLATES, "in a dry run"),
     write(MANAGER, KRUISE, "clonesets", &["patch"])
@@ -138,11 +138,16 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "ephemeraljobs/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "nodeimages/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "podprobemarkers/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "resourcedistributions/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "resourcedistributions/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "persistentpodstates/status", &["patch"]).all("all"),
     write(MANAGER, "kruise.rs", "workloadrestarts/status", &["patch"]).all("all"),
     write(MANAGER, "policy.kruise.io", "podunavailablebudgets/status", &["patch"]).all("all"),
     write(MANAGER, "", "events", &["create"]).all("all"),
-    write(MANAGER, "", "secrets", &["patch"]).all("`kruise-pull-secrets-certs`, by name"),
+    write(MANAGER, "", "secrets", &["create", "patch", "delete"]).only(
+        "kruise-manager-secrets",
+        "patch: `kruise-pull-secrets-certs` of our own namespace, by name; with the component `resource-distribution`: controlled by a ResourceDistribution before and after, with the same other owners, and of no type from which tokens are made; not in our own namespace",
+    ),
     write(MANAGER, "coordination.k8s.io", "leases", &["update"]).all("`kruise-manager`, by name"),
     write(MANAGER, "authentication.k8s.io", "tokenreviews", &["create"]).all("stores nothing"),
     write(MANAGER, "authentication.k8s.io", "selfsubjectreviews", &["create"]).all("stores nothing"),
@@ -207,7 +212,10 @@ mod tests {
         super::{policies, roles::roles},
         *,
     };
-    use crate::api::kinds::{Account, KINDS};
+    use crate::{
+        api::kinds::{Account, KINDS},
+        controllers::resource_distribution::COPIES_RBAC,
+    };
 
     const READS: [&str; 3] = ["get", "list", "watch"];
 
@@ -216,12 +224,15 @@ mod tests {
     #[test]
     fn rbac_grants_the_writes_of_the_table_and_no_others() {
         let mut granted: BTreeSet<Right> = BTreeSet::new();
-        for role in roles() {
-            for rule in role.cluster_rules.iter().chain(&role.own_namespace_rules) {
-                for (group, resource) in rule.groups.iter().flat_map(|g| rule.resources.iter().map(move |r| (*g, *r))) {
-                    let verbs = rule.verbs.iter().filter(|verb| !READS.contains(verb));
-                    granted.extend(verbs.map(|verb| (role.account, group, resource, *verb)));
-                }
+        let of_roles = roles().into_iter().flat_map(|role| {
+            let rules = [role.cluster_rules, role.own_namespace_rules].concat();
+            rules.into_iter().map(move |rule| (role.account, rule))
+        });
+        let of_components = COPIES_RBAC.iter().map(|rule| (MANAGER, *rule));
+        for (account, rule) in of_roles.chain(of_components) {
+            for (group, resource) in rule.groups.iter().flat_map(|g| rule.resources.iter().map(move |r| (*g, *r))) {
+                let verbs = rule.verbs.iter().filter(|verb| !READS.contains(verb));
+                granted.extend(verbs.map(|verb| (account, group, resource, *verb)));
             }
         }
         let mut table: BTreeSet<Right> = BTreeSet::new();

@@ -25,7 +25,7 @@ use self::{
     kinds::{
         advanced_cron_job, broadcast_job, clone_set, container_recreate_request, daemon_set, deletion_protection,
         ephemeral_job, image_pull_job, persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget,
-        serverless_probes, sidecar_set, stateful_set, united_deployment,
+        resource_distribution, serverless_probes, sidecar_set, stateful_set, united_deployment,
     },
     pod_states::PodStates,
     server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
@@ -289,6 +289,7 @@ const TABLE: &[&[Handler]] = &[
         &[],
     ),
     &PERSISTENT_POD_STATES,
+    &RESOURCE_DISTRIBUTIONS,
 ];
 
 /// Annotations of ours are judged with the spec.
@@ -343,6 +344,24 @@ const PERSISTENT_POD_STATES: [Handler; 2] = {
     let [create, update] = Handler::pair(Phase::Validating, names, target, handle, pod_states::RBAC);
     [create, update.when(not_being_deleted)]
 };
+
+/// With its gate off it stays registered and says why it refuses.
+const RESOURCE_DISTRIBUTIONS: [Handler; 2] = Handler::pair(
+    Phase::Validating,
+    Names {
+        create: "vresourcedistribution.kb.io",
+        update: "vresourcedistribution-update.kb.io",
+        // The second is what OpenKruise's next release registers.
+        create_paths: &[
+            "/validate-apps-kruise-io-v1alpha1-resourcedistribution",
+            "/validate-apps-kruise-io-resourcedistribution",
+        ],
+        update_path: &["/validate-apps-kruise-io-v1alpha1-resourcedistribution-update"],
+    },
+    Target::created(apps::GROUP, &["v1alpha1"], "resourcedistributions").of_cluster(),
+    resource_distribution::handle,
+    &[],
+);
 
 /// The annotation with the budget of the whole is judged with the spec.
 const UNITED_DEPLOYMENTS: [Handler; 2] = {

@@ -13,6 +13,7 @@ pub mod node_image;
 pub mod node_pod_probe;
 pub mod persistent_pod_state;
 pub mod pod_probe_marker;
+pub mod resource_distribution;
 pub mod sidecar_set;
 pub mod stateful_set;
 pub mod strategies;

@@ -7,6 +7,7 @@ pub mod daemon_set;
 pub mod ephemeral_job;
 pub mod image_jobs;
 pub mod persistent_pod_state;
+pub mod resource_distribution;
 pub mod sidecar_set;
 pub mod stateful_set;
 pub mod united_deployment;

@@ -56,6 +56,34 @@ pub(super) fn is_of_united(object: &str) -> String {
     format!("{object}.metadata.?ownerReferences.orValue([]).exists(o, {REFERENCE_OF_UNITED})")
 }
 
+/// Whether an owner reference `o` is that of a ResourceDistribution that controls.
+const REFERENCE_OF_DISTRIBUTION: &str =
+    "o.?controller.orValue(false) && o.kind == 'ResourceDistribution' && o.apiVersion.startsWith('apps.kruise.io/')";
+
+/// Whether a write is one of a copy of a ResourceDistribution, before and after of the same one; what others have put on the
+/// copy stays. In our own namespace there are none.
+pub(super) fn is_distributed() -> String {
+    let reference = REFERENCE_OF_DISTRIBUTION;
+    let owners = |object: &str| format!("{object}.metadata.?ownerReferences.orValue([])");
+    let is_copy = |object: &str| format!("{}.exists(o, {reference})", owners(object));
+    let names = |object: &str| format!("{}.filter(o, {reference}).map(o, o.name)", owners(object));
+    let others = |object: &str| format!("{}.filter(o, !({reference}))", owners(object));
+    let same = |of: &dyn Fn(&str) -> String| format!("{} == {}", of("object"), of("oldObject"));
+    let kept = |field: &str, empty: &str| {
+        let of = |object: &str| format!("{object}.metadata.?{field}.orValue({empty})");
+        format!("{}.all(k, k in {})", of("oldObject"), of("object"))
+    };
+    let update =
+        [same(&names), same(&others), kept("finalizers", "[]"), kept("labels", "{}"), kept("annotations", "{}")];
+    [
+        format!("request.namespace != {}", account::NAMESPACE),
+        format!("(request.operation == 'CREATE' || {})", is_copy("oldObject")),
+        format!("(request.operation == 'DELETE' || {})", is_copy("object")),
+        format!("(request.operation != 'UPDATE' || ({}))", update.join(" && ")),
+    ]
+    .join(" && ")
+}
+
 /// The variables `wasOurs`, `isOurs`, `isFree` and `isHandover` of an object that workloads of ours control.
 pub(super) fn ownership() -> [Value; 4] {
     [

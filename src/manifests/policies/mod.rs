@@ -5,6 +5,7 @@
 mod cel;
 mod daemon_events;
 mod daemon_pods;
+mod distribution_authors;
 mod ephemeral_job_authors;
 mod manager_claims;
 mod manager_config_maps;
@@ -16,6 +17,7 @@ mod manager_pod_states;
 mod manager_pod_status;
 mod manager_pods;
 mod manager_revisions;
+mod manager_secrets;
 mod manager_specs;
 mod manager_subsets;
 mod node_image_authors;
@@ -71,6 +73,7 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true, over: &[MANAGER] },
+    Policy { name: "kruise-manager-secrets", spec: manager_secrets::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-subsets", spec: manager_subsets::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: manager_specs::NAME, spec: manager_specs::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-nodeimage-authors", spec: node_image_authors::spec, is_bound: true, over: &[] },
@@ -81,6 +84,7 @@ const POLICIES: &[Policy] = &[
         is_bound: true,
         over: &[MANAGER, WEBHOOK, DAEMON],
     },
+    Policy { name: "kruise-resourcedistribution-authors", spec: distribution_authors::spec, is_bound: true, over: &[] },
     Policy { name: "kruise-webhook-jobs", spec: webhook_jobs::spec, is_bound: true, over: &[WEBHOOK] },
     Policy { name: "kruise-webhook-registration", spec: webhook_registration::spec, is_bound: true, over: &[WEBHOOK] },
     // The webhook role binds it while the gate is on.
@@ -217,6 +221,17 @@ mod tests {
                 ["oldObject.metadata.?ownerReferences.orValue([]).filter(o, !(", "o.kind == 'Pod'"],
             ),
             ("kruise-manager-node-probes", ["podProbes", "!= request.userInfo.username.split(':')[2]"]),
+            (
+                "kruise-manager-secrets",
+                [
+                    "request.operation == 'CREATE' || oldObject.metadata.?ownerReferences",
+                    "o.kind == 'ResourceDistribution'",
+                ],
+            ),
+            (
+                "kruise-manager-configmaps",
+                ["request.namespace != request.userInfo", "o.kind == 'ResourceDistribution'"],
+            ),
             ("kruise-manager-pod-status", ["status.?observedGeneration", "status.?resources"]),
             ("kruise-daemon-events", ["component in ['kruise-daemon-crr', ", "'kruise-daemon-podprobe'"]),
         ] {

@@ -13,6 +13,7 @@ pub mod pod;
 pub mod pod_budget;
 pub mod pod_probe_marker;
 pub mod pod_unavailable_budget;
+pub mod resource_distribution;
 pub mod serverless_probes;
 pub mod sidecar_set;
 pub mod stateful_set;

@@ -165,7 +165,7 @@ pub fn not_served(entry: &Value) -> Vec<NotServed> {
 const GROUPS: [&str; 2] = [apps::GROUP, policy::GROUP];
 
 /// Kinds of OpenKruise that we do not serve, by group and plural.
-pub const NOT_SERVED: &[(&str, &str)] = &[(apps::GROUP, "resourcedistributions"), (apps::GROUP, "workloadspreads")];
+pub const NOT_SERVED: &[(&str, &str)] = &[(apps::GROUP, "workloadspreads")];
 
 /// The entry of one handler.
 pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {

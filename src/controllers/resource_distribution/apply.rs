@@ -1,0 +1,226 @@
+//! The writes of copies. An object is written only after it was read and found to be a copy of this ResourceDistribution, and
+//! bound to the version that was read.
+//!
+//! Without the right to read Secrets a copy is read by a JSON patch that changes nothing and only tests that the object is
+//! one: the API server answers with the object if it is, and refuses it otherwise, whether policies are in force or not.
+
+use std::sync::atomic::Ordering;
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::{Value, json};
+
+use super::{Controller, Job, WriteLabels};
+use crate::{
+    api::labels,
+    domain::kinds::resource_distribution::{
+        content::ResourceKind,
+        copy::{self, CopyView, is_copy},
+        memory::{Done, Operation},
+        plan::Step,
+    },
+    runtime::{
+        apply::{code, is_refusal},
+        clock,
+        events::reference,
+        pass::Pass,
+        slow_start::slow_start,
+        watches::ObjectKey,
+    },
+};
+
+/// How a refusal by a policy over our own account begins.
+const BY_OWN_POLICY: &str = "ValidatingAdmissionPolicy 'kruise-manager-";
+
+/// What has the name of a copy in a namespace.
+enum Found {
+    Nothing,
+    Others,
+    /// A copy: its metadata, and all of it.
+    Copy(Box<(ObjectMeta, Value)>),
+}
+
+/// A step that failed.
+struct Failure(Operation, kube::Error);
+
+impl Controller {
+    /// Carries out the steps: one at first, more at a time with every success.
+    pub(super) async fn carry_out(&self, job: &Job, steps: Vec<Step>, pass: &mut Pass) {
+        let mut window = self.memories.with(&job.key, |memory| memory.window).unwrap_or_default();
+        let (_, failure) = slow_start(steps, &mut window, is_refusal, |step| self.step(job, step)).await;
+        self.memories.with(&job.key, |memory| memory.window = window);
+        let (written, deleted) = (job.written.load(Ordering::Relaxed), job.deleted.load(Ordering::Relaxed));
+        if written + deleted > 0 {
+            tracing::info!(distribution = job.object.name(), written, deleted, "copies");
+            let message = format!("wrote {written} copies and deleted {deleted}");
+            self.context.events.normal(&reference(job.object.as_ref()), "Distributed", &message);
+        }
+        // What was refused is tried again after a pause of its own.
+        if let Some(error) = failure.filter(|error| !is_refusal(error)) {
+            pass.note(Err(error));
+        }
+    }
+
+    async fn step(&self, job: &Job, step: Step) -> kube::Result<()> {
+        let (namespace, result) = match &step {
+            Step::Copy(namespace) => (namespace, self.copy(job, namespace).await),
+            Step::Remove(namespace) => (namespace, self.remove(job, namespace).await),
+        };
+        let done = match result {
+            Ok(done) => done,
+            // It is gone or has changed since it was read: it is read again.
+            Err(Failure(Operation::Get | Operation::Update | Operation::Delete, error))
+                if matches!(code(&error), Some(404 | 409)) =>
+            {
+                return Ok(());
+            }
+            Err(Failure(operation, error)) if is_refusal(&error) => {
+                self.note(job, namespace, Done::Failed(operation, error.to_string()));
+                return Err(error);
+            }
+            Err(Failure(_, error)) => return Err(error),
+        };
+        self.note(job, namespace, done);
+        Ok(())
+    }
+
+    fn note(&self, job: &Job, namespace: &str, done: Done) {
+        let (is_watched, now) = (job.is_watched(), clock::now().mono);
+        self.memories.with(&job.key, |memory| memory.note(namespace, done, is_watched, now));
+    }
+
+    fn objects(&self, job: &Job, namespace: &str) -> Api<DynamicObject> {
+        let resource = match job.spec.kind {
+            ResourceKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+            ResourceKind::Secret => ApiResource::erase::<Secret>(&()),
+        };
+        Api::namespaced_with(self.context.client.clone(), namespace, &resource)
+    }
+
+    async fn copy(&self, job: &Job, namespace: &str) -> Result<Done, Failure> {
+        let Some((content, _)) = &job.content else { return Ok(Done::Clean) };
+        let (api, name) = (self.objects(job, namespace), job.spec.name.as_str());
+        let copied = || Done::Copied(content.hash.clone());
+        match self.find(job, namespace).await.map_err(|error| Failure(Operation::Get, error))? {
+            Found::Others => Ok(Done::Others),
+            Found::Nothing => {
+                let new = serde_json::from_value(copy::new(content, job.distributor()));
+                let new: DynamicObject =
+                    new.map_err(|error| Failure(Operation::Create, kube::Error::SerdeError(error)))?;
+                let made = api.create(&PostParams::default(), &new).await;
+                self.written(job, Operation::Create, made).map(|()| copied())
+            }
+            Found::Copy(found) => {
+                let (metadata, object) = *found;
+                let Some(changes) = copy::patch(&object, &metadata, content, job.distributor()) else {
+                    self.take_over(job, object);
+                    return Ok(copied());
+                };
+                let changed = api.patch(name, &PatchParams::default(), &Patch::Merge(changes)).await;
+                self.written(job, Operation::Update, changed).map(|()| copied())
+            }
+        }
+    }
+
+    async fn remove(&self, job: &Job, namespace: &str) -> Result<Done, Failure> {
+        let failure = |error| Failure(Operation::Delete, error);
+        let Found::Copy(found) = self.find(job, namespace).await.map_err(failure)? else { return Ok(Done::Clean) };
+        let (metadata, _) = *found;
+        let uid = metadata.uid.clone();
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions { uid: uid.clone(), resource_version: None }),
+            ..DeleteParams::background()
+        };
+        let deleted = self.objects(job, namespace).delete(&job.spec.name, &parameters).await;
+        self.count(Operation::Delete, deleted.is_ok());
+        let answer = deleted.map_err(failure)?;
+        job.deleted.fetch_add(1, Ordering::Relaxed);
+        // A finalizer may hold it.
+        match answer.left().filter(|object| object.metadata.finalizers.as_ref().is_some_and(|held| !held.is_empty())) {
+            Some(object) => self.take_over(job, json!(object)),
+            None => {
+                if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched()) {
+                    store.remove(&ObjectKey::new(namespace, &job.spec.name), uid.as_deref());
+                }
+            }
+        }
+        Ok(Done::Clean)
+    }
+
+    fn written(&self, job: &Job, operation: Operation, answer: kube::Result<DynamicObject>) -> Result<(), Failure> {
+        self.count(operation, answer.is_ok());
+        let object = answer.map_err(|error| Failure(operation, error))?;
+        job.written.fetch_add(1, Ordering::Relaxed);
+        self.take_over(job, json!(object));
+        Ok(())
+    }
+
+    fn count(&self, operation: Operation, is_done: bool) {
+        let operation = match operation {
+            Operation::Create => "create",
+            Operation::Get | Operation::Update => "update",
+            Operation::Delete => "delete",
+        };
+        let result = if is_done { "done" } else { "failed" };
+        self.writes.get_or_create(&WriteLabels { operation, result }).inc();
+    }
+
+    /// The answer to a write is seen before the watch brings it.
+    fn take_over(&self, job: &Job, object: Value) {
+        if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched())
+            && let Ok(view) = serde_json::from_value::<CopyView>(object)
+        {
+            store.upsert(view);
+        }
+    }
+
+    /// What is there. Of a ConfigMap that a watch does not show nothing is read.
+    async fn find(&self, job: &Job, namespace: &str) -> kube::Result<Found> {
+        if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched()) {
+            let Some(view) = store.get(&ObjectKey::new(namespace, &job.spec.name)) else { return Ok(Found::Nothing) };
+            if !is_copy(view.metadata(), job.object.name()) {
+                return Ok(Found::Others);
+            }
+            let ObjectMeta { uid, resource_version, .. } = view.metadata();
+            let nothing = json!({"metadata": {"uid": uid, "resourceVersion": resource_version}});
+            return self.read(job, namespace, Patch::Merge(nothing)).await;
+        }
+        let from = labels::DISTRIBUTED_FROM.replace('/', "~1");
+        for (path, value) in [
+            (format!("/metadata/annotations/{from}"), job.object.name()),
+            // Somebody may have taken the annotation off.
+            ("/metadata/ownerReferences/0/uid".to_owned(), job.object.uid()),
+        ] {
+            let test = json!([{"op": "test", "path": path, "value": value}]);
+            let test = serde_json::from_value(test).map_err(kube::Error::SerdeError)?;
+            match self.read(job, namespace, Patch::Json(test)).await? {
+                Found::Others => {}
+                found => return Ok(found),
+            }
+        }
+        Ok(Found::Others)
+    }
+
+    /// The answer to a patch that changes nothing.
+    async fn read(&self, job: &Job, namespace: &str, nothing: Patch<Value>) -> kube::Result<Found> {
+        let answer = self.objects(job, namespace).patch(&job.spec.name, &PatchParams::default(), &nothing).await;
+        match answer {
+            Ok(object) if is_copy(&object.metadata, job.object.name()) => {
+                let metadata = object.metadata.clone();
+                Ok(Found::Copy(Box::new((metadata, json!(object)))))
+            }
+            Ok(_) => Ok(Found::Others),
+            Err(error) if code(&error) == Some(404) => Ok(Found::Nothing),
+            // A test that does not hold.
+            Err(error) if code(&error) == Some(422) => Ok(Found::Others),
+            Err(error) if code(&error) == Some(403) && error.to_string().contains(BY_OWN_POLICY) => Ok(Found::Others),
+            Err(error) => Err(error),
+        }
+    }
+}

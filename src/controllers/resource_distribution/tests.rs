@@ -1,0 +1,648 @@
+//! The controller against an API server in memory that holds policies, as the real one does.
+
+use std::sync::Mutex;
+
+use axum::http::{Method, request::Parts};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    controllers::{fake::Server, in_memory},
+    domain::kinds::resource_distribution::{content::ResourceKind, copy::CopyView},
+    liveness::Random,
+    runtime::lock,
+};
+
+const DISTRIBUTIONS: &str = "/apis/apps.kruise.io/v1alpha1/resourcedistributions";
+
+#[derive(Default)]
+struct Record {
+    /// Writes that were sent, reads by patches that change nothing left out.
+    writes: Vec<String>,
+    looks: usize,
+    /// Namespaces in which nothing is created.
+    full: Vec<String>,
+}
+
+struct World {
+    server: Arc<Mutex<Server>>,
+    record: Arc<Mutex<Record>>,
+    controller: Controller,
+}
+
+fn refusal(code: u16, message: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": message}))
+}
+
+/// `namespaces/NAMESPACE/PLURAL/NAME` of a path of a copy.
+fn shown(path: &str) -> String {
+    path.trim_start_matches("/api/v1/namespaces/").to_owned()
+}
+
+fn is_of_distribution(object: &Value) -> bool {
+    let mut owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.any(|owner| owner["kind"] == "ResourceDistribution" && owner["controller"] == true)
+}
+
+/// What the API server does with requests for Secrets and ConfigMaps; of Secrets there is nothing but writes.
+fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) -> (u16, Value) {
+    let path = parts.uri.path();
+    let json: Value = serde_json::from_slice(body).unwrap_or_default();
+    assert!(parts.method != Method::GET, "neither get nor list nor watch: {path}");
+    if parts.method == Method::POST {
+        let namespace = path.split('/').nth(4).unwrap();
+        record.writes.push(format!("create {}/{}", shown(path), json["metadata"]["name"].as_str().unwrap()));
+        if record.full.iter().any(|full| full == namespace) {
+            return refusal(403, "exceeded quota");
+        }
+        assert!(is_of_distribution(&json), "the policy: {json}");
+        let mut made = json;
+        made["metadata"]["namespace"] = namespace.into();
+        return server.answer(parts, made.to_string().as_bytes());
+    }
+    let there = server.objects.get(path).map(|object| Value::clone(object));
+    let is_json_patch = json.is_array();
+    let is_look = is_json_patch
+        || (parts.method == Method::PATCH
+            && json.as_object().is_some_and(|o| o.len() == 1)
+            && json["metadata"]
+                .as_object()
+                .is_some_and(|m| m.keys().all(|k| ["uid", "resourceVersion"].contains(&k.as_str()))));
+    if is_look {
+        record.looks += 1;
+    } else {
+        let verb = if parts.method == Method::DELETE { "delete" } else { "patch" };
+        record.writes.push(format!("{verb} {}", shown(path)));
+    }
+    let Some(mut object) = there else { return refusal(404, "not found") };
+    if is_json_patch {
+        let patch: json_patch::Patch = serde_json::from_value(json).unwrap();
+        let before = object.clone();
+        if json_patch::patch(&mut object, &patch).is_err() {
+            return refusal(422, "the server rejected our request due to an error in our request");
+        }
+        assert_eq!(before, object, "it only tests");
+    }
+    if !is_of_distribution(&object) {
+        let message =
+            "secrets is forbidden: ValidatingAdmissionPolicy 'kruise-manager-secrets' with binding denied request";
+        return refusal(403, message);
+    }
+    match is_json_patch {
+        true => (200, object),
+        false => server.answer(parts, body),
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
+        let record: Arc<Mutex<Record>> = Arc::default();
+        let context = in_memory::context({
+            let (server, record) = (server.clone(), record.clone());
+            move |parts, body| {
+                let (mut server, mut record) = (lock(&server), lock(&record));
+                let path = parts.uri.path();
+                match path.starts_with("/api/v1/namespaces/") {
+                    true => answer(&mut server, &mut record, parts, body),
+                    false => server.answer(parts, body),
+                }
+            }
+        });
+        Self { server, record, controller: Controller::new(&context) }
+    }
+
+    fn distribution(&self, name: &str, spec: Value) {
+        let object = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "ResourceDistribution",
+            "metadata": {"name": name, "uid": format!("uid-{name}"), "generation": 1}, "spec": spec});
+        let stored = lock(&self.server).put(&format!("{DISTRIBUTIONS}/{name}"), object);
+        self.controller.distributions.upsert(serde_json::from_value(stored).unwrap());
+    }
+
+    fn change(&self, name: &str, change: Value) {
+        let path = format!("{DISTRIBUTIONS}/{name}");
+        let generation = lock(&self.server).objects[&path]["metadata"]["generation"].as_i64().unwrap() + 1;
+        let change = json!({"metadata": {"generation": generation}, "spec": change});
+        lock(&self.server).change(&path, &change);
+        let stored = Value::clone(&lock(&self.server).objects[&path]);
+        self.controller.distributions.upsert(serde_json::from_value(stored).unwrap());
+    }
+
+    fn namespace(&self, object: Value) {
+        let mut whole = json!({"apiVersion": "v1", "kind": "Namespace"});
+        json_patch::merge(&mut whole, &object);
+        let path = format!("/api/v1/namespaces/{}", whole["metadata"]["name"].as_str().unwrap());
+        let stored = lock(&self.server).put(&path, whole);
+        self.controller.namespaces.upsert(serde_json::from_value(stored).unwrap());
+    }
+
+    fn namespaces(&self, names: &[&str]) {
+        names.iter().for_each(|name| self.namespace(json!({"metadata": {"name": name}})));
+    }
+
+    /// An object of somebody in a namespace.
+    fn put(&self, path: &str, object: Value) {
+        let path = format!("/api/v1/namespaces/{path}");
+        let mut parts = path.rsplit('/');
+        let (name, plural, namespace) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+        let kind = if plural == "secrets" { "Secret" } else { "ConfigMap" };
+        let mut whole = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+        json_patch::merge(&mut whole, &object);
+        lock(&self.server).put(&path, whole);
+        self.watch();
+    }
+
+    fn edit(&self, path: &str, change: Value) {
+        lock(&self.server).change(&format!("/api/v1/namespaces/{path}"), &change);
+        self.watch();
+    }
+
+    fn delete(&self, path: &str) {
+        lock(&self.server).remove(&format!("/api/v1/namespaces/{path}"));
+        self.watch();
+    }
+
+    fn find(&self, path: &str) -> Option<Value> {
+        lock(&self.server).objects.get(&format!("/api/v1/namespaces/{path}")).map(|object| Value::clone(object))
+    }
+
+    /// What the watches of ConfigMaps bring, and nothing of Secrets.
+    fn watch(&self) {
+        let news: Vec<String> = lock(&self.server).news.drain(..).collect();
+        for path in news {
+            let parts: Vec<&str> = path.split('/').collect();
+            let [_, "api", _, "namespaces", namespace, "configmaps", name] = parts.as_slice() else { continue };
+            let store = self.controller.watched.show(name);
+            let object = lock(&self.server).objects.get(&path).map(|object| Value::clone(object));
+            match object {
+                Some(object) => drop(store.upsert(serde_json::from_value::<CopyView>(object).unwrap())),
+                None => drop(store.remove(&ObjectKey::new(namespace, name), None)),
+            }
+        }
+    }
+
+    async fn look(&self, name: &str) -> kube::Result<Requeue> {
+        self.controller.watched.show("c");
+        self.controller.status.forget();
+        let result = self.controller.reconcile(&ObjectKey::new("", name)).await;
+        self.watch();
+        result
+    }
+
+    async fn settle(&self, name: &str) -> Requeue {
+        let mut requeue = Requeue::Await;
+        for _ in 0..10 {
+            let before = lock(&self.record).writes.len();
+            requeue = self.look(name).await.unwrap();
+            if lock(&self.record).writes.len() == before {
+                return requeue;
+            }
+        }
+        panic!("it goes on and on: {:?}, {requeue:?}", lock(&self.record).writes);
+    }
+
+    fn writes(&self) -> Vec<String> {
+        let mut writes = std::mem::take(&mut lock(&self.record).writes);
+        writes.sort();
+        writes
+    }
+
+    fn looks(&self) -> usize {
+        std::mem::take(&mut lock(&self.record).looks)
+    }
+
+    fn status(&self, name: &str) -> Value {
+        lock(&self.server).objects[&format!("{DISTRIBUTIONS}/{name}")]["status"].clone()
+    }
+
+    fn condition(&self, name: &str, type_: &str) -> Value {
+        let status = self.status(name);
+        let all = status["conditions"].as_array().unwrap();
+        all.iter().find(|condition| condition["type"] == type_).cloned().unwrap_or_default()
+    }
+}
+
+fn in_namespaces(resource: Value, names: &[&str]) -> Value {
+    let list: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+    json!({"resource": resource, "targets": {"includedNamespaces": {"list": list}}})
+}
+
+fn config_map() -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}})
+}
+
+fn secret() -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"}})
+}
+
+#[tokio::test]
+async fn a_config_map_is_copied_kept_and_taken_away() {
+    let world = World::new();
+    world.namespaces(&["a", "b", "z"]);
+    world.distribution("d", in_namespaces(config_map(), &["a", "b"]));
+    assert_eq!(world.settle("d").await, Requeue::Await);
+    assert_eq!(world.writes(), ["create a/configmaps/c", "create b/configmaps/c"]);
+    let copy = world.find("a/configmaps/c").unwrap();
+    assert_eq!(copy["data"], json!({"k": "v"}));
+    assert_eq!(
+        copy["metadata"]["ownerReferences"],
+        json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "ResourceDistribution", "name": "d", "uid": "uid-d",
+            "controller": true, "blockOwnerDeletion": true}])
+    );
+    let status = world.status("d");
+    assert_eq!(
+        (&status["desired"], &status["succeeded"], &status["failed"], &status["observedGeneration"]),
+        (&json!(2), &json!(2), &json!(0), &json!(1))
+    );
+    world.change(
+        "d",
+        json!({"resource": {"data": {"k": "w"}}, "targets": {"includedNamespaces": {"list": [{"name": "a"}]}}}),
+    );
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["delete b/configmaps/c", "patch a/configmaps/c"]);
+    assert_eq!(world.find("a/configmaps/c").unwrap()["data"], json!({"k": "w"}));
+    assert_eq!(world.find("b/configmaps/c"), None);
+    assert_eq!(world.condition("d", "Ready")["message"], "1 of 1 namespaces have their copy");
+}
+
+#[tokio::test]
+async fn f1_external_edits_and_deletions_of_config_maps_are_undone() {
+    let world = World::new();
+    world.namespaces(&["a", "b"]);
+    world.distribution("d", in_namespaces(config_map(), &["a", "b"]));
+    world.settle("d").await;
+    world.writes();
+    world.edit("a/configmaps/c", json!({"data": {"k": null, "other": "x"}}));
+    world.delete("b/configmaps/c");
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["create b/configmaps/c", "patch a/configmaps/c"]);
+    assert_eq!(world.find("a/configmaps/c").unwrap()["data"], json!({"k": "v"}));
+}
+
+#[tokio::test]
+async fn f1_external_edits_and_deletions_of_secrets_are_undone_when_their_turn_comes() {
+    let world = World::new();
+    world.namespaces(&["a", "b"]);
+    world.distribution("d", in_namespaces(secret(), &["a", "b"]));
+    let requeue = world.settle("d").await;
+    assert_eq!(world.writes(), ["create a/secrets/s", "create b/secrets/s"]);
+    assert_eq!(world.find("a/secrets/s").unwrap()["data"], json!({"k": "dg=="}));
+    assert!(matches!(requeue, Requeue::After(after) if after > Duration::from_secs(590)), "{requeue:?}");
+    world.looks();
+    world.edit("a/secrets/s", json!({"data": {"k": "eA==", "other": "eA=="}}));
+    world.delete("b/secrets/s");
+    world.settle("d").await;
+    assert_eq!((world.writes(), world.looks()), (vec![], 0), "nothing is read meanwhile");
+    // As a restart, or the end of the period.
+    world.controller.memories.clear();
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["create b/secrets/s", "patch a/secrets/s"]);
+    assert_eq!(world.find("a/secrets/s").unwrap()["data"], json!({"k": "dg=="}));
+}
+
+/// The answer to a write is in the store before the watch brings it: the next pass does not write again.
+#[tokio::test]
+async fn f2_what_was_written_is_what_is_read() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution("d", in_namespaces(config_map(), &["a"]));
+    let key = ObjectKey::new("", "d");
+    let store = world.controller.watched.show("c");
+    world.controller.reconcile(&key).await.unwrap();
+    assert_eq!(store.list().len(), 1, "no watch has brought it");
+    world.controller.reconcile(&key).await.unwrap();
+    assert_eq!(world.writes(), ["create a/configmaps/c"]);
+}
+
+#[tokio::test]
+async fn f6_objects_of_others_are_never_changed_and_never_deleted() {
+    let world = World::new();
+    world.namespaces(&["a", "b", "z"]);
+    let annotated = json!({"metadata": {"annotations": {"kruise.io/resourcedistribution.resource.from": "d"}}, "data": {"mine": "eA=="}});
+    let plain = json!({"data": {"mine": "eA=="}});
+    for (path, object) in [
+        ("a/secrets/s", &plain),
+        ("b/secrets/s", &annotated),
+        ("z/secrets/s", &annotated),
+        ("a/configmaps/c", &plain),
+        ("z/configmaps/c", &annotated),
+    ] {
+        world.put(path, object.clone());
+    }
+    let before: Vec<_> = ["a/secrets/s", "b/secrets/s", "z/secrets/s", "a/configmaps/c", "z/configmaps/c"]
+        .map(|path| world.find(path))
+        .into();
+    world.distribution("d", in_namespaces(secret(), &["a", "b"]));
+    world.distribution("e", in_namespaces(config_map(), &["a"]));
+    world.settle("d").await;
+    world.settle("e").await;
+    assert_eq!(world.writes(), Vec::<String>::new());
+    let after: Vec<_> = ["a/secrets/s", "b/secrets/s", "z/secrets/s", "a/configmaps/c", "z/configmaps/c"]
+        .map(|path| world.find(path))
+        .into();
+    assert_eq!(after, before);
+    assert_eq!(world.condition("d", "ConflictOccurred")["failedNamespace"], json!(["a", "b"]));
+    assert_eq!(world.condition("e", "ConflictOccurred")["failedNamespace"], json!(["a"]));
+    assert_eq!(world.condition("e", "Ready")["reason"], "ConflictOccurred");
+    // The blocker of the ConfigMap goes, which the watch shows.
+    world.delete("a/configmaps/c");
+    world.settle("e").await;
+    assert_eq!(world.writes(), ["create a/configmaps/c"]);
+    assert_eq!(world.condition("e", "Ready")["status"], "True");
+}
+
+#[tokio::test]
+async fn copies_of_openkruise_are_taken_over_without_a_write_and_those_that_differ_with_one() {
+    let world = World::new();
+    let recorded: Value =
+        serde_json::from_str(include_str!("../../api/apps/testdata/resource_distribution.json")).unwrap();
+    world.namespaces(&["golden"]);
+    let path = format!("{DISTRIBUTIONS}/golden-rd");
+    let stored = lock(&world.server).put(&path, recorded["distribution"].clone());
+    world.controller.distributions.upsert(serde_json::from_value(stored).unwrap());
+    world.controller.watched.show("spread-me");
+    world.put("golden/configmaps/spread-me", recorded["copy"].clone());
+    let of_openkruise = json!({"metadata": {"ownerReferences": recorded["copy"]["metadata"]["ownerReferences"],
+        "annotations": recorded["copy"]["metadata"]["annotations"], "labels": {"theirs": "1"}},
+        "type": "Opaque", "data": {"k": "b2xk", "gone": "eA=="}});
+    world.settle("golden-rd").await;
+    assert_eq!((world.writes(), world.looks()), (vec![], 0));
+    let status = world.status("golden-rd");
+    assert_eq!((&status["failed"], &status["desired"]), (&json!(0), &json!(1)), "zeros are written");
+    let recorded_conditions = recorded["distribution"]["status"]["conditions"].as_array().unwrap();
+    assert_eq!(&status["conditions"].as_array().unwrap()[..6], &recorded_conditions[..]);
+
+    // A Secret of the same ResourceDistribution that was changed while no manager ran.
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution("golden-rd", in_namespaces(secret(), &["a"]));
+    world.put("a/secrets/s", of_openkruise);
+    world.settle("golden-rd").await;
+    assert_eq!(world.writes(), ["patch a/secrets/s"]);
+    let copy = world.find("a/secrets/s").unwrap();
+    assert_eq!((&copy["data"], &copy["metadata"]["labels"]), (&json!({"k": "dg=="}), &json!({"theirs": "1"})));
+    assert_eq!(copy["metadata"]["ownerReferences"][0]["uid"], "uid-golden-rd");
+}
+
+#[tokio::test]
+async fn a_secret_whose_annotation_somebody_took_off_is_still_known_by_its_owner() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution("d", in_namespaces(secret(), &["a"]));
+    world.settle("d").await;
+    world.writes();
+    world.edit("a/secrets/s", json!({"metadata": {"annotations": null}}));
+    world.controller.memories.clear();
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["patch a/secrets/s"]);
+    let annotations = &world.find("a/secrets/s").unwrap()["metadata"]["annotations"];
+    assert_eq!(annotations["kruise.io/resourcedistribution.resource.from"], "d");
+}
+
+#[tokio::test]
+async fn a_target_that_left_while_no_manager_ran_loses_its_copy_and_foreign_secrets_stay() {
+    let world = World::new();
+    world.namespaces(&["a", "b", "c"]);
+    world.distribution("d", in_namespaces(secret(), &["a", "b"]));
+    world.settle("d").await;
+    world.writes();
+    world.put("c/secrets/s", json!({"data": {"mine": "eA=="}}));
+    world.change("d", json!({"targets": {"includedNamespaces": {"list": [{"name": "a"}]}}}));
+    world.controller.memories.clear();
+    // One of the namespaces has its turn at once, the other one later.
+    for _ in 0..2 {
+        world.look("d").await.unwrap();
+        world.controller.memories.for_each(|memory| memory.forget_tick());
+    }
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["delete b/secrets/s"]);
+    assert!(world.find("c/secrets/s").is_some() && world.find("a/secrets/s").is_some());
+    let status = world.status("d");
+    assert_eq!((&status["desired"], &status["succeeded"]), (&json!(1), &json!(1)));
+}
+
+#[tokio::test]
+async fn a_new_namespace_is_served_by_itself_and_a_refusing_one_is_left() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution(
+        "d",
+        json!({"resource": secret(), "targets": {"namespaceLabelSelector": {"matchLabels": {"team": "x"}}}}),
+    );
+    world.settle("d").await;
+    assert_eq!(world.writes(), Vec::<String>::new());
+    world.namespace(json!({"metadata": {"name": "n", "labels": {"team": "x"}}}));
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["create n/secrets/s"]);
+    world.namespace(json!({"metadata": {"name": "n", "labels": {"team": "x"}, "annotations": {"kruise.rs/refuse-distribution": "true"}}}));
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["delete n/secrets/s"]);
+    assert_eq!(world.condition("d", "NamespaceRefused")["failedNamespace"], json!(["n"]));
+    assert_eq!((&world.status("d")["desired"], &world.condition("d", "Ready")["status"]), (&json!(0), &json!("True")));
+}
+
+#[tokio::test]
+async fn a_refusal_in_one_namespace_holds_up_no_other_and_ends_by_itself() {
+    let world = World::new();
+    world.namespaces(&["a", "b", "c"]);
+    lock(&world.record).full = vec!["a".into()];
+    world.distribution("d", in_namespaces(config_map(), &["a", "b", "c"]));
+    let requeue = world.settle("d").await;
+    assert_eq!(world.writes(), ["create a/configmaps/c", "create b/configmaps/c", "create c/configmaps/c"]);
+    assert!(matches!(requeue, Requeue::After(after) if after > Duration::from_secs(3)), "{requeue:?}");
+    let failed = world.condition("d", "CreateResourceFailed");
+    assert_eq!((&failed["status"], &failed["failedNamespace"]), (&json!("True"), &json!(["a"])));
+    assert!(failed["reason"].as_str().unwrap().contains("exceeded quota"), "{failed}");
+    assert_eq!(world.status("d")["failed"], json!(1));
+    lock(&world.record).full.clear();
+    world.change("d", json!({"resource": {"data": {"k": "w"}}}));
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["create a/configmaps/c", "patch b/configmaps/c", "patch c/configmaps/c"]);
+    assert_eq!(world.condition("d", "CreateResourceFailed")["status"], "False");
+}
+
+#[tokio::test]
+async fn an_object_that_is_referred_to_is_followed_and_its_loss_touches_no_copy() {
+    let world = World::new();
+    world.namespaces(&["a", "src"]);
+    world.distribution(
+        "d",
+        json!({"resourceRef": {"kind": "Secret", "namespace": "src", "name": "s"},
+        "targets": {"allNamespaces": true}}),
+    );
+    let show = |content| world.controller.watched.show_source(ResourceKind::Secret, "src", "s", content);
+    assert_eq!(world.look("d").await.unwrap(), Requeue::After(AFTER_UNKNOWN), "it has not been seen");
+    assert!(world.status("d").is_null());
+    let present = |value: &str| SourceContent::Present(Arc::new(json!({"type": "Opaque", "data": {"k": value}})));
+    show(present("MQ=="));
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["create a/secrets/s"], "its own namespace keeps it");
+    assert_eq!(world.condition("d", "ReferenceFailed")["status"], "False");
+    show(present("Mg=="));
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["patch a/secrets/s"]);
+    assert_eq!(world.find("a/secrets/s").unwrap()["data"], json!({"k": "Mg=="}));
+    for (content, reason) in [
+        (SourceContent::Missing, "ReferenceMissing"),
+        (SourceContent::Forbidden("secrets \"s\" is forbidden".into()), "ReferenceForbidden"),
+        (SourceContent::Present(Arc::new(json!({"type": "bootstrap.kubernetes.io/token"}))), "ReferenceInvalid"),
+    ] {
+        show(content);
+        world.settle("d").await;
+        assert_eq!(world.condition("d", "ReferenceFailed")["reason"], reason);
+        assert_eq!(world.condition("d", "Reconciling")["status"], "True");
+        assert_eq!(world.status("d")["succeeded"], json!(1), "{reason}");
+    }
+    assert_eq!(world.writes(), Vec::<String>::new());
+    assert!(world.find("a/secrets/s").is_some());
+}
+
+#[tokio::test]
+async fn one_that_is_deleted_or_cannot_be_followed_writes_no_copy() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    let mut pod = config_map();
+    pod["kind"] = "Pod".into();
+    world.distribution("d", in_namespaces(pod, &["a"]));
+    world.settle("d").await;
+    assert_eq!(world.condition("d", "Stalled")["reason"], "InvalidSpec");
+    // Section 6, step 6: the garbage collector takes its copies, and none is made again.
+    world.distribution("e", in_namespaces(config_map(), &["a"]));
+    let path = format!("{DISTRIBUTIONS}/e");
+    lock(&world.server).change(
+        &path,
+        &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["foregroundDeletion"]}}),
+    );
+    let stored = Value::clone(&lock(&world.server).objects[&path]);
+    world.controller.distributions.upsert(serde_json::from_value(stored).unwrap());
+    assert_eq!(world.look("e").await.unwrap(), Requeue::Await);
+    assert_eq!(world.writes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_view_of_config_maps_nothing_is_done_and_the_status_says_so() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution("d", in_namespaces(config_map(), &["a"]));
+    let key = ObjectKey::new("", "d");
+    assert_eq!(world.controller.reconcile(&key).await.unwrap(), Requeue::After(AFTER_UNKNOWN));
+    assert!(world.status("d").is_null() && world.writes().is_empty());
+    world.controller.watched.miss("c");
+    tokio::time::sleep(UNWATCHED_AFTER + Duration::from_secs(1)).await;
+    world.controller.reconcile(&key).await.unwrap();
+    assert_eq!(world.condition("d", "Ready")["reason"], "ConfigMapsNotRead");
+    assert!(world.writes().is_empty());
+}
+
+#[tokio::test]
+async fn namespaces_wake_those_that_they_matter_to() {
+    let world = World::new();
+    world.distribution("named", in_namespaces(secret(), &["a"]));
+    world.distribution(
+        "selected",
+        json!({"resource": secret(), "targets": {"namespaceLabelSelector": {"matchLabels": {"team": "x"}}}}),
+    );
+    let namespace = |object: Value| -> Arc<Namespace> { Arc::new(serde_json::from_value(object).unwrap()) };
+    let woken = |old: Option<&Arc<Namespace>>, new: Option<&Arc<Namespace>>| {
+        let change = match (old, new) {
+            (old, Some(new)) => Change::Applied { old, new, initial: false },
+            (Some(old), None) => Change::Deleted(old),
+            (None, None) => unreachable!(),
+        };
+        world.controller.namespace_changed(&change);
+        let mut all = Vec::new();
+        while let Some(key) = world.controller.queue.begin() {
+            all.push(key.name.to_string());
+            world.controller.queue.done::<kube::Error>(key, Ok(Requeue::Await));
+        }
+        all.sort();
+        all
+    };
+    let none: [&str; 0] = [];
+    let a = namespace(json!({"metadata": {"name": "a"}}));
+    let b = namespace(json!({"metadata": {"name": "b"}}));
+    let labelled = namespace(json!({"metadata": {"name": "b", "labels": {"team": "x"}}}));
+    let refusing =
+        namespace(json!({"metadata": {"name": "b", "labels": {"team": "x", "kruise.rs/refuse-distribution": "true"}}}));
+    let ending = namespace(json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    assert_eq!(woken(None, Some(&a)), ["named"]);
+    assert_eq!(woken(None, Some(&b)), none);
+    assert_eq!(woken(Some(&b), Some(&labelled)), ["selected"]);
+    assert_eq!(woken(Some(&labelled), Some(&refusing)), ["selected"]);
+    assert_eq!(woken(Some(&labelled), Some(&labelled)), none);
+    assert_eq!(woken(Some(&a), Some(&ending)), ["named"]);
+    assert_eq!(woken(Some(&a), None), ["named"]);
+}
+
+#[tokio::test]
+async fn one_that_goes_wakes_those_that_wait_for_its_name() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution("first", in_namespaces(secret(), &["a"]));
+    world.distribution("second", in_namespaces(secret(), &["a"]));
+    world.settle("first").await;
+    world.settle("second").await;
+    assert_eq!(world.condition("second", "ConflictOccurred")["failedNamespace"], json!(["a"]));
+    world.writes();
+    world.delete("a/secrets/s");
+    let first = world.controller.distributions.remove(&ObjectKey::new("", "first"), None).unwrap();
+    world.controller.wake_rivals(&first);
+    assert_eq!(world.controller.queue.begin(), Some(ObjectKey::new("", "second")));
+    world.settle("second").await;
+    assert_eq!(world.writes(), ["create a/secrets/s"]);
+}
+
+/// Whatever writes are refused, lost or late, in the end every target has its copy and nobody else has one.
+#[tokio::test(start_paused = true)]
+async fn whatever_fails_the_copies_get_to_where_they_are_wanted() {
+    for seed in 0..60 {
+        let (mut random, world) = (Random(seed), World::new());
+        let all = ["a", "b", "c", "d"];
+        world.namespaces(&all);
+        world.put("d/configmaps/c", json!({"data": {"theirs": "1"}}));
+        world.put("d/secrets/s", json!({"data": {"theirs": "MQ=="}}));
+        let resource = if random.below(2) == 0 { config_map() } else { secret() };
+        let of = if resource["kind"] == "Secret" { "secrets/s" } else { "configmaps/c" };
+        world.distribution("r", in_namespaces(resource, &all));
+        let mut wanted: Vec<&str> = all.to_vec();
+        for _ in 0..12 {
+            match random.below(5) {
+                0 => drop(lock(&world.server).fail(&mut random)),
+                1 => {
+                    let namespace = all[random.below(3)];
+                    world.edit(&format!("{namespace}/{of}"), json!({"data": {"x": "eA=="}}));
+                }
+                2 => world.delete(&format!("{}/{of}", all[random.below(3)])),
+                3 => {
+                    wanted = all.iter().copied().filter(|_| random.below(3) > 0).collect();
+                    let list: Vec<Value> = wanted.iter().map(|name| json!({"name": name})).collect();
+                    world.change("r", json!({"targets": {"includedNamespaces": {"list": list}}}));
+                }
+                _ => world.controller.memories.clear(),
+            }
+            let _ = world.look("r").await;
+        }
+        lock(&world.server).faults.clear();
+        // Two periods: what failed has waited for its pause, and everything has had its turn.
+        for _ in 0..260 {
+            let _ = world.look("r").await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        for namespace in &all[..3] {
+            let found = world.find(&format!("{namespace}/{of}"));
+            let is_copy = found.as_ref().is_some_and(is_of_distribution);
+            assert_eq!(is_copy, wanted.contains(namespace), "seed {seed}, {namespace}: {found:?}");
+            if let Some(copy) = found {
+                assert_eq!(copy["data"].as_object().unwrap().len(), 1, "seed {seed}, {namespace}: {copy}");
+            }
+        }
+        assert!(world.find(&format!("d/{of}")).unwrap()["data"].get("theirs").is_some(), "seed {seed}");
+        let status = world.status("r");
+        assert_eq!(status["desired"], json!(wanted.len()), "seed {seed}");
+        assert_eq!(
+            status["succeeded"],
+            json!(wanted.iter().filter(|name| **name != "d").count()),
+            "seed {seed}: {status}"
+        );
+    }
+}

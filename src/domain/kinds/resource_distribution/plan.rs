@@ -1,0 +1,271 @@
+//! What there is to do in which namespace, and when.
+//!
+//! [`Survey::of`] looks at everything, [`Survey::take`] chooses the steps that are due. What is known to be wanted is done at
+//! once; what may have been changed by others, and is not seen by a watch, is looked at in turns: each copy once in
+//! [`PERIOD`], a few of them every [`TICK`].
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    content::{Content, ResourceKind},
+    memory::{DistributionMemory, Known, Operation, State},
+    spec::{DistributionSpec, NamespaceFacts, Relation},
+};
+
+/// How long a Secret that was changed or deleted by others may stay so, and a copy that nobody wants any more and nobody knew of.
+pub const PERIOD: Duration = Duration::from_secs(600);
+/// How often an object of others in the place of a Secret is looked for again.
+pub const CONFLICT_RETRY: Duration = Duration::from_secs(60);
+/// Between two turns.
+pub const TICK: Duration = Duration::from_secs(10);
+
+/// What a watch shows in a namespace under the name of the copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A copy; whether it is as it should be.
+    Copy {
+        /// Nothing has to be written.
+        fits: bool,
+    },
+    /// A copy that is being deleted: another one can be made when it is gone.
+    Ending,
+    /// An object of others.
+    Others,
+}
+
+/// Everything that a survey rests on.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    /// What is wanted.
+    pub spec: &'a DistributionSpec,
+    /// What every copy has. None: the object that is referred to cannot be had, and copies stay as they are.
+    pub content: Option<&'a Content>,
+    /// Every namespace.
+    pub namespaces: &'a [NamespaceFacts],
+    /// What a watch shows, by namespace. None: there is no watch.
+    pub seen: Option<&'a BTreeMap<String, Seen>>,
+}
+
+/// Something to do in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// There is to be a copy.
+    Copy(String),
+    /// There is to be none.
+    Remove(String),
+}
+
+/// Where the copies are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Namespaces that are to have one.
+    pub desired: usize,
+    /// Those that have it as it should be.
+    pub good: usize,
+    /// Those in which nothing is wrong, and that do not have it yet.
+    pub waiting: usize,
+    /// Those in which an object of others has the name.
+    pub conflicts: Vec<String>,
+    /// Those that do not exist or are being deleted.
+    pub missing: Vec<String>,
+    /// Those that are wanted and refuse; they do not count as desired.
+    pub refused: Vec<String>,
+    /// Those in which something was refused, and why; also of namespaces that are to have none.
+    pub failed: BTreeMap<Operation, Vec<(String, String)>>,
+}
+
+/// When something is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Now,
+    /// In its turn; how long it has been due.
+    InTurn(Duration),
+    Later(Duration),
+    Never,
+}
+
+/// What there is to do.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Where the copies are.
+    pub counts: Counts,
+    now: Vec<Step>,
+    in_turn: Vec<(Duration, Step)>,
+    later: Option<Duration>,
+    namespaces: usize,
+    conflicts: usize,
+}
+
+impl Survey {
+    /// Looks at every namespace, at this time on the monotonic clock.
+    pub fn of(facts: Facts<'_>, memory: &mut DistributionMemory, now: Duration) -> Self {
+        let there: BTreeMap<&str, &NamespaceFacts> =
+            facts.namespaces.iter().map(|namespace| (namespace.name.as_str(), namespace)).collect();
+        memory.retain(|name| there.contains_key(name));
+        let mut survey = Self { namespaces: there.len(), ..Self::default() };
+        let missing = facts.spec.targets.named().filter(|name| !there.contains_key(name.as_str()));
+        survey.counts.missing.extend(missing.cloned());
+        for namespace in there.values() {
+            let name = namespace.name.as_str();
+            let known = memory.namespaces.get(name);
+            let seen = facts.seen.map(|seen| seen.get(name).copied());
+            match facts.spec.targets.relation(namespace) {
+                Relation::Target if namespace.is_ending => survey.counts.missing.push(name.to_owned()),
+                Relation::Target => survey.target(name, known, seen, facts.content, now),
+                Relation::Refused => {
+                    survey.counts.refused.push(name.to_owned());
+                    survey.outside(namespace, known, seen, now);
+                }
+                Relation::Outside => survey.outside(namespace, known, seen, now),
+            }
+        }
+        let counts = &mut survey.counts;
+        counts.missing.sort();
+        counts.desired = counts.good
+            + counts.waiting
+            + counts.conflicts.len()
+            + counts.missing.len()
+            + counts.failed.iter().filter(|(of, _)| **of != Operation::Delete).map(|(_, all)| all.len()).sum::<usize>();
+        survey.conflicts = counts.conflicts.len();
+        survey
+    }
+
+    fn target(
+        &mut self,
+        name: &str,
+        known: Option<&Known>,
+        seen: Option<Option<Seen>>,
+        content: Option<&Content>,
+        now: Duration,
+    ) {
+        let age = known.map_or(Duration::ZERO, |known| now.saturating_sub(known.at));
+        let is_of_removal = known.is_some_and(|known| matches!(known.state, State::Failed(Operation::Delete, _)));
+        // What it is like, when to look, and whether it is as it should be.
+        let when = match (seen, known.map(|known| &known.state)) {
+            (Some(Some(Seen::Copy { fits: true })), _) => {
+                self.counts.good += 1;
+                When::Never
+            }
+            (Some(Some(Seen::Others)), _) => {
+                self.counts.conflicts.push(name.to_owned());
+                When::Never
+            }
+            (Some(Some(Seen::Ending)), _) => {
+                self.counts.waiting += 1;
+                When::Never
+            }
+            (_, Some(State::Failed(operation, why))) if !is_of_removal => {
+                self.failed(*operation, name, why);
+                known.map_or(When::Now, |known| due(known.left(now)))
+            }
+            // What a watch shows to be gone is gone.
+            (None | Some(Some(_)), Some(State::Others)) => {
+                self.counts.conflicts.push(name.to_owned());
+                in_turn(age, CONFLICT_RETRY)
+            }
+            (None, Some(State::Copied(hash))) if content.is_none_or(|content| content.hash == *hash) => {
+                self.counts.good += 1;
+                in_turn(age, PERIOD)
+            }
+            // Without its source a copy is as it was.
+            (Some(Some(Seen::Copy { .. })), _) if content.is_none() => {
+                self.counts.good += 1;
+                When::Never
+            }
+            _ => {
+                self.counts.waiting += 1;
+                When::Now
+            }
+        };
+        if content.is_some() {
+            self.add(when, Step::Copy(name.to_owned()));
+        }
+    }
+
+    fn outside(
+        &mut self,
+        namespace: &NamespaceFacts,
+        known: Option<&Known>,
+        seen: Option<Option<Seen>>,
+        now: Duration,
+    ) {
+        // With the namespace the copy goes by itself; in our own nothing is written.
+        if namespace.is_ending || namespace.is_own {
+            return;
+        }
+        let name = namespace.name.as_str();
+        let when = match (seen, known) {
+            (Some(None | Some(Seen::Others | Seen::Ending)), _) => When::Never,
+            (_, Some(known @ Known { state: State::Failed(Operation::Delete, why), .. })) => {
+                self.failed(Operation::Delete, name, why);
+                due(known.left(now))
+            }
+            (Some(Some(Seen::Copy { .. })), _) => When::Now,
+            (None, Some(known)) => match known.state {
+                State::Clean | State::Others => When::Never,
+                State::Copied(_) | State::Failed(..) => When::Now,
+            },
+            // A copy from before this process led may be there.
+            (None, None) => When::InTurn(PERIOD),
+        };
+        self.add(when, Step::Remove(name.to_owned()));
+    }
+
+    fn failed(&mut self, operation: Operation, name: &str, why: &str) {
+        self.counts.failed.entry(operation).or_default().push((name.to_owned(), why.to_owned()));
+    }
+
+    fn add(&mut self, when: When, step: Step) {
+        match when {
+            When::Now => self.now.push(step),
+            When::InTurn(overdue) => self.in_turn.push((overdue, step)),
+            When::Later(after) => self.later = [self.later, Some(after)].into_iter().flatten().min(),
+            When::Never => {}
+        }
+    }
+
+    /// The steps that are due. Those that are in turn become fewer by this.
+    pub fn take(&mut self, memory: &mut DistributionMemory, now: Duration) -> Vec<Step> {
+        let mut steps = std::mem::take(&mut self.now);
+        if !self.in_turn.is_empty() && left_of_tick(memory, now).is_zero() {
+            memory.ticked = Some(now);
+            // What has waited longest goes first.
+            self.in_turn.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.cmp(other)));
+            let number = self.in_turn.len().min(self.number_in_turn());
+            steps.extend(self.in_turn.drain(..number).map(|(_, step)| step));
+        }
+        steps
+    }
+
+    /// So many that each namespace has its turn once in a period, and each conflict once in its own.
+    fn number_in_turn(&self) -> usize {
+        let turns = |period: Duration| usize::try_from(period.as_secs() / TICK.as_secs()).unwrap_or(1).max(1);
+        let share = |number: usize, period: Duration| number.div_ceil(turns(period));
+        (share(self.namespaces, PERIOD) + share(self.conflicts, CONFLICT_RETRY)).max(1)
+    }
+
+    /// When to look again, if nothing happens before.
+    pub fn next(&self, memory: &DistributionMemory, now: Duration) -> Option<Duration> {
+        let soon = (!self.now.is_empty()).then_some(Duration::ZERO);
+        // Something in turn waits for the next tick at least, so that a tick without work costs nothing.
+        let turn = (!self.in_turn.is_empty()).then(|| left_of_tick(memory, now));
+        [soon, turn, self.later].into_iter().flatten().min()
+    }
+}
+
+fn due(left: Duration) -> When {
+    if left.is_zero() { When::Now } else { When::Later(left) }
+}
+
+fn in_turn(age: Duration, period: Duration) -> When {
+    if age >= period { When::InTurn(age) } else { When::Later(period - age) }
+}
+
+fn left_of_tick(memory: &DistributionMemory, now: Duration) -> Duration {
+    memory.ticked.map_or(Duration::ZERO, |at| TICK.saturating_sub(now.saturating_sub(at)))
+}
+
+/// Whether copies of a kind are seen by a watch.
+pub const fn is_watched(kind: ResourceKind) -> bool {
+    matches!(kind, ResourceKind::ConfigMap)
+}

@@ -1,0 +1,709 @@
+//! Rules of ResourceDistributions: what copies are, who gets one, in which order, and what the status says.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{
+    content::{Content, ResourceKind, fingerprint},
+    copy::{self, CopyView, Distributor, is_copy},
+    memory::{DistributionMemory, Done, Operation},
+    plan::{CONFLICT_RETRY, Facts, PERIOD, Seen, Step, Survey, TICK},
+    spec::{DistributionSpec, NamespaceFacts, Relation, identity},
+    status::{About, Situation, status},
+};
+use crate::api::apps::resource_distribution::{ResourceDistributionSpec, ResourceDistributionStatus};
+
+/// What OpenKruise 1.9.0 had made.
+fn recorded() -> Value {
+    serde_json::from_str(include_str!("../../../api/apps/testdata/resource_distribution.json")).unwrap()
+}
+
+fn read(spec: Value) -> ResourceDistributionSpec {
+    serde_json::from_value(spec).unwrap()
+}
+
+fn spec_of(resource: Value, targets: Value) -> DistributionSpec {
+    DistributionSpec::of(&read(json!({"resource": resource, "targets": targets}))).unwrap()
+}
+
+fn config_map(data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data})
+}
+
+fn secret() -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"}})
+}
+
+const OF: Distributor<'_> = Distributor { name: "d", uid: "u" };
+
+fn metadata(object: &Value) -> ObjectMeta {
+    serde_json::from_value(object["metadata"].clone()).unwrap()
+}
+
+/// A copy as the API server has it.
+fn stored(content: &Content) -> Value {
+    let mut object = copy::new(content, OF);
+    json_patch::merge(&mut object, &json!({"metadata": {"namespace": "a", "uid": "x", "resourceVersion": "7"}}));
+    object
+}
+
+fn changes(object: &Value, content: &Content) -> Option<Value> {
+    copy::patch(object, &metadata(object), content, OF)
+}
+
+fn changed(mut object: Value, changes: Value) -> Value {
+    json_patch::merge(&mut object, &changes);
+    object
+}
+
+fn namespace(name: &str) -> NamespaceFacts {
+    NamespaceFacts { name: name.into(), ..NamespaceFacts::default() }
+}
+
+fn facts(object: Value) -> NamespaceFacts {
+    let namespace: Namespace = serde_json::from_value(object).unwrap();
+    NamespaceFacts::of(&namespace, "kruise-system")
+}
+
+// ---- who gets a copy ----
+
+#[test]
+fn all_or_those_that_are_named_and_selected_but_none_that_is_excluded() {
+    let spec = |targets: Value| spec_of(config_map(json!({})), targets).targets;
+    let shop = facts(json!({"metadata": {"name": "shop", "labels": {"team": "a"}}}));
+    let system = facts(json!({"metadata": {"name": "kube-system"}}));
+    let list = |name: &str| json!({"list": [{"name": name}]});
+    for (targets, of_shop, of_system) in [
+        (json!({}), Relation::Outside, Relation::Outside),
+        (json!({"allNamespaces": true}), Relation::Target, Relation::Target),
+        (json!({"includedNamespaces": list("shop")}), Relation::Target, Relation::Outside),
+        (json!({"namespaceLabelSelector": {"matchLabels": {"team": "a"}}}), Relation::Target, Relation::Outside),
+        (json!({"namespaceLabelSelector": {}}), Relation::Outside, Relation::Outside),
+        (
+            json!({"includedNamespaces": list("kube-system"), "namespaceLabelSelector": {"matchLabels": {"team": "a"}}}),
+            Relation::Target,
+            Relation::Target,
+        ),
+        (
+            json!({"allNamespaces": true, "excludedNamespaces": list("kube-system")}),
+            Relation::Target,
+            Relation::Outside,
+        ),
+    ] {
+        let found = spec(targets.clone());
+        assert_eq!((found.relation(&shop), found.relation(&system)), (of_shop, of_system), "{targets}");
+    }
+}
+
+#[test]
+fn a_namespace_refuses_by_label_or_annotation_and_the_own_one_always() {
+    let all = spec_of(config_map(json!({})), json!({"allNamespaces": true})).targets;
+    let with = |field: &str, value: &str| {
+        all.relation(&facts(json!({"metadata": {"name": "a", field: {"kruise.rs/refuse-distribution": value}}})))
+    };
+    assert_eq!(with("labels", "true"), Relation::Refused);
+    assert_eq!(with("annotations", "true"), Relation::Refused);
+    assert_eq!(with("annotations", "false"), Relation::Target);
+    assert_eq!(all.relation(&facts(json!({"metadata": {"name": "kruise-system"}}))), Relation::Refused);
+    let ending = facts(json!({"metadata": {"name": "a"}, "status": {"phase": "Terminating"}}));
+    assert!(ending.is_ending);
+}
+
+#[test]
+fn the_namespace_of_the_source_keeps_the_source() {
+    let spec = read(json!({"resourceRef": {"kind": "Secret", "namespace": "a", "name": "s"},
+        "targets": {"allNamespaces": true, "includedNamespaces": {"list": [{"name": "a"}]}}}));
+    let read = DistributionSpec::of(&spec).unwrap();
+    assert_eq!(read.targets.relation(&namespace("a")), Relation::Outside);
+    assert_eq!(read.targets.named().count(), 0);
+    assert_eq!(read.targets.relation(&namespace("b")), Relation::Target);
+    assert_eq!(identity(&spec), Some((ResourceKind::Secret, "s")));
+}
+
+#[test]
+fn names_that_cannot_be_names_never_become_part_of_a_request() {
+    for resource in [
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "../x"}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}),
+        json!({"kind": 7}),
+        json!("text"),
+    ] {
+        let spec = read(json!({"resource": resource, "targets": {}}));
+        assert_eq!(identity(&spec), None, "{resource}");
+        assert!(DistributionSpec::of(&spec).is_err(), "{resource}");
+    }
+}
+
+// ---- copies ----
+
+#[test]
+fn a_recorded_copy_is_what_would_be_made_and_needs_no_write() {
+    let recorded = recorded();
+    let (distribution, copy) = (&recorded["distribution"], &recorded["copy"]);
+    let content = Content::of_resource(&distribution["spec"]["resource"]).unwrap();
+    assert_eq!(content.hash, "8b6fdc933c460e071d720eaa944753006c30799ce64f8747615a8f98af271a4c");
+    let of = Distributor {
+        name: distribution["metadata"]["name"].as_str().unwrap(),
+        uid: distribution["metadata"]["uid"].as_str().unwrap(),
+    };
+    let made = copy::new(&content, of);
+    for part in ["apiVersion", "kind", "data"] {
+        assert_eq!(made[part], copy[part]);
+    }
+    for part in ["annotations", "ownerReferences", "labels"] {
+        assert_eq!(made["metadata"][part], copy["metadata"][part], "{part}");
+    }
+    let view: CopyView = serde_json::from_value(copy.clone()).unwrap();
+    assert!(is_copy(view.metadata(), of.name));
+    assert!(view.fits(&content, &fingerprint(&content.body), of));
+    assert_eq!(copy::patch(copy, view.metadata(), &content, of), None);
+}
+
+#[test]
+fn what_the_api_server_stores_otherwise_than_it_was_written_is_no_change() {
+    let written = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "creationTimestamp": null},
+        "data": {"a": "Yg==\n"}, "stringData": {"c": "d"}, "immutable": false});
+    let content = Content::of_resource(&written).unwrap();
+    let mut object = stored(&content);
+    assert_eq!(object["data"], json!({"a": "Yg==", "c": "ZA=="}));
+    assert_eq!(object["type"], "Opaque");
+    object["immutable"] = json!(false);
+    assert_eq!(changes(&object, &content), None);
+}
+
+#[test]
+fn f1_what_others_have_edited_is_put_back() {
+    let content = Content::of_resource(&config_map(json!({"a": "1", "b": "2"}))).unwrap();
+    let object = stored(&content);
+    assert_eq!(changes(&object, &content), None);
+    let edited = changed(object.clone(), json!({"data": {"a": "x", "b": null, "more": "3"}, "binaryData": {"z": ""}}));
+    let patch = changes(&edited, &content).unwrap();
+    assert_eq!(patch["metadata"], json!({"uid": "x", "resourceVersion": "7"}), "bound to what was looked at");
+    let restored = changed(edited, patch);
+    assert_eq!((&restored["data"], restored.get("binaryData")), (&object["data"], None));
+    let noted = changed(
+        object.clone(),
+        json!({"metadata": {"annotations": {"kruise.io/resourcedistribution.resource.hashcode": "0"}}}),
+    );
+    assert!(changes(&noted, &content).is_some());
+}
+
+#[test]
+fn changed_labels_and_annotations_of_the_resource_reach_the_copies() {
+    let mut resource = config_map(json!({"a": "1"}));
+    let before = Content::of_resource(&resource).unwrap();
+    let object = stored(&before);
+    resource["metadata"]["labels"] = json!({"team": "shop"});
+    resource["metadata"]["annotations"] = json!({"note": "x", "kruise.io/resourcedistribution.resource.from": "other"});
+    let content = Content::of_resource(&resource).unwrap();
+    let after = changed(object.clone(), changes(&object, &content).unwrap());
+    assert_eq!(after["metadata"]["labels"], json!({"team": "shop"}));
+    assert_eq!(after["metadata"]["annotations"]["note"], "x");
+    assert_eq!(after["metadata"]["annotations"]["kruise.io/resourcedistribution.resource.from"], "d");
+    assert_eq!(
+        after["metadata"]["annotations"]["kruise.io/resourcedistribution.resource.hashcode"],
+        content.hash.as_str()
+    );
+    assert_eq!(changes(&after, &content), None);
+}
+
+#[test]
+fn f4_labels_annotations_finalizers_and_owners_of_others_survive() {
+    let mut resource = config_map(json!({"a": "1"}));
+    resource["metadata"]["finalizers"] = json!(["example.com/ours"]);
+    let content = Content::of_resource(&resource).unwrap();
+    let other = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p"});
+    let mut object = stored(&Content::of_resource(&config_map(json!({"a": "0"}))).unwrap());
+    object["metadata"]["labels"] = json!({"theirs": "1"});
+    object["metadata"]["annotations"]["theirs"] = "1".into();
+    object["metadata"]["finalizers"] = json!(["example.com/theirs"]);
+    object["metadata"]["ownerReferences"].as_array_mut().unwrap().insert(0, other.clone());
+    let after = changed(object.clone(), changes(&object, &content).unwrap());
+    assert_eq!(after["data"], json!({"a": "1"}));
+    assert_eq!(after["metadata"]["labels"], json!({"theirs": "1"}));
+    assert_eq!(after["metadata"]["annotations"]["theirs"], "1");
+    assert_eq!(after["metadata"]["finalizers"], json!(["example.com/theirs", "example.com/ours"]));
+    assert_eq!(after["metadata"]["ownerReferences"], object["metadata"]["ownerReferences"]);
+    // Made again under its name, the ResourceDistribution has another UID.
+    object["metadata"]["ownerReferences"][1]["uid"] = "former".into();
+    let after = changed(object.clone(), changes(&object, &content).unwrap());
+    assert_eq!(after["metadata"]["ownerReferences"][0], other);
+    assert_eq!(after["metadata"]["ownerReferences"][1]["uid"], "u");
+    assert_eq!(after["metadata"]["ownerReferences"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn f6_whose_an_object_is_its_controller_says() {
+    let owner = |changes: Value| {
+        let mut owner = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "ResourceDistribution", "name": "d",
+            "uid": "any", "controller": true});
+        json_patch::merge(&mut owner, &changes);
+        is_copy(&metadata(&json!({"metadata": {"ownerReferences": [owner]}})), "d")
+    };
+    assert!(owner(json!({})));
+    assert!(owner(json!({"apiVersion": "apps.kruise.io/v1beta1"})));
+    for foreign in [
+        json!({"name": "other"}),
+        json!({"kind": "CloneSet"}),
+        json!({"apiVersion": "example.com/v1"}),
+        json!({"controller": false}),
+        json!({"controller": null}),
+    ] {
+        assert!(!owner(foreign.clone()), "{foreign}");
+    }
+    let noted = json!({"metadata": {"annotations": {"kruise.io/resourcedistribution.resource.from": "d"}}});
+    assert!(!is_copy(&metadata(&noted), "d"), "an annotation anybody can write");
+}
+
+#[test]
+fn of_an_object_that_is_referred_to_only_the_content_is_copied() {
+    let source = json!({"metadata": {"labels": {"argocd.argoproj.io/instance": "x"}, "annotations": {"a": "b"}},
+        "data": {"k": "djE="}, "type": "kubernetes.io/tls", "immutable": true});
+    let content = Content::of_reference(ResourceKind::Secret, "s", &source).unwrap();
+    let copy = copy::new(&content, OF);
+    assert_eq!((&copy["data"], &copy["type"], &copy["immutable"]), (&source["data"], &source["type"], &json!(true)));
+    assert_eq!(copy["metadata"].get("labels"), None);
+    assert_eq!(copy["metadata"]["annotations"].as_object().unwrap().len(), 2, "our own");
+    let newer = Content::of_reference(ResourceKind::Secret, "s", &json!({"data": {"k": "djI="}})).unwrap();
+    assert_ne!(newer.hash, content.hash);
+    let token = json!({"type": "kubernetes.io/service-account-token"});
+    assert!(Content::of_reference(ResourceKind::Secret, "s", &token).unwrap_err().0.contains("service-account-token"));
+    assert!(!format!("{content:?}").contains("djE="), "no log shows it");
+}
+
+fn some_data() -> impl Strategy<Value = Value> {
+    prop::collection::btree_map("[ab]", "[xy]", 0..3).prop_map(|data| json!(data))
+}
+
+proptest! {
+    /// What the watch shows and what a patch would change never disagree, and a patch ends what it is for.
+    #[test]
+    fn a_copy_fits_exactly_when_there_is_nothing_to_write(
+        wanted in some_data(), there in some_data(), binary in some_data(), label in any::<bool>(), uid in "[uv]",
+        hashed in any::<bool>(),
+    ) {
+        let mut resource = config_map(wanted);
+        if label {
+            resource["metadata"]["labels"] = json!({"l": "1"});
+        }
+        let content = Content::of_resource(&resource).unwrap();
+        let mut object = stored(&Content::of_resource(&config_map(there)).unwrap());
+        object["binaryData"] = binary;
+        object["metadata"]["ownerReferences"][0]["uid"] = uid.into();
+        if hashed {
+            object["metadata"]["annotations"]["kruise.io/resourcedistribution.resource.hashcode"] = content.hash.clone().into();
+        }
+        let fits = |object: &Value| {
+            let view: CopyView = serde_json::from_value(object.clone()).unwrap();
+            view.fits(&content, &fingerprint(&content.body), OF)
+        };
+        let patch = changes(&object, &content);
+        prop_assert_eq!(fits(&object), patch.is_none());
+        if let Some(patch) = patch {
+            let after = changed(object, patch);
+            prop_assert!(fits(&after), "{}", after);
+            prop_assert_eq!(changes(&after, &content), None);
+        }
+    }
+}
+
+// ---- what to do ----
+
+/// A ResourceDistribution and a cluster.
+struct World {
+    spec: DistributionSpec,
+    content: Option<Content>,
+    namespaces: Vec<NamespaceFacts>,
+    seen: Option<BTreeMap<String, Seen>>,
+    memory: DistributionMemory,
+    now: Duration,
+}
+
+impl World {
+    fn new(resource: Value, targets: Value, names: &[&str]) -> Self {
+        let spec = spec_of(resource.clone(), targets);
+        let seen = (spec.kind == ResourceKind::ConfigMap).then(BTreeMap::new);
+        Self {
+            content: Some(Content::of_resource(&resource).unwrap()),
+            spec,
+            namespaces: names.iter().map(|name| namespace(name)).collect(),
+            seen,
+            memory: DistributionMemory::default(),
+            now: Duration::from_secs(1000),
+        }
+    }
+
+    fn survey(&mut self) -> Survey {
+        let Self { spec, content, namespaces, seen, memory, now } = self;
+        Survey::of(Facts { spec, content: content.as_ref(), namespaces, seen: seen.as_ref() }, memory, *now)
+    }
+
+    fn steps(&mut self) -> Vec<Step> {
+        let mut survey = self.survey();
+        let mut steps = survey.take(&mut self.memory, self.now);
+        steps.sort();
+        steps
+    }
+
+    fn note(&mut self, namespace: &str, done: Done) {
+        self.memory.note(namespace, done, self.seen.is_some(), self.now);
+    }
+
+    fn copied(&mut self, namespace: &str) {
+        let hash = self.content.as_ref().unwrap().hash.clone();
+        self.note(namespace, Done::Copied(hash));
+    }
+
+    fn see(&mut self, namespace: &str, seen: Option<Seen>) {
+        let all = self.seen.as_mut().unwrap();
+        match seen {
+            Some(seen) => drop(all.insert(namespace.into(), seen)),
+            None => drop(all.remove(namespace)),
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    fn next(&mut self) -> Option<Duration> {
+        let survey = self.survey();
+        survey.next(&self.memory, self.now)
+    }
+}
+
+fn copies(names: &[&str]) -> Vec<Step> {
+    names.iter().map(|name| Step::Copy((*name).into())).collect()
+}
+
+fn removals(names: &[&str]) -> Vec<Step> {
+    names.iter().map(|name| Step::Remove((*name).into())).collect()
+}
+
+const GOOD: Option<Seen> = Some(Seen::Copy { fits: true });
+const BAD: Option<Seen> = Some(Seen::Copy { fits: false });
+
+fn named(names: &[&str]) -> Value {
+    json!({"includedNamespaces": {"list": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()}})
+}
+
+#[test]
+fn section_6_step_2_matched_and_unmatched_namespaces_follow_from_the_list() {
+    let mut world = World::new(config_map(json!({})), named(&["a", "b", "gone"]), &["a", "b", "c", "d"]);
+    world.see("b", GOOD);
+    world.see("c", GOOD);
+    world.see("d", Some(Seen::Others));
+    assert_eq!(world.steps(), [copies(&["a"]), removals(&["c"])].concat());
+    let counts = world.survey().counts;
+    assert_eq!(
+        (counts.desired, counts.good, counts.waiting, counts.missing.clone()),
+        (3, 1, 1, vec!["gone".to_owned()])
+    );
+}
+
+#[test]
+fn section_6_step_3_each_target_is_created_updated_or_found_taken() {
+    let mut world = World::new(config_map(json!({})), named(&["a", "b", "c"]), &["a", "b", "c"]);
+    world.see("b", BAD);
+    world.see("c", Some(Seen::Others));
+    assert_eq!(world.steps(), copies(&["a", "b"]));
+    assert_eq!(world.survey().counts.conflicts, ["c"]);
+    world.see("a", GOOD);
+    world.see("b", GOOD);
+    assert_eq!((world.steps(), world.next()), (vec![], None), "the watch shows what happens next");
+    world.see("c", None);
+    assert_eq!(world.steps(), copies(&["c"]), "the blocker has gone");
+}
+
+#[test]
+fn section_6_step_4_a_copy_leaves_a_namespace_that_is_no_longer_meant_and_nothing_else_does() {
+    let mut world = World::new(config_map(json!({})), named(&["a"]), &["a", "b", "c", "d", "kruise-system"]);
+    for name in ["a", "b", "d", "kruise-system"] {
+        world.see(name, GOOD);
+    }
+    world.see("c", Some(Seen::Others));
+    world.namespaces[3].is_ending = true;
+    world.namespaces[4].is_own = true;
+    assert_eq!(world.steps(), removals(&["b"]));
+    world.see("b", Some(Seen::Ending));
+    assert_eq!((world.steps(), world.next()), (vec![], None), "a finalizer holds it");
+    world.namespaces[0].refuses = true;
+    assert_eq!(world.steps(), removals(&["a"]));
+    let counts = world.survey().counts;
+    assert_eq!((counts.desired, counts.refused), (0, vec!["a".to_owned()]));
+}
+
+#[test]
+fn f3_terminating_and_missing_namespaces_are_reported_and_not_retried() {
+    for resource in [config_map(json!({})), secret()] {
+        let mut world = World::new(resource, named(&["a", "b"]), &["a"]);
+        world.namespaces[0].is_ending = true;
+        assert_eq!((world.steps(), world.next()), (vec![], None));
+        let counts = world.survey().counts;
+        assert_eq!((counts.desired, counts.missing), (2, vec!["a".to_owned(), "b".to_owned()]));
+    }
+}
+
+#[test]
+fn what_is_refused_is_tried_again_later_each_time_and_holds_up_nothing_else() {
+    let mut world = World::new(config_map(json!({})), named(&["a", "b"]), &["a", "b"]);
+    assert_eq!(world.steps(), copies(&["a", "b"]));
+    world.note("a", Done::Failed(Operation::Create, "quota".into()));
+    assert_eq!(world.steps(), copies(&["b"]));
+    world.see("b", GOOD);
+    let failed = world.survey().counts.failed;
+    assert_eq!(failed[&Operation::Create], [("a".to_owned(), "quota".to_owned())]);
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        let pause = world.next().unwrap();
+        pauses.push(pause.as_secs());
+        world.wait(pause);
+        assert_eq!(world.steps(), copies(&["a"]));
+        world.note("a", Done::Failed(Operation::Create, "quota".into()));
+    }
+    assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+    world.memory.enter(2, "hash");
+    assert_eq!(world.steps(), copies(&["a"]), "something else is wanted now");
+    world.see("a", GOOD);
+    assert_eq!(world.next(), None);
+}
+
+#[test]
+fn f1_secrets_are_looked_at_in_turns_each_once_in_a_period() {
+    let names: Vec<String> = (0..300).map(|i| format!("n{i:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::new(secret(), json!({"allNamespaces": true}), &names);
+    assert_eq!(world.steps(), copies(&names), "none is known, all are looked at");
+    for name in &names {
+        world.copied(name);
+    }
+    assert_eq!((world.steps(), world.next()), (vec![], Some(PERIOD)));
+    world.wait(PERIOD);
+    let (mut looked, mut most) = (BTreeMap::new(), 0);
+    let end = world.now + PERIOD;
+    while world.now < end {
+        let steps = world.steps();
+        most = most.max(steps.len());
+        for step in steps {
+            let Step::Copy(name) = step else { panic!("{step:?}") };
+            *looked.entry(name.clone()).or_insert(0) += 1;
+            world.copied(&name);
+        }
+        assert!(world.next().is_some_and(|next| next <= TICK), "{:?}", world.next());
+        world.wait(TICK);
+    }
+    assert_eq!((looked.len(), looked.values().max(), most), (300, Some(&1), 5));
+    // Nothing that happens meanwhile makes it faster.
+    world.wait(TICK);
+    let first = world.steps().len();
+    assert_eq!((first, world.steps().len()), (5, 0));
+}
+
+#[test]
+fn a_secret_that_is_to_change_is_written_at_once_in_every_namespace() {
+    let mut world = World::new(secret(), named(&["a", "b"]), &["a", "b"]);
+    world.copied("a");
+    world.copied("b");
+    assert_eq!(world.steps(), []);
+    let mut newer = secret();
+    newer["stringData"]["k"] = "other".into();
+    world.content = Some(Content::of_resource(&newer).unwrap());
+    assert_eq!(world.steps(), copies(&["a", "b"]));
+    world.namespaces.push(namespace("c"));
+    world.spec = spec_of(newer, named(&["a", "b", "c"]));
+    world.copied("a");
+    world.copied("b");
+    assert_eq!(world.steps(), copies(&["c"]), "a new namespace is served at once");
+}
+
+#[test]
+fn a_target_that_was_removed_while_no_manager_ran_loses_its_secret_within_one_period() {
+    let names: Vec<String> = (0..130).map(|i| format!("n{i:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::new(secret(), named(&["n000"]), &names);
+    let (mut looked, start) = (Vec::new(), world.now);
+    while world.now < start + PERIOD {
+        for step in world.steps() {
+            match step {
+                Step::Copy(name) => world.copied(&name),
+                Step::Remove(name) => {
+                    world.note(&name, Done::Clean);
+                    looked.push(name);
+                }
+            }
+        }
+        world.wait(TICK);
+    }
+    looked.sort();
+    assert_eq!(looked, names[1..], "each once, and the target not at all");
+    world.spec = spec_of(secret(), named(&[]));
+    assert_eq!(world.steps(), removals(&["n000"]), "one that is removed while it runs loses it at once");
+}
+
+#[test]
+fn an_object_of_others_in_the_place_of_a_secret_is_looked_for_again() {
+    let mut world = World::new(secret(), named(&["a", "b"]), &["a", "b"]);
+    world.copied("a");
+    world.note("b", Done::Others);
+    assert_eq!(world.survey().counts.conflicts, ["b"]);
+    assert_eq!((world.steps(), world.next()), (vec![], Some(CONFLICT_RETRY)));
+    world.wait(CONFLICT_RETRY);
+    assert_eq!(world.steps(), copies(&["b"]));
+    world.note("b", Done::Others);
+    world.memory.forget_others();
+    assert_eq!(world.steps(), copies(&["b"]), "another ResourceDistribution has given it up");
+    world.note("b", Done::Others);
+    world.spec = spec_of(secret(), named(&["a"]));
+    assert_eq!(world.steps(), [], "it is not ours to remove");
+}
+
+#[test]
+fn without_its_source_no_copy_is_written_and_none_is_taken_away() {
+    for resource in [config_map(json!({})), secret()] {
+        let mut world = World::new(resource, named(&["a", "b"]), &["a", "b", "c"]);
+        world.content = None;
+        if world.seen.is_some() {
+            world.see("a", BAD);
+            world.see("c", BAD);
+        } else {
+            world.note("a", Done::Copied("hash".into()));
+            world.note("c", Done::Copied("hash".into()));
+        }
+        assert_eq!(world.steps(), removals(&["c"]), "what nobody wants goes all the same");
+        assert_eq!(world.survey().counts.good, 1);
+        world.wait(PERIOD);
+        assert!(world.steps().iter().all(|step| matches!(step, Step::Remove(_))));
+    }
+}
+
+// ---- status ----
+
+fn about(before: &ResourceDistributionStatus) -> About<'_> {
+    About { generation: 3, has_reference: false, is_watched: true, before }
+}
+
+fn at(second: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_second(second).unwrap()
+}
+
+fn said(status: &ResourceDistributionStatus) -> Vec<(String, String, String, Vec<String>)> {
+    let all = status.conditions.clone().into_iter();
+    all.filter(|condition| condition.status == "True")
+        .map(|condition| (condition.type_, condition.reason, condition.message, condition.failed_namespace))
+        .collect()
+}
+
+#[test]
+fn section_6_step_5_six_conditions_in_order_and_those_of_kstatus() {
+    let before = ResourceDistributionStatus::default();
+    let mut world = World::new(config_map(json!({})), named(&["a"]), &["a"]);
+    world.see("a", GOOD);
+    let counts = world.survey().counts;
+    let first = status(&counts, &Situation::Working, about(&before), at(100));
+    let types: Vec<&str> = first.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+    assert_eq!(
+        types,
+        [
+            "GetResourceFailed",
+            "CreateResourceFailed",
+            "UpdateResourceFailed",
+            "DeleteResourceFailed",
+            "ConflictOccurred",
+            "NamespaceNotExists",
+            "NamespaceRefused",
+            "Ready",
+            "Reconciling",
+            "Stalled"
+        ]
+    );
+    assert!(first.conditions[..7].iter().all(|c| c.status == "False" && c.reason == "Succeeded"));
+    assert_eq!((first.observed_generation, first.desired, first.succeeded, first.failed), (3, 1, 1, 0));
+    assert_eq!(
+        said(&first),
+        [("Ready".into(), "Distributed".into(), "1 of 1 namespaces have their copy".into(), vec![])]
+    );
+    // What OpenKruise has recorded keeps its times.
+    let recorded: ResourceDistributionStatus =
+        serde_json::from_value(recorded()["distribution"]["status"].clone()).unwrap();
+    let next = status(&counts, &Situation::Working, about(&recorded), at(2_000_000_000));
+    assert_eq!(next.conditions[..6], recorded.conditions[..]);
+    assert_eq!(status(&counts, &Situation::Working, about(&first), at(999)), first, "it is stable");
+}
+
+#[test]
+fn conflicts_and_failures_are_shown_with_their_namespaces() {
+    let before = ResourceDistributionStatus::default();
+    let mut world = World::new(config_map(json!({})), json!({"allNamespaces": true}), &["a", "b", "c", "d", "e"]);
+    world.see("a", GOOD);
+    world.see("b", Some(Seen::Others));
+    world.see("c", Some(Seen::Others));
+    world.namespaces[3].refuses = true;
+    world.namespaces[4].is_ending = true;
+    let counts = world.survey().counts;
+    let found = status(&counts, &Situation::Working, about(&before), at(100));
+    assert_eq!((found.desired, found.succeeded, found.failed), (4, 1, 3));
+    let conflict = "conflict with existing resources because of the same namespace, group, version, kind and name";
+    let all = said(&found);
+    assert_eq!((&*all[0].0, &*all[0].1, &all[0].3), ("ConflictOccurred", conflict, &vec!["b".into(), "c".into()]));
+    assert_eq!((&*all[1].0, &all[1].3), ("NamespaceNotExists", &vec!["e".into()]));
+    assert_eq!((&*all[2].0, &all[2].3), ("NamespaceRefused", &vec!["d".into()]));
+    assert_eq!((&*all[3].0, &*all[3].1), ("Reconciling", "ConflictOccurred"));
+    assert!(all[3].2.starts_with("1 of 4 namespaces have their copy; b: an object of this name"), "{}", all[3].2);
+
+    world.note("a", Done::Clean);
+    world.see("a", None);
+    world.note("a", Done::Failed(Operation::Create, "exceeded quota".into()));
+    let counts = world.survey().counts;
+    let failed = status(&counts, &Situation::Working, about(&found), at(200));
+    let all = said(&failed);
+    assert_eq!(
+        (all[0].0.as_str(), all[0].1.as_str(), &all[0].3),
+        ("CreateResourceFailed", "exceeded quota", &vec!["a".to_owned()])
+    );
+    assert!(all.last().unwrap().2.contains("a: exceeded quota"), "{all:?}");
+}
+
+#[test]
+fn section_6_step_1_what_cannot_be_followed_is_stalled_and_keeps_its_numbers() {
+    let before = ResourceDistributionStatus { desired: 5, succeeded: 4, failed: 1, ..Default::default() };
+    let why = "spec.resource.kind: no".to_owned();
+    let found = status(&Default::default(), &Situation::Invalid(why.clone()), about(&before), at(1));
+    assert_eq!((found.desired, found.succeeded, found.failed, found.conditions.len()), (5, 4, 1, 10));
+    assert_eq!(said(&found), [("Stalled".into(), "InvalidSpec".into(), why, vec![])]);
+    let unwatched = status(&Default::default(), &Situation::Unwatched, about(&before), at(1));
+    assert_eq!((said(&unwatched)[0].0.as_str(), unwatched.desired), ("Reconciling", 5));
+}
+
+#[test]
+fn a_missing_source_is_a_condition_and_the_copies_stay_counted() {
+    let before = ResourceDistributionStatus { desired: 2, succeeded: 2, ..Default::default() };
+    let mut world = World::new(secret(), named(&["a", "b"]), &["a", "b"]);
+    world.content = None;
+    let counts = world.survey().counts;
+    let situation = Situation::Reference("ReferenceMissing", "Secret x/s does not exist".into());
+    let about = About { has_reference: true, is_watched: false, ..about(&before) };
+    let found = status(&counts, &situation, about, at(1));
+    assert_eq!((found.desired, found.succeeded, found.failed), (2, 2, 0), "nobody has looked since the manager began");
+    let all = said(&found);
+    assert_eq!((all[0].0.as_str(), all[0].1.as_str()), ("ReferenceFailed", "ReferenceMissing"));
+    assert_eq!(all[1].2, "Secret x/s does not exist; the copies stay as they are");
+    let back = status(&counts, &Situation::Working, About { before: &found, ..about }, at(2));
+    assert!(said(&back).iter().all(|(type_, ..)| type_ != "ReferenceFailed"));
+    assert_eq!(back.conditions.iter().filter(|condition| condition.type_ == "ReferenceFailed").count(), 1);
+}
+
+#[test]
+fn a_condition_lists_a_thousand_namespaces_and_says_how_many_there_are() {
+    let before = ResourceDistributionStatus::default();
+    let names: Vec<String> = (0..1200).map(|i| format!("n{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::new(config_map(json!({})), named(&names), &[]);
+    let counts = world.survey().counts;
+    let found = status(&counts, &Situation::Working, about(&before), at(1));
+    let all = said(&found);
+    assert_eq!((all[0].3.len(), all[0].2.as_str()), (1000, "1000 of 1200 namespaces are listed"));
+    assert!(all[1].2.len() < 1000 && all[1].2.ends_with("and 1197 more"), "{}", all[1].2);
+}
