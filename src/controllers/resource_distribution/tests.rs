@@ -166,10 +166,15 @@ impl World {
         lock(&self.server).objects.get(&format!("/api/v1/namespaces/{path}")).map(|object| Value::clone(object))
     }
 
-    /// What the watches of ConfigMaps bring, and nothing of Secrets.
+    /// What the watches of ConfigMaps and ResourceDistributions bring, and nothing of Secrets.
     fn watch(&self) {
         let news: Vec<String> = lock(&self.server).news.drain(..).collect();
         for path in news {
+            if path.starts_with(DISTRIBUTIONS)
+                && let Some(object) = lock(&self.server).objects.get(&path).map(|object| Value::clone(object))
+            {
+                self.controller.distributions.upsert(serde_json::from_value(object).unwrap());
+            }
             let parts: Vec<&str> = path.split('/').collect();
             let [_, "api", _, "namespaces", namespace, "configmaps", name] = parts.as_slice() else { continue };
             let store = self.controller.watched.show(name);
