@@ -13,6 +13,7 @@ system=${NAMESPACE:-kruise-system}
 crd=containerrecreaterequests.apps.kruise.io
 restarts=workloadrestarts.kruise.rs
 workloads="clonesets.apps.kruise.io statefulsets.apps.kruise.io daemonsets.apps.kruise.io"
+distributions=resourcedistributions.apps.kruise.io
 markers=podprobemarkers.apps.kruise.io
 finalizer=crr.apps.kruise.io/unready-acquired
 crds=false
@@ -96,14 +97,16 @@ held_pods() {
   $kubectl get pods --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{$s := .status}}{{range .spec.readinessGates}}{{$gate := .conditionType}}{{if or (eq $gate "KruisePodReady") (eq $gate "InPlaceUpdateReady")}}{{$true := false}}{{range $s.conditions}}{{if and (eq .type $gate) (eq .status "True")}}{{$true = true}}{{end}}{{end}}{{if not $true}}{{$m.namespace}} {{$m.name}} {{$gate}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}'
 }
 
-# With a definition its objects are deleted, and with a workload its Pods.
+# With a definition its objects are deleted, with a workload its Pods, and with a ResourceDistribution its copies.
 if $crds; then
   refused=false
-  for workload in $workloads; do
-    installed "$workload" || continue
-    kept=$($kubectl get "$workload" --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
+  for kind in $workloads $distributions; do
+    installed "$kind" || continue
+    what='all their Pods'
+    case "$kind" in "$distributions") what='all their copies of Secrets and ConfigMaps' ;; esac
+    kept=$($kubectl get "$kind" --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
     if [ -n "$kept" ]; then
-      echo "--crds would delete these $workload with all their Pods; delete them yourself, or leave --crds out:" >&2
+      echo "--crds would delete these $kind with $what; delete them yourself, or leave --crds out:" >&2
       echo "$kept" >&2
       refused=true
     fi

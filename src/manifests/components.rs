@@ -88,10 +88,10 @@ esac
         };
         let workloads: Vec<String> = KINDS
             .iter()
-            .filter(|kind| kind.owns_pods() && kind.definition.is_some())
+            .filter(|kind| (kind.owns_pods() || kind.kind == "ResourceDistribution") && kind.definition.is_some())
             .map(|kind| format!("{}.{}", kind.plural, kind.group))
             .collect();
-        assert!(workloads.len() >= 3, "{workloads:?}");
+        assert!(workloads.len() >= 4, "{workloads:?}");
         for workload in &workloads {
             let (code, said, calls) = run(workload, "", "NotFound");
             assert_eq!((code, calls.as_str()), (1, ""), "{workload}: nothing is done");

@@ -4,20 +4,21 @@ use anyhow::{Context, Result};
 use e2e::kit::{in_namespace, restoring};
 
 use crate::methods::gates;
-use crate::{budgets, claims, pre_download, resize, serverless_probes, sidecar_terminator};
+use crate::{budgets, claims, pre_download, resize, resource_distribution, serverless_probes, sidecar_terminator};
 
 /// Of the gates for budgets each by itself: in the parallel tests deletions are guarded and updates are not.
 const ON: &str = "ImagePullJobGate=true,PodUnavailableBudgetUpdateGate=true,PodUnavailableBudgetDeleteGate=false,\
     PreDownloadImageForInPlaceUpdate=true,InPlaceWorkloadVerticalScaling=true,EnablePodProbeMarkerOnServerless=true,\
-    StatefulSetAutoResizePVCGate=true,SidecarTerminator=true";
+    StatefulSetAutoResizePVCGate=true,SidecarTerminator=true,ResourceDistributionGate=true";
 
 #[tokio::test]
-async fn budgets_for_updates_pre_download_resize_claims_probes_and_the_terminator_work_behind_their_gates() -> Result<()>
-{
+async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
     in_namespace("gated", async |t| {
         let probes_off = serverless_probes::while_off(t).await;
         let on = async {
+            resource_distribution::refused_while_off(t).await?;
             sidecar_terminator::component(t, true).await?;
+            resource_distribution::component(t, true).await?;
             gates(t, ON).await?;
             Ok(tokio::join!(
                 budgets::updates_resizes_and_container_restarts_need_consent(),
@@ -26,19 +27,24 @@ async fn budgets_for_updates_pre_download_resize_claims_probes_and_the_terminato
                 serverless_probes::once_on(t),
                 claims::claims_grow_with_their_template_one_pod_after_the_other(),
                 sidecar_terminator::jobs_end_with_their_sidecars(),
+                resource_distribution::copies_are_where_they_are_wanted(),
+                resource_distribution::a_referenced_secret_is_followed_with_the_rights_of_its_author(),
             ))
         };
         let off = async {
             sidecar_terminator::component(t, false).await?;
+            resource_distribution::component(t, false).await?;
             serverless_probes::tidy(t).await?;
             gates(t, "ImagePullJobGate=true").await
         };
-        let (budgets, images, resources, probes_on, claims, sidecars) = restoring(on, off).await?;
+        let (budgets, images, resources, probes_on, claims, sidecars, copies, referenced) = restoring(on, off).await?;
         budgets.context("updates, resizes and restarts need consent")?;
         images.context("a new image is pulled before Pods are updated to it")?;
         resources.context("resources change in place without a restart")?;
         claims.context("claims grow with their template")?;
         sidecars.context("jobs end with their sidecars")?;
+        copies.context("copies are where they are wanted")?;
+        referenced.context("a referenced Secret is followed")?;
         probes_off.context("probes on virtual nodes while their gate is off")?;
         probes_on.context("probes on virtual nodes")
     })

@@ -24,6 +24,7 @@ mod plugin;
 mod policies;
 mod pre_download;
 mod resize;
+mod resource_distribution;
 mod restarts_go_on;
 mod serverless_probes;
 mod sidecar_set;

@@ -17,12 +17,15 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::policies::{token_of, with_token};
+use crate::resource_distribution;
 
 const MANAGER: &str = "kruise-manager";
 const WEBHOOK: &str = "kruise-webhook";
 const KRUISE: &str = "apps.kruise.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const PATCHES: [&str; 4] = ["merge", "json", "strategic", "apply"];
+/// An apply cannot say that something goes.
+const WITH_NULL: [&str; 3] = ["merge", "json", "strategic"];
 /// Lists are merged by keys in the others.
 const WHOLE_LISTS: [&str; 2] = ["merge", "json"];
 
@@ -32,6 +35,7 @@ const POD: Kind = ("", "v1", "pods", "Pod");
 const REVISION: Kind = ("apps", "v1", "controllerrevisions", "ControllerRevision");
 const CLAIM: Kind = ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
 const CONFIG_MAP: Kind = ("", "v1", "configmaps", "ConfigMap");
+const SECRET: Kind = ("", "v1", "secrets", "Secret");
 const TEMPLATE: Kind = ("", "v1", "podtemplates", "PodTemplate");
 const CLONE_SET: Kind = (KRUISE, "v1alpha1", "clonesets", "CloneSet");
 const ADVANCED: Kind = (KRUISE, "v1beta1", "statefulsets", "StatefulSet");
@@ -358,6 +362,10 @@ async fn world(t: &Test) -> Result<World> {
         (CONFIG_MAP, json!({ "metadata": { "name": "web-barrier", "ownerReferences": pod_owner } })),
         (CONFIG_MAP, json!({ "metadata": { "name": "theirs-barrier" } })),
         (REVISION, json!({ "metadata": { "name": "theirs" }, "revision": 1, "data": {} })),
+        (SECRET, copy(&distributor("d"))),
+        (SECRET, copy(&json!([])).with("/metadata/name", "mine")),
+        (CONFIG_MAP, copy(&distributor("d"))),
+        (CONFIG_MAP, copy(&json!([])).with("/metadata/name", "mine")),
         // Of no node; it goes with the namespace.
         (
             NODE_PROBES,
@@ -462,6 +470,73 @@ fn of_states() -> Vec<Case> {
         p("a finalizer", false, "kept", json!({ "metadata": { "finalizers": ["example.com/x"] } })),
         p("an owner of a user's", false, "mine", json!({ "metadata": { "ownerReferences": of_set("mine") } })),
     ]
+}
+
+/// The owner reference of a copy. The garbage collector leaves alone what is owned by a version that is not served.
+fn distributor(name: &str) -> Value {
+    json!([{ "apiVersion": "apps.kruise.io/v9", "kind": "ResourceDistribution", "name": name, "uid": "u", "controller": true }])
+}
+
+/// A Secret or ConfigMap on which somebody has put a label.
+fn copy(owners: &Value) -> Value {
+    json!({ "metadata": { "name": "copy", "ownerReferences": owners, "labels": { "theirs": "1" } }, "data": { "k": "eA==" } })
+}
+
+/// Copies of ResourceDistributions, which the component lets the manager write.
+fn of_copies(w: &World) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kind in [SECRET, CONFIG_MAP] {
+        let new = |owners: &Value| copy(owners).with("/metadata/name", "new");
+        let create = |what, admitted, object| case(kind, what, admitted, Do::Create(object));
+        let p = |what, admitted, name: &str, change, types: &'static [&'static str]| {
+            case(kind, what, admitted, Do::Patch("", name.to_owned(), change, types))
+        };
+        let data = || json!({ "data": { "k": "eQ==" } });
+        let owners = |owners: Value| json!({ "metadata": { "ownerReferences": owners } });
+        let foreign = distributor("d").with("/0/apiVersion", "example.com/v1");
+        let mut both = distributor("d").as_array().cloned().unwrap_or_default();
+        both.push(json!({ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": w.web.text("/metadata/uid") }));
+        cases.extend([
+            create("of a ResourceDistribution", true, new(&distributor("d"))),
+            create(
+                "of a ResourceDistribution in kube-system",
+                true,
+                new(&distributor("d")).with("/metadata/namespace", "kube-system"),
+            ),
+            create(
+                "of a ResourceDistribution in our namespace",
+                false,
+                new(&distributor("d")).with("/metadata/namespace", SYSTEM),
+            ),
+            create("of nobody", false, new(&json!([]))),
+            create("of another group", false, new(&foreign)),
+            create("of another kind", false, new(&distributor("d").with("/0/kind", "CloneSet"))),
+            create("not its controller", false, new(&distributor("d").with("/0/controller", false))),
+            p("the content of a copy", true, "copy", data(), &PATCHES),
+            p("the content of another one", false, "mine", data(), &PATCHES),
+            p("a label of a copy", true, "copy", json!({ "metadata": { "labels": { "any": "1" } } }), &PATCHES),
+            p("a label of others", false, "copy", json!({ "metadata": { "labels": { "theirs": null } } }), &WITH_NULL),
+            p("adoption", false, "mine", owners(distributor("d")), &WHOLE_LISTS),
+            p("release", false, "copy", owners(json!([])), &WHOLE_LISTS),
+            p("another ResourceDistribution", false, "copy", owners(distributor("e")), &WHOLE_LISTS),
+            p("one made again", true, "copy", owners(distributor("d").with("/0/uid", "v")), &WHOLE_LISTS),
+            p("another owner", false, "copy", owners(both.into()), &WHOLE_LISTS),
+            case(kind, "a copy", true, Do::Delete("copy".into())),
+            case(kind, "another one", false, Do::Delete("mine".into())),
+        ]);
+    }
+    for type_ in ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"] {
+        let account = json!({ "kubernetes.io/service-account.name": "default" });
+        let token = copy(&distributor("d")).with("/metadata/name", "new").with("/metadata/annotations", account);
+        cases.push(case(SECRET, "one that makes a token", false, Do::Create(token.with("/type", type_))));
+    }
+    let label = || json!({ "metadata": { "labels": { "any": "1" } } });
+    for (what, admitted, name) in
+        [("its certificates", true, "kruise-pull-secrets-certs"), ("the webhook's", false, "kruise-webhook-certs")]
+    {
+        cases.push(case(SECRET, what, admitted, Do::Patch("", format!("{SYSTEM}/{name}"), label(), &PATCHES)));
+    }
+    cases
 }
 
 fn case(kind: Kind, what: &'static str, admitted: bool, action: Do) -> Case {
@@ -966,37 +1041,46 @@ fn lines(t: &Test) -> Result<BTreeSet<(String, String, String)>> {
 #[tokio::test]
 async fn a_token_writes_what_its_line_admits_and_nothing_next_to_it() -> Result<()> {
     in_namespace("token-writes", async |t| {
-        let w = world(t).await?;
-        let manager = with_token(t, &token_of(t, MANAGER, None).await?).await?;
-        let webhook = with_token(t, &token_of(t, WEBHOOK, None).await?).await?;
-        let of_pods = [of_pods(&w), of_sidecars(&w), of_pod_status(&w)].into_iter().flatten();
-        let others = [of_other_kinds(&w), of_kinds(t)?, of_states(), of_subsets(&w), of_jobs(&w)].into_iter().flatten();
-        let others = others.chain(of_registrations(t).await?);
-        let cases: Vec<Case> = of_pods.chain(others).collect();
-        let mut wrong = Vec::new();
-        let (mut admitted, mut refused) = (BTreeSet::new(), BTreeSet::new());
-        for case in &cases {
-            let client = if case.account == MANAGER { &manager } else { &webhook };
-            let (account, resource, verb) = case.line();
-            for (how, answer) in attempt(t, client, case).await.with_context(|| format!("{resource}: {}", case.what))? {
-                let is_refused = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403);
-                if case.admitted != answer.is_ok() || case.admitted == is_refused {
-                    let answer = answer.err().map_or_else(|| "admitted".into(), |error| error.to_string());
-                    wrong.push(format!("{account} {verb} {resource}, {} ({how}): {answer}", case.what));
-                }
-            }
-            let set = if case.admitted { &mut admitted } else { &mut refused };
-            set.insert((account, resource, verb.to_owned()));
-        }
-        ensure!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
-        for line in lines(t)? {
-            ensure!(refused.contains(&line), "nothing is refused: {line:?}");
-            // What a Pod of no CloneSet may not be resized to, one of a CloneSet need not be able to either.
-            ensure!(admitted.contains(&line), "nothing is admitted: {line:?}");
-        }
-        Ok(())
+        // Lines that a component grants are tried too.
+        let body = async {
+            resource_distribution::component(t, true).await?;
+            each_line(t).await
+        };
+        restoring(body, resource_distribution::component(t, false)).await
     })
     .await
+}
+
+async fn each_line(t: &Test) -> Result<()> {
+    let w = world(t).await?;
+    let manager = with_token(t, &token_of(t, MANAGER, None).await?).await?;
+    let webhook = with_token(t, &token_of(t, WEBHOOK, None).await?).await?;
+    let of_pods = [of_pods(&w), of_sidecars(&w), of_pod_status(&w)].into_iter().flatten();
+    let others = [of_other_kinds(&w), of_copies(&w), of_kinds(t)?, of_states(), of_subsets(&w), of_jobs(&w)];
+    let others = others.into_iter().flatten().chain(of_registrations(t).await?);
+    let cases: Vec<Case> = of_pods.chain(others).collect();
+    let mut wrong = Vec::new();
+    let (mut admitted, mut refused) = (BTreeSet::new(), BTreeSet::new());
+    for case in &cases {
+        let client = if case.account == MANAGER { &manager } else { &webhook };
+        let (account, resource, verb) = case.line();
+        for (how, answer) in attempt(t, client, case).await.with_context(|| format!("{resource}: {}", case.what))? {
+            let is_refused = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403);
+            if case.admitted != answer.is_ok() || case.admitted == is_refused {
+                let answer = answer.err().map_or_else(|| "admitted".into(), |error| error.to_string());
+                wrong.push(format!("{account} {verb} {resource}, {} ({how}): {answer}", case.what));
+            }
+        }
+        let set = if case.admitted { &mut admitted } else { &mut refused };
+        set.insert((account, resource, verb.to_owned()));
+    }
+    ensure!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    for line in lines(t)? {
+        ensure!(refused.contains(&line), "nothing is refused: {line:?}");
+        // What a Pod of no CloneSet may not be resized to, one of a CloneSet need not be able to either.
+        ensure!(admitted.contains(&line), "nothing is admitted: {line:?}");
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -1007,7 +1091,8 @@ async fn no_token_replaces_pods_or_deletes_collections() -> Result<()> {
             let client = with_token(t, &token_of(t, account, None).await?).await?;
             let is_forbidden = |answer: kube::Result<()>| matches!(answer, Err(kube::Error::Api(s)) if s.code == 403);
             for kind in [
-                POD, REVISION, CLAIM, CONFIG_MAP, TEMPLATE, CLONE_SET, REQUEST, JOB, LIST_JOB, EPHEMERAL, MARKER, STATE,
+                POD, REVISION, CLAIM, CONFIG_MAP, SECRET, TEMPLATE, CLONE_SET, REQUEST, JOB, LIST_JOB, EPHEMERAL,
+                MARKER, STATE,
             ] {
                 let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
                 let api = api(&client, &t.namespace, kind);

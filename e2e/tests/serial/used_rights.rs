@@ -52,11 +52,12 @@ fn granted_by(text: &str, account: &str) -> Result<BTreeSet<Right>> {
     Ok(rights)
 }
 
-/// What administrators grant besides the manifests: triggers of WorkloadRestarts, each by its name, and targets of kinds
-/// that the manifests do not name.
+/// What administrators grant besides the manifests: Secrets that are triggers of WorkloadRestarts or sources of
+/// ResourceDistributions, each by its name, and targets of kinds that the manifests do not name.
 fn is_opt_in(entry: &Value, resource: &str) -> bool {
     let by_name = entry.has("/objectRef/name");
-    let trigger = ["/configmaps", "/secrets"].contains(&resource) && ["list", "watch"].contains(&entry.text("/verb"));
+    // ConfigMaps are granted by the component resource-distribution, and followed by their names as well.
+    let trigger = resource == "/secrets" && ["list", "watch"].contains(&entry.text("/verb"));
     by_name && (trigger || is_scale(entry, resource))
 }
 

@@ -45,6 +45,7 @@ pub struct ResourceDistributionSpec {
     /// right to get it, and Kruise's manager has to be given the right to get, list and watch it, by its name; the
     /// condition ReferenceFailed says when it cannot be read. Not known to OpenKruise. Either this or resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "reference")]
     pub resource_ref: Option<ResourceRef>,
     /// The namespaces: those of includedNamespaces and of namespaceLabelSelector together, or all, but none of
     /// excludedNamespaces. The namespace of Kruise itself gets no copy, nor does one with the label or annotation
@@ -183,6 +184,11 @@ fn resource(_: &mut SchemaGenerator) -> Schema {
             },
         },
     })
+}
+
+/// Never null: rules and policies look into it.
+fn reference(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<ResourceRef>()
 }
 
 fn conditions(generator: &mut SchemaGenerator) -> Schema {

@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
-use super::spec::Problem;
 use crate::k8s::{
     canonical_json,
     invalid::Invalid,
     name::{WANT_SUBDOMAIN, is_dns_subdomain, is_label_value, is_qualified_name},
 };
+
+/// A field and what is wrong with it.
+pub type Problem = (String, String);
 
 /// The most bytes of data that the API server takes.
 pub const MOST_BYTES: usize = 1024 * 1024;

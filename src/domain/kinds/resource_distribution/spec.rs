@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Namespace;
 
-use super::content::{Content, ResourceKind};
+use super::content::{Content, Problem, ResourceKind};
 use crate::{
     api::{
         apps::resource_distribution::{NamespaceNames, ResourceDistributionSpec, ResourceTargets},
@@ -17,9 +17,6 @@ use crate::{
         selector::Selector,
     },
 };
-
-/// A field and what is wrong with it.
-pub type Problem = (String, String);
 
 /// What is distributed, and to whom.
 #[derive(Clone, Debug, PartialEq)]

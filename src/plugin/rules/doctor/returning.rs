@@ -82,6 +82,12 @@ fn unknown_in(kind: &Kind, object: &Value) -> Vec<(String, &'static str)> {
     if kind.kind == "SidecarSet" {
         found.extend(of_sidecar_set(object));
     }
+    if kind.kind == "ResourceDistribution" && object.pointer("/spec/resourceRef").is_some() {
+        found.push((
+            "OpenKruise does not know spec.resourceRef and wants spec.resource".to_owned(),
+            "write the object itself into spec.resource; until then its copies stay as they are and nobody follows the object",
+        ));
+    }
     let partition = "/spec/updateStrategy/rollingUpdate/partition";
     if kind.kind == "StatefulSet" && object.pointer(partition).is_some_and(Value::is_string) {
         let what = format!("OpenKruise reads a partition only as a number, here it is {:?}", object.text(partition));
@@ -201,6 +207,26 @@ mod tests {
                 "Warn sidecarsets.apps.kruise.io i: OpenKruise does not know the annotation kruise.rs/pod-level-resources",
                 "Warn sidecarsets.apps.kruise.io a, b: OpenKruise refuses init containers with restartPolicy Always where updateStrategy.type is RollingUpdate",
             ]
+        );
+    }
+
+    #[test]
+    fn distributions_of_a_referenced_object_are_named_and_so_are_namespaces_that_refuse() {
+        let with = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+        let reference = json!({"resourceRef": {"kind": "Secret", "namespace": "a", "name": "s"}, "targets": {}});
+        let inline = json!({"resource": {"kind": "Secret"}, "targets": {}});
+        assert_eq!(
+            said("resourcedistributions", json!([with("x", reference), with("y", inline)])),
+            [
+                "Warn resourcedistributions.apps.kruise.io x: OpenKruise does not know spec.resourceRef and wants spec.resource"
+            ]
+        );
+        let namespace = *KINDS.iter().find(|kind| kind.kind == "Namespace").unwrap();
+        let refusing = json!({"items": [{"metadata": {"name": "shop", "annotations": {"kruise.rs/refuse-distribution": "true"}}}]});
+        let findings = returning(&[(namespace, Ok(refusing))]);
+        assert_eq!(
+            findings[0].text,
+            "namespaces shop: OpenKruise does not know the annotation kruise.rs/refuse-distribution"
         );
     }
 

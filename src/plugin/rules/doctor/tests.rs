@@ -195,24 +195,22 @@ fn a_missing_entry_matters_by_its_failure_policy() {
 
 #[test]
 fn what_another_program_has_left_is_named_with_what_keeps_it() {
-    let left = [
-        ("vpod.kb.io".to_owned(), vec![]),
-        ("vresourcedistribution.kb.io".to_owned(), vec!["resourcedistributions.apps.kruise.io".into()]),
-    ];
+    let left =
+        [("vpod.kb.io".to_owned(), vec![]), ("vlaterkind.kb.io".to_owned(), vec!["laterkinds.apps.kruise.io".into()])];
     let findings = leftovers(&left, false);
     assert_eq!(
         all_said(&findings),
         [
             "Warn vpod.kb.io calls the webhook, which does not know it: another program has left it",
-            "Warn vresourcedistribution.kb.io calls the webhook, which does not know it: another program has left it",
+            "Warn vlaterkind.kb.io calls the webhook, which does not know it: another program has left it",
         ]
     );
-    assert!(findings[1].advice.starts_with("this release does not serve resourcedistributions.apps.kruise.io;"));
+    assert!(findings[1].advice.starts_with("this release does not serve laterkinds.apps.kruise.io;"));
     let external = leftovers(&left, true);
     assert!(external.iter().all(|finding| finding.advice.contains("remove the entry yourself")));
-    let of_openkruise = json!({"webhooks": [{"name": "vresourcedistribution.kb.io", "clientConfig": {"service":
+    let of_openkruise = json!({"webhooks": [{"name": "vlaterkind.kb.io", "clientConfig": {"service":
         {"namespace": "elsewhere", "name": "kruise-webhook-service"}}, "rules": [{"apiGroups": ["apps.kruise.io"],
-        "apiVersions": ["v1alpha1"], "operations": ["CREATE"], "resources": ["resourcedistributions", "clonesets"]}]}]});
+        "apiVersions": ["v1alpha1"], "operations": ["CREATE"], "resources": ["laterkinds", "clonesets"]}]}]});
     let kind = "ValidatingWebhookConfiguration";
     assert_eq!(crate::manifests::leftovers(kind, &of_openkruise, "elsewhere"), left[1..]);
     assert_eq!(crate::manifests::leftovers(kind, &of_openkruise, "kruise-system"), []);

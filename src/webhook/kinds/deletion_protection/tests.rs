@@ -263,7 +263,7 @@ fn the_policy_says_the_literal_texts_and_its_rules_name_every_kind() {
     assert!(validations[..2].iter().all(|validation| validation["reason"] == "Forbidden"));
     let rules = spec["matchConstraints"]["resourceRules"].as_array().unwrap();
     let resources: usize = rules.iter().map(|rule| rule["resources"].as_array().unwrap().len()).sum();
-    assert_eq!(resources, 14);
+    assert_eq!(resources, 15);
 }
 
 #[test]
