@@ -494,6 +494,32 @@ mod tests {
         }
     }
 
+    /// The API server takes no definition in which one of them is neither required nor has a default.
+    #[test]
+    fn keys_of_list_maps_are_required() {
+        fn judge(at: &str, schema: &serde_json::Value, count: &mut usize) {
+            for key in schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten() {
+                let items = &schema["items"];
+                let is_required = items["required"].as_array().is_some_and(|required| required.contains(key));
+                let key = key.as_str().unwrap();
+                assert!(is_required || !items["properties"][key]["default"].is_null(), "{at}: {key}");
+                *count += 1;
+            }
+            let below = ["items", "additionalProperties"].map(|member| &schema[member]);
+            below.into_iter().filter(|schema| schema.is_object()).for_each(|schema| judge(at, schema, count));
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                judge(&format!("{at}.{name}"), property, count);
+            }
+        }
+        let mut count = 0;
+        for crd in CRDS {
+            for version in (crd.render)().spec.versions {
+                judge(crd.name, &serde_json::json!(version.schema.unwrap().open_api_v3_schema), &mut count);
+            }
+        }
+        assert!(count >= CRDS.len(), "{count}");
+    }
+
     #[test]
     fn kinds_are_called_as_kubectl_calls_them() {
         let called = |name: &str| KINDS.iter().find(|kind| kind.is_called(name)).map(Kind::name);

@@ -133,7 +133,7 @@ pub struct ResourceDistributionStatus {
 #[serde(rename_all = "camelCase")]
 pub struct DistributionCondition {
     /// Its type.
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type")]
     pub type_: String,
     /// True or False.
     #[serde(default)]
