@@ -44,7 +44,6 @@ const IGNORED_BY_MANAGER: &[&str] = &[
     "ws-enabled-versioned-status",
     "broadcastjob-workers",
     "nodepodprobe-workers",
-    "workloadspread-workers",
 ];
 
 /// It would promise something that does not happen: only its default is taken.

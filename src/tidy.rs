@@ -68,6 +68,7 @@ const SIBLINGS: &[(&str, &[&str])] = &[
         &[
             "sidecars",
             "pod_states",
+            "spreads",
             "server",
             "validate",
             "broadcast_job_spec",

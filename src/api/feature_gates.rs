@@ -94,6 +94,8 @@ pub mod gate {
     pub const RESIZE_CLAIMS: &str = "StatefulSetAutoResizePVCGate";
     /// Pods of a StatefulSet have a label with their ordinal.
     pub const POD_INDEX_LABEL: &str = "PodIndexLabel";
+    /// Pods of workloads are spread over subsets.
+    pub const WORKLOAD_SPREAD: &str = "WorkloadSpread";
     /// Templates are stored as they were written.
     pub const TEMPLATE_NO_DEFAULTS: &str = "TemplateNoDefaults";
 }
@@ -120,7 +122,7 @@ pub const GATES: &[Gate] = &[
         "DeletionProtectionForCRDCascadingGate",
         "without effect: ResourcesDeletionProtection is enough for CustomResourceDefinitions",
     ),
-    on("WorkloadSpread", "spread the Pods of a workload over subsets"),
+    on(gate::WORKLOAD_SPREAD, "spread the Pods of a workload over subsets"),
     on(gate::BUDGETS_GUARD_DELETION, "budgets guard deletion and eviction"),
     off(gate::BUDGETS_GUARD_UPDATES, "budgets guard in-place updates and resizes"),
     off(gate::POD_VERTICAL_SCALING, "the cluster can resize Pods in place"),

@@ -376,6 +376,11 @@ pub const KINDS: &[Kind] = &[
         .installed("uniteddeployments.apps.kruise.io", super::united_deployments, BY_MANAGER)
         .workload(SPEC.by_selector())
         .protected(Protection::Replicas),
+    Kind::new(apps::GROUP, "WorkloadSpread", "workloadspreads", &["v1alpha1"]).installed(
+        "workloadspreads.apps.kruise.io",
+        super::workload_spreads,
+        BY_MANAGER_AND_WEBHOOK,
+    ),
 ];
 
 /// Every custom resource definition, in the order of installation.

@@ -329,6 +329,12 @@ pub const UNITED_MAX_UNAVAILABLE: &str = "kruise.rs/max-unavailable";
 /// Annotation on the workload of a subset: the maxUnavailable that was written into it instead of that of the template.
 pub const SUBSET_MAX_UNAVAILABLE: &str = "kruise.rs/subset-max-unavailable";
 
+/// Annotation on a Pod: the WorkloadSpread and the subset that it was created in or belongs to, as JSON.
+pub const MATCHED_SPREAD: &str = "apps.kruise.io/matched-workloadspread";
+/// Annotation on a WorkloadSpread, with the value `true` in any case: Pods that were there before it, and those that the
+/// webhook has missed, get no labels and annotations of the patches.
+pub const IGNORE_PATCH_METADATA: &str = "workloadspread.kruise.io/ignore-patch-existing-pods-metadata";
+
 /// Domains of labels and annotations that Kubernetes and Kruise write, their subdomains included.
 pub const SYSTEM_DOMAINS: [&str; 4] = ["kubernetes.io", "k8s.io", "kruise.io", "kruise.rs"];
 

@@ -83,6 +83,10 @@ fn united_deployments() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::united_deployment::UnitedDeployment::crd(), &[]))
 }
 
+fn workload_spreads() -> CustomResourceDefinition {
+    without_defaults(one_schema(apps::workload_spread::WorkloadSpread::crd(), &[]))
+}
+
 fn node_images() -> CustomResourceDefinition {
     without_defaults(one_schema(apps::node_image::NodeImage::crd(), &["v1alpha1"]))
 }

@@ -22,7 +22,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 use serde_json::{Value, json};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use crate::{
     api::{feature_gates::FeatureGates, group_of, policy::pod_unavailable_budget::PodUnavailableBudget},
@@ -33,6 +33,7 @@ use crate::{
     k8s::{pod::PodView, selector::Selector},
     runtime::{
         apply::code,
+        batches::Batches,
         clock, lock,
         metrics::Metrics,
         replicas::Replicas,
@@ -106,18 +107,11 @@ pub struct DecisionLabels {
     pub result: &'static str,
 }
 
-/// A question that waits for its answer.
-struct Waiting {
+/// A question.
+#[derive(Clone)]
+struct Question {
     ask: Ask,
     dry_run: bool,
-    answer: oneshot::Sender<Result<Answer, Undecided>>,
-}
-
-/// The questions about one budget: the task that holds the turn answers all that wait.
-#[derive(Default)]
-struct Turn {
-    waiting: Mutex<Vec<Waiting>>,
-    turn: tokio::sync::Mutex<()>,
 }
 
 /// The budgets of a cluster, in one process.
@@ -139,7 +133,8 @@ pub struct Budgets {
     listed: tokio::sync::Mutex<Option<Duration>>,
     /// The namespaces that have budgets; None until all of them are known.
     namespaces: watch::Sender<Option<BTreeSet<String>>>,
-    turns: Mutex<HashMap<ObjectKey, Arc<Turn>>>,
+    /// Questions about one budget are answered together.
+    batches: Batches<Question, Result<Answer, Undecided>>,
     /// When each budget may be recounted.
     recounts: Mutex<HashMap<ObjectKey, Duration>>,
     decisions: Family<DecisionLabels, Counter>,
@@ -160,7 +155,7 @@ impl Budgets {
             scopes: Mutex::default(),
             listed: tokio::sync::Mutex::default(),
             namespaces: watch::Sender::new(None),
-            turns: Mutex::default(),
+            batches: Batches::default(),
             recounts: Mutex::default(),
             decisions: Family::default(),
         })
@@ -242,7 +237,7 @@ impl Budgets {
             !index.has(&key.namespace)
         };
         lock(&self.scopes).remove(&key.namespace, &key.name);
-        lock(&self.turns).remove(key);
+        self.batches.forget(key);
         lock(&self.recounts).remove(key);
         self.ask_no_more(key);
         if was_last {
@@ -410,29 +405,9 @@ impl Budgets {
     }
 
     async fn ask(&self, key: ObjectKey, ask: Ask, dry_run: bool) -> Result<Answer, Undecided> {
-        let turn = lock(&self.turns).entry(key.clone()).or_default().clone();
-        loop {
-            let (answer, mut mine) = oneshot::channel();
-            lock(&turn.waiting).push(Waiting { ask: ask.clone(), dry_run, answer });
-            let answered = tokio::select! {
-                answered = &mut mine => answered,
-                _turn = turn.turn.lock() => {
-                    let waiting = std::mem::take(&mut *lock(&turn.waiting));
-                    if !waiting.is_empty() {
-                        let answers = self.settle(&key, &waiting).await;
-                        for (Waiting { answer, .. }, decided) in waiting.into_iter().zip(answers) {
-                            // A caller that was cancelled gets no answer; its entry expires.
-                            let _ = answer.send(decided);
-                        }
-                    }
-                    mine.await
-                }
-            };
-            // The task that held the turn was cancelled: ask again.
-            if let Ok(answer) = answered {
-                return answer;
-            }
-        }
+        let key = &key;
+        let settle = |waiting: Vec<Question>| async move { self.settle(key, &waiting).await };
+        self.batches.ask(key, Question { ask, dry_run }, settle).await
     }
 }
 

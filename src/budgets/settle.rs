@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::json;
 
-use super::{ATTEMPTS, Budgets, RECOUNT_PAUSE, RECOUNT_SHARE, Undecided, Waiting, recorded};
+use super::{ATTEMPTS, Budgets, Question, RECOUNT_PAUSE, RECOUNT_SHARE, Undecided, recorded};
 use crate::{
     api::policy::pod_unavailable_budget::{PodUnavailableBudget, PodUnavailableBudgetStatus},
     domain::budgets::unavailable::{self as rule, Answer, Counting, Total},
@@ -19,7 +19,7 @@ use crate::{
 
 impl Budgets {
     /// Answers all waiting questions about a budget, with one write.
-    pub(super) async fn settle(&self, key: &ObjectKey, waiting: &[Waiting]) -> Vec<Result<Answer, Undecided>> {
+    pub(super) async fn settle(&self, key: &ObjectKey, waiting: &[Question]) -> Vec<Result<Answer, Undecided>> {
         let all = |answer: Result<Answer, Undecided>| vec![answer; waiting.len()];
         let Some(mut budget) = self.store.get(key) else { return all(Ok(Answer::Free)) };
         let api: Api<PodUnavailableBudget> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -52,7 +52,7 @@ impl Budgets {
             let now = clock::now().wall;
             let answers: Vec<Answer> = waiting
                 .iter()
-                .map(|Waiting { ask, dry_run, .. }| match dry_run {
+                .map(|Question { ask, dry_run }| match dry_run {
                     true => rule::take(&mut status.clone(), ask, now),
                     false => rule::take(&mut status, ask, now),
                 })

@@ -48,6 +48,7 @@ pub mod sidecar_terminator;
 pub mod stateful_set;
 pub mod united_deployment;
 pub mod workload_restart;
+pub mod workload_spread;
 
 /// Every controller.
 pub const CONTROLLERS: &[Registration] = &[
@@ -70,6 +71,7 @@ pub const CONTROLLERS: &[Registration] = &[
     persistent_pod_state::REGISTRATION,
     resource_distribution::REGISTRATION,
     advanced_cron_job::REGISTRATION,
+    workload_spread::REGISTRATION,
 ];
 
 /// What the manager may do cluster-wide besides the rules of its controllers.
@@ -300,9 +302,19 @@ pub fn subset_key(namespace: &str, subset: &str) -> String {
     format!("{namespace}/{subset}")
 }
 
+/// An index of [`Context::pods`]: Pods by the WorkloadSpread that is noted on them, see [`spread_text`].
+pub const BY_SPREAD: StoreIndex<PodView> = StoreIndex::new("WorkloadSpread", |pod| {
+    pod.rare().spread.as_ref().map(|note| spread_text(pod.namespace(), &note.name))
+});
+
+/// The text of [`BY_SPREAD`].
+pub fn spread_text(namespace: &str, spread: &str) -> String {
+    format!("{namespace}/{spread}")
+}
+
 /// An empty store of Pods, as controllers want it.
 pub fn pod_store() -> Arc<Store<PodView>> {
-    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_SUBSET])
+    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_SUBSET, BY_SPREAD])
 }
 
 #[cfg(test)]

@@ -100,6 +100,8 @@ pub struct Rare {
     pub aims_at: Option<Text>,
     /// Its ephemeral containers.
     pub ephemeral: Box<[EphemeralView]>,
+    /// The WorkloadSpread and the subset that it belongs to, if one is noted.
+    pub spread: Option<Box<SpreadNote>>,
 }
 
 /// What rules read of `spec`, but for the node.
@@ -346,6 +348,25 @@ pub struct SidecarNotes {
     pub running_images: Box<[(Text, Text)]>,
 }
 
+/// `apps.kruise.io/matched-workloadspread` of a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SpreadNote {
+    /// Name of the WorkloadSpread.
+    pub name: Text,
+    /// Name of the subset.
+    pub subset: Text,
+    /// The key under which it was recorded, if it had no name then.
+    pub uid: Option<Box<str>>,
+}
+
+impl SpreadNote {
+    /// Reads the value of the annotation. None: it cannot be read, or names nothing.
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str::<Self>(text).ok().filter(|note| !note.name.is_empty())
+    }
+}
+
 /// Annotations with the override of a StatefulSet's Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverrideNotes {
@@ -373,11 +394,13 @@ const LONGEST_NOTE: usize = 16 << 10;
 
 /// The condition of a Pod that is about to be taken away, and for its reason: by whom.
 pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// The condition that the scheduler writes.
+pub const POD_SCHEDULED: &str = "PodScheduled";
 /// The reason of [`DISRUPTION_TARGET`] when somebody used the eviction API, as `kubectl drain` does.
 pub const EVICTED: &str = "EvictionByEvictionAPI";
 
 /// One Pod condition. The message is kept only for KruisePodReady and SidecarSetUpgradable, whose message is data, the reason
-/// only for [`DISRUPTION_TARGET`].
+/// only for [`DISRUPTION_TARGET`] and [`POD_SCHEDULED`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {

@@ -63,7 +63,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, "", "pods", &["delete"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
     write(MANAGER, "", "pods", &["patch"]).only(
         PODS,
-        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings` and `kruise.io/related-pub`, label `apps.kruise.io/united-deployment-reserved-pod`; with the component `sidecar-terminator` the image that a sidecar's own variable names; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
+        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings`, `kruise.io/related-pub`, `apps.kruise.io/matched-workloadspread` and `controller.kubernetes.io/pod-deletion-cost`, label `apps.kruise.io/united-deployment-reserved-pod`; with the first `apps.kruise.io/matched-workloadspread` of a Pod, labels and annotations outside the domains of Kubernetes and Kruise, but none that says which revision it is of; with the component `sidecar-terminator` the image that a sidecar's own variable names; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
     ),
     write(MANAGER, "", "pods/eviction", &["create"])
         .only("kruise-manager-evictions", "all, within budgets; not in our own namespace, not in `kube-system`"),
@@ -141,6 +141,7 @@ pub const WRITES: &[Write] = &[
     write(MANAGER, KRUISE, "resourcedistributions/status", &["patch"]).all("all"),
     write(MANAGER, KRUISE, "resourcedistributions/finalizers", &["update"]).all("asked for, never called"),
     write(MANAGER, KRUISE, "persistentpodstates/status", &["patch"]).all("all"),
+    write(MANAGER, KRUISE, "workloadspreads/status", &["patch"]).all("all"),
     write(MANAGER, "kruise.rs", "workloadrestarts/status", &["patch"]).all("all"),
     write(MANAGER, "policy.kruise.io", "podunavailablebudgets/status", &["patch"]).all("all"),
     write(MANAGER, "", "events", &["create"]).all("all"),
@@ -170,6 +171,7 @@ pub const WRITES: &[Write] = &[
     write(WEBHOOK, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", &["create", "delete"])
         .all("create: any, which no policy can limit; delete: `kruise-deletion-protection`, by name"),
     write(WEBHOOK, "policy.kruise.io", "podunavailablebudgets/status", &["patch"]).all("all"),
+    write(WEBHOOK, KRUISE, "workloadspreads/status", &["patch"]).all("all"),
     write(WEBHOOK, "", "events", &["create"]).all("all"),
     write(WEBHOOK, "", "secrets", &["patch"]).all("`kruise-webhook-certs`, by name"),
     write(WEBHOOK, "authentication.k8s.io", "selfsubjectreviews", &["create"]).all("stores nothing"),

@@ -21,6 +21,7 @@ mod rollout;
 pub mod rules;
 mod set;
 mod sidecarset;
+mod spread;
 mod status;
 mod view;
 mod workloads;
@@ -72,6 +73,7 @@ enum What {
     Status(status::StatusArgs),
     Describe(describe::DescribeArgs),
     Sidecarset(sidecarset::SidecarSetArgs),
+    Spread(spread::SpreadArgs),
     Cronjob(cronjob::CronJobArgs),
     Cancel(cancel::CancelArgs),
     Doctor(doctor::DoctorArgs),
@@ -115,6 +117,7 @@ fn dispatch(connection: ConnectionArgs, what: What) -> Result<Exit, Stop> {
             What::Status(args) => status::run(args, &connection).await,
             What::Describe(args) => describe::run(args, &connection).await,
             What::Sidecarset(args) => sidecarset::run(args, &connection).await,
+            What::Spread(args) => spread::run(args, &connection).await,
             What::Cronjob(args) => cronjob::run(args, &connection).await,
             What::Cancel(args) => cancel::run(args, &connection).await,
             What::Doctor(args) => doctor::run(args, &connection).await,
@@ -166,6 +169,7 @@ mod tests {
             ("status a -A", ErrorKind::ArgumentConflict),
             ("describe", ErrorKind::MissingRequiredArgument),
             ("sidecarset", ErrorKind::MissingRequiredArgument),
+            ("spread", ErrorKind::MissingRequiredArgument),
             ("cronjob", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("cronjob trigger", ErrorKind::MissingRequiredArgument),
             ("restart -A -l a=b", ErrorKind::ArgumentConflict),
@@ -192,6 +196,7 @@ mod tests {
             "status --wait -A",
             "doctor --as nobody",
             "sidecarset log-agent --all --context c",
+            "spread ws/web -n shop",
             "cronjob trigger nightly -n shop --dry-run -o yaml",
             "restart sidecarset/log-agent -A -c agent --wait",
             "rollout undo sidecarset/log-agent --to-revision 2 --system-namespace kruise",

@@ -117,8 +117,10 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
     let context = background(&args, &gates, &client, &all_metrics, callers.as_ref(), &ready, &mut tasks);
     let (problem, last_problem) = watch::channel(String::new());
     let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
-    let with_budgets = context.budgets.namespaces();
-    let with_sidecars = scope_of_pods(&context, &mut tasks);
+    // For Pods on their way out, and for new ones.
+    let with_budgets = scope_of(vec![context.budgets.namespaces(), context.spreads.counting()], &mut tasks);
+    let of_new = vec![context.sidecars.scope(), context.pod_states.scope(), context.spreads.scope()];
+    let with_sidecars = scope_of(of_new, &mut tasks);
     let in_registration = context.sidecars.registered();
     let registered = Registered { endpoint, policies, callers, source, with_budgets, with_sidecars, in_registration };
     let keep = registered.keep(args, gates, client, metrics.clone(), problem, tls);
@@ -193,6 +195,7 @@ fn background(
     context.budgets.register(metrics);
     context.sidecars.register(metrics);
     context.pod_states.register(metrics);
+    context.spreads.register(metrics);
     let mut spawn = |task: BoxFuture<'static, ()>| {
         tasks.spawn(async move {
             task.await;
@@ -215,6 +218,8 @@ fn background(
         spawn(Box::pin(async move { sidecars.follow().await }));
         let states = context.pod_states.clone();
         spawn(Box::pin(async move { states.follow().await }));
+        let spreads = context.spreads.clone();
+        spawn(Box::pin(async move { spreads.follow().await }));
     }
     if let Some(callers) = callers.cloned() {
         spawn(Box::pin(async move { callers.follow().await }));
@@ -222,10 +227,12 @@ fn background(
     context
 }
 
-/// The namespaces in which the API server is to call for new Pods.
-fn scope_of_pods(context: &Context, tasks: &mut JoinSet<io::Result<()>>) -> watch::Receiver<Option<BTreeSet<String>>> {
+/// Namespaces that several parts know of.
+type Scopes = Vec<watch::Receiver<Option<BTreeSet<String>>>>;
+
+/// The namespaces in which the API server is to call, as one channel.
+fn scope_of(sources: Scopes, tasks: &mut JoinSet<io::Result<()>>) -> watch::Receiver<Option<BTreeSet<String>>> {
     let (union, scope) = watch::channel(None);
-    let sources = vec![context.sidecars.scope(), context.pod_states.scope()];
     tasks.spawn(async move {
         scope::unite(sources, union).await;
         Ok(())

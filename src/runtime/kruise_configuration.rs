@@ -11,6 +11,8 @@ use crate::k8s::rbac::Rule;
 pub const NAME: &str = "kruise-configuration";
 /// The key with the kinds that a PersistentPodState may be for.
 pub const STATE_TARGETS: &str = "PPS_Watch_Custom_Workload_WhiteList";
+/// The key with the kinds that a WorkloadSpread may be for.
+pub const SPREAD_TARGETS: &str = "WorkloadSpread_Watch_Custom_Workload_WhiteList";
 /// The right to read it, in our own namespace.
 pub const READ: Rule = Rule::new(&[""], &["configmaps"], &["get"]).named(&[NAME]);
 
@@ -30,12 +32,37 @@ pub async fn text(client: &Client, namespace: &str, key: &str) -> kube::Result<O
 /// Whether a whitelist of workloads names a kind, in any version: `{"workloads": [{"Group": ..., "Kind": ...}]}`. Member names
 /// are compared without regard to case, as OpenKruise's decoder does. What cannot be read names nothing.
 pub fn names_kind(whitelist: &str, group: &str, kind: &str) -> bool {
-    let Ok(whitelist) = serde_json::from_str::<Value>(whitelist) else { return false };
-    let workloads = member(&whitelist, "workloads").and_then(Value::as_array);
-    workloads.into_iter().flatten().any(|workload| {
-        let text = |name: &str| member(workload, name).and_then(Value::as_str).unwrap_or_default();
-        !kind.is_empty() && (text("group"), text("kind")) == (group, kind)
-    })
+    entry(whitelist, group, kind).is_some()
+}
+
+/// The path to the number of replicas that a whitelist gives for a kind, under `replicasPath`.
+pub fn replicas_path(whitelist: &str, group: &str, kind: &str) -> Option<String> {
+    let entry = entry(whitelist, group, kind)?;
+    member(&entry, "replicasPath")?.as_str().filter(|path| !path.is_empty()).map(str::to_owned)
+}
+
+/// Whether a whitelist names a kind, or has it among the `subResources` of one that it names: those that stand between Pods and
+/// their workload.
+pub fn names_between(whitelist: &str, group: &str, kind: &str) -> bool {
+    let is_sub = |workload: &Value| {
+        let subs = member(workload, "subResources").and_then(Value::as_array);
+        subs.into_iter().flatten().any(|sub| is_kind(sub, group, kind))
+    };
+    workloads(whitelist).iter().any(|workload| is_kind(workload, group, kind) || is_sub(workload))
+}
+
+fn entry(whitelist: &str, group: &str, kind: &str) -> Option<Value> {
+    workloads(whitelist).into_iter().find(|workload| is_kind(workload, group, kind))
+}
+
+fn workloads(whitelist: &str) -> Vec<Value> {
+    let Ok(whitelist) = serde_json::from_str::<Value>(whitelist) else { return Vec::new() };
+    member(&whitelist, "workloads").and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+fn is_kind(entry: &Value, group: &str, kind: &str) -> bool {
+    let text = |name: &str| member(entry, name).and_then(Value::as_str).unwrap_or_default();
+    !kind.is_empty() && (text("group"), text("kind")) == (group, kind)
 }
 
 fn member<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {

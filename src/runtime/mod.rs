@@ -5,6 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod apply;
+pub mod batches;
 pub mod certificate_secret;
 pub mod certs;
 pub mod claim_control;
@@ -21,6 +22,7 @@ pub mod leader;
 pub mod live;
 pub mod metrics;
 pub mod nodes;
+pub mod object;
 pub mod object_key;
 pub mod own_policies;
 pub mod pass;

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    apply::{code, is_already_there, post},
+    apply::{code, is_already_there, is_refusal, post},
     events::Recorder,
     held::Held,
     live, stored,
@@ -189,6 +189,24 @@ impl PodControl {
     /// Those of the API server, but 404 and 409.
     pub async fn delete(&self, pod: &PodView) -> kube::Result<()> {
         stored::delete(&self.api(pod.namespace()), &self.pods, pod).await.map(drop)
+    }
+
+    /// Evicts a Pod, of this version and no other. False: a budget or somebody else refuses. One that is gone counts as
+    /// evicted.
+    ///
+    /// # Errors
+    /// Those of the API server that are no refusal.
+    pub async fn evict(&self, pod: &PodView, version: &Value) -> kube::Result<bool> {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": pod.name(), "namespace": pod.namespace()},
+            "deleteOptions": {"preconditions": {"uid": pod.uid(), "resourceVersion": version}}});
+        let path = path::pods(pod.namespace()) + &path::path([pod.name(), "eviction"]);
+        match post(&self.client, &path, &eviction).await {
+            Ok(_) => Ok(true),
+            Err(error) if code(&error) == Some(404) => Ok(true),
+            Err(error) if is_refusal(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes a workload the controller of a Pod that nobody controls. False: it cannot be adopted now.

@@ -41,6 +41,11 @@ impl Kind {
         Self::all().find(|known| (KINDS[known.0].group, KINDS[known.0].kind) == (group, kind))
     }
 
+    /// Its API group and its name.
+    pub fn names(self) -> (&'static str, &'static str) {
+        (KINDS[self.0].group, KINDS[self.0].kind)
+    }
+
     fn all() -> impl Iterator<Item = Self> {
         (0..KINDS.len()).filter(|i| KINDS[*i].workload.is_some()).map(Self)
     }

@@ -13,6 +13,7 @@ pub mod kinds;
 pub mod pod_states;
 pub mod server;
 pub mod sidecars;
+pub mod spreads;
 pub mod template;
 pub mod validate;
 pub mod workload;
@@ -25,11 +26,12 @@ use self::{
     kinds::{
         advanced_cron_job, broadcast_job, clone_set, container_recreate_request, daemon_set, deletion_protection,
         ephemeral_job, image_pull_job, persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget,
-        resource_distribution, serverless_probes, sidecar_set, stateful_set, united_deployment,
+        resource_distribution, serverless_probes, sidecar_set, stateful_set, united_deployment, workload_spread,
     },
     pod_states::PodStates,
     server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
     sidecars::Sidecars,
+    spreads::Spreads,
 };
 use crate::{
     api::{
@@ -64,6 +66,8 @@ pub struct Context {
     pub sidecars: Arc<Sidecars>,
     /// The PersistentPodStates.
     pub pod_states: Arc<PodStates>,
+    /// The WorkloadSpreads.
+    pub spreads: Arc<Spreads>,
     /// For events.
     pub events: Recorder,
 }
@@ -80,7 +84,8 @@ impl Context {
         let sidecars = Sidecars::new(client.clone(), &gates, namespace.clone());
         let pod_states = PodStates::new(client.clone());
         let (events, send) = Recorder::new(client.clone(), "kruise-webhook", "", events_dropped);
-        (Self { gates, client, namespace, budgets, sidecars, pod_states, events }, send)
+        let spreads = Spreads::new(client.clone(), &gates, namespace.clone(), events.clone());
+        (Self { gates, client, namespace, budgets, sidecars, pod_states, spreads, events }, send)
     }
 }
 
@@ -115,6 +120,7 @@ const TABLE: &[&[Handler]] = &[
         .timeout(3)
         .when(pod::match_conditions)
         .injects()
+        .writes()
         .rbac(sidecars::RBAC)],
     // With KruiseDaemon off it stays registered and says why it refuses.
     &[Handler::mutating(
@@ -135,6 +141,7 @@ const TABLE: &[&[Handler]] = &[
         .gated(gate::POD_WEBHOOK)
         .within(Namespaces::SidecarsRequired)
         .timeout(5)
+        .writes()
         .rbac(sidecars::RBAC)],
     &Handler::pair(
         Phase::Mutating,
@@ -290,6 +297,22 @@ const TABLE: &[&[Handler]] = &[
     ),
     &PERSISTENT_POD_STATES,
     &RESOURCE_DISTRIBUTIONS,
+    // With its gate off it stays registered and says why it refuses.
+    &Handler::pair(
+        Phase::Validating,
+        Names {
+            create: "vworkloadspread.kb.io",
+            update: "vworkloadspread-update.kb.io",
+            create_paths: &[
+                "/validate-apps-kruise-io-v1alpha1-workloadspread",
+                "/validate-apps-kruise-io-workloadspread",
+            ],
+            update_path: &["/validate-apps-kruise-io-v1alpha1-workloadspread-update"],
+        },
+        Target::created(apps::GROUP, &["v1alpha1"], "workloadspreads"),
+        workload_spread::handle,
+        workload_spread::RBAC,
+    ),
 ];
 
 /// Annotations of ours are judged with the spec.

@@ -40,3 +40,4 @@ mod stateful_set;
 mod stateful_set_admission;
 mod united_deployment;
 mod workload_restart;
+mod workload_spread;

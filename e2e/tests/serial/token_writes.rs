@@ -565,6 +565,10 @@ fn of_pods(w: &World) -> Vec<Case> {
     };
     let trial = |name: &str| new(name).with("/metadata/annotations", json!({ "kruise.rs/trial": "true" }));
     let foreign = of_set("foreign").with("/metadata/ownerReferences/0/apiVersion", "example.com/v1");
+    let of_subset = |label: &str| {
+        let note = json!({ "apps.kruise.io/matched-workloadspread": "{}" });
+        json!({ "metadata": { "annotations": note, "labels": { label: "a" } } })
+    };
     let adopted = json!({ "metadata": { "ownerReferences": owner(&w.set), "labels": { "apps.kruise.io/cloneset-instance-id": "x" } } });
     vec![
         case(POD, "of a CloneSet", true, Do::Create(of_set("new"))),
@@ -612,6 +616,11 @@ fn of_pods(w: &World) -> Vec<Case> {
         p("another spelling", true, web(), with_image(format!("{}{digest}", w.image))),
         p("spellings", true, web(), meta("annotations", "kruise.rs/image-spellings", "{}")),
         p("budget", true, web(), meta("annotations", "kruise.io/related-pub", "b")),
+        p("deletion cost", true, web(), meta("annotations", "controller.kubernetes.io/pod-deletion-cost", "100")),
+        p("subset", true, web(), meta("annotations", "apps.kruise.io/matched-workloadspread", "{}")),
+        p("subset and its labels", true, web(), of_subset("example.com/zone")),
+        p("subset and a label of the system", false, web(), of_subset("kubernetes.io/zone")),
+        p("subset and its revision", false, web(), of_subset("pod-template-hash")),
         p("two digests", false, web(), with_image(format!("{}@evil.example/x{digest}", w.image))),
         p("another image", false, web(), with_image(format!("evil.example/{}{digest}", w.image))),
         p("another tag", false, web(), with_image(w.image.replace(":e2e", ":other"))),

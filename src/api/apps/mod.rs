@@ -18,6 +18,7 @@ pub mod sidecar_set;
 pub mod stateful_set;
 pub mod strategies;
 pub mod united_deployment;
+pub mod workload_spread;
 
 /// The API group of the workload kinds.
 pub const GROUP: &str = "apps.kruise.io";

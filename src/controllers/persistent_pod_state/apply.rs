@@ -21,9 +21,9 @@ use crate::{
         },
         workload::owner::OwnerRef,
     },
-    k8s::{path, pod::PodView, time::Now},
+    k8s::{pod::PodView, time::Now},
     runtime::{
-        apply::{code, is_refusal, post},
+        apply::{code, is_refusal},
         events::reference,
         pass::{AFTER_CONFLICT, Pass},
         status_writer::{Outcome, json_of},
@@ -106,22 +106,13 @@ impl Controller {
         if !restore::is_held(&live, state) {
             return Ok(true);
         }
-        let version = &live["metadata"]["resourceVersion"];
-        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": {"name": pod.name(), "namespace": pod.namespace()},
-            "deleteOptions": {"preconditions": {"uid": pod.uid(), "resourceVersion": version}}});
-        let path = path::pods(pod.namespace()) + &path::path([pod.name(), "eviction"]);
-        match post(&self.context.client, &path, &eviction).await {
-            Ok(_) => {
-                self.metrics.evicted.inc();
-                let message = "evicted because it waits for a node that is lost: another one is made without it";
-                self.context.events.normal(&pod.reference(), "PlaceLost", message);
-                Ok(true)
-            }
-            Err(error) if code(&error) == Some(404) => Ok(true),
-            Err(error) if is_refusal(&error) => Ok(false),
-            Err(error) => Err(error),
+        let is_done = self.pods.evict(pod, &live["metadata"]["resourceVersion"]).await?;
+        if is_done {
+            self.metrics.evicted.inc();
+            let message = "evicted because it waits for a node that is lost: another one is made without it";
+            self.context.events.normal(&pod.reference(), "PlaceLost", message);
         }
+        Ok(is_done)
     }
 
     /// Makes, changes and deletes what annotations of the StatefulSets of this name ask for.

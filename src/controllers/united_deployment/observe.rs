@@ -17,7 +17,7 @@ use crate::{
             spec::ChildKind,
             status,
         },
-        pod::available::until_available,
+        pod::{available::until_available, unplaced::waits_for_place},
         workload::allocation::AllocationMode,
     },
     k8s::{pod::PodView, selector::Selector, time::Now},
@@ -131,7 +131,7 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
             if let Some(left) = look {
                 sooner(&mut seen.until_overdue, left);
             }
-        } else if let Some(waited) = schedule::waits_for_place(pod, now) {
+        } else if let Some(waited) = waits_for_place(pod, now) {
             match job.spec.reschedule_after.saturating_sub(waited) {
                 Duration::ZERO => seen.overdue += 1,
                 left => sooner(&mut seen.until_overdue, left),

@@ -12,3 +12,4 @@ pub mod sidecar_set;
 pub mod stateful_set;
 pub mod united_deployment;
 pub mod workload_restart;
+pub mod workload_spread;

@@ -12,3 +12,4 @@ pub mod refresh;
 pub mod requests;
 pub mod runtime_meta;
 pub mod sidecar_terminator;
+pub mod unplaced;

@@ -107,6 +107,13 @@ impl Ordinals {
         after.checked_sub(1).is_some_and(|i| ordinal <= self.runs[i].1)
     }
 
+    /// How many of them are smaller than an ordinal.
+    pub fn place(&self, ordinal: i32) -> i32 {
+        let ordinal = i64::from(ordinal);
+        let smaller = self.runs.iter().map(|(from, to)| (ordinal.min(to + 1) - from).max(0));
+        i32::try_from(smaller.sum::<i64>()).unwrap_or(i32::MAX)
+    }
+
     /// All of them, the smallest first.
     pub fn iter(&self) -> impl Iterator<Item = i32> {
         // None is larger than LAST, which is an i32.

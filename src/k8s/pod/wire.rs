@@ -11,8 +11,8 @@ use serde::{
 
 use super::{
     ContainerState, ContainerStatusView, ContainerView, DISRUPTION_TARGET, EphemeralView, InPlaceNotes, LONGEST_NOTE,
-    Labels, LastExit, OverrideNotes, Owner, PodCondition, PodView, Rare, SidecarNotes, SpecView, Waiting,
-    variables::job_id,
+    Labels, LastExit, OverrideNotes, Owner, POD_SCHEDULED, PodCondition, PodView, Rare, SidecarNotes, SpecView,
+    SpreadNote, Waiting, variables::job_id,
 };
 use crate::{
     api::labels as keys,
@@ -67,6 +67,7 @@ pub(super) struct WireAnnotations {
     probe_marked_by: Option<Box<str>>,
     override_hash: Option<Box<str>>,
     override_content: Option<Box<str>>,
+    matched_spread: Option<Box<str>>,
 }
 
 impl WireAnnotations {
@@ -94,6 +95,7 @@ impl WireAnnotations {
             "kruise.rs/probe-marked-by" => &mut self.probe_marked_by,
             "kruise.rs/ordinal-override-hash" => &mut self.override_hash,
             "kruise.rs/ordinal-override" => &mut self.override_content,
+            "apps.kruise.io/matched-workloadspread" => &mut self.matched_spread,
             _ => return None,
         })
     }
@@ -105,6 +107,9 @@ impl WireAnnotations {
             ordinal_override: self.ordinal_override(),
             specified_delete_for: up_to(LONGEST_NOTE, self.specified_delete_for.take()),
             image_spellings: up_to(LONGEST_NOTE, self.image_spellings.take()),
+            spread: up_to(LONGEST_NOTE, self.matched_spread.take())
+                .and_then(|text| SpreadNote::parse(&text))
+                .map(Box::new),
             probe_marked_by: up_to(LONGEST_NOTE, self.probe_marked_by.take())
                 .as_deref()
                 .filter(|names| !names.is_empty())
@@ -424,7 +429,7 @@ fn kept(all: Vec<WireCondition>) -> (Vec<PodCondition>, Option<Timestamp>) {
         if !is_data {
             message = String::new();
         }
-        if type_ != DISRUPTION_TARGET {
+        if type_ != DISRUPTION_TARGET && type_ != POD_SCHEDULED {
             reason = String::new();
         }
         if type_ == "Ready" {

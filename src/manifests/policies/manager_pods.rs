@@ -10,7 +10,8 @@ use crate::{
 };
 
 /// Annotations that the manager writes on Pods of others.
-pub(super) const ANNOTATIONS: [&str; 2] = [labels::IMAGE_SPELLINGS, labels::RELATED_PUB];
+pub(super) const ANNOTATIONS: [&str; 4] =
+    [labels::IMAGE_SPELLINGS, labels::RELATED_PUB, labels::MATCHED_SPREAD, labels::POD_DELETION_COST];
 /// Labels that change when a Pod is adopted or released.
 pub(super) const IDENTITY: [&str; 3] =
     [labels::INSTANCE_ID, labels::CONTROLLER_REVISION_HASH, labels::POD_TEMPLATE_HASH];
@@ -35,6 +36,8 @@ const OF_SIDECARS: [&str; 5] = [
 ];
 /// Whether SidecarSets have put containers into a Pod.
 const HAS_SIDECARS: &str = "request.operation == 'UPDATE' && oldObject.metadata.?annotations[?'kruise.io/sidecarset-injected-list'].orValue('') != ''";
+/// Whether a Pod that no WorkloadSpread has noted gets its note: with it come the labels and annotations of a patch.
+const IS_ASSIGNED: &str = "request.operation == 'UPDATE' && oldObject.metadata.?annotations[?'apps.kruise.io/matched-workloadspread'].orValue('') == '' && object.metadata.?annotations[?'apps.kruise.io/matched-workloadspread'].orValue('') != ''";
 /// Whether a container was injected.
 const IS_INJECTED: &str =
     "variables.hasSidecars && o.?env.orValue([]).exists(e, e.name == 'IS_INJECTED' && e.?value.orValue('') == 'true')";
@@ -60,9 +63,13 @@ pub(super) fn spec() -> Value {
         "k in {} || k.startsWith('{SIDECAR_SET_VERSION_PREFIX}') || k.startsWith('{SIDECAR_SET_VERSION_ALT_PREFIX}') || !k.matches('{DOMAINS}')",
         cel::list(&OF_SIDECARS)
     );
-    let annotations = format!("k in {} || (variables.hasSidecars && ({of_sidecars}))", cel::list(&ANNOTATIONS));
+    let of_patch = format!("variables.isAssigned && !(k in {}) && !k.matches('{DOMAINS}')", cel::list(&IDENTITY));
+    let annotations =
+        format!("k in {} || (variables.hasSidecars && ({of_sidecars})) || ({of_patch})", cel::list(&ANNOTATIONS));
+    let of_labels = format!("k == '{}' || ({of_patch})", labels::RESERVED_POD);
     let mut variables = cel::ownership().to_vec();
     variables.push(json!({ "name": "hasSidecars", "expression": HAS_SIDECARS }));
+    variables.push(json!({ "name": "isAssigned", "expression": IS_ASSIGNED }));
     variables.push(json!({ "name": "isTrial", "expression": IS_TRIAL }));
     variables.push(json!({ "name": "mayTerminate", "expression": cel::MAY_TERMINATE }));
     json!({
@@ -82,12 +89,12 @@ pub(super) fn spec() -> Value {
             images_of("initContainers"),
             implies(OTHER, &others.join(" && "),
                 "spec: the manager changes nothing but images of Pods that no workload of apps.kruise.io controls"),
-            implies(OTHER, &same_but("labels", &format!("k == '{}'", labels::RESERVED_POD)),
-                &format!("metadata.labels: the manager changes only {} of Pods", labels::RESERVED_POD)),
+            implies(OTHER, &same_but("labels", &of_labels),
+                &format!("metadata.labels: the manager changes only {}, and with the note of a subset its labels, of Pods", labels::RESERVED_POD)),
             implies(OTHER, &equal("metadata.finalizers", "[]"), "metadata.finalizers: the manager does not change those of Pods"),
             implies(OTHER, &equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change those of Pods"),
             implies(OTHER, &same_but("annotations", &annotations),
-                &format!("metadata.annotations: the manager changes only {} of Pods", ANNOTATIONS.join(" and "))),
+                &format!("metadata.annotations: the manager changes only {} of Pods", ANNOTATIONS.join(", "))),
         ],
     })
 }

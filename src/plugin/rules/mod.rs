@@ -11,6 +11,7 @@ pub mod progress;
 pub mod request;
 pub mod rollout;
 pub mod sidecar_set;
+pub mod spread;
 pub mod table;
 pub mod target;
 pub mod timeline;

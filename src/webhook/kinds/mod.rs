@@ -18,3 +18,4 @@ pub mod serverless_probes;
 pub mod sidecar_set;
 pub mod stateful_set;
 pub mod united_deployment;
+pub mod workload_spread;

@@ -1,5 +1,5 @@
-//! Admission of Pods, CREATE only: sidecars, the readiness gate KruisePodReady, launch priorities, and what a
-//! PersistentPodState has recorded of the Pod before this one, in this order.
+//! Admission of Pods, CREATE only: the subset of a WorkloadSpread, sidecars, the readiness gate KruisePodReady, launch
+//! priorities, and what a PersistentPodState has recorded of the Pod before this one, in this order.
 //!
 //! Fails open: a Pod that was missed runs without its sidecars and without the gate, which the manager finds and reports,
 //! and starts its containers at once. Conditions in the webhook's registration keep the API server from calling for Pods
@@ -34,6 +34,7 @@ use crate::{
         Context,
         server::handler::MatchCondition,
         server::review::{Admitted, Decision, Denied, Request},
+        spreads::Placed,
     },
 };
 
@@ -58,12 +59,40 @@ pub fn handle_required(context: Arc<Context>, request: Request) -> BoxFuture<'st
 }
 
 async fn answer(context: &Context, request: &Request, is_required: bool) -> Decision {
+    // What a subset makes of a Pod is a Pod as any other to all that follows. A dry run would count a Pod that never comes.
+    let placed = match request.dry_run {
+        true => Placed::default(),
+        false => context.spreads.place(&request.namespace, &request.object).await,
+    };
+    let pod = placed.pod.as_ref().unwrap_or(&request.object);
+    match (admit_placed(context, request, pod, is_required).await, &placed.pod) {
+        (Ok(admitted), _) => Ok(with_subset(&request.object, pod, admitted, placed.warning)),
+        // Without its subset it is as its author wrote it.
+        (Err(denied), Some(_)) => {
+            let admitted =
+                admit_placed(context, request, &request.object, is_required).await.map_err(|_| denied.clone())?;
+            let warning = format!("the Pod is created in no subset: {}", denied.message);
+            Ok(with_subset(&request.object, &request.object, admitted, Some(warning)))
+        }
+        (Err(denied), None) => Err(denied),
+    }
+}
+
+/// The answer for a Pod, after the changes that its subset makes.
+fn with_subset(pod: &Value, placed: &Value, admitted: Admitted, warning: Option<String>) -> Admitted {
+    let mut warnings: Vec<String> = warning.into_iter().chain(admitted.warnings).collect();
+    warnings.truncate(MOST_WARNINGS);
+    let patch = json_patch::Patch([json_patch::diff(pod, placed).0, admitted.patch.0].concat());
+    Admitted { patch, warnings }
+}
+
+async fn admit_placed(context: &Context, request: &Request, pod: &Value, is_required: bool) -> Decision {
     let mut random = [0; name::SUFFIX];
     SystemRandom::new().fill(&mut random).map_err(|_| Denied::internal("the system has no random numbers"))?;
     // A replica that has just started waits for both at the same time.
     let (outcome, state) = tokio::join!(
-        context.sidecars.outcome(&request.namespace, &request.object, &request.uid),
-        context.pod_states.of(&request.namespace, &request.object),
+        context.sidecars.outcome(&request.namespace, pod, &request.uid),
+        context.pod_states.of(&request.namespace, pod),
     );
     let outcome = match outcome {
         Ok(outcome) => outcome,
@@ -76,8 +105,8 @@ async fn answer(context: &Context, request: &Request, is_required: bool) -> Deci
     if !request.dry_run {
         context.sidecars.count(&outcome);
     }
-    let admitted = combine(&context.gates, &request.object, outcome, is_required, random)?;
-    let restored = state.and_then(|state| restored(&request.object, &admitted, &state));
+    let admitted = combine(&context.gates, pod, outcome, is_required, random)?;
+    let restored = state.and_then(|state| restored(pod, &admitted, &state));
     Ok(match restored {
         Some(restored) => {
             if !request.dry_run {

@@ -1,4 +1,5 @@
-//! Pods that are to be taken out of service: deletion, eviction, update in place, resize. Their budgets decide.
+//! Pods that are to be taken out of service: deletion, eviction, update in place, resize. Their budgets decide. When they let
+//! a Pod go that is counted in a subset of a WorkloadSpread, that is recorded last.
 //!
 //! [`wish`] reads a request (pure); [`Budgets::take`](crate::budgets::Budgets::take) decides and writes the grant down
 //! before it is given.
@@ -124,18 +125,30 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         let Wish::Pod(named, operation) = wish(&request)? else { return Ok(Admitted::unchanged()) };
         let budgets = &context.budgets;
         let nothing_guards = budgets.store.is_synced() && !budgets.guards(&request.namespace);
-        if nothing_guards || !operation.is_guarded(&context.gates) {
+        let is_free = nothing_guards || !operation.is_guarded(&context.gates);
+        let goes = matches!(operation, Operation::Delete | Operation::Evict) && !is_dry_run(&request);
+        let is_counted = goes && context.spreads.counts(&request.namespace);
+        if is_free && !is_counted {
             return Ok(Admitted::unchanged());
         }
         let pod = match tokio::time::timeout(READ_LIMIT, read(&context, &request.namespace, &named)).await {
             Ok(Ok(Some(pod))) => pod,
             Ok(Ok(None)) => return Ok(Admitted::unchanged()),
+            // It is only to be recorded; the manager counts anew in any case.
+            _ if is_free => return Ok(Admitted::unchanged()),
             Ok(Err(error)) => return Err(unreadable(operation, &named, &error.to_string())),
             Err(_) => {
                 return Err(unreadable(operation, &named, &format!("no answer within {} s", READ_LIMIT.as_secs())));
             }
         };
-        consent(&context, &pod, operation, is_dry_run(&request)).await
+        let decision = match is_free {
+            true => Ok(Admitted::unchanged()),
+            false => consent(&context, &pod, operation, is_dry_run(&request)).await,
+        };
+        if is_counted && decision.is_ok() {
+            context.spreads.deleted(&pod).await;
+        }
+        decision
     })
 }
 

@@ -147,12 +147,10 @@ pub fn not_served(entry: &Value) -> Vec<NotServed> {
         for group in texts(rule, "apiGroups").into_iter().filter(|group| GROUPS.contains(&group.as_str())) {
             for resource in &resources {
                 let plural = resource.split('/').next().unwrap_or_default();
-                let plurals: Vec<&str> = match plural {
-                    "*" => NOT_SERVED.iter().filter(|(of, _)| *of == group).map(|(_, plural)| *plural).collect(),
-                    plural => vec![plural],
-                };
-                let plurals = plurals.into_iter().filter(|plural| !is_served(&group, plural));
-                found.extend(plurals.map(|plural| NotServed { group: group.clone(), plural: plural.to_owned() }));
+                // `*` names none: every kind of OpenKruise is served.
+                if plural != "*" && !is_served(&group, plural) {
+                    found.push(NotServed { group: group.clone(), plural: plural.to_owned() });
+                }
             }
         }
     }
@@ -163,9 +161,6 @@ pub fn not_served(entry: &Value) -> Vec<NotServed> {
 
 /// Kruise's API groups.
 const GROUPS: [&str; 2] = [apps::GROUP, policy::GROUP];
-
-/// Kinds of OpenKruise that we do not serve, by group and plural.
-pub const NOT_SERVED: &[(&str, &str)] = &[(apps::GROUP, "workloadspreads")];
 
 /// The entry of one handler.
 pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {
@@ -596,15 +591,7 @@ mod tests {
             assert_eq!(found, expected, "{entry}");
         }
         let all = json!({"webhooks": [entry("vall.kb.io", json!([rule("apps.kruise.io", &["*"], &["*"])]))]});
-        assert_eq!(leftovers(&all, Phase::Validating, &endpoint())[0].kinds.len(), NOT_SERVED.len());
-    }
-
-    #[test]
-    fn no_kind_is_served_and_not_served() {
-        for (group, plural) in NOT_SERVED {
-            let mut ours = KINDS.iter().filter(|kind| kind.definition.is_some());
-            assert!(!ours.any(|kind| (kind.group, kind.plural) == (*group, *plural)), "{plural}.{group}");
-        }
+        assert_eq!(leftovers(&all, Phase::Validating, &endpoint())[0].kinds, []);
     }
 
     #[test]

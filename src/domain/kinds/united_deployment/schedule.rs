@@ -10,7 +10,7 @@ use crate::{
         apps::united_deployment::{SubsetStatus, UnitedCondition},
         labels,
     },
-    domain::workload::allocation::AllocationMode,
+    domain::{pod::unplaced::waits_for_place, workload::allocation::AllocationMode},
     k8s::{
         pod::PodView,
         time::{Now, whole_seconds},
@@ -19,13 +19,6 @@ use crate::{
 
 /// Type of the condition of a subset.
 pub const SCHEDULABLE: &str = "Schedulable";
-
-/// For how long a Pod has been without a place. None: it has one, or nobody has looked for one yet.
-pub fn waits_for_place(pod: &PodView, now: Now) -> Option<Duration> {
-    let waits = pod.phase == "Pending" && pod.node_name.is_empty() && !pod.is_deleting();
-    let refused = pod.condition("PodScheduled").is_some_and(|condition| condition.status == "False");
-    if waits && refused { pod.created.map(|created| now.since(created)) } else { None }
-}
 
 /// What is known of a Pod when it is judged whether it is kept although it finds no place.
 #[derive(Clone, Copy, Debug)]

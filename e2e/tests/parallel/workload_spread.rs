@@ -1,0 +1,318 @@
+//! WorkloadSpread on a real API server: where new Pods go, what is counted, what happens to Pods that were missed, find no place
+//! or were refused.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use e2e::images::{remote, remote_tag};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, poll, workload};
+use serde_json::{Value, json};
+
+const SPREAD: &str = "WorkloadSpread";
+const LONG: Duration = Duration::from_secs(120);
+const NOTE: &str = "/metadata/annotations/apps.kruise.io~1matched-workloadspread";
+const COST: &str = "/metadata/annotations/controller.kubernetes.io~1pod-deletion-cost";
+
+/// A subset whose Pods have its name as a label.
+fn subset(name: &str, max: Value) -> Value {
+    let mut subset = json!({ "name": name, "patch": { "metadata": { "labels": { "e2e-subset": name } } } });
+    if !max.is_null() {
+        subset["maxReplicas"] = max;
+    }
+    subset
+}
+
+fn spread(api_version: &str, kind: &str, subsets: Value) -> Value {
+    json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": SPREAD, "metadata": { "name": "ws" },
+        "spec": { "targetRef": { "apiVersion": api_version, "kind": kind, "name": "web" }, "subsets": subsets } })
+}
+
+fn of_clone_set(subsets: Value) -> Value {
+    spread("apps.kruise.io/v1alpha1", "CloneSet", subsets)
+}
+
+fn clone_set(replicas: i64) -> Value {
+    workload("CloneSet", "web", replicas, vec![app("main")])
+}
+
+/// Pods of each subset, as many as there are in all.
+async fn counts(t: &Test, names: &[&str]) -> Result<Vec<usize>> {
+    let mut found = Vec::new();
+    for name in names {
+        let pods = t.list("Pod", &format!("e2e-subset={name}")).await?;
+        found.push(pods.iter().filter(|pod| !pod.has("/metadata/deletionTimestamp")).count());
+    }
+    Ok(found)
+}
+
+/// Waits until there are so many Pods of each subset, and they are counted.
+async fn spread_as(t: &Test, wanted: &[(&str, usize)]) -> Result<Value> {
+    let names: Vec<&str> = wanted.iter().map(|(name, _)| *name).collect();
+    poll("the Pods to be spread", LONG, async || {
+        let found = counts(t, &names).await?;
+        ensure!(found.iter().zip(wanted).all(|(found, (_, wanted))| found == wanted), "{names:?}: {found:?}");
+        Ok(())
+    })
+    .await?;
+    let fits = |o: &Value| {
+        condition(o, "Ready") == "True"
+            && o.int("/status/observedGeneration") == o.int("/metadata/generation")
+            && wanted.iter().all(|(name, wanted)| {
+                let subset = o.array("/status/subsetStatuses").iter().find(|subset| subset.text("/name") == *name);
+                subset.is_some_and(|subset| usize::try_from(subset.int("/replicas")).ok() == Some(*wanted))
+            })
+    };
+    t.wait_for(SPREAD, "ws", "to have them counted", LONG, fits).await
+}
+
+#[tokio::test]
+async fn pods_fill_the_subsets_in_order_and_the_last_ones_go_first() -> Result<()> {
+    in_namespace("spread-order", async |t| {
+        let term =
+            json!({ "matchExpressions": [{ "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] }] });
+        let first = subset("a", json!(2)).with("/requiredNodeSelectorTerm", term);
+        t.create(of_clone_set(json!([first, subset("b", json!(1)), subset("c", Value::Null)]))).await?;
+        t.create(clone_set(5)).await?;
+        let object = spread_as(t, &[("a", 2), ("b", 1), ("c", 2)]).await?;
+        let missing: Vec<i64> =
+            object.array("/status/subsetStatuses").iter().map(|s| s.int("/missingReplicas")).collect();
+        assert_eq!(missing, [0, 0, -1]);
+        for (name, cost) in [("a", "300"), ("b", "200"), ("c", "100")] {
+            for pod in t.list("Pod", &format!("e2e-subset={name}")).await? {
+                assert_eq!(pod.text(COST), cost);
+                let note: Value = serde_json::from_str(pod.text(NOTE))?;
+                assert_eq!((note.text("/name"), note.text("/subset")), ("ws", name));
+            }
+        }
+        let of_a = t.list("Pod", "e2e-subset=a").await?;
+        ensure!(of_a[0].has("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"), "{of_a:?}");
+        t.kubectl(&["scale", "clone/web", "--replicas=3"]).await?;
+        spread_as(t, &[("a", 2), ("b", 1), ("c", 0)]).await?;
+        let columns = t.kubectl(&["get", "ws", "ws"]).await?;
+        ensure!(columns.contains("WORKLOADNAME") && columns.contains("CloneSet"), "{columns}");
+        let table = t.plugin(&["spread", "ws"]).await?.stdout;
+        ensure!(table.contains("SUBSET") && table.contains("Ready (Spread)"), "{table}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn fifty_creations_at_once_pass_no_limit() -> Result<()> {
+    in_namespace("spread-fifty", async |t| {
+        t.create(of_clone_set(json!([subset("a", json!(7)), subset("b", json!(11)), subset("c", Value::Null)])))
+            .await?;
+        t.create(clone_set(50)).await?;
+        let end = Instant::now() + LONG;
+        loop {
+            let found = counts(t, &["a", "b", "c"]).await?;
+            ensure!(found[0] <= 7 && found[1] <= 11, "{found:?}");
+            if found == [7, 11, 32] {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "{found:?}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_deployment_keeps_its_ratio_when_it_is_scaled_down_and_rolled_out() -> Result<()> {
+    in_namespace("spread-ratio", async |t| {
+        t.create(spread("apps/v1", "Deployment", json!([subset("a", json!("30%")), subset("b", json!("70%"))])))
+            .await?;
+        let main = |image: String| json!({ "name": "main", "image": image });
+        t.create(workload("Deployment", "web", 10, vec![main(remote("pause"))])).await?;
+        spread_as(t, &[("a", 3), ("b", 7)]).await?;
+        t.kubectl(&["scale", "deployment/web", "--replicas=5"]).await?;
+        poll("the ratio to be kept", LONG, async || {
+            let found = counts(t, &["a", "b"]).await?;
+            ensure!(found == [2, 3], "{found:?}");
+            Ok(())
+        })
+        .await?;
+        let containers = json!([main(remote_tag("pause", "v2"))]);
+        t.patch("Deployment", "web", json!({ "spec": { "template": { "spec": { "containers": containers } } } }))
+            .await?;
+        t.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]).await?;
+        let object = spread_as(t, &[("a", 2), ("b", 3)]).await?;
+        let versions = object["status"]["versionedSubsetStatuses"].as_object().map_or(0, serde_json::Map::len);
+        assert_eq!(versions, 1, "the old version is gone: {object}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_creation_that_is_refused_gives_its_place_back() -> Result<()> {
+    in_namespace("spread-quota", async |t| {
+        t.create(of_clone_set(json!([subset("a", json!(1)), subset("b", Value::Null)]))).await?;
+        let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+        ensure!(t.apply(&quota).await?.ok);
+        poll("the quota to be in force", PATIENCE, async || {
+            let used = t.kubectl(&["get", "resourcequota", "none", "-o", "jsonpath={.status.hard.pods}"]).await?;
+            ensure!(used == "0", "{used}");
+            Ok(())
+        })
+        .await?;
+        t.create(clone_set(1)).await?;
+        let creating = |o: &Value| {
+            let entries = o.array("/status/versionedSubsetStatuses/versionIgnored").iter();
+            entries.map(|s| s["creatingPods"].as_object().map_or(0, serde_json::Map::len)).sum::<usize>()
+        };
+        t.wait_for(SPREAD, "ws", "to have the creation on record", LONG, |o| creating(o) > 0).await?;
+        // The next attempts are more than 30 s apart by then.
+        t.kubectl(&["scale", "clone/web", "--replicas=0"]).await?;
+        let begun = Instant::now();
+        t.wait_for(SPREAD, "ws", "to have given the place back", LONG, |o| creating(o) == 0).await?;
+        ensure!(begun.elapsed() < Duration::from_secs(35), "{:?}", begun.elapsed());
+        let events = t.events(SPREAD, "ws").await?;
+        ensure!(events.iter().any(|event| event.contains("CreatePodFailed")), "{events:?}");
+        t.kubectl(&["delete", "resourcequota", "none"]).await?;
+        t.kubectl(&["scale", "clone/web", "--replicas=2"]).await?;
+        spread_as(t, &[("a", 1), ("b", 1)]).await.map(drop)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn pods_that_were_there_before_are_noted_and_stay() -> Result<()> {
+    in_namespace("spread-before", async |t| {
+        t.create(clone_set(3)).await?;
+        let labels = "app=web";
+        poll("the Pods to run", LONG, async || {
+            let pods = t.list("Pod", labels).await?;
+            ensure!(pods.len() == 3 && pods.iter().all(|pod| pod.has("/spec/nodeName")), "{}", pods.len());
+            Ok(())
+        })
+        .await?;
+        let uids = |pods: Vec<Value>| {
+            let mut uids: Vec<String> = pods.iter().map(|pod| pod.text("/metadata/uid").to_owned()).collect();
+            uids.sort();
+            uids
+        };
+        let before = uids(t.list("Pod", labels).await?);
+        let nowhere = json!({ "matchExpressions": [{ "key": "no-such-label", "operator": "Exists" }] });
+        let other = subset("elsewhere", json!(9)).with("/requiredNodeSelectorTerm", nowhere);
+        t.create(of_clone_set(json!([other, subset("a", json!(2)), subset("b", json!(0))]))).await?;
+        poll("the Pods to be noted", LONG, async || {
+            let pods = t.list("Pod", labels).await?;
+            ensure!(pods.iter().all(|pod| pod.has(NOTE) && pod.has(COST)), "{pods:?}");
+            Ok(())
+        })
+        .await?;
+        // Two have room in a; the third is above a limit wherever it is.
+        let fits = |o: &Value| {
+            let reason = o.array("/status/conditions").iter().find(|c| c.text("/type") == "Ready");
+            reason.is_some_and(|c| c.text("/reason") == "BeyondLimits")
+        };
+        t.wait_for(SPREAD, "ws", "to say that one is above", LONG, fits).await?;
+        assert_eq!(uids(t.list("Pod", labels).await?), before, "none is replaced");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn pods_that_find_no_place_are_made_in_the_next_subset() -> Result<()> {
+    in_namespace("spread-adaptive", async |t| {
+        let nowhere = json!({ "matchExpressions": [{ "key": "no-such-label", "operator": "Exists" }] });
+        let first = subset("a", json!(5)).with("/requiredNodeSelectorTerm", nowhere);
+        let strategy = json!({ "type": "Adaptive", "adaptive": { "rescheduleCriticalSeconds": 5 } });
+        let object = of_clone_set(json!([first, subset("b", Value::Null)])).with("/spec/scheduleStrategy", strategy);
+        t.create(object).await?;
+        t.create(clone_set(2)).await?;
+        let object = spread_as(t, &[("a", 0), ("b", 2)]).await?;
+        assert_eq!(object.text("/status/subsetStatuses/0/conditions/0/status"), "False");
+        let table = t.plugin(&["spread", "ws/ws"]).await?.stdout;
+        ensure!(table.contains("gets no Pods for now"), "{table}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn stateful_sets_and_jobs_are_spread_too() -> Result<()> {
+    in_namespace("spread-kinds", async |t| {
+        for (api_version, kind) in [("apps/v1", "StatefulSet"), ("apps.kruise.io/v1beta1", "AdvancedStatefulSet")] {
+            t.create(spread(api_version, "StatefulSet", json!([subset("a", json!(1)), subset("b", Value::Null)])))
+                .await?;
+            let set = workload("StatefulSet", "web", 3, vec![app("main")]).with("/apiVersion", api_version);
+            t.create(set).await?;
+            spread_as(t, &[("a", 1), ("b", 2)]).await?;
+            assert_eq!(t.get("Pod", "web-0").await?.text("/metadata/labels/e2e-subset"), "a", "{kind}");
+            t.remove(SPREAD, "ws").await?;
+            t.kubectl(&["delete", if kind == "StatefulSet" { "sts" } else { "asts" }, "web", "--cascade=foreground"])
+                .await?;
+        }
+        t.create(spread("batch/v1", "Job", json!([subset("a", json!("50%")), subset("b", json!("50%"))]))).await?;
+        let template = json!({ "spec": { "restartPolicy": "Never", "containers": [app("main")] } });
+        let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "web" },
+            "spec": { "parallelism": 4, "completions": 4, "template": template } });
+        let answer = t.apply(&job).await?;
+        ensure!(answer.ok, "{}", answer.stderr);
+        spread_as(t, &[("a", 2), ("b", 2)]).await.map(drop)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_pod_beyond_all_limits_is_created_and_said() -> Result<()> {
+    in_namespace("spread-beyond", async |t| {
+        t.create(of_clone_set(json!([subset("a", json!(1))]))).await?;
+        t.create(clone_set(2)).await?;
+        t.wait_events(SPREAD, "ws", |events| events.iter().any(|event| event.contains("NoSubsetLeft"))).await?;
+        poll("both Pods to run", LONG, async || {
+            let pods = t.list("Pod", "app=web").await?;
+            ensure!(pods.iter().filter(|pod| pod.has("/spec/nodeName")).count() == 2, "{pods:?}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn two_with_disjoint_filters_share_a_target_and_others_are_refused() -> Result<()> {
+    in_namespace("spread-filters", async |t| {
+        let filter = |role: &str| json!({ "selector": { "matchLabels": { "role": role } } });
+        let all = || of_clone_set(json!([subset("a", Value::Null)]));
+        t.create(all().with("/spec/targetFilter", filter("ps"))).await?;
+        t.create(all().with("/metadata/name", "workers").with("/spec/targetFilter", filter("worker"))).await?;
+        let (code, why) = t.refused(all().with("/metadata/name", "third")).await?;
+        ensure!(code == 422 && why.contains("already"), "{code} {why}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_refused_with_its_field() -> Result<()> {
+    in_namespace("spread-bad", async |t| {
+        t.create(clone_set(0)).await?;
+        let good = || of_clone_set(json!([subset("a", json!(1)), subset("b", Value::Null)]));
+        let unknown = json!({ "matchExpressions": [{ "key": "zone", "operator": "Is" }] });
+        for (pointer, value, words) in [
+            ("/spec/targetRef/kind", json!("DaemonSet"), "spec.targetRef.kind"),
+            ("/spec/subsets/1/name", json!("a"), "spec.subsets[1].name"),
+            ("/spec/subsets/0/maxReplicas", json!("x"), "spec.subsets[0].maxReplicas"),
+            ("/spec/subsets/0/requiredNodeSelectorTerm", unknown, "spec.subsets[0]"),
+            (
+                "/spec/subsets/0/patch",
+                json!({ "spec": { "containers": [{ "name": "main", "image": " " }] } }),
+                "spec.subsets[0]",
+            ),
+            ("/spec/scheduleStrategy", json!({ "adaptive": {} }), "spec.scheduleStrategy.adaptive"),
+        ] {
+            let (code, why) = t.refused(good().with(pointer, value)).await?;
+            ensure!(code == 422 && why.contains(words), "{pointer}: {code} {why}");
+        }
+        t.create(good()).await?;
+        let moved = json!({ "spec": { "targetRef": { "name": "other" } } });
+        let error = t.patch(SPREAD, "ws", moved).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        ensure!(error.contains("spec.targetRef cannot be changed"), "{error}");
+        Ok(())
+    })
+    .await
+}

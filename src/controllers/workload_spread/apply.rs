@@ -1,0 +1,156 @@
+//! Carries out what was decided: the status, annotations of Pods, evictions.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use serde_json::{Map, Value, json};
+
+use super::{Controller, observe::Assigned};
+use crate::{
+    api::{
+        apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
+        labels,
+    },
+    domain::kinds::workload_spread::{
+        count::annotation,
+        plan::{SpreadEvent, SpreadPlan},
+        spec::SpreadSpec,
+        status,
+    },
+    k8s::{pod::PodView, time::Now},
+    runtime::{
+        events::reference,
+        pass::Pass,
+        pod_control::Part,
+        status_writer::{Outcome, json_of},
+        watches::ObjectKey,
+    },
+};
+
+use super::metrics::ExpiryLabels;
+
+/// Writes of Pods at a time.
+const AT_ONCE: usize = 8;
+/// After an eviction that was refused.
+const AFTER_REFUSED: Duration = Duration::from_secs(2);
+
+impl Controller {
+    /// Writes the status. True: it is written, or there was nothing to write.
+    pub(super) async fn record(
+        &self,
+        key: &ObjectKey,
+        spread: &WorkloadSpread,
+        wanted: &WorkloadSpreadStatus,
+        plan: Option<&SpreadPlan>,
+        (now, pass): (Now, &mut Pass),
+    ) -> kube::Result<bool> {
+        // New Pods go by what is written here: a place that is free again cannot wait.
+        let can_wait = !status::is_news(&spread.status.clone().unwrap_or_default(), wanted);
+        let (before, wanted) = (json_of(spread.status.as_ref())?, json_of(Some(wanted))?);
+        let api = self.api(&key.namespace);
+        let outcome = self.status.write((&api, &self.spreads), spread, (&before, &wanted), can_wait, now).await?;
+        pass.look_after(outcome.look_after());
+        if let (Outcome::Written(_), Some(plan)) = (&outcome, plan) {
+            for event in &plan.events {
+                self.tell(spread, event);
+            }
+        }
+        Ok(matches!(outcome, Outcome::Written(_) | Outcome::Unchanged))
+    }
+
+    fn tell(&self, spread: &WorkloadSpread, event: &SpreadEvent) {
+        let expired = |record| {
+            self.metrics.expired.get_or_create(&ExpiryLabels { record }).inc();
+        };
+        let (events, about) = (&self.context.events, reference(spread));
+        match event {
+            SpreadEvent::CreatePodFailed(_) => expired("creation"),
+            SpreadEvent::DeletePodFailed(_) => expired("deletion"),
+            SpreadEvent::RecoverSchedulable(_) => {
+                return events.normal(&about, event.reason(), &event.message());
+            }
+        }
+        events.warning(&about, event.reason(), &event.message());
+    }
+
+    /// Writes the notes and the deletion costs of Pods: one patch each.
+    pub(super) async fn annotate(
+        &self,
+        spec: &SpreadSpec,
+        assigned: Vec<Assigned>,
+        plan: &SpreadPlan,
+        pass: &mut Pass,
+    ) {
+        let mut patches: HashMap<String, (Arc<PodView>, Map<String, Value>)> = HashMap::new();
+        let assigned_uids: Vec<String> = assigned.iter().map(|assigned| assigned.pod.uid().to_owned()).collect();
+        for Assigned { pod, subset, mut metadata } in assigned {
+            let note = annotation(&spec.name, &spec.subsets[subset].name, None);
+            annotations(&mut metadata).insert(labels::MATCHED_SPREAD.into(), note.into());
+            // Somebody else may have noted something meanwhile.
+            metadata.insert("resourceVersion".into(), json!(pod.resource_version()));
+            patches.insert(pod.uid().to_owned(), (pod, metadata));
+        }
+        for (pod, cost) in &plan.costs {
+            let (_, metadata) = patches.entry(pod.uid().to_owned()).or_insert_with(|| (pod.clone(), Map::new()));
+            annotations(metadata).insert(labels::POD_DELETION_COST.into(), cost.to_string().into());
+        }
+        let writes = patches.into_values().map(|(pod, metadata)| async move {
+            let done = self.pods.try_patch(&pod, Part::Whole, &json!({ "metadata": metadata })).await;
+            (pod, done)
+        });
+        let mut writes = stream::iter(writes).buffer_unordered(AT_ONCE);
+        while let Some((pod, done)) = writes.next().await {
+            match done {
+                Ok(Some(_)) if assigned_uids.iter().any(|uid| uid == pod.uid()) => {
+                    self.metrics.assigned.inc();
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(pod = pod.name(), namespace = pod.namespace(), %error, "a Pod of a subset is not annotated");
+                    pass.note(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Evicts Pods that find no place, after it is on record that their subset gets no more.
+    pub(super) async fn evict(&self, spec: &SpreadSpec, plan: &SpreadPlan, pass: &mut Pass) {
+        for pod in &plan.evict {
+            match self.try_evict(spec, pod).await {
+                Ok(true) => {}
+                Ok(false) => pass.look_after(Some(AFTER_REFUSED)),
+                Err(error) => {
+                    tracing::warn!(pod = pod.name(), namespace = pod.namespace(), %error, "a Pod without a place is not evicted yet");
+                    pass.look_after(Some(AFTER_REFUSED));
+                }
+            }
+        }
+    }
+
+    /// True: nothing more is to be done with this Pod.
+    async fn try_evict(&self, spec: &SpreadSpec, pod: &PodView) -> kube::Result<bool> {
+        let Some(live) = self.pods.read(pod).await? else { return Ok(true) };
+        let has_node = live.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
+        if has_node || live.pointer("/metadata/deletionTimestamp").is_some() {
+            return Ok(true);
+        }
+        let is_done = self.pods.evict(pod, &live["metadata"]["resourceVersion"]).await?;
+        if is_done {
+            self.metrics.evicted.inc();
+            let message = format!(
+                "evicted because no node of its subset has had a place for it in time: another one is made in the next subset of WorkloadSpread {}",
+                spec.name
+            );
+            self.context.events.normal(&pod.reference(), "SubsetUnschedulable", &message);
+        }
+        Ok(is_done)
+    }
+}
+
+fn annotations(metadata: &mut Map<String, Value>) -> &mut Map<String, Value> {
+    let member = metadata.entry("annotations").or_insert_with(|| json!({}));
+    match member {
+        Value::Object(annotations) => annotations,
+        _ => unreachable!("labels and annotations of a patch are objects"),
+    }
+}

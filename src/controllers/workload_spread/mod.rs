@@ -1,0 +1,301 @@
+//! WorkloadSpreads: how many Pods there are of each subset. Which subset a new Pod goes to, the webhook for Pods decides.
+//!
+//! - Owns: the status of WorkloadSpreads, which it writes together with the webhook; on Pods of their targets the note of the
+//!   subset where the webhook has missed them, and the deletion cost; evicts Pods that find no place in a subset.
+//! - Watches: WorkloadSpreads, Pods, how many Pods the targets want.
+//! - Never: replaces a Pod that has a node.
+//!
+//! One pass ([`Controller::reconcile`]) is: the target, its Pods and where they belong, the plan
+//! ([`crate::domain::kinds::workload_spread`]), the status, annotations, evictions.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use kube::{Api, runtime::watcher::Config};
+
+use super::{BY_SPREAD, Context, Registration, Runner, Started, spread_text};
+use crate::{
+    api::{
+        apps::{self, workload_spread::WorkloadSpread},
+        feature_gates::gate,
+        group_of,
+    },
+    domain::kinds::workload_spread::{
+        matching,
+        plan::{self, EntryKey, Home, Newest, SpreadSeen},
+        replicas::version_of,
+        spec::SpreadSpec,
+        status::{self, SpreadHindrance},
+    },
+    k8s::{
+        invalid::Invalid,
+        pod::PodView,
+        rbac::Rule,
+        time::{Now, Sighting},
+    },
+    runtime::{
+        clock, object,
+        pass::{Memories, Pass},
+        pod_control::PodControl,
+        queue::{Backoff, Queue, Requeue},
+        replicas::{self, Kind, Replicas},
+        shutdown::Shutdown,
+        status_writer::StatusWriter,
+        wake,
+        watches::{Change, ObjectKey, Store, StoreIndex},
+        workload,
+    },
+};
+
+mod apply;
+mod metrics;
+mod observe;
+mod target;
+
+use metrics::Metrics;
+use observe::deployment_of;
+use target::SpreadTargetView;
+
+/// Its line in the table.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    needs_crd: Some("workloadspreads.apps.kruise.io"),
+    gate: Some(gate::WORKLOAD_SPREAD),
+    rules: &[
+        Rule::new(&[apps::GROUP], &["workloadspreads"], &["get", "list", "watch"]),
+        Rule::new(&[apps::GROUP], &["workloadspreads/status"], &["patch"]),
+        Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch"]),
+        Rule::new(&[""], &["pods/eviction"], &["create"]),
+        // Which ReplicaSet of a Deployment is the newest.
+        Rule::new(&["apps"], &["replicasets"], &["list"]),
+        object::READ_JOBS,
+        workload::READ_BUILT_IN,
+        workload::READ_KRUISE,
+        replicas::WATCH_BUILT_IN,
+        replicas::WATCH_KRUISE,
+    ],
+    workers_flag: Some("workloadspread-workers"),
+    workers: 3,
+    start,
+};
+
+const NAME: &str = "workloadspread-controller";
+/// Changes of Pods that come one after another are looked at together.
+const POD_PAUSE: Duration = Duration::from_millis(20);
+
+/// WorkloadSpreads by their target.
+const BY_TARGET: StoreIndex<WorkloadSpread> = StoreIndex::new("target", |spread| {
+    let target = &spread.spec.target_ref;
+    let namespace = spread.metadata.namespace.as_deref().unwrap_or_default();
+    Some(target_text(namespace, target.group(), &target.kind, &target.name))
+});
+
+/// No part of it has a slash.
+fn target_text(namespace: &str, group: &str, kind: &str, name: &str) -> String {
+    format!("{namespace}/{group}/{kind}/{name}")
+}
+
+struct Controller {
+    context: Context,
+    spreads: Arc<Store<WorkloadSpread>>,
+    replicas: Replicas,
+    queue: Arc<Queue<ObjectKey>>,
+    memories: Memories<SpreadMemory>,
+    pods: PodControl,
+    status: StatusWriter,
+    metrics: Arc<Metrics>,
+}
+
+/// What is remembered of a WorkloadSpread. Everything can be lost.
+#[derive(Default)]
+struct SpreadMemory {
+    /// The target, and when it was read.
+    target: Option<(Duration, SpreadTargetView)>,
+    /// Of which version new Pods are, and when that was read.
+    newest: Option<(Duration, Option<String>)>,
+    /// The UIDs of the ReplicaSets of a Deployment.
+    replica_sets: Option<BTreeSet<String>>,
+    /// Where Pods without a note belong, by UID, and the generation for which that was found.
+    verdicts: HashMap<String, (i64, Home)>,
+    /// When the records of Pods on their way were seen first.
+    records: HashMap<EntryKey, Sighting>,
+}
+
+fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+    let controller = Arc::new(Controller::new(context));
+    let on_pod = controller.clone();
+    Started::new(controller.run(workers, shutdown)).on_pod(move |change| on_pod.pod_changed(change))
+}
+
+impl Controller {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            spreads: Store::new([BY_TARGET]),
+            replicas: Replicas::new(context.client.clone()),
+            queue: Queue::new(Backoff::default()),
+            memories: Memories::default(),
+            pods: PodControl::new(context.client.clone(), context.pods.clone(), context.events.clone()),
+            status: StatusWriter::default(),
+            metrics: Metrics::new(context),
+        }
+    }
+
+    async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        let (on_spread, scaled, this) = (self.clone(), self.clone(), self.clone());
+        let follow = async move {
+            let changed = |kind: Kind, workload: &ObjectKey| scaled.target_changed(kind, workload);
+            scaled.replicas.follow(scaled.context.only_namespace.as_deref(), changed).await;
+        };
+        let reconcile = move |key: ObjectKey| {
+            let this = this.clone();
+            async move { this.reconcile(&key).await }
+        };
+        let runner = Runner::new(&self.context, NAME, shutdown)
+            .watch_guarded(self.context.api(), Config::default(), &self.spreads, move |change| {
+                on_spread.spread_changed(&change);
+            })
+            .following_others(follow)
+            .following(&self.context.pods)
+            .following(self.context.nodes.store());
+        runner.run(self.queue.clone(), workers, reconcile).await;
+    }
+
+    fn api(&self, namespace: &str) -> Api<WorkloadSpread> {
+        Api::namespaced(self.context.client.clone(), namespace)
+    }
+
+    fn spread_changed(&self, change: &Change<'_, WorkloadSpread>) {
+        match change {
+            Change::Applied { old, new, .. } => {
+                self.queue.add(ObjectKey::of(new.as_ref()));
+                if old.is_some() {
+                    return;
+                }
+            }
+            Change::Deleted(old) => {
+                let key = ObjectKey::of(old.as_ref());
+                self.memories.forget(&key);
+                // Others may have waited for it to go.
+                let target = &old.spec.target_ref;
+                self.add_for(&target_text(&key.namespace, target.group(), &target.kind, &target.name));
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(spread = %key, error, "this WorkloadSpread cannot be read and is left alone");
+                return;
+            }
+        }
+        let kind = |spread: &Arc<WorkloadSpread>| {
+            let target = &spread.spec.target_ref;
+            Kind::of(target.group(), &target.kind)
+        };
+        self.replicas.want(self.spreads.list().iter().filter_map(kind).collect());
+    }
+
+    fn target_changed(&self, kind: Kind, workload: &ObjectKey) {
+        let (group, kind) = kind.names();
+        for spread in self.spreads.by_index(&BY_TARGET, &target_text(&workload.namespace, group, kind, &workload.name))
+        {
+            let key = ObjectKey::of(spread.as_ref());
+            self.memories.with(&key, |memory| memory.target = None);
+            self.queue.add(key);
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<'_, PodView>) {
+        if self.spreads.is_empty() {
+            return;
+        }
+        let pod = match change {
+            Change::Applied { old: Some(old), new, .. } if wake::is_same_but_version(old, new) => return,
+            Change::Applied { new, .. } => new,
+            Change::Deleted(old) => old,
+            Change::Undecodable { .. } => return,
+        };
+        if let Some(note) = &pod.rare().spread {
+            self.queue.add_after(ObjectKey::new(pod.namespace(), &note.name), POD_PAUSE);
+        }
+        let Some(owner) = pod.controller.as_deref() else { return };
+        self.add_for(&target_text(pod.namespace(), group_of(&owner.api_version), &owner.kind, &owner.name));
+        let Some(deployment) = deployment_of(pod) else { return };
+        for spread in self.spreads.by_index(&BY_TARGET, &target_text(pod.namespace(), "apps", "Deployment", deployment))
+        {
+            let key = ObjectKey::of(spread.as_ref());
+            self.memories.with(&key, |memory| {
+                if let Some(known) = &mut memory.replica_sets {
+                    known.insert(owner.uid.clone());
+                }
+            });
+            self.queue.add_after(key, POD_PAUSE);
+        }
+    }
+
+    /// Has those looked at that are for a target.
+    fn add_for(&self, target: &str) {
+        for spread in self.spreads.by_index(&BY_TARGET, target) {
+            self.queue.add_after(ObjectKey::of(spread.as_ref()), POD_PAUSE);
+        }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let spread = self.spreads.get(key).filter(|spread| spread.metadata.deletion_timestamp.is_none());
+        let Some(spread) = spread else { return Ok(Requeue::Await) };
+        let mut pass = Pass::default();
+        self.keep(key, &spread, &mut pass).await?;
+        pass.end(|after| self.queue.add_after(key.clone(), after))
+    }
+
+    async fn keep(&self, key: &ObjectKey, spread: &Arc<WorkloadSpread>, pass: &mut Pass) -> kube::Result<()> {
+        let now = clock::now();
+        self.memories.enter(key, spread.metadata.uid.as_deref().unwrap_or_default());
+        let before = spread.status.clone().unwrap_or_default();
+        let generation = spread.metadata.generation;
+        let (spec, target) = match self.resolve(key, spread, (now, &mut *pass)).await? {
+            Ok(resolved) => resolved,
+            Err(hindrance) => {
+                let spec = SpreadSpec::of(spread).ok();
+                let status = status::status(spec.as_ref(), Err(&hindrance), &before, generation, now.wall);
+                return self.record(key, spread, &status, None, (now, pass)).await.map(drop);
+            }
+        };
+        let (pods, assigned) = self.observe(key, spread, &spec, &target, pass).await;
+        let active = pods.iter().filter(|pod| pod.pod.is_active());
+        let versions = active.map(|pod| version_of(spec.target_kind, &pod.pod.labels)).collect();
+        let newest: Newest = self.newest(key, spread, &spec, &versions, (now, &mut *pass)).await;
+        let ages = self.ages(key, &before, now);
+        let seen = SpreadSeen { pods: &pods, total: target.total, newest, recorded: &before, ages: &ages };
+        let plan = plan::plan(&spec, &seen, now);
+        pass.look_after(plan.look);
+        let status = status::status(Some(&spec), Ok(&plan), &before, generation, now.wall);
+        if self.record(key, spread, &status, Some(&plan), (now, &mut *pass)).await? {
+            self.annotate(&spec, assigned, &plan, pass).await;
+            self.evict(&spec, &plan, pass).await;
+        }
+        Ok(())
+    }
+
+    /// The spec and the target.
+    async fn resolve(
+        &self,
+        key: &ObjectKey,
+        spread: &WorkloadSpread,
+        (now, pass): (Now, &mut Pass),
+    ) -> kube::Result<Result<(SpreadSpec, SpreadTargetView), SpreadHindrance>> {
+        let spec = match SpreadSpec::of(spread) {
+            Ok(spec) => spec,
+            Err(Invalid(why)) => return Ok(Err(SpreadHindrance::Invalid(why))),
+        };
+        let text = target_text(&key.namespace, &spec.group, &spec.kind, &spec.target);
+        let others = self.spreads.by_index(&BY_TARGET, &text);
+        if let Some(by) = matching::older(spread, others.iter().map(AsRef::as_ref)) {
+            return Ok(Err(SpreadHindrance::Taken(by)));
+        }
+        Ok(self.target(key, spread, &spec, (now, pass)).await?.map(|target| (spec, target)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! The Pods of a target, and where each of them belongs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Map, Value};
+
+use super::{BY_SPREAD, Controller, spread_text, target::SpreadTargetView};
+use crate::{
+    api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
+    controllers::BY_CONTROLLER,
+    domain::kinds::workload_spread::{
+        adopt, inject,
+        plan::{EntryKey, Home, SpreadPod, records},
+        replicas::version_of,
+        spec::{SpreadSpec, TargetKind},
+    },
+    k8s::{
+        pod::PodView,
+        time::{Now, Sighting},
+    },
+    runtime::{pass::Pass, watches::ObjectKey},
+};
+
+/// After a Pod or its node could not be read.
+const AFTER_UNREAD: Duration = Duration::from_secs(2);
+
+/// A Pod that gets the note of a subset.
+#[derive(Clone, Debug)]
+pub(super) struct Assigned {
+    pub(super) pod: Arc<PodView>,
+    pub(super) subset: usize,
+    /// Labels and annotations of the patch.
+    pub(super) metadata: Map<String, Value>,
+}
+
+impl Controller {
+    /// The Pods that a WorkloadSpread is for, and those of them that are to be noted.
+    pub(super) async fn observe(
+        &self,
+        key: &ObjectKey,
+        spread: &WorkloadSpread,
+        spec: &SpreadSpec,
+        target: &SpreadTargetView,
+        pass: &mut Pass,
+    ) -> (Vec<SpreadPod>, Vec<Assigned>) {
+        let mut pods = self.pods_of(key, spec, target);
+        pods.sort_by(|a, b| (a.created, a.name()).cmp(&(b.created, b.name())));
+        let mut known: Vec<SpreadPod> = Vec::with_capacity(pods.len());
+        let mut unknown = Vec::new();
+        for pod in pods {
+            match pod
+                .rare()
+                .spread
+                .as_deref()
+                .filter(|note| note.name == *spec.name || self.is_of_other(key, spread, &note.name))
+            {
+                // Another one for the same target has it.
+                Some(note) if note.name != *spec.name => {}
+                Some(note) => {
+                    let home = spec.position(&note.subset).map_or(Home::Nowhere, Home::Subset);
+                    known.push(SpreadPod { pod, home });
+                }
+                None => unknown.push(pod),
+            }
+        }
+        let uids: HashSet<&str> = unknown.iter().map(|pod| pod.uid()).collect();
+        self.memories.with(key, |memory| memory.verdicts.retain(|uid, _| uids.contains(uid.as_str())));
+        drop(uids);
+        let mut assigned = Vec::new();
+        for pod in unknown {
+            let home = self.home_of(key, spread, spec, (&pod, target.total), &known, pass).await;
+            if let Home::Subset(subset) = home {
+                // One that had the note of another before has had its patch.
+                let is_new = spec.patches_missed && pod.rare().spread.is_none();
+                let patch = spec.subsets[subset].patch.as_ref().filter(|_| is_new);
+                let metadata = inject::metadata(patch, pod.is_owned_by_kruise());
+                assigned.push(Assigned { pod: pod.clone(), subset, metadata });
+            }
+            known.push(SpreadPod { pod, home });
+        }
+        (known, assigned)
+    }
+
+    /// Whether another WorkloadSpread for the same target has this name.
+    fn is_of_other(&self, key: &ObjectKey, spread: &WorkloadSpread, name: &str) -> bool {
+        let other = self.spreads.get(&ObjectKey::new(&key.namespace, name));
+        other.is_some_and(|other| {
+            other.metadata.deletion_timestamp.is_none()
+                && crate::domain::kinds::workload_spread::matching::has_same_target(&other, spread)
+        })
+    }
+
+    fn pods_of(&self, key: &ObjectKey, spec: &SpreadSpec, target: &SpreadTargetView) -> Vec<Arc<PodView>> {
+        let store = &self.context.pods;
+        let mut pods = match spec.target_kind {
+            TargetKind::Deployment => {
+                let sets = self.replica_sets(key, spec);
+                sets.iter().flat_map(|uid| store.by_index(&BY_CONTROLLER, uid)).collect()
+            }
+            TargetKind::Custom => {
+                // Between them and their Pods there may be other objects: the webhook has noted where the Pods belong.
+                let mut pods = store.by_index(&BY_CONTROLLER, &target.uid);
+                pods.extend(store.by_index(&BY_SPREAD, &spread_text(&key.namespace, &spec.name)));
+                pods
+            }
+            _ => store.by_index(&BY_CONTROLLER, &target.uid),
+        };
+        let mut seen = HashSet::new();
+        pods.retain(|pod| {
+            pod.namespace() == &*key.namespace
+                && spec.filter.as_ref().is_none_or(|filter| filter.matches(&pod.labels))
+                && seen.insert(pod.uid().to_owned())
+        });
+        pods
+    }
+
+    /// The UIDs of the ReplicaSets of a Deployment, by the names of those that its Pods have. Those that are new are noted
+    /// when a Pod of theirs is.
+    fn replica_sets(&self, key: &ObjectKey, spec: &SpreadSpec) -> BTreeSet<String> {
+        let known = self.memories.with(key, |memory| memory.replica_sets.clone()).flatten();
+        if let Some(known) = known {
+            return known;
+        }
+        let is_its_own =
+            |pod: &PodView| pod.namespace() == &*key.namespace && deployment_of(pod) == Some(spec.target.as_str());
+        let found = self.context.pods.select(is_its_own);
+        let found: BTreeSet<String> =
+            found.iter().filter_map(|pod| Some(pod.controller.as_ref()?.uid.clone())).collect();
+        self.memories
+            .with(key, |memory| {
+                let all = memory.replica_sets.get_or_insert_default();
+                all.extend(found);
+                all.clone()
+            })
+            .unwrap_or_default()
+    }
+
+    /// Where a Pod without a note belongs.
+    async fn home_of(
+        &self,
+        key: &ObjectKey,
+        spread: &WorkloadSpread,
+        spec: &SpreadSpec,
+        (pod, total): (&Arc<PodView>, i32),
+        known: &[SpreadPod],
+        pass: &mut Pass,
+    ) -> Home {
+        if pod.node_name.is_empty() || !pod.is_active() {
+            return Home::Unknown;
+        }
+        let generation = spread.metadata.generation.unwrap_or_default();
+        let before = self.memories.with(key, |memory| memory.verdicts.get(pod.uid()).copied()).flatten();
+        if let Some((_, home)) = before.filter(|(of, _)| *of == generation) {
+            return home;
+        }
+        let read = async { Ok((self.pods.read(pod).await?, self.context.nodes.find(&pod.node_name).await?)) };
+        let (whole, node) = match read.await {
+            Ok((Some(whole), Some(node))) => (whole, node),
+            // One of them is on its way out.
+            Ok(_) => return Home::Unknown,
+            Err(error) => {
+                let error: kube::Error = error;
+                tracing::debug!(spread = %key, pod = pod.name(), %error, "where a Pod belongs is not known yet");
+                pass.look_after(Some(AFTER_UNREAD));
+                return Home::Unknown;
+            }
+        };
+        let version = version_of(spec.target_kind, &pod.labels);
+        let limits = spec.limits(total);
+        let rooms: Vec<bool> = limits
+            .iter()
+            .enumerate()
+            .map(|(index, max)| {
+                let is_there = |other: &&SpreadPod| {
+                    other.home == Home::Subset(index)
+                        && other.pod.is_active()
+                        && version_of(spec.target_kind, &other.pod.labels) == version
+                };
+                let there = known.iter().filter(is_there).count();
+                max.is_none_or(|max| there < usize::try_from(max).unwrap_or_default())
+            })
+            .collect();
+        let home = adopt::subset_of(spec, &whole, &node, &rooms).map_or(Home::Nowhere, Home::Subset);
+        self.memories.with(key, |memory| memory.verdicts.insert(pod.uid().to_owned(), (generation, home)));
+        home
+    }
+
+    /// How old the records of Pods on their way are. What this process has seen begin is measured with its own clock.
+    pub(super) fn ages(
+        &self,
+        key: &ObjectKey,
+        status: &WorkloadSpreadStatus,
+        now: Now,
+    ) -> BTreeMap<EntryKey, Duration> {
+        let ages = self.memories.with(key, |memory| {
+            let mut sightings = HashMap::new();
+            for (entry, since) in records(status) {
+                let seen = memory.records.remove(&entry).unwrap_or_else(|| Sighting::found(now, since));
+                sightings.insert(entry, seen);
+            }
+            memory.records = sightings;
+            memory.records.iter().map(|(entry, seen)| (entry.clone(), seen.age(now))).collect()
+        });
+        ages.unwrap_or_default()
+    }
+}
+
+/// The Deployment of a Pod, by the name of its ReplicaSet.
+pub(super) fn deployment_of(pod: &PodView) -> Option<&str> {
+    let owner = pod.controller.as_deref().filter(|owner| owner.is("apps", "ReplicaSet"))?;
+    owner.name.rsplit_once('-').map(|(deployment, _)| deployment)
+}

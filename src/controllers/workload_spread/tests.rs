@@ -1,0 +1,493 @@
+//! The controller against an API server in memory: counts, records that end, Pods that were missed, takeover, evictions.
+
+use std::sync::Mutex;
+
+use axum::http::{Method, request::Parts};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    controllers::{fake::Server, in_memory},
+    k8s::time::rfc3339,
+    runtime::{lock, watches::StoredObject},
+};
+
+mod simulation;
+
+const SPREADS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/workloadspreads/";
+const SETS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/";
+const PODS: &str = "/api/v1/namespaces/ns/pods/";
+const NODES: &str = "/api/v1/nodes/";
+const NOTE: &str = "apps.kruise.io/matched-workloadspread";
+const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// Objects, the controller, and what watches have brought to it.
+struct World {
+    server: Arc<Mutex<Server>>,
+    controller: Arc<Controller>,
+    /// Writes of Pods.
+    pod_writes: Arc<Mutex<Vec<String>>>,
+}
+
+fn manager(server: &Arc<Mutex<Server>>, writes: &Arc<Mutex<Vec<String>>>) -> Arc<Controller> {
+    let (server, writes) = (server.clone(), writes.clone());
+    let context = in_memory::context(move |parts, body| {
+        let path = parts.uri.path();
+        if parts.method != Method::GET && path.contains("/pods/") {
+            lock(&writes).push(path.rsplit("/pods/").next().unwrap().to_owned());
+        }
+        answer(&mut lock(&server), parts, body)
+    });
+    Arc::new(Controller::new(&context))
+}
+
+/// Evictions delete Pods that are bound to no node: nothing else is ever evicted here.
+fn answer(server: &mut Server, parts: &Parts, body: &[u8]) -> (u16, Value) {
+    let Some(path) = parts.uri.path().strip_suffix("/eviction").filter(|_| parts.method == Method::POST) else {
+        return server.answer(parts, body);
+    };
+    let body: Value = serde_json::from_slice(body).unwrap();
+    let failure = |code: u16| {
+        (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": format!("code {code}")}))
+    };
+    let Some(pod) = server.objects.get(path).cloned() else { return failure(404) };
+    let asked = &body["deleteOptions"]["preconditions"];
+    if ["uid", "resourceVersion"].iter().any(|field| asked[field] != pod["metadata"][field]) {
+        return failure(409);
+    }
+    assert!(pod["spec"]["nodeName"].is_null(), "a Pod that is bound to a node is evicted: {pod}");
+    server.acts.note("evicted");
+    server.remove(path);
+    (201, json!({"kind": "Status", "status": "Success"}))
+}
+
+fn set(replicas: i32) -> Value {
+    json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+        "metadata": {"name": "web", "namespace": "ns"}, "spec": {"replicas": replicas}})
+}
+
+fn node(name: &str, zone: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"zone": zone}},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": rfc3339(clock::now().wall)}]}})
+}
+
+fn zone(name: &str) -> Value {
+    json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]})
+}
+
+/// Two zones, the first with a limit.
+fn spread(changes: Value) -> Value {
+    let mut spread = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "WorkloadSpread",
+        "metadata": {"name": "ws", "namespace": "ns", "generation": 1},
+        "spec": {"targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"},
+            "subsets": [{"name": "a", "requiredNodeSelectorTerm": zone("a"), "maxReplicas": 2},
+                {"name": "b", "requiredNodeSelectorTerm": zone("b"), "patch": {"metadata": {"labels": {"zone": "b"}}}}]}});
+    json_patch::merge(&mut spread, &changes);
+    spread
+}
+
+fn noted(subset: &str) -> Value {
+    json!({NOTE: format!("{{\"name\":\"ws\",\"subset\":\"{subset}\"}}")})
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Arc::new(Mutex::new(Server::new(|_, object| {
+            object["metadata"]["generation"] = 1.into();
+            Ok(())
+        })));
+        let pod_writes: Arc<Mutex<Vec<String>>> = Arc::default();
+        Self { controller: manager(&server, &pod_writes), server, pod_writes }
+    }
+
+    /// With a CloneSet, a node in each zone and a WorkloadSpread.
+    fn with(replicas: i32, changes: Value) -> Self {
+        let world = Self::new();
+        world.put(&format!("{SETS}web"), set(replicas));
+        for name in ["a", "b"] {
+            world.put(&format!("{NODES}{name}"), node(name, name));
+        }
+        world.put(&format!("{SPREADS}ws"), spread(changes));
+        world
+    }
+
+    fn put(&self, path: &str, object: Value) -> Value {
+        lock(&self.server).put(path, object)
+    }
+
+    fn change(&self, path: &str, changes: Value) {
+        lock(&self.server).change(path, &changes);
+    }
+
+    fn get(&self, path: &str) -> Option<Arc<Value>> {
+        lock(&self.server).objects.get(path).cloned()
+    }
+
+    /// A Pod of the CloneSet on a node, if it has one.
+    fn pod(&self, name: &str, on: &str, annotations: Value) {
+        let owner = lock(&self.server).objects[&format!("{SETS}web")]["metadata"]["uid"].clone();
+        let owner = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": owner, "controller": true});
+        let mut pod = json!({"metadata": {"name": name, "namespace": "ns", "ownerReferences": [owner], "annotations": annotations},
+            "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Pending"}});
+        if !on.is_empty() {
+            pod["spec"]["nodeName"] = on.into();
+            pod["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        }
+        self.put(&format!("{PODS}{name}"), pod);
+    }
+
+    /// Delivers one change, as the watch of its kind does. Nobody watches CloneSets here: they are read.
+    fn deliver(&self, path: &str) {
+        let now = self.get(path);
+        let controller = &self.controller;
+        let name = path.rsplit('/').next().unwrap();
+        let key = ObjectKey::new(if path.starts_with(NODES) { "" } else { "ns" }, name);
+        macro_rules! deliver {
+            ($store:expr, $on_change:expr) => {{
+                let uid = now.as_ref().map(|now| now["metadata"]["uid"].as_str().unwrap().to_owned());
+                if let Some(old) = $store.get(&key).filter(|old| old.object_uid() != uid.as_deref()) {
+                    $store.see_gone(&key, old.object_uid().unwrap(), |change| $on_change(&change));
+                }
+                if let Some(now) = now {
+                    let object = serde_json::from_value(Value::clone(&now)).unwrap();
+                    $store.see(object, |change| $on_change(&change));
+                }
+            }};
+        }
+        if path.starts_with(SPREADS) {
+            deliver!(controller.spreads, |change: &Change<'_, _>| controller.spread_changed(change));
+        } else if path.starts_with(PODS) {
+            deliver!(controller.context.pods, |change: &Change<'_, _>| controller.pod_changed(change));
+        } else if path.starts_with(NODES) {
+            deliver!(controller.context.nodes.store(), |_: &Change<'_, _>| ());
+        } else if path.starts_with(SETS) {
+            let kind = Kind::of("apps.kruise.io", "CloneSet").unwrap();
+            controller.target_changed(kind, &key);
+        }
+    }
+
+    fn deliver_all(&self) {
+        loop {
+            let Some(path) = lock(&self.server).news.pop_front() else { break };
+            self.deliver(&path);
+        }
+    }
+
+    async fn reconcile(&self, name: &str) -> kube::Result<Requeue> {
+        self.deliver_all();
+        self.controller.reconcile(&ObjectKey::new("ns", name)).await
+    }
+
+    /// Reconciles until there is nothing to do at once.
+    async fn settle(&self, name: &str) -> Requeue {
+        for _ in 0..20 {
+            match self.reconcile(name).await.unwrap() {
+                Requeue::After(after) if after <= Duration::from_secs(1) => tokio::time::advance(after).await,
+                requeue if lock(&self.server).news.is_empty() => return requeue,
+                _ => {}
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    fn status(&self, name: &str) -> Value {
+        self.get(&format!("{SPREADS}{name}")).map(|spread| spread["status"].clone()).unwrap_or_default()
+    }
+
+    /// Replicas and missing replicas of each subset.
+    fn counts(&self) -> Vec<(i64, i64)> {
+        let number = |subset: &Value, field: &str| subset[field].as_i64().unwrap();
+        let subsets = self.status("ws")["subsetStatuses"].as_array().cloned().unwrap_or_default();
+        subsets.iter().map(|subset| (number(subset, "replicas"), number(subset, "missingReplicas"))).collect()
+    }
+
+    fn reason(&self, name: &str) -> String {
+        let conditions = self.status(name)["conditions"].as_array().cloned().unwrap_or_default();
+        let true_one = conditions.iter().find(|condition| condition["status"] == "True");
+        let text = |c: &Value, field: &str| c[field].as_str().unwrap_or_default().to_owned();
+        true_one.map(|c| format!("{} {}", text(c, "type"), text(c, "reason"))).unwrap_or_default()
+    }
+
+    fn annotation(&self, pod: &str, key: &str) -> Option<String> {
+        self.get(&format!("{PODS}{pod}"))?["metadata"]["annotations"][key].as_str().map(str::to_owned)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn takeover_of_recorded_objects_writes_no_pod() {
+    let world = World::new();
+    let objects: Vec<Value> = serde_json::from_str(include_str!("testdata/recorded.json")).unwrap();
+    for object in objects {
+        let plural = match object["kind"].as_str().unwrap() {
+            "WorkloadSpread" => "/apis/apps.kruise.io/v1alpha1/namespaces/golden/workloadspreads/",
+            "CloneSet" => "/apis/apps.kruise.io/v1alpha1/namespaces/golden/clonesets/",
+            _ => "/api/v1/namespaces/golden/pods/",
+        };
+        let path = format!("{plural}{}", object["metadata"]["name"].as_str().unwrap());
+        match object["kind"].as_str().unwrap() {
+            "WorkloadSpread" => drop(world.controller.spreads.upsert(serde_json::from_value(object.clone()).unwrap())),
+            "Pod" => drop(world.controller.context.pods.upsert(serde_json::from_value(object.clone()).unwrap())),
+            _ => {}
+        }
+        world.put(&path, object);
+    }
+    let before = world.get("/apis/apps.kruise.io/v1alpha1/namespaces/golden/workloadspreads/spread").unwrap();
+    // The versions of the fake API server begin anew.
+    let fresh: WorkloadSpread = serde_json::from_value(Value::clone(&before)).unwrap();
+    world.controller.spreads.remove(&ObjectKey::new("golden", "spread"), None);
+    world.controller.spreads.upsert(fresh);
+    world.controller.reconcile(&ObjectKey::new("golden", "spread")).await.unwrap();
+    assert_eq!(*lock(&world.pod_writes), Vec::<String>::new(), "no Pod is written");
+    let after = world.get("/apis/apps.kruise.io/v1alpha1/namespaces/golden/workloadspreads/spread").unwrap();
+    for field in ["observedGeneration", "subsetStatuses", "versionedSubsetStatuses"] {
+        assert_eq!(after["status"][field], before["status"][field], "{field}");
+    }
+    assert_eq!(after["spec"], before["spec"]);
+    assert_eq!(after["status"]["conditions"].as_array().unwrap().len(), 3, "our own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_counted_and_get_their_costs_and_a_second_look_writes_nothing() {
+    let world = World::with(3, json!({}));
+    for (name, subset) in [("p1", "a"), ("p2", "a"), ("p3", "b")] {
+        world.pod(name, subset, noted(subset));
+    }
+    world.settle("ws").await;
+    assert_eq!((world.counts(), world.reason("ws").as_str()), (vec![(2, 0), (1, -1)], "Ready Spread"));
+    let costs: Vec<_> = ["p1", "p2", "p3"].iter().map(|pod| world.annotation(pod, COST).unwrap()).collect();
+    assert_eq!(costs, ["200", "200", "100"]);
+    let version = world.get(&format!("{SPREADS}ws")).unwrap()["metadata"]["resourceVersion"].clone();
+    let writes = lock(&world.pod_writes).len();
+    tokio::time::advance(Duration::from_secs(120)).await;
+    world.settle("ws").await;
+    assert_eq!(world.get(&format!("{SPREADS}ws")).unwrap()["metadata"]["resourceVersion"], version);
+    assert_eq!(lock(&world.pod_writes).len(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c9_pods_that_were_missed_are_noted_where_their_node_says_and_never_replaced() {
+    let world = World::with(3, json!({}));
+    for (name, on) in [("p1", "a"), ("p2", "b"), ("p3", "")] {
+        world.pod(name, on, json!({}));
+    }
+    world.settle("ws").await;
+    assert_eq!(world.annotation("p1", NOTE).as_deref(), Some("{\"name\":\"ws\",\"subset\":\"a\"}"));
+    assert_eq!(world.annotation("p2", NOTE).as_deref(), Some("{\"name\":\"ws\",\"subset\":\"b\"}"));
+    assert_eq!(world.annotation("p3", NOTE), None, "it has no node yet");
+    assert_eq!(
+        world.get(&format!("{PODS}p2")).unwrap()["metadata"]["labels"]["zone"],
+        "b",
+        "with the labels of the patch"
+    );
+    assert_eq!(
+        (world.annotation("p1", COST).as_deref(), world.annotation("p2", COST).as_deref()),
+        (Some("200"), Some("100"))
+    );
+    assert_eq!(world.counts(), [(1, 1), (1, -1)]);
+    world.change(&format!("{PODS}p3"), json!({"spec": {"nodeName": "b"}}));
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(1, 1), (2, -1)]);
+    assert_eq!(world.controller.metrics.assigned.get(), 3);
+    assert_eq!(lock(&world.server).of(PODS).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_annotation_keeps_patches_off_pods_that_were_missed() {
+    let world = World::with(
+        1,
+        json!({"metadata": {"annotations": {"workloadspread.kruise.io/ignore-patch-existing-pods-metadata": "True"}}}),
+    );
+    world.pod("p1", "b", json!({}));
+    world.settle("ws").await;
+    assert!(world.annotation("p1", NOTE).is_some());
+    assert_eq!(world.get(&format!("{PODS}p1")).unwrap()["metadata"]["labels"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_node_fits_no_subset_is_said_and_goes_first() {
+    let world = World::with(1, json!({}));
+    world.put(&format!("{NODES}c"), node("c", "c"));
+    world.pod("p1", "c", json!({}));
+    world.settle("ws").await;
+    assert_eq!((world.annotation("p1", NOTE), world.annotation("p1", COST).as_deref()), (None, Some("-300")));
+    assert_eq!(world.reason("ws"), "Ready BeyondLimits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_was_refused_gives_its_place_back_within_30_s() {
+    let world = World::with(3, json!({}));
+    world.settle("ws").await;
+    let since = rfc3339(clock::now().wall);
+    let entry = json!([{"name": "a", "replicas": 0, "missingReplicas": 1, "creatingPods": {"p1": since}}, {"name": "b", "replicas": 0, "missingReplicas": -1}]);
+    world.change(&format!("{SPREADS}ws"), json!({"status": {"versionedSubsetStatuses": {"versionIgnored": entry}}}));
+    let begun = clock::now().mono;
+    let Requeue::After(after) = world.settle("ws").await else { panic!("it waits") };
+    assert_eq!((world.counts()[0], world.reason("ws").as_str()), ((0, 1), "Reconciling PodsComing"));
+    tokio::time::advance(after).await;
+    world.settle("ws").await;
+    assert_eq!(world.counts()[0], (0, 2));
+    assert!(clock::now().mono - begun < Duration::from_secs(30));
+    assert_eq!(world.status("ws")["versionedSubsetStatuses"], Value::Null);
+    let labels = metrics::ExpiryLabels { record: "creation" };
+    assert_eq!(world.controller.metrics.expired.get_or_create(&labels).get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_webhook_has_written_meanwhile_is_not_overwritten() {
+    let world = World::with(3, json!({}));
+    world.settle("ws").await;
+    world.pod("p1", "a", noted("a"));
+    world.deliver_all();
+    // The watch has still to bring this.
+    let entry =
+        json!([{"name": "a", "replicas": 0, "missingReplicas": 1, "creatingPods": {"p2": rfc3339(clock::now().wall)}}]);
+    world.change(&format!("{SPREADS}ws"), json!({"status": {"versionedSubsetStatuses": {"versionIgnored": entry}}}));
+    lock(&world.server).news.clear();
+    world.controller.reconcile(&ObjectKey::new("ns", "ws")).await.unwrap();
+    world.settle("ws").await;
+    let entry = &world.status("ws")["versionedSubsetStatuses"]["versionIgnored"][0];
+    assert_eq!(
+        (&entry["replicas"], &entry["missingReplicas"], entry["creatingPods"]["p2"].is_string()),
+        (&json!(1), &json!(0), true)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_for_the_same_pods_the_second_is_stalled_until_the_first_is_gone() {
+    let world = World::with(1, json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}));
+    world.pod("p1", "a", json!({}));
+    world.put(
+        &format!("{SPREADS}late"),
+        spread(json!({"metadata": {"name": "late", "creationTimestamp": "2026-01-02T00:00:00Z"}})),
+    );
+    for name in ["ws", "late"] {
+        world.settle(name).await;
+    }
+    assert_eq!((world.reason("ws").as_str(), world.reason("late").as_str()), ("Ready Spread", "Stalled TargetTaken"));
+    lock(&world.server).remove(&format!("{SPREADS}ws"));
+    world.settle("late").await;
+    assert_eq!(world.reason("late"), "Ready Spread");
+    assert_eq!(
+        world.annotation("p1", NOTE).as_deref(),
+        Some("{\"name\":\"late\",\"subset\":\"a\"}"),
+        "the note of one that is gone says nothing"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_with_disjoint_filters_share_a_target() {
+    let role = |role: &str| json!({"selector": {"matchLabels": {"role": role}}});
+    let world = World::with(2, json!({"spec": {"targetFilter": role("ps")}}));
+    world.put(
+        &format!("{SPREADS}workers"),
+        spread(json!({"metadata": {"name": "workers"}, "spec": {"targetFilter": role("worker")}})),
+    );
+    for (name, of) in [("p1", "ps"), ("p2", "worker")] {
+        world.pod(name, "a", json!({}));
+        world.change(&format!("{PODS}{name}"), json!({"metadata": {"labels": {"role": of}}}));
+    }
+    for name in ["ws", "workers"] {
+        world.settle(name).await;
+    }
+    assert_eq!(world.annotation("p1", NOTE).as_deref(), Some("{\"name\":\"ws\",\"subset\":\"a\"}"));
+    assert_eq!(world.annotation("p2", NOTE).as_deref(), Some("{\"name\":\"workers\",\"subset\":\"a\"}"));
+    assert_eq!(world.reason("workers"), "Ready Spread");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_not_there_is_waited_for() {
+    let world = World::new();
+    world.put(&format!("{SPREADS}ws"), spread(json!({})));
+    let Requeue::After(_) = world.settle("ws").await else { panic!("it looks again") };
+    assert_eq!(
+        (world.reason("ws").as_str(), &world.status("ws")["observedGeneration"]),
+        ("Reconciling TargetMissing", &json!(1))
+    );
+    world.put(&format!("{SETS}web"), set(1));
+    world.settle("ws").await;
+    assert_eq!(world.reason("ws"), "Ready Spread");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_the_configuration_does_not_name_is_stalled() {
+    let world = World::new();
+    let target = json!({"apiVersion": "db.example/v1", "kind": "Db", "name": "db"});
+    world.put(&format!("{SPREADS}ws"), spread(json!({"spec": {"targetRef": target}})));
+    world.settle("ws").await;
+    assert_eq!(world.reason("ws"), "Stalled InvalidSpec");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_find_no_place_are_evicted_once_it_is_on_record_that_their_subset_gets_no_more() {
+    let strategy = json!({"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 30}});
+    let world = World::with(2, json!({"spec": {"scheduleStrategy": strategy}}));
+    world.pod("p1", "", noted("a"));
+    world.pod("p2", "a", noted("a"));
+    let refused =
+        json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});
+    world.change(&format!("{PODS}p1"), refused);
+    let Requeue::After(after) = world.settle("ws").await else { panic!("it waits") };
+    assert!(after <= Duration::from_secs(30), "{after:?}");
+    assert!(world.get(&format!("{PODS}p1")).is_some());
+    tokio::time::advance(Duration::from_secs(31)).await;
+    world.settle("ws").await;
+    assert!(world.get(&format!("{PODS}p1")).is_none() && world.get(&format!("{PODS}p2")).is_some());
+    assert_eq!(world.controller.metrics.evicted.get(), 1);
+    let condition = |world: &World| world.status("ws")["subsetStatuses"][0]["conditions"][0]["status"].clone();
+    assert_eq!(condition(&world), "False");
+    tokio::time::advance(Duration::from_secs(301)).await;
+    world.settle("ws").await;
+    assert_eq!(condition(&world), "True");
+}
+
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/ns/deployments/web";
+
+#[tokio::test(start_paused = true)]
+async fn during_a_roll_out_of_a_deployment_old_pods_go_from_the_first_subset_on() {
+    let world = World::new();
+    let template = |image: &str, hash: Option<&str>| {
+        let mut template =
+            json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}});
+        if let Some(hash) = hash {
+            template["metadata"]["labels"]["pod-template-hash"] = hash.into();
+        }
+        template
+    };
+    let selector = json!({"matchLabels": {"app": "web"}});
+    let deployment = json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": {"replicas": 2, "selector": selector, "template": template("i:2", None)}});
+    let uid = world.put(DEPLOYMENT, deployment)["metadata"]["uid"].clone();
+    for (hash, image) in [("old", "i:1"), ("new", "i:2")] {
+        let owner =
+            json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid, "controller": true}]);
+        let name = format!("web-{hash}");
+        let set = json!({"metadata": {"name": name, "namespace": "ns", "labels": {"pod-template-hash": hash}, "ownerReferences": owner}, "spec": {"template": template(image, Some(hash))}});
+        let set = world.put(&format!("/apis/apps/v1/namespaces/ns/replicasets/{name}"), set)["metadata"]["uid"].clone();
+        for subset in ["a", "b"] {
+            let owner =
+                json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": set, "controller": true}]);
+            let pod = json!({"metadata": {"name": format!("{name}-{subset}"), "namespace": "ns", "ownerReferences": owner, "annotations": noted(subset), "labels": {"pod-template-hash": hash}},
+                "spec": {"nodeName": subset, "containers": []}, "status": {"phase": "Running"}});
+            world.put(&format!("{PODS}{name}-{subset}"), pod);
+        }
+    }
+    world.put(
+        &format!("{SPREADS}ws"),
+        spread(json!({"spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment"}}})),
+    );
+    world.settle("ws").await;
+    let cost = |pod: &str| world.annotation(pod, COST).unwrap();
+    assert_eq!(
+        [cost("web-new-a"), cost("web-new-b"), cost("web-old-a"), cost("web-old-b")],
+        ["200", "100", "100", "200"]
+    );
+    assert_eq!(
+        world.status("ws")["versionedSubsetStatuses"].as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["new", "old"]
+    );
+    assert_eq!(world.counts(), [(2, 0), (2, -1)]);
+}
+
+#[test]
+fn c1_with_its_gate_off_the_controller_is_not_started() {
+    assert_eq!(REGISTRATION.gate, Some("WorkloadSpread"));
+}

@@ -1,0 +1,504 @@
+//! Random histories: a CloneSet that is scaled, Pods that go and come, zones without room, replicas of the webhook that know old
+//! versions or are down, creations that are refused afterwards, limits that change, refused writes, managers that start anew.
+//! No subset ever gets a Pod above its limit from the webhook; and once nothing stands in the way any more, every Pod runs,
+//! belongs to a subset, has its cost and is counted, and no record is left.
+//!
+//! The controller is the real one, and new Pods go through the rule of the webhook. What surrounds them is played.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::{
+    api::apps::workload_spread::WorkloadSpreadStatus,
+    domain::kinds::workload_spread::{
+        count::{SpreadAnswer, SpreadAsk, annotation, answer as decide, places},
+        inject::{Note, inject},
+        spec::VERSION_IGNORED,
+    },
+    liveness::{self, Acts, Driver, Limits, Model, Random, Step},
+};
+
+const MOST: usize = 8;
+const REPLICAS: usize = 3;
+
+struct History {
+    world: World,
+    ready: BTreeSet<ObjectKey>,
+    due: BTreeMap<ObjectKey, Duration>,
+    made: usize,
+    /// What each replica of the webhook knows of the WorkloadSpread.
+    known: Vec<Option<WorkloadSpread>>,
+    webhook_is_down: bool,
+    /// Creations are refused after the webhook.
+    has_no_quota: bool,
+    closed: BTreeSet<&'static str>,
+}
+
+#[derive(Debug)]
+enum Effect {
+    Create,
+    Delete(String),
+    Bind(String, &'static str),
+    Refuse(String),
+    /// A replica of the webhook hears of the WorkloadSpread.
+    Hear(usize),
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn note_of(pod: &Value) -> Option<String> {
+    let note: Value = serde_json::from_str(pod["metadata"]["annotations"][NOTE].as_str()?).ok()?;
+    note["subset"].as_str().map(str::to_owned)
+}
+
+fn cost_of(pod: &Value) -> i64 {
+    pod["metadata"]["annotations"][COST].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The zone that a Pod has to be in.
+fn zone_of(pod: &Value) -> Option<&str> {
+    let required = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/0/values/0";
+    pod.pointer(required).and_then(Value::as_str)
+}
+
+fn wanted(set: &Value) -> usize {
+    usize::try_from(set["spec"]["replicas"].as_u64().unwrap()).unwrap()
+}
+
+impl History {
+    fn new(random: &mut Random) -> Self {
+        let strategy = match random.chance(70) {
+            true => json!({"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 5}}),
+            false => json!({}),
+        };
+        let world = World::with(4, json!({"spec": {"scheduleStrategy": strategy}}));
+        Self {
+            world,
+            ready: BTreeSet::new(),
+            due: BTreeMap::new(),
+            made: 0,
+            known: vec![None; REPLICAS],
+            webhook_is_down: false,
+            has_no_quota: false,
+            closed: BTreeSet::new(),
+        }
+    }
+
+    fn pods(&self) -> Vec<(String, Arc<Value>)> {
+        lock(&self.world.server).of(PODS)
+    }
+
+    fn spread(&self) -> Option<WorkloadSpread> {
+        let found = self.world.get(&format!("{SPREADS}ws"))?;
+        Some(serde_json::from_value(Value::clone(&found)).unwrap())
+    }
+
+    fn note(&self, act: &'static str) {
+        lock(&self.world.server).acts.note(act);
+    }
+
+    /// What the controller of CloneSets, the scheduler and watches would do next.
+    fn surroundings(&self) -> Vec<Effect> {
+        let pods = self.pods();
+        let set = self.world.get(&format!("{SETS}web")).unwrap();
+        let mut effects = Vec::new();
+        if pods.len() < wanted(&set) {
+            effects.push(Effect::Create);
+        }
+        if pods.len() > wanted(&set) {
+            // As the controller of CloneSets: what has no node first, then the lowest cost.
+            let first = pods.iter().min_by_key(|(_, pod)| (!text(pod, "/spec/nodeName").is_empty(), cost_of(pod)));
+            effects.extend(first.map(|(path, _)| Effect::Delete(path.clone())));
+        }
+        for (path, pod) in pods.iter().filter(|(_, pod)| text(pod, "/spec/nodeName").is_empty()) {
+            let open = ["a", "b"].into_iter().filter(|zone| !self.closed.contains(zone));
+            let fitting: Vec<&str> = open.filter(|zone| zone_of(pod).is_none_or(|wants| wants == *zone)).collect();
+            if fitting.is_empty() && pod["status"]["conditions"].is_null() {
+                effects.push(Effect::Refuse(path.clone()));
+            }
+            effects.extend(fitting.into_iter().map(|zone| Effect::Bind(path.clone(), zone)));
+        }
+        let live = self.spread().and_then(|spread| spread.metadata.resource_version);
+        let is_old = |known: &Option<WorkloadSpread>| {
+            known.as_ref().map(|k| k.metadata.resource_version.clone()) != Some(live.clone())
+        };
+        effects.extend((0..REPLICAS).filter(|replica| is_old(&self.known[*replica])).map(Effect::Hear));
+        effects
+    }
+
+    /// As `settle` in the webhook: by what a replica knows, written with the version that it knows.
+    fn ask(&mut self, replica: usize, ask: &SpreadAsk) -> SpreadAnswer {
+        let mut is_fresh = false;
+        loop {
+            let Some(spread) = self.known[replica].clone() else { return SpreadAnswer::Nothing };
+            let spec = SpreadSpec::of(&spread).unwrap();
+            let before = spread.status.clone().unwrap_or_default();
+            let (mut status, limits) = (before.clone(), spec.limits(0));
+            let answered = decide(&spec, &limits, &mut status, ask, clock::now().wall);
+            if answered.passes_over(&places(&spec, &before, &limits, VERSION_IGNORED)) && !is_fresh {
+                (self.known[replica], is_fresh) = (self.spread(), true);
+                continue;
+            }
+            if status == before {
+                return answered;
+            }
+            let live = self.spread().unwrap();
+            if live.metadata.resource_version != spread.metadata.resource_version {
+                self.note("conflicts of the webhook");
+                (self.known[replica], is_fresh) = (Some(live), true);
+                continue;
+            }
+            let mut object = json!(spread);
+            object["status"] = json!(status);
+            self.world.put(&format!("{SPREADS}ws"), object);
+            self.known[replica] = self.spread();
+            return answered;
+        }
+    }
+
+    fn create(&mut self, random: &mut Random) -> String {
+        self.made += 1;
+        let name = format!("web-{}", self.made);
+        if self.webhook_is_down {
+            self.world.pod(&name, "", json!({}));
+            self.note("missed");
+            return format!("{name} is created without us");
+        }
+        let replica = random.below(REPLICAS);
+        if self.known[replica].is_none() {
+            self.known[replica] = self.spread();
+        }
+        let ask = SpreadAsk::Create { key: name.clone(), version: VERSION_IGNORED.into() };
+        let answered = self.ask(replica, &ask);
+        if self.has_no_quota {
+            self.note("refused creations");
+            return format!("{name} is refused after {answered:?}");
+        }
+        self.world.pod(&name, "", json!({}));
+        if let SpreadAnswer::Subset(index, _) = answered {
+            let spec = SpreadSpec::of(self.known[replica].as_ref().unwrap()).unwrap();
+            let note = Note { matched: annotation("ws", &spec.subsets[index].name, None), cost: None };
+            let path = format!("{PODS}{name}");
+            let mut pod = inject(&self.world.get(&path).unwrap(), &spec.subsets[index], Some(&note)).unwrap();
+            pod["metadata"]["labels"]["by"] = "webhook".into();
+            self.world.put(&path, pod);
+            self.note("placed");
+        }
+        format!("{name} goes to {answered:?}")
+    }
+
+    /// A Pod goes; the webhook has recorded it, or was down.
+    fn remove(&mut self, path: &str, random: &mut Random) {
+        let pod = self.world.get(path);
+        let replica = random.below(REPLICAS);
+        if let Some(subset) =
+            pod.as_ref().and_then(|pod| note_of(pod)).filter(|_| !self.webhook_is_down && self.known[replica].is_some())
+        {
+            let name = path.rsplit('/').next().unwrap().to_owned();
+            self.ask(replica, &SpreadAsk::Delete { pod: name, subset, version: VERSION_IGNORED.into() });
+            self.note("recorded deletions");
+        }
+        lock(&self.world.server).remove(path);
+    }
+
+    fn play(&mut self, effect: Effect, random: &mut Random) -> String {
+        let said = format!("{effect:?}");
+        match effect {
+            Effect::Create => return self.create(random),
+            Effect::Delete(path) => self.remove(&path, random),
+            Effect::Bind(path, zone) => self.world.change(
+                &path,
+                json!({"spec": {"nodeName": zone}, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}),
+            ),
+            Effect::Refuse(path) => {
+                let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+                self.world.change(&path, json!({"status": {"conditions": refused}}));
+            }
+            Effect::Hear(replica) => self.known[replica] = self.spread(),
+        }
+        said
+    }
+
+    async fn take_queue(&mut self) {
+        let (_stop, stopped) = tokio::sync::watch::channel(true);
+        let keys: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
+        let note = |key: ObjectKey, _| {
+            lock(&keys).push(key);
+            std::future::ready(Ok::<_, String>(Requeue::Await))
+        };
+        self.world.controller.queue.run(100, stopped, note).await;
+        for key in std::mem::take(&mut *lock(&keys)) {
+            self.due.remove(&key);
+            self.ready.insert(key);
+        }
+    }
+
+    fn restart_manager(&mut self) {
+        self.world.controller = manager(&self.world.server, &self.world.pod_writes);
+        (self.ready, self.due) = Default::default();
+        let all: Vec<String> = {
+            let mut server = lock(&self.world.server);
+            server.news.clear();
+            server.acts.note("managers that started anew");
+            server.objects.keys().cloned().collect()
+        };
+        all.iter().for_each(|path| self.world.deliver(path));
+    }
+}
+
+struct Seen {
+    pods: Vec<Arc<Value>>,
+    spread: Arc<Value>,
+    wanted: usize,
+}
+
+impl Seen {
+    fn status(&self) -> WorkloadSpreadStatus {
+        serde_json::from_value(self.spread["status"].clone()).unwrap_or_default()
+    }
+
+    fn limit(&self) -> usize {
+        usize::try_from(self.spread["spec"]["subsets"][0]["maxReplicas"].as_u64().unwrap()).unwrap()
+    }
+
+    fn in_subset<'a>(&'a self, subset: &'a str) -> impl Iterator<Item = &'a Arc<Value>> {
+        self.pods.iter().filter(move |pod| note_of(pod).as_deref() == Some(subset))
+    }
+}
+
+impl Driver for History {
+    type Seen = Seen;
+
+    async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
+        Ok(match random.below(14) {
+            0..=2 => {
+                let replicas = random.below(MOST + 1);
+                self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": replicas}}));
+                format!("{replicas} replicas")
+            }
+            3 | 4 => {
+                let pods = self.pods();
+                let Some((path, _)) = random.one_of(&pods) else { return Ok("no Pod".into()) };
+                if random.chance(50) {
+                    self.remove(path, random);
+                } else {
+                    lock(&self.world.server).remove(path);
+                }
+                format!("{path} goes")
+            }
+            5 => {
+                self.webhook_is_down = !self.webhook_is_down;
+                format!("the webhook is down: {}", self.webhook_is_down)
+            }
+            6 => {
+                self.has_no_quota = !self.has_no_quota;
+                format!("there is no quota: {}", self.has_no_quota)
+            }
+            7 | 8 => {
+                let zone = ["a", "b"][random.below(2)];
+                if !self.closed.remove(zone) {
+                    self.closed.insert(zone);
+                }
+                format!("without room: {:?}", self.closed)
+            }
+            9 => {
+                let max = random.below(4);
+                let mut object = Value::clone(&self.world.get(&format!("{SPREADS}ws")).unwrap());
+                object["spec"]["subsets"][0]["maxReplicas"] = max.into();
+                object["metadata"]["generation"] = (object["metadata"]["generation"].as_i64().unwrap() + 1).into();
+                self.world.put(&format!("{SPREADS}ws"), object);
+                format!("a limit of {max}")
+            }
+            10 | 11 => lock(&self.world.server).fail(random),
+            12 => {
+                self.restart_manager();
+                "a new manager".into()
+            }
+            _ => "nothing".into(),
+        })
+    }
+
+    async fn make_possible(&mut self) -> Result<String, String> {
+        lock(&self.world.server).faults.clear();
+        (self.webhook_is_down, self.has_no_quota) = (false, false);
+        self.closed.clear();
+        self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": 5}}));
+        Ok("there is room, quota and a webhook".into())
+    }
+
+    async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
+        self.take_queue().await;
+        let now = clock::now().mono;
+        let over: Vec<ObjectKey> = self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+        for key in over {
+            self.due.remove(&key);
+            self.ready.insert(key);
+        }
+        let mut effects = self.surroundings();
+        if self.has_no_quota {
+            // It tries again and again, but not without end at one moment.
+            effects.retain(|effect| !matches!(effect, Effect::Create) || random.chance(10));
+        }
+        let ready: Vec<ObjectKey> = self.ready.iter().cloned().collect();
+        let has_news = !lock(&self.world.server).news.is_empty();
+        let choices = effects.len() + ready.len() + usize::from(has_news);
+        if choices == 0 {
+            return Ok(Step::Idle(self.due.values().min().map(|at| at.saturating_sub(now))));
+        }
+        let choice = random.below(choices);
+        if choice < effects.len() {
+            let effect = effects.swap_remove(choice);
+            return Ok(Step::Worked(self.play(effect, random)));
+        }
+        let Some(key) = ready.get(choice - effects.len()) else {
+            let path = lock(&self.world.server).news.pop_front().unwrap_or_default();
+            self.world.deliver(&path);
+            return Ok(Step::Worked(format!("delivered {path}")));
+        };
+        self.ready.remove(key);
+        let result = self.world.controller.reconcile(key).await;
+        let after = match &result {
+            Ok(Requeue::Await) => None,
+            Ok(Requeue::After(delay)) => Some(*delay),
+            Err(_) => Some(Duration::from_millis(500)),
+        };
+        if let Some(delay) = after {
+            self.due.insert(key.clone(), now + delay);
+        }
+        Ok(Step::Worked(format!("reconciled {key}: {result:?}")))
+    }
+
+    async fn advance(&mut self, by: Duration) {
+        tokio::time::advance(by).await;
+    }
+
+    async fn see(&mut self) -> Result<Seen, String> {
+        let set = self.world.get(&format!("{SETS}web")).unwrap();
+        let spread = self.world.get(&format!("{SPREADS}ws")).unwrap();
+        Ok(Seen { pods: self.pods().into_iter().map(|(_, pod)| pod).collect(), spread, wanted: wanted(&set) })
+    }
+}
+
+/// What is promised, in plain terms.
+#[derive(Default)]
+struct Promises {
+    /// The largest limit that the first subset has had.
+    largest: usize,
+    /// Nodes of Pods, by UID.
+    nodes: BTreeMap<String, String>,
+    acts: Acts,
+}
+
+impl Model for Promises {
+    type Seen = Seen;
+
+    fn wrongs(&mut self, seen: &Seen) -> Vec<String> {
+        let mut wrongs = Vec::new();
+        self.largest = self.largest.max(seen.limit());
+        let placed = seen.in_subset("a").filter(|pod| text(pod, "/metadata/labels/by") == "webhook").count();
+        if placed > self.largest {
+            wrongs.push(format!("the webhook has put {placed} Pods where there is room for {}", self.largest));
+        }
+        for subset in seen.status().versioned_subset_statuses.values().flatten() {
+            if subset.replicas < 0 || subset.missing_replicas < -1 {
+                wrongs.push(format!("numbers below zero: {subset:?}"));
+            }
+        }
+        for pod in &seen.pods {
+            let (uid, on) = (text(pod, "/metadata/uid").to_owned(), text(pod, "/spec/nodeName").to_owned());
+            if !on.is_empty() && self.nodes.insert(uid, on).is_none() {
+                self.acts.note("ran");
+            }
+        }
+        wrongs
+    }
+
+    fn missing(&self, seen: &Seen) -> Vec<String> {
+        let mut missing = Vec::new();
+        if seen.pods.len() != seen.wanted {
+            missing.push(format!("{} of {} Pods are there", seen.pods.len(), seen.wanted));
+        }
+        for pod in &seen.pods {
+            let name = text(pod, "/metadata/name");
+            if text(pod, "/spec/nodeName").is_empty() || note_of(pod).is_none() {
+                missing.push(format!("{name} has no node or no subset"));
+            }
+        }
+        let (max, status) = (seen.limit(), seen.status());
+        for (index, (subset, limit)) in [("a", Some(max)), ("b", None)].into_iter().enumerate() {
+            let there = seen.in_subset(subset).count();
+            let within = there.min(limit.unwrap_or(there));
+            let cost = if index == 0 { 200 } else { 100 };
+            let costs = seen.in_subset(subset).filter(|pod| cost_of(pod) == cost).count();
+            let above = seen.in_subset(subset).filter(|pod| cost_of(pod) == -cost_above(index)).count();
+            if (costs, above) != (within, there - within) {
+                missing.push(format!("of {there} Pods in {subset} {costs} are worth {cost} and {above} nothing, with a limit of {limit:?}"));
+            }
+            let counted = status.subset_statuses.iter().find(|known| known.name == subset);
+            let counted = counted.map(|known| (known.replicas, known.missing_replicas)).unwrap_or_default();
+            let left = limit.map_or(-1, |max| i32::try_from(max.saturating_sub(there)).unwrap());
+            if counted != (i32::try_from(there).unwrap(), left) {
+                missing.push(format!("{there} Pods are in {subset}, counted as {counted:?}"));
+            }
+        }
+        for subset in status.versioned_subset_statuses.values().flatten() {
+            if !subset.creating_pods.is_empty() || !subset.deleting_pods.is_empty() {
+                missing.push(format!("a record is left: {subset:?}"));
+            }
+        }
+        let true_one = status.conditions.iter().find(|condition| condition.status == "True");
+        if true_one.is_none_or(|condition| condition.type_ != "Ready") {
+            missing.push(format!("it is not Ready: {true_one:?}"));
+        }
+        if seen.spread["status"]["observedGeneration"] != seen.spread["metadata"]["generation"] {
+            missing.push("the status is of another generation".into());
+        }
+        missing
+    }
+}
+
+/// What a Pod above the limit is worth less than nothing.
+fn cost_above(index: usize) -> i64 {
+    i64::try_from(index + 1).unwrap() * 100
+}
+
+#[test]
+fn simulation_of_workload_spreads() {
+    let acts = liveness::seeds(60, "simulation_of_workload_spreads", |seed| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (mut history, mut promises) = (History::new(&mut Random(seed)), Promises::default());
+            let limits = Limits { changes: 30, ..Limits::default() };
+            liveness::run(seed, &limits, &mut history, &mut promises).await?;
+            let mut acts = promises.acts;
+            for what in COUNTED {
+                acts.add(what, lock(&history.world.server).acts.count(what));
+            }
+            Ok(acts)
+        })
+    });
+    acts.require(&[
+        ("ran", 300),
+        ("placed", 300),
+        ("missed", 30),
+        ("recorded deletions", 100),
+        ("refused creations", 30),
+        ("conflicts of the webhook", 10),
+        ("evicted", 5),
+        ("refused writes", 50),
+        ("managers that started anew", 30),
+    ]);
+}
+
+const COUNTED: [&str; 8] = [
+    "placed",
+    "missed",
+    "recorded deletions",
+    "refused creations",
+    "conflicts of the webhook",
+    "evicted",
+    "refused writes",
+    "managers that started anew",
+];

@@ -1,0 +1,89 @@
+//! The deletion costs of Pods, by which a workload that is scaled down takes them: those with the lowest cost first.
+//!
+//! With numbers as limits they are OpenKruise's: what the first subsets have is worth most. With percentages that would take
+//! all Pods of the last subset before one of the others, and a workload acts on the costs that it finds: they are chosen
+//! so that the Pods that stay are spread by the percentages, however many stay.
+
+use super::spec::SpreadSpec;
+
+/// The worth of the Pod that a workload of one Pod has, with percentages. Others are worth one less each.
+const FIRST: i32 = 1_000_000;
+
+/// The cost of a Pod within the limit of the subset `index`. `is_newest`: it is of the version that Pods are made of; of older
+/// ones those go first whose subset is filled first by new ones.
+pub fn within(subsets: usize, index: usize, is_newest: bool) -> i32 {
+    let (subsets, index) = (number(subsets), number(index));
+    if is_newest { (subsets - index) * 100 } else { (index + 1) * 100 }
+}
+
+/// The cost of a Pod above the limit of the subset `index`.
+pub fn above(index: usize) -> i32 {
+    (number(index) + 1) * -100
+}
+
+/// The cost of a Pod that belongs to no subset.
+pub fn nowhere(subsets: usize) -> i32 {
+    (number(subsets) + 1) * -100
+}
+
+fn number(count: usize) -> i32 {
+    // No object has room for so many subsets.
+    i32::try_from(count).unwrap_or(i32::MAX / 1000).min(i32::MAX / 1000)
+}
+
+/// With percentages: for each subset, in the order in which its Pods come, how many Pods the workload has when the next one
+/// goes there. As many as the subsets have in `counts`, as far as they are found.
+pub fn order_of_coming(spec: &SpreadSpec, counts: &[i32]) -> Vec<Vec<i32>> {
+    let wanted: Vec<usize> = counts.iter().map(|count| usize::try_from(*count).unwrap_or_default()).collect();
+    let mut order: Vec<Vec<i32>> = vec![Vec::new(); counts.len()];
+    let sum: usize = wanted.iter().sum();
+    // Where the Pods are spread otherwise than they should be, a subset reaches its number later.
+    let most = i32::try_from(sum.saturating_mul(4).saturating_add(100)).unwrap_or(FIRST - 1).min(FIRST - 1);
+    for total in 1..=most {
+        if order.iter().zip(&wanted).all(|(order, wanted)| order.len() >= *wanted) {
+            break;
+        }
+        let shares = spec.shares(total);
+        let lacks = |index: &usize| shares[*index] - i32::try_from(order[*index].len()).unwrap_or(i32::MAX);
+        // The first one of those that lack most.
+        let next = (0..shares.len()).rev().max_by_key(lacks).filter(|index| lacks(index) > 0);
+        if let Some(index) = next {
+            order[index].push(total);
+        }
+    }
+    order
+}
+
+/// The cost of the Pod that comes when the workload has `total` Pods.
+pub fn by_order(total: i32, is_newest: bool) -> i32 {
+    if is_newest { FIRST - total } else { total }
+}
+
+/// The cost of a new Pod in the subset `index`, which has so many Pods before it.
+pub fn of_new(spec: &SpreadSpec, index: usize, there: i32) -> i32 {
+    if !spec.needs_total() {
+        return within(spec.subsets.len(), index, true);
+    }
+    let mut counts = vec![0; spec.subsets.len()];
+    counts[index] = there.saturating_add(1);
+    let order = order_of_coming(spec, &counts);
+    let total = usize::try_from(there).ok().and_then(|there| order[index].get(there).copied());
+    total.map_or_else(|| above(index), |total| by_order(total, true))
+}
+
+/// The places in the order of coming for the Pods of one subset: each keeps the one that its cost says, if nobody before it
+/// has that one, and the others get those that are left. `order` are the places, `costs` what the Pods have.
+pub fn settle(order: &[i32], costs: &[i32], is_newest: bool) -> Vec<Option<i32>> {
+    let places: Vec<i32> = order.iter().take(costs.len()).map(|total| by_order(*total, is_newest)).collect();
+    let mut free: Vec<i32> = places.clone();
+    let mut settled: Vec<Option<i32>> = Vec::with_capacity(costs.len());
+    for cost in costs {
+        let kept = free.iter().position(|place| place == cost).map(|at| free.remove(at));
+        settled.push(kept);
+    }
+    let mut free = free.into_iter();
+    for place in settled.iter_mut().filter(|place| place.is_none()) {
+        *place = free.next();
+    }
+    settled
+}

@@ -1,0 +1,93 @@
+//! Which WorkloadSpread a Pod is for.
+
+use serde_json::Value;
+
+use crate::{
+    api::{apps::workload_spread::WorkloadSpread, group_of},
+    k8s::{invalid::Invalid, pod::Labels, selector::Selector},
+};
+
+/// An object in the chain of controllers above a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Above {
+    /// Group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+}
+
+impl Above {
+    /// What controls an object.
+    pub fn of(object: &Value) -> Option<Self> {
+        let mut owners = object.pointer("/metadata/ownerReferences")?.as_array()?.iter();
+        let owner = owners.find(|owner| owner["controller"] == true)?;
+        let text = |key: &str| owner[key].as_str().unwrap_or_default().to_owned();
+        let above = Self { api_version: text("apiVersion"), kind: text("kind"), name: text("name"), uid: text("uid") };
+        (!above.kind.is_empty() && !above.name.is_empty()).then_some(above)
+    }
+
+    /// Its API group.
+    pub fn group(&self) -> &str {
+        group_of(&self.api_version)
+    }
+
+    /// Whether a WorkloadSpread is for it. The version does not count.
+    pub fn is_target_of(&self, spread: &WorkloadSpread) -> bool {
+        let target = &spread.spec.target_ref;
+        (target.group(), &target.kind, &target.name) == (self.group(), &self.kind, &self.name)
+    }
+}
+
+/// Whether the filter of a WorkloadSpread lets a Pod with these labels through. One that cannot be read lets none.
+pub fn selects(spread: &WorkloadSpread, labels: &Labels) -> bool {
+    let selector = spread.spec.target_filter.as_ref().and_then(|filter| filter.selector.as_ref());
+    selector.is_none_or(|selector| Selector::of(selector).is_ok_and(|selector| selector.matches(labels)))
+}
+
+/// Whether two are for one target.
+pub fn has_same_target(a: &WorkloadSpread, b: &WorkloadSpread) -> bool {
+    let target = |of: &WorkloadSpread| {
+        let target = &of.spec.target_ref;
+        (target.group().to_owned(), target.kind.clone(), target.name.clone())
+    };
+    target(a) == target(b)
+}
+
+/// Whether a Pod may be for both.
+pub fn overlap(a: &WorkloadSpread, b: &WorkloadSpread) -> bool {
+    let selector = |of: &WorkloadSpread| -> Result<Option<Selector>, Invalid> {
+        of.spec.target_filter.as_ref().and_then(|filter| filter.selector.as_ref()).map(Selector::of).transpose()
+    };
+    let disjoint = match (selector(a), selector(b)) {
+        (Ok(Some(a)), Ok(Some(b))) => a.is_disjoint(&b),
+        // What cannot be read is for no Pod.
+        (Err(_), _) | (_, Err(_)) => true,
+        _ => false,
+    };
+    has_same_target(a, b) && !disjoint
+}
+
+/// Sorts them: the oldest one is asked first.
+pub fn by_age(spreads: &mut [std::sync::Arc<WorkloadSpread>]) {
+    spreads.sort_by_key(|spread| {
+        let created = spread.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created, spread.metadata.name.clone())
+    });
+}
+
+/// The name of an older one that may be for the same Pods.
+pub fn older<'a>(spread: &WorkloadSpread, others: impl IntoIterator<Item = &'a WorkloadSpread>) -> Option<String> {
+    let age =
+        |of: &WorkloadSpread| (of.metadata.creation_timestamp.as_ref().map(|time| time.0), of.metadata.name.clone());
+    let stands_before = |other: &&WorkloadSpread| {
+        other.metadata.deletion_timestamp.is_none()
+            && other.metadata.name != spread.metadata.name
+            && age(other) < age(spread)
+            && overlap(other, spread)
+    };
+    others.into_iter().filter(stands_before).min_by_key(|other| age(other))?.metadata.name.clone()
+}

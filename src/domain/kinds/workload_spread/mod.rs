@@ -1,0 +1,29 @@
+//! The rules of WorkloadSpread: which subset a new Pod goes to and what it gets there, what there is of each subset, in which
+//! order Pods go, and which subsets get no more Pods for a while.
+//!
+//! ```text
+//! WorkloadSpread ──spec.rs──▶ SpreadSpec ──┬─▶ count.rs: the next subset, recorded  ─┐
+//! status, target ──replicas.rs─────────────┤                                         ├─▶ the webhook
+//! a new Pod ───────────────────────────────┴─▶ inject.rs: nodes, tolerations, patch ─┘
+//! Pods, nodes ──adopt.rs: Pods that were missed──▶ plan.rs ─▶ SpreadPlan ─▶ the controller
+//!                                                   ├─ cost.rs: which Pods go first
+//!                                                   ├─ places.rs: subsets in which Pods find no place
+//!                                                   └─ status.rs
+//! ```
+//!
+//! Webhook and controller write one status, each only on the version that it has read: what one records the other sees.
+
+pub mod adopt;
+pub mod cost;
+pub mod count;
+pub mod inject;
+pub mod matching;
+pub mod places;
+pub mod plan;
+pub mod problems;
+pub mod replicas;
+pub mod spec;
+pub mod status;
+
+#[cfg(test)]
+mod tests;

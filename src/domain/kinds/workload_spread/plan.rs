@@ -1,0 +1,383 @@
+//! What there is of each subset, and what is to be done about it: the whole status, deletion costs, Pods that are evicted
+//! because they find no place.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{
+    cost,
+    count::{entries, missing, there},
+    places::{self, SubsetPlaces},
+    replicas::version_of,
+    spec::SpreadSpec,
+};
+use crate::{
+    api::apps::workload_spread::{SpreadSubsetStatus, WorkloadSpreadStatus},
+    domain::pod::{
+        order::{Candidate, Phase, sort_for_deletion},
+        unplaced::waits_for_place,
+    },
+    k8s::{pod::PodView, time::Now},
+};
+
+/// How long a Pod that is being created is counted without having been seen. With the pause between two looks it is less than
+/// 30 s.
+pub const CREATION_LASTS: Duration = Duration::from_secs(28);
+/// How long a Pod that is being deleted is not counted although it is there.
+pub const DELETION_LASTS: Duration = Duration::from_secs(15);
+
+/// Where a Pod belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// To the subset of this place.
+    Subset(usize),
+    /// To none.
+    Nowhere,
+    /// It has no note of a subset, and no node yet that would say.
+    Unknown,
+}
+
+/// A Pod of the target.
+#[derive(Clone, Debug)]
+pub struct SpreadPod {
+    /// The Pod.
+    pub pod: Arc<PodView>,
+    /// Where it belongs.
+    pub home: Home,
+}
+
+/// Of which version new Pods are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Newest {
+    /// There is one version.
+    Only,
+    /// Of this one.
+    Version(String),
+    /// It is not known now: costs stay as they are.
+    Unknown,
+}
+
+impl Newest {
+    fn is(&self, version: &str) -> bool {
+        match self {
+            Self::Only => true,
+            Self::Version(newest) => newest == version,
+            Self::Unknown => false,
+        }
+    }
+}
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub struct SpreadSeen<'a> {
+    /// The Pods of the target that the WorkloadSpread is for.
+    pub pods: &'a [SpreadPod],
+    /// How many the target wants.
+    pub total: i32,
+    /// Of which version new Pods are.
+    pub newest: Newest,
+    /// The status that is stored.
+    pub recorded: &'a WorkloadSpreadStatus,
+    /// How old the records of Pods on their way are, by version, subset and key.
+    pub ages: &'a BTreeMap<EntryKey, Duration>,
+}
+
+/// A record of a Pod on its way: the version, the subset, and the key in its map.
+pub type EntryKey = (String, String, String);
+
+/// What is said about the WorkloadSpread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpreadEvent {
+    /// A Pod was not created although it was to be: a warning.
+    CreatePodFailed(String),
+    /// A Pod was not deleted although it was to be: a warning.
+    DeletePodFailed(String),
+    /// A subset gets Pods again.
+    RecoverSchedulable(String),
+}
+
+impl SpreadEvent {
+    /// Its reason.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::CreatePodFailed(_) => "CreatePodFailed",
+            Self::DeletePodFailed(_) => "DeletePodFailed",
+            Self::RecoverSchedulable(_) => "RecoverSchedulable",
+        }
+    }
+
+    /// In words.
+    pub fn message(&self) -> String {
+        match self {
+            Self::CreatePodFailed(subset) => {
+                format!("a Pod for subset {subset} was not created: its place is given back")
+            }
+            Self::DeletePodFailed(pod) => format!("Pod {pod} was not deleted: it is counted again"),
+            Self::RecoverSchedulable(subset) => format!("subset {subset} gets Pods again"),
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default)]
+pub struct SpreadPlan {
+    /// The subsets, all versions together.
+    pub subsets: Vec<SpreadSubsetStatus>,
+    /// The subsets by version.
+    pub versions: BTreeMap<String, Vec<SpreadSubsetStatus>>,
+    /// Pods whose deletion cost is to be another.
+    pub costs: Vec<(Arc<PodView>, i32)>,
+    /// Pods that find no place, to be evicted when the status is written.
+    pub evict: Vec<Arc<PodView>>,
+    /// What is said.
+    pub events: Vec<SpreadEvent>,
+    /// When to look again.
+    pub look: Option<Duration>,
+    /// Pods on their way.
+    pub coming: usize,
+    /// Pods above the limits of their subsets.
+    pub surplus: usize,
+    /// Pods that belong to no subset.
+    pub nowhere: usize,
+}
+
+impl SpreadPlan {
+    fn look_after(&mut self, after: Option<Duration>) {
+        self.look = [self.look, after].into_iter().flatten().min();
+    }
+}
+
+/// The records of Pods on their way.
+pub fn records(status: &WorkloadSpreadStatus) -> impl Iterator<Item = (EntryKey, jiff::Timestamp)> {
+    status.versioned_subset_statuses.iter().flat_map(|(version, subsets)| {
+        subsets.iter().flat_map(move |subset| {
+            let maps = subset.creating_pods.iter().chain(&subset.deleting_pods);
+            maps.map(move |(key, since)| ((version.clone(), subset.name.clone(), key.clone()), *since))
+        })
+    })
+}
+
+/// Decides.
+pub fn plan(spec: &SpreadSpec, seen: &SpreadSeen<'_>, now: Now) -> SpreadPlan {
+    let mut plan = SpreadPlan::default();
+    let limits = spec.limits(seen.total);
+    let mut by_version: BTreeMap<String, Vec<&SpreadPod>> = BTreeMap::new();
+    for pod in seen.pods {
+        by_version.entry(version_of(spec.target_kind, &pod.pod.labels)).or_default().push(pod);
+    }
+    let recorded = &seen.recorded.versioned_subset_statuses;
+    let versions: BTreeSet<&String> = by_version.keys().chain(recorded.keys()).collect();
+    let mut sums = vec![(0_i32, 0_i32); spec.subsets.len()];
+    for version in versions {
+        let pods = by_version.get(version).map_or(&[][..], Vec::as_slice);
+        let all = Counting { spec, seen, version, limits: &limits }.count(pods, &mut plan);
+        let is_empty = |entry: &SpreadSubsetStatus| {
+            entry.replicas == 0 && entry.creating_pods.is_empty() && entry.deleting_pods.is_empty()
+        };
+        if all.iter().all(is_empty) {
+            continue;
+        }
+        for (sum, entry) in sums.iter_mut().zip(&all) {
+            *sum = (sum.0.saturating_add(entry.replicas), sum.1.saturating_add(there(entry)));
+        }
+        plan.versions.insert(version.clone(), all);
+    }
+    let subsets =
+        spec.subsets.iter().zip(sums).zip(&limits).map(|((subset, (replicas, there)), max)| SpreadSubsetStatus {
+            name: subset.name.clone(),
+            replicas,
+            missing_replicas: missing(there, *max),
+            ..SpreadSubsetStatus::default()
+        });
+    plan.subsets = subsets.collect();
+    plan.nowhere = seen.pods.iter().filter(|pod| pod.home == Home::Nowhere && pod.pod.is_active()).count();
+    reschedule(spec, seen, &mut plan, now);
+    for (version, pods) in &by_version {
+        costs(spec, (&limits, seen), version, pods, &mut plan);
+    }
+    plan
+}
+
+/// One version.
+struct Counting<'a> {
+    spec: &'a SpreadSpec,
+    seen: &'a SpreadSeen<'a>,
+    version: &'a str,
+    limits: &'a [Option<i32>],
+}
+
+impl Counting<'_> {
+    fn count(&self, pods: &[&SpreadPod], plan: &mut SpreadPlan) -> Vec<SpreadSubsetStatus> {
+        let recorded = self.seen.recorded.versioned_subset_statuses.get(self.version);
+        let mut all = entries(self.spec, recorded);
+        for (index, entry) in all.iter_mut().enumerate() {
+            let own = |pod: &&&SpreadPod| pod.home == Home::Subset(index);
+            entry.replicas = count(pods.iter().filter(own).filter(|pod| pod.pod.is_active()));
+            entry.conditions.clear();
+            let mut deleting = std::mem::take(&mut entry.deleting_pods);
+            deleting.retain(|name, _| {
+                let is_there = pods.iter().filter(own).any(|pod| pod.pod.name() == name && pod.pod.is_active());
+                is_there
+                    && self
+                        .lasts(&entry.name, name, DELETION_LASTS, plan, || SpreadEvent::DeletePodFailed(name.clone()))
+            });
+            entry.deleting_pods = deleting;
+        }
+        // Whatever subset it went to in the end, it is there.
+        let seen = |key: &String, since: &jiff::Timestamp| {
+            pods.iter().any(|pod| {
+                let is_it = key_of(&pod.pod) == key.as_str() || pod.pod.name() == key.as_str();
+                // A namesake that is on its way out is not the one that is coming.
+                is_it && (pod.pod.is_active() || pod.pod.created.is_some_and(|created| created >= *since))
+            })
+        };
+        for entry in &mut all {
+            let mut creating = std::mem::take(&mut entry.creating_pods);
+            creating.retain(|key, since| {
+                !seen(key, since)
+                    && self.lasts(&entry.name, key, CREATION_LASTS, plan, || {
+                        SpreadEvent::CreatePodFailed(entry.name.clone())
+                    })
+            });
+            plan.coming += creating.len();
+            entry.creating_pods = creating;
+        }
+        for (entry, max) in all.iter_mut().zip(self.limits) {
+            entry.missing_replicas = missing(there(entry), *max);
+            let above = max.map_or(0, |max| entry.replicas.saturating_sub(max).max(0));
+            plan.surplus += usize::try_from(above).unwrap_or_default();
+        }
+        all
+    }
+
+    /// Whether a record still counts. One that does not is told of.
+    fn lasts(
+        &self,
+        subset: &str,
+        key: &str,
+        limit: Duration,
+        plan: &mut SpreadPlan,
+        event: impl FnOnce() -> SpreadEvent,
+    ) -> bool {
+        let at = (self.version.to_owned(), subset.to_owned(), key.to_owned());
+        let age = self.seen.ages.get(&at).copied().unwrap_or_default();
+        let left = limit.saturating_sub(age);
+        if left.is_zero() {
+            plan.events.push(event());
+        } else {
+            plan.look_after(Some(left));
+        }
+        !left.is_zero()
+    }
+}
+
+/// The key under which a Pod was recorded when it was created.
+fn key_of(pod: &PodView) -> &str {
+    let uid = pod.rare().spread.as_ref().and_then(|note| note.uid.as_deref());
+    uid.unwrap_or_else(|| pod.name())
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> i32 {
+    i32::try_from(items.count()).unwrap_or(i32::MAX)
+}
+
+/// Pods that find no place in a subset but the last: they are evicted, and the subset gets no more for a while.
+fn reschedule(spec: &SpreadSpec, seen: &SpreadSeen<'_>, plan: &mut SpreadPlan, now: Now) {
+    let Some(limit) = spec.reschedule_after else { return };
+    let last = spec.subsets.len() - 1;
+    for index in 0..spec.subsets.len() {
+        let mut overdue = Vec::new();
+        for pod in seen.pods.iter().filter(|pod| pod.home == Home::Subset(index) && index != last) {
+            let Some(waited) = waits_for_place(&pod.pod, now) else { continue };
+            match limit.saturating_sub(waited) {
+                Duration::ZERO => overdue.push(pod.pod.clone()),
+                left => plan.look_after(Some(left)),
+            }
+        }
+        let name = &spec.subsets[index].name;
+        let before = seen.recorded.subset_statuses.iter().find(|subset| subset.name == *name);
+        let before = before.map(|subset| subset.conditions.as_slice()).unwrap_or_default();
+        let SubsetPlaces { condition, has_recovered, look } = places::judge(before, overdue.len(), index == last, now);
+        plan.look_after(look);
+        if has_recovered {
+            plan.events.push(SpreadEvent::RecoverSchedulable(name.clone()));
+        }
+        plan.evict.extend(overdue);
+        plan.subsets[index].conditions = vec![condition.clone()];
+        for entries in plan.versions.values_mut() {
+            entries[index].conditions = vec![condition.clone()];
+        }
+    }
+}
+
+/// The deletion costs of the Pods of one version.
+fn costs(
+    spec: &SpreadSpec,
+    (limits, seen): (&[Option<i32>], &SpreadSeen<'_>),
+    version: &str,
+    pods: &[&SpreadPod],
+    plan: &mut SpreadPlan,
+) {
+    if !spec.target_kind.regards_costs() || seen.newest == Newest::Unknown {
+        return;
+    }
+    let is_newest = seen.newest.is(version);
+    let mut set = |pod: &Arc<PodView>, cost: i32| {
+        if pod.deletion_cost != cost {
+            plan.costs.push((pod.clone(), cost));
+        }
+    };
+    let active = |home: Home| -> Vec<&Arc<PodView>> {
+        pods.iter().filter(|pod| pod.home == home && pod.pod.is_active()).map(|pod| &pod.pod).collect()
+    };
+    for pod in active(Home::Nowhere) {
+        set(pod, cost::nowhere(spec.subsets.len()));
+    }
+    let subsets: Vec<Vec<&Arc<PodView>>> =
+        (0..spec.subsets.len()).map(|index| sorted(active(Home::Subset(index)))).collect();
+    if spec.needs_total() {
+        let counts: Vec<i32> = subsets.iter().map(|pods| count(pods.iter())).collect();
+        let order = cost::order_of_coming(spec, &counts);
+        for (index, (pods, order)) in subsets.iter().zip(order).enumerate() {
+            let has: Vec<i32> = pods.iter().map(|pod| pod.deletion_cost).collect();
+            for (pod, place) in pods.iter().zip(cost::settle(&order, &has, is_newest)) {
+                set(pod, place.unwrap_or_else(|| cost::above(index)));
+            }
+        }
+        return;
+    }
+    for (index, pods) in subsets.iter().enumerate() {
+        let most = limits[index].map_or(pods.len(), |max| usize::try_from(max).unwrap_or_default());
+        let surplus = pods.len().saturating_sub(most);
+        for (place, pod) in pods.iter().enumerate() {
+            let within = cost::within(spec.subsets.len(), index, is_newest);
+            set(pod, if place < surplus { cost::above(index) } else { within });
+        }
+    }
+}
+
+/// Those that go first come first.
+fn sorted(pods: Vec<&Arc<PodView>>) -> Vec<&Arc<PodView>> {
+    let candidate = |pod: &Arc<PodView>| {
+        let is_ready = pod.condition_is_true("Ready");
+        Candidate {
+            name: pod.name().to_owned(),
+            labels: pod.labels.clone(),
+            node: pod.node_name.as_str().to_owned(),
+            phase: Phase::of(&pod.phase),
+            available: is_ready,
+            ready: is_ready,
+            ready_since: pod.ready_since,
+            restarts: pod.restarts(),
+            created: pod.created,
+            deletion_cost: pod.deletion_cost,
+        }
+    };
+    let mut candidates: Vec<Candidate> = pods.iter().map(|pod| candidate(pod)).collect();
+    sort_for_deletion(&mut candidates, &[]);
+    let by_name: BTreeMap<&str, &Arc<PodView>> = pods.iter().map(|pod| (pod.name(), *pod)).collect();
+    candidates.iter().filter_map(|candidate| by_name.get(candidate.name.as_str()).copied()).collect()
+}

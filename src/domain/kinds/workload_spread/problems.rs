@@ -1,0 +1,170 @@
+//! What is wrong with a WorkloadSpread by itself. Node terms, tolerations and patches are the API server's to judge.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::spec::TargetKind;
+use crate::{
+    api::apps::workload_spread::{ADAPTIVE, FIXED, WorkloadSpread, WorkloadSpreadSpec},
+    k8s::{int_or_percent, name::is_dns_subdomain, selector::Selector},
+};
+
+/// A field, and what is wrong with it.
+pub type SpreadProblem = (String, String);
+
+/// The most subsets.
+pub const MOST_SUBSETS: usize = 64;
+/// The longest name of a subset.
+const LONGEST_NAME: usize = 253;
+/// What [`WorkloadSpreadSpec::schedule_strategy`] may wait in all its subsets together.
+const MOST_SECONDS: i64 = 295;
+
+/// Everything that is wrong. `is_permitted` says whether a target of some API group and kind may be spread.
+pub fn problems(object: &WorkloadSpread, is_permitted: impl Fn(&str, &str) -> bool) -> Vec<SpreadProblem> {
+    let spec = &object.spec;
+    let mut found = Vec::new();
+    target(spec, is_permitted, &mut found);
+    filter(spec, &mut found);
+    subsets(spec, &mut found);
+    limits(spec, &mut found);
+    strategy(spec, &mut found);
+    found
+}
+
+fn target(spec: &WorkloadSpreadSpec, is_permitted: impl Fn(&str, &str) -> bool, found: &mut Vec<SpreadProblem>) {
+    let target = &spec.target_ref;
+    let before = found.len();
+    for (field, text) in [("apiVersion", &target.api_version), ("kind", &target.kind), ("name", &target.name)] {
+        if text.is_empty() {
+            found.push((format!("spec.targetRef.{field}"), "it is empty; want that of a workload".into()));
+        }
+    }
+    if !target.name.is_empty() && !is_dns_subdomain(&target.name) {
+        found.push((
+            "spec.targetRef.name".into(),
+            format!("{:?} is not allowed; want the name of a workload", short(&target.name)),
+        ));
+    }
+    if found.len() == before && !is_permitted(target.group(), &target.kind) {
+        found.push((
+            "spec.targetRef.kind".into(),
+            format!(
+                "{:?} of {:?} is not allowed; want a CloneSet, Deployment, ReplicaSet, StatefulSet, Advanced StatefulSet or Job, or a kind that the ConfigMap kruise-configuration names",
+                short(&target.kind),
+                short(&target.api_version)
+            ),
+        ));
+    }
+}
+
+fn filter(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {
+    let Some(filter) = &spec.target_filter else { return };
+    if let Some(Err(error)) = filter.selector.as_ref().map(Selector::of) {
+        found.push(("spec.targetFilter.selector".into(), error.to_string()));
+    }
+    for (index, path) in filter.replicas_path_list.iter().enumerate() {
+        if path.is_empty() || path.split('.').any(str::is_empty) {
+            found.push((
+                format!("spec.targetFilter.replicasPathList[{index}]"),
+                format!("{:?} is not allowed; want a path such as spec.tfReplicaSpecs.Worker.replicas", short(path)),
+            ));
+        }
+    }
+}
+
+fn subsets(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {
+    if spec.subsets.is_empty() || spec.subsets.len() > MOST_SUBSETS {
+        found
+            .push(("spec.subsets".into(), format!("{} are not allowed; want 1 to {MOST_SUBSETS}", spec.subsets.len())));
+    }
+    let mut names = BTreeSet::new();
+    for (index, subset) in spec.subsets.iter().enumerate() {
+        let field = format!("spec.subsets[{index}].name");
+        if subset.name.is_empty() {
+            found.push((field, "it is empty; want a name".into()));
+        } else if subset.name.len() > LONGEST_NAME {
+            found.push((field, format!("{} bytes are not allowed; want up to {LONGEST_NAME}", subset.name.len())));
+        } else if !names.insert(&subset.name) {
+            found.push((field, format!("{:?} is the name of another subset too", short(&subset.name))));
+        }
+        if let Some(patch) = subset.patch.as_ref().filter(|patch| !patch.is_object() && !patch.is_null()) {
+            let text: String = patch.to_string().chars().take(80).collect();
+            found.push((format!("spec.subsets[{index}].patch"), format!("{text} is not allowed; want an object")));
+        }
+    }
+}
+
+fn limits(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {
+    let is_set = TargetKind::of(spec.target_ref.group(), &spec.target_ref.kind).has_ordinals();
+    let (mut numbers, mut percentages) = (0, Vec::new());
+    for (index, subset) in spec.subsets.iter().enumerate() {
+        let Some(max) = &subset.max_replicas else { continue };
+        let field = format!("spec.subsets[{index}].maxReplicas");
+        let wrong =
+            |want: &str| (field.clone(), format!("{:?} is not allowed; want {want}", int_or_percent::text(max)));
+        match max {
+            IntOrString::Int(number) if *number < 0 => found.push(wrong("0 or more")),
+            IntOrString::Int(_) => numbers += 1,
+            IntOrString::String(_) if is_set => {
+                found.push(wrong("a number: the Pods of a StatefulSet are spread by their ordinals"));
+            }
+            IntOrString::String(text) => match text.strip_suffix('%').and_then(|digits| digits.parse::<u32>().ok()) {
+                Some(percent) if percent <= 100 => percentages.push(percent),
+                _ => found.push(wrong("a number, or a percentage from 0% to 100%")),
+            },
+        }
+    }
+    if numbers > 0 && !percentages.is_empty() {
+        found.push(("spec.subsets".into(), "maxReplicas: want numbers in all subsets, or percentages in all".into()));
+    }
+    let (sum, last) = (percentages.iter().sum::<u32>(), spec.subsets.last());
+    if percentages.is_empty() || numbers > 0 {
+        return;
+    }
+    let is_open = last.is_some_and(|last| last.max_replicas.is_none());
+    if sum > 100 || (sum < 100 && !is_open) {
+        found.push((
+            "spec.subsets".into(),
+            format!("maxReplicas: the percentages are {sum}% together; want 100%, or less with a last subset without a limit"),
+        ));
+    }
+}
+
+fn strategy(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {
+    let strategy = &spec.schedule_strategy;
+    if ![ADAPTIVE, FIXED, ""].contains(&strategy.type_.as_str()) {
+        found.push((
+            "spec.scheduleStrategy.type".into(),
+            format!("{:?} is not allowed; want {ADAPTIVE} or {FIXED}", short(&strategy.type_)),
+        ));
+    }
+    if strategy.adaptive.is_some() && strategy.type_ != ADAPTIVE {
+        found.push((
+            "spec.scheduleStrategy.adaptive".into(),
+            format!("not allowed with type {:?}; want type {ADAPTIVE}", short(&strategy.type_)),
+        ));
+    }
+    let many = i64::try_from(spec.subsets.len()).unwrap_or(i64::MAX);
+    let has_limited_end = many > 1 && spec.subsets.last().is_some_and(|last| last.max_replicas.is_some());
+    if strategy.type_ == ADAPTIVE && has_limited_end {
+        let field = format!("spec.subsets[{}].maxReplicas", many - 1);
+        found.push((
+            field,
+            format!("not allowed in the last subset with type {ADAPTIVE}: it takes what finds no place elsewhere; leave it out"),
+        ));
+    }
+    let seconds = strategy.adaptive.as_ref().and_then(|adaptive| adaptive.reschedule_critical_seconds);
+    let most = if many > 1 { MOST_SECONDS / (many - 1) } else { i64::from(i32::MAX) };
+    if let Some(seconds) = seconds.map(i64::from).filter(|seconds| !(0..=most).contains(seconds)) {
+        found.push((
+            "spec.scheduleStrategy.adaptive.rescheduleCriticalSeconds".into(),
+            format!("{seconds} is not allowed; want 0 to {most} with {many} subsets"),
+        ));
+    }
+}
+
+/// A text as messages show it.
+fn short(text: &str) -> String {
+    text.chars().take(80).collect()
+}

@@ -1,0 +1,938 @@
+//! Tables over the rules. Names that begin with `c` and a number are those of the specification.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    adopt::subset_of,
+    cost,
+    count::{Place, SpreadAnswer, SpreadAsk, annotation, answer, of_ordinal, places},
+    inject::{self, Note, inject},
+    matching::{self, Above},
+    places::{RECOVERS_AFTER, judge},
+    plan::{CREATION_LASTS, DELETION_LASTS, Home, Newest, SpreadEvent, SpreadPlan, SpreadPod, SpreadSeen, plan},
+    problems::problems,
+    replicas,
+    spec::{SpreadSpec, TargetKind, VERSION_IGNORED},
+    status::{SpreadHindrance, is_news, status},
+};
+use crate::{
+    api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
+    k8s::{
+        invalid::Invalid,
+        node::NodeView,
+        pod::PodView,
+        time::{Now, rfc3339},
+    },
+};
+
+fn at(seconds: i64) -> Now {
+    Now { wall: Timestamp::from_second(1_780_000_000 + seconds).unwrap(), mono: Duration::from_secs(1000) }
+}
+
+fn spread(spec: Value) -> WorkloadSpread {
+    let mut object = json!({"metadata": {"name": "ws", "namespace": "ns", "uid": "w"}, "spec": {"subsets": [],
+        "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}}});
+    json_patch::merge(&mut object["spec"], &spec);
+    serde_json::from_value(object).unwrap()
+}
+
+fn spec(changes: Value) -> SpreadSpec {
+    SpreadSpec::of(&spread(changes)).unwrap()
+}
+
+/// Subsets a, b, c and so on with these limits, of a workload of a kind.
+fn of_kind(kind: &str, limits: &[Value]) -> SpreadSpec {
+    let subset = |(index, max): (usize, &Value)| {
+        let name = char::from(b'a' + u8::try_from(index).unwrap()).to_string();
+        json!({"name": name, "maxReplicas": max})
+    };
+    let group = if kind == "CloneSet" { "apps.kruise.io/v1alpha1" } else { "apps/v1" };
+    let subsets: Vec<Value> = limits.iter().enumerate().map(subset).collect();
+    spec(json!({"targetRef": {"apiVersion": group, "kind": kind, "name": "web"}, "subsets": subsets}))
+}
+
+fn limited(limits: &[Value]) -> SpreadSpec {
+    of_kind("CloneSet", limits)
+}
+
+fn adaptive(limits: &[Value]) -> SpreadSpec {
+    SpreadSpec { is_adaptive: true, reschedule_after: Some(Duration::from_secs(30)), ..limited(limits) }
+}
+
+fn create(key: &str, version: &str) -> SpreadAsk {
+    SpreadAsk::Create { key: key.into(), version: version.into() }
+}
+
+fn delete(pod: &str, subset: &str) -> SpreadAsk {
+    SpreadAsk::Delete { pod: pod.into(), subset: subset.into(), version: VERSION_IGNORED.into() }
+}
+
+fn ask(spec: &SpreadSpec, total: i32, status: &mut WorkloadSpreadStatus, ask: &SpreadAsk) -> SpreadAnswer {
+    answer(spec, &spec.limits(total), status, ask, at(0).wall)
+}
+
+/// A Pod of the workload.
+fn pod(name: &str, changes: Value) -> Arc<PodView> {
+    let owner = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "t", "controller": true});
+    let mut pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"),
+        "creationTimestamp": rfc3339(at(0).wall), "ownerReferences": [owner]}, "spec": {"nodeName": "n1"},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True",
+            "lastTransitionTime": rfc3339(at(0).wall)}]}});
+    json_patch::merge(&mut pod, &changes);
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+fn noted(name: &str, cost: i32) -> Arc<PodView> {
+    pod(name, json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": cost.to_string()}}}))
+}
+
+fn in_subset(index: usize, pod: Arc<PodView>) -> SpreadPod {
+    SpreadPod { pod, home: Home::Subset(index) }
+}
+
+/// Pods without a cost, so many in each subset.
+fn spread_as(counts: &[usize]) -> Vec<SpreadPod> {
+    let of = |(index, count): (usize, &usize)| {
+        (0..*count).map(move |i| in_subset(index, pod(&format!("web-{index}-{i}"), json!({})))).collect::<Vec<_>>()
+    };
+    counts.iter().enumerate().flat_map(of).collect()
+}
+
+fn planned(spec: &SpreadSpec, pods: &[SpreadPod], total: i32, recorded: &WorkloadSpreadStatus) -> SpreadPlan {
+    let ages = BTreeMap::new();
+    plan(spec, &SpreadSeen { pods, total, newest: Newest::Only, recorded, ages: &ages }, at(0))
+}
+
+fn costs(plan: &SpreadPlan) -> BTreeMap<String, i32> {
+    plan.costs.iter().map(|(pod, cost)| (pod.name().to_owned(), *cost)).collect()
+}
+
+fn recorded(version: &str, subsets: Value) -> WorkloadSpreadStatus {
+    serde_json::from_value(json!({"observedGeneration": 1, "versionedSubsetStatuses": {version: subsets}})).unwrap()
+}
+
+#[test]
+fn the_first_subset_with_room_is_next_until_all_are_full() {
+    let spec = limited(&[json!(2), json!(1)]);
+    let mut status = WorkloadSpreadStatus::default();
+    let answers: Vec<_> =
+        (0..4).map(|i| ask(&spec, 0, &mut status, &create(&format!("p{i}"), VERSION_IGNORED))).collect();
+    let subset = SpreadAnswer::Subset;
+    assert_eq!(answers, [subset(0, 0), subset(0, 1), subset(1, 0), SpreadAnswer::Full]);
+    let entries = &status.versioned_subset_statuses[VERSION_IGNORED];
+    let room: Vec<_> = entries.iter().map(|entry| (entry.missing_replicas, entry.creating_pods.len())).collect();
+    assert_eq!(room, [(0, 2), (0, 1)]);
+    let before = status.clone();
+    assert_eq!(ask(&spec, 0, &mut status, &create("p1", VERSION_IGNORED)), subset(0, 1), "it has asked before");
+    assert_eq!(status, before);
+}
+
+#[test]
+fn c4_a_subset_that_the_status_does_not_know_yet_is_empty() {
+    let spec = limited(&[json!(1), json!(1)]);
+    let mut status = recorded(VERSION_IGNORED, json!([{"name": "b", "replicas": 1, "missingReplicas": 0}]));
+    assert_eq!(ask(&spec, 0, &mut status, &create("p", VERSION_IGNORED)), SpreadAnswer::Subset(0, 0));
+    assert_eq!(ask(&spec, 0, &mut status, &create("q", VERSION_IGNORED)), SpreadAnswer::Full);
+    let nobody = planned(&spec, &[], 2, &recorded("old", json!([])));
+    assert_eq!(nobody.subsets.iter().map(|s| s.missing_replicas).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
+fn c5_each_version_has_its_own_room() {
+    let spec = of_kind("Deployment", &[json!(1), Value::Null]);
+    let mut status = recorded(
+        "old",
+        json!([{"name": "a", "replicas": 1, "missingReplicas": 0}, {"name": "b", "replicas": 4, "missingReplicas": -1}]),
+    );
+    assert_eq!(ask(&spec, 5, &mut status, &create("p", "old")), SpreadAnswer::Subset(1, 4));
+    assert_eq!(ask(&spec, 5, &mut status, &create("p", "new")), SpreadAnswer::Subset(0, 0));
+    let label = |hash: &str| json!({"metadata": {"labels": {"pod-template-hash": hash}}});
+    let pods = [
+        in_subset(0, pod("o", label("old"))),
+        in_subset(0, pod("n", label("new"))),
+        in_subset(1, pod("m", label("new"))),
+    ];
+    let plan = planned(&spec, &pods, 2, &WorkloadSpreadStatus::default());
+    let room =
+        |version: &str| plan.versions[version].iter().map(|s| (s.replicas, s.missing_replicas)).collect::<Vec<_>>();
+    assert_eq!((room("old"), room("new")), (vec![(1, 0), (0, -1)], vec![(1, 0), (1, -1)]));
+    assert_eq!(plan.subsets.iter().map(|s| (s.replicas, s.missing_replicas)).collect::<Vec<_>>(), [(2, 0), (1, -1)]);
+}
+
+#[test]
+fn the_version_is_the_hash_of_kinds_that_have_versions() {
+    let labels = [("pod-template-hash", "5d4f"), ("controller-revision-hash", "web-77")];
+    let label = |having: usize| move |key: &str| labels[having..].iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
+    for (kind, having, wanted) in [
+        (TargetKind::Deployment, 0, "5d4f"),
+        (TargetKind::ReplicaSet, 1, "77"),
+        (TargetKind::ReplicaSet, 2, VERSION_IGNORED),
+        (TargetKind::CloneSet, 0, VERSION_IGNORED),
+        (TargetKind::Job, 0, VERSION_IGNORED),
+    ] {
+        assert_eq!(replicas::version(kind, label(having)), wanted, "{kind:?} {having}");
+    }
+    let template = |extra: Value| {
+        let mut template =
+            json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "i:2"}]}});
+        json_patch::merge(&mut template, &extra);
+        template
+    };
+    let set = |hash: &str, image: &str, owner: &str| {
+        json!({"metadata": {"labels": {"pod-template-hash": hash},
+        "ownerReferences": [{"uid": owner, "controller": true}]}, "spec": {"template": template(json!({
+            "metadata": {"labels": {"pod-template-hash": hash}}, "spec": {"containers": [{"name": "main", "image": image}]}}))}})
+    };
+    let deployment = json!({"metadata": {"uid": "d"}, "spec": {"template": template(json!({}))}});
+    let sets = [set("new", "i:2", "other"), set("old", "i:1", "d"), set("new", "i:2", "d")];
+    assert_eq!(replicas::newest(&deployment, &sets).as_deref(), Some("new"));
+    assert_eq!(replicas::newest(&deployment, &sets[..2]), None, "it has none yet");
+}
+
+#[test]
+fn c6_a_subset_without_a_limit_is_not_recorded() {
+    let spec = limited(&[json!(0), Value::Null]);
+    let mut status = WorkloadSpreadStatus::default();
+    assert_eq!(ask(&spec, 9, &mut status, &create("p", VERSION_IGNORED)), SpreadAnswer::Subset(1, 0));
+    assert_eq!(ask(&spec, 9, &mut status, &delete("p", "b")), SpreadAnswer::Nothing);
+    assert_eq!(status, WorkloadSpreadStatus::default());
+}
+
+#[test]
+fn c10_another_order_of_subsets_keeps_what_is_known_by_name() {
+    let mut spec = limited(&[json!(3), json!(3)]);
+    let status = recorded(
+        VERSION_IGNORED,
+        json!([{"name": "a", "replicas": 3, "missingReplicas": 0}, {"name": "b", "replicas": 1, "missingReplicas": 2}]),
+    );
+    spec.subsets.reverse();
+    let places = places(&spec, &status, &spec.limits(6), VERSION_IGNORED);
+    assert_eq!(places.iter().map(|place| place.there).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn a_pod_that_is_deleted_makes_room_at_once_and_only_once() {
+    let spec = limited(&[json!(1), Value::Null]);
+    let mut status = recorded(VERSION_IGNORED, json!([{"name": "a", "replicas": 1, "missingReplicas": 0}]));
+    for _ in 0..2 {
+        ask(&spec, 2, &mut status, &delete("old", "a"));
+    }
+    assert_eq!(status.versioned_subset_statuses[VERSION_IGNORED][0].missing_replicas, 1);
+    assert_eq!(ask(&spec, 2, &mut status, &create("new", VERSION_IGNORED)), SpreadAnswer::Subset(0, 0));
+    assert_eq!(ask(&spec, 2, &mut status, &create("next", VERSION_IGNORED)), SpreadAnswer::Subset(1, 0));
+    for (pod, subset) in [("other", "gone"), ("more", "a")] {
+        let before = status.clone();
+        ask(&spec, 2, &mut status, &delete(pod, subset));
+        let is_same = before == status;
+        assert_eq!(is_same, subset == "gone", "a subset that is gone records nothing");
+    }
+}
+
+#[test]
+fn percentages_are_of_what_the_workload_wants_now_and_rounded_up() {
+    let spec = limited(&[json!("30%"), json!("70%")]);
+    assert_eq!((spec.limits(10), spec.limits(5)), (vec![Some(3), Some(7)], vec![Some(2), Some(4)]));
+    // Counted when it wanted 10: now it wants 20.
+    let mut status = recorded(
+        VERSION_IGNORED,
+        json!([{"name": "a", "replicas": 3, "missingReplicas": 0}, {"name": "b", "replicas": 7, "missingReplicas": 0}]),
+    );
+    assert_eq!(ask(&spec, 20, &mut status, &create("p", VERSION_IGNORED)), SpreadAnswer::Subset(0, 3));
+    let entries = &status.versioned_subset_statuses[VERSION_IGNORED];
+    assert_eq!((entries[0].missing_replicas, entries[1].missing_replicas), (2, 7));
+}
+
+#[test]
+fn labels_of_pods_make_no_more_versions_than_are_recorded() {
+    let spec = of_kind("ReplicaSet", &[json!(5)]);
+    let mut status = WorkloadSpreadStatus::default();
+    let answers: Vec<_> = (0..100).map(|i| ask(&spec, 5, &mut status, &create("p", &format!("v{i}")))).collect();
+    assert_eq!(status.versioned_subset_statuses.len(), 64);
+    assert_eq!(answers.iter().filter(|answer| **answer == SpreadAnswer::Nothing).count(), 36);
+}
+
+#[test]
+fn an_unschedulable_subset_is_passed_over_where_that_is_wanted() {
+    let spec = adaptive(&[json!(5), Value::Null]);
+    let mut status = WorkloadSpreadStatus::default();
+    status.subset_statuses = serde_json::from_value(
+        json!([{"name": "a", "conditions": [{"type": "Schedulable", "status": "False"}]}, {"name": "b"}]),
+    )
+    .unwrap();
+    assert_eq!(ask(&spec, 5, &mut status.clone(), &create("p", VERSION_IGNORED)), SpreadAnswer::Subset(1, 0));
+    let fixed = limited(&[json!(5), Value::Null]);
+    assert_eq!(
+        ask(&fixed, 5, &mut status, &create("p", VERSION_IGNORED)),
+        SpreadAnswer::Subset(0, 0),
+        "a left-over says nothing"
+    );
+}
+
+#[test]
+fn what_passes_over_a_full_subset_is_asked_for_again() {
+    let place = |is_schedulable| Place { there: 1, max: Some(1), is_schedulable };
+    for (answer, places, wanted) in [
+        (SpreadAnswer::Subset(0, 0), [place(true), place(true)], false),
+        (SpreadAnswer::Subset(1, 0), [place(true), place(true)], true),
+        (SpreadAnswer::Subset(1, 0), [place(false), place(true)], false),
+        (SpreadAnswer::Full, [place(false), place(true)], true),
+        (SpreadAnswer::Nothing, [place(true), place(true)], false),
+    ] {
+        assert_eq!(answer.passes_over(&places), wanted, "{answer:?}");
+    }
+}
+
+#[test]
+fn ordinals_have_their_subsets_and_an_unschedulable_one_shifts_no_other() {
+    let limits = [Some(2), Some(1), None];
+    let all =
+        |schedulable: [bool; 3]| (-1..5).map(|place| of_ordinal(&limits, &schedulable, place)).collect::<Vec<_>>();
+    let (a, b, c) = (Some(0), Some(1), Some(2));
+    assert_eq!(all([true; 3]), [a, a, a, b, c, c]);
+    assert_eq!(all([false, true, true]), [c, c, c, b, c, c]);
+    assert_eq!(all([true, true, false])[4], None);
+    assert_eq!(of_ordinal(&limits[..2], &[true; 2], 3), None, "beyond all limits");
+}
+
+#[test]
+fn c3_a_path_that_leads_nowhere_is_an_error() {
+    let job = json!({"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}, "list": [{"replicas": 2}], "text": "3"}});
+    let total = |paths: &[&str]| {
+        replicas::total(
+            &spec(json!({"subsets": [{"name": "a"}], "targetFilter": {"replicasPathList": paths}})),
+            &job,
+            None,
+        )
+    };
+    assert_eq!(total(&["spec.tfReplicaSpecs.Worker.replicas", "spec.list.0.replicas"]), Ok(5));
+    assert_eq!(total(&["spec.tfReplicaSpecs.PS.replicas"]), Ok(0), "what is not there is 0");
+    for (path, why) in [
+        ("spec.list.1.replicas", "\"1\" is not there; the list has 1 entries"),
+        ("spec.list.-1.replicas", "\"-1\" is no place in a list"),
+        ("spec.list.x", "\"x\" is no place in a list"),
+        ("spec.text", "it is no whole number"),
+        ("spec.text.x", "there is nothing below"),
+    ] {
+        let Err(Invalid(error)) = total(&[path]) else { panic!("{path}") };
+        assert!(error.starts_with("spec.targetFilter.replicasPathList[0]") && error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn every_kind_says_how_many_pods_it_wants() {
+    let total = |kind: &str, object: Value, path: Option<&str>| {
+        let api = match kind {
+            "Job" => "batch/v1",
+            "Db" => "example.com/v1",
+            _ => "apps/v1",
+        };
+        let spec =
+            spec(json!({"targetRef": {"apiVersion": api, "kind": kind, "name": "web"}, "subsets": [{"name": "a"}]}));
+        replicas::total(&spec, &object, path)
+    };
+    for (kind, object, path, wanted) in [
+        ("Deployment", json!({"spec": {"replicas": 4}}), None, 4),
+        ("Deployment", json!({"spec": {}}), None, 1),
+        ("Job", json!({"spec": {"parallelism": 3, "replicas": 9}}), None, 3),
+        ("Job", json!({"spec": {}}), None, 1),
+        ("Db", json!({"spec": {"replicas": 2}}), None, 2),
+        ("Db", json!({"spec": {"size": 6}}), Some("spec.size"), 6),
+        ("Db", json!({}), None, 0),
+        ("ReplicaSet", json!({"spec": {"replicas": 9_999_999_999_i64}}), None, i32::MAX),
+    ] {
+        assert_eq!(total(kind, object, path), Ok(wanted), "{kind}");
+    }
+}
+
+fn subset(changes: Value) -> SpreadSpec {
+    let mut subset = json!({"name": "a"});
+    json_patch::merge(&mut subset, &changes);
+    spec(json!({"subsets": [subset]}))
+}
+
+#[test]
+fn a_pod_of_a_subset_is_byte_for_byte_what_openkruise_makes() {
+    let spec = spec(json!({"subsets": [
+        {"name": "fixed", "maxReplicas": 1, "patch": {"metadata": {"labels": {"subset": "fixed"}}}},
+        {"name": "rest", "requiredNodeSelectorTerm": {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]}}]}));
+    let pod = json!({"metadata": {"name": "web-x"}, "spec": {"containers": []}});
+    let made = |index: usize| {
+        let note = Note { matched: annotation("spread", &spec.subsets[index].name, None), cost: None };
+        inject(&pod, &spec.subsets[index], Some(&note)).unwrap()
+    };
+    assert_eq!(
+        made(0),
+        json!({"metadata": {"name": "web-x", "labels": {"subset": "fixed"},
+            "annotations": {"apps.kruise.io/matched-workloadspread": "{\"name\":\"spread\",\"subset\":\"fixed\"}"}},
+            "spec": {"containers": [], "affinity": {"nodeAffinity": {}}}})
+    );
+    let terms = json!([{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]}]);
+    assert_eq!(
+        made(1)["spec"]["affinity"],
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
+    );
+    assert_eq!(annotation("s", "a", Some("u-1")), "{\"name\":\"s\",\"subset\":\"a\",\"uid\":\"u-1\"}");
+    assert_eq!(annotation("s", "a\"b", None), "{\"name\":\"s\",\"subset\":\"a\\\"b\"}");
+}
+
+#[test]
+fn nodes_and_tolerations_are_added_to_those_of_the_pod() {
+    let spec = subset(json!({"tolerations": [{"key": "spot", "operator": "Exists"}],
+        "preferredNodeSelectorTerms": [{"weight": 5, "preference": {}}],
+        "requiredNodeSelectorTerm": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}], "matchFields": [{"key": "metadata.name"}]}}));
+    let own = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}],
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "x"}]}, {}]}}});
+    let pod = json!({"metadata": {}, "spec": {"tolerations": [{"key": "own"}], "affinity": own}});
+    let made = inject(&pod, &spec.subsets[0], None).unwrap();
+    let zone = json!({"key": "zone", "operator": "In", "values": ["a"]});
+    let field = json!([{"key": "metadata.name"}]);
+    let affinity = &made["spec"]["affinity"]["nodeAffinity"];
+    assert_eq!(
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"],
+        json!([{"matchExpressions": [{"key": "x"}, zone], "matchFields": field}, {"matchExpressions": [zone], "matchFields": field}]),
+        "terms are alternatives: it goes into each"
+    );
+    let weights: Vec<_> = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| t["weight"].clone())
+        .collect();
+    assert_eq!(weights, [1, 5]);
+    assert_eq!(made["spec"]["tolerations"], json!([{"key": "own"}, {"key": "spot", "operator": "Exists"}]));
+    assert!(made["metadata"].get("annotations").is_none());
+}
+
+#[test]
+fn c7_a_patch_with_another_priority_class_clears_the_number() {
+    let pod = json!({"metadata": {}, "spec": {"priorityClassName": "low", "priority": 1}});
+    let patched = |class: &str| {
+        inject(&pod, &subset(json!({"patch": {"spec": {"priorityClassName": class}}})).subsets[0], None).unwrap()
+    };
+    assert_eq!(
+        (patched("high")["spec"].get("priority"), patched("low")["spec"].get("priority")),
+        (None, Some(&json!(1)))
+    );
+}
+
+#[test]
+fn a_patch_that_does_not_fit_is_an_error_that_names_it() {
+    let spec = subset(json!({"patch": {"spec": {"containers": [{"image": "x"}]}}}));
+    let Err(Invalid(why)) = inject(&json!({"spec": {"containers": []}}), &spec.subsets[0], None) else { panic!() };
+    assert!(why.starts_with("the patch of subset \"a\"") && why.contains("containers"), "{why}");
+}
+
+#[test]
+fn labels_and_annotations_of_a_patch_are_taken_as_far_as_they_are_texts() {
+    let patch = json!({"metadata": {"labels": {"a": "1", "b": null, "$patch": "merge"}, "annotations": {"n": 3}, "name": "x"}, "spec": {}});
+    assert_eq!(Value::Object(inject::metadata(Some(&patch), false)), json!({"labels": {"a": "1"}}));
+    assert!(inject::metadata(None, true).is_empty());
+    let system = json!({"metadata": {"labels": {"kruise.io/x": "1", "pod-template-hash": "h", "a": "1"}}});
+    assert_eq!(Value::Object(inject::metadata(Some(&system), false)), json!({"labels": {"a": "1"}}));
+    assert_eq!(Value::Object(inject::metadata(Some(&system), true)), json!({"labels": system["metadata"]["labels"]}));
+}
+
+fn node(labels: Value, taints: Value) -> NodeView {
+    serde_json::from_value(json!({"metadata": {"name": "n1", "labels": labels}, "spec": {"taints": taints}})).unwrap()
+}
+
+fn zone(name: &str) -> Value {
+    json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]})
+}
+
+#[test]
+fn c9_a_pod_that_was_there_before_belongs_where_node_patch_and_room_say() {
+    let of = |spec: &SpreadSpec, node: &NodeView, rooms: &[bool]| {
+        let pod = json!({"metadata": {"labels": {"subset": "b"}, "annotations": {"x": "y"}}, "spec": {"nodeName": "n1", "containers": []}});
+        subset_of(spec, &pod, node, rooms)
+    };
+    let zones = spec(
+        json!({"subsets": [{"name": "a", "requiredNodeSelectorTerm": zone("a")}, {"name": "b", "requiredNodeSelectorTerm": zone("b")}]}),
+    );
+    assert_eq!(of(&zones, &node(json!({"zone": "b"}), json!([])), &[true, false]), Some(1));
+    assert_eq!(of(&zones, &node(json!({"zone": "c"}), json!([])), &[true, true]), None);
+    let patched = spec(json!({"subsets": [{"name": "a", "patch": {"metadata": {"labels": {"subset": "a"}}}},
+        {"name": "b", "patch": {"metadata": {"labels": {"subset": "b"}, "annotations": {"more": "1"}}}}]}));
+    assert_eq!(of(&patched, &node(json!({}), json!([])), &[true, false]), Some(1), "the patch changes nothing of it");
+    let plain = limited(&[json!(1), json!(1)]);
+    assert_eq!(of(&plain, &node(json!({}), json!([])), &[false, true]), Some(1), "room");
+    assert_eq!(of(&plain, &node(json!({}), json!([])), &[true, true]), Some(0), "the first of equals");
+    let preferred = spec(
+        json!({"subsets": [{"name": "a"}, {"name": "b", "preferredNodeSelectorTerms": [{"weight": 1, "preference": zone("b")}]}]}),
+    );
+    assert_eq!(of(&preferred, &node(json!({"zone": "b"}), json!([])), &[true, false]), Some(1));
+    let tainted = node(json!({}), json!([{"key": "spot", "effect": "NoSchedule"}]));
+    let tolerant = spec(
+        json!({"subsets": [{"name": "a"}, {"name": "b", "tolerations": [{"key": "spot", "operator": "Exists"}]}]}),
+    );
+    assert_eq!(of(&tolerant, &tainted, &[true, false]), Some(1));
+}
+
+#[test]
+fn c12_the_version_of_a_target_does_not_count() {
+    let spread = spread(json!({"targetRef": {"apiVersion": "apps.kruise.io/v1beta1"}, "subsets": [{"name": "a"}]}));
+    let above = |api: &str, kind: &str, name: &str| Above {
+        api_version: api.into(),
+        kind: kind.into(),
+        name: name.into(),
+        uid: "u".into(),
+    };
+    assert!(above("apps.kruise.io/v1alpha1", "CloneSet", "web").is_target_of(&spread));
+    for (api, kind, name) in [
+        ("apps/v1", "CloneSet", "web"),
+        ("apps.kruise.io/v1alpha1", "StatefulSet", "web"),
+        ("apps.kruise.io/v1alpha1", "CloneSet", "other"),
+    ] {
+        assert!(!above(api, kind, name).is_target_of(&spread), "{api} {kind} {name}");
+    }
+}
+
+#[test]
+fn one_target_may_have_several_with_disjoint_filters() {
+    let with = |name: &str, created: i64, filter: Value| {
+        let mut object = spread(json!({"subsets": [{"name": "a"}], "targetFilter": filter}));
+        object.metadata.name = Some(name.into());
+        object.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(created).wall));
+        object
+    };
+    let role = |role: &str| json!({"selector": {"matchLabels": {"role": role}}});
+    let (ps, worker, all) = (with("ps", 0, role("ps")), with("worker", 1, role("worker")), with("all", 2, json!({})));
+    assert!(!matching::overlap(&ps, &worker));
+    assert!(matching::overlap(&ps, &all), "a filter without a selector is for all Pods");
+    let older = |of: &WorkloadSpread| matching::older(of, [&ps, &worker, &all]);
+    assert_eq!((older(&ps), older(&worker), older(&all)), (None, None, Some("ps".into())));
+    let labels = |role: &str| serde_json::from_value(json!({"role": role})).unwrap();
+    assert!(matching::selects(&ps, &labels("ps")) && !matching::selects(&ps, &labels("worker")));
+    assert!(matching::selects(&all, &labels("worker")));
+}
+
+#[test]
+fn costs_are_those_that_openkruise_writes() {
+    let spec = limited(&[json!(1), Value::Null]);
+    let pods = spread_as(&[1, 1]);
+    assert_eq!(
+        costs(&planned(&spec, &pods, 2, &WorkloadSpreadStatus::default())),
+        BTreeMap::from([("web-0-0".into(), 200), ("web-1-0".into(), 100)])
+    );
+    let settled = [in_subset(0, noted("p", 200)), in_subset(1, noted("q", 100))];
+    assert!(
+        planned(&spec, &settled, 2, &WorkloadSpreadStatus::default()).costs.is_empty(),
+        "recorded Pods are not written"
+    );
+    let mut pods = spread_as(&[3, 1]);
+    pods[1] = in_subset(0, pod("web-0-1", json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})));
+    pods.push(SpreadPod { pod: pod("nowhere", json!({})), home: Home::Nowhere });
+    pods.push(SpreadPod { pod: pod("unknown", json!({})), home: Home::Unknown });
+    let many = costs(&planned(&spec, &pods, 6, &WorkloadSpreadStatus::default()));
+    assert_eq!((many["web-0-1"], many["nowhere"], many.get("unknown")), (-100, -300, None), "what is down goes first");
+    assert_eq!(many.values().filter(|cost| **cost == 200).count(), 1);
+    assert_eq!(many.values().filter(|cost| **cost == -100).count(), 2, "above the limit of the first");
+}
+
+#[test]
+fn of_an_old_version_those_go_first_whose_subset_is_filled_first() {
+    let spec = of_kind("Deployment", &[json!(2), Value::Null]);
+    let label = |hash: &str| json!({"metadata": {"labels": {"pod-template-hash": hash}}});
+    let pods: Vec<_> = ["old", "new"]
+        .iter()
+        .flat_map(|version| (0..2).map(move |i| (version, i)))
+        .map(|(version, i)| in_subset(i, pod(&format!("{version}-{i}"), label(version))))
+        .collect();
+    let (ages, recorded) = (BTreeMap::new(), WorkloadSpreadStatus::default());
+    let of = |newest: Newest| {
+        plan(&spec, &SpreadSeen { pods: &pods, total: 4, newest, recorded: &recorded, ages: &ages }, at(0))
+    };
+    let found = costs(&of(Newest::Version("new".into())));
+    assert_eq!((found["old-0"], found["old-1"], found["new-0"], found["new-1"]), (100, 200, 200, 100));
+    assert!(of(Newest::Unknown).costs.is_empty(), "nothing is written on a guess");
+}
+
+#[test]
+fn kinds_that_do_not_regard_costs_get_none() {
+    for kind in ["StatefulSet", "Job"] {
+        let group = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+        let spec = spec(
+            json!({"targetRef": {"apiVersion": group, "kind": kind}, "subsets": [{"name": "a", "maxReplicas": 1}, {"name": "b"}]}),
+        );
+        assert!(planned(&spec, &spread_as(&[2, 2]), 4, &WorkloadSpreadStatus::default()).costs.is_empty(), "{kind}");
+    }
+}
+
+/// Takes Pods as a workload that is scaled down does: the lowest cost first.
+fn scaled_down(pods: &[SpreadPod], costs: &BTreeMap<String, i32>, to: usize, subsets: usize) -> Vec<i32> {
+    let mut left: Vec<(i32, usize)> = pods
+        .iter()
+        .map(|pod| {
+            let Home::Subset(index) = pod.home else { panic!() };
+            (costs.get(pod.pod.name()).copied().unwrap_or(pod.pod.deletion_cost), index)
+        })
+        .collect();
+    left.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+    left.truncate(to);
+    (0..subsets).map(|index| i32::try_from(left.iter().filter(|(_, of)| *of == index).count()).unwrap()).collect()
+}
+
+#[test]
+fn a_scale_down_keeps_the_ratio_however_far_it_goes() {
+    for limits in [
+        vec![json!("30%"), json!("70%")],
+        vec![json!("50%"), json!("30%"), json!("20%")],
+        vec![json!("40%"), Value::Null],
+    ] {
+        let spec = limited(&limits);
+        let total = 40;
+        let counts: Vec<usize> = spec.shares(total).iter().map(|n| usize::try_from(*n).unwrap()).collect();
+        let pods = spread_as(&counts);
+        // What the workload finds: costs that were written before anybody knew to what number it would be scaled.
+        let costs = costs(&planned(&spec, &pods, total, &WorkloadSpreadStatus::default()));
+        for to in (0..total).rev() {
+            let left = scaled_down(&pods, &costs, usize::try_from(to).unwrap(), limits.len());
+            for (left, wanted) in left.iter().zip(spec.shares(to)) {
+                assert!((left - wanted).abs() <= 1, "{limits:?} to {to}: {left} instead of {wanted}");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_percentages_a_pod_keeps_its_cost_while_others_come_and_go() {
+    let spec = limited(&[json!("50%"), json!("50%")]);
+    let give = |pods: &[SpreadPod]| {
+        costs(&planned(&spec, pods, i32::try_from(pods.len()).unwrap(), &WorkloadSpreadStatus::default()))
+    };
+    let of = |all: &BTreeMap<String, i32>, pods: &[SpreadPod]| -> Vec<SpreadPod> {
+        pods.iter()
+            .map(|pod| SpreadPod {
+                pod: noted(pod.pod.name(), all.get(pod.pod.name()).copied().unwrap_or(pod.pod.deletion_cost)),
+                home: pod.home,
+            })
+            .collect()
+    };
+    let bare = spread_as(&[4, 4]);
+    let settled = of(&give(&bare), &bare);
+    assert!(give(&settled).is_empty());
+    let mut grown = settled.clone();
+    grown.extend([in_subset(0, pod("new-a", json!({}))), in_subset(1, pod("new-b", json!({})))]);
+    assert_eq!(give(&grown).len(), 2, "only the new ones are written");
+    let mut shrunk = settled;
+    // One from the middle: the last one takes its place.
+    let gone = shrunk.iter().position(|pod| pod.pod.deletion_cost == 1_000_000 - 3).unwrap();
+    shrunk.remove(gone);
+    assert_eq!(give(&shrunk).len(), 1);
+    for (index, there) in [(0, 0), (0, 1), (1, 0), (1, 3)] {
+        let counts = if index == 0 {
+            [usize::try_from(there).unwrap() + 1, 4]
+        } else {
+            [4, usize::try_from(there).unwrap() + 1]
+        };
+        let pods = spread_as(&counts);
+        let lowest = give(&pods)
+            .into_iter()
+            .filter(|(name, _)| name.starts_with(&format!("web-{index}-")))
+            .map(|(_, cost)| cost)
+            .min();
+        assert_eq!(
+            Some(cost::of_new(&spec, index, there)),
+            lowest,
+            "what admission writes is what the controller would"
+        );
+    }
+}
+
+#[test]
+fn what_admission_writes_with_numbers_is_what_the_controller_would() {
+    let spec = limited(&[json!(1), json!(2), Value::Null]);
+    assert_eq!((0..3).map(|index| cost::of_new(&spec, index, 0)).collect::<Vec<_>>(), [300, 200, 100]);
+}
+
+fn aged(status: &WorkloadSpreadStatus, age: Duration) -> BTreeMap<super::plan::EntryKey, Duration> {
+    super::plan::records(status).map(|(entry, _)| (entry, age)).collect()
+}
+
+#[test]
+fn a_creation_that_never_came_gives_its_place_back_within_30_s() {
+    let spec = limited(&[json!(1), Value::Null]);
+    let mut status = WorkloadSpreadStatus::default();
+    ask(&spec, 2, &mut status, &create("p", VERSION_IGNORED));
+    let of = |age: Duration, pods: &[SpreadPod]| {
+        let ages = aged(&status, age);
+        plan(&spec, &SpreadSeen { pods, total: 2, newest: Newest::Only, recorded: &status, ages: &ages }, at(60))
+    };
+    let waiting = of(Duration::from_secs(20), &[]);
+    assert_eq!(
+        (waiting.versions[VERSION_IGNORED][0].missing_replicas, waiting.look),
+        (0, Some(CREATION_LASTS - Duration::from_secs(20)))
+    );
+    assert_eq!(waiting.coming, 1);
+    let over = of(CREATION_LASTS, &[]);
+    assert!(over.versions.is_empty() && over.events == [SpreadEvent::CreatePodFailed("a".into())]);
+    assert!(CREATION_LASTS + Duration::from_secs(1) < Duration::from_secs(30));
+    let came = of(CREATION_LASTS, &[in_subset(0, pod("p", json!({})))]);
+    assert!(came.events.is_empty());
+    let entry = &came.versions[VERSION_IGNORED][0];
+    assert_eq!((entry.replicas, entry.creating_pods.len(), entry.missing_replicas), (1, 0, 0));
+}
+
+#[test]
+fn a_pod_without_a_name_is_known_by_the_uid_of_its_note() {
+    let spec = limited(&[json!(1), Value::Null]);
+    let mut status = WorkloadSpreadStatus::default();
+    ask(&spec, 2, &mut status, &create("u-1", VERSION_IGNORED));
+    let note = json!({"metadata": {"annotations": {"apps.kruise.io/matched-workloadspread": annotation("ws", "a", Some("u-1"))}}});
+    let plan = planned(&spec, &[in_subset(0, pod("web-abc", note))], 2, &status);
+    assert!(plan.versions[VERSION_IGNORED][0].creating_pods.is_empty());
+}
+
+#[test]
+fn a_namesake_on_its_way_out_is_not_the_one_that_comes() {
+    let spec = limited(&[json!(2), Value::Null]);
+    let mut status = WorkloadSpreadStatus::default();
+    ask(&spec, 2, &mut status, &create("p", VERSION_IGNORED));
+    let going = |created: i64| {
+        pod(
+            "p",
+            json!({"metadata": {"creationTimestamp": rfc3339(at(created).wall), "deletionTimestamp": rfc3339(at(1).wall)}}),
+        )
+    };
+    let creating = |created: i64| planned(&spec, &[in_subset(0, going(created))], 2, &status).coming;
+    assert_eq!((creating(-60), creating(0)), (1, 0));
+}
+
+#[test]
+fn a_pod_that_was_not_deleted_is_counted_again_after_15_s() {
+    let spec = limited(&[json!(1), Value::Null]);
+    let mut status = recorded(VERSION_IGNORED, json!([{"name": "a", "replicas": 1, "missingReplicas": 0}]));
+    ask(&spec, 2, &mut status, &delete("p", "a"));
+    let of = |age: Duration, pods: &[SpreadPod]| {
+        let ages = aged(&status, age);
+        plan(&spec, &SpreadSeen { pods, total: 2, newest: Newest::Only, recorded: &status, ages: &ages }, at(60))
+    };
+    let there = [in_subset(0, pod("p", json!({})))];
+    let young = of(Duration::from_secs(5), &there);
+    assert_eq!(
+        (young.versions[VERSION_IGNORED][0].missing_replicas, young.look),
+        (1, Some(DELETION_LASTS - Duration::from_secs(5)))
+    );
+    let old = of(DELETION_LASTS, &there);
+    assert_eq!(
+        (old.versions[VERSION_IGNORED][0].missing_replicas, &old.events[..]),
+        (0, &[SpreadEvent::DeletePodFailed("p".into())][..])
+    );
+    let going = [in_subset(0, pod("p", json!({"metadata": {"deletionTimestamp": rfc3339(at(0).wall)}})))];
+    let gone = of(Duration::from_secs(5), &going);
+    assert!(gone.versions.is_empty() && gone.events.is_empty());
+    assert_eq!(gone.subsets[0].missing_replicas, 1);
+}
+
+fn unplaced(name: &str, created: i64) -> Arc<PodView> {
+    pod(
+        name,
+        json!({"metadata": {"creationTimestamp": rfc3339(at(created).wall)}, "spec": {"nodeName": null}, "status": {"phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}),
+    )
+}
+
+#[test]
+fn pods_that_find_no_place_are_evicted_and_their_subset_gets_no_more_for_a_while() {
+    let spec = adaptive(&[json!(5), Value::Null]);
+    let gated = pod(
+        "gated",
+        json!({"metadata": {"creationTimestamp": rfc3339(at(-90).wall)}, "spec": {"nodeName": null}, "status": {"phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}),
+    );
+    let pods = [
+        in_subset(0, unplaced("late", -31)),
+        in_subset(0, unplaced("young", -10)),
+        in_subset(1, unplaced("last", -90)),
+        in_subset(0, gated),
+    ];
+    let plan = planned(&spec, &pods, 4, &WorkloadSpreadStatus::default());
+    assert_eq!(plan.evict.iter().map(|pod| pod.name()).collect::<Vec<_>>(), ["late"]);
+    assert_eq!(plan.look, Some(Duration::from_secs(20)));
+    let words = |plan: &SpreadPlan| {
+        plan.subsets
+            .iter()
+            .map(|s| s.conditions.iter().map(|c| c.status.as_str()).collect::<String>())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(words(&plan), ["False", "True"]);
+    assert_eq!(plan.versions[VERSION_IGNORED][0].conditions, plan.subsets[0].conditions);
+    let fixed = planned(&limited(&[json!(5), Value::Null]), &pods, 4, &WorkloadSpreadStatus::default());
+    assert!(fixed.evict.is_empty() && words(&fixed) == ["", ""], "without the setting there is no condition");
+}
+
+#[test]
+fn a_subset_recovers_300_s_after_the_last_pod_that_found_no_place() {
+    let bad = judge(&[], 1, false, at(0)).condition;
+    assert_eq!((bad.status.as_str(), bad.last_transition_time), ("False", Some(at(0).wall)));
+    let later = judge(std::slice::from_ref(&bad), 0, false, at(100));
+    assert_eq!(
+        (later.condition.status.as_str(), later.look),
+        ("False", Some(RECOVERS_AFTER - Duration::from_secs(100)))
+    );
+    let again = judge(&[later.condition], 0, false, at(300));
+    assert_eq!((again.condition.status.as_str(), again.has_recovered, again.look), ("True", true, None));
+    assert!(!judge(&[again.condition], 0, false, at(301)).has_recovered);
+    assert_eq!(judge(&[bad], 3, true, at(0)).condition.status, "True", "the last one always gets Pods");
+}
+
+#[test]
+fn the_status_says_what_it_waits_for() {
+    let spec = limited(&[json!(1), Value::Null]);
+    let before = WorkloadSpreadStatus::default();
+    let says = |outcome: Result<&SpreadPlan, &SpreadHindrance>| {
+        let status = status(Some(&spec), outcome, &before, Some(3), at(0).wall);
+        assert_eq!(status.observed_generation, 3);
+        let is_true = status.conditions.iter().find(|c| c.status == "True").unwrap();
+        format!("{} {}", is_true.type_, is_true.reason)
+    };
+    assert_eq!(says(Ok(&planned(&spec, &spread_as(&[1, 1]), 2, &before))), "Ready Spread");
+    assert_eq!(says(Ok(&planned(&spec, &spread_as(&[2, 1]), 2, &before))), "Ready BeyondLimits");
+    let mut on_its_way = before.clone();
+    ask(&spec, 2, &mut on_its_way, &create("p", VERSION_IGNORED));
+    assert_eq!(says(Ok(&planned(&spec, &[], 2, &on_its_way))), "Reconciling PodsComing");
+    for (hindrance, wanted) in [
+        (SpreadHindrance::Invalid("x".into()), "Stalled InvalidSpec"),
+        (SpreadHindrance::Taken("x".into()), "Stalled TargetTaken"),
+        (SpreadHindrance::Unreadable("x".into()), "Stalled TargetUnreadable"),
+        (SpreadHindrance::Missing, "Reconciling TargetMissing"),
+        (SpreadHindrance::Going, "Reconciling TargetDeleted"),
+    ] {
+        assert_eq!(says(Err(&hindrance)), wanted);
+    }
+}
+
+#[test]
+fn a_status_is_compared_with_what_is_stored() {
+    // OpenKruise writes it in every pass; here a pass over what is as it was changes nothing.
+    let spec = limited(&[json!(1), Value::Null]);
+    let pods = [in_subset(0, noted("p", 200)), in_subset(1, noted("q", 100))];
+    let first = status(
+        Some(&spec),
+        Ok(&planned(&spec, &pods, 2, &WorkloadSpreadStatus::default())),
+        &WorkloadSpreadStatus::default(),
+        Some(1),
+        at(0).wall,
+    );
+    let second = status(Some(&spec), Ok(&planned(&spec, &pods, 2, &first)), &first, Some(1), at(9).wall);
+    assert_eq!(first, second);
+    let written = json!(first);
+    assert_eq!(
+        written["subsetStatuses"],
+        json!([{"name": "a", "replicas": 1, "missingReplicas": 0}, {"name": "b", "replicas": 1, "missingReplicas": -1}]),
+        "as recorded"
+    );
+    assert_eq!(written["versionedSubsetStatuses"][VERSION_IGNORED], written["subsetStatuses"]);
+}
+
+#[test]
+fn room_that_is_free_again_is_written_at_once() {
+    let of = |replicas: i32, creating: Value| {
+        recorded(VERSION_IGNORED, json!([{"name": "a", "replicas": replicas, "creatingPods": creating}]))
+    };
+    let one = || json!({"p": "2026-01-01T00:00:00Z"});
+    assert!(!is_news(&of(1, one()), &of(2, json!({}))), "the Pod has come");
+    assert!(is_news(&of(1, one()), &of(1, json!({}))), "it has not");
+    assert!(is_news(
+        &of(1, json!({})),
+        &WorkloadSpreadStatus { observed_generation: 1, ..WorkloadSpreadStatus::default() }
+    ));
+    let other = WorkloadSpreadStatus { observed_generation: 2, ..of(1, json!({})) };
+    assert!(is_news(&of(1, json!({})), &other));
+}
+
+#[test]
+fn fields_that_cannot_be_are_named_with_what_is_allowed() {
+    let subsets = |subsets: Value| json!({"subsets": subsets});
+    let two = |a: Value, b: Value| subsets(json!([{"name": "a", "maxReplicas": a}, {"name": "b", "maxReplicas": b}]));
+    for (changes, field, words) in [
+        (subsets(json!([])), "spec.subsets", "want 1 to 64"),
+        (subsets(json!([{"name": ""}])), "spec.subsets[0].name", "it is empty"),
+        (subsets(json!([{"name": "a"}, {"name": "a"}])), "spec.subsets[1].name", "another subset"),
+        (two(json!(-1), Value::Null), "spec.subsets[0].maxReplicas", "want 0 or more"),
+        (two(json!("x"), Value::Null), "spec.subsets[0].maxReplicas", "\"x\" is not allowed"),
+        (two(json!("5"), Value::Null), "spec.subsets[0].maxReplicas", "want a number, or a percentage"),
+        (two(json!("101%"), Value::Null), "spec.subsets[0].maxReplicas", "want a number, or a percentage"),
+        (two(json!("12.5%"), Value::Null), "spec.subsets[0].maxReplicas", "want a number, or a percentage"),
+        (two(json!(1), json!("50%")), "spec.subsets", "percentages in all"),
+        (two(json!("60%"), json!("60%")), "spec.subsets", "120% together"),
+        (two(json!("30%"), json!("60%")), "spec.subsets", "90% together"),
+        (subsets(json!([{"name": "a", "patch": "x"}])), "spec.subsets[0].patch", "want an object"),
+        (json!({"targetRef": {"kind": ""}, "subsets": [{"name": "a"}]}), "spec.targetRef.kind", "it is empty"),
+        (
+            json!({"targetRef": {"kind": "DaemonSet"}, "subsets": [{"name": "a"}]}),
+            "spec.targetRef.kind",
+            "kruise-configuration",
+        ),
+        (json!({"targetRef": {"name": "A/b"}, "subsets": [{"name": "a"}]}), "spec.targetRef.name", "\"A/b\""),
+        (
+            json!({"targetFilter": {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}, "subsets": [{"name": "a"}]}),
+            "spec.targetFilter.selector",
+            "\"Is\"",
+        ),
+        (
+            json!({"targetFilter": {"replicasPathList": ["a..b"]}, "subsets": [{"name": "a"}]}),
+            "spec.targetFilter.replicasPathList[0]",
+            "want a path",
+        ),
+        (
+            json!({"scheduleStrategy": {"adaptive": {}}, "subsets": [{"name": "a"}]}),
+            "spec.scheduleStrategy.adaptive",
+            "want type Adaptive",
+        ),
+        (
+            json!({"scheduleStrategy": {"type": "Adaptive"}, "subsets": [{"name": "a"}, {"name": "b", "maxReplicas": 1}]}),
+            "spec.subsets[1].maxReplicas",
+            "last subset",
+        ),
+        (
+            json!({"scheduleStrategy": {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 148}}, "subsets": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}),
+            "spec.scheduleStrategy.adaptive.rescheduleCriticalSeconds",
+            "want 0 to 147 with 3 subsets",
+        ),
+        (
+            json!({"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet"}, "subsets": [{"name": "a", "maxReplicas": "100%"}]}),
+            "spec.subsets[0].maxReplicas",
+            "by their ordinals",
+        ),
+    ] {
+        let found = problems(&spread(changes.clone()), |group, kind| TargetKind::of(group, kind) != TargetKind::Custom);
+        let [(at, why)] = found.as_slice() else { panic!("{changes}: {found:?}") };
+        assert!(at == field && why.contains(words), "{changes}: {at}: {why}");
+    }
+    for good in [
+        two(json!("30%"), json!("70%")),
+        two(json!("30%"), Value::Null),
+        two(json!(0), json!(5)),
+        json!({"scheduleStrategy": {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 295}}, "subsets": [{"name": "a", "maxReplicas": 1}, {"name": "b"}]}),
+        json!({"scheduleStrategy": {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 2_000_000_000}}, "subsets": [{"name": "a", "maxReplicas": 1}]}),
+        json!({"targetRef": {"apiVersion": "example.com/v1", "kind": "Db"}, "subsets": [{"name": "a"}]}),
+    ] {
+        assert_eq!(problems(&spread(good.clone()), |_, _| true), [], "{good}");
+    }
+}
+
+#[test]
+fn what_a_stored_object_may_hold_never_panics() {
+    for changes in [
+        json!({"subsets": [{"name": "a", "requiredNodeSelectorTerm": 3, "preferredNodeSelectorTerms": [1], "tolerations": ["x"], "patch": {"spec": 1}}]}),
+        json!({"subsets": [{"name": "a", "maxReplicas": -5}, {"name": "b", "maxReplicas": "900%"}]}),
+    ] {
+        let spec = spec(changes);
+        let pod = json!({"metadata": {"labels": 3}, "spec": {"affinity": "x", "tolerations": 1}});
+        let _ = inject(&pod, &spec.subsets[0], Some(&Note { matched: String::new(), cost: Some(1) }));
+        subset_of(&spec, &pod, &node(json!({}), json!([])), &[]);
+        planned(&spec, &spread_as(&[1; 1]), i32::MAX, &WorkloadSpreadStatus::default());
+    }
+    for invalid in [
+        json!({"subsets": []}),
+        json!({"subsets": [{"name": ""}]}),
+        json!({"subsets": [{"name": "a", "maxReplicas": "x"}]}),
+    ] {
+        assert!(SpreadSpec::of(&spread(invalid)).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! Questions about one object that come at the same time, answered together: whoever has the turn answers all that wait, for
+//! example with one write.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use tokio::sync::oneshot;
+
+use super::{lock, watches::ObjectKey};
+
+/// Questions about objects, by their keys.
+#[derive(Debug)]
+pub struct Batches<Q, A>(Mutex<HashMap<ObjectKey, Arc<Turn<Q, A>>>>);
+
+#[derive(Debug)]
+struct Turn<Q, A> {
+    waiting: Mutex<Vec<(Q, oneshot::Sender<A>)>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl<Q, A> Default for Batches<Q, A> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<Q: Clone, A> Batches<Q, A> {
+    /// Asks about an object. `settle` gets all questions that wait, and answers each of them in their order.
+    pub async fn ask<F>(&self, key: &ObjectKey, question: Q, settle: impl Fn(Vec<Q>) -> F) -> A
+    where
+        F: Future<Output = Vec<A>>,
+    {
+        let new = || Arc::new(Turn { waiting: Mutex::default(), turn: tokio::sync::Mutex::default() });
+        let turn = lock(&self.0).entry(key.clone()).or_insert_with(new).clone();
+        loop {
+            let (answer, mut mine) = oneshot::channel();
+            lock(&turn.waiting).push((question.clone(), answer));
+            let answered = tokio::select! {
+                answered = &mut mine => answered,
+                _turn = turn.turn.lock() => {
+                    let (questions, callers): (Vec<Q>, Vec<_>) = std::mem::take(&mut *lock(&turn.waiting)).into_iter().unzip();
+                    if !questions.is_empty() {
+                        let answers = settle(questions).await;
+                        for (caller, answer) in callers.into_iter().zip(answers) {
+                            // A caller that was cancelled gets no answer.
+                            let _ = caller.send(answer);
+                        }
+                    }
+                    mine.await
+                }
+            };
+            // The task that had the turn was cancelled: ask again.
+            if let Ok(answer) = answered {
+                return answer;
+            }
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub fn forget(&self, key: &ObjectKey) {
+        lock(&self.0).remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_asked_at_the_same_time_is_answered_together() {
+        let (batches, turns) = (Batches::default(), AtomicUsize::new(0));
+        let key = ObjectKey::new("ns", "a");
+        let settle = |questions: Vec<usize>| {
+            turns.fetch_add(1, Ordering::SeqCst);
+            async move {
+                tokio::task::yield_now().await;
+                questions.iter().map(|question| question * 2).collect::<Vec<_>>()
+            }
+        };
+        let answers = join_all((0..50).map(|number| batches.ask(&key, number, settle))).await;
+        assert_eq!(answers, (0..50).map(|number| number * 2).collect::<Vec<_>>());
+        assert_eq!(turns.load(Ordering::SeqCst), 2, "the first one alone, then all that have come meanwhile");
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_turn_that_was_cancelled_asks_again() {
+        let batches = Arc::new(Batches::default());
+        let key = ObjectKey::new("ns", "a");
+        let stuck = {
+            let (batches, key) = (batches.clone(), key.clone());
+            tokio::spawn(
+                async move { batches.ask(&key, 1, |_: Vec<usize>| std::future::pending::<Vec<usize>>()).await },
+            )
+        };
+        tokio::task::yield_now().await;
+        let other = {
+            let (batches, key) = (batches.clone(), key.clone());
+            tokio::spawn(async move { batches.ask(&key, 2, |all: Vec<usize>| async move { all }).await })
+        };
+        tokio::task::yield_now().await;
+        stuck.abort();
+        assert_eq!(other.await.unwrap(), 2);
+    }
+}

@@ -1,0 +1,388 @@
+//! The WorkloadSpreads of a cluster, as admission of Pods needs them: which subset a new Pod goes to.
+//!
+//! - Watches: WorkloadSpreads, in every replica of the webhook.
+//! - Owns: the records of Pods on their way in the status of WorkloadSpreads, together with the manager, which takes them away.
+//! - Reads: targets, where a percentage or an ordinal depends on them; what controls a Pod's controller.
+//! - Never: keeps a Pod from being created, or deleted.
+//!
+//! The rules are [`crate::domain::kinds::workload_spread`]. Questions about one WorkloadSpread that come at the same time are
+//! answered together, with one write (`settle.rs`). Writes of several replicas are ordered by the resourceVersion: after a
+//! conflict it is decided again, so that no limit is passed.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::{
+    api::{
+        apps::workload_spread::WorkloadSpread,
+        feature_gates::{FeatureGates, gate},
+    },
+    domain::kinds::workload_spread::{
+        cost,
+        count::{SpreadAnswer, SpreadAsk, annotation},
+        inject::{self, Note},
+        matching::{self, Above, selects},
+        replicas::{version, version_of},
+        spec::SpreadSpec,
+    },
+    k8s::{
+        invalid::Invalid,
+        pod::{Labels, PodView},
+    },
+    runtime::{
+        batches::Batches,
+        events::{Recorder, reference},
+        metrics::Metrics,
+        watches::{self, Change, ObjectKey, Store, StoreIndex},
+        workload::ReplicaSetOwners,
+    },
+};
+
+mod above;
+mod settle;
+#[cfg(test)]
+mod tests;
+
+/// What a new Pod waits for its subset, and a Pod on its way out for its record. Less than the API server waits.
+const LIMIT: Duration = Duration::from_millis(1500);
+/// What a new Pod waits for the first list, and for the first status of a WorkloadSpread.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// How long after its start a replica is waited for because of the first list. Where the custom resource is not installed
+/// the list never comes.
+const FIRST_LIST: Duration = Duration::from_secs(30);
+
+/// Labels of the counter of decisions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    /// `placed`, `full` or `error`.
+    result: &'static str,
+}
+
+/// Why a Pod is created without a subset although there is a WorkloadSpread for it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unplaced {
+    /// The answer would come too late for the API server.
+    #[error("no decision within {} ms", LIMIT.as_millis())]
+    TooLate,
+    /// A call to the API server failed: what it was for, and its error.
+    #[error("{0}")]
+    ApiServer(String),
+    /// The WorkloadSpread, or its target, cannot be used as it is.
+    #[error("{0}")]
+    Unusable(String),
+    /// Others write the status of the WorkloadSpread again and again.
+    #[error("its status keeps changing")]
+    KeepsChanging,
+    /// Every subset is full, or gets no Pods for now.
+    #[error("every subset is full")]
+    Full,
+}
+
+/// What becomes of a new Pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placed {
+    /// The Pod in its subset; None: it stays as it is.
+    pub pod: Option<Value>,
+    /// What its author is told.
+    pub warning: Option<String>,
+}
+
+/// The WorkloadSpreads, in one process.
+pub struct Spreads {
+    client: Client,
+    own_namespace: Arc<str>,
+    is_on: bool,
+    events: Recorder,
+    spreads: Arc<Store<WorkloadSpread>>,
+    scope: watch::Sender<Option<BTreeSet<String>>>,
+    counting: watch::Sender<Option<BTreeSet<String>>>,
+    /// Grows with every change that the watch brings.
+    news: watch::Sender<u64>,
+    replica_sets: ReplicaSetOwners,
+    batches: Batches<SpreadAsk, Result<SpreadAnswer, Unplaced>>,
+    decisions: Family<DecisionLabels, Counter>,
+}
+
+impl Spreads {
+    /// None known yet.
+    pub fn new(client: Client, gates: &FeatureGates, own_namespace: Arc<str>, events: Recorder) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            own_namespace,
+            is_on: gates.enabled(gate::WORKLOAD_SPREAD),
+            events,
+            spreads: Store::new([StoreIndex::namespace()]),
+            scope: watch::Sender::new(None),
+            counting: watch::Sender::new(None),
+            news: watch::Sender::new(0),
+            replica_sets: ReplicaSetOwners::default(),
+            batches: Batches::default(),
+            decisions: Family::default(),
+        })
+    }
+
+    /// Adds the counter to the metrics of this process.
+    pub fn register(&self, metrics: &Metrics) {
+        let help = "New Pods for which there is a WorkloadSpread";
+        metrics.register("kruise_workload_spread_decisions", help, &self.decisions);
+    }
+
+    /// Watches, for ever.
+    pub async fn follow(&self) {
+        if !self.is_on {
+            self.tell_scope();
+            return std::future::pending().await;
+        }
+        let api: Api<DeserializeGuard<WorkloadSpread>> = Api::all(self.client.clone());
+        let watch =
+            watches::watch_guarded(api, Config::default(), self.spreads.clone(), |change| self.changed(&change));
+        let first = async {
+            // Late or not: whoever waits for the namespaces waits no longer.
+            let _ = tokio::time::timeout(FIRST_LIST, self.spreads.wait_synced()).await;
+            self.tell_scope();
+        };
+        tokio::join!(watch, first);
+    }
+
+    /// The namespaces in which there may be Pods for a WorkloadSpread, as a channel that reports changes. None until they are
+    /// known.
+    pub fn scope(&self) -> watch::Receiver<Option<BTreeSet<String>>> {
+        self.scope.subscribe()
+    }
+
+    /// Those of them in which Pods are counted, so that their deletion is to be recorded.
+    pub fn counting(&self) -> watch::Receiver<Option<BTreeSet<String>>> {
+        self.counting.subscribe()
+    }
+
+    /// Whether Pods of a namespace are counted, as far as is known.
+    pub fn counts(&self, namespace: &str) -> bool {
+        self.counting.borrow().as_ref().is_some_and(|known| known.contains(namespace))
+    }
+
+    fn changed(&self, change: &Change<'_, WorkloadSpread>) {
+        match change {
+            Change::Applied { .. } => {}
+            Change::Deleted(old) => self.batches.forget(&ObjectKey::of(old.as_ref())),
+            Change::Undecodable { key, error } => {
+                tracing::error!(spread = %key, error, "this WorkloadSpread cannot be read and is left alone");
+            }
+        }
+        self.news.send_modify(|news| *news += 1);
+        let is_other_spec = match change {
+            Change::Applied { old: Some(old), new, .. } => old.metadata.generation != new.metadata.generation,
+            Change::Applied { old: None, .. } | Change::Deleted(_) | Change::Undecodable { .. } => true,
+        };
+        if is_other_spec && self.scope.borrow().is_some() {
+            self.tell_scope();
+        }
+    }
+
+    fn tell_scope(&self) {
+        let all = self.spreads.list();
+        let namespace = |spread: &Arc<WorkloadSpread>| spread.metadata.namespace.clone();
+        let counts = |spread: &&Arc<WorkloadSpread>| SpreadSpec::of(spread).is_ok_and(|spec| spec.counts());
+        tell(&self.scope, all.iter().filter_map(namespace).collect());
+        tell(&self.counting, all.iter().filter(counts).filter_map(namespace).collect());
+    }
+
+    /// Finds the subset of a new Pod, records it where there is a limit, and puts the Pod into it.
+    pub async fn place(&self, namespace: &str, pod: &Value) -> Placed {
+        if !self.is_on || !self.may_have(namespace).await {
+            return Placed::default();
+        }
+        let found = tokio::time::timeout(LIMIT, self.find_and_place(namespace, pod)).await;
+        let (spread, found) = found.unwrap_or((None, Err(Unplaced::TooLate)));
+        let result = match &found {
+            // It is for none.
+            Ok(None) => return Placed::default(),
+            Ok(Some(_)) => "placed",
+            Err(Unplaced::Full) => "full",
+            Err(_) => "error",
+        };
+        self.decisions.get_or_create(&DecisionLabels { result }).inc();
+        match found {
+            Ok(pod) => Placed { pod, warning: None },
+            Err(why) => {
+                let name = spread.as_ref().and_then(|spread| spread.metadata.name.clone()).unwrap_or_default();
+                tracing::warn!(namespace, spread = name, %why, "a new Pod goes to no subset");
+                if let Some(spread) = &spread {
+                    let reason = if why == Unplaced::Full { "NoSubsetLeft" } else { "PodNotSpread" };
+                    let about = reference(spread.as_ref());
+                    self.events.warning(&about, reason, &format!("{} is created in no subset: {why}", named(pod)));
+                }
+                let of = if name.is_empty() { String::new() } else { format!(" of WorkloadSpread {name}") };
+                Placed { pod: None, warning: Some(format!("the Pod is created in no subset{of}: {why}")) }
+            }
+        }
+    }
+
+    /// Whether a namespace has one. A replica that has just started waits for a moment.
+    async fn may_have(&self, namespace: &str) -> bool {
+        if self.scope.borrow().is_none() {
+            let mut scope = self.scope.subscribe();
+            let _ = tokio::time::timeout(FIRST_LOOK, scope.wait_for(Option::is_some)).await;
+        }
+        self.scope.borrow().as_ref().is_some_and(|known| known.contains(namespace))
+    }
+
+    /// The WorkloadSpread of a new Pod, and the Pod in its subset.
+    async fn find_and_place(
+        &self,
+        namespace: &str,
+        pod: &Value,
+    ) -> (Option<Arc<WorkloadSpread>>, Result<Option<Value>, Unplaced>) {
+        let spread = match self.find(namespace, Above::of(pod), &labels_of(pod)).await {
+            Ok(Some(spread)) => spread,
+            Ok(None) => return (None, Ok(None)),
+            Err(why) => return (None, Err(why)),
+        };
+        let placed = self.place_in(&spread, pod).await;
+        (Some(spread), placed)
+    }
+
+    /// The first WorkloadSpread for a Pod with these labels, by age.
+    async fn find(
+        &self,
+        namespace: &str,
+        owner: Option<Above>,
+        labels: &Labels,
+    ) -> Result<Option<Arc<WorkloadSpread>>, Unplaced> {
+        let Some(owner) = owner else { return Ok(None) };
+        let mut all = self.spreads.by_index(&StoreIndex::namespace(), namespace);
+        all.retain(|spread| spread.metadata.deletion_timestamp.is_none() && selects(spread, labels));
+        matching::by_age(&mut all);
+        let chain = self.above(namespace, owner, &all).await?;
+        Ok(all.into_iter().find(|spread| chain.iter().any(|above| above.is_target_of(spread))))
+    }
+
+    async fn place_in(&self, spread: &Arc<WorkloadSpread>, pod: &Value) -> Result<Option<Value>, Unplaced> {
+        let unusable = |Invalid(why): Invalid| Unplaced::Unusable(why);
+        let spec = SpreadSpec::of(spread).map_err(unusable)?;
+        let (index, uid, there) = if spec.target_kind.has_ordinals() {
+            (self.by_ordinal(spread, &spec, pod).await?, None, 0)
+        } else if let [only] = spec.subsets.as_slice()
+            && only.max.is_none()
+        {
+            (0, None, 0)
+        } else {
+            let name = pod.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
+            let uid = if name.is_none() { Some(new_uid()?) } else { None };
+            let key = name.map(str::to_owned).or_else(|| uid.clone()).unwrap_or_default();
+            let label = |key: &str| pod.pointer("/metadata/labels").and_then(|labels| labels.get(key)?.as_str());
+            let ask = SpreadAsk::Create { key, version: version(spec.target_kind, label) };
+            match self.ask(spread, ask).await? {
+                SpreadAnswer::Subset(index, there) => (index, uid, there),
+                SpreadAnswer::Full => return Err(Unplaced::Full),
+                // It was deleted meanwhile.
+                SpreadAnswer::Nothing if self.spreads.get(&ObjectKey::of(spread.as_ref())).is_none() => {
+                    return Ok(None);
+                }
+                SpreadAnswer::Nothing => {
+                    return Err(Unplaced::Unusable("its Pods have more versions than are counted".into()));
+                }
+            }
+        };
+        // It may have got other subsets meanwhile.
+        let Some(subset) = spec.subsets.get(index) else { return Err(Unplaced::KeepsChanging) };
+        let uid = uid.as_deref().filter(|_| subset.max.is_some());
+        let cost = spec.target_kind.regards_costs().then(|| cost::of_new(&spec, index, there));
+        let note = Note { matched: annotation(&spec.name, &subset.name, uid), cost };
+        inject::inject(pod, subset, Some(&note)).map(Some).map_err(unusable)
+    }
+
+    async fn ask(&self, spread: &Arc<WorkloadSpread>, ask: SpreadAsk) -> Result<SpreadAnswer, Unplaced> {
+        let key = &ObjectKey::of(spread.as_ref());
+        self.wait_counted(key).await;
+        let settle = |asks: Vec<SpreadAsk>| async move { self.settle(key, &asks).await };
+        self.batches.ask(key, ask, settle).await
+    }
+
+    /// A WorkloadSpread that has just been made: the manager counts in a moment the Pods that are there.
+    async fn wait_counted(&self, key: &ObjectKey) {
+        let is_counted = || {
+            let spread = self.spreads.get(key);
+            spread.is_none_or(|spread| spread.status.as_ref().is_some_and(|status| status.observed_generation > 0))
+        };
+        let mut news = self.news.subscribe();
+        let counted = async {
+            while !is_counted() {
+                if news.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(FIRST_LOOK, counted).await;
+    }
+
+    /// Records that a Pod is being deleted, so that the one in its place may go where it was. Whatever happens, it is deleted.
+    pub async fn deleted(&self, pod: &PodView) {
+        let Some(note) = pod.rare().spread.as_deref().filter(|_| self.is_on && pod.is_active()) else { return };
+        let Some(spread) = self.spreads.get(&ObjectKey::new(pod.namespace(), &note.name)) else { return };
+        let Ok(spec) = SpreadSpec::of(&spread) else { return };
+        let has_limit = spec.position(&note.subset).is_some_and(|index| spec.subsets[index].max.is_some());
+        if pod.controller.is_none() || !spec.counts() || !has_limit {
+            return;
+        }
+        let ask = SpreadAsk::Delete {
+            pod: pod.name().to_owned(),
+            subset: note.subset.as_str().to_owned(),
+            version: version_of(spec.target_kind, &pod.labels),
+        };
+        match tokio::time::timeout(LIMIT, self.ask(&spread, ask)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => tracing::warn!(spread = spec.name, pod = pod.name(), %why, "a deletion is not recorded"),
+            Err(_) => tracing::warn!(spread = spec.name, pod = pod.name(), "a deletion is not recorded in time"),
+        }
+    }
+
+    /// These and no others are known.
+    #[cfg(test)]
+    pub fn know(&self, spreads: &[Value]) {
+        for spread in spreads {
+            self.spreads.upsert(serde_json::from_value(spread.clone()).unwrap());
+        }
+        self.tell_scope();
+    }
+}
+
+fn tell(channel: &watch::Sender<Option<BTreeSet<String>>>, now: BTreeSet<String>) {
+    channel.send_if_modified(|known| {
+        let changed = known.as_ref() != Some(&now);
+        *known = Some(now);
+        changed
+    });
+}
+
+fn labels_of(pod: &Value) -> Labels {
+    let labels = pod.pointer("/metadata/labels").cloned().unwrap_or_default();
+    serde_json::from_value(labels).unwrap_or_default()
+}
+
+/// A Pod as events name it.
+fn named(pod: &Value) -> String {
+    let text = |key: &str| pod.pointer(&format!("/metadata/{key}")).and_then(Value::as_str).filter(|t| !t.is_empty());
+    match (text("name"), text("generateName")) {
+        (Some(name), _) => format!("Pod {name}"),
+        (None, Some(base)) => format!("a Pod {base}*"),
+        (None, None) => "a Pod".to_owned(),
+    }
+}
+
+/// A random UID, as the API server makes them.
+fn new_uid() -> Result<String, Unplaced> {
+    let mut bytes = [0_u8; 16];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| Unplaced::Unusable("the system has no random numbers".into()))?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
