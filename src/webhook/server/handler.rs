@@ -62,7 +62,8 @@ pub enum Namespaces {
     Ordinary,
     /// Those of [`NotSystem`](Self::NotSystem) that are labelled to have no Pod without its sidecars.
     SidecarsRequired,
-    /// Those that have a PodUnavailableBudget ([`scope`](super::scope)); the list is kept up to date.
+    /// Those that have a PodUnavailableBudget, or a WorkloadSpread that counts Pods ([`scope`](super::scope)); the list is
+    /// kept up to date.
     WithBudgets,
 }
 

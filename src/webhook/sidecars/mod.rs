@@ -244,14 +244,20 @@ impl Sidecars {
     /// A SidecarSet with this spec is about to be stored: waits until the API server asks about new Pods of its namespaces,
     /// so that Pods that are created right after it get it.
     pub async fn announce(&self, spec: &Value) {
+        let Ok(aim) = Aim::of(spec) else { return };
+        self.announce_names(match aim.namespaces() {
+            Some(names) => names.into_iter().map(str::to_owned).collect(),
+            None => BTreeSet::from([ANY.to_owned()]),
+        })
+        .await;
+    }
+
+    /// Something is about to be stored for which the API server has to ask about new Pods of these namespaces: waits until it
+    /// does.
+    pub async fn announce_names(&self, wanted: BTreeSet<String>) {
         if !self.is_synced() {
             return;
         }
-        let Ok(aim) = Aim::of(spec) else { return };
-        let wanted = match aim.namespaces() {
-            Some(names) => names.into_iter().map(str::to_owned).collect(),
-            None => BTreeSet::from([ANY.to_owned()]),
-        };
         let mut registered = self.registered.subscribe();
         let is_there = |known: &BTreeSet<String>| known.contains(ANY) || wanted.is_subset(known);
         if is_there(&registered.borrow_and_update()) {
@@ -265,7 +271,7 @@ impl Sidecars {
         }
         self.tell_scope();
         if tokio::time::timeout(REGISTRATION_LIMIT, registered.wait_for(is_there)).await.is_err() {
-            tracing::warn!("a SidecarSet is stored before its namespaces are in the registration");
+            tracing::warn!("an object is stored before its namespaces are in the registration");
         }
     }
 

@@ -114,14 +114,17 @@ pub struct Spreads {
 impl Spreads {
     /// None known yet.
     pub fn new(client: Client, gates: &FeatureGates, own_namespace: Arc<str>, events: Recorder) -> Arc<Self> {
+        let is_on = gates.enabled(gate::WORKLOAD_SPREAD);
+        // With the gate off there is nothing to wait for.
+        let namespaces = || watch::Sender::new((!is_on).then(BTreeSet::new));
         Arc::new(Self {
             client,
             own_namespace,
-            is_on: gates.enabled(gate::WORKLOAD_SPREAD),
+            is_on,
             events,
             spreads: Store::new([StoreIndex::namespace()]),
-            scope: watch::Sender::new(None),
-            counting: watch::Sender::new(None),
+            scope: namespaces(),
+            counting: namespaces(),
             news: watch::Sender::new(0),
             replica_sets: ReplicaSetOwners::default(),
             batches: Batches::default(),
@@ -138,7 +141,6 @@ impl Spreads {
     /// Watches, for ever.
     pub async fn follow(&self) {
         if !self.is_on {
-            self.tell_scope();
             return std::future::pending().await;
         }
         let api: Api<DeserializeGuard<WorkloadSpread>> = Api::all(self.client.clone());
