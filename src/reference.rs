@@ -51,6 +51,7 @@ const IN_USE: &[&str] = &[
     gate::EXTERNAL_CERTS,
     gate::SIDECAR_TERMINATOR,
     gate::RESOURCE_DISTRIBUTION,
+    gate::WORKLOAD_SPREAD,
 ];
 
 /// The whole page. `programs` are the grammars of the command lines.

@@ -19,9 +19,12 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 
+mod notes;
 mod protobuf;
 mod variables;
 mod wire;
+
+pub use notes::{OverrideNotes, SpreadNote};
 
 use super::shared::{Pool, Text};
 use crate::api::{apps, group_of};
@@ -348,45 +351,10 @@ pub struct SidecarNotes {
     pub running_images: Box<[(Text, Text)]>,
 }
 
-/// `apps.kruise.io/matched-workloadspread` of a Pod.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct SpreadNote {
-    /// Name of the WorkloadSpread.
-    pub name: Text,
-    /// Name of the subset.
-    pub subset: Text,
-    /// The key under which it was recorded, if it had no name then.
-    pub uid: Option<Box<str>>,
-}
-
-impl SpreadNote {
-    /// Reads the value of the annotation. None: it cannot be read, or names nothing.
-    pub fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str::<Self>(text).ok().filter(|note| !note.name.is_empty())
-    }
-}
-
-/// Annotations with the override of a StatefulSet's Pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OverrideNotes {
-    /// `kruise.rs/ordinal-override-hash`.
-    pub hash: Option<Box<str>>,
-    /// `kruise.rs/ordinal-override`.
-    pub content: Option<Arc<str>>,
-}
-
 impl InPlaceNotes {
     /// The longest of each of these annotations, in bytes. What is longer cannot be read: it is kept as an empty text, and
     /// nothing longer is written.
     pub const LONGEST: usize = 64 << 10;
-}
-
-impl OverrideNotes {
-    /// The longest content, in bytes: each Pod carries it, and it is kept of all of them.
-    pub const LONGEST_CONTENT: usize = 8 << 10;
-    /// The longest hash, in bytes.
-    pub(super) const LONGEST_HASH: usize = 63;
 }
 
 /// The longest annotations of our own that are kept of every Pod, in bytes. Nothing that we write is so long.

@@ -218,7 +218,11 @@ fn background(
         spawn(Box::pin(async move { sidecars.follow().await }));
         let states = context.pod_states.clone();
         spawn(Box::pin(async move { states.follow().await }));
-        let spreads = context.spreads.clone();
+        let (spreads, known) = (context.spreads.clone(), context.spreads.clone());
+        ready.add("workloadspreads-read", move || match known.is_read() {
+            true => Ok(()),
+            false => Err("the WorkloadSpreads are still being read".into()),
+        });
         spawn(Box::pin(async move { spreads.follow().await }));
     }
     if let Some(callers) = callers.cloned() {

@@ -31,13 +31,12 @@ impl Metrics {
     /// Registers them.
     pub(super) fn new(context: &Context) -> Arc<Self> {
         let metrics = Arc::new(Self::default());
-        let register = |name, help, counter: &Counter| context.metrics.register(name, help, counter);
         let help = "Pods that were recorded as being created or deleted and were not, by what was recorded";
         context.metrics.register("kruise_workload_spread_expired_records", help, &metrics.expired);
         let help = "Pods that the webhook had not seen and that were assigned to a subset by their nodes";
-        register("kruise_workload_spread_assigned_pods", help, &metrics.assigned);
+        context.metrics.register("kruise_workload_spread_assigned_pods", help, &metrics.assigned);
         let help = "Pods that found no node in their subset in time and were evicted";
-        register("kruise_workload_spread_evictions", help, &metrics.evicted);
+        context.metrics.register("kruise_workload_spread_evictions", help, &metrics.evicted);
         metrics
     }
 }

@@ -84,7 +84,7 @@ pub const REGISTRATION: Registration = Registration {
 
 const NAME: &str = "workloadspread-controller";
 /// Changes of Pods that come one after another are looked at together.
-const POD_PAUSE: Duration = Duration::from_millis(20);
+const POD_PAUSE: Duration = Duration::from_millis(100);
 
 /// WorkloadSpreads by their target.
 const BY_TARGET: StoreIndex<WorkloadSpread> = StoreIndex::new("target", |spread| {

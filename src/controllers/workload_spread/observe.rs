@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt, stream};
 use serde_json::{Map, Value};
 
 use super::{BY_SPREAD, Controller, spread_text, target::SpreadTargetView};
@@ -13,18 +14,22 @@ use crate::{
     api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
     controllers::BY_CONTROLLER,
     domain::kinds::workload_spread::{
-        adopt, inject,
+        adopt, inject, matching,
         plan::{EntryKey, Home, SpreadPod, records},
         replicas::version_of,
         spec::{SpreadSpec, TargetKind},
     },
     k8s::{
+        node::NodeView,
         pod::PodView,
         time::{Now, Sighting},
     },
     runtime::{pass::Pass, watches::ObjectKey},
 };
 
+/// Reads at a time, and in one pass.
+const AT_ONCE: usize = 8;
+const MOST_READ: usize = 500;
 /// After a Pod or its node could not be read.
 const AFTER_UNREAD: Duration = Duration::from_secs(2);
 
@@ -70,9 +75,12 @@ impl Controller {
         let uids: HashSet<&str> = unknown.iter().map(|pod| pod.uid()).collect();
         self.memories.with(key, |memory| memory.verdicts.retain(|uid, _| uids.contains(uid.as_str())));
         drop(uids);
+        let mut rooms = Rooms::new(spec, target.total, &known);
+        let mut whole = self.read_missed(key, spread, &unknown, pass).await;
         let mut assigned = Vec::new();
         for pod in unknown {
-            let home = self.home_of(key, spread, spec, (&pod, target.total), &known, pass).await;
+            let home = self.home_of(key, spread, spec, (&pod, whole.remove(pod.uid())), &rooms);
+            rooms.take(&pod, home);
             if let Home::Subset(subset) = home {
                 // One that had the note of another before has had its patch.
                 let is_new = spec.patches_missed && pod.rare().spread.is_none();
@@ -89,8 +97,7 @@ impl Controller {
     fn is_of_other(&self, key: &ObjectKey, spread: &WorkloadSpread, name: &str) -> bool {
         let other = self.spreads.get(&ObjectKey::new(&key.namespace, name));
         other.is_some_and(|other| {
-            other.metadata.deletion_timestamp.is_none()
-                && crate::domain::kinds::workload_spread::matching::has_same_target(&other, spread)
+            other.metadata.deletion_timestamp.is_none() && matching::has_same_target(&other, spread)
         })
     }
 
@@ -139,52 +146,62 @@ impl Controller {
             .unwrap_or_default()
     }
 
+    /// Reads Pods without a note and their nodes, by UID, a few at a time: those of which it is not known where they belong.
+    async fn read_missed(
+        &self,
+        key: &ObjectKey,
+        spread: &WorkloadSpread,
+        pods: &[Arc<PodView>],
+        pass: &mut Pass,
+    ) -> HashMap<String, (Value, Arc<NodeView>)> {
+        let is_open = |pod: &&Arc<PodView>| {
+            !pod.node_name.is_empty() && pod.is_active() && self.verdict(key, spread, pod).is_none()
+        };
+        let open: Vec<Arc<PodView>> = pods.iter().filter(is_open).cloned().collect();
+        pass.again |= open.len() > MOST_READ;
+        let reads = open.into_iter().take(MOST_READ).map(|pod| async move {
+            let read = async { Ok((self.pods.read(&pod).await?, self.context.nodes.find(&pod.node_name).await?)) };
+            let read: kube::Result<_> = read.await;
+            (pod, read)
+        });
+        let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE);
+        let mut found = HashMap::new();
+        while let Some((pod, read)) = reads.next().await {
+            match read {
+                Ok((Some(whole), Some(node))) => drop(found.insert(pod.uid().to_owned(), (whole, node))),
+                // One of them is on its way out.
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(spread = %key, pod = pod.name(), %error, "where a Pod belongs is not known yet");
+                    pass.look_after(Some(AFTER_UNREAD));
+                }
+            }
+        }
+        found
+    }
+
+    /// Where a Pod without a note belongs, if that has been found before.
+    fn verdict(&self, key: &ObjectKey, spread: &WorkloadSpread, pod: &PodView) -> Option<Home> {
+        let generation = spread.metadata.generation.unwrap_or_default();
+        let found = self.memories.with(key, |memory| memory.verdicts.get(pod.uid()).copied()).flatten();
+        found.filter(|(of, _)| *of == generation).map(|(_, home)| home)
+    }
+
     /// Where a Pod without a note belongs.
-    async fn home_of(
+    fn home_of(
         &self,
         key: &ObjectKey,
         spread: &WorkloadSpread,
         spec: &SpreadSpec,
-        (pod, total): (&Arc<PodView>, i32),
-        known: &[SpreadPod],
-        pass: &mut Pass,
+        (pod, whole): (&PodView, Option<(Value, Arc<NodeView>)>),
+        rooms: &Rooms<'_>,
     ) -> Home {
-        if pod.node_name.is_empty() || !pod.is_active() {
-            return Home::Unknown;
+        if let Some(home) = self.verdict(key, spread, pod) {
+            return if pod.is_active() { home } else { Home::Unknown };
         }
+        let Some((whole, node)) = whole else { return Home::Unknown };
+        let home = adopt::subset_of(spec, &whole, &node, &rooms.of(pod)).map_or(Home::Nowhere, Home::Subset);
         let generation = spread.metadata.generation.unwrap_or_default();
-        let before = self.memories.with(key, |memory| memory.verdicts.get(pod.uid()).copied()).flatten();
-        if let Some((_, home)) = before.filter(|(of, _)| *of == generation) {
-            return home;
-        }
-        let read = async { Ok((self.pods.read(pod).await?, self.context.nodes.find(&pod.node_name).await?)) };
-        let (whole, node) = match read.await {
-            Ok((Some(whole), Some(node))) => (whole, node),
-            // One of them is on its way out.
-            Ok(_) => return Home::Unknown,
-            Err(error) => {
-                let error: kube::Error = error;
-                tracing::debug!(spread = %key, pod = pod.name(), %error, "where a Pod belongs is not known yet");
-                pass.look_after(Some(AFTER_UNREAD));
-                return Home::Unknown;
-            }
-        };
-        let version = version_of(spec.target_kind, &pod.labels);
-        let limits = spec.limits(total);
-        let rooms: Vec<bool> = limits
-            .iter()
-            .enumerate()
-            .map(|(index, max)| {
-                let is_there = |other: &&SpreadPod| {
-                    other.home == Home::Subset(index)
-                        && other.pod.is_active()
-                        && version_of(spec.target_kind, &other.pod.labels) == version
-                };
-                let there = known.iter().filter(is_there).count();
-                max.is_none_or(|max| there < usize::try_from(max).unwrap_or_default())
-            })
-            .collect();
-        let home = adopt::subset_of(spec, &whole, &node, &rooms).map_or(Home::Nowhere, Home::Subset);
         self.memories.with(key, |memory| memory.verdicts.insert(pod.uid().to_owned(), (generation, home)));
         home
     }
@@ -206,6 +223,38 @@ impl Controller {
             memory.records.iter().map(|(entry, seen)| (entry.clone(), seen.age(now))).collect()
         });
         ages.unwrap_or_default()
+    }
+}
+
+/// How many Pods of each version and subset there are.
+struct Rooms<'a> {
+    spec: &'a SpreadSpec,
+    limits: Vec<Option<i32>>,
+    there: HashMap<(String, usize), i32>,
+}
+
+impl<'a> Rooms<'a> {
+    fn new(spec: &'a SpreadSpec, total: i32, known: &[SpreadPod]) -> Self {
+        let mut rooms = Self { spec, limits: spec.limits(total), there: HashMap::new() };
+        for pod in known {
+            rooms.take(&pod.pod, pod.home);
+        }
+        rooms
+    }
+
+    fn take(&mut self, pod: &PodView, home: Home) {
+        if let Home::Subset(index) = home
+            && pod.is_active()
+        {
+            *self.there.entry((version_of(self.spec.target_kind, &pod.labels), index)).or_default() += 1;
+        }
+    }
+
+    /// Which subsets have room for a Pod.
+    fn of(&self, pod: &PodView) -> Vec<bool> {
+        let version = version_of(self.spec.target_kind, &pod.labels);
+        let there = |index: usize| self.there.get(&(version.clone(), index)).copied().unwrap_or_default();
+        self.limits.iter().enumerate().map(|(index, max)| max.is_none_or(|max| there(index) < max)).collect()
     }
 }
 

@@ -34,10 +34,9 @@ pub struct SubsetRow {
 ///
 /// # Errors
 /// Its spec cannot be read.
-pub fn of_spread(spread: &WorkloadSpread, target: Option<&Value>, pods: &[Value]) -> Result<Vec<SubsetRow>, String> {
-    let spec = SpreadSpec::of(spread).map_err(|Invalid(why)| why)?;
-    let total = target.map(|target| replicas::total(&spec, target, None)).transpose();
-    let total = total.map_err(|Invalid(why)| why)?;
+pub fn of_spread(spread: &WorkloadSpread, target: Option<&Value>, pods: &[Value]) -> Result<Vec<SubsetRow>, Invalid> {
+    let spec = SpreadSpec::of(spread)?;
+    let total = target.map(|target| replicas::total(&spec, target, None)).transpose()?;
     let status = spread.status.clone().unwrap_or_default();
     let shares = total.map(|total| spec.shares(total));
     let rows = spec.subsets.iter().enumerate().map(|(index, subset)| {

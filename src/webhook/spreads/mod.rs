@@ -53,8 +53,10 @@ mod tests;
 
 /// What a new Pod waits for its subset, and a Pod on its way out for its record. Less than the API server waits.
 const LIMIT: Duration = Duration::from_millis(1500);
-/// What a new Pod waits for the first list, and for the first status of a WorkloadSpread.
+/// What a new Pod waits for the first status of a WorkloadSpread.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// What a new Pod waits for the first list: a replica without it is not ready, and gets few of them.
+const FIRST_LIST_LOOK: Duration = Duration::from_millis(250);
 /// How long after its start a replica is waited for because of the first list. Where the custom resource is not installed
 /// the list never comes.
 const FIRST_LIST: Duration = Duration::from_secs(30);
@@ -154,6 +156,11 @@ impl Spreads {
         tokio::join!(watch, first);
     }
 
+    /// Whether it is known which WorkloadSpreads there are, or nobody waits for that any more.
+    pub fn is_read(&self) -> bool {
+        self.scope.borrow().is_some()
+    }
+
     /// The namespaces in which there may be Pods for a WorkloadSpread, as a channel that reports changes. None until they are
     /// known.
     pub fn scope(&self) -> watch::Receiver<Option<BTreeSet<String>>> {
@@ -198,10 +205,12 @@ impl Spreads {
 
     /// Finds the subset of a new Pod, records it where there is a limit, and puts the Pod into it.
     pub async fn place(&self, namespace: &str, pod: &Value) -> Placed {
-        if !self.is_on || !self.may_have(namespace).await {
+        let owner = Above::of(pod).filter(|_| self.is_on);
+        let Some(owner) = owner else { return Placed::default() };
+        if !self.may_have(namespace).await {
             return Placed::default();
         }
-        let found = tokio::time::timeout(LIMIT, self.find_and_place(namespace, pod)).await;
+        let found = tokio::time::timeout(LIMIT, self.find_and_place(namespace, owner, pod)).await;
         let (spread, found) = found.unwrap_or((None, Err(Unplaced::TooLate)));
         let result = match &found {
             // It is for none.
@@ -217,9 +226,12 @@ impl Spreads {
                 let name = spread.as_ref().and_then(|spread| spread.metadata.name.clone()).unwrap_or_default();
                 tracing::warn!(namespace, spread = name, %why, "a new Pod goes to no subset");
                 if let Some(spread) = &spread {
-                    let reason = if why == Unplaced::Full { "NoSubsetLeft" } else { "PodNotSpread" };
                     let about = reference(spread.as_ref());
-                    self.events.warning(&about, reason, &format!("{} is created in no subset: {why}", named(pod)));
+                    let message = format!("{} is created in no subset: {why}", named(pod));
+                    match why {
+                        Unplaced::Full => self.events.warning(&about, "NoSubsetLeft", &message),
+                        _ => self.events.warning(&about, "PodNotSpread", &message),
+                    }
                 }
                 let of = if name.is_empty() { String::new() } else { format!(" of WorkloadSpread {name}") };
                 Placed { pod: None, warning: Some(format!("the Pod is created in no subset{of}: {why}")) }
@@ -231,7 +243,7 @@ impl Spreads {
     async fn may_have(&self, namespace: &str) -> bool {
         if self.scope.borrow().is_none() {
             let mut scope = self.scope.subscribe();
-            let _ = tokio::time::timeout(FIRST_LOOK, scope.wait_for(Option::is_some)).await;
+            let _ = tokio::time::timeout(FIRST_LIST_LOOK, scope.wait_for(Option::is_some)).await;
         }
         self.scope.borrow().as_ref().is_some_and(|known| known.contains(namespace))
     }
@@ -240,9 +252,10 @@ impl Spreads {
     async fn find_and_place(
         &self,
         namespace: &str,
+        owner: Above,
         pod: &Value,
     ) -> (Option<Arc<WorkloadSpread>>, Result<Option<Value>, Unplaced>) {
-        let spread = match self.find(namespace, Above::of(pod), &labels_of(pod)).await {
+        let spread = match self.find(namespace, owner, &labels_of(pod)).await {
             Ok(Some(spread)) => spread,
             Ok(None) => return (None, Ok(None)),
             Err(why) => return (None, Err(why)),
@@ -255,10 +268,9 @@ impl Spreads {
     async fn find(
         &self,
         namespace: &str,
-        owner: Option<Above>,
+        owner: Above,
         labels: &Labels,
     ) -> Result<Option<Arc<WorkloadSpread>>, Unplaced> {
-        let Some(owner) = owner else { return Ok(None) };
         let mut all = self.spreads.by_index(&StoreIndex::namespace(), namespace);
         all.retain(|spread| spread.metadata.deletion_timestamp.is_none() && selects(spread, labels));
         matching::by_age(&mut all);
@@ -296,7 +308,7 @@ impl Spreads {
         // It may have got other subsets meanwhile.
         let Some(subset) = spec.subsets.get(index) else { return Err(Unplaced::KeepsChanging) };
         let uid = uid.as_deref().filter(|_| subset.max.is_some());
-        let cost = spec.target_kind.regards_costs().then(|| cost::of_new(&spec, index, there));
+        let cost = cost::of_new(&spec, index, there).filter(|_| spec.target_kind.regards_costs());
         let note = Note { matched: annotation(&spec.name, &subset.name, uid), cost };
         inject::inject(pod, subset, Some(&note)).map(Some).map_err(unusable)
     }

@@ -8,6 +8,8 @@ use super::spec::SpreadSpec;
 
 /// The worth of the Pod that a workload of one Pod has, with percentages. Others are worth one less each.
 const FIRST: i32 = 1_000_000;
+/// Of a subset with more Pods than this the controller alone finds out the costs of percentages.
+const MOST_AT_ONCE: usize = 300;
 
 /// The cost of a Pod within the limit of the subset `index`. `is_newest`: it is of the version that Pods are made of; of older
 /// ones those go first whose subset is filled first by new ones.
@@ -59,16 +61,17 @@ pub fn by_order(total: i32, is_newest: bool) -> i32 {
     if is_newest { FIRST - total } else { total }
 }
 
-/// The cost of a new Pod in the subset `index`, which has so many Pods before it.
-pub fn of_new(spec: &SpreadSpec, index: usize, there: i32) -> i32 {
+/// The cost of a new Pod in the subset `index`, which has so many Pods before it. None: it takes too long to find out while
+/// somebody waits, and the controller writes it.
+pub fn of_new(spec: &SpreadSpec, index: usize, there: i32) -> Option<i32> {
     if !spec.needs_total() {
-        return within(spec.subsets.len(), index, true);
+        return Some(within(spec.subsets.len(), index, true));
     }
+    let place = usize::try_from(there).ok().filter(|place| *place < MOST_AT_ONCE)?;
     let mut counts = vec![0; spec.subsets.len()];
     counts[index] = there.saturating_add(1);
-    let order = order_of_coming(spec, &counts);
-    let total = usize::try_from(there).ok().and_then(|there| order[index].get(there).copied());
-    total.map_or_else(|| above(index), |total| by_order(total, true))
+    let total = order_of_coming(spec, &counts)[index].get(place).copied();
+    Some(total.map_or_else(|| above(index), |total| by_order(total, true)))
 }
 
 /// The places in the order of coming for the Pods of one subset: each keeps the one that its cost says, if nobody before it

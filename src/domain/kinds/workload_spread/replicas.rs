@@ -17,15 +17,16 @@ pub fn total(spec: &SpreadSpec, target: &Value, configured: Option<&str>) -> Res
     if !spec.replicas_paths.is_empty() {
         let mut sum = 0_i32;
         for (index, path) in spec.replicas_paths.iter().enumerate() {
-            let number = at(target, path)
-                .map_err(|why| Invalid(format!("spec.targetFilter.replicasPathList[{index}]: {path:?}: {why}")))?;
+            let number = at(target, path).map_err(|Invalid(why)| {
+                Invalid(format!("spec.targetFilter.replicasPathList[{index}]: {path:?}: {why}"))
+            })?;
             sum = sum.saturating_add(number);
         }
         return Ok(sum);
     }
     match (spec.target_kind, configured) {
         (TargetKind::Custom, Some(path)) if !path.is_empty() => {
-            at(target, path).map_err(|why| Invalid(format!("replicasPath {path:?} of the ConfigMap: {why}")))
+            at(target, path).map_err(|Invalid(why)| Invalid(format!("replicasPath {path:?} of the ConfigMap: {why}")))
         }
         (TargetKind::Custom, _) => Ok(number(target.pointer("/spec/replicas")).unwrap_or(0)),
         (TargetKind::Job, _) => Ok(number(target.pointer("/spec/parallelism")).unwrap_or(1)),
@@ -39,7 +40,8 @@ fn number(value: Option<&Value>) -> Option<i32> {
 }
 
 /// The number at a path with dots. A field that is not there is 0, as an API server leaves zeros out.
-fn at(object: &Value, path: &str) -> Result<i32, String> {
+fn at(object: &Value, path: &str) -> Result<i32, Invalid> {
+    let wrong = |why: String| Invalid(why);
     let mut value = object;
     for part in path.split('.') {
         value = match value {
@@ -48,19 +50,22 @@ fn at(object: &Value, path: &str) -> Result<i32, String> {
                 None => return Ok(0),
             },
             Value::Array(entries) => {
-                let place = part.parse::<usize>().map_err(|_| format!("{part:?} is no place in a list"))?;
+                let place = part.parse::<usize>().map_err(|_| wrong(format!("{part:?} is no place in a list")))?;
                 let many = entries.len();
-                entries.get(place).ok_or_else(|| format!("{part:?} is not there; the list has {many} entries"))?
+                entries
+                    .get(place)
+                    .ok_or_else(|| wrong(format!("{part:?} is not there; the list has {many} entries")))?
             }
             Value::Null => return Ok(0),
-            _ => return Err(format!("there is nothing below {part:?}: it follows a value")),
+            _ => return Err(wrong(format!("there is nothing below {part:?}: it follows a value"))),
         };
     }
     match value {
         Value::Null => Ok(0),
-        value => {
-            value.as_i64().and_then(|n| i32::try_from(n.max(0)).ok()).ok_or_else(|| "it is no whole number".to_owned())
-        }
+        value => value
+            .as_i64()
+            .and_then(|n| i32::try_from(n.max(0)).ok())
+            .ok_or_else(|| wrong("it is no whole number".into())),
     }
 }
 

@@ -635,18 +635,19 @@ fn with_percentages_a_pod_keeps_its_cost_while_others_come_and_go() {
             .filter(|(name, _)| name.starts_with(&format!("web-{index}-")))
             .map(|(_, cost)| cost)
             .min();
-        assert_eq!(
-            Some(cost::of_new(&spec, index, there)),
-            lowest,
-            "what admission writes is what the controller would"
-        );
+        assert_eq!(cost::of_new(&spec, index, there), lowest, "what admission writes is what the controller would");
     }
 }
 
 #[test]
 fn what_admission_writes_with_numbers_is_what_the_controller_would() {
     let spec = limited(&[json!(1), json!(2), Value::Null]);
-    assert_eq!((0..3).map(|index| cost::of_new(&spec, index, 0)).collect::<Vec<_>>(), [300, 200, 100]);
+    assert_eq!(
+        (0..3).map(|index| cost::of_new(&spec, index, 0)).collect::<Vec<_>>(),
+        [Some(300), Some(200), Some(100)]
+    );
+    let shares = limited(&[json!("50%"), json!("50%")]);
+    assert_eq!(cost::of_new(&shares, 0, 5000), None, "left to the controller");
 }
 
 fn aged(status: &WorkloadSpreadStatus, age: Duration) -> BTreeMap<super::plan::EntryKey, Duration> {
