@@ -257,11 +257,9 @@ fn labels_of_pods_make_no_more_versions_than_are_recorded() {
 #[test]
 fn an_unschedulable_subset_is_passed_over_where_that_is_wanted() {
     let spec = adaptive(&[json!(5), Value::Null]);
-    let mut status = WorkloadSpreadStatus::default();
-    status.subset_statuses = serde_json::from_value(
-        json!([{"name": "a", "conditions": [{"type": "Schedulable", "status": "False"}]}, {"name": "b"}]),
-    )
-    .unwrap();
+    let closed = json!([{"type": "Schedulable", "status": "False"}]);
+    let status = json!({"subsetStatuses": [{"name": "a", "conditions": closed}, {"name": "b"}]});
+    let mut status: WorkloadSpreadStatus = serde_json::from_value(status).unwrap();
     assert_eq!(ask(&spec, 5, &mut status.clone(), &create("p", VERSION_IGNORED)), SpreadAnswer::Subset(1, 0));
     let fixed = limited(&[json!(5), Value::Null]);
     assert_eq!(

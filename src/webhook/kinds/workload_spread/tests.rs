@@ -31,7 +31,7 @@ fn a_target_has_one_for_each_pod() {
     let role = |role: &str| json!({"selector": {"matchLabels": {"role": role}}});
     let (ps, worker) = (named("ps", role("ps")), named("worker", role("worker")));
     assert_eq!(taken_by(&worker, std::slice::from_ref(&ps)), None, "no Pod fits both");
-    let cause = taken_by(&named("all", json!({})), &[ps.clone()]).unwrap();
+    let cause = taken_by(&named("all", json!({})), std::slice::from_ref(&ps)).unwrap();
     assert!(cause.message.contains("has WorkloadSpread \"ps\" already"), "{}", cause.message);
     assert_eq!(taken_by(&ps, std::slice::from_ref(&ps)), None, "itself");
     let mut going = ps.clone();
