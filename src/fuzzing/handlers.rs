@@ -113,6 +113,7 @@ async fn through(handler: &Handler, review: Option<&Review>, data: &[u8]) -> Vec
     // Nobody lists them here: a new Pod would wait a second for them.
     context.sidecars.know_of_none();
     context.pod_states.know_of_none();
+    context.spreads.know_of_none();
     let (_stop, shutdown) = tokio::sync::watch::channel(false);
     let shared = Shared::new(Arc::new(context), Metrics::default(), shutdown);
     let request = http::Request::post(handler.paths[0])

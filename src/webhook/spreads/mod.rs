@@ -358,6 +358,12 @@ impl Spreads {
         }
     }
 
+    /// There are none, and that is known.
+    #[cfg(any(test, fuzzing))]
+    pub fn know_of_none(&self) {
+        self.tell_scope();
+    }
+
     /// These and no others are known.
     #[cfg(test)]
     pub fn know(&self, spreads: &[Value]) {

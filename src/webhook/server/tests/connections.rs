@@ -74,7 +74,7 @@ fn start(limits: Limits) -> TestServer {
     // Else each Pod would wait for their first list.
     context.sidecars.know_of_none();
     context.pod_states.know(&[]);
-    context.spreads.know(&[]);
+    context.spreads.know_of_none();
     let shared = Shared::new(context, Metrics::default(), shutdown);
     let (tls, connector) = both_ends();
     let listener = std::net::TcpListener::bind((ME, 0)).unwrap();
