@@ -33,7 +33,7 @@ use crate::api::date_time;
     printcolumn = r#"{"name":"MESSAGE","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","description":"What is waited for, in words","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("oldSelf.?resource.?kind.orValue(oldSelf.?resourceRef.?kind.orValue('')) in ['', self.?resource.?kind.orValue(self.?resourceRef.?kind.orValue(''))] && oldSelf.?resource.?apiVersion.orValue('v1') == self.?resource.?apiVersion.orValue('v1')").message("the kind of what is distributed cannot be changed: create another ResourceDistribution"))]
+#[x_kube(validation = Rule::new("oldSelf.?resource.?kind.orValue(oldSelf.?resourceRef.?kind.orValue('')) in ['', self.?resource.?kind.orValue(self.?resourceRef.?kind.orValue(''))] && oldSelf.?resource.?apiVersion.orValue('v1') in [self.?resource.?apiVersion.orValue('v1')]").message("the kind of what is distributed cannot be changed: create another ResourceDistribution"))]
 #[x_kube(validation = Rule::new("oldSelf.?resource.?metadata.?name.orValue(oldSelf.?resourceRef.?name.orValue('')) in ['', self.?resource.?metadata.?name.orValue(self.?resourceRef.?name.orValue(''))]").message("the name of what is distributed cannot be changed: create another ResourceDistribution"))]
 pub struct ResourceDistributionSpec {
     /// The Secret or ConfigMap itself, as a manifest: what every copy has, with its labels, annotations and finalizers.
