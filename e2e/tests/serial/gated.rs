@@ -20,15 +20,16 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
             sidecar_terminator::component(t, true).await?;
             resource_distribution::component(t, true).await?;
             gates(t, ON).await?;
+            // On the heap: together they are more than the stack of a test.
             Ok(tokio::join!(
-                budgets::updates_resizes_and_container_restarts_need_consent(),
-                pre_download::a_new_image_is_pulled_before_pods_are_updated_to_it(),
-                resize::resources_change_in_place_without_a_restart(),
-                serverless_probes::once_on(t),
-                claims::claims_grow_with_their_template_one_pod_after_the_other(),
-                sidecar_terminator::jobs_end_with_their_sidecars(),
-                resource_distribution::copies_are_where_they_are_wanted(),
-                resource_distribution::a_referenced_secret_is_followed_with_the_rights_of_its_author(),
+                Box::pin(budgets::updates_resizes_and_container_restarts_need_consent()),
+                Box::pin(pre_download::a_new_image_is_pulled_before_pods_are_updated_to_it()),
+                Box::pin(resize::resources_change_in_place_without_a_restart()),
+                Box::pin(serverless_probes::once_on(t)),
+                Box::pin(claims::claims_grow_with_their_template_one_pod_after_the_other()),
+                Box::pin(sidecar_terminator::jobs_end_with_their_sidecars()),
+                Box::pin(resource_distribution::copies_are_where_they_are_wanted()),
+                Box::pin(resource_distribution::a_referenced_secret_is_followed_with_the_rights_of_its_author()),
             ))
         };
         let off = async {

@@ -236,7 +236,7 @@ pub(crate) async fn a_referenced_secret_is_followed_with_the_rights_of_its_autho
 }
 
 async fn referenced(t: &Test, name: &str, author: &str, [a, b]: [&str; 2]) -> Result<()> {
-    t.create(secret("source").with("/metadata/namespace", a).with("/metadata/labels", json!({ "of": "the source" })))
+    t.create(secret("source").with("/metadata/namespace", a).with("/metadata/labels", json!({ "of": "source" })))
         .await?;
     let targets = json!({ "namespaceLabelSelector": { "matchLabels": { "e2e": t.namespace } } });
     let object = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": KIND, "metadata": { "name": name },

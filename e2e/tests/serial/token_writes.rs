@@ -946,6 +946,7 @@ fn of_kinds(t: &Test) -> Result<Vec<Case>> {
             "SidecarSet" => ("of a SidecarSet", false),
             "UnitedDeployment" => ("of a UnitedDeployment", false),
             "AdvancedCronJob" => ("of an AdvancedCronJob", false),
+            "ResourceDistribution" => ("of a ResourceDistribution", false),
             _ => ("of each kind that makes Pods", true),
         };
         for (of, object) in [(POD, pod("new", vec![app("main")])), (REVISION, revision()), (CLAIM, claim())] {
