@@ -491,3 +491,17 @@ async fn during_a_roll_out_of_a_deployment_old_pods_go_from_the_first_subset_on(
 fn c1_with_its_gate_off_the_controller_is_not_started() {
     assert_eq!(REGISTRATION.gate, Some("WorkloadSpread"));
 }
+
+#[test]
+fn every_target_but_jobs_and_kinds_of_others_is_watched() {
+    for (group, kind, is_watched) in [
+        ("apps.kruise.io", "CloneSet", true),
+        ("apps.kruise.io", "StatefulSet", true),
+        ("apps", "Deployment", true),
+        ("apps", "ReplicaSet", true),
+        ("apps", "StatefulSet", true),
+        ("batch", "Job", false),
+    ] {
+        assert_eq!(Kind::of(group, kind).is_some(), is_watched, "{group} {kind}: others are read every 30 s");
+    }
+}

@@ -935,3 +935,11 @@ fn what_a_stored_object_may_hold_never_panics() {
         assert!(SpreadSpec::of(&spread(invalid)).is_err());
     }
 }
+
+#[test]
+fn a_filter_with_paths_and_without_a_selector_is_for_all_pods() {
+    let filter = json!({"replicasPathList": ["spec.replicas"]});
+    let object = spread(json!({"subsets": [{"name": "a"}], "targetFilter": filter}));
+    assert!(SpreadSpec::of(&object).unwrap().filter.is_none(), "in the controller");
+    assert!(matching::selects(&object, &crate::k8s::pod::Labels::default()), "and in the webhook");
+}
