@@ -417,6 +417,84 @@ fn c7_a_patch_with_another_priority_class_clears_the_number() {
 }
 
 #[test]
+fn c7_another_priority_class_clears_what_the_former_one_has_set_unless_the_patch_sets_it() {
+    let pod = json!({"metadata": {}, "spec": {"priorityClassName": "low", "priority": 1, "preemptionPolicy": "Never"}});
+    for (patch, priority, policy) in [
+        (json!({"priorityClassName": "high"}), Value::Null, Value::Null),
+        (json!({"priorityClassName": null}), Value::Null, Value::Null),
+        (json!({"priorityClassName": "low"}), json!(1), json!("Never")),
+        (json!({"hostNetwork": true}), json!(1), json!("Never")),
+        (json!({"priorityClassName": "high", "priority": 9}), json!(9), Value::Null),
+        (
+            json!({"priorityClassName": "high", "preemptionPolicy": "PreemptLowerPriority"}),
+            Value::Null,
+            json!("PreemptLowerPriority"),
+        ),
+    ] {
+        let made = inject(&pod, &subset(json!({"patch": {"spec": patch}})).subsets[0], None).unwrap();
+        assert_eq!((&made["spec"]["priority"], &made["spec"]["preemptionPolicy"]), (&priority, &policy), "{patch}");
+    }
+}
+
+/// A Pod as an API server shows it, and patches that would make another one of it.
+#[test]
+fn a_patch_changes_neither_which_pod_it_is_nor_whose() {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}, "metadata": {"name": "web-1",
+        "namespace": "shop", "ownerReferences": [{"uid": "o", "controller": true}],
+        "labels": {"app": "web", "pod-template-hash": "h", "tier": "old"}}});
+    for patch in [
+        json!({"apiVersion": "v2", "kind": "Node"}),
+        json!({"metadata": null}),
+        json!({"metadata": {"$patch": "delete"}}),
+        json!({"metadata": {"name": "x", "generateName": "y-", "namespace": "z", "uid": "u", "resourceVersion": "1"}}),
+        json!({"metadata": {"ownerReferences": [{"uid": "o", "$patch": "delete"}, {"uid": "mine"}]}}),
+        json!({"metadata": {"ownerReferences": null, "labels": {"pod-template-hash": null, "job-name": "j"}}}),
+        json!({"metadata": {"$patch": "replace", "labels": {"pod-template-hash": "other"}}}),
+    ] {
+        let made = inject(&pod, &subset(json!({})).subsets[0], None).unwrap();
+        let wanted = |made: &Value| {
+            let mut bare = made.clone();
+            bare["metadata"]["labels"] = json!({"pod-template-hash": made["metadata"]["labels"]["pod-template-hash"],
+                "job-name": made["metadata"]["labels"]["job-name"]});
+            bare
+        };
+        let mut with = subset(json!({})).subsets[0].clone();
+        with.patch = Some(patch.clone());
+        assert_eq!(wanted(&inject(&pod, &with, None).unwrap()), wanted(&made), "{patch}");
+    }
+    let bare = json!({"spec": {}});
+    let template = subset(json!({"patch": {"metadata": {"name": "x", "labels": {"a": "b"}}}}));
+    assert_eq!(inject(&bare, &template.subsets[0], None).unwrap()["metadata"], json!({"labels": {"a": "b"}}));
+}
+
+#[test]
+fn labels_by_which_the_owner_selects_a_pod_stay() {
+    let pod = |labels: Value| json!({"metadata": {"labels": labels}});
+    let before = pod(json!({"app": "web", "tier": "old"}));
+    let after = pod(json!({"app": "other", "tier": "new", "more": "1"}));
+    assert!(inject::changes_labels(&before, &after) && inject::changes_labels(&before, &json!({})));
+    assert!(!inject::changes_labels(&before, &pod(json!({"app": "web", "tier": "old", "more": "1"}))));
+    for (selector, kept, lost) in [
+        (Some(json!({"matchLabels": {"app": "web"}})), json!({"app": "web", "tier": "new", "more": "1"}), Some("app")),
+        (
+            Some(
+                json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}, {"key": "more", "operator": "DoesNotExist"}]}),
+            ),
+            json!({"app": "other", "tier": "old"}),
+            Some("tier"),
+        ),
+        (Some(json!({"app": "web"})), json!({"app": "web", "tier": "new", "more": "1"}), Some("app")),
+        (Some(json!({"matchLabels": {"none": "1"}})), json!({"app": "other", "tier": "new", "more": "1"}), None),
+        (Some(Value::Null), json!({"app": "other", "tier": "new", "more": "1"}), None),
+        (None, json!({"app": "web", "tier": "old", "more": "1"}), None),
+    ] {
+        assert_eq!(inject::keep_labels(&before, after.clone(), selector.as_ref()), pod(kept), "{selector:?}");
+        let selector = selector.unwrap_or_default();
+        assert_eq!(inject::label_lost(&before, &after, &selector), lost, "{selector}");
+    }
+}
+
+#[test]
 fn a_patch_that_does_not_fit_is_an_error_that_names_it() {
     let spec = subset(json!({"patch": {"spec": {"containers": [{"image": "x"}]}}}));
     let Err(Invalid(why)) = inject(&json!({"spec": {"containers": []}}), &spec.subsets[0], None) else { panic!() };
@@ -848,6 +926,7 @@ fn room_that_is_free_again_is_written_at_once() {
 fn fields_that_cannot_be_are_named_with_what_is_allowed() {
     let subsets = |subsets: Value| json!({"subsets": subsets});
     let two = |a: Value, b: Value| subsets(json!([{"name": "a", "maxReplicas": a}, {"name": "b", "maxReplicas": b}]));
+    let patched = |patch: Value| subsets(json!([{"name": "a", "patch": patch}]));
     for (changes, field, words) in [
         (subsets(json!([])), "spec.subsets", "want 1 to 64"),
         (subsets(json!([{"name": ""}])), "spec.subsets[0].name", "it is empty"),
@@ -861,6 +940,22 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
         (two(json!("60%"), json!("60%")), "spec.subsets", "120% together"),
         (two(json!("30%"), json!("60%")), "spec.subsets", "90% together"),
         (subsets(json!([{"name": "a", "patch": "x"}])), "spec.subsets[0].patch", "want an object"),
+        (patched(json!({"metadata": {"name": "x"}})), "spec.subsets[0].patch.metadata.name", "which Pod it is"),
+        (
+            patched(json!({"metadata": {"ownerReferences": null}})),
+            "spec.subsets[0].patch.metadata.ownerReferences",
+            "and whose",
+        ),
+        (
+            patched(json!({"metadata": {"labels": {"pod-template-hash": "h"}}})),
+            "spec.subsets[0].patch.metadata.labels[pod-template-hash]",
+            "by this label",
+        ),
+        (
+            patched(json!({"spec": {"containers": [{"name": "main", "image": " "}]}})),
+            "spec.subsets[0].patch.spec.containers[0].image",
+            "\" \" is not allowed",
+        ),
         (json!({"targetRef": {"kind": ""}, "subsets": [{"name": "a"}]}), "spec.targetRef.kind", "it is empty"),
         (
             json!({"targetRef": {"kind": "DaemonSet"}, "subsets": [{"name": "a"}]}),
@@ -907,6 +1002,9 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
         two(json!("30%"), json!("70%")),
         two(json!("30%"), Value::Null),
         two(json!(0), json!(5)),
+        patched(
+            json!({"metadata": {"labels": {"zone": "a"}, "creationTimestamp": null}, "spec": {"containers": [{"name": "main", "image": "a:1"}]}}),
+        ),
         json!({"scheduleStrategy": {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 295}}, "subsets": [{"name": "a", "maxReplicas": 1}, {"name": "b"}]}),
         json!({"scheduleStrategy": {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 2_000_000_000}}, "subsets": [{"name": "a", "maxReplicas": 1}]}),
         json!({"targetRef": {"apiVersion": "example.com/v1", "kind": "Db"}, "subsets": [{"name": "a"}]}),

@@ -58,6 +58,24 @@ fn a_patch_is_tried_on_the_template_of_the_target() {
 }
 
 #[test]
+fn a_patch_of_a_label_by_which_the_target_selects_its_pods_is_a_cause() {
+    let target = json!({"kind": "CloneSet", "metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}}}});
+    for (labels, refused) in [
+        (json!({"app": "other"}), true),
+        (json!({"app": null}), true),
+        (json!({"$patch": "replace", "zone": "a"}), true),
+        (json!({"app": "web", "zone": "a"}), false),
+    ] {
+        let subset = json!({"name": "a", "patch": {"metadata": {"labels": labels}}});
+        let (tried, causes) = trials(&spread(json!({"spec": {"subsets": [subset]}})), None, Some(&target)).unwrap();
+        let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+        let wanted: &[&str] = if refused { &["spec.subsets[0].patch.metadata.labels"] } else { &[] };
+        assert_eq!((tried.len(), fields.as_slice()), (usize::from(!refused), wanted), "{labels}");
+    }
+}
+
+#[test]
 fn a_patch_that_does_not_merge_is_a_cause() {
     let spread =
         spread(json!({"spec": {"subsets": [{"name": "a", "patch": {"spec": {"containers": [{"image": "x"}]}}}]}}));
