@@ -14,6 +14,7 @@ use std::{
 use futures::{Stream, StreamExt, pin_mut};
 use kube::{
     Api, Resource,
+    api::ListParams,
     core::DeserializeGuard,
     runtime::{
         WatchStreamExt,
@@ -25,7 +26,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 pub use super::object_key::{ObjectKey, StoredObject};
-use super::{clock, pod_events};
+use super::{apply::code, clock, pod_events};
 use crate::k8s::pod::{PodObject, PodView};
 
 /// One change of a store, reported after the store has taken it over.
@@ -440,6 +441,27 @@ pub async fn watch_guarded<K>(
     follow(watcher::watcher(api, config.page_size(PAGE)), &K::kind(&()), &store, decode, on_change).await;
 }
 
+/// Waits until the first list of a watch is complete, or until the API server says that it has no such kind: then there are
+/// none, and the watch brings what comes later.
+pub async fn first_list<K>(api: &Api<DeserializeGuard<K>>, store: &Store<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + StoredObject + 'static,
+{
+    const PAUSE: Duration = Duration::from_secs(2);
+    loop {
+        if tokio::time::timeout(PAUSE, store.wait_synced()).await.is_ok() {
+            return;
+        }
+        let one = ListParams::default().limit(1);
+        if let Ok(Err(error)) = tokio::time::timeout(PAUSE, api.list(&one)).await
+            && code(&error) == Some(404)
+        {
+            tracing::info!(kind = %K::kind(&()), "the kind is not installed");
+            return;
+        }
+    }
+}
+
 /// Keeps a store equal to the API server, for ever, for types whose decoding cannot fail on what an API server sends.
 pub async fn watch<K>(api: Api<K>, config: watcher::Config, store: Arc<Store<K>>, on_change: impl FnMut(Change<'_, K>))
 where
@@ -614,6 +636,23 @@ mod tests {
         store.upsert(pod("p", "u", "20"));
         assert!(store.upsert(pod("p", "u", "9")).1.is_none());
         assert_eq!(resource_version(store.get(&ObjectKey::new("a", "p")).unwrap().as_ref()), 20);
+    }
+
+    /// Only a kind that is not installed has no objects; one that cannot be listed may have some.
+    #[tokio::test(start_paused = true)]
+    async fn a_first_list_that_does_not_come_is_waited_for_unless_the_kind_is_not_installed() {
+        use crate::api::apps::workload_spread::WorkloadSpread;
+        for (code, ends) in [(404, true), (403, false), (500, false)] {
+            let service = tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
+                let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"});
+                let body = kube::client::Body::from(status.to_string().into_bytes());
+                http::Response::builder().status(code).body(body)
+            });
+            let api: Api<DeserializeGuard<WorkloadSpread>> = Api::all(kube::Client::new(service, "default"));
+            let store = Store::new(None);
+            let listed = tokio::time::timeout(Duration::from_secs(100), first_list(&api, &store)).await;
+            assert_eq!(listed.is_ok(), ends, "{code}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,11 +9,12 @@
 //! namespaces that are labelled `kruise.rs/sidecars: required` such a Pod is refused; they have an entry of their own, which
 //! fails closed.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     api::{
@@ -58,7 +59,12 @@ pub fn handle_required(context: Arc<Context>, request: Request) -> BoxFuture<'st
     })
 }
 
+/// A Pod that is refused without its sidecars gets no second answer, without its subset, after this time: both together would
+/// take longer than the API server waits.
+const SECOND_ANSWER: Duration = Duration::from_secs(1);
+
 async fn answer(context: &Context, request: &Request, is_required: bool) -> Decision {
+    let begun = Instant::now();
     // What a subset makes of a Pod is a Pod as any other to all that follows. A dry run would count a Pod that never comes.
     let placed = match request.dry_run {
         true => Placed::default(),
@@ -68,13 +74,13 @@ async fn answer(context: &Context, request: &Request, is_required: bool) -> Deci
     match (admit_placed(context, request, pod, is_required).await, &placed.pod) {
         (Ok(admitted), _) => Ok(with_subset(&request.object, pod, admitted, placed.warning)),
         // Without its subset it is as its author wrote it.
-        (Err(denied), Some(_)) => {
+        (Err(denied), Some(_)) if !is_required || begun.elapsed() < SECOND_ANSWER => {
             let admitted =
                 admit_placed(context, request, &request.object, is_required).await.map_err(|_| denied.clone())?;
             let warning = format!("the Pod is created in no subset: {}", denied.message);
             Ok(with_subset(&request.object, &request.object, admitted, Some(warning)))
         }
-        (Err(denied), None) => Err(denied),
+        (Err(denied), _) => Err(denied),
     }
 }
 
@@ -490,5 +496,25 @@ mod tests {
         let denied =
             admit(&FeatureGates::default(), &prioritized("1", json!({"name": "x".repeat(250)})), [0; 5]).unwrap_err();
         assert!(denied.code == 400 && denied.message.contains("metadata.name"), "{denied:?}");
+    }
+
+    /// No API server, and no list of SidecarSets yet; the only subset of a WorkloadSpread has no limit.
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_refused_without_its_sidecars_is_not_judged_twice_in_the_time_of_one() {
+        let broken = tower::service_fn(async |_: axum::http::Request<kube::client::Body>| {
+            Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
+        });
+        let client = kube::Client::new(broken, "default");
+        let (context, _) = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default());
+        context.pod_states.know_of_none();
+        context.spreads.know(&[json!({"metadata": {"name": "ws", "namespace": "ns", "uid": "w"},
+            "spec": {"targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"},
+                "subsets": [{"name": "a"}]}})]);
+        let request = json!({"uid": "r", "operation": "CREATE", "namespace": "ns", "object": pod("apps.kruise.io/v1alpha1", true, &[])});
+        let request: Request = serde_json::from_value(request).unwrap();
+        let begun = Instant::now();
+        let denied = handle_required(Arc::new(context), request).await.unwrap_err();
+        assert!(denied.message.contains("still being read"), "{}", denied.message);
+        assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
     }
 }
