@@ -51,6 +51,8 @@ pub use members::{Members, Workloads};
 
 /// Time limit of a decision, below the API server's timeout of webhooks.
 const DECISION_LIMIT: Duration = Duration::from_secs(5);
+/// How long after its start a replica of the webhook is not ready because of the first list.
+const FIRST_LIST: Duration = Duration::from_secs(30);
 /// How often a decision is repeated after a conflict. Each conflict means that another process has written.
 const ATTEMPTS: u32 = 50;
 /// A budget that allows no further Pod is recounted at most this often by one process, and for no more than a twentieth of
@@ -137,6 +139,8 @@ pub struct Budgets {
     batches: Batches<Question, Result<Answer, Undecided>>,
     /// When each budget may be recounted.
     recounts: Mutex<HashMap<ObjectKey, Duration>>,
+    /// When this process began to wait for the first list.
+    begun: Duration,
     decisions: Family<DecisionLabels, Counter>,
 }
 
@@ -157,6 +161,7 @@ impl Budgets {
             namespaces: watch::Sender::new(None),
             batches: Batches::default(),
             recounts: Mutex::default(),
+            begun: clock::now().mono,
             decisions: Family::default(),
         })
     }
@@ -173,11 +178,12 @@ impl Budgets {
     /// Watches the budgets, for ever, in a process whose only use of them are these questions.
     pub async fn follow(&self) {
         let api: Api<DeserializeGuard<PodUnavailableBudget>> = Api::all(self.client.clone());
-        let watch = watches::watch_guarded(api, Config::default(), self.store.clone(), |change| self.changed(&change));
         let first = async {
-            self.store.wait_synced().await;
-            self.publish_namespaces();
+            watches::first_list(&api, &self.store).await;
+            self.tell_namespaces();
         };
+        let watch =
+            watches::watch_guarded(api.clone(), Config::default(), self.store.clone(), |change| self.changed(&change));
         // The next question uses the changed budget.
         let totals = self.follow_totals(None, |_| {});
         tokio::join!(watch, first, totals);
@@ -188,16 +194,35 @@ impl Budgets {
         self.namespaces.subscribe()
     }
 
+    /// Whether it is known which budgets there are.
+    pub fn is_known(&self) -> bool {
+        self.store.is_synced() || self.namespaces.borrow().is_some()
+    }
+
+    /// The same, or this replica has waited for that long enough to be of use without.
+    pub fn is_read(&self) -> bool {
+        self.is_known() || clock::now().mono > self.begun + FIRST_LIST
+    }
+
     fn publish_namespaces(&self) {
-        if self.store.is_synced() {
-            let index = lock(&self.index);
-            let now = index.namespaces();
-            self.namespaces.send_if_modified(|known| {
-                let changed = known.as_ref() != Some(&now);
-                *known = Some(now);
-                changed
-            });
+        if self.is_known() {
+            self.tell_namespaces();
         }
+    }
+
+    fn tell_namespaces(&self) {
+        let now = lock(&self.index).namespaces();
+        self.namespaces.send_if_modified(|known| {
+            let changed = known.as_ref() != Some(&now);
+            *known = Some(now);
+            changed
+        });
+    }
+
+    /// There are none, and that is known.
+    #[cfg(test)]
+    pub fn know_of_none(&self) {
+        self.tell_namespaces();
     }
 
     /// Updates the index after a change in [`Self::store`].

@@ -30,10 +30,9 @@ use crate::{
             configuration::Endpoint,
             external_certificates::{External, Source},
             failure_policies::FailurePolicies,
-            handler::Namespaces,
             installation::Installation,
             metrics::Metrics,
-            scope,
+            scope::{self, Union},
         },
     },
 };
@@ -118,11 +117,22 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
     let (problem, last_problem) = watch::channel(String::new());
     let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
     // For Pods on their way out, and for new ones.
-    let with_budgets = scope_of(vec![context.budgets.namespaces(), context.spreads.counting()], &mut tasks);
+    let with_budgets = scope_of(vec![context.budgets.namespaces()], &mut tasks);
+    let of_going = vec![context.budgets.namespaces(), context.spreads.counting()];
+    let with_budgets_or_counting = scope_of(of_going, &mut tasks);
     let of_new = vec![context.sidecars.scope(), context.pod_states.scope(), context.spreads.scope()];
     let with_sidecars = scope_of(of_new, &mut tasks);
     let in_registration = context.sidecars.registered();
-    let registered = Registered { endpoint, policies, callers, source, with_budgets, with_sidecars, in_registration };
+    let registered = Registered {
+        endpoint,
+        policies,
+        callers,
+        source,
+        with_budgets,
+        with_budgets_or_counting,
+        with_sidecars,
+        in_registration,
+    };
     let keep = registered.keep(args, gates, client, metrics.clone(), problem, tls);
     let leaving = shutdown.clone();
     tasks.spawn(async move {
@@ -205,8 +215,12 @@ fn background(
     spawn(Box::pin(send_events));
     let policies = manifests::policies_over(account::WEBHOOK);
     spawn(Box::pin(own_policies::watch(client.clone(), policies, metrics.policies_missing.clone())));
-    if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(gates)) {
-        let budgets = context.budgets.clone();
+    if HANDLERS.iter().any(|h| h.namespaces.are_listed() && h.is_active(gates)) {
+        let (budgets, known) = (context.budgets.clone(), context.budgets.clone());
+        ready.add("podunavailablebudgets-read", move || match known.is_read() {
+            true => Ok(()),
+            false => Err("the PodUnavailableBudgets are still being read".into()),
+        });
         spawn(Box::pin(async move { budgets.follow().await }));
     }
     if HANDLERS.iter().any(|h| h.injects && h.is_active(gates)) {
@@ -235,7 +249,7 @@ fn background(
 type Scopes = Vec<watch::Receiver<Option<BTreeSet<String>>>>;
 
 /// The namespaces in which the API server is to call, as one channel.
-fn scope_of(sources: Scopes, tasks: &mut JoinSet<io::Result<()>>) -> watch::Receiver<Option<BTreeSet<String>>> {
+fn scope_of(sources: Scopes, tasks: &mut JoinSet<io::Result<()>>) -> watch::Receiver<Option<Union>> {
     let (union, scope) = watch::channel(None);
     tasks.spawn(async move {
         scope::unite(sources, union).await;
@@ -251,8 +265,9 @@ struct Registered {
     callers: Option<Arc<Callers>>,
     /// Where certificates are that somebody else renews.
     source: Option<Source>,
-    with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
-    with_sidecars: watch::Receiver<Option<BTreeSet<String>>>,
+    with_budgets: watch::Receiver<Option<Union>>,
+    with_budgets_or_counting: watch::Receiver<Option<Union>>,
+    with_sidecars: watch::Receiver<Option<Union>>,
     in_registration: watch::Sender<BTreeSet<String>>,
 }
 
@@ -267,7 +282,16 @@ impl Registered {
         problem: watch::Sender<String>,
         tls: watch::Sender<Option<RustlsConfig>>,
     ) -> BoxFuture<'static, ()> {
-        let Self { endpoint, policies, callers, source, with_budgets, with_sidecars, in_registration } = self;
+        let Self {
+            endpoint,
+            policies,
+            callers,
+            source,
+            with_budgets,
+            with_budgets_or_counting,
+            with_sidecars,
+            in_registration,
+        } = self;
         let dns_name = endpoint.dns_name();
         if let Some(source) = source {
             let external = External { client, source, dns_name, gates, callers, metrics, problem };
@@ -287,6 +311,7 @@ impl Registered {
             gates,
             policies,
             with_budgets,
+            with_budgets_or_counting,
             with_sidecars,
             registered: in_registration,
             callers,

@@ -307,3 +307,28 @@ async fn a_pod_of_a_subset_is_recorded_as_going_after_its_budgets_have_let_it_go
     handle(server.context_with_subset(), dry).await.unwrap();
     assert_eq!(going(&server), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn where_no_budget_guards_only_a_pod_with_the_note_of_a_subset_is_read() {
+    let noted = |name: &str| {
+        let mut request = deletion(name, name, "web");
+        request.old_object["metadata"]["annotations"] =
+            json!({"apps.kruise.io/matched-workloadspread": "{\"name\":\"ws\",\"subset\":\"s\"}"});
+        request
+    };
+    let eviction =
+        json!({"uid": "r", "operation": "CREATE", "subResource": "eviction", "namespace": "a", "name": "web-0"});
+    let eviction: Request = serde_json::from_value(eviction).unwrap();
+    for (request, reads) in [(noted("web-0"), 1), (deletion("web-0", "web-0", "web"), 0), (eviction, 1)] {
+        let server = Arc::new(Server::default());
+        let context = server.context_with_subset();
+        context.budgets.know_of_none();
+        let shown = format!("{request:?}");
+        assert_eq!(handle(context, request).await, Ok(Admitted::unchanged()), "{shown}");
+        assert_eq!((server.reads.lock().unwrap().len(), server.going.lock().unwrap().len()), (reads, reads), "{shown}");
+    }
+    let server = Arc::new(Server { broken: true, ..Server::default() });
+    let context = server.context_with_subset();
+    context.budgets.know_of_none();
+    assert_eq!(handle(context, noted("web-0")).await, Ok(Admitted::unchanged()), "it is only to be recorded");
+}
