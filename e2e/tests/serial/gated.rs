@@ -30,6 +30,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
                 Box::pin(sidecar_terminator::jobs_end_with_their_sidecars()),
                 Box::pin(resource_distribution::copies_are_where_they_are_wanted()),
                 Box::pin(resource_distribution::a_referenced_secret_is_followed_with_the_rights_of_its_author()),
+                Box::pin(resource_distribution::every_example_of_the_guide_is_accepted(t)),
             ))
         };
         let off = async {
@@ -38,7 +39,8 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
             serverless_probes::tidy(t).await?;
             gates(t, "ImagePullJobGate=true").await
         };
-        let (budgets, images, resources, probes_on, claims, sidecars, copies, referenced) = restoring(on, off).await?;
+        let (budgets, images, resources, probes_on, claims, sidecars, copies, referenced, examples) =
+            restoring(on, off).await?;
         budgets.context("updates, resizes and restarts need consent")?;
         images.context("a new image is pulled before Pods are updated to it")?;
         resources.context("resources change in place without a restart")?;
@@ -46,6 +48,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
         sidecars.context("jobs end with their sidecars")?;
         copies.context("copies are where they are wanted")?;
         referenced.context("a referenced Secret is followed")?;
+        examples.context("examples of ResourceDistributions")?;
         probes_off.context("probes on virtual nodes while their gate is off")?;
         probes_on.context("probes on virtual nodes")
     })
