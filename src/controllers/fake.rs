@@ -34,6 +34,8 @@ pub(super) struct Server {
     pub(super) acts: Acts,
     /// Paths that nobody may read.
     pub(super) unreadable: Vec<&'static str>,
+    /// Paths of which nobody gets an answer.
+    pub(super) broken: Vec<&'static str>,
     /// Pods on a node end when their kubelet says so.
     pub(super) is_graceful: bool,
     /// Admission of new objects: changes one, or refuses it with a code.
@@ -63,6 +65,7 @@ impl Server {
             faults: VecDeque::new(),
             acts: Acts::default(),
             unreadable: Vec::new(),
+            broken: Vec::new(),
             is_graceful: false,
             admit,
             admit_change: |_, _, _| Ok(()),
@@ -121,6 +124,9 @@ impl Server {
         if parts.method == Method::GET {
             if self.unreadable.contains(&parts.uri.path()) {
                 return error(403);
+            }
+            if self.broken.contains(&parts.uri.path()) {
+                return error(500);
             }
             return self.read(parts.uri.path());
         }

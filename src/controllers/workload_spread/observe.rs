@@ -9,12 +9,13 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::{Map, Value};
 
-use super::{BY_SPREAD, Controller, spread_text, target::SpreadTargetView};
+use super::{BY_SPREAD, Controller, SetOpen, SetsSeen, SpreadMemory, spread_text, target::SpreadTargetView};
 use crate::{
     api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
     controllers::BY_CONTROLLER,
     domain::kinds::workload_spread::{
-        adopt, inject, matching,
+        adopt, inject,
+        matching::{self, Above},
         plan::{EntryKey, Home, SpreadPod, records},
         replicas::version_of,
         spec::{SpreadSpec, TargetKind},
@@ -24,7 +25,11 @@ use crate::{
         pod::PodView,
         time::{Now, Sighting},
     },
-    runtime::{pass::Pass, watches::ObjectKey},
+    runtime::{
+        object::{self, Found},
+        pass::Pass,
+        watches::{ObjectKey, StoreIndex},
+    },
 };
 
 /// Reads at a time, and in one pass.
@@ -32,6 +37,8 @@ const AT_ONCE: usize = 8;
 const MOST_READ: usize = 500;
 /// After a Pod or its node could not be read.
 const AFTER_UNREAD: Duration = Duration::from_secs(2);
+/// Between two looks at a ReplicaSet that the Deployment selects and does not control.
+const AFTER_FOREIGN: Duration = Duration::from_secs(30);
 
 /// A Pod that gets the note of a subset.
 #[derive(Clone, Debug)]
@@ -50,21 +57,15 @@ impl Controller {
         spread: &WorkloadSpread,
         spec: &SpreadSpec,
         target: &SpreadTargetView,
-        pass: &mut Pass,
-    ) -> (Vec<SpreadPod>, Vec<Assigned>) {
-        let mut pods = self.pods_of(key, spec, target);
+        (now, pass): (Now, &mut Pass),
+    ) -> kube::Result<(Vec<SpreadPod>, Vec<Assigned>)> {
+        let mut pods = self.pods_of(key, spec, target, (now, &mut *pass)).await?;
         pods.sort_by(|a, b| (a.created, a.name()).cmp(&(b.created, b.name())));
         let mut known: Vec<SpreadPod> = Vec::with_capacity(pods.len());
         let mut unknown = Vec::new();
-        for pod in pods {
-            match pod
-                .rare()
-                .spread
-                .as_deref()
-                .filter(|note| note.name == *spec.name || self.is_of_other(key, spread, &note.name))
-            {
-                // Another one for the same target has it.
-                Some(note) if note.name != *spec.name => {}
+        let before = self.standing_before(key, spread);
+        for pod in pods.into_iter().filter(|pod| !is_of_other(&before, spread, target, pod)) {
+            match pod.rare().spread.as_deref().filter(|note| note.name == *spec.name) {
                 Some(note) => {
                     let home = spec.position(&note.subset).map_or(Home::Nowhere, Home::Subset);
                     known.push(SpreadPod { pod, home });
@@ -90,22 +91,28 @@ impl Controller {
             }
             known.push(SpreadPod { pod, home });
         }
-        (known, assigned)
+        Ok((known, assigned))
     }
 
-    /// Whether another WorkloadSpread for the same target has this name.
-    fn is_of_other(&self, key: &ObjectKey, spread: &WorkloadSpread, name: &str) -> bool {
-        let other = self.spreads.get(&ObjectKey::new(&key.namespace, name));
-        other.is_some_and(|other| {
-            other.metadata.deletion_timestamp.is_none() && matching::has_same_target(&other, spread)
-        })
+    /// Those of its namespace that stand before it, sorted by age.
+    fn standing_before(&self, key: &ObjectKey, spread: &WorkloadSpread) -> Vec<Arc<WorkloadSpread>> {
+        let mut before = self.spreads.by_index(&StoreIndex::namespace(), &key.namespace);
+        before.retain(|other| matching::stands_before(other, spread));
+        matching::by_age(&mut before);
+        before
     }
 
-    fn pods_of(&self, key: &ObjectKey, spec: &SpreadSpec, target: &SpreadTargetView) -> Vec<Arc<PodView>> {
+    async fn pods_of(
+        &self,
+        key: &ObjectKey,
+        spec: &SpreadSpec,
+        target: &SpreadTargetView,
+        (now, pass): (Now, &mut Pass),
+    ) -> kube::Result<Vec<Arc<PodView>>> {
         let store = &self.context.pods;
         let mut pods = match spec.target_kind {
             TargetKind::Deployment => {
-                let sets = self.replica_sets(key, spec);
+                let sets = self.replica_sets(key, target, (now, pass)).await?;
                 sets.iter().flat_map(|uid| store.by_index(&BY_CONTROLLER, uid)).collect()
             }
             TargetKind::Custom => {
@@ -122,28 +129,64 @@ impl Controller {
                 && spec.filter.as_ref().is_none_or(|filter| filter.matches(&pod.labels))
                 && seen.insert(pod.uid().to_owned())
         });
-        pods
+        Ok(pods)
     }
 
-    /// The UIDs of the ReplicaSets of a Deployment, by the names of those that its Pods have. Those that are new are noted
-    /// when a Pod of theirs is.
-    fn replica_sets(&self, key: &ObjectKey, spec: &SpreadSpec) -> BTreeSet<String> {
-        let known = self.memories.with(key, |memory| memory.replica_sets.clone()).flatten();
-        if let Some(known) = known {
-            return known;
+    /// The UIDs of the ReplicaSets that a Deployment controls, of those that have Pods. Each one is read once; one with Pods
+    /// that the Deployment selects and that is not its own may still be adopted.
+    ///
+    /// # Errors
+    /// One of them cannot be read: without it Pods would be counted as gone.
+    async fn replica_sets(
+        &self,
+        key: &ObjectKey,
+        target: &SpreadTargetView,
+        (now, pass): (Now, &mut Pass),
+    ) -> kube::Result<BTreeSet<String>> {
+        let is_known =
+            |memory: &mut SpreadMemory| memory.sets.as_ref().is_some_and(|sets| sets.deployment == target.uid);
+        if !self.memories.with(key, is_known).unwrap_or_default() {
+            let sets = SetsSeen { deployment: target.uid.clone(), ..SetsSeen::default() };
+            self.memories.with(key, |memory| memory.sets = Some(sets));
+            let may_be = |pod: &PodView| pod.namespace() == &*key.namespace && target.may_own_set_of(pod);
+            for pod in self.context.pods.select(may_be) {
+                self.memories.with(key, |memory| memory.sets.as_mut().map(|sets| sets.notice(&pod)));
+            }
         }
-        let is_its_own =
-            |pod: &PodView| pod.namespace() == &*key.namespace && deployment_of(pod) == Some(spec.target.as_str());
-        let found = self.context.pods.select(is_its_own);
-        let found: BTreeSet<String> =
-            found.iter().filter_map(|pod| Some(pod.controller.as_ref()?.uid.clone())).collect();
-        self.memories
-            .with(key, |memory| {
-                let all = memory.replica_sets.get_or_insert_default();
-                all.extend(found);
-                all.clone()
-            })
-            .unwrap_or_default()
+        let open = |memory: &mut SpreadMemory| memory.sets.as_ref().map(|sets| sets.open.clone());
+        let open = self.memories.with(key, open).flatten().unwrap_or_default();
+        for (uid, SetOpen { name, not_before }) in open {
+            let left = not_before.saturating_sub(now.mono);
+            if !left.is_zero() {
+                pass.look_after(Some(left));
+                continue;
+            }
+            let read = object::read(&self.context.client, &key.namespace, ("apps/v1", "ReplicaSet", &name)).await?;
+            let set = match read {
+                Found::Object(set) if set.pointer("/metadata/uid").and_then(Value::as_str) == Some(&uid) => Some(set),
+                _ => None,
+            };
+            let owner = set.as_ref().and_then(Above::of);
+            self.memories.with(key, |memory| {
+                let Some(sets) = &mut memory.sets else { return };
+                match owner {
+                    Some(owner) if owner.uid == target.uid => drop(sets.own.insert(uid.clone())),
+                    _ if set.is_some() => {
+                        let not_before = now.mono + AFTER_FOREIGN;
+                        sets.open.insert(uid, SetOpen { name, not_before });
+                        return;
+                    }
+                    // Its Pods are nobody's, and will be gone or get another controller.
+                    _ => {}
+                }
+                sets.open.remove(&uid);
+            });
+        }
+        let sets =
+            self.memories.with(key, |memory| memory.sets.as_ref().map(|sets| (sets.own.clone(), sets.open.len())));
+        let (own, open) = sets.flatten().unwrap_or_default();
+        pass.look_after((open > 0).then_some(AFTER_FOREIGN));
+        Ok(own)
     }
 
     /// Reads Pods without a note and their nodes, by UID, a few at a time: those of which it is not known where they belong.
@@ -258,8 +301,55 @@ impl<'a> Rooms<'a> {
     }
 }
 
-/// The Deployment of a Pod, by the name of its ReplicaSet.
-pub(super) fn deployment_of(pod: &PodView) -> Option<&str> {
-    let owner = pod.controller.as_deref().filter(|owner| owner.is("apps", "ReplicaSet"))?;
-    owner.name.rsplit_once('-').map(|(deployment, _)| deployment)
+/// Whether a Pod is for another one, which stands before this one. What is above the target and its controller only the
+/// webhook has followed: what it has noted holds.
+fn is_of_other(
+    before: &[Arc<WorkloadSpread>],
+    spread: &WorkloadSpread,
+    target: &SpreadTargetView,
+    pod: &PodView,
+) -> bool {
+    if before.is_empty() {
+        return false;
+    }
+    let reference = &spread.spec.target_ref;
+    let own = Above {
+        api_version: reference.api_version.clone(),
+        kind: reference.kind.clone(),
+        name: reference.name.clone(),
+        uid: target.uid.clone(),
+    };
+    let chain: Vec<Above> =
+        pod.controller.as_deref().map(Above::of_pod).into_iter().chain([own]).chain(target.above.clone()).collect();
+    let is_noted = |other: &Arc<WorkloadSpread>| {
+        let target = &other.spec.target_ref;
+        TargetKind::of(target.group(), &target.kind) == TargetKind::Custom
+            && pod.rare().spread.as_deref().is_some_and(|note| other.metadata.name.as_deref() == Some(&note.name))
+            && matching::selects(other, &pod.labels)
+    };
+    matching::choose(before, &chain, &pod.labels).is_some() || before.iter().any(is_noted)
+}
+
+impl SpreadTargetView {
+    /// Whether the ReplicaSet of a Pod may be one of this Deployment.
+    pub(super) fn may_own_set_of(&self, pod: &PodView) -> bool {
+        let is_of_set = pod.controller.as_deref().is_some_and(|owner| owner.is("apps", "ReplicaSet"));
+        is_of_set && self.selector.as_ref().is_none_or(|selector| selector.matches(&pod.labels))
+    }
+}
+
+impl SetsSeen {
+    /// Notes the ReplicaSet of a Pod. Whether it is one of the Deployment, or was not known.
+    pub(super) fn notice(&mut self, pod: &PodView) -> bool {
+        let Some(owner) = pod.controller.as_deref() else { return false };
+        if self.own.contains(&owner.uid) {
+            return true;
+        }
+        let is_new = !self.open.contains_key(&owner.uid);
+        if is_new {
+            let open = SetOpen { name: owner.name.clone(), not_before: Duration::ZERO };
+            self.open.insert(owner.uid.clone(), open);
+        }
+        is_new
+    }
 }

@@ -440,40 +440,68 @@ async fn pods_that_find_no_place_are_evicted_once_it_is_on_record_that_their_sub
     assert_eq!(condition(&world), "True");
 }
 
-const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/ns/deployments/web";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/ns/deployments/";
+const REPLICA_SETS: &str = "/apis/apps/v1/namespaces/ns/replicasets/";
+
+fn template(image: &str, hash: Option<&str>) -> Value {
+    let mut template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}});
+    if let Some(hash) = hash {
+        template["metadata"]["labels"]["pod-template-hash"] = hash.into();
+    }
+    template
+}
+
+impl World {
+    /// A Deployment, whose Pods have the label `app: web` as those of all here.
+    fn deployment(&self, name: &str, image: &str) {
+        let selector = json!({"matchLabels": {"app": "web"}});
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"}, "spec": {"replicas": 2, "selector": selector, "template": template(image, None)}});
+        self.put(&format!("{DEPLOYMENTS}{name}"), deployment);
+    }
+
+    fn replica_set(&self, name: &str, of: Option<&str>, (image, hash): (&str, &str)) {
+        let owners = match of {
+            Some(of) => {
+                let uid = self.get(&format!("{DEPLOYMENTS}{of}")).unwrap()["metadata"]["uid"].clone();
+                json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": of, "uid": uid, "controller": true}])
+            }
+            None => json!([]),
+        };
+        let path = format!("{REPLICA_SETS}{name}");
+        let uid = self.get(&path).map(|old| old["metadata"]["uid"].clone()).unwrap_or_default();
+        let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": "ns", "uid": uid, "labels": {"pod-template-hash": hash}, "ownerReferences": owners}, "spec": {"replicas": 2, "template": template(image, Some(hash))}});
+        self.put(&path, set);
+    }
+
+    fn pod_of_set(&self, name: &str, set: &str, on: &str, annotations: Value) {
+        let live = self.get(&format!("{REPLICA_SETS}{set}")).unwrap();
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": live["metadata"]["uid"], "controller": true}]);
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "ownerReferences": owner, "annotations": annotations, "labels": live["spec"]["template"]["metadata"]["labels"]},
+            "spec": {"nodeName": on, "containers": []}, "status": {"phase": "Running"}});
+        self.put(&format!("{PODS}{name}"), pod);
+    }
+
+    fn spread_on(&self, name: &str, created: i64, (kind, target): (&str, &str)) {
+        let created = format!("2026-01-01T00:00:0{created}Z");
+        let target = json!({"apiVersion": "apps/v1", "kind": kind, "name": target});
+        let changes = json!({"metadata": {"name": name, "creationTimestamp": created}, "spec": {"targetRef": target}});
+        self.put(&format!("{SPREADS}{name}"), spread(changes));
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn during_a_roll_out_of_a_deployment_old_pods_go_from_the_first_subset_on() {
     let world = World::new();
-    let template = |image: &str, hash: Option<&str>| {
-        let mut template =
-            json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}});
-        if let Some(hash) = hash {
-            template["metadata"]["labels"]["pod-template-hash"] = hash.into();
-        }
-        template
-    };
-    let selector = json!({"matchLabels": {"app": "web"}});
-    let deployment = json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": {"replicas": 2, "selector": selector, "template": template("i:2", None)}});
-    let uid = world.put(DEPLOYMENT, deployment)["metadata"]["uid"].clone();
+    world.deployment("web", "i:2");
     for (hash, image) in [("old", "i:1"), ("new", "i:2")] {
-        let owner =
-            json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid, "controller": true}]);
         let name = format!("web-{hash}");
-        let set = json!({"metadata": {"name": name, "namespace": "ns", "labels": {"pod-template-hash": hash}, "ownerReferences": owner}, "spec": {"template": template(image, Some(hash))}});
-        let set = world.put(&format!("/apis/apps/v1/namespaces/ns/replicasets/{name}"), set)["metadata"]["uid"].clone();
+        world.replica_set(&name, Some("web"), (image, hash));
         for subset in ["a", "b"] {
-            let owner =
-                json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": set, "controller": true}]);
-            let pod = json!({"metadata": {"name": format!("{name}-{subset}"), "namespace": "ns", "ownerReferences": owner, "annotations": noted(subset), "labels": {"pod-template-hash": hash}},
-                "spec": {"nodeName": subset, "containers": []}, "status": {"phase": "Running"}});
-            world.put(&format!("{PODS}{name}-{subset}"), pod);
+            world.pod_of_set(&format!("{name}-{subset}"), &name, subset, noted(subset));
         }
     }
-    world.put(
-        &format!("{SPREADS}ws"),
-        spread(json!({"spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment"}}})),
-    );
+    world.spread_on("ws", 0, ("Deployment", "web"));
     world.settle("ws").await;
     let cost = |pod: &str| world.annotation(pod, COST).unwrap();
     assert_eq!(
@@ -485,6 +513,87 @@ async fn during_a_roll_out_of_a_deployment_old_pods_go_from_the_first_subset_on(
         ["new", "old"]
     );
     assert_eq!(world.counts(), [(2, 0), (2, -1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_sets_are_those_that_the_deployment_controls_whatever_their_names_are() {
+    let world = World::new();
+    for name in ["web", "web-web"] {
+        world.deployment(name, "i:1");
+    }
+    for (name, of) in [("web-1", Some("web")), ("legacy", Some("web")), ("web-2", Some("web-web")), ("web-3", None)] {
+        world.replica_set(name, of, ("i:1", name));
+        world.pod_of_set(&format!("{name}-pod"), name, "a", noted("a"));
+    }
+    world.spread_on("ws", 0, ("Deployment", "web"));
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(2, 0), (0, -1)], "those of web-2 and web-3 are not its own");
+    assert_eq!(world.annotation("web-2-pod", COST), None);
+    // It takes over one that nobody controls, and makes another.
+    world.replica_set("web-3", Some("web"), ("i:1", "web-3"));
+    world.replica_set("web-4", Some("web"), ("i:1", "web-4"));
+    world.pod_of_set("web-4-pod", "web-4", "b", noted("b"));
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(2, 0), (1, -1)], "a new one is found by its Pod");
+    tokio::time::advance(Duration::from_secs(31)).await;
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(3, 0), (1, -1)], "and one that is adopted after a while");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_not_counted_as_gone_while_their_replica_set_cannot_be_read() {
+    let world = World::new();
+    world.deployment("web", "i:1");
+    world.replica_set("web-1", Some("web"), ("i:1", "1"));
+    world.pod_of_set("p1", "web-1", "a", noted("a"));
+    world.spread_on("ws", 0, ("Deployment", "web"));
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(1, 1), (0, -1)]);
+    let anew = World {
+        controller: manager(&world.server, &world.pod_writes),
+        server: world.server.clone(),
+        pod_writes: world.pod_writes.clone(),
+    };
+    let all: Vec<String> = lock(&anew.server).objects.keys().cloned().collect();
+    all.iter().for_each(|path| anew.deliver(path));
+    lock(&anew.server).broken.push("/apis/apps/v1/namespaces/ns/replicasets/web-1");
+    anew.reconcile("ws").await.unwrap_err();
+    assert_eq!(anew.counts(), [(1, 1), (0, -1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_on_one_chain_of_owners_the_older_has_the_pods_and_both_come_to_rest() {
+    for (created, first, second) in [([0, 1], "on-deployment", "on-set"), ([1, 0], "on-set", "on-deployment")] {
+        let world = World::new();
+        world.deployment("web", "i:1");
+        world.replica_set("web-1", Some("web"), ("i:1", "1"));
+        for name in ["a", "b"] {
+            world.put(&format!("{NODES}{name}"), node(name, name));
+        }
+        world.spread_on("on-deployment", created[0], ("Deployment", "web"));
+        world.spread_on("on-set", created[1], ("ReplicaSet", "web-1"));
+        // One that the webhook has missed, and one that the younger one had before the older one was restored.
+        world.pod_of_set("p1", "web-1", "a", json!({}));
+        let note = |spread: &str| format!("{{\"name\":\"{spread}\",\"subset\":\"a\"}}");
+        world.pod_of_set("p2", "web-1", "a", json!({NOTE: note(second)}));
+        let both = async || {
+            for name in [second, first, second, first] {
+                world.settle(name).await;
+            }
+        };
+        both().await;
+        for pod in ["p1", "p2"] {
+            assert_eq!(world.annotation(pod, NOTE), Some(note(first)));
+        }
+        let replicas = |name: &str| world.status(name)["subsetStatuses"][0]["replicas"].clone();
+        assert_eq!((replicas(first), replicas(second)), (json!(2), json!(0)));
+        let writes = lock(&world.pod_writes).len();
+        both().await;
+        assert_eq!(lock(&world.pod_writes).len(), writes, "nobody writes any more");
+        lock(&world.server).remove(&format!("{SPREADS}{first}"));
+        world.settle(second).await;
+        assert_eq!(world.annotation("p1", NOTE), Some(note(second)), "once it is gone the other one has them");
+    }
 }
 
 #[test]

@@ -28,7 +28,8 @@ use crate::{
 const HIGHEST: usize = 5;
 
 impl Spreads {
-    /// The chain of controllers above a Pod, as far as some of these may be for one of them.
+    /// The chain of controllers above a Pod, as far as some of these may be for one of them. They are sorted by age, and where
+    /// one is found only an older one is looked for.
     ///
     /// # Errors
     /// One of them cannot be read.
@@ -43,17 +44,18 @@ impl Spreads {
             TargetKind::of(target.group(), &target.kind)
         };
         let mut chain = vec![owner];
-        let has_custom = spreads.iter().any(|spread| kind(spread) == TargetKind::Custom);
-        // The name of a Deployment's ReplicaSet begins with that of the Deployment.
-        let may_be_of_deployment = |set: &str| {
-            spreads.iter().filter(|spread| kind(spread) == TargetKind::Deployment).any(|spread| {
-                set.strip_prefix(spread.spec.target_ref.name.as_str()).is_some_and(|rest| rest.starts_with('-'))
-            })
-        };
+        let mut open = spreads;
         while let Some(top) = chain.last().cloned()
             && chain.len() < HIGHEST
-            && !spreads.iter().any(|spread| top.is_target_of(spread))
         {
+            open = open.iter().position(|spread| top.is_target_of(spread)).map_or(open, |found| &open[..found]);
+            let has_custom = open.iter().any(|spread| kind(spread) == TargetKind::Custom);
+            // The name of a Deployment's ReplicaSet begins with that of the Deployment.
+            let may_be_of_deployment = |set: &str| {
+                open.iter().filter(|spread| kind(spread) == TargetKind::Deployment).any(|spread| {
+                    set.strip_prefix(spread.spec.target_ref.name.as_str()).is_some_and(|rest| rest.starts_with('-'))
+                })
+            };
             let is_set = TargetKind::of(top.group(), &top.kind) == TargetKind::ReplicaSet;
             let next = if is_set && (has_custom || may_be_of_deployment(&top.name)) {
                 let read = self.replica_sets.of(&self.client, namespace, &top.name, &top.uid).await;

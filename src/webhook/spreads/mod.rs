@@ -296,7 +296,7 @@ impl Spreads {
         all.retain(|spread| spread.metadata.deletion_timestamp.is_none() && selects(spread, labels));
         matching::by_age(&mut all);
         let chain = self.above(namespace, owner, &all).await?;
-        Ok(all.into_iter().find(|spread| chain.iter().any(|above| above.is_target_of(spread))))
+        Ok(matching::choose(&all, &chain, labels).cloned())
     }
 
     async fn place_in(&self, spread: &Arc<WorkloadSpread>, pod: &Value) -> Result<Option<Value>, Unplaced> {

@@ -342,6 +342,30 @@ async fn a_pod_of_a_replica_set_is_one_of_its_deployment() {
 }
 
 #[tokio::test]
+async fn of_two_on_one_chain_of_owners_the_older_has_the_pod() {
+    for (created, wanted) in [
+        (["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], "ws"),
+        (["2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"], "on-set"),
+    ] {
+        let server = Server::new(target("apps/v1", "Deployment"));
+        server.put(REPLICA_SET, json!({"metadata": {"name": "web-5d4f", "uid": "uid-web-5d4f", "ownerReferences": owner("apps/v1", "Deployment", "web")}}));
+        let mut on_deployment = json!(server.spread());
+        on_deployment["metadata"]["creationTimestamp"] = created[0].into();
+        let mut on_set = on_deployment.clone();
+        on_set["spec"] = json!({"targetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f"}, "subsets": [{"name": "a"}]});
+        json_patch::merge(
+            &mut on_set["metadata"],
+            &json!({"name": "on-set", "uid": "o", "creationTimestamp": created[1]}),
+        );
+        let spreads = server.replica();
+        spreads.know(&[on_deployment, on_set]);
+        let placed = place(&spreads, of_set("web-5d4f")).await.pod.unwrap();
+        let note = placed["metadata"]["annotations"]["apps.kruise.io/matched-workloadspread"].as_str().unwrap();
+        assert!(note.starts_with(&format!("{{\"name\":\"{wanted}\"")), "{note}");
+    }
+}
+
+#[tokio::test]
 async fn c2_a_pod_whose_owner_cannot_be_read_is_created_and_counted_as_unknown() {
     let server = Server::new(target("apps/v1", "Deployment"));
     server.put(REPLICA_SET, json!(500));

@@ -587,6 +587,48 @@ fn one_target_may_have_several_with_disjoint_filters() {
 }
 
 #[test]
+fn of_several_above_a_pod_the_oldest_has_it_however_near_its_target_is() {
+    let with = |name: &str, created: i64, kind: &str, target: &str, role: Option<&str>| {
+        let target = json!({"apiVersion": "apps/v1", "kind": kind, "name": target});
+        let filter = role.map(|role| json!({"selector": {"matchLabels": {"role": role}}}));
+        let mut object = spread(json!({"targetRef": target, "subsets": [{"name": "a"}], "targetFilter": filter}));
+        object.metadata.name = Some(name.into());
+        object.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(created).wall));
+        Arc::new(object)
+    };
+    let above = |kind: &str, name: &str| Above {
+        api_version: "apps/v1".into(),
+        kind: kind.into(),
+        name: name.into(),
+        uid: "u".into(),
+    };
+    let chain = [above("ReplicaSet", "web-5d4"), above("Deployment", "web")];
+    let labels = serde_json::from_value(json!({"role": "ps"})).unwrap();
+    let (set, deployment) = (("ReplicaSet", "web-5d4"), ("Deployment", "web"));
+    for (all, wanted) in [
+        (vec![("on-set", 1, set, None), ("on-deployment", 0, deployment, None)], Some("on-deployment")),
+        (vec![("on-set", 0, set, None), ("on-deployment", 1, deployment, None)], Some("on-set")),
+        (vec![("b", 0, set, None), ("a", 0, deployment, None)], Some("a")),
+        (vec![("filtered", 0, set, Some("worker")), ("late", 1, deployment, Some("ps"))], Some("late")),
+        (vec![("elsewhere", 0, ("Deployment", "other"), None), ("late", 1, set, None)], Some("late")),
+        (vec![("elsewhere", 0, ("StatefulSet", "web"), None)], None),
+    ] {
+        let mut spreads: Vec<_> =
+            all.iter().map(|(name, created, (kind, target), role)| with(name, *created, kind, target, *role)).collect();
+        matching::by_age(&mut spreads);
+        let chosen = matching::choose(&spreads, &chain, &labels);
+        assert_eq!(chosen.and_then(|spread| spread.metadata.name.as_deref()), wanted, "{all:?}");
+    }
+    let (old, young) = (with("old", 0, "ReplicaSet", "x", None), with("young", 1, "Deployment", "y", None));
+    assert!(matching::stands_before(&old, &young) && !matching::stands_before(&young, &old));
+    assert!(!matching::stands_before(&old, &old));
+    let mut going = WorkloadSpread::clone(&old);
+    going.metadata.deletion_timestamp = going.metadata.creation_timestamp.clone();
+    assert!(!matching::stands_before(&going, &young), "one that is being deleted has none");
+}
+
+#[test]
 fn costs_are_those_that_openkruise_writes() {
     let spec = limited(&[json!(1), Value::Null]);
     let pods = spread_as(&[1, 1]);
