@@ -34,7 +34,7 @@ pub(super) struct Server {
     pub(super) acts: Acts,
     /// Paths that nobody may read.
     pub(super) unreadable: Vec<&'static str>,
-    /// Paths of which nobody gets an answer.
+    /// How paths begin of which nobody gets an answer.
     pub(super) broken: Vec<&'static str>,
     /// Pods on a node end when their kubelet says so.
     pub(super) is_graceful: bool,
@@ -125,7 +125,7 @@ impl Server {
             if self.unreadable.contains(&parts.uri.path()) {
                 return error(403);
             }
-            if self.broken.contains(&parts.uri.path()) {
+            if self.broken.iter().any(|path| parts.uri.path().starts_with(path)) {
                 return error(500);
             }
             return self.read(parts.uri.path());

@@ -111,7 +111,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    fn delay(&self, failures: u32) -> Duration {
+    /// The pause after so many failures before this one.
+    pub fn delay(&self, failures: u32) -> Duration {
         self.base.saturating_mul(1 << failures.min(16)).min(self.max)
     }
 }

@@ -63,6 +63,7 @@ impl Controller {
             self.metrics.expired.get_or_create(&ExpiryLabels { record }).inc();
         };
         let (events, about) = (&self.context.events, reference(spread));
+        tracing::info!(spread = %ObjectKey::of(spread), reason = event.reason(), message = event.message(), "emitted an event");
         match event {
             SpreadEvent::CreatePodFailed(_) => expired("creation"),
             SpreadEvent::DeletePodFailed(_) => expired("deletion"),
@@ -82,7 +83,9 @@ impl Controller {
         pass: &mut Pass,
     ) {
         let mut patches: HashMap<String, (Arc<PodView>, Map<String, Value>)> = HashMap::new();
-        let assigned_uids: Vec<String> = assigned.iter().map(|assigned| assigned.pod.uid().to_owned()).collect();
+        let name_of = |assigned: &Assigned| spec.subsets[assigned.subset].name.as_str();
+        let subsets: HashMap<String, &str> =
+            assigned.iter().map(|assigned| (assigned.pod.uid().to_owned(), name_of(assigned))).collect();
         for Assigned { pod, subset, mut metadata } in assigned {
             let note = annotation(&spec.name, &spec.subsets[subset].name, None);
             annotations(&mut metadata).insert(labels::MATCHED_SPREAD.into(), note.into());
@@ -101,8 +104,11 @@ impl Controller {
         let mut writes = stream::iter(writes).buffer_unordered(AT_ONCE);
         while let Some((pod, done)) = writes.next().await {
             match done {
-                Ok(Some(_)) if assigned_uids.iter().any(|uid| uid == pod.uid()) => {
+                Ok(Some(_)) if subsets.contains_key(pod.uid()) => {
                     self.metrics.assigned.inc();
+                    let subset = subsets.get(pod.uid()).copied().unwrap_or_default();
+                    let (pod, namespace) = (pod.name(), pod.namespace());
+                    tracing::info!(spread = spec.name, pod, namespace, subset, "a Pod belongs to a subset by its node");
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -137,6 +143,12 @@ impl Controller {
         let is_done = self.pods.evict(pod, &live["metadata"]["resourceVersion"]).await?;
         if is_done {
             self.metrics.evicted.inc();
+            tracing::info!(
+                spread = spec.name,
+                pod = pod.name(),
+                namespace = pod.namespace(),
+                "evicted a Pod without a place"
+            );
             let message = format!(
                 "evicted because no node of its subset has had a place for it in time: another one is made in the next subset of WorkloadSpread {}",
                 spec.name

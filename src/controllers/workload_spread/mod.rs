@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use kube::{Api, runtime::watcher::Config};
 
 use super::{BY_SPREAD, Context, Registration, Runner, Started, spread_text};
@@ -34,6 +35,7 @@ use crate::{
         invalid::Invalid,
         pod::PodView,
         rbac::Rule,
+        selector::Selector,
         time::{Now, Sighting},
     },
     runtime::{
@@ -119,15 +121,25 @@ struct SpreadMemory {
     sets: Option<SetsSeen>,
     /// Where Pods without a note belong, by UID, and the generation for which that was found.
     verdicts: HashMap<String, (i64, Home)>,
-    /// When the records of Pods on their way were seen first.
-    records: HashMap<EntryKey, Sighting>,
+    /// Pods without a note that could not be read, by UID.
+    unread: HashMap<String, Unread>,
+    /// The records of Pods on their way, what they say, and when they were seen first. None: nobody has looked yet.
+    records: Option<HashMap<EntryKey, (Timestamp, Sighting)>>,
+}
+
+/// A Pod that could not be read.
+#[derive(Clone, Copy)]
+struct Unread {
+    failures: u32,
+    not_before: Duration,
 }
 
 /// ReplicaSets of Pods, by UID.
 #[derive(Default)]
 struct SetsSeen {
-    /// The UID of the Deployment.
+    /// The UID of the Deployment, and its selector: it controls no ReplicaSet with other Pods.
     deployment: String,
+    selector: Option<Selector>,
     /// Those that it controls.
     own: BTreeSet<String>,
     /// Those of which that is not known, or was not so.
@@ -250,11 +262,7 @@ impl Controller {
         });
         for spread in of_deployments {
             let key = ObjectKey::of(spread.as_ref());
-            let concerns = self.memories.with(&key, |memory| match (&memory.target, &mut memory.sets) {
-                (Some((_, target)), Some(sets)) => target.may_own_set_of(pod) && sets.notice(pod),
-                (None, Some(sets)) => sets.notice(pod),
-                _ => true,
-            });
+            let concerns = self.memories.with(&key, |memory| memory.sets.as_mut().is_none_or(|sets| sets.notice(pod)));
             if concerns.unwrap_or(true) {
                 self.queue.add_after(key, POD_PAUSE);
             }

@@ -9,15 +9,15 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::{Map, Value};
 
-use super::{BY_SPREAD, Controller, SetOpen, SetsSeen, SpreadMemory, spread_text, target::SpreadTargetView};
+use super::{BY_SPREAD, Controller, SetOpen, SetsSeen, SpreadMemory, Unread, spread_text, target::SpreadTargetView};
 use crate::{
     api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
     controllers::BY_CONTROLLER,
     domain::kinds::workload_spread::{
-        adopt, inject,
+        adopt::{self, Rooms},
+        inject,
         matching::{self, Above},
         plan::{EntryKey, Home, SpreadPod, records},
-        replicas::version_of,
         spec::{SpreadSpec, TargetKind},
     },
     k8s::{
@@ -26,17 +26,19 @@ use crate::{
         time::{Now, Sighting},
     },
     runtime::{
+        events::reference,
         object::{self, Found},
         pass::Pass,
+        queue::Backoff,
         watches::{ObjectKey, StoreIndex},
     },
 };
 
 /// Reads at a time, and in one pass.
 const AT_ONCE: usize = 8;
-const MOST_READ: usize = 500;
+pub(super) const MOST_READ: usize = 500;
 /// After a Pod or its node could not be read.
-const AFTER_UNREAD: Duration = Duration::from_secs(2);
+const AFTER_UNREAD: Backoff = Backoff { base: Duration::from_secs(2), max: Duration::from_secs(60) };
 /// Between two looks at a ReplicaSet that the Deployment selects and does not control.
 const AFTER_FOREIGN: Duration = Duration::from_secs(30);
 
@@ -74,10 +76,13 @@ impl Controller {
             }
         }
         let uids: HashSet<&str> = unknown.iter().map(|pod| pod.uid()).collect();
-        self.memories.with(key, |memory| memory.verdicts.retain(|uid, _| uids.contains(uid.as_str())));
+        self.memories.with(key, |memory| {
+            memory.verdicts.retain(|uid, _| uids.contains(uid.as_str()));
+            memory.unread.retain(|uid, _| uids.contains(uid.as_str()));
+        });
         drop(uids);
-        let mut rooms = Rooms::new(spec, target.total, &known);
-        let mut whole = self.read_missed(key, spread, &unknown, pass).await;
+        let mut rooms = Rooms::new(spec, target.total, (&known, &unknown), spread.status.as_ref());
+        let mut whole = self.read_missed(key, spread, &unknown, (now, pass)).await;
         let mut assigned = Vec::new();
         for pod in unknown {
             let home = self.home_of(key, spread, spec, (&pod, whole.remove(pod.uid())), &rooms);
@@ -146,12 +151,17 @@ impl Controller {
         let is_known =
             |memory: &mut SpreadMemory| memory.sets.as_ref().is_some_and(|sets| sets.deployment == target.uid);
         if !self.memories.with(key, is_known).unwrap_or_default() {
-            let sets = SetsSeen { deployment: target.uid.clone(), ..SetsSeen::default() };
+            // Before the Pods are looked through: those that come meanwhile are noticed too.
+            let (deployment, selector) = (target.uid.clone(), target.selector.clone());
+            let sets = SetsSeen { deployment, selector, ..SetsSeen::default() };
             self.memories.with(key, |memory| memory.sets = Some(sets));
-            let may_be = |pod: &PodView| pod.namespace() == &*key.namespace && target.may_own_set_of(pod);
-            for pod in self.context.pods.select(may_be) {
-                self.memories.with(key, |memory| memory.sets.as_mut().map(|sets| sets.notice(&pod)));
-            }
+            let pods = self.context.pods.select(|pod| pod.namespace() == &*key.namespace);
+            self.memories.with(key, |memory| {
+                let Some(sets) = &mut memory.sets else { return };
+                for pod in &pods {
+                    sets.notice(pod);
+                }
+            });
         }
         let open = |memory: &mut SpreadMemory| memory.sets.as_ref().map(|sets| sets.open.clone());
         let open = self.memories.with(key, open).flatten().unwrap_or_default();
@@ -195,12 +205,20 @@ impl Controller {
         key: &ObjectKey,
         spread: &WorkloadSpread,
         pods: &[Arc<PodView>],
-        pass: &mut Pass,
+        (now, pass): (Now, &mut Pass),
     ) -> HashMap<String, (Value, Arc<NodeView>)> {
         let is_open = |pod: &&Arc<PodView>| {
             !pod.node_name.is_empty() && pod.is_active() && self.verdict(key, spread, pod).is_none()
         };
-        let open: Vec<Arc<PodView>> = pods.iter().filter(is_open).cloned().collect();
+        let mut open: Vec<Arc<PodView>> = pods.iter().filter(is_open).cloned().collect();
+        let put_off = self.memories.with(key, |memory| memory.unread.clone()).unwrap_or_default();
+        open.retain(|pod| {
+            let left = put_off.get(pod.uid()).map(|unread| unread.not_before.saturating_sub(now.mono));
+            let left = left.filter(|left| !left.is_zero());
+            pass.look_after(left);
+            left.is_none()
+        });
+        // What is read now is found out or put off: the others get their turn.
         pass.again |= open.len() > MOST_READ;
         let reads = open.into_iter().take(MOST_READ).map(|pod| async move {
             let read = async { Ok((self.pods.read(&pod).await?, self.context.nodes.find(&pod.node_name).await?)) };
@@ -211,14 +229,21 @@ impl Controller {
         let mut found = HashMap::new();
         while let Some((pod, read)) = reads.next().await {
             match read {
-                Ok((Some(whole), Some(node))) => drop(found.insert(pod.uid().to_owned(), (whole, node))),
+                Ok((Some(whole), Some(node))) => {
+                    found.insert(pod.uid().to_owned(), (whole, node));
+                    continue;
+                }
                 // One of them is on its way out.
                 Ok(_) => {}
                 Err(error) => {
                     tracing::debug!(spread = %key, pod = pod.name(), %error, "where a Pod belongs is not known yet");
-                    pass.look_after(Some(AFTER_UNREAD));
                 }
             }
+            let failures = put_off.get(pod.uid()).map_or(0, |unread| unread.failures);
+            let wait = AFTER_UNREAD.delay(failures);
+            let unread = Unread { failures: failures.saturating_add(1), not_before: now.mono + wait };
+            self.memories.with(key, |memory| memory.unread.insert(pod.uid().to_owned(), unread));
+            pass.look_after(Some(wait));
         }
         found
     }
@@ -244,12 +269,19 @@ impl Controller {
         }
         let Some((whole, node)) = whole else { return Home::Unknown };
         let home = adopt::subset_of(spec, &whole, &node, &rooms.of(pod)).map_or(Home::Nowhere, Home::Subset);
+        if home == Home::Nowhere {
+            let node = pod.node_name.as_str();
+            tracing::info!(spread = %key, pod = pod.name(), node, "a Pod is in no subset: none fits its node");
+            let message = format!("Pod {} is in no subset: none fits its node {node}", pod.name());
+            self.context.events.warning(&reference(spread), "PodNotSpread", &message);
+        }
         let generation = spread.metadata.generation.unwrap_or_default();
         self.memories.with(key, |memory| memory.verdicts.insert(pod.uid().to_owned(), (generation, home)));
         home
     }
 
-    /// How old the records of Pods on their way are. What this process has seen begin is measured with its own clock.
+    /// How old the records of Pods on their way are: since this process has seen them appear. Of those that were there at its
+    /// first look only the clock of their writer, in another process, says how old they are.
     pub(super) fn ages(
         &self,
         key: &ObjectKey,
@@ -257,47 +289,20 @@ impl Controller {
         now: Now,
     ) -> BTreeMap<EntryKey, Duration> {
         let ages = self.memories.with(key, |memory| {
+            let mut known = memory.records.take();
+            let is_first = known.is_none();
             let mut sightings = HashMap::new();
             for (entry, since) in records(status) {
-                let seen = memory.records.remove(&entry).unwrap_or_else(|| Sighting::found(now, since));
-                sightings.insert(entry, seen);
+                // A namesake has a record of its own.
+                let known = known.as_mut().and_then(|known| known.remove(&entry)).filter(|(of, _)| *of == since);
+                let new = || if is_first { Sighting::found(now, since) } else { Sighting::live(now) };
+                sightings.insert(entry, (since, known.map_or_else(new, |(_, seen)| seen)));
             }
-            memory.records = sightings;
-            memory.records.iter().map(|(entry, seen)| (entry.clone(), seen.age(now))).collect()
+            let ages = sightings.iter().map(|(entry, (_, seen))| (entry.clone(), seen.age(now))).collect();
+            memory.records = Some(sightings);
+            ages
         });
         ages.unwrap_or_default()
-    }
-}
-
-/// How many Pods of each version and subset there are.
-struct Rooms<'a> {
-    spec: &'a SpreadSpec,
-    limits: Vec<Option<i32>>,
-    there: HashMap<(String, usize), i32>,
-}
-
-impl<'a> Rooms<'a> {
-    fn new(spec: &'a SpreadSpec, total: i32, known: &[SpreadPod]) -> Self {
-        let mut rooms = Self { spec, limits: spec.limits(total), there: HashMap::new() };
-        for pod in known {
-            rooms.take(&pod.pod, pod.home);
-        }
-        rooms
-    }
-
-    fn take(&mut self, pod: &PodView, home: Home) {
-        if let Home::Subset(index) = home
-            && pod.is_active()
-        {
-            *self.there.entry((version_of(self.spec.target_kind, &pod.labels), index)).or_default() += 1;
-        }
-    }
-
-    /// Which subsets have room for a Pod.
-    fn of(&self, pod: &PodView) -> Vec<bool> {
-        let version = version_of(self.spec.target_kind, &pod.labels);
-        let there = |index: usize| self.there.get(&(version.clone(), index)).copied().unwrap_or_default();
-        self.limits.iter().enumerate().map(|(index, max)| max.is_none_or(|max| there(index) < max)).collect()
     }
 }
 
@@ -330,18 +335,16 @@ fn is_of_other(
     matching::choose(before, &chain, &pod.labels).is_some() || before.iter().any(is_noted)
 }
 
-impl SpreadTargetView {
-    /// Whether the ReplicaSet of a Pod may be one of this Deployment.
-    pub(super) fn may_own_set_of(&self, pod: &PodView) -> bool {
+impl SetsSeen {
+    /// Whether the ReplicaSet of a Pod may be one of the Deployment.
+    fn may_have(&self, pod: &PodView) -> bool {
         let is_of_set = pod.controller.as_deref().is_some_and(|owner| owner.is("apps", "ReplicaSet"));
         is_of_set && self.selector.as_ref().is_none_or(|selector| selector.matches(&pod.labels))
     }
-}
 
-impl SetsSeen {
     /// Notes the ReplicaSet of a Pod. Whether it is one of the Deployment, or was not known.
     pub(super) fn notice(&mut self, pod: &PodView) -> bool {
-        let Some(owner) = pod.controller.as_deref() else { return false };
+        let Some(owner) = pod.controller.as_deref().filter(|_| self.may_have(pod)) else { return false };
         if self.own.contains(&owner.uid) {
             return true;
         }

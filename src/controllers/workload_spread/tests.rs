@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     controllers::{fake::Server, in_memory},
     k8s::time::rfc3339,
-    runtime::{lock, watches::StoredObject},
+    runtime::{events::Recorder, lock, watches::StoredObject},
 };
 
 mod simulation;
@@ -21,20 +21,34 @@ const NODES: &str = "/api/v1/nodes/";
 const NOTE: &str = "apps.kruise.io/matched-workloadspread";
 const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
+/// How many more writes a manager makes before its process ends; None: it goes on.
+type Lives = Arc<Mutex<Option<usize>>>;
+
 /// Objects, the controller, and what watches have brought to it.
 struct World {
     server: Arc<Mutex<Server>>,
     controller: Arc<Controller>,
     /// Writes of Pods.
     pod_writes: Arc<Mutex<Vec<String>>>,
+    lives: Lives,
+    /// Reasons and messages of events.
+    events: Arc<Mutex<Vec<String>>>,
 }
 
-fn manager(server: &Arc<Mutex<Server>>, writes: &Arc<Mutex<Vec<String>>>) -> Arc<Controller> {
-    let (server, writes) = (server.clone(), writes.clone());
+fn manager(server: &Arc<Mutex<Server>>, writes: &Arc<Mutex<Vec<String>>>, lives: &Lives) -> Arc<Controller> {
+    let (server, writes, lives) = (server.clone(), writes.clone(), lives.clone());
+    *lock(&lives) = None;
     let context = in_memory::context(move |parts, body| {
         let path = parts.uri.path();
-        if parts.method != Method::GET && path.contains("/pods/") {
-            lock(&writes).push(path.rsplit("/pods/").next().unwrap().to_owned());
+        if parts.method != Method::GET {
+            match &mut *lock(&lives) {
+                Some(0) => return (503, json!({"kind": "Status", "status": "Failure", "code": 503})),
+                Some(left) => *left -= 1,
+                None => {}
+            }
+            if path.contains("/pods/") {
+                lock(&writes).push(path.rsplit("/pods/").next().unwrap().to_owned());
+            }
         }
         answer(&mut lock(&server), parts, body)
     });
@@ -97,7 +111,40 @@ impl World {
             Ok(())
         })));
         let pod_writes: Arc<Mutex<Vec<String>>> = Arc::default();
-        Self { controller: manager(&server, &pod_writes), server, pod_writes }
+        let lives = Lives::default();
+        Self { controller: manager(&server, &pod_writes, &lives), server, pod_writes, lives, events: Arc::default() }
+    }
+
+    /// Another process, to which watches bring everything that is there.
+    fn restart(&mut self) {
+        self.controller = manager(&self.server, &self.pod_writes, &self.lives);
+        let all: Vec<String> = {
+            let mut server = lock(&self.server);
+            server.news.clear();
+            server.objects.keys().cloned().collect()
+        };
+        all.iter().for_each(|path| self.deliver(path));
+    }
+
+    /// Another process, whose events are kept.
+    fn hear_events(&mut self) {
+        let (server, events) = (self.server.clone(), self.events.clone());
+        let mut context = in_memory::context(move |parts, body| {
+            if parts.uri.path().ends_with("/events") {
+                let event: Value = serde_json::from_slice(body).unwrap();
+                lock(&events).push(format!(
+                    "{} {}",
+                    event["reason"].as_str().unwrap(),
+                    event["message"].as_str().unwrap()
+                ));
+                return (201, event);
+            }
+            answer(&mut lock(&server), parts, body)
+        });
+        let (recorder, send) = Recorder::new(context.client.clone(), "test", "", Default::default());
+        tokio::spawn(send);
+        context.events = recorder;
+        self.controller = Arc::new(Controller::new(&context));
     }
 
     /// With a CloneSet, a node in each zone and a WorkloadSpread.
@@ -232,6 +279,7 @@ async fn takeover_of_recorded_objects_writes_no_pod() {
         world.put(&path, object);
     }
     let before = world.get("/apis/apps.kruise.io/v1alpha1/namespaces/golden/workloadspreads/spread").unwrap();
+    let last = world.put(&format!("{NODES}last"), node("last", "a"));
     // The versions of the fake API server begin anew.
     let fresh: WorkloadSpread = serde_json::from_value(Value::clone(&before)).unwrap();
     world.controller.spreads.remove(&ObjectKey::new("golden", "spread"), None);
@@ -243,6 +291,13 @@ async fn takeover_of_recorded_objects_writes_no_pod() {
         assert_eq!(after["status"][field], before["status"][field], "{field}");
     }
     assert_eq!(after["spec"], before["spec"]);
+    // One write of the status, with our conditions; then it rests.
+    let version = |object: &Value| -> u64 { object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap() };
+    assert_eq!(version(&after), version(&last) + 1);
+    tokio::time::advance(Duration::from_secs(120)).await;
+    world.controller.reconcile(&ObjectKey::new("golden", "spread")).await.unwrap();
+    let later = world.get("/apis/apps.kruise.io/v1alpha1/namespaces/golden/workloadspreads/spread").unwrap();
+    assert_eq!((version(&later), lock(&world.pod_writes).len()), (version(&after), 0));
     assert_eq!(after["status"]["conditions"].as_array().unwrap().len(), 3, "our own");
 }
 
@@ -305,12 +360,17 @@ async fn an_annotation_keeps_patches_off_pods_that_were_missed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_node_fits_no_subset_is_said_and_goes_first() {
-    let world = World::with(1, json!({}));
+    let mut world = World::with(1, json!({}));
+    world.hear_events();
     world.put(&format!("{NODES}c"), node("c", "c"));
     world.pod("p1", "c", json!({}));
-    world.settle("ws").await;
+    for _ in 0..2 {
+        world.settle("ws").await;
+        tokio::time::advance(Duration::from_secs(60)).await;
+    }
     assert_eq!((world.annotation("p1", NOTE), world.annotation("p1", COST).as_deref()), (None, Some("-300")));
     assert_eq!(world.reason("ws"), "Ready BeyondLimits");
+    assert_eq!(*lock(&world.events), ["PodNotSpread Pod p1 is in no subset: none fits its node c"], "once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,6 +390,102 @@ async fn a_creation_that_was_refused_gives_its_place_back_within_30_s() {
     assert_eq!(world.status("ws")["versionedSubsetStatuses"], Value::Null);
     let labels = metrics::ExpiryLabels { record: "creation" };
     assert_eq!(world.controller.metrics.expired.get_or_create(&labels).get(), 1);
+}
+
+/// The records of subset a.
+fn creating(since: jiff::Timestamp) -> Value {
+    let entry = json!([{"name": "a", "replicas": 0, "missingReplicas": 1, "creatingPods": {"p1": rfc3339(since)}}, {"name": "b", "replicas": 0, "missingReplicas": -1}]);
+    json!({"status": {"versionedSubsetStatuses": {"versionIgnored": entry}}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_ends_by_the_clock_of_the_manager_and_not_by_that_of_the_webhook() {
+    for ahead in [-3600, -29, 0, 3600] {
+        let mut world = World::with(3, json!({}));
+        world.settle("ws").await;
+        let since = clock::now().wall + jiff::SignedDuration::from_secs(ahead);
+        world.change(&format!("{SPREADS}ws"), creating(since));
+        world.settle("ws").await;
+        assert_eq!(world.counts()[0], (0, 1), "a Pod is coming, {ahead} s");
+        tokio::time::advance(Duration::from_secs(25)).await;
+        world.settle("ws").await;
+        assert_eq!(world.counts()[0], (0, 1), "its place is kept, {ahead} s");
+        // Of what it finds, another process knows only what the record says; what is in the future begins now.
+        world.restart();
+        world.settle("ws").await;
+        assert_eq!(
+            world.counts()[0],
+            if ahead > 0 { (0, 1) } else { (0, if ahead == 0 { 1 } else { 2 }) },
+            "{ahead} s"
+        );
+        tokio::time::advance(Duration::from_secs(28)).await;
+        world.settle("ws").await;
+        assert_eq!(world.counts()[0], (0, 2), "and given back, {ahead} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namesake_that_is_recorded_anew_has_its_time_before_it() {
+    let world = World::with(3, json!({}));
+    world.settle("ws").await;
+    world.change(&format!("{SPREADS}ws"), creating(clock::now().wall));
+    world.settle("ws").await;
+    tokio::time::advance(Duration::from_secs(20)).await;
+    world.change(&format!("{SPREADS}ws"), creating(clock::now().wall));
+    world.settle("ws").await;
+    tokio::time::advance(Duration::from_secs(20)).await;
+    world.settle("ws").await;
+    assert_eq!(world.counts()[0], (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_cannot_be_read_are_tried_again_later_each_time() {
+    let world = World::with(1, json!({}));
+    let many = observe::MOST_READ + 1;
+    for i in 0..many {
+        // There is no such node.
+        world.pod(&format!("gone-{i:04}"), "gone", json!({}));
+    }
+    for wait in [2, 4, 8] {
+        let Requeue::After(after) = world.settle("ws").await else { panic!("it looks again") };
+        assert!(after > Duration::from_secs(1) && after <= Duration::from_secs(wait), "{after:?} instead of {wait} s");
+        tokio::time::advance(Duration::from_secs(wait)).await;
+    }
+    // Those that can be read do not wait for the others.
+    world.pod("p1", "a", json!({}));
+    world.settle("ws").await;
+    assert!(world.annotation("p1", NOTE).is_some());
+    lock(&world.server).broken.push("/api/v1/namespaces/ns/pods/broken");
+    world.pod("broken", "a", json!({}));
+    let Requeue::After(after) = world.settle("ws").await else { panic!("it looks again") };
+    assert!(after > Duration::from_secs(1), "{after:?}");
+    lock(&world.server).broken.clear();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    world.settle("ws").await;
+    assert!(world.annotation("broken", NOTE).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_refused_after_the_webhook_makes_room_for_5_s() {
+    let mut world = World::with(2, json!({}));
+    world.hear_events();
+    for name in ["p1", "p2"] {
+        world.pod(name, "a", noted("a"));
+    }
+    world.settle("ws").await;
+    assert_eq!(world.counts()[0], (2, 0));
+    let since = rfc3339(clock::now().wall);
+    let entry = json!([{"name": "a", "replicas": 2, "missingReplicas": 1, "deletingPods": {"p1": since}}]);
+    world.change(&format!("{SPREADS}ws"), json!({"status": {"versionedSubsetStatuses": {"versionIgnored": entry}}}));
+    world.settle("ws").await;
+    assert_eq!(world.counts()[0], (2, 1), "as if a PodDisruptionBudget had refused the eviction");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    world.settle("ws").await;
+    assert_eq!(world.counts()[0], (2, 0));
+    let labels = metrics::ExpiryLabels { record: "deletion" };
+    assert_eq!(world.controller.metrics.expired.get_or_create(&labels).get(), 1);
+    tokio::task::yield_now().await;
+    assert!(lock(&world.events).iter().any(|event| event.starts_with("DeletePodFailed Pod p1")), "{:?}", world.events);
 }
 
 #[tokio::test(start_paused = true)]
@@ -542,23 +698,17 @@ async fn replica_sets_are_those_that_the_deployment_controls_whatever_their_name
 
 #[tokio::test(start_paused = true)]
 async fn pods_are_not_counted_as_gone_while_their_replica_set_cannot_be_read() {
-    let world = World::new();
+    let mut world = World::new();
     world.deployment("web", "i:1");
     world.replica_set("web-1", Some("web"), ("i:1", "1"));
     world.pod_of_set("p1", "web-1", "a", noted("a"));
     world.spread_on("ws", 0, ("Deployment", "web"));
     world.settle("ws").await;
     assert_eq!(world.counts(), [(1, 1), (0, -1)]);
-    let anew = World {
-        controller: manager(&world.server, &world.pod_writes),
-        server: world.server.clone(),
-        pod_writes: world.pod_writes.clone(),
-    };
-    let all: Vec<String> = lock(&anew.server).objects.keys().cloned().collect();
-    all.iter().for_each(|path| anew.deliver(path));
-    lock(&anew.server).broken.push("/apis/apps/v1/namespaces/ns/replicasets/web-1");
-    anew.reconcile("ws").await.unwrap_err();
-    assert_eq!(anew.counts(), [(1, 1), (0, -1)]);
+    world.restart();
+    lock(&world.server).broken.push("/apis/apps/v1/namespaces/ns/replicasets/web-1");
+    world.reconcile("ws").await.unwrap_err();
+    assert_eq!(world.counts(), [(1, 1), (0, -1)]);
 }
 
 #[tokio::test(start_paused = true)]

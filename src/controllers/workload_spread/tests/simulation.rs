@@ -1,6 +1,6 @@
 //! Random histories: a CloneSet that is scaled, Pods that go and come, zones without room, replicas of the webhook that know old
-//! versions or are down, creations that are refused afterwards, limits that change, refused writes, managers that start anew.
-//! No subset ever gets a Pod above its limit from the webhook; and once nothing stands in the way any more, every Pod runs,
+//! versions, have other clocks or are down, creations and deletions that are refused afterwards, limits that change, refused
+//! writes, managers that end between two writes and start anew. No subset ever gets a Pod above its limit from the webhook; and once nothing stands in the way any more, every Pod runs,
 //! belongs to a subset, has its cost and is counted, and no record is left.
 //!
 //! The controller is the real one, and new Pods go through the rule of the webhook. What surrounds them is played.
@@ -32,6 +32,15 @@ struct History {
     /// Creations are refused after the webhook.
     has_no_quota: bool,
     closed: BTreeSet<&'static str>,
+    /// How far the clock of each replica of the webhook is ahead, in seconds. Where it is behind by more than a record lasts, a
+    /// manager that starts takes a record for an old one.
+    ahead: Vec<i64>,
+    /// Whether a PodDisruptionBudget refuses some evictions after the webhook.
+    has_budget: bool,
+    /// How many it has refused: each makes room for a moment.
+    refused: usize,
+    /// What nothing may do and was done.
+    wrong: Option<String>,
 }
 
 #[derive(Debug)]
@@ -83,6 +92,10 @@ impl History {
             webhook_is_down: false,
             has_no_quota: false,
             closed: BTreeSet::new(),
+            ahead: (0..REPLICAS).map(|_| [-20, 0, 0, 20, 3600][random.below(5)]).collect(),
+            has_budget: random.chance(25),
+            refused: 0,
+            wrong: None,
         }
     }
 
@@ -128,6 +141,10 @@ impl History {
         effects
     }
 
+    fn clock(&self, replica: usize) -> jiff::Timestamp {
+        clock::now().wall + jiff::SignedDuration::from_secs(self.ahead[replica])
+    }
+
     /// As `settle` in the webhook: by what a replica knows, written with the version that it knows.
     fn ask(&mut self, replica: usize, ask: &SpreadAsk) -> SpreadAnswer {
         let mut is_fresh = false;
@@ -136,7 +153,7 @@ impl History {
             let spec = SpreadSpec::of(&spread).unwrap();
             let before = spread.status.clone().unwrap_or_default();
             let (mut status, limits) = (before.clone(), spec.limits(0));
-            let answered = decide(&spec, &limits, &mut status, ask, clock::now().wall);
+            let answered = decide(&spec, &limits, &mut status, ask, self.clock(replica));
             if answered.passes_over(&places(&spec, &before, &limits, VERSION_IGNORED)) && !is_fresh {
                 (self.known[replica], is_fresh) = (self.spread(), true);
                 continue;
@@ -185,12 +202,35 @@ impl History {
             pod["metadata"]["labels"]["by"] = "webhook".into();
             self.world.put(&path, pod);
             self.note("placed");
+            self.check_limit();
         }
         format!("{name} goes to {answered:?}")
     }
 
+    /// Right after a Pod was placed: the limit of now holds, whatever the status says.
+    fn check_limit(&mut self) {
+        let limit = self.world.get(&format!("{SPREADS}ws")).unwrap()["spec"]["subsets"][0]["maxReplicas"].clone();
+        let limit = usize::try_from(limit.as_u64().unwrap()).unwrap() + self.refused;
+        let pods = self.pods();
+        let own = pods.iter().filter(|(_, pod)| note_of(pod).as_deref() == Some("a"));
+        let placed = own.filter(|(_, pod)| text(pod, "/metadata/labels/by") == "webhook").count();
+        if self.last_is_in_a(&pods) && placed > limit {
+            self.wrong = Some(format!("the webhook has put {placed} Pods where there is room for {limit}"));
+        }
+    }
+
+    fn last_is_in_a(&self, pods: &[(String, Arc<Value>)]) -> bool {
+        let path = format!("{PODS}web-{}", self.made);
+        pods.iter().any(|(of, pod)| *of == path && note_of(pod).as_deref() == Some("a"))
+    }
+
     /// A Pod goes; the webhook has recorded it, or was down.
     fn remove(&mut self, path: &str, random: &mut Random) {
+        self.record_going(path, random);
+        lock(&self.world.server).remove(path);
+    }
+
+    fn record_going(&mut self, path: &str, random: &mut Random) {
         let pod = self.world.get(path);
         let replica = random.below(REPLICAS);
         if let Some(subset) =
@@ -200,7 +240,6 @@ impl History {
             self.ask(replica, &SpreadAsk::Delete { pod: name, subset, version: VERSION_IGNORED.into() });
             self.note("recorded deletions");
         }
-        lock(&self.world.server).remove(path);
     }
 
     fn play(&mut self, effect: Effect, random: &mut Random) -> String {
@@ -236,15 +275,9 @@ impl History {
     }
 
     fn restart_manager(&mut self) {
-        self.world.controller = manager(&self.world.server, &self.world.pod_writes);
         (self.ready, self.due) = Default::default();
-        let all: Vec<String> = {
-            let mut server = lock(&self.world.server);
-            server.news.clear();
-            server.acts.note("managers that started anew");
-            server.objects.keys().cloned().collect()
-        };
-        all.iter().for_each(|path| self.world.deliver(path));
+        self.note("managers that started anew");
+        self.world.restart();
     }
 }
 
@@ -252,6 +285,7 @@ struct Seen {
     pods: Vec<Arc<Value>>,
     spread: Arc<Value>,
     wanted: usize,
+    refused: usize,
 }
 
 impl Seen {
@@ -272,7 +306,7 @@ impl Driver for History {
     type Seen = Seen;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
-        Ok(match random.below(14) {
+        Ok(match random.below(15) {
             0..=2 => {
                 let replicas = random.below(MOST + 1);
                 self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": replicas}}));
@@ -281,6 +315,12 @@ impl Driver for History {
             3 | 4 => {
                 let pods = self.pods();
                 let Some((path, _)) = random.one_of(&pods) else { return Ok("no Pod".into()) };
+                if self.has_budget && random.chance(50) {
+                    self.record_going(path, random);
+                    self.refused += 1;
+                    self.note("refused deletions");
+                    return Ok(format!("{path} may not go"));
+                }
                 if random.chance(50) {
                     self.remove(path, random);
                 } else {
@@ -316,6 +356,11 @@ impl Driver for History {
                 self.restart_manager();
                 "a new manager".into()
             }
+            13 => {
+                let writes = random.below(4);
+                *lock(&self.world.lives) = Some(writes);
+                format!("the manager ends after {writes} writes")
+            }
             _ => "nothing".into(),
         })
     }
@@ -324,6 +369,9 @@ impl Driver for History {
         lock(&self.world.server).faults.clear();
         (self.webhook_is_down, self.has_no_quota) = (false, false);
         self.closed.clear();
+        if lock(&self.world.lives).is_some() {
+            self.restart_manager();
+        }
         self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": 5}}));
         Ok("there is room, quota and a webhook".into())
     }
@@ -350,7 +398,8 @@ impl Driver for History {
         let choice = random.below(choices);
         if choice < effects.len() {
             let effect = effects.swap_remove(choice);
-            return Ok(Step::Worked(self.play(effect, random)));
+            let said = self.play(effect, random);
+            return self.wrong.take().map_or(Ok(Step::Worked(said)), Err);
         }
         let Some(key) = ready.get(choice - effects.len()) else {
             let path = lock(&self.world.server).news.pop_front().unwrap_or_default();
@@ -359,6 +408,12 @@ impl Driver for History {
         };
         self.ready.remove(key);
         let result = self.world.controller.reconcile(key).await;
+        if *lock(&self.world.lives) == Some(0) {
+            let said = format!("the manager has ended in its pass over {key}: {result:?}");
+            self.note("managers that ended between writes");
+            self.restart_manager();
+            return Ok(Step::Worked(said));
+        }
         let after = match &result {
             Ok(Requeue::Await) => None,
             Ok(Requeue::After(delay)) => Some(*delay),
@@ -377,7 +432,8 @@ impl Driver for History {
     async fn see(&mut self) -> Result<Seen, String> {
         let set = self.world.get(&format!("{SETS}web")).unwrap();
         let spread = self.world.get(&format!("{SPREADS}ws")).unwrap();
-        Ok(Seen { pods: self.pods().into_iter().map(|(_, pod)| pod).collect(), spread, wanted: wanted(&set) })
+        let pods = self.pods().into_iter().map(|(_, pod)| pod).collect();
+        Ok(Seen { pods, spread, wanted: wanted(&set), refused: self.refused })
     }
 }
 
@@ -398,7 +454,7 @@ impl Model for Promises {
         let mut wrongs = Vec::new();
         self.largest = self.largest.max(seen.limit());
         let placed = seen.in_subset("a").filter(|pod| text(pod, "/metadata/labels/by") == "webhook").count();
-        if placed > self.largest {
+        if placed > self.largest + seen.refused {
             wrongs.push(format!("the webhook has put {placed} Pods where there is room for {}", self.largest));
         }
         for subset in seen.status().versioned_subset_statuses.values().flatten() {
@@ -489,10 +545,12 @@ fn simulation_of_workload_spreads() {
         ("evicted", 5),
         ("refused writes", 50),
         ("managers that started anew", 30),
+        ("managers that ended between writes", 20),
+        ("refused deletions", 10),
     ]);
 }
 
-const COUNTED: [&str; 8] = [
+const COUNTED: [&str; 10] = [
     "placed",
     "missed",
     "recorded deletions",
@@ -501,4 +559,6 @@ const COUNTED: [&str; 8] = [
     "evicted",
     "refused writes",
     "managers that started anew",
+    "managers that ended between writes",
+    "refused deletions",
 ];

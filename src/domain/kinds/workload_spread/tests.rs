@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    adopt::subset_of,
+    adopt::{Rooms, subset_of},
     cost,
     count::{Place, SpreadAnswer, SpreadAsk, annotation, answer, of_ordinal, places},
     inject::{self, Note, inject},
     matching::{self, Above},
     places::{RECOVERS_AFTER, judge},
-    plan::{CREATION_LASTS, DELETION_LASTS, Home, Newest, SpreadEvent, SpreadPlan, SpreadPod, SpreadSeen, plan},
+    plan::{CREATION_LASTS, DELETION_LASTS, Home, Newest, SpreadEvent, SpreadPlan, SpreadPod, SpreadSeen, Way, plan},
     problems::problems,
     replicas,
     spec::{SpreadSpec, TargetKind, VERSION_IGNORED},
@@ -548,6 +548,33 @@ fn c9_a_pod_that_was_there_before_belongs_where_node_patch_and_room_say() {
 }
 
 #[test]
+fn room_that_was_promised_to_a_pod_that_comes_is_not_there_for_one_that_was_missed() {
+    let spec = limited(&[json!(2), json!(9)]);
+    let missed = [pod("missed", json!({}))];
+    let note = json!({"metadata": {"annotations": {"apps.kruise.io/matched-workloadspread": annotation("ws", "a", Some("u-1"))}}});
+    let one = [in_subset(0, pod("web-abc", note))];
+    for (keys, known, wanted) in [
+        (vec![], &one[..0], true),
+        (vec!["x"], &one[..0], true),
+        (vec!["x", "y"], &one[..0], false),
+        (vec!["x"], &one[..], false),
+        (vec!["u-1"], &one[..], true),
+        (vec!["missed"], &one[..], true),
+        (vec!["missed", "x"], &one[..], false),
+    ] {
+        let mut status = WorkloadSpreadStatus::default();
+        for key in &keys {
+            ask(&spec, 0, &mut status, &create(key, VERSION_IGNORED));
+        }
+        let rooms = Rooms::new(&spec, 0, (known, &missed), Some(&status));
+        assert_eq!(rooms.of(&missed[0]), [wanted, true], "{keys:?} come, {} are there", known.len());
+    }
+    let mut rooms = Rooms::new(&spec, 0, (&one, &missed), None);
+    rooms.take(&missed[0], Home::Subset(0));
+    assert_eq!(rooms.of(&missed[0]), [false, true]);
+}
+
+#[test]
 fn c12_the_version_of_a_target_does_not_count() {
     let spread = spread(json!({"targetRef": {"apiVersion": "apps.kruise.io/v1beta1"}, "subsets": [{"name": "a"}]}));
     let above = |api: &str, kind: &str, name: &str| Above {
@@ -766,6 +793,14 @@ fn what_admission_writes_with_numbers_is_what_the_controller_would() {
     );
     let shares = limited(&[json!("50%"), json!("50%")]);
     assert_eq!(cost::of_new(&shares, 0, 5000), None, "left to the controller");
+    // The third Pod of 1% comes when there are 201: that is not far above what the one subset has.
+    let few = limited(&[json!("1%"), json!("99%")]);
+    let costs: Vec<_> = (0..4).map(|there| cost::of_new(&few, 0, there)).collect();
+    assert_eq!(costs, [Some(999_999), Some(999_899), None, None], "never taken for one above the limit");
+    let first_ones = self::costs(&planned(&few, &spread_as(&[4, 0]), 400, &WorkloadSpreadStatus::default()));
+    assert_eq!(first_ones.into_values().min(), Some(1_000_000 - 301), "the others have still to come");
+    let of_controller = planned(&few, &spread_as(&[3, 297]), 300, &WorkloadSpreadStatus::default()).costs;
+    assert!(of_controller.iter().any(|(pod, cost)| pod.name().starts_with("web-0-") && *cost == 1_000_000 - 201));
 }
 
 fn aged(status: &WorkloadSpreadStatus, age: Duration) -> BTreeMap<super::plan::EntryKey, Duration> {
@@ -819,10 +854,40 @@ fn a_namesake_on_its_way_out_is_not_the_one_that_comes() {
     };
     let creating = |created: i64| planned(&spec, &[in_subset(0, going(created))], 2, &status).coming;
     assert_eq!((creating(-60), creating(0)), (1, 0));
+    // The webhook's clock has nanoseconds, the creationTimestamp has seconds.
+    let since = at(0).wall + Duration::from_millis(700);
+    status.versioned_subset_statuses.get_mut(VERSION_IGNORED).unwrap()[0].creating_pods.insert("p".into(), since);
+    let creating = |created: i64| planned(&spec, &[in_subset(0, going(created))], 2, &status).coming;
+    assert_eq!((creating(-1), creating(0)), (1, 0));
 }
 
 #[test]
-fn a_pod_that_was_not_deleted_is_counted_again_after_15_s() {
+fn a_pod_that_goes_and_its_namesake_that_comes_have_records_of_their_own() {
+    let spec = limited(&[json!(2), Value::Null]);
+    let mut status = recorded(VERSION_IGNORED, json!([{"name": "a", "replicas": 1, "missingReplicas": 1}]));
+    ask(&spec, 2, &mut status, &delete("p", "a"));
+    ask(&spec, 2, &mut status, &create("p", VERSION_IGNORED));
+    let all: Vec<_> = super::plan::records(&status).map(|((way, ..), _)| way).collect();
+    assert_eq!(all, [Way::Coming, Way::Going]);
+}
+
+#[test]
+fn thousands_of_records_are_matched_with_thousands_of_pods() {
+    // Each with each would be 10^8 comparisons of names.
+    const MANY: usize = 10_000;
+    let spec = limited(&[json!(2 * MANY), Value::Null]);
+    let mut status = WorkloadSpreadStatus::default();
+    for i in 0..MANY {
+        ask(&spec, 0, &mut status, &create(&format!("web-0-{i}"), VERSION_IGNORED));
+    }
+    let plan = planned(&spec, &spread_as(&[MANY]), 0, &status);
+    assert_eq!((plan.coming, plan.subsets[0].replicas), (0, i32::try_from(MANY).unwrap()));
+    let shares = limited(&[json!("50%"), json!("50%")]);
+    assert_eq!(planned(&shares, &spread_as(&[MANY / 2, MANY / 2]), 10_000, &status).costs.len(), MANY);
+}
+
+#[test]
+fn a_pod_that_was_not_deleted_is_counted_again_after_5_s() {
     let spec = limited(&[json!(1), Value::Null]);
     let mut status = recorded(VERSION_IGNORED, json!([{"name": "a", "replicas": 1, "missingReplicas": 0}]));
     ask(&spec, 2, &mut status, &delete("p", "a"));
@@ -831,20 +896,24 @@ fn a_pod_that_was_not_deleted_is_counted_again_after_15_s() {
         plan(&spec, &SpreadSeen { pods, total: 2, newest: Newest::Only, recorded: &status, ages: &ages }, at(60))
     };
     let there = [in_subset(0, pod("p", json!({})))];
-    let young = of(Duration::from_secs(5), &there);
+    let young = of(Duration::from_secs(2), &there);
     assert_eq!(
         (young.versions[VERSION_IGNORED][0].missing_replicas, young.look),
-        (1, Some(DELETION_LASTS - Duration::from_secs(5)))
+        (1, Some(DELETION_LASTS - Duration::from_secs(2)))
     );
+    assert_eq!(DELETION_LASTS, Duration::from_secs(5));
     let old = of(DELETION_LASTS, &there);
     assert_eq!(
         (old.versions[VERSION_IGNORED][0].missing_replicas, &old.events[..]),
         (0, &[SpreadEvent::DeletePodFailed("p".into())][..])
     );
     let going = [in_subset(0, pod("p", json!({"metadata": {"deletionTimestamp": rfc3339(at(0).wall)}})))];
-    let gone = of(Duration::from_secs(5), &going);
+    let gone = of(Duration::from_secs(2), &going);
     assert!(gone.versions.is_empty() && gone.events.is_empty());
     assert_eq!(gone.subsets[0].missing_replicas, 1);
+    // One that takes longer makes room when it is seen, whatever has become of its record.
+    let late = of(DELETION_LASTS, &going);
+    assert_eq!((late.subsets[0].missing_replicas, late.events.len()), (1, 0));
 }
 
 fn unplaced(name: &str, created: i64) -> Arc<PodView> {
