@@ -286,6 +286,8 @@ struct Seen {
     spread: Arc<Value>,
     wanted: usize,
     refused: usize,
+    /// Changes of Pods that no watch has brought: what is written without them is right by chance.
+    undelivered: usize,
 }
 
 impl Seen {
@@ -433,7 +435,9 @@ impl Driver for History {
         let set = self.world.get(&format!("{SETS}web")).unwrap();
         let spread = self.world.get(&format!("{SPREADS}ws")).unwrap();
         let pods = self.pods().into_iter().map(|(_, pod)| pod).collect();
-        Ok(Seen { pods, spread, wanted: wanted(&set), refused: self.refused })
+        let news = |server: &Server| server.news.iter().filter(|path| path.starts_with(PODS)).count();
+        let undelivered = news(&lock(&self.world.server));
+        Ok(Seen { pods, spread, wanted: wanted(&set), refused: self.refused, undelivered })
     }
 }
 
@@ -473,6 +477,9 @@ impl Model for Promises {
 
     fn missing(&self, seen: &Seen) -> Vec<String> {
         let mut missing = Vec::new();
+        if seen.undelivered > 0 {
+            missing.push(format!("{} changes of Pods are not delivered", seen.undelivered));
+        }
         if seen.pods.len() != seen.wanted {
             missing.push(format!("{} of {} Pods are there", seen.pods.len(), seen.wanted));
         }
