@@ -30,7 +30,7 @@ use crate::{
         content::{Content, Fingerprint, fingerprint},
         copy::{Distributor, is_copy},
         memory::DistributionMemory,
-        plan::{Facts, Seen, Survey, is_watched},
+        plan::{Facts, Seen, Steps, Survey, is_watched},
         spec::{DistributionSpec, NamespaceFacts, Relation, Source, TargetSpec, identity},
         status::{self, About, Situation},
     },
@@ -107,6 +107,8 @@ struct Job {
     spec: DistributionSpec,
     /// What every copy has, unless that cannot be had.
     content: Option<(Content, Fingerprint)>,
+    /// The hash of the content.
+    hash: Arc<str>,
     situation: Situation,
     written: AtomicUsize,
     deleted: AtomicUsize,
@@ -254,7 +256,7 @@ impl Controller {
             return pass.end(|_| {});
         };
         let steps = self.memories.with(key, |memory| survey.take(memory, now.mono)).unwrap_or_default();
-        if !steps.is_empty() {
+        if steps != Steps::default() {
             self.carry_out(&job, steps, &mut pass).await;
         }
         let now = clock::now();
@@ -304,7 +306,8 @@ impl Controller {
             (content, fingerprint)
         });
         let (written, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Ok(Some(Job { key: key.clone(), object: object.clone(), spec, content, situation, written, deleted }))
+        let (key, object, hash) = (key.clone(), object.clone(), hash.into());
+        Ok(Some(Job { key, object, spec, content, hash, situation, written, deleted }))
     }
 
     /// What there is to do. None: the ConfigMaps have not been seen yet.

@@ -137,7 +137,7 @@ fn changes_of_metadata(metadata: &ObjectMeta, content: &Content, of: Distributor
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
     if !owners.iter().any(|owner| is_reference(owner) && owner.name == of.name && owner.uid == of.uid) {
         let others = owners.iter().filter(|owner| !is_reference(owner)).map(|owner| json!(owner));
-        changes.insert("ownerReferences".into(), others.chain([reference(of)]).collect());
+        changes.insert("ownerReferences".into(), std::iter::once(reference(of)).chain(others).collect());
     }
     changes
 }

@@ -78,6 +78,8 @@ pub enum Relation {
     Refused,
     /// It is not to have one.
     Outside,
+    /// It has the object that is referred to, which may have been a copy before: it is neither written nor deleted.
+    Source,
 }
 
 impl NamespaceFacts {
@@ -122,7 +124,9 @@ impl TargetSpec {
         let name = &namespace.name;
         let selects = || self.selector.as_ref().is_some_and(|selector| selector.matches(&namespace.labels));
         let is_wanted = self.all || self.included.contains(name) || selects();
-        if !is_wanted || self.excluded.contains(name) || self.source.as_ref() == Some(name) {
+        if self.source.as_ref() == Some(name) {
+            Relation::Source
+        } else if !is_wanted || self.excluded.contains(name) {
             Relation::Outside
         } else if namespace.refuses || namespace.is_own {
             Relation::Refused
