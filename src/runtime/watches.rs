@@ -483,6 +483,22 @@ pub async fn watch_dynamic<K>(
     follow(watcher::watcher(api, config.page_size(PAGE)), kind, &store, Ok, on_change).await;
 }
 
+/// Keeps a store equal to the API server, for ever, of what `view` takes from each object. `config` says how many objects
+/// one answer of a list has: few where they may be large.
+pub async fn watch_as<W, K>(
+    api: Api<W>,
+    config: watcher::Config,
+    store: Arc<Store<K>>,
+    view: impl Fn(W) -> K,
+    on_change: impl FnMut(Change<'_, K>),
+) where
+    W: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+    K: StoredObject,
+{
+    let config = if config.page_size.is_some() { config } else { config.page_size(PAGE) };
+    follow(watcher::watcher(api, config), &W::kind(&()), &store, |object| Ok(view(object)), on_change).await;
+}
+
 /// Keeps a store of Pods equal to the API server, for ever; those of which `fields` is true, if it is given.
 pub async fn watch_pods(
     api: Api<PodObject>,

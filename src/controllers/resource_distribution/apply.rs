@@ -24,7 +24,7 @@ use crate::{
     api::labels,
     domain::kinds::resource_distribution::{
         content::ResourceKind,
-        copy::{self, CopyView, is_copy},
+        copy::{self, CopyObject, is_copy},
         memory::{Done, Operation},
         plan::{Step, Steps},
     },
@@ -100,6 +100,8 @@ impl Controller {
             Step::Remove(namespace) => (namespace, Operation::Delete),
         };
         let work = async {
+            // Held in memory several times while it is sent.
+            let _room = self.room.acquire_many(job.weight()).await;
             match &step {
                 Step::Copy(namespace) => self.copy(job, namespace).await,
                 Step::Remove(namespace) => self.remove(job, namespace).await,
@@ -209,7 +211,9 @@ impl Controller {
         self.count(operation, answer.is_ok());
         let object = answer.map_err(|error| Failure(operation, error))?;
         job.written.fetch_add(1, Ordering::Relaxed);
-        self.take_over(job, json!(object));
+        if job.is_watched() {
+            self.take_over(job, json!(object));
+        }
         Ok(())
     }
 
@@ -226,9 +230,9 @@ impl Controller {
     /// The answer to a write is seen before the watch brings it.
     fn take_over(&self, job: &Job, object: Value) {
         if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched())
-            && let Ok(view) = serde_json::from_value::<CopyView>(object)
+            && let Ok(copy) = serde_json::from_value::<CopyObject>(object)
         {
-            store.upsert(view);
+            store.upsert(copy.into());
         }
     }
 
@@ -236,11 +240,10 @@ impl Controller {
     async fn find(&self, job: &Job, namespace: &str) -> kube::Result<Found> {
         if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched()) {
             let Some(view) = store.get(&ObjectKey::new(namespace, &job.spec.name)) else { return Ok(Found::Nothing) };
-            if !is_copy(view.metadata(), job.object.name()) {
+            if !view.is_copy(job.object.name()) {
                 return Ok(Found::Others);
             }
-            let ObjectMeta { uid, resource_version, .. } = view.metadata();
-            let nothing = json!({"metadata": {"uid": uid, "resourceVersion": resource_version}});
+            let nothing = json!({"metadata": {"uid": view.uid, "resourceVersion": view.version}});
             return self.read(job, namespace, Patch::Merge(nothing)).await;
         }
         let from = labels::DISTRIBUTED_FROM.replace('/', "~1");

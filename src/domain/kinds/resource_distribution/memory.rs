@@ -57,6 +57,8 @@ pub struct DistributionMemory {
     pub(super) began: Option<Duration>,
     /// What was wanted last: the generation, and the hash of the content.
     wanted: (i64, String),
+    /// When the last pass ended.
+    pub looked: Option<Duration>,
     /// Calls at the same time.
     pub window: usize,
     /// The last warning.

@@ -4,7 +4,7 @@
 //! once; what may have been changed by others, and is not seen by a watch, is looked at in turns: each copy once in
 //! [`PERIOD`], a few of them every [`TICK`].
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     content::{Content, ResourceKind},
@@ -45,9 +45,9 @@ pub struct Facts<'a> {
     /// What every copy has. None: the object that is referred to cannot be had, and copies stay as they are.
     pub content: Option<&'a Content>,
     /// Every namespace.
-    pub namespaces: &'a [NamespaceFacts],
+    pub namespaces: &'a [&'a NamespaceFacts],
     /// What a watch shows, by namespace. None: there is no watch.
-    pub seen: Option<&'a BTreeMap<String, Seen>>,
+    pub seen: Option<&'a BTreeMap<Arc<str>, Seen>>,
 }
 
 /// Something to do in a namespace.
@@ -122,7 +122,7 @@ impl Survey {
     /// Looks at every namespace, at this time on the monotonic clock.
     pub fn of(facts: Facts<'_>, memory: &mut DistributionMemory, now: Duration) -> Self {
         let there: BTreeMap<&str, &NamespaceFacts> =
-            facts.namespaces.iter().map(|namespace| (namespace.name.as_str(), namespace)).collect();
+            facts.namespaces.iter().map(|namespace| (namespace.name.as_str(), *namespace)).collect();
         memory.retain(|name| there.contains_key(name), now);
         let since_begin = now.saturating_sub(*memory.began.get_or_insert(now));
         let mut survey = Self { namespaces: there.len(), ..Self::default() };

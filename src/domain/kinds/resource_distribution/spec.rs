@@ -1,6 +1,6 @@
 //! What a ResourceDistribution asks for: one normalised spec, and what is wrong with one.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::Namespace;
 
@@ -35,7 +35,7 @@ pub struct DistributionSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// It stands in the spec.
-    Inline(Box<Content>),
+    Inline(Arc<Content>),
     /// An object of the same kind and name in this namespace.
     Reference {
         /// Its namespace, which can be one.
@@ -67,6 +67,27 @@ pub struct NamespaceFacts {
     pub is_ending: bool,
     /// Kruise runs there.
     pub is_own: bool,
+}
+
+/// A namespace as the store holds it, of which there may be thousands.
+#[derive(Clone, Debug, Default)]
+pub struct NamespaceView {
+    /// Its UID.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub version: Box<str>,
+    /// What the rules see.
+    pub facts: NamespaceFacts,
+}
+
+impl NamespaceView {
+    /// Of an object; `own` is the namespace that Kruise runs in.
+    pub fn of(namespace: &Namespace, own: &str) -> Self {
+        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+        let meta = &namespace.metadata;
+        let facts = NamespaceFacts::of(namespace, own);
+        Self { uid: text(&meta.uid), version: text(&meta.resource_version), facts }
+    }
 }
 
 /// What a namespace is to a ResourceDistribution.
@@ -179,7 +200,7 @@ fn read(spec: &ResourceDistributionSpec) -> (Option<DistributionSpec>, Vec<Probl
     let mut found = Vec::new();
     let source = match (&spec.resource, &spec.resource_ref) {
         (Some(resource), None) => match Content::of_resource(resource) {
-            Ok(content) => Some((content.kind, content.name.clone(), Source::Inline(Box::new(content)))),
+            Ok(content) => Some((content.kind, content.name.clone(), Source::Inline(Arc::new(content)))),
             Err(problems) => {
                 found.extend(problems);
                 None

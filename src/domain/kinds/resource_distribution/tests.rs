@@ -1,6 +1,6 @@
 //! Rules of ResourceDistributions: what copies are, who gets one, in which order, and what the status says.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     content::{Content, ResourceKind, fingerprint},
-    copy::{self, CopyView, Distributor, is_copy},
+    copy::{self, CopyObject, CopyView, Distributor, Wanted, is_copy},
     memory::{DistributionMemory, Done, Operation, Pace, SLOWEST_COPY, SLOWEST_SOURCE},
     plan::{CONFLICT_RETRY, Facts, MOST_AGAIN, MOST_STEPS, PERIOD, Seen, Step, Steps, Survey, TICK},
     spec::{DistributionSpec, NamespaceFacts, Relation, TargetSpec, identity},
@@ -48,6 +48,10 @@ fn stored(content: &Content) -> Value {
     let mut object = copy::new(content, OF);
     json_patch::merge(&mut object, &json!({"metadata": {"namespace": "a", "uid": "x", "resourceVersion": "7"}}));
     object
+}
+
+fn view(object: &Value) -> CopyView {
+    serde_json::from_value::<CopyObject>(object.clone()).unwrap().into()
 }
 
 fn changes(object: &Value, content: &Content) -> Option<Value> {
@@ -187,10 +191,10 @@ fn a_recorded_copy_is_what_would_be_made_and_needs_no_write() {
     for part in ["annotations", "ownerReferences", "labels"] {
         assert_eq!(made["metadata"][part], copy["metadata"][part], "{part}");
     }
-    let view: CopyView = serde_json::from_value(copy.clone()).unwrap();
-    assert!(is_copy(view.metadata(), of.name));
-    assert!(view.fits(&content, &fingerprint(&content.body), of));
-    assert_eq!(copy::patch(copy, view.metadata(), &content, of), None);
+    let view = view(copy);
+    assert!(view.is_copy(of.name) && is_copy(&metadata(copy), of.name));
+    assert!(view.fits(&Wanted::of(&content, fingerprint(&content.body), of)));
+    assert_eq!(copy::patch(copy, &metadata(copy), &content, of), None);
 }
 
 #[test]
@@ -203,6 +207,31 @@ fn what_the_api_server_stores_otherwise_than_it_was_written_is_no_change() {
     assert_eq!(object["type"], "Opaque");
     object["immutable"] = json!(false);
     assert_eq!(changes(&object, &content), None);
+}
+
+/// As Go's decoders do.
+#[test]
+fn null_and_loose_base64_are_read_as_the_api_server_reads_them() {
+    let read = |kind: &str, more: Value| {
+        let mut manifest = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "s"}});
+        for (key, value) in more.as_object().unwrap() {
+            manifest[key] = value.clone();
+        }
+        Content::of_resource(&manifest)
+    };
+    let secret = read("Secret", json!({"data": {"n": null, "bits": "Yh==", "lines": "Y\r\nWI=\n"}, "stringData": {"t": null}}));
+    assert_eq!(secret.unwrap().body["data"], json!({"n": "", "bits": "Yg==", "lines": "YWI=", "t": ""}));
+    let map = read("ConfigMap", json!({"data": {"n": null}, "binaryData": {"b": null}})).unwrap();
+    assert_eq!((&map.body["data"], &map.body["binaryData"]), (&json!({"n": ""}), &json!({"b": ""})));
+    let labels = json!({"name": "s", "labels": {"l": null}, "annotations": {"a": null}});
+    let labelled = read("Secret", json!({"metadata": labels, "data": null})).unwrap();
+    assert_eq!((labelled.labels["l"].as_str(), labelled.annotations["a"].as_str()), ("", ""));
+    for wrong in ["Yg", "Yg=", "Y g==", "Yg==x", "_-=="] {
+        let found = read("Secret", json!({"data": {"k": wrong}})).unwrap_err();
+        assert_eq!(found, [("spec.resource.data[k]".to_owned(), "it is not allowed; want base64".to_owned())], "{wrong}");
+    }
+    let found = read("Secret", json!({"data": {"k": 7}})).unwrap_err();
+    assert_eq!(found[0].0, "spec.resource.data[k]");
 }
 
 #[test]
@@ -327,10 +356,8 @@ proptest! {
         if hashed {
             object["metadata"]["annotations"]["kruise.io/resourcedistribution.resource.hashcode"] = content.hash.clone().into();
         }
-        let fits = |object: &Value| {
-            let view: CopyView = serde_json::from_value(object.clone()).unwrap();
-            view.fits(&content, &fingerprint(&content.body), OF)
-        };
+        let wanted = Wanted::of(&content, fingerprint(&content.body), OF);
+        let fits = |object: &Value| view(object).fits(&wanted);
         let patch = changes(&object, &content);
         prop_assert_eq!(fits(&object), patch.is_none());
         if let Some(patch) = patch {
@@ -348,7 +375,7 @@ struct World {
     spec: DistributionSpec,
     content: Option<Content>,
     namespaces: Vec<NamespaceFacts>,
-    seen: Option<BTreeMap<String, Seen>>,
+    seen: Option<BTreeMap<Arc<str>, Seen>>,
     memory: DistributionMemory,
     now: Duration,
 }
@@ -369,6 +396,7 @@ impl World {
 
     fn survey(&mut self) -> Survey {
         let Self { spec, content, namespaces, seen, memory, now } = self;
+        let namespaces: &Vec<&NamespaceFacts> = &namespaces.iter().collect();
         Survey::of(Facts { spec, content: content.as_ref(), namespaces, seen: seen.as_ref() }, memory, *now)
     }
 
