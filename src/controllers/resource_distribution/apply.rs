@@ -28,14 +28,7 @@ use crate::{
         memory::{Done, Operation},
         plan::{Step, Steps},
     },
-    runtime::{
-        apply::code,
-        clock,
-        events::reference,
-        pass::Pass,
-        slow_start::slow_start,
-        watches::ObjectKey,
-    },
+    runtime::{apply::code, clock, events::reference, pass::Pass, slow_start::slow_start, watches::ObjectKey},
 };
 
 /// How a refusal by a policy over our own account begins.
@@ -67,13 +60,21 @@ impl Controller {
         let (mut window_of_again, number) = (0, steps.first.len());
         let tried = AtomicUsize::new(0);
         let until = clock::now().mono + TIME_FOR_AGAIN;
-        let first = slow_start(steps.first, &mut window, |_| true, |step| {
-            tried.fetch_add(1, Ordering::Relaxed);
-            self.step(job, step)
-        });
-        let again = slow_start(steps.again, &mut window_of_again, |_| true, |step| async {
-            if clock::now().mono < until { self.step(job, step).await } else { Ok(()) }
-        });
+        let first = slow_start(
+            steps.first,
+            &mut window,
+            |_| true,
+            |step| {
+                tried.fetch_add(1, Ordering::Relaxed);
+                self.step(job, step)
+            },
+        );
+        let again = slow_start(
+            steps.again,
+            &mut window_of_again,
+            |_| true,
+            |step| async { if clock::now().mono < until { self.step(job, step).await } else { Ok(()) } },
+        );
         let ((_, failure), _) = tokio::join!(first, again);
         self.memories.with(&job.key, |memory| memory.window = window);
         let (written, deleted) = (job.written.load(Ordering::Relaxed), job.deleted.load(Ordering::Relaxed));
@@ -92,7 +93,8 @@ impl Controller {
 
     async fn step(&self, job: &Job, step: Step) -> kube::Result<()> {
         // A pass may be long. What is no longer wanted is not done: a copy may be the source by now.
-        if self.distributions.get(&job.key).is_none_or(|now| now.metadata.generation != job.object.metadata.generation) {
+        if self.distributions.get(&job.key).is_none_or(|now| now.metadata.generation != job.object.metadata.generation)
+        {
             return Ok(());
         }
         let (namespace, operation) = match &step {
@@ -249,8 +251,7 @@ impl Controller {
         let from = labels::DISTRIBUTED_FROM.replace('/', "~1");
         let by_note = [(format!("/metadata/annotations/{from}"), job.object.name())];
         // Somebody may have taken the annotation off. Of what answers, all owners are looked at.
-        let by_owner =
-            (0..OWNERS_LOOKED_AT).map(|i| (format!("/metadata/ownerReferences/{i}/uid"), job.object.uid()));
+        let by_owner = (0..OWNERS_LOOKED_AT).map(|i| (format!("/metadata/ownerReferences/{i}/uid"), job.object.uid()));
         for (path, value) in by_note.into_iter().chain(by_owner) {
             let test = json!([{"op": "test", "path": path, "value": value}]);
             let test = serde_json::from_value(test).map_err(kube::Error::SerdeError)?;

@@ -165,8 +165,7 @@ impl Controller {
         let own = self.context.namespace.clone();
         let view = move |namespace: Namespace| NamespaceView::of(&namespace, &own);
         let changed = move |change: Change<'_, NamespaceView>| on_namespace.namespace_changed(&change);
-        let namespaces =
-            watches::watch_as(namespaces, Config::default(), self.namespaces.clone(), view, changed);
+        let namespaces = watches::watch_as(namespaces, Config::default(), self.namespaces.clone(), view, changed);
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(distributions, Config::default(), &self.distributions, move |change| {
                 on_distribution.distribution_changed(&change);

@@ -592,8 +592,11 @@ async fn a_secret_that_a_finalizer_holds_is_no_copy_and_is_made_again_when_it_ha
     world.distribution("d", in_namespaces(secret(), &["a", "b"]));
     world.settle("d").await;
     world.writes();
-    world.edit("a/secrets/s", json!({"metadata": {"finalizers": ["example.com/hold"],
-        "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    world.edit(
+        "a/secrets/s",
+        json!({"metadata": {"finalizers": ["example.com/hold"],
+        "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
     world.controller.memories.clear();
     world.settle("d").await;
     assert_eq!(world.writes(), Vec::<String>::new());

@@ -1,10 +1,6 @@
 //! What is remembered of the namespaces of a ResourceDistribution. Everything can be lost: copies are then looked at again.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// The first pause after a failure; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);

@@ -98,7 +98,9 @@ fn progress(counts: &Counts, status: &ResourceDistributionStatus, situation: &Si
             let message = "the ConfigMaps cannot be read: with the feature gate goes the component resource-distribution, which gives the right to list and watch them";
             return waiting("ConfigMapsNotRead", message.into());
         }
-        Situation::Reference(reason, why) => return waiting(reason, format!("{}; the copies stay as they are", cut(why))),
+        Situation::Reference(reason, why) => {
+            return waiting(reason, format!("{}; the copies stay as they are", cut(why)));
+        }
         Situation::Working => {}
     }
     if let Some((operation, all)) = counts.failed.first_key_value() {

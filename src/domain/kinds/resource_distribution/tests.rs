@@ -219,7 +219,8 @@ fn null_and_loose_base64_are_read_as_the_api_server_reads_them() {
         }
         Content::of_resource(&manifest)
     };
-    let secret = read("Secret", json!({"data": {"n": null, "bits": "Yh==", "lines": "Y\r\nWI=\n"}, "stringData": {"t": null}}));
+    let secret =
+        read("Secret", json!({"data": {"n": null, "bits": "Yh==", "lines": "Y\r\nWI=\n"}, "stringData": {"t": null}}));
     assert_eq!(secret.unwrap().body["data"], json!({"n": "", "bits": "Yg==", "lines": "YWI=", "t": ""}));
     let map = read("ConfigMap", json!({"data": {"n": null}, "binaryData": {"b": null}})).unwrap();
     assert_eq!((&map.body["data"], &map.body["binaryData"]), (&json!({"n": ""}), &json!({"b": ""})));
@@ -228,7 +229,11 @@ fn null_and_loose_base64_are_read_as_the_api_server_reads_them() {
     assert_eq!((labelled.labels["l"].as_str(), labelled.annotations["a"].as_str()), ("", ""));
     for wrong in ["Yg", "Yg=", "Y g==", "Yg==x", "_-=="] {
         let found = read("Secret", json!({"data": {"k": wrong}})).unwrap_err();
-        assert_eq!(found, [("spec.resource.data[k]".to_owned(), "it is not allowed; want base64".to_owned())], "{wrong}");
+        assert_eq!(
+            found,
+            [("spec.resource.data[k]".to_owned(), "it is not allowed; want base64".to_owned())],
+            "{wrong}"
+        );
     }
     let found = read("Secret", json!({"data": {"k": 7}})).unwrap_err();
     assert_eq!(found[0].0, "spec.resource.data[k]");
