@@ -33,6 +33,8 @@ use super::metrics::ExpiryLabels;
 const AT_ONCE: usize = 8;
 /// After an eviction that was refused.
 const AFTER_REFUSED: Duration = Duration::from_secs(2);
+/// After a Pod has changed before its patch. That may be in what no rule reads, and then no event brings it back.
+const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 
 impl Controller {
     /// Writes the status. True: it is written, or there was nothing to write.
@@ -110,7 +112,8 @@ impl Controller {
                     let (pod, namespace) = (pod.name(), pod.namespace());
                     tracing::info!(spread = spec.name, pod, namespace, subset, "a Pod belongs to a subset by its node");
                 }
-                Ok(_) => {}
+                Ok(Some(_)) => {}
+                Ok(None) => pass.look_after(Some(AFTER_CONFLICT)),
                 Err(error) => {
                     tracing::warn!(pod = pod.name(), namespace = pod.namespace(), %error, "a Pod of a subset is not annotated");
                     pass.note(Err(error));

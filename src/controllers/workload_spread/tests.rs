@@ -466,6 +466,21 @@ async fn pods_that_cannot_be_read_are_tried_again_later_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_changed_before_its_note_is_noted_although_no_rule_reads_the_change() {
+    let world = World::with(1, json!({}));
+    world.pod("p1", "a", json!({}));
+    world.deliver_all();
+    world.change(&format!("{PODS}p1"), json!({"status": {"hostIP": "192.0.2.1"}}));
+    let ws = ObjectKey::new("ns", "ws");
+    let again = world.controller.reconcile(&ws).await.unwrap();
+    assert_eq!(world.annotation("p1", NOTE), None, "the patch was bound to what it had read");
+    let Requeue::After(after) = again else { panic!("it looks again: {again:?}") };
+    assert!(after <= Duration::from_secs(1), "{after:?}");
+    world.controller.reconcile(&ws).await.unwrap();
+    assert!(world.annotation("p1", NOTE).is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deletion_that_is_refused_after_the_webhook_makes_room_for_5_s() {
     let mut world = World::with(2, json!({}));
     world.hear_events();

@@ -431,7 +431,9 @@ fn c7_another_priority_class_clears_what_the_former_one_has_set_unless_the_patch
             json!("PreemptLowerPriority"),
         ),
     ] {
-        let made = inject(&pod, &subset(json!({"patch": {"spec": patch}})).subsets[0], None).unwrap();
+        // Not merged with anything: that would take the null for a removal.
+        let spec = spec(json!({"subsets": [{"name": "a", "patch": {"spec": patch}}]}));
+        let made = inject(&pod, &spec.subsets[0], None).unwrap();
         assert_eq!((&made["spec"]["priority"], &made["spec"]["preemptionPolicy"]), (&priority, &policy), "{patch}");
     }
 }
