@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     controllers::{fake::Server, in_memory},
-    domain::kinds::resource_distribution::{content::ResourceKind, copy::CopyObject},
+    domain::kinds::resource_distribution::{
+        content::ResourceKind,
+        copy::{self, CopyObject},
+        memory::Done,
+    },
     liveness::Random,
     runtime::lock,
 };
@@ -845,4 +849,69 @@ async fn simulation_of_failures_and_crashes_after_which_the_copies_are_where_the
             "seed {seed}: {status}"
         );
     }
+}
+
+const NAMESPACES: usize = 10_000;
+
+/// Counts this process's memory, so it runs in one of its own.
+#[tokio::test]
+#[ignore = "run by the next test"]
+async fn memory_of_many_namespaces() {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
+        line.trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    };
+    let world = World::new();
+    let uid = |i: usize| format!("{i:08}-aaaa-4bbb-8ccc-ddddeeeeffff");
+    let mut large = config_map();
+    large["data"]["k"] = "x".repeat(10_000).into();
+    let content = Content::of_resource(&large).unwrap();
+    world.distribution("d", json!({"resource": large, "targets": {"allNamespaces": true}}));
+    let store = world.controller.watched.show("c");
+    let put = |i: usize| {
+        let name = format!("team-{i:06}");
+        let namespace = json!({"metadata": {"name": name, "uid": uid(i), "resourceVersion": "123456", "creationTimestamp":
+            "2026-01-01T00:00:00Z", "labels": {"kubernetes.io/metadata.name": name, "team": format!("t{}", i % 50)},
+            "annotations": {"note": "n".repeat(500)}}, "status": {"phase": "Active"}});
+        world.controller.namespaces.see(view_of(namespace), |_| ());
+        let mut copy = copy::new(&content, Distributor { name: "d", uid: "uid-d" });
+        let of_server = json!({"namespace": name, "uid": uid(i + NAMESPACES), "resourceVersion": "123456"});
+        json_patch::merge(&mut copy, &json!({"metadata": of_server}));
+        store.see(serde_json::from_value::<CopyObject>(copy).unwrap().into(), |_| ());
+    };
+    // What a decoder and a survey need once.
+    put(0);
+    let pass = |name: &str, now: Now| {
+        let key = ObjectKey::new("", name);
+        let object = world.controller.distributions.get(&key).unwrap();
+        world.controller.memories.enter(&key, object.uid());
+        let job = world.controller.job(&key, &object).unwrap().unwrap();
+        world.controller.survey(&job, now).unwrap().counts
+    };
+    pass("d", clock::now());
+    let before = resident();
+    (1..=NAMESPACES).for_each(put);
+    let hash: Arc<str> = content.hash.as_str().into();
+    world.controller.memories.for_each(|memory| {
+        for i in 0..NAMESPACES {
+            memory.note(&format!("team-{i:06}"), Done::Copied(hash.clone()), true, clock::now().mono);
+            memory.note_write(&format!("team-{i:06}"), clock::now().mono);
+        }
+    });
+    assert_eq!(pass("d", clock::now()).good, NAMESPACES + 1);
+    let taken = resident() - before;
+    println!("{taken} bytes");
+    assert!(taken <= 15_000_000, "{taken} bytes");
+}
+
+#[test]
+fn ten_thousand_namespaces_take_little_memory() {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let name = "controllers::resource_distribution::tests::memory_of_many_namespaces";
+    command.args(["--exact", name, "--ignored", "--nocapture"]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{why}");
 }

@@ -28,7 +28,7 @@ use crate::{
         plan::is_watched,
         spec::{NamespaceView, identity},
     },
-    k8s::{name::is_dns_label, time::Now},
+    k8s::{name::is_dns_label, shared, time::Now},
     runtime::{
         apply::code,
         clock, lock,
@@ -58,7 +58,7 @@ impl StoredObject for CopyView {
 
 impl StoredObject for NamespaceView {
     fn object_key(&self) -> ObjectKey {
-        ObjectKey::new("", &self.facts.name)
+        ObjectKey { namespace: shared::text(""), name: self.facts.name.clone() }
     }
     fn object_uid(&self) -> Option<&str> {
         Some(&*self.uid).filter(|uid| !uid.is_empty())

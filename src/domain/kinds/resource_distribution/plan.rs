@@ -122,14 +122,14 @@ impl Survey {
     /// Looks at every namespace, at this time on the monotonic clock.
     pub fn of(facts: Facts<'_>, memory: &mut DistributionMemory, now: Duration) -> Self {
         let there: BTreeMap<&str, &NamespaceFacts> =
-            facts.namespaces.iter().map(|namespace| (namespace.name.as_str(), *namespace)).collect();
+            facts.namespaces.iter().map(|namespace| (&*namespace.name, *namespace)).collect();
         memory.retain(|name| there.contains_key(name), now);
         let since_begin = now.saturating_sub(*memory.began.get_or_insert(now));
         let mut survey = Self { namespaces: there.len(), ..Self::default() };
         let missing = facts.spec.targets.named().filter(|name| !there.contains_key(name.as_str()));
         survey.counts.missing.extend(missing.cloned());
         for namespace in there.values() {
-            let name = namespace.name.as_str();
+            let name = &*namespace.name;
             let known = memory.namespaces.get(name);
             let paced = memory.left_of_pace(name, now);
             let seen = facts.seen.map(|seen| seen.get(name).copied());
@@ -225,7 +225,7 @@ impl Survey {
         if namespace.is_ending || namespace.is_own {
             return;
         }
-        let name = namespace.name.as_str();
+        let name = &*namespace.name;
         let when = match (seen, known) {
             (Some(None | Some(Seen::Others | Seen::Ending)), _) => When::Never,
             (_, Some(known @ Known { state: State::Failed(Operation::Delete, why), .. })) => {

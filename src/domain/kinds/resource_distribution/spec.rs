@@ -15,6 +15,7 @@ use crate::{
         name::{WANT_LABEL, WANT_SUBDOMAIN, is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name},
         pod::Labels,
         selector::Selector,
+        shared,
     },
 };
 
@@ -58,7 +59,7 @@ pub struct TargetSpec {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceFacts {
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its labels.
     pub labels: Labels,
     /// It wants no copies.
@@ -107,7 +108,7 @@ impl NamespaceFacts {
     /// Of an object; `own` is the namespace that Kruise runs in.
     pub fn of(namespace: &Namespace, own: &str) -> Self {
         let meta = &namespace.metadata;
-        let name = meta.name.clone().unwrap_or_default();
+        let name = shared::text(meta.name.as_deref().unwrap_or_default());
         let marks = [&meta.labels, &meta.annotations];
         let refuses = |key: &str| marks.iter().any(|map| map.iter().flatten().any(|(k, v)| k == key && v == "true"));
         let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -116,7 +117,7 @@ impl NamespaceFacts {
             labels: Labels::from(pairs.collect::<Vec<_>>()),
             refuses: refuses(labels::REFUSE_DISTRIBUTION),
             is_ending: meta.deletion_timestamp.is_some() || phase == Some("Terminating"),
-            is_own: name == own,
+            is_own: &*name == own,
             name,
         }
     }
@@ -142,10 +143,10 @@ impl TargetSpec {
 
     /// What a namespace is to it.
     pub fn relation(&self, namespace: &NamespaceFacts) -> Relation {
-        let name = &namespace.name;
+        let name = &*namespace.name;
         let selects = || self.selector.as_ref().is_some_and(|selector| selector.matches(&namespace.labels));
         let is_wanted = self.all || self.included.contains(name) || selects();
-        if self.source.as_ref() == Some(name) {
+        if self.source.as_deref() == Some(name) {
             Relation::Source
         } else if !is_wanted || self.excluded.contains(name) {
             Relation::Outside
