@@ -54,7 +54,7 @@ mod tests;
 
 /// What a new Pod waits for its subset in all, and a Pod on its way out for its record. The API server waits 3 s for a new Pod,
 /// and its sidecars take time too.
-const LIMIT: Duration = Duration::from_millis(900);
+const LIMIT: Duration = Duration::from_millis(1500);
 /// What a new Pod waits for the first status of a WorkloadSpread.
 const FIRST_LOOK: Duration = Duration::from_millis(500);
 /// What a new Pod waits for the first list: a replica without it is not ready, and gets few of them.
