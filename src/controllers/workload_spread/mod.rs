@@ -317,6 +317,7 @@ impl Controller {
         pass.look_after(plan.look);
         let status = status::status(Some(&spec), Ok(&plan), &before, generation, now.wall);
         if self.record(key, spread, &status, Some(&plan), (now, &mut *pass)).await? {
+            self.remember(key, spread, &assigned);
             self.annotate(&spec, assigned, &plan, pass).await;
             self.evict(&spec, &plan, pass).await;
         }

@@ -275,9 +275,21 @@ impl Controller {
             let message = format!("Pod {} is in no subset: none fits its node {node}", pod.name());
             self.context.events.warning(&reference(spread), "PodNotSpread", &message);
         }
-        let generation = spread.metadata.generation.unwrap_or_default();
-        self.memories.with(key, |memory| memory.verdicts.insert(pod.uid().to_owned(), (generation, home)));
+        if home == Home::Nowhere {
+            let generation = spread.metadata.generation.unwrap_or_default();
+            self.memories.with(key, |memory| memory.verdicts.insert(pod.uid().to_owned(), (generation, home)));
+        }
         home
+    }
+
+    /// Remembers where Pods belong that are counted there in the status. Before that the webhook may have given the room that
+    /// was seen to another Pod.
+    pub(super) fn remember(&self, key: &ObjectKey, spread: &WorkloadSpread, assigned: &[Assigned]) {
+        let generation = spread.metadata.generation.unwrap_or_default();
+        self.memories.with(key, |memory| {
+            let homes = assigned.iter().map(|one| (one.pod.uid().to_owned(), (generation, Home::Subset(one.subset))));
+            memory.verdicts.extend(homes);
+        });
     }
 
     /// How old the records of Pods on their way are: since this process has seen them appear. Of those that were there at its

@@ -466,6 +466,26 @@ async fn pods_that_cannot_be_read_are_tried_again_later_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_room_goes_to_the_new_pod_when_its_record_comes_before_that_of_a_missed_one() {
+    let world = World::with(2, json!({"spec": {"subsets": [{"name": "a", "maxReplicas": 1}, {"name": "b"}]}}));
+    world.pod("p1", "a", json!({}));
+    world.deliver_all();
+    // The webhook gives the room to another Pod, and the manager hears of it by the conflict alone.
+    let since = rfc3339(clock::now().wall);
+    let entry = json!([{"name": "a", "replicas": 0, "missingReplicas": 0, "creatingPods": {"p2": since}},
+        {"name": "b", "replicas": 0, "missingReplicas": -1}]);
+    world.change(
+        &format!("{SPREADS}ws"),
+        json!({"status": {"observedGeneration": 1, "versionedSubsetStatuses": {"versionIgnored": entry}}}),
+    );
+    let ws = ObjectKey::new("ns", "ws");
+    world.controller.reconcile(&ws).await.unwrap();
+    assert_eq!(world.annotation("p1", NOTE), None, "its room is not on record");
+    world.controller.reconcile(&ws).await.unwrap();
+    assert_eq!(world.annotation("p1", NOTE).as_deref(), Some("{\"name\":\"ws\",\"subset\":\"b\"}"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_changed_before_its_note_is_noted_although_no_rule_reads_the_change() {
     let world = World::with(1, json!({}));
     world.pod("p1", "a", json!({}));
