@@ -389,9 +389,22 @@ impl Revisions {
         live: &BTreeSet<&str>,
         limit: i32,
     ) -> kube::Result<Vec<Known>> {
+        self.delete(namespace, known, revisions::superfluous(known, live, limit)).await
+    }
+
+    /// Deletes some of the revisions that are `known`. Returns what is left. One that is refused keeps none of the others.
+    ///
+    /// # Errors
+    /// The first one of the API server, when everything has been tried.
+    pub async fn delete(
+        &self,
+        namespace: &str,
+        known: &[Known],
+        superfluous: Vec<&Known>,
+    ) -> kube::Result<Vec<Known>> {
         let api = self.api(namespace);
         let (mut left, mut failure) = (known.to_vec(), None);
-        for old in revisions::superfluous(known, live, limit) {
+        for old in superfluous {
             match api.delete(&old.name, &only_version(&old.uid, old.version.as_deref())).await {
                 // What somebody has changed meanwhile is looked at when the revisions are read again.
                 Err(error) if !matches!(code(&error), Some(404 | 409)) => failure = failure.or(Some(error)),

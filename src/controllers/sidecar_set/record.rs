@@ -65,7 +65,8 @@ impl Controller {
             live.extend(pinned.revision_name.as_deref());
             live.extend(of_version.map(|known| known.name.as_str()));
         }
-        self.revisions.truncate(&owner.namespace, &chosen.known, &live, spec.history).await?;
+        let superfluous = revisions::superfluous_of_total(&chosen.known, &live, spec.history);
+        self.revisions.delete(&owner.namespace, &chosen.known, superfluous).await?;
         Ok((chosen.name, chosen.collisions))
     }
 
