@@ -11,6 +11,7 @@
 //! say in status and in conditions of Pods. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
 
 mod apply;
+mod history;
 mod known;
 mod mark;
 mod metrics;
@@ -33,6 +34,7 @@ use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{
+    history::Seen,
     known::{Known, Target},
     mark::Marks,
     metrics::Metrics,
@@ -114,6 +116,8 @@ struct Memory {
     turns: Turns<Turn>,
     /// How many Pods have its containers.
     pods: usize,
+    /// Its revisions.
+    seen: Seen,
     /// UIDs of the Pods of which it was told that they lack them.
     told: BTreeSet<String>,
     marks: Marks,
@@ -260,8 +264,9 @@ impl Controller {
         let job = Job { key: key.clone(), set, object, spec, before };
         let observed = self.observe(&job.spec);
         pass.look_after(observed.is_partial.then_some(AFTER_UNKNOWN));
-        let plan = plan::plan(&job.spec, &observed.judged, &self.turns(&job, &observed));
-        let (revision, collisions) = self.revision(&job, &observed).await?;
+        let (turns, seen) = self.remembered(&job, &observed);
+        let plan = plan::plan(&job.spec, &observed.judged, &turns);
+        let (revision, collisions) = self.revision(&job, &observed, &plan.counts, &seen).await?;
         let done = self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;
         // What has just been written is counted in the next pass, which follows at once.
         if !pass.again {
@@ -284,18 +289,14 @@ impl Controller {
         pass.end(|after| self.queue.add_after(key.clone(), after))
     }
 
-    /// What was refused of what may be tried again. Nothing is remembered of a SidecarSet without Pods: there are very many.
-    fn turns(&self, job: &Job, observed: &observe::Observed) -> Turns<Turn> {
-        if observed.pods.is_empty() && observed.uninjected == 0 {
-            self.memories.forget(&job.key);
-            return Turns::default();
-        }
+    /// What was refused of what may be tried again, and what is known of the revisions.
+    fn remembered(&self, job: &Job, observed: &observe::Observed) -> (Turns<Turn>, Seen) {
         self.memories.enter(&job.key, job.set.uid());
-        let turns = self.memories.with(&job.key, |memory| {
+        let remembered = self.memories.with(&job.key, |memory| {
             memory.pods = observed.pods.len();
             memory.turns.retain(|turn| observed.pods.contains_key(turn.pod()));
-            memory.turns.clone()
+            (memory.turns.clone(), memory.seen.clone())
         });
-        turns.unwrap_or_default()
+        remembered.unwrap_or_default()
     }
 }

@@ -735,6 +735,13 @@ async fn a_takeover_writes_one_status_and_nothing_else() {
     let path = "/apis/apps.kruise.io/v1beta1/sidecarsets/golden-sidecar";
     let set = lock(&world.server).put(path, set);
     let pod = lock(&world.server).put("/api/v1/namespaces/golden/pods/withsidecar-zllql", pods[1].clone());
+    let (name, uid) = (set["status"]["latestRevision"].as_str().unwrap(), &set["metadata"]["uid"]);
+    let revision = json!({"metadata": {"name": name, "namespace": "kruise-system", "uid": "r",
+            "labels": {labels::SIDECAR_SET_NAME: "golden-sidecar"},
+            "ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "name": "golden-sidecar",
+                "uid": uid, "controller": true}]},
+        "data": crate::domain::kinds::sidecar_set::revision::data(&set["spec"]), "revision": 2});
+    lock(&world.server).put(&format!("{REVISIONS}{name}"), revision);
     world.controller.sets.upsert(serde_json::from_value(set).unwrap());
     world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
     for _ in 0..3 {
@@ -760,7 +767,7 @@ async fn a15_revisions_of_a_namesake_that_was_deleted_are_adopted() {
     {
         let mut server = lock(&world.server);
         let path = format!("{REVISIONS}{first}");
-        server.change(&path, &json!({"metadata": {"ownerReferences": null}}));
+        server.change(&path, &json!({"metadata": {"ownerReferences": null}, "revision": 7}));
         let mut set = Value::clone(&server.objects[SET]);
         server.remove(SET);
         set["status"] = Value::Null;
@@ -774,11 +781,11 @@ async fn a15_revisions_of_a_namesake_that_was_deleted_are_adopted() {
     let owner = |name: &str| revision(&world, name)["metadata"]["ownerReferences"][0]["uid"].clone();
     let second = world.status()["latestRevision"].as_str().unwrap().to_owned();
     assert_eq!((owner(&first), owner(&second)), (json!("another"), json!("another")));
-    assert_eq!(revision(&world, &second)["revision"], 2, "the history goes on");
+    assert_eq!(revision(&world, &second)["revision"], 8, "the history goes on");
     world.image("a:1");
     world.settle().await;
     assert_eq!(world.status()["latestRevision"], first, "it is used again");
-    assert_eq!(revision(&world, &first)["revision"], 3);
+    assert_eq!(revision(&world, &first)["revision"], 9);
 }
 
 #[tokio::test(start_paused = true)]
@@ -833,7 +840,48 @@ async fn d24_a_revision_that_a_pod_has_stays_as_long_as_the_pod() {
     assert!(is_there(&first), "a Pod has it");
     assert_eq!(lock(&world.server).of(REVISIONS).len(), 2, "besides it the newest alone");
     lock(&world.server).remove(&format!("{PODS}a"));
-    world.image("a:5");
+    lock(&world.reads).clear();
     world.settle().await;
-    assert!(!is_there(&first));
+    assert!(!is_there(&first), "nothing else has changed");
+    let lists = || lock(&world.reads).iter().filter(|path| **path == REVISIONS.trim_end_matches('/')).count();
+    assert_eq!(lists(), 1, "they are read when one goes out of use");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d24_a_latest_revision_that_was_deleted_is_made_again() {
+    let world = settled(json!({})).await;
+    let latest = world.status()["latestRevision"].as_str().unwrap().to_owned();
+    lock(&world.server).remove(&format!("{REVISIONS}{latest}"));
+    world.controller.memories.clear();
+    world.settle().await;
+    assert_eq!(revision(&world, &latest)["revision"], 1, "at the latest when another manager leads");
+}
+
+/// The API server looks through all revisions for those of one SidecarSet.
+#[tokio::test(start_paused = true)]
+async fn a15_the_first_revision_is_made_without_a_list() {
+    let world = World::new();
+    world.apply(json!({}));
+    world.settle().await;
+    let lists = || lock(&world.reads).iter().filter(|path| path.contains("controllerrevisions")).count();
+    assert_eq!((lists(), lock(&world.server).of(REVISIONS).len()), (0, 1));
+    world.image("a:2");
+    world.settle().await;
+    assert_eq!(lists(), 1);
+}
+
+/// While the webhook is down nobody writes the label into the spec, and the generation stays as it is.
+#[tokio::test(start_paused = true)]
+async fn a15_a_version_that_is_a_label_alone_gets_to_the_revision() {
+    let world = settled(json!({})).await;
+    let latest = world.status()["latestRevision"].as_str().unwrap().to_owned();
+    for version in ["v1", "v2"] {
+        let label = json!({"metadata": {"labels": {labels::SIDECAR_SET_CUSTOM_VERSION: version}}});
+        lock(&world.server).change(SET, &label);
+        world.settle().await;
+        assert_eq!(revision(&world, &latest)["metadata"]["labels"][labels::SIDECAR_SET_CUSTOM_VERSION], version);
+        world.told();
+        world.settle().await;
+        assert_eq!(world.told(), Vec::<String>::new(), "once");
+    }
 }
