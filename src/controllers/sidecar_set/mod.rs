@@ -49,6 +49,7 @@ use crate::{
         kinds::sidecar_set::{
             matching::{self, Index},
             plan::{self, Turn},
+            retries::Retries,
             spec::Spec,
             status,
         },
@@ -114,6 +115,9 @@ struct Controller {
 struct Memory {
     /// What was refused, and is tried after the others.
     turns: Turns<Turn>,
+    /// When it is due again, for the spec of this generation.
+    retries: Retries,
+    generation: i64,
     /// How many Pods have its containers.
     pods: usize,
     /// Its revisions.
@@ -265,25 +269,32 @@ impl Controller {
         let observed = self.observe(&job.spec);
         pass.look_after(observed.is_partial.then_some(AFTER_UNKNOWN));
         let (turns, seen) = self.remembered(&job, &observed);
-        let plan = plan::plan(&job.spec, &observed.judged, &turns);
+        let mut plan = plan::plan(&job.spec, &observed.judged, &turns);
+        self.memories.with(&job.key, |memory| memory.retries.hold_back(&mut plan, clock::now().mono));
         let (revision, collisions) = self.revision(&job, &observed, &plan.counts, &seen).await?;
-        let done = self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;
+        self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;
         // What has just been written is counted in the next pass, which follows at once.
-        if !pass.again {
+        let is_settled = !pass.again;
+        let repair = if is_settled {
             self.tell_missed(&job, &mut pass);
             self.tell_not_upgradable(&job, &plan.counts);
-            let repair = self.repair(&job, &observed, &mut pass).await;
-            let facts = status::Facts {
-                generation: job.generation(),
-                revision: &revision,
-                collisions,
-                uninjected: observed.uninjected,
-                refused: done.refused,
-                failed: done.failed,
-                repair,
-            };
-            let wanted = status::status(&plan, &facts, &job.before, clock::now().wall);
-            pass.look_after(self.record(&job.set, recorded.as_ref(), &wanted).await?);
+            self.repair(&job, &observed, &mut pass).await
+        } else {
+            self.last_repair(&job, &observed)
+        };
+        let retries = self.memories.with(&job.key, |memory| memory.retries.clone()).unwrap_or_default();
+        let facts = status::Facts {
+            generation: job.generation(),
+            revision: &revision,
+            collisions,
+            uninjected: observed.uninjected,
+            refused: retries.first_kept(),
+            failed: retries.first_failed(),
+            repair,
+        };
+        let wanted = status::status(&plan, &facts, &job.before, clock::now().wall);
+        pass.look_after(self.record(&job.set, recorded.as_ref(), &wanted).await?);
+        if is_settled {
             self.mark(&job, &plan, &observed, &mut pass).await;
         }
         pass.end(|after| self.queue.add_after(key.clone(), after))
@@ -295,6 +306,9 @@ impl Controller {
         let remembered = self.memories.with(&job.key, |memory| {
             memory.pods = observed.pods.len();
             memory.turns.retain(|turn| observed.pods.contains_key(turn.pod()));
+            if std::mem::replace(&mut memory.generation, job.generation()) != job.generation() {
+                memory.retries = Retries::default();
+            }
             (memory.turns.clone(), memory.seen.clone())
         });
         remembered.unwrap_or_default()

@@ -38,6 +38,8 @@ struct Api {
     refused: (u16, Vec<String>),
     /// Its webhook puts the containers into new Pods.
     injects: bool,
+    /// How often writes that it refuses were tried.
+    tried: usize,
     /// How many creations were tried.
     trials: usize,
     /// A PodDisruptionBudget keeps all Pods.
@@ -54,6 +56,7 @@ impl Api {
             (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "a budget says no"}))
         };
         if self.refused.1.iter().any(|name| path.ends_with(&format!("/pods/{name}"))) {
+            self.tried += 1;
             return Some(no(self.refused.0));
         }
         if let Some(pod) = path.strip_suffix("/eviction") {
@@ -357,6 +360,56 @@ async fn e17_a_pod_that_is_refused_does_not_hold_up_the_others() {
         world.settle().await;
         assert_eq!(world.with("a:2"), ["a", "c", "d"], "{code}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e17_what_is_refused_for_good_is_tried_ever_less_often_and_the_status_rests() {
+    let world = settled(json!({"maxUnavailable": 4})).await;
+    world.refuse(403, ALL);
+    world.image("a:2");
+    let mut tries = Vec::new();
+    for minute in 0..5 {
+        let before = lock(&world.api).tried;
+        for _ in 0..60 {
+            let _ = world.pass().await;
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        tries.push(lock(&world.api).tried - before);
+        if minute == 0 {
+            world.told();
+        }
+    }
+    assert!(tries[0] <= 4 * 6 && tries[1..].iter().all(|tries| *tries <= 4), "four Pods: {tries:?}");
+    let statuses = lock(&world.writes).iter().filter(|(_, path, _)| path.starts_with(SET)).count();
+    assert_eq!((statuses, world.reason().as_str()), (0, "FailedUpdatePod"), "it names the same Pod");
+    world.refuse(403, &[]);
+    for _ in 0..3 {
+        world.settle().await;
+    }
+    assert_eq!(world.with("a:2"), ALL);
+    world.refuse(403, ALL);
+    world.image("a:3");
+    world.settle().await;
+    world.refuse(403, &[]);
+    world.image("a:4");
+    world.pass().await.unwrap();
+    assert_eq!(world.with("a:4"), ALL, "for a new spec nobody waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a16_the_status_goes_along_while_pods_are_updated() {
+    let world = settled(json!({})).await;
+    world.image("a:2");
+    let mut told = Vec::new();
+    while world.with("a:2").len() < ALL.len() {
+        let _ = world.pass().await;
+        assert_eq!(world.status()["observedGeneration"], 2, "from the first pass on");
+        told.push(world.status()["updatedPods"].as_i64().unwrap());
+        world.play();
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    told.dedup();
+    assert_eq!(told, [0, 1, 2, 3]);
 }
 
 #[tokio::test(start_paused = true)]
