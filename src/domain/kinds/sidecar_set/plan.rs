@@ -182,6 +182,8 @@ fn order(spec: &Spec, pods: &[Judged]) -> PodOrder {
 #[derive(Clone, Debug)]
 pub struct Walk {
     left: VecDeque<Next>,
+    /// Those that wait for room. Each has its place: what the partition keeps does not get it.
+    waiting: VecDeque<Next>,
     most: usize,
     room: usize,
 }
@@ -189,28 +191,32 @@ pub struct Walk {
 impl Walk {
     /// At the begin.
     pub fn of(plan: &Plan) -> Self {
-        Self { left: plan.update.iter().cloned().collect(), most: plan.most, room: plan.room }
+        let left = plan.update.iter().cloned().collect();
+        Self { left, waiting: VecDeque::new(), most: plan.most, room: plan.room }
     }
 
     /// The next Pods that may be updated, at most so many. Each has taken its room.
     pub fn wave(&mut self, at_most: usize) -> Vec<Next> {
-        let (mut wave, mut kept) = (Vec::new(), VecDeque::new());
+        let mut wave = Vec::new();
+        while wave.len() < at_most && self.room > 0 {
+            let Some(next) = self.waiting.pop_front() else { break };
+            self.room -= 1;
+            wave.push(next);
+        }
         while wave.len() < at_most && self.most > 0 {
             let Some(next) = self.left.pop_front() else { break };
+            self.most -= 1;
             if next.is_in_service && self.room == 0 {
-                kept.push_back(next);
+                self.waiting.push_back(next);
                 continue;
             }
-            self.most -= 1;
             self.room -= usize::from(next.is_in_service);
             wave.push(next);
         }
-        kept.append(&mut self.left);
-        self.left = kept;
         wave
     }
 
-    /// It stays as it is after all: its room is free.
+    /// It stays as it is after all: its room and its place are free.
     pub fn give_back(&mut self, next: &Next) {
         self.most += 1;
         self.room += usize::from(next.is_in_service);
@@ -299,6 +305,22 @@ mod tests {
     fn e17_a_refusal_of_one_pod_leaves_its_place_to_the_next() {
         let plan = plan(&spec(json!({"maxUnavailable": 2})), &waiting(5));
         assert_eq!(taken(&plan, &["p0", "p2"]), ["p1", "p3"]);
+    }
+
+    #[test]
+    fn a17_a_pod_that_waits_for_room_keeps_its_place_before_the_cut_of_the_partition() {
+        let mut pods = waiting(4);
+        for pod in &mut pods[..2] {
+            pod.facts.labels = serde_json::from_value(json!({"first": "1"})).unwrap();
+        }
+        (pods[2].is_ready, pods[2].is_in_service, pods[2].facts.ready) = (false, false, false);
+        let weights = json!({"weightPriority": [{"weight": 5, "matchSelector": {"matchLabels": {"first": "1"}}}]});
+        let strategy = spec(json!({"partition": 2, "priorityStrategy": weights}));
+        let begun = plan(&strategy, &pods);
+        assert_eq!(taken(&begun, &[]), ["p0"], "p2 is down, but one of those that stay");
+        assert_eq!(taken(&begun, &["p0"]), ["p1", "p2"], "one that is refused leaves its place to the next one");
+        pods[0].standing = Standing::Updated;
+        assert_eq!(taken(&plan(&strategy, &pods), &[]), ["p1"]);
     }
 
     #[test]
