@@ -124,6 +124,8 @@ struct Memory {
     seen: Seen,
     /// UIDs of the Pods of which it was told that they lack them.
     told: BTreeSet<String>,
+    /// How many were to be updated in place in the last pass and cannot be; in the first one, what the status says.
+    not_upgradable: Option<usize>,
     marks: Marks,
 }
 
@@ -306,6 +308,8 @@ impl Controller {
         let remembered = self.memories.with(&job.key, |memory| {
             memory.pods = observed.pods.len();
             memory.turns.retain(|turn| observed.pods.contains_key(turn.pod()));
+            let recorded = usize::try_from(job.before.not_upgradable_pods).unwrap_or_default();
+            memory.not_upgradable.get_or_insert(recorded);
             if std::mem::replace(&mut memory.generation, job.generation()) != job.generation() {
                 memory.retries = Retries::default();
             }

@@ -45,10 +45,11 @@ impl Controller {
         }
     }
 
-    /// Tells of Pods that cannot be updated in place, when there are more of them than the status says.
+    /// Tells of Pods that cannot be updated in place and are to be, when there are more of them than before.
     pub(super) fn tell_not_upgradable(&self, job: &Job, counts: &Counts) {
-        let now = counts.not_upgradable.len();
-        if i32::try_from(now).unwrap_or(i32::MAX) > job.before.not_upgradable_pods {
+        let now = counts.wanted_not_upgradable;
+        let before = self.memories.with(&job.key, |memory| memory.not_upgradable.replace(now)).flatten();
+        if before.is_some_and(|before| now > before) {
             let message = format!("{now} Pods cannot be updated in place; the condition Upgradable says why");
             self.pods.normal(&OwnerRef::of(job.set.as_ref()), "NotUpgradablePods", &message);
         }

@@ -84,6 +84,8 @@ pub struct Counts {
     pub updated_ready: usize,
     /// That cannot be updated in place, by reason.
     pub not_upgradable: BTreeSet<(NotUpgradable, String)>,
+    /// How many of those are to be updated now, as far as type, pause and selector say.
+    pub wanted_not_upgradable: usize,
 }
 
 /// Plans a pass over the Pods that have the containers. `turns` says what was refused before.
@@ -91,7 +93,7 @@ pub struct Counts {
 /// A reset that is refused holds up nothing else: other Pods are updated, and its Pod does not count as unavailable while
 /// kubelet says that it is ready.
 pub fn plan(spec: &Spec, pods: &[Judged], turns: &Turns<Turn>) -> Plan {
-    let mut plan = Plan { counts: counts(pods), marks: marks(pods, turns), ..Plan::default() };
+    let mut plan = Plan { counts: counts(spec, pods), marks: marks(pods, turns), ..Plan::default() };
     if !spec.updates {
         plan.held = (plan.counts.updated < pods.len()).then_some(Held::NotUpdate);
         return plan;
@@ -149,9 +151,10 @@ fn held(spec: &Spec, pods: &[Judged], waiting: usize, selected: usize, most: usi
     }
 }
 
-fn counts(pods: &[Judged]) -> Counts {
+fn counts(spec: &Spec, pods: &[Judged]) -> Counts {
     let count = |fits: &dyn Fn(&Judged) -> bool| pods.iter().filter(|pod| fits(pod)).count();
     let is_updated = |pod: &Judged| pod.standing == Standing::Updated;
+    let is_wanted = |pod: &Judged| pod.is_selected && matches!(pod.standing, Standing::NotUpgradable(_));
     let refused = pods.iter().filter_map(|pod| match pod.standing {
         Standing::NotUpgradable(why) => Some((why, pod.facts.name.clone())),
         Standing::Updated | Standing::Waiting | Standing::InFlight => None,
@@ -162,6 +165,7 @@ fn counts(pods: &[Judged]) -> Counts {
         ready: count(&|pod| pod.is_ready),
         updated_ready: count(&|pod| is_updated(pod) && pod.is_ready),
         not_upgradable: refused.collect(),
+        wanted_not_upgradable: if spec.updates && !spec.paused { count(&is_wanted) } else { 0 },
     }
 }
 
@@ -393,6 +397,17 @@ mod tests {
         let plan = plan(&spec(json!({"partition": 1, "maxUnavailable": 9})), &pods);
         assert_eq!(taken(&plan, &[]).len(), 3);
         assert_eq!(plan.counts.not_upgradable.len(), 1);
+    }
+
+    #[test]
+    fn a16_pods_that_are_not_to_be_updated_are_no_news_when_they_cannot_be() {
+        let mut pods: Vec<Judged> =
+            (0..3).map(|i| pod(&format!("p{i}"), Standing::NotUpgradable(NotUpgradable::OtherChange), true)).collect();
+        pods[0].is_selected = false;
+        for (strategy, wanted) in [(json!({}), 2), (json!({"paused": true}), 0), (json!({"type": "NotUpdate"}), 0)] {
+            let counts = plan(&spec(strategy), &pods).counts;
+            assert_eq!((counts.wanted_not_upgradable, counts.not_upgradable.len()), (wanted, 3));
+        }
     }
 
     #[test]
