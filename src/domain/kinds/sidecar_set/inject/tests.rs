@@ -316,6 +316,31 @@ fn e3_a_hot_upgraded_sidecar_without_its_empty_image_is_left_out() {
 }
 
 #[test]
+fn decision_36_a_launch_priority_that_is_none_leaves_out_its_own_set_alone() {
+    let with = |container: &str, variable: Value| {
+        let mut own = sidecar(container);
+        own["env"] = json!([variable]);
+        json!({"containers": [own]})
+    };
+    let name = "KRUISE_CONTAINER_PRIORITY";
+    let good = with("good", json!({"name": name, "value": "5"}));
+    let elsewhere = json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}});
+    for variable in [json!({"name": name, "value": "soon"}), elsewhere] {
+        let bad = with("bad", variable);
+        let (after, outcome) = outcome(&pod(), &[set("a", &bad), set("b", &good)]);
+        assert_eq!(
+            (outcome.injected, names(&after, "containers")),
+            (vec!["b".into()], vec!["good".into(), "main".into()])
+        );
+        let LeftOut { set: left, reason } = &outcome.left_out[0];
+        assert!(left == "a" && reason.contains(name) && reason.contains("bad"), "{reason}");
+        let mut ordered = pod();
+        ordered["metadata"]["annotations"] = json!({LAUNCH_PRIORITY: LAUNCH_PRIORITY_ORDERED});
+        assert_eq!(names(&self::after(&ordered, &bad), "containers"), ["bad", "main"], "nobody reads it there");
+    }
+}
+
+#[test]
 fn e3_names_of_pairs_are_taken_too() {
     let text = reason(&pod(), &json!({"containers": [hot("mesh"), sidecar("mesh-2")]}));
     assert_eq!(text, "container mesh-2: the SidecarSet itself has a container of this name too");
