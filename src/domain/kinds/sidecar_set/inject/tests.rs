@@ -261,6 +261,10 @@ fn a13_the_source_of_a_variable_may_be_named_by_an_annotation_or_label() {
         let after = after(&pod, &reference(path));
         assert_eq!(environment(&after["spec"]["containers"][0]), ["IS_INJECTED", "A"], "{path}");
     }
+    let mut own = sidecar("own");
+    own["transferEnv"] = json!([{"sourceContainerName": "main", "sourceContainerNameFrom": {}, "envName": "A"}]);
+    let after = after(&pod, &json!({"containers": [own]}));
+    assert_eq!(environment(&after["spec"]["containers"][0]), ["IS_INJECTED", "A"], "it names nothing");
 }
 
 #[test]
