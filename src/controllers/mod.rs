@@ -312,9 +312,12 @@ pub fn spread_text(namespace: &str, spread: &str) -> String {
     format!("{namespace}/{spread}")
 }
 
+/// An index of [`Context::pods`]: Pods by namespace.
+pub const BY_NAMESPACE: StoreIndex<PodView> = StoreIndex::new("namespace", |pod| Some(pod.namespace().to_owned()));
+
 /// An empty store of Pods, as controllers want it.
 pub fn pod_store() -> Arc<Store<PodView>> {
-    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_SUBSET, BY_SPREAD])
+    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_SUBSET, BY_SPREAD, BY_NAMESPACE])
 }
 
 #[cfg(test)]

@@ -101,6 +101,8 @@ struct Controller {
     /// Which SidecarSets may be for a Pod.
     index: Mutex<Index<Target>>,
     missed: Mutex<Missed>,
+    /// Held while Pods are looked for that lack containers.
+    searching: Mutex<()>,
     repairs: Mutex<Repairs>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<Memory>,
@@ -165,6 +167,7 @@ impl Controller {
             namespaces: Store::new(None),
             index: Mutex::default(),
             missed: Mutex::default(),
+            searching: Mutex::default(),
             repairs: Mutex::default(),
             queue: Queue::new(Backoff::default()),
             memories: Memories::default(),

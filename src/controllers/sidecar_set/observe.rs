@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 
 use super::{Controller, known::Target};
 use crate::{
-    controllers::BY_SIDECAR_SET,
+    controllers::{BY_NAMESPACE, BY_SIDECAR_SET},
     domain::kinds::sidecar_set::{
         matching::{self, Aim, Index, Match},
         notes::injected_into,
@@ -142,10 +142,12 @@ impl Controller {
         }
     }
 
-    /// Looks among all Pods for those that lack the containers of new SidecarSets: one look for all of them.
+    /// Looks for Pods that lack the containers of new SidecarSets: one look for all of them, at the Pods of their namespaces
+    /// if they name some. Changes of Pods are noted meanwhile.
     fn search(&self) {
-        let mut missed = lock(&self.missed);
-        let names = missed.take_unsearched();
+        // Whoever comes meanwhile waits for what is found.
+        let _searching = lock(&self.searching);
+        let names = lock(&self.missed).take_unsearched();
         if names.is_empty() {
             return;
         }
@@ -156,11 +158,28 @@ impl Controller {
                 wanted.insert(target, target.aim());
             }
         }
-        let mut namespaces = Namespaces::new();
-        for pod in self.context.pods.list() {
+        let pods = &self.context.pods;
+        let all = match wanted.namespaces() {
+            None => pods.list(),
+            Some(names) => names.iter().flat_map(|name| pods.by_index(&BY_NAMESPACE, name)).collect(),
+        };
+        let (mut found, mut namespaces) = (Vec::new(), Namespaces::new());
+        for pod in all {
             for target in wanted.candidates(pod.namespace(), &pod.labels) {
-                let lacks = self.lacks(&pod, &target, &mut namespaces);
-                missed.note(target.name(), &ObjectKey::of(pod.as_ref()), lacks);
+                if self.lacks(&pod, &target, &mut namespaces) {
+                    found.push((target, pod.clone()));
+                }
+            }
+        }
+        let mut missed = lock(&self.missed);
+        let index = lock(&self.index);
+        for (target, pod) in found {
+            let key = ObjectKey::of(pod.as_ref());
+            // Of what has changed since then its own news tell.
+            let is_same = index.get(target.name()).is_some_and(|now| Arc::ptr_eq(&now.0, &target.0))
+                && pods.get(&key).is_some_and(|now| Arc::ptr_eq(&now, &pod));
+            if is_same {
+                missed.note(target.name(), &key, true);
             }
         }
     }
