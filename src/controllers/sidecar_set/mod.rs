@@ -209,6 +209,7 @@ impl Controller {
             Change::Deleted(old) => {
                 lock(&self.index).remove(old.name());
                 lock(&self.missed).forget(old.name());
+                self.count_younger(old.name(), 0);
                 lock(&self.repairs).forget(old.name());
                 self.memories.forget(&ObjectKey::of(old.as_ref()));
             }

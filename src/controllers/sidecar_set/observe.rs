@@ -70,6 +70,12 @@ impl Controller {
             && self.fits(pod, target.aim(), namespaces)
     }
 
+    /// Whether a Pod was created when a SidecarSet was there that injects.
+    fn is_younger(&self, pod: &PodView, set: &str) -> bool {
+        let set = self.sets.get(&ObjectKey::new("", set)).filter(|set| set.injects());
+        set.and_then(|set| set.created()).is_some_and(|created| pod.created > Some(created))
+    }
+
     /// Whether a SidecarSet is for a Pod. The labels of each of its namespaces are read once.
     fn fits(&self, pod: &PodView, aim: &Aim, namespaces: &mut Namespaces) -> bool {
         let name = pod.namespace();
@@ -85,6 +91,7 @@ impl Controller {
         if self.sets.is_empty() {
             return;
         }
+        let is_born = matches!(change, Change::Applied { old: None, initial: false, .. });
         let (old, new) = match change {
             Change::Applied { old, new, .. } => (*old, Some(*new)),
             Change::Deleted(old) => (Some(*old), None),
@@ -108,6 +115,9 @@ impl Controller {
             let lacks = new.is_some_and(|pod| self.lacks(pod, target, &mut namespaces));
             if lock(&self.missed).note(name, &key, lacks) {
                 concerned.insert(name.clone());
+            }
+            if lacks && is_born && new.is_some_and(|pod| self.is_younger(pod, name)) {
+                self.metrics.missed.inc();
             }
         }
         for name in concerned {

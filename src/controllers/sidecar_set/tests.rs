@@ -603,6 +603,34 @@ async fn e21_pods_that_lack_the_containers_are_counted_whatever_changes() {
     assert_eq!(counted().await, 0, "the namespace has other labels");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_missed_is_counted_when_it_comes_and_as_long_as_it_is_there() {
+    let world = World::new();
+    world.apply(json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ns"}}}));
+    let bare = |name: &str, created: &str| {
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "labels": {"app": "web"}, "creationTimestamp": created},
+            "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "m:1"}]}});
+        lock(&world.server).put(&format!("{PODS}{name}"), pod);
+    };
+    let counts = async || {
+        world.settle().await;
+        let metrics = &world.controller.metrics;
+        (metrics.missed.get(), metrics.uninjected.get(), world.status()["uninjectedPods"].as_i64().unwrap())
+    };
+    bare("old", "2001-01-01T00:00:00Z");
+    assert_eq!(counts().await, (0, 0, 1), "it is older than the set");
+    bare("new", "2090-01-01T00:00:00Z");
+    assert_eq!(counts().await, (1, 1, 2));
+    assert_eq!(counts().await, (1, 1, 2), "once");
+    world.apply(json!({"injectionStrategy": {"paused": true}}));
+    bare("paused", "2090-01-01T00:00:00Z");
+    assert_eq!(counts().await, (1, 0, 3), "nobody was to inject anything");
+    world.apply(json!({"injectionStrategy": {"paused": false}}));
+    lock(&world.server).remove(&format!("{PODS}paused"));
+    lock(&world.server).remove(&format!("{PODS}new"));
+    assert_eq!(counts().await, (1, 0, 1));
+}
+
 const A: (&str, &str, &str) = ("apps/v1", "ReplicaSet", "a");
 const B: (&str, &str, &str) = ("apps.kruise.io/v1alpha1", "CloneSet", "b");
 const JOB: (&str, &str, &str) = ("batch/v1", "Job", "job");
