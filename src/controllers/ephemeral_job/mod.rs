@@ -15,7 +15,7 @@ use kube::{
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use serde_json::{Value, json};
 
-use super::{Context, Registration, Runner, Started};
+use super::{BY_NAMESPACE, Context, Registration, Runner, Started};
 use crate::{
     api::{
         apps::ephemeral_job::{DEFAULT_TTL_SECONDS, EphemeralJob, EphemeralJobStatus},
@@ -37,6 +37,7 @@ use crate::{
         shutdown::Shutdown,
         slow_start::slow_start,
         status_writer::{Outcome, StatusWriter, json_of},
+        wake,
         watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
@@ -144,8 +145,17 @@ impl Controller {
             }
             let Ok(selector) = selector_of(&job) else { continue };
             if [old, new].into_iter().flatten().any(|pod| concerns(&job, &selector, pod)) {
-                self.queue.add(ObjectKey::of(job.as_ref()));
+                self.wake(ObjectKey::of(job.as_ref()));
             }
+        }
+    }
+
+    /// A pass looks at every Pod of the namespace: the more there are, the longer the next one waits for further news.
+    fn wake(&self, key: ObjectKey) {
+        let pods = self.memories.with(&key, |memory| memory.pods).unwrap_or_default();
+        match wake::pause(pods) {
+            Duration::ZERO => self.queue.add(key),
+            pause => self.queue.add_after(key, pause),
         }
     }
 
@@ -181,13 +191,25 @@ impl Controller {
     }
 
     fn plan(&self, key: &ObjectKey, job: &EphemeralJob, begun: Duration, now: Now) -> EphemeralPlan {
-        let pods = match selector_of(job) {
-            Ok(selector) => {
-                self.context.pods.select(|pod| pod.namespace() == &*key.namespace && concerns(job, &selector, pod))
-            }
-            Err(_) => Vec::new(),
+        let mut pods = self.context.pods.by_index(&BY_NAMESPACE, &key.namespace);
+        let looked_at = pods.len();
+        match selector_of(job) {
+            Ok(selector) => pods.retain(|pod| concerns(job, &selector, pod)),
+            Err(_) => pods.clear(),
+        }
+        // Taken out: a plan over many Pods holds no lock that other jobs want.
+        let taken = self.memories.with(key, |memory| {
+            let rest = EphemeralMemory { pods: looked_at, ..EphemeralMemory::default() };
+            std::mem::replace(memory, rest)
+        });
+        // Deleted meanwhile: nothing is added for it.
+        let Some(mut memory) = taken else {
+            return EphemeralPlan { status: job.status.clone().unwrap_or_default(), ..EphemeralPlan::default() };
         };
-        self.memories.with(key, |memory| plan::plan(job, &pods, memory, begun, now)).unwrap_or_default()
+        memory.pods = looked_at;
+        let plan = plan::plan(job, &pods, &mut memory, begun, now);
+        self.memories.with(key, |kept| *kept = memory);
+        plan
     }
 
     /// OpenKruise's finalizer goes: nothing can be taken out of Pods.

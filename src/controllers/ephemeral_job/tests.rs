@@ -302,6 +302,23 @@ async fn only_changes_that_a_job_reads_wake_it() {
     assert!(!wakes(&other, &pod("2", json!({"metadata": {"namespace": "elsewhere"}, "status": {"phase": "Failed"}}))));
 }
 
+#[tokio::test]
+async fn pods_of_other_namespaces_are_left_alone_and_of_many_pods_news_wait_a_little() {
+    let world = World::new();
+    let theirs = json!({"metadata": {"name": "a", "namespace": "elsewhere", "uid": "x", "labels": {"app": "web"}}});
+    world.controller.context.pods.upsert(serde_json::from_value(theirs).unwrap());
+    world.pod("b", json!({}));
+    world.job(json!({}));
+    world.settle().await;
+    assert_eq!(world.pod_writes(), ["b/ephemeralcontainers"]);
+    let key = ObjectKey::new("ns", "j");
+    let looked_at = world.controller.memories.with(&key, |memory| std::mem::replace(&mut memory.pods, 1000));
+    assert_eq!(looked_at, Some(1));
+    let pod = world.controller.context.pods.get(&ObjectKey::new("ns", "b")).unwrap();
+    world.controller.pod_changed(&Change::Deleted(&pod));
+    assert_eq!(world.controller.queue.begin(), None, "a tenth of a second for a thousand Pods");
+}
+
 /// How the containers of Pods have ended, by UID; true: well.
 type Ends = std::collections::BTreeMap<String, bool>;
 

@@ -33,6 +33,8 @@ pub struct EphemeralMemory {
     pub refused: HashMap<String, Refusal>,
     /// How many calls go out at a time.
     pub window: usize,
+    /// How many Pods the last look went over.
+    pub pods: usize,
     /// The last event.
     pub said: String,
 }
