@@ -201,10 +201,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         }
         let mut orphans = self.context.pods.by_index(&BY_NAMESPACE, &owner.namespace);
         orphans.retain(|pod| {
-            pod.controller.is_none()
-                && !pod.is_deleting()
-                && may_be_its_own(pod)
-                && selector.matches(&pod.labels)
+            pod.controller.is_none() && !pod.is_deleting() && may_be_its_own(pod) && selector.matches(&pod.labels)
         });
         for orphan in orphans {
             match self.pods.adopt(owner, &orphan).await {
