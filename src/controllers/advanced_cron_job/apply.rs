@@ -65,7 +65,7 @@ impl Controller {
         let path = path::in_namespace(kind.group(), kind.version(), &key.namespace, kind.plural());
         let text = match post(&self.context.client, &path, &job).await {
             Ok(text) => text,
-            Err(error) if is_already_there(&error) => return self.take_over(cron, kind, &name).await,
+            Err(error) if is_already_there(&error) => return self.take_over(cron, kind, (&name, slot)).await,
             Err(error) if namespace_is_ending(&error) => return Ok(Some(IN_THE_WAY)),
             Err(error) => {
                 self.trouble(cron, &format!("{} {name}: {error}", kind.kind()));
@@ -89,16 +89,23 @@ impl Controller {
     }
 
     /// There is a job of that name: made by a process before this one, or somebody else's.
-    async fn take_over(&self, cron: &AdvancedCronJob, kind: JobKind, name: &str) -> kube::Result<Option<Duration>> {
+    async fn take_over(
+        &self,
+        cron: &AdvancedCronJob,
+        kind: JobKind,
+        (name, slot): (&str, Timestamp),
+    ) -> kube::Result<Option<Duration>> {
         let found = api_in(&self.context, kind, &ObjectKey::of(cron).namespace).get_opt(name).await?;
         // It was there a moment ago, and its slot with it.
         let Some(found) = found else { return Ok(Some(IN_THE_WAY)) };
-        if found.cron_uid().is_some() && found.cron_uid() == cron.metadata.uid.as_deref() {
+        let is_ours = found.cron_uid().is_some() && found.cron_uid() == cron.metadata.uid.as_deref();
+        if is_ours && found.slot() == Some(slot) {
             self.jobs.of(kind).upsert(found);
             self.memory(cron, |memory| memory.trouble = None);
             return Ok(None);
         }
-        self.trouble(cron, &format!("{} {name} is there already and belongs to somebody else", kind.kind()));
+        let what = if is_ours { "lacks the annotation with its time" } else { "belongs to somebody else" };
+        self.trouble(cron, &format!("{} {name} is there already and {what}", kind.kind()));
         Ok(Some(IN_THE_WAY))
     }
 

@@ -255,8 +255,11 @@ impl Controller {
     fn children(&self, cron: &AdvancedCronJob) -> Vec<CronChild> {
         let uid = cron.metadata.uid.as_deref().unwrap_or_default();
         let of_kind = |kind: JobKind| {
-            let children = self.jobs.of(kind).by_index(&BY_CRON, uid);
-            children.into_iter().map(move |child| child.view(kind))
+            let children = self.jobs.of(kind).by_index(&BY_CRON, uid).into_iter();
+            // Whoever may create jobs in another namespace can write the UID into them.
+            children
+                .filter(|child| child.namespace() == cron.metadata.namespace.as_deref())
+                .map(move |child| child.view(kind))
         };
         JobKind::ALL.into_iter().flat_map(of_kind).collect()
     }

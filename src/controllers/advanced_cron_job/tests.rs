@@ -345,9 +345,31 @@ async fn somebody_elses_job_of_that_name_is_left_alone() {
     assert_eq!(world.settle().await, Requeue::After(Duration::from_secs(10)));
     assert_eq!(world.job(FIRST), theirs);
     assert!(world.status()["conditions"][1]["message"].as_str().unwrap().contains("belongs to somebody else"));
+    // Nor does one of ours count whose annotation somebody has removed.
+    let mut ours = theirs.clone();
+    ours["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps.kruise.io/v1beta1", "kind": "AdvancedCronJob",
+        "name": "cron", "uid": "c", "controller": true}]);
+    lock(&world.server).objects.insert(format!("{JOBS}/{FIRST}"), ours);
+    assert_eq!(world.settle().await, Requeue::After(Duration::from_secs(10)));
+    assert!(world.status()["conditions"][1]["message"].as_str().unwrap().contains("lacks the annotation"));
     // The next time is not in the way.
     world.settle_at("2026-01-01T02:00:00Z").await;
     assert_eq!(world.jobs(), [FIRST, SECOND]);
+}
+
+#[tokio::test]
+async fn jobs_of_another_namespace_with_the_uid_are_nobodys() {
+    let mut world = World::new();
+    world.put(json!({"concurrencyPolicy": "Replace"}));
+    world.settle().await;
+    let theirs = json!({"metadata": {"name": FIRST, "namespace": "elsewhere", "uid": "x", "resourceVersion": "3",
+        "annotations": {"apps.kruise.io/scheduled-at": "2026-01-01T01:00:00Z"},
+        "ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "AdvancedCronJob", "name": "cron", "uid": "c", "controller": true}]}});
+    world.controller.jobs.of(JobKind::Job).upsert(serde_json::from_value(theirs).unwrap());
+    world.settle_at("2026-01-01T01:00:00Z").await;
+    assert_eq!(world.jobs(), [FIRST], "a job of that name elsewhere takes no slot");
+    let active = world.status()["active"].clone();
+    assert_eq!((active.as_array().unwrap().len(), &active[0]["namespace"]), (1, &json!("ns")));
 }
 
 #[tokio::test]
