@@ -143,14 +143,14 @@ impl Controller {
         Ok(())
     }
 
-    /// Writes the status. The result says when to look again because of it.
+    /// Writes the status.
     pub(super) async fn record(
         &self,
         cron: &AdvancedCronJob,
         spec: Result<&CronSpec, &CronProblem>,
         looked: (&CronPlan, &[CronChild]),
         now: Now,
-    ) -> kube::Result<Option<Duration>> {
+    ) -> kube::Result<Outcome<AdvancedCronJob>> {
         let key = ObjectKey::of(cron);
         let trouble = self.memory(cron, |memory| {
             if looked.0.run.is_none() {
@@ -160,15 +160,12 @@ impl Controller {
         });
         let status = status::status(cron, spec, looked, trouble.as_deref(), now.wall);
         let is_news = cron.status.as_ref().is_none_or(|before| {
-            (before.last_schedule_time, before.observed_generation)
-                != (status.last_schedule_time, status.observed_generation)
+            (before.last_schedule_time, before.last_successful_time, before.observed_generation)
+                != (status.last_schedule_time, status.last_successful_time, status.observed_generation)
         });
         let recorded = (&json_of(cron.status.as_ref())?, &json_of(Some(&status))?);
         let api: Api<AdvancedCronJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        match self.status.write((&api, &self.crons), cron, recorded, !is_news, now).await? {
-            Outcome::Written(_) => Ok(Some(Duration::ZERO)),
-            outcome => Ok(outcome.look_after()),
-        }
+        self.status.write((&api, &self.crons), cron, recorded, !is_news, now).await
     }
 
     /// Says why nothing is made.

@@ -7,7 +7,10 @@ use super::{
     schedule::{COUNTED, Slots},
     spec::{Concurrency, CronSpec, JobKind, history_limits},
 };
-use crate::api::apps::advanced_cron_job::AdvancedCronJob;
+use crate::{
+    api::apps::advanced_cron_job::{AdvancedCronJob, AdvancedCronJobStatus},
+    k8s::time::whole_seconds,
+};
 
 /// Seconds by which the clock that a job was made by may be ahead of that of the API server.
 const CLOCKS_APART: i64 = 60;
@@ -132,6 +135,13 @@ pub fn plan(cron: &AdvancedCronJob, spec: Option<&CronSpec>, children: &[CronChi
         }
     }
     plan
+}
+
+/// Whether a job that has ended tells of a success that is not in this status.
+pub fn is_news(status: Option<&AdvancedCronJobStatus>, child: &CronChild) -> bool {
+    let recorded = status.and_then(|status| status.last_successful_time);
+    let success = child.end.filter(|end| end.succeeded).and_then(|end| end.at);
+    success.is_some_and(|at| recorded.is_none_or(|recorded| whole_seconds(at) > recorded))
 }
 
 /// Jobs beyond the limits of the history, the oldest ones.

@@ -87,6 +87,26 @@ fn a_job_with_a_slot_that_lies_ahead_of_its_creation_ends_no_schedule() {
 }
 
 #[test]
+fn a_success_later_than_the_recorded_one_is_news() {
+    let ended = |succeeded: bool, end: Option<&str>| CronChild {
+        end: Some(JobEnd { succeeded, at: end.map(at) }),
+        ..child("2026-01-01T01:00:00Z", None)
+    };
+    for (recorded, child, news) in [
+        (None, ended(true, Some("2026-01-01T01:00:09Z")), true),
+        (Some("2026-01-01T01:00:08Z"), ended(true, Some("2026-01-01T01:00:09Z")), true),
+        (Some("2026-01-01T01:00:09Z"), ended(true, Some("2026-01-01T01:00:09.5Z")), false),
+        (None, ended(false, Some("2026-01-01T01:00:09Z")), false),
+        (None, ended(true, None), false),
+    ] {
+        let status =
+            AdvancedCronJobStatus { last_successful_time: recorded.map(at), ..AdvancedCronJobStatus::default() };
+        assert_eq!(is_news(Some(&status), &child), news, "{recorded:?} {child:?}");
+    }
+    assert!(is_news(None, &ended(true, Some("2026-01-01T01:00:09Z"))));
+}
+
+#[test]
 fn f43_the_newest_slot_is_that_of_status_and_jobs_and_never_goes_back() {
     let old_jobs = [child("2026-01-01T01:00:00Z", Some(true))];
     let ran = cron(json!({}), Some("2026-01-01T05:00:00Z"));
