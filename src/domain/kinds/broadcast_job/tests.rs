@@ -332,6 +332,11 @@ fn f39_a_pod_over_its_restart_limit_is_stopped_and_has_failed() {
     assert_eq!((over.plan().state, over.numbers()), (BroadcastState::Completes, (2, 0, 1, 1)));
     let fast = limited("FailFast").with(&[restarted("a", "n0", 3, 0), pod("b", "n1", "Running")]);
     assert_eq!(fast.actions(), (vec![], vec![("b".to_owned(), Because::JobFailed)], vec!["a".to_owned()]));
+    // What is paused is left alone, until it goes on. What is over is not.
+    let paused = over.clone().spec_with(json!({"paused": true}));
+    assert_eq!((paused.plan().state, paused.actions().2), (BroadcastState::Paused, vec![]));
+    let ended = json!({"conditions": [{"type": "Failed", "status": "True"}]});
+    assert_eq!(paused.status(ended).actions().2, ["a"]);
     // Once it is stopped it has failed for good, and is not stopped again.
     let mut stopped = restarted("a", "n0", 3, 0);
     json_patch::merge(&mut stopped, &make::stop());
