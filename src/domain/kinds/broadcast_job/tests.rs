@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::apps::broadcast_job::{BroadcastJob, BroadcastJobStatus},
     domain::{node::backoff::Failures, workload::owner::OwnerRef},
-    k8s::{node::NodeView, pod::PodView, time::Now},
+    k8s::{hash, name::is_dns_subdomain, node::NodeView, pod::PodView, time::Now},
 };
 
 const NOW: &str = "2026-01-01T00:00:00Z";
@@ -466,7 +466,23 @@ fn pods_are_those_that_were_recorded() {
     let bound = make::pod(&owner, &spec, "p".into(), "node-a", true);
     assert_eq!((bound["spec"]["nodeName"].as_str(), bound["spec"].get("affinity")), (Some("node-a"), None));
     let long = BroadcastSpec { name: "x".repeat(63), ..spec };
-    assert_eq!(make::pod_name(&long, "n", 0).len(), 63);
+    assert!(make::pod_name(&long, "n", 0).len() <= 63);
+}
+
+#[test]
+fn nodes_whose_names_collide_in_32_bits_have_pods_of_different_names() {
+    let job: BroadcastJob = serde_json::from_value(case(0).job).unwrap();
+    let spec = BroadcastSpec::of(&job).unwrap();
+    let nodes = ["node-549599", "node-712382"];
+    let [a, b] = nodes.map(|node| hash::fnv1_32(format!("j/{node}/0").into_bytes()));
+    assert_eq!(a, b);
+    let [a, b] = nodes.map(|node| make::pod_name(&spec, node, 0));
+    assert_ne!(a, b);
+    let long = BroadcastSpec { name: format!("{}-x", "x".repeat(41)), ..spec };
+    for node in nodes {
+        let name = make::pod_name(&long, node, 0);
+        assert!(name.len() <= 63 && is_dns_subdomain(&name), "{name}");
+    }
 }
 
 #[test]
