@@ -304,13 +304,30 @@ impl Controller {
             && status.completion_time.is_none();
         let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
         let outcome = self.status.write((&self.api(key), &self.jobs), job, recorded, can_wait, now).await?;
-        if let Outcome::Written(newer) = &outcome
-            && newer.is_complete()
-        {
-            self.report_end(key, job, &status);
-            return Ok(Some(Duration::ZERO));
+        match &outcome {
+            Outcome::Written(newer) if newer.is_complete() => {
+                self.report_end(key, job, &status);
+                Ok(Some(Duration::ZERO))
+            }
+            Outcome::Written(newer) => self.note_counted(key, newer).await.map(|()| None),
+            outcome => Ok(outcome.look_after()),
         }
-        Ok(outcome.look_after())
+    }
+
+    /// Writes down which Pods the counts contain. It comes behind the status: one that lags does no harm, and a job that is
+    /// over needs none.
+    async fn note_counted(&self, key: &ObjectKey, job: &EphemeralJob) -> kube::Result<()> {
+        let Some(text) = self.memories.with(key, |memory| memory.counted_pods(job)).flatten() else { return Ok(()) };
+        let metadata = json!({"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version,
+            "annotations": {labels::COUNTED_PODS: text}});
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        match self.api(key).patch(&key.name, &PatchParams::default(), &patch).await {
+            Ok(newer) => drop(self.jobs.upsert(newer)),
+            // It goes with the next status.
+            Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     fn report_end(&self, key: &ObjectKey, job: &EphemeralJob, status: &EphemeralJobStatus) {

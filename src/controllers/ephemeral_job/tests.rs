@@ -275,6 +275,29 @@ async fn counts_survive_pods_that_go_and_a_restart_of_the_manager() {
 }
 
 #[tokio::test]
+async fn counts_stay_exact_when_pods_go_and_end_while_no_manager_runs() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.pod(name, json!({}));
+    }
+    world.job(json!({"replicas": 3, "parallelism": 3}));
+    world.settle().await;
+    world.ends("a", 0);
+    world.ends("b", 0);
+    world.settle().await;
+    assert_eq!(world.status()["succeeded"], 2);
+    // No manager runs.
+    world.controller.memories.clear();
+    world.ends("c", 0);
+    world.remove(&format!("{PODS}/a"));
+    world.pod("d", json!({}));
+    world.settle().await;
+    let status = world.status();
+    assert_eq!((&status["phase"], &status["succeeded"], &status["match"]), (&json!("Succeeded"), &json!(3), &json!(3)));
+    assert_eq!(world.pod_writes().len(), 3, "no further Pod gets the containers");
+}
+
+#[tokio::test]
 async fn only_changes_that_a_job_reads_wake_it() {
     let world = World::new();
     world.job(json!({}));

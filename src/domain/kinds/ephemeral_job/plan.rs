@@ -71,8 +71,7 @@ pub fn plan(
         Some(result @ (PodResult::Succeeded | PodResult::Failed)) => Some((pod.uid(), *result)),
         _ => None,
     });
-    let recorded = job.status.as_ref().map_or((0, 0), |status| (status.succeeded, status.failed));
-    let (succeeded, failed) = memory.count(ended, recorded);
+    let (succeeded, failed) = memory.count(ended, job);
     memory.refused.retain(|uid, _| pods.iter().any(|pod| pod.uid() == uid.as_str()));
 
     let with = |wanted: PodResult| {
