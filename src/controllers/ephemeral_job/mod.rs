@@ -5,7 +5,13 @@
 //! - What is due is decided by [`crate::domain::kinds::ephemeral_job`].
 //! - Never: changes or removes an ephemeral container, which Kubernetes cannot do; deletes a Pod.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use kube::{
     Api,
@@ -31,7 +37,7 @@ use crate::{
         clock,
         events::reference,
         metrics::ResultLabels,
-        pass::{AFTER_CONFLICT, Memories, Pass},
+        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Memories, Pass},
         pod_control::{Part, PodControl},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
@@ -136,13 +142,13 @@ impl Controller {
             (pod.uid().to_owned(), pod.is_deleting(), pod.is_finished(), pod.labels.clone(), ephemeral)
         };
         let Some(any) = new.or(old) else { return };
-        if old.map(facts) == new.map(facts) {
+        let mut jobs = self.jobs.by_index(&StoreIndex::namespace(), any.namespace());
+        jobs.retain(|job| !job.is_complete());
+        // Most namespaces have none, and the facts are copies.
+        if jobs.is_empty() || old.map(facts) == new.map(facts) {
             return;
         }
-        for job in self.jobs.by_index(&StoreIndex::namespace(), any.namespace()) {
-            if job.is_complete() {
-                continue;
-            }
+        for job in jobs {
             let Ok(selector) = selector_of(&job) else { continue };
             if [old, new].into_iter().flatten().any(|pod| concerns(&job, &selector, pod)) {
                 self.wake(ObjectKey::of(job.as_ref()));
@@ -177,9 +183,12 @@ impl Controller {
         let mut pass = Pass::default();
         let mut plan = self.plan(key, &job, begun, now);
         if !plan.add.is_empty() {
-            self.add(key, &job, plan.add, &mut pass).await;
+            let is_news = self.add(key, &job, plan.add, &mut pass).await;
             plan = self.plan(key, &job, begun, clock::now());
-            pass.again |= pass.error.is_none() && !plan.add.is_empty();
+            if pass.error.is_none() && !plan.add.is_empty() {
+                // After nothing but refusals, the next Pods are asked a little later: they may well refuse too.
+                pass.look_after(Some(if is_news { Duration::ZERO } else { AFTER_REFUSAL }));
+            }
         }
         pass.look_after(plan.look);
         let recorded = self.record(key, &job, plan.status, now).await;
@@ -246,16 +255,25 @@ impl Controller {
         }
     }
 
-    /// Adds the containers to these Pods: one at first, more at a time with every success.
-    async fn add(&self, key: &ObjectKey, job: &EphemeralJob, pods: Vec<Arc<PodView>>, pass: &mut Pass) {
+    /// Adds the containers to these Pods: one at first, more at a time with every success. False: they were refused, if
+    /// anything.
+    async fn add(&self, key: &ObjectKey, job: &EphemeralJob, pods: Vec<Arc<PodView>>, pass: &mut Pass) -> bool {
         let containers = containers(job);
         let count = pods.len();
         let mut window = self.memories.with(key, |memory| memory.window).unwrap_or_default();
-        let (done, failure) = slow_start(pods, &mut window, is_refusal, |pod| self.add_to(key, &containers, pod)).await;
+        let added = &AtomicUsize::new(0);
+        let add_to = |pod| async {
+            if self.add_to(key, &containers, pod).await? {
+                added.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let (done, failure) = slow_start(pods, &mut window, is_refusal, add_to).await;
         self.memories.with(key, |memory| memory.window = window);
-        if done > 0 {
-            tracing::info!(job = %key, pods = done, "added containers");
-            let message = format!("added containers to {done} of {count} Pods");
+        let added = added.load(Ordering::Relaxed);
+        if added > 0 {
+            tracing::info!(job = %key, pods = added, "added containers");
+            let message = format!("added containers to {added} of {count} Pods");
             self.context.events.normal(&reference(job), "SuccessfulCreate", &message);
         }
         if let Some(error) = failure {
@@ -265,9 +283,11 @@ impl Controller {
                 pass.note(Err(error));
             }
         }
+        done > 0
     }
 
-    async fn add_to(&self, key: &ObjectKey, containers: &Value, pod: Arc<PodView>) -> kube::Result<()> {
+    /// Whether they were added.
+    async fn add_to(&self, key: &ObjectKey, containers: &Value, pod: Arc<PodView>) -> kube::Result<bool> {
         let patch = json!({"spec": {"ephemeralContainers": containers}});
         let result = self.pods.patch(&pod, Part::EphemeralContainers, patch).await;
         let counted = if result.is_ok() { "succeeded" } else { "failed" };
@@ -275,10 +295,10 @@ impl Controller {
         match result {
             Ok(_) => {
                 self.memories.with(key, |memory| memory.refused.remove(pod.uid()));
-                Ok(())
+                Ok(true)
             }
             // It is gone, or has changed; the store knows now.
-            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(false),
             Err(error) => {
                 if is_refusal(&error) {
                     let why = error.to_string();

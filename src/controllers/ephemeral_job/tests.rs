@@ -298,6 +298,45 @@ async fn counts_stay_exact_when_pods_go_and_end_while_no_manager_runs() {
 }
 
 #[tokio::test]
+async fn an_event_claims_no_more_than_was_written() {
+    let world = World::new();
+    world.pod("a", json!({}));
+    world.job(json!({}));
+    let key = ObjectKey::new("ns", "j");
+    let job = world.controller.jobs.get(&key).unwrap();
+    world.controller.memories.enter(&key, job.uid());
+    let pods = world.controller.context.pods.list();
+    // Nobody takes events here, so each is counted as dropped.
+    let events = || world.controller.context.metrics.events_dropped.get();
+    for (code, want) in [(404, 0), (409, 0), (200, 1)] {
+        if code != 200 {
+            lock(&world.server).faults.push_back(Fault::Error(code));
+        }
+        let (before, mut pass) = (events(), Pass::default());
+        world.controller.add(&key, &job, pods.clone(), &mut pass).await;
+        assert!(pass.error.is_none(), "{code}");
+        assert_eq!(events() - before, want, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_pass_that_met_nothing_but_refusals_is_repeated_after_a_pause() {
+    let world = World::new();
+    for i in 0..30 {
+        let name = format!("p{i:02}");
+        lock(&world.refused).push(name.clone());
+        world.pod(&name, json!({}));
+    }
+    world.job(json!({"parallelism": 30}));
+    assert_eq!(world.look().await.unwrap(), Requeue::After(AFTER_REFUSAL));
+    let asked = world.pod_writes().len();
+    assert!(asked < 30, "{asked}");
+    lock(&world.refused).clear();
+    world.look().await.unwrap();
+    assert_eq!(world.pod_writes().len(), 30, "those that were not asked; the others wait");
+}
+
+#[tokio::test]
 async fn only_changes_that_a_job_reads_wake_it() {
     let world = World::new();
     world.job(json!({}));
