@@ -127,7 +127,8 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         if job.spec.mode == AllocationMode::Reserving {
             let (is_reserved, look) = schedule::is_reserved(pod, reservation(job, child, pod, update), now);
             seen.reserved += i32::from(is_reserved);
-            seen.update_overdue += i32::from(is_reserved && !is_updated);
+            seen.reserved_down += i32::from(is_reserved && !is_ready);
+            seen.updated_reserved_down += i32::from(is_reserved && !is_ready && is_updated);
             if let Some(left) = look {
                 sooner(&mut seen.until_overdue, left);
             }

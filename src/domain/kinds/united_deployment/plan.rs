@@ -270,12 +270,15 @@ fn controls(
             Some(waves) => waves.get(index).copied().unwrap_or(user).clamp(user, replicas),
             None => user,
         };
+        let own = spec.template.limit(replicas);
         let (limit, may_roll) = match turns.as_ref().and_then(|turns| turns.get(index)) {
-            Some(DeploymentTurn::Rolls(limit)) => {
-                (Some(*limit).filter(|limit| *limit < spec.template.limit(replicas)), true)
-            }
-            Some(DeploymentTurn::Waits) => (None, false),
-            None => (reserving_limit(spec, child, replicas), true),
+            Some(DeploymentTurn::Rolls(limit)) => (*limit, true),
+            Some(DeploymentTurn::Waits) => (own, false),
+            None => (own, true),
+        };
+        let limit = match placeless(spec, child, replicas) {
+            0 => Some(limit).filter(|limit| *limit < own),
+            placeless => Some(with_placeless(limit, placeless, replicas)),
         };
         if !may_roll || partition > user {
             plan.wait.get_or_insert_with(|| {
@@ -292,15 +295,17 @@ fn controls(
     all
 }
 
-/// Pods that find no place would use up maxUnavailable, and no other one would be updated.
-fn reserving_limit(spec: &UnitedSpec, child: Option<&ChildSeen>, replicas: i32) -> Option<i32> {
-    let pods = child.filter(|_| spec.mode == AllocationMode::Reserving).map(|child| &child.pods)?;
-    if pods.reserved == 0 {
-        return None;
-    }
-    let down = (replicas - pods.ready).saturating_add(pods.update_overdue).clamp(0, replicas.max(1));
-    // Never less than its own, never nothing.
-    Some(down.max(spec.template.limit(replicas)).max(1))
+/// How many Pods of a subset are down only because they find no place. They have been made up for elsewhere, and no roll-out
+/// waits for them.
+fn placeless(spec: &UnitedSpec, child: Option<&ChildSeen>, replicas: i32) -> i32 {
+    let pods = child.filter(|_| spec.mode == AllocationMode::Reserving).map(|child| &child.pods);
+    pods.map_or(0, |pods| pods.reserved_down.min(replicas.saturating_sub(pods.ready)).max(0))
+}
+
+/// Pods that find no place would use up maxUnavailable, also after their update, and no other one would be updated: the
+/// limit of the template is for the others. Never nothing.
+fn with_placeless(limit: i32, placeless: i32, replicas: i32) -> i32 {
+    limit.saturating_add(placeless).clamp(1, replicas.max(1))
 }
 
 fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, child: Option<&ChildSeen>, replicas: i32, kept: i32) -> WaveSubset {
@@ -321,8 +326,8 @@ fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, child: Option<&ChildSeen>, repl
         replicas,
         kept,
         permitted,
-        available: child.pods.available.min(replicas),
-        updated_available: if is_on_update { child.pods.updated_available } else { 0 },
+        available: child.pods.available.saturating_add(placeless(spec, Some(child), replicas)).min(replicas),
+        updated_available: if is_on_update { updated_available(spec, child) } else { 0 },
         ..WaveSubset::default()
     };
     if !spec.template.kind.has_ordinals() {
@@ -362,11 +367,17 @@ fn deployment(
     };
     WaveDeployment {
         replicas,
-        available: child.pods.available.min(replicas),
-        updated_available: child.pods.updated_available,
+        available: child.pods.available.saturating_add(placeless(spec, Some(child), replicas)).min(replicas),
+        updated_available: updated_available(spec, child),
         is_on_update: child.is_for(seen.update, subset),
         limit,
     }
+}
+
+/// Pods on the new revision that a roll-out does not wait for any more.
+fn updated_available(spec: &UnitedSpec, child: &ChildSeen) -> i32 {
+    let placeless = if spec.mode == AllocationMode::Reserving { child.pods.updated_reserved_down } else { 0 };
+    child.pods.updated_available.saturating_add(placeless)
 }
 
 /// Creates or changes the workload of a subset.

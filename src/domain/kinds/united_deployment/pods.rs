@@ -25,6 +25,8 @@ pub struct SubsetPods {
     pub until_available: Option<Duration>,
     /// Pods that are kept although they find no place.
     pub reserved: i32,
-    /// Of them, those that wait for their update.
-    pub update_overdue: i32,
+    /// Of them, those that are not Ready.
+    pub reserved_down: i32,
+    /// Of those, the ones on the new revision.
+    pub updated_reserved_down: i32,
 }

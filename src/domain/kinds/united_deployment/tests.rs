@@ -674,3 +674,51 @@ fn a_pause_of_nothing_is_a_second() {
     let none = json!({"spec": {"topology": {"scheduleStrategy": {"adaptive": {"unschedulableDuration": 0}}}}});
     assert_eq!(adaptive(none).unschedulable_for, Duration::from_secs(1));
 }
+
+fn reserving(changes: Value) -> UnitedSpec {
+    let mut all = json!({"spec": {"replicas": 12, "topology": {"subsets": [{"name": "a", "maxReplicas": 10}, {"name": "b"}],
+        "scheduleStrategy": {"adaptive": {"reserveUnschedulablePods": true}}}}});
+    json_patch::merge(&mut all, &changes);
+    adaptive(all)
+}
+
+#[test]
+fn pods_without_a_place_do_not_stop_a_roll_out_before_and_after_their_own_update() {
+    let spec = reserving(json!({}));
+    for (reserved, ready, limit) in [(1, 9, 3), (3, 7, 5), (3, 6, 5), (5, 5, 7), (9, 1, 10), (10, 0, 10), (3, 10, 2)] {
+        for updated_reserved_down in [0, reserved] {
+            let reserved_down = reserved.min(10 - ready);
+            let pods = SubsetPods { reserved, reserved_down, updated_reserved_down, ..old_pods(ready) };
+            let children = [ChildSeen { pods, ..child(&spec, "a", 10, "r1") }, child(&spec, "b", 2 + reserved, "r2")];
+            let plan = plan_of(&spec, &children);
+            let [SubsetStep::Change { subset, patch, .. }, ..] = &plan.steps[..] else { panic!("{plan:?}") };
+            let written = patch.pointer("/spec/updateStrategy/maxUnavailable").and_then(Value::as_i64).unwrap_or(2);
+            assert_eq!((subset.as_str(), written), ("a", limit), "{reserved} of 10 without a place, {ready} ready");
+        }
+    }
+}
+
+#[test]
+fn pods_without_a_place_use_up_no_budget_of_the_whole() {
+    let spec = reserving(json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: "2"}}}));
+    let mut a = child(&spec, "a", 10, "r2");
+    a.object["spec"]["updateStrategy"]["partition"] = 7.into();
+    a.pods = SubsetPods { reserved: 3, reserved_down: 3, updated: 3, updated_reserved_down: 3, ..old_pods(7) };
+    let b = ChildSeen { pods: old_pods(5), ..child(&spec, "b", 5, "r1") };
+    let plan = plan_of(&spec, &[a, b]);
+    assert_eq!((plan.partitions["a"], plan.partitions["b"]), (5, 5), "the three are updated and stay down");
+
+    let of = |image: &str| {
+        let mut spec = reserving(json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: "2"}}}));
+        let template = json!({"template": {"spec": {"containers": [{"name": "main", "image": image}]}}});
+        spec.template.kind = ChildKind::Deployment;
+        spec.template.spec = template.as_object().cloned().unwrap();
+        spec
+    };
+    let (old, new) = (of("i:1"), of("i:2"));
+    let pods = SubsetPods { reserved: 3, reserved_down: 3, updated_reserved_down: 3, ..all_there(7) };
+    let through = ChildSeen { pods, ..child(&new, "a", 10, "r2") };
+    let plan = plan_of(&new, &[through, ChildSeen { pods: old_pods(5), ..child(&old, "b", 5, "r1") }]);
+    let is_rolled = |step: &SubsetStep| matches!(step, SubsetStep::Change { subset, patch, .. } if subset == "b" && patch["spec"]["template"].is_object());
+    assert!(plan.steps.iter().any(is_rolled), "the next Deployment has its turn: {plan:?}");
+}
