@@ -128,6 +128,7 @@ fn seen<K: OfKind>(child: &Child<K>) -> ChildSeen {
         name: metadata.name.clone().unwrap_or_default(),
         uid: metadata.uid.clone().unwrap_or_default(),
         version: metadata.resource_version.clone().unwrap_or_default(),
+        generation: metadata.generation.unwrap_or_default(),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         subset: subset_of(metadata, spec),
         is_deleting: metadata.deletion_timestamp.is_some(),

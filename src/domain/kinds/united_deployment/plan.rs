@@ -39,6 +39,8 @@ pub struct ChildSeen {
     pub uid: String,
     /// The version that was read.
     pub version: String,
+    /// `metadata.generation`.
+    pub generation: i64,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// The name of its subset.
@@ -68,6 +70,17 @@ impl ChildSeen {
     pub fn count(&self, key: &str) -> i32 {
         let count = self.status.get(key).and_then(Value::as_i64);
         count.and_then(|count| i32::try_from(count).ok()).unwrap_or(0)
+    }
+
+    /// Whether its status is about its spec as it is now.
+    pub fn is_observed(&self) -> bool {
+        self.status.get("observedGeneration").and_then(Value::as_i64).unwrap_or(0) >= self.generation
+    }
+
+    /// How many Pods its own controller has on its template. A changed patch of the subset is no new revision of ours: by their
+    /// label all Pods seem to be updated.
+    pub fn updated(&self) -> i32 {
+        if self.is_observed() { self.count("updatedReplicas") } else { 0 }
     }
 
     /// Its revision label.
@@ -250,7 +263,7 @@ fn controls(
         let subsets: Vec<WaveSubset> = wanted
             .iter()
             .map(|(subset, replicas)| {
-                wave(spec, seen, chosen.get(&*subset.name).copied(), *replicas, kept(subset, *replicas))
+                wave(spec, seen, subset, chosen.get(&*subset.name).copied(), (*replicas, kept(subset, *replicas)))
             })
             .collect();
         waves::partitions(budget, &subsets)
@@ -308,7 +321,13 @@ fn with_placeless(limit: i32, placeless: i32, replicas: i32) -> i32 {
     limit.saturating_add(placeless).clamp(1, replicas.max(1))
 }
 
-fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, child: Option<&ChildSeen>, replicas: i32, kept: i32) -> WaveSubset {
+fn wave(
+    spec: &UnitedSpec,
+    seen: UnitedSeen<'_>,
+    subset: &SubsetSpec,
+    child: Option<&ChildSeen>,
+    (replicas, kept): (i32, i32),
+) -> WaveSubset {
     let Some(child) = child else {
         // What is made anew is made on the new revision, and takes nothing out of service.
         return WaveSubset {
@@ -320,7 +339,7 @@ fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, child: Option<&ChildSeen>, repl
             ..WaveSubset::default()
         };
     };
-    let is_on_update = child.revision() == seen.update;
+    let is_on_update = child.is_for(seen.update, subset);
     let permitted = if is_on_update { replicas.saturating_sub(child.partition()).clamp(0, replicas) } else { 0 };
     let subset = WaveSubset {
         replicas,
@@ -377,7 +396,7 @@ fn deployment(
 /// Pods on the new revision that a roll-out does not wait for any more.
 fn updated_available(spec: &UnitedSpec, child: &ChildSeen) -> i32 {
     let placeless = if spec.mode == AllocationMode::Reserving { child.pods.updated_reserved_down } else { 0 };
-    child.pods.updated_available.saturating_add(placeless)
+    child.pods.updated_available.saturating_add(placeless).min(child.updated())
 }
 
 /// Creates or changes the workload of a subset.

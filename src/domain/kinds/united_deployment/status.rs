@@ -226,13 +226,15 @@ fn progress(
     let behind = |child: &ChildSeen| {
         let replicas = plan.replicas.get(&child.subset).copied().unwrap_or(0);
         let kept = plan.partitions.get(&child.subset).copied().unwrap_or(0);
-        child.pods.available < replicas
-            || child.pods.updated_available < replicas - kept
+        let updated = child.pods.updated_available.min(child.updated());
+        !child.is_observed()
+            || child.pods.available < replicas
             || child.count("replicas") != replicas
+            || updated < replicas - kept
     };
     if let Some(child) = chosen.values().find(|child| behind(child)) {
         let replicas = plan.replicas.get(&child.subset).copied().unwrap_or(0);
-        let (available, updated) = (child.pods.available, child.pods.updated_available);
+        let (available, updated) = (child.pods.available, child.pods.updated_available.min(child.updated()));
         return waiting(
             "SubsetsNotReady",
             &format!(

@@ -81,7 +81,7 @@ fn child(spec: &UnitedSpec, subset: &str, replicas: i32, revision: &str) -> Chil
         uid: format!("uid-{subset}"),
         subset: subset.to_owned(),
         object,
-        status: json!({"replicas": replicas, "readyReplicas": replicas}),
+        status: json!({"replicas": replicas, "readyReplicas": replicas, "updatedReplicas": replicas}),
         pods: all_there(replicas),
         ..ChildSeen::default()
     }
@@ -721,4 +721,52 @@ fn pods_without_a_place_use_up_no_budget_of_the_whole() {
     let plan = plan_of(&new, &[through, ChildSeen { pods: old_pods(5), ..child(&old, "b", 5, "r1") }]);
     let is_rolled = |step: &SubsetStep| matches!(step, SubsetStep::Change { subset, patch, .. } if subset == "b" && patch["spec"]["template"].is_object());
     assert!(plan.steps.iter().any(is_rolled), "the next Deployment has its turn: {plan:?}");
+}
+
+fn with_patch(image: Option<&str>) -> UnitedSpec {
+    let patch = image.map(|image| json!({"spec": {"containers": [{"name": "main", "image": image}]}}));
+    let budget = json!({"annotations": {labels::UNITED_MAX_UNAVAILABLE: "1"}});
+    let mut subsets = json!([{"name": "a", "patch": patch}, {"name": "b"}]);
+    if patch.is_none() {
+        subsets = json!([{"name": "a"}, {"name": "b"}]);
+    }
+    spec(ChildKind::CloneSet, json!({"metadata": budget, "spec": {"topology": {"subsets": subsets}}}))
+}
+
+#[test]
+fn a_changed_patch_keeps_the_budget_and_is_not_ready_until_it_has_rolled() {
+    let (old, new) = (with_patch(None), with_patch(Some("p:1")));
+    let b = || child(&new, "b", 3, "r2");
+    let before = [child(&old, "a", 3, "r2"), b()];
+    let first = plan_of(&new, &before);
+    let [SubsetStep::Change { patch, .. }] = &first.steps[..] else { panic!("{first:?}") };
+    assert_eq!(patch["spec"]["updateStrategy"]["partition"], 2, "one Pod at a time");
+    // All Pods have the label of the revision, those with the old patch too.
+    let rolling = |permitted: i32, (generation, observed): (i64, i64), updated: i32| {
+        let mut a = child(&new, "a", 3, "r2");
+        a.object["spec"]["updateStrategy"]["partition"] = (3 - permitted).into();
+        a.generation = generation;
+        a.status["observedGeneration"] = observed.into();
+        a.status["updatedReplicas"] = updated.into();
+        [a, b()]
+    };
+    for (permitted, generations, updated, partition) in [
+        (1, (2, 1), 3, 2),
+        (1, (2, 2), 0, 2),
+        (1, (2, 2), 1, 1),
+        (3, (2, 1), 3, 0),
+        (3, (2, 2), 2, 0),
+        (3, (2, 2), 3, 0),
+    ] {
+        let children = rolling(permitted, generations, updated);
+        let plan = plan_of(&new, &children);
+        assert_eq!(plan.partitions["a"], partition, "{permitted} {generations:?} {updated}");
+        let is_ready = (permitted, generations, updated) == (3, (2, 2), 3);
+        let status = said(&new, &children, &plan);
+        assert_eq!(
+            condition(&status, "Ready").unwrap().status == "True",
+            is_ready,
+            "{permitted} {generations:?} {updated}"
+        );
+    }
 }
