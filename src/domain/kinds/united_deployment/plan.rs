@@ -252,7 +252,8 @@ fn controls(
     plan: &mut UnitedPlan,
 ) -> BTreeMap<String, (Controls, bool)> {
     let total: i64 = plan.replicas.values().copied().map(i64::from).sum();
-    let budget = spec.budget_of(i32::try_from(total).unwrap_or(i32::MAX));
+    // What is held takes no Pod out of service, and would never be done.
+    let budget = spec.budget_of(i32::try_from(total).unwrap_or(i32::MAX)).filter(|_| spec.template.holds().is_none());
     let kept =
         |subset: &SubsetSpec, replicas: i32| spec.partitions.get(&subset.name).copied().unwrap_or(0).clamp(0, replicas);
     let wanted: Vec<(&SubsetSpec, i32)> =

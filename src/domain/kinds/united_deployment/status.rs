@@ -223,6 +223,7 @@ fn progress(
     if short > 0 && spec.is_adaptive() {
         return waiting("NoPlace", &format!("no subset has a place for {short} of the Pods"));
     }
+    let held = spec.template.holds();
     let behind = |child: &ChildSeen| {
         let replicas = plan.replicas.get(&child.subset).copied().unwrap_or(0);
         let kept = plan.partitions.get(&child.subset).copied().unwrap_or(0);
@@ -230,7 +231,7 @@ fn progress(
         !child.is_observed()
             || child.pods.available < replicas
             || child.count("replicas") != replicas
-            || updated < replicas - kept
+            || (held.is_none() && updated < replicas - kept)
     };
     if let Some(child) = chosen.values().find(|child| behind(child)) {
         let replicas = plan.replicas.get(&child.subset).copied().unwrap_or(0);
@@ -249,11 +250,9 @@ fn progress(
     if let Some((reason, message)) = &plan.wait {
         return waiting(reason, message);
     }
-    match plan.is_held && wanted.current_revision != seen.update {
-        true => Progress::Held {
-            reason: "Partition".into(),
-            message: "partitions keep Pods on the current revision".into(),
-        },
-        false => Progress::Available,
+    let held = held.or(plan.is_held.then_some(("Partition", "partitions keep Pods on the current revision")));
+    match held.filter(|_| wanted.current_revision != seen.update) {
+        Some((reason, message)) => Progress::Held { reason: reason.into(), message: message.into() },
+        None => Progress::Available,
     }
 }

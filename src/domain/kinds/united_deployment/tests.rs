@@ -770,3 +770,38 @@ fn a_changed_patch_keeps_the_budget_and_is_not_ready_until_it_has_rolled() {
         );
     }
 }
+
+#[test]
+fn decision_32_what_the_template_holds_is_ready() {
+    for (kind, of_template, reason) in [
+        (ChildKind::StatefulSet, json!({"updateStrategy": {"type": "OnDelete"}}), "OnDelete"),
+        (ChildKind::AdvancedStatefulSet, json!({"updateStrategy": {"type": "OnDelete"}}), "OnDelete"),
+        (ChildKind::AdvancedStatefulSet, json!({"updateStrategy": {"rollingUpdate": {"paused": true}}}), "Paused"),
+        (ChildKind::CloneSet, json!({"updateStrategy": {"type": "OnDelete"}}), "OnDelete"),
+        (ChildKind::CloneSet, json!({"updateStrategy": {"paused": true}}), "Paused"),
+        (ChildKind::Deployment, json!({"paused": true}), "Paused"),
+    ] {
+        for budget in [json!({}), json!({labels::UNITED_MAX_UNAVAILABLE: "1"})] {
+            let changes = json!({"metadata": {"annotations": budget}, "spec": {"template": {kind.member(): {"spec": of_template}}}});
+            let spec = spec(kind, changes);
+            let held = |subset: &str| {
+                let mut child = child(&spec, subset, 3, "r2");
+                child.status["updatedReplicas"] = 0.into();
+                ChildSeen { pods: old_pods(3), ..child }
+            };
+            let children = [held("a"), held("b")];
+            let recorded =
+                UnitedDeploymentStatus { current_revision: "r1".into(), ..UnitedDeploymentStatus::default() };
+            let (plan, owner) = (planned(&spec, &children, &recorded, 0), owner());
+            let seen = UnitedSeen { owner: &owner, children: &children, recorded: &recorded, update: "r2" };
+            let status = status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(0));
+            let ready = condition(&status, "Ready").unwrap();
+            assert_eq!((&*ready.status, &*ready.reason), ("True", reason), "{kind:?} {ready:?}");
+            let mut down = children.clone();
+            down[1].pods = old_pods(2);
+            let seen = UnitedSeen { children: &down, ..seen };
+            let status = status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(0));
+            assert_eq!(condition(&status, "Reconciling").unwrap().status, "True", "a Pod is down");
+        }
+    }
+}
