@@ -435,7 +435,12 @@ fn step(
 /// have all their Pods.
 fn remove(spec: &UnitedSpec, seen: UnitedSeen<'_>, chosen: &BTreeMap<&str, &ChildSeen>, plan: &mut UnitedPlan) {
     let wanted: i64 = spec.replicas.map_or_else(|| plan.replicas.values().copied().map(i64::from).sum(), i64::from);
-    let there: i64 = chosen.values().map(|child| i64::from(child.pods.available)).sum();
+    // A subset that shrinks gives its Pods up, and those of a surge go again.
+    let stays = |child: &&ChildSeen| {
+        let planned = plan.replicas.get(&child.subset).copied().unwrap_or(0);
+        i64::from(child.pods.available.min(planned).min(child.replicas()))
+    };
+    let there: i64 = chosen.values().map(stays).sum();
     for child in seen.children.iter().filter(|child| !child.is_deleting) {
         let Some(kind) = child.kind else { continue };
         if chosen.values().any(|chosen| chosen.uid == child.uid) {

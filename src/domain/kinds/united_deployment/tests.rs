@@ -295,6 +295,22 @@ fn shortfall_a_removed_subset_goes_only_when_it_is_replaced_and_its_status_goes_
     let [a, b, gone] = children;
     let children = [a, ChildSeen { pods: all_there(3), ..b }, gone];
     assert!(matches!(&plan_of(&spec, &children).steps[..], [SubsetStep::Delete { name, .. }] if name == "web-gone-x"));
+    // Pods that another subset gives up in the same step do not count.
+    let spec = UnitedSpec { replicas: Some(8), ..spec };
+    let children = [child(&spec, "a", 8, "r2"), child(&spec, "gone", 2, "r2")];
+    let plan = plan_of(&spec, &children);
+    assert_eq!((plan.replicas["a"], plan.wait.as_ref().map(|wait| wait.0)), (4, Some("SubsetIsReplaced")));
+    assert!(!plan.steps.iter().any(|step| matches!(step, SubsetStep::Delete { .. })), "{plan:?}");
+    // Nor do those of a surge.
+    let spec = self::spec(
+        ChildKind::Deployment,
+        json!({"spec": {"replicas": 10, "topology": {"subsets": [{"name": "a", "replicas": 8}, {"name": "b"}]}}}),
+    );
+    let surge = ChildSeen { pods: all_there(10), ..child(&spec, "a", 8, "r2") };
+    let children =
+        [surge, ChildSeen { pods: all_there(0), ..child(&spec, "b", 2, "r2") }, child(&spec, "gone", 2, "r2")];
+    let plan = plan_of(&spec, &children);
+    assert_eq!((plan.steps, plan.wait.map(|wait| wait.0)), (vec![], Some("SubsetIsReplaced")));
 }
 
 #[test]
