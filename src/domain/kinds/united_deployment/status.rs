@@ -56,6 +56,11 @@ pub fn status(
         seen.children.iter().fold(0_i32, |sum, child| sum.saturating_add(count(child)))
     };
     let reserved = sum(&|child| child.pods.reserved);
+    // Nothing was planned where the numbers do not fit: what was written before still holds.
+    let partitions = match (plan.partitions.is_empty(), &recorded.update_status) {
+        (true, Some(before)) => before.current_partitions.clone(),
+        _ => plan.partitions.clone(),
+    };
     let mut wanted = UnitedDeploymentStatus {
         observed_generation: generation,
         replicas: (sum(&|child| child.count("replicas")) - reserved).max(0),
@@ -74,7 +79,7 @@ pub fn status(
         conditions: Vec::new(),
         update_status: Some(UnitedUpdateStatus {
             updated_revision: seen.update.to_owned(),
-            current_partitions: plan.partitions.clone(),
+            current_partitions: partitions.clone(),
         }),
         label_selector: selector::text_of(&spec.selector),
     };
@@ -96,7 +101,7 @@ pub fn status(
                 name: subset.name.clone(),
                 replicas: child.map_or(0, |child| (child.count("replicas") - child.pods.reserved).max(0)),
                 ready_replicas: child.map_or(0, |child| child.count("readyReplicas")),
-                partition: plan.partitions.get(&subset.name).copied().unwrap_or(0),
+                partition: partitions.get(&subset.name).copied().unwrap_or(0),
                 reserved_pods: child.map_or(0, |child| child.pods.reserved),
                 conditions: plan.places.get(&subset.name).map(|places| places.conditions.clone()).unwrap_or_default(),
             }

@@ -821,3 +821,19 @@ fn decision_32_what_the_template_holds_is_ready() {
         }
     }
 }
+
+#[test]
+fn numbers_that_do_not_fit_leave_the_recorded_ones() {
+    let bad = json!({"spec": {"topology": {"subsets": [{"name": "a", "replicas": 9}, {"name": "b"}]}}});
+    let spec = spec(ChildKind::CloneSet, bad);
+    let children = [child(&spec, "a", 3, "r2"), child(&spec, "b", 3, "r2")];
+    let recorded: UnitedDeploymentStatus = serde_json::from_value(json!({"currentRevision": "r2",
+        "subsetReplicas": {"a": 3, "b": 3}, "updateStatus": {"updatedRevision": "r2", "currentPartitions": {"a": 1, "b": 0}}}))
+    .unwrap();
+    let (plan, owner) = (planned(&spec, &children, &recorded, 0), owner());
+    let seen = UnitedSeen { owner: &owner, children: &children, recorded: &recorded, update: "r2" };
+    let status = status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(0));
+    assert_eq!(condition(&status, "Stalled").unwrap().reason, "ReplicasDoNotFit");
+    assert_eq!(status.update_status, recorded.update_status);
+    assert_eq!((status.subset_replicas, status.subset_statuses[0].partition), (recorded.subset_replicas, 1));
+}
