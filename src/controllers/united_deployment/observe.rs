@@ -91,13 +91,12 @@ fn counts(pod: &Arc<PodView>) -> bool {
 }
 
 fn reservation<'a>(job: &'a UnitedJob, child: &ChildSeen, pod: &PodView, update: &str) -> Reservation<'a> {
-    let recorded = job.recorded.subset_statuses.iter().find(|subset| subset.name == child.subset);
     let is_false = |condition: &&UnitedCondition, type_: &str| condition.type_ == type_ && condition.status == "False";
-    let marked = recorded.and_then(|subset| subset.conditions.iter().find(|c| is_false(c, schedule::SCHEDULABLE)));
+    let is_wanted = job.spec.subsets.iter().any(|subset| subset.name == child.subset);
     let updating = job.recorded.conditions.iter().find(|condition| is_false(condition, status::UPDATED));
     Reservation {
         spec: &job.spec,
-        is_marked: marked.is_some(),
+        is_marked: is_wanted && schedule::is_marked(&job.recorded, &child.subset),
         is_updated: pod.labels.get(labels::UNITED_REVISION) == Some(update),
         updating_since: updating.and_then(|condition| condition.last_transition_time),
     }
@@ -112,6 +111,7 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         let is_ready = pod.condition_is_true("Ready");
         let left = until_available(pod, min_ready, now);
         let is_available = left == Some(Duration::ZERO);
+        seen.there += 1;
         seen.ready += i32::from(is_ready);
         seen.available += i32::from(is_available);
         seen.updated += i32::from(is_updated);

@@ -389,3 +389,105 @@ async fn numbers_that_do_not_fit_are_said_and_nothing_is_changed() {
     assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 2), ("b", 1)]));
     assert_eq!(world.condition("Ready")["status"], "True");
 }
+
+/// The controllers of CloneSets and kubelets, where so many Pods of subset a find a place. Returns how many Pods are ready.
+fn play_places(world: &World, places: usize) -> usize {
+    let mut server = lock(&world.server);
+    let pods_at = format!("/api/v1/namespaces/{}/pods", world.namespace);
+    let is_ready = |pod: &Value| pod["status"]["phase"] == "Running";
+    let mut all_ready = 0;
+    for (path, set) in server.of(&format!("{}/", collection(ChildKind::CloneSet, world.namespace))) {
+        let (name, labels) = (&set["metadata"]["name"], &set["spec"]["template"]["metadata"]["labels"]);
+        let replicas = usize::try_from(set["spec"]["replicas"].as_u64().unwrap()).unwrap();
+        let all = server.of(&format!("{pods_at}/")).into_iter();
+        let mut there: Vec<(String, Arc<Value>)> =
+            all.filter(|(_, pod)| pod["metadata"]["ownerReferences"][0]["name"] == *name).collect();
+        there.sort_by_key(|(_, pod)| !is_ready(pod));
+        for (path, _) in there.iter().skip(replicas) {
+            server.remove(path);
+        }
+        let free: Vec<String> = (0..replicas)
+            .map(|number| format!("{}-{number}", name.as_str().unwrap()))
+            .filter(|pod| !server.objects.contains_key(&format!("{pods_at}/{pod}")))
+            .collect();
+        for pod in free.into_iter().take(replicas.saturating_sub(there.len())) {
+            let owner = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": name,
+                "uid": set["metadata"]["uid"], "controller": true}]);
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": world.namespace,
+                "labels": labels, "ownerReferences": owner}, "status": {"phase": "Pending"}});
+            server.put(&format!("{pods_at}/{}", pod["metadata"]["name"].as_str().unwrap()), pod);
+        }
+        let is_limited = labels[labels::SUBSET_NAME] == "a";
+        let mut ready = 0;
+        for (path, pod) in there.into_iter().take(replicas) {
+            if is_ready(&pod) {
+                ready += 1;
+                continue;
+            }
+            let finds_none = is_limited && ready >= places;
+            let (phase, type_, status) =
+                if finds_none { ("Pending", "PodScheduled", "False") } else { ("Running", "Ready", "True") };
+            let condition = json!({"type": type_, "status": status, "reason": if finds_none { "Unschedulable" } else { "" },
+                "lastTransitionTime": crate::k8s::time::rfc3339(clock::now().wall)});
+            server.change(&path, &json!({"status": {"phase": phase, "conditions": [condition]}}));
+            ready += usize::from(!finds_none);
+        }
+        all_ready += ready;
+        let status = json!({"status": {"replicas": replicas, "readyReplicas": ready, "updatedReplicas": replicas}});
+        server.change(&path, &status);
+    }
+    all_ready
+}
+
+/// Passes and played Pods for five minutes. Returns the fewest Pods that were ready, and the most that there were.
+async fn play_for_minutes(world: &World, places: usize) -> (usize, usize) {
+    let (mut fewest, mut most) = (usize::MAX, 0);
+    for _ in 0..60 {
+        world.deliver();
+        let _ = world.controller.reconcile(&world.key()).await;
+        fewest = fewest.min(play_places(world, places));
+        most = most.max(lock(&world.server).of(&format!("/api/v1/namespaces/{}/pods/", world.namespace)).len());
+        tokio::time::advance(Duration::from_secs(5)).await;
+    }
+    (fewest, most)
+}
+
+fn schedulable(world: &World, subset: usize) -> (String, String) {
+    let condition = &world.status()["subsetStatuses"][subset]["conditions"][0];
+    let text = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_own_run() {
+    let mut wanted = spec("i:1");
+    wanted["spec"]["topology"] = json!({"subsets": [{"name": "a", "maxReplicas": 4}, {"name": "b"}], "scheduleStrategy": {"type": "Adaptive",
+        "adaptive": {"reserveUnschedulablePods": true, "rescheduleCriticalSeconds": 30, "unschedulableDuration": 60}}});
+    let world = World::new("ns", "web");
+    world.apply(wanted.clone());
+    play_for_minutes(&world, 3).await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 4), ("b", 3)]), "one of a finds no place");
+    assert_eq!(schedulable(&world, 0), ("False".into(), "reschedule".into()));
+    // It grows while it is full: the others get them.
+    wanted["spec"]["replicas"] = 10.into();
+    wanted["spec"]["topology"]["subsets"][0]["maxReplicas"] = 8.into();
+    world.apply(wanted.clone());
+    play_for_minutes(&world, 3).await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 4), ("b", 7)]));
+    // It has places again.
+    let (fewest, most) = play_for_minutes(&world, 20).await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 8), ("b", 2)]));
+    assert_eq!((fewest, most), (10, 14), "the new ones run before others go");
+    assert_eq!(schedulable(&world, 0), ("True".into(), "reschedule".into()));
+    // A subset is added before the others.
+    wanted["spec"]["topology"]["subsets"] =
+        json!([{"name": "n", "maxReplicas": 3}, {"name": "a", "maxReplicas": 8}, {"name": "b"}]);
+    world.apply(wanted);
+    world.deliver();
+    let _ = world.controller.reconcile(&world.key()).await;
+    assert_eq!(schedulable(&world, 0), ("False".into(), "created".into()));
+    let (fewest, most) = play_for_minutes(&world, 20).await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 7), ("b", 0), ("n", 3)]));
+    assert_eq!((fewest, most), (10, 13));
+    assert_eq!(world.status()["reservedPods"], 0);
+}

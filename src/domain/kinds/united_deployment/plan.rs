@@ -17,10 +17,7 @@ use super::{
     waves::{self, DeploymentTurn, WaveDeployment, WaveSubset},
 };
 use crate::{
-    api::{
-        apps::united_deployment::{SubsetStatus, UnitedDeploymentStatus},
-        labels,
-    },
+    api::{apps::united_deployment::UnitedDeploymentStatus, labels},
     domain::workload::{
         allocation::{AllocationMode, AllocationSubset, allocate},
         owner::OwnerRef,
@@ -198,10 +195,9 @@ pub fn plan(spec: &UnitedSpec, seen: UnitedSeen<'_>, now: Now) -> UnitedPlan {
     let chosen = chosen(spec, seen.children);
     plan.chosen = chosen.iter().map(|(subset, child)| ((*subset).to_owned(), child.name.clone())).collect();
     for subset in &spec.subsets {
-        let recorded: Option<&SubsetStatus> = seen.recorded.subset_statuses.iter().find(|s| s.name == subset.name);
         let none = SubsetPods::default();
         let (pods, replicas) = chosen.get(&*subset.name).map_or((&none, 0), |child| (&child.pods, child.replicas()));
-        let places = schedule::places(spec, recorded, pods, replicas, now);
+        let places = schedule::places(spec, seen.recorded, &subset.name, pods, replicas, now);
         plan.look = [plan.look, places.look, pods.until_available].into_iter().flatten().min();
         plan.places.insert(subset.name.clone(), places);
     }
@@ -213,6 +209,13 @@ pub fn plan(spec: &UnitedSpec, seen: UnitedSeen<'_>, now: Now) -> UnitedPlan {
         }
     };
     plan.replicas = spec.subsets.iter().map(|subset| subset.name.clone()).zip(replicas).collect();
+    for (subset, places) in &mut plan.places {
+        let current = chosen.get(&**subset).map_or(0, |child| child.replicas());
+        let grows = plan.replicas.get(subset).is_some_and(|replicas| *replicas > current);
+        if places.is_on_trial && places.is_schedulable && grows {
+            schedule::mark_again(places, seen.recorded, subset, now);
+        }
+    }
     let controls = controls(spec, seen, &chosen, &mut plan);
     for subset in &spec.subsets {
         if let Err(Invalid(why)) = step(spec, seen, subset, &chosen, controls.get(&*subset.name), &mut plan) {
@@ -230,15 +233,21 @@ fn subsets(
 ) -> Vec<AllocationSubset> {
     let one = |subset: &SubsetSpec| {
         let child = chosen.get(&*subset.name);
+        let places = places.get(&subset.name);
+        let is_on_trial = places.is_some_and(|places| places.is_on_trial);
+        let current = child.map_or(0, |child| child.replicas());
+        // Pods that are still to be made in a subset on trial have not run either.
+        let missing = child.filter(|_| is_on_trial).map_or(0, |child| current.saturating_sub(child.pods.there).max(0));
         AllocationSubset {
             name: subset.name.clone(),
             fixed: subset.fixed,
             min: subset.min,
             max: subset.max,
-            current: child.map_or(0, |child| child.replicas()),
+            current,
             ready: child.map_or(0, |child| child.pods.ready),
-            reserved: child.map_or(0, |child| child.pods.reserved),
-            is_schedulable: places.get(&subset.name).is_none_or(|places| places.is_schedulable),
+            reserved: child.map_or(0, |child| child.pods.reserved.saturating_add(missing)),
+            is_schedulable: places.is_none_or(|places| places.is_schedulable),
+            is_on_trial,
         }
     };
     spec.subsets.iter().map(one).collect()

@@ -5,6 +5,8 @@ use std::time::Duration;
 /// The Pods of the workload of a subset, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubsetPods {
+    /// All that go on.
+    pub there: i32,
     /// Ready ones.
     pub ready: i32,
     /// Available ones, whatever their revision.

@@ -56,6 +56,7 @@ fn owner() -> OwnerRef {
 
 fn all_there(replicas: i32) -> SubsetPods {
     SubsetPods {
+        there: replicas,
         ready: replicas,
         available: replicas,
         updated: replicas,
