@@ -9,7 +9,7 @@ use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use crate::{
-    k8s::time::rfc3339,
+    k8s::{selector::Selector, time::rfc3339},
     liveness::{self, Acts, Driver, Limits, Model, Random},
     runtime::clock,
 };
@@ -54,6 +54,20 @@ fn resource_and_name(path: &str) -> (&str, Option<&str>) {
     let rest = &parts[if parts[0] == "api" { 2 } else { 3 }..];
     let rest = if rest[0] == "namespaces" && rest.len() > 2 { &rest[2..] } else { rest };
     (rest[0], rest.get(1).copied())
+}
+
+/// The selector of a list by labels.
+fn label_selector(parts: &Parts) -> Option<Selector> {
+    let mut pairs = parts.uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let (_, text) = pairs.find(|(key, _)| *key == "labelSelector")?;
+    let text = text.replace('+', " ");
+    let mut parts = text.split('%');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain.push(char::from(u8::from_str_radix(&part[..2], 16).unwrap()));
+        plain.push_str(&part[2..]);
+    }
+    Some(Selector::parse(&plain).unwrap())
 }
 
 impl Server {
@@ -128,7 +142,15 @@ impl Server {
             if self.broken.iter().any(|path| parts.uri.path().starts_with(path)) {
                 return error(500);
             }
-            return self.read(parts.uri.path());
+            let (code, mut answer) = self.read(parts.uri.path());
+            if let Some(items) = answer["items"].as_array_mut() {
+                let selector = label_selector(parts);
+                items.retain(|item| {
+                    let labels = serde_json::from_value(item["metadata"]["labels"].clone()).unwrap_or_default();
+                    selector.as_ref().is_none_or(|selector| selector.matches(&labels))
+                });
+            }
+            return (code, answer);
         }
         match self.faults.pop_front() {
             // What is made conflicts only with what is there.

@@ -144,8 +144,9 @@ pub(super) struct OneKind<K: OfKind> {
 }
 
 impl<K: OfKind> OneKind<K> {
+    /// Of the others a few bytes are held. All are watched: the label of a subset can be taken off a workload.
     fn new() -> Self {
-        Self { store: Store::new([by_owner(), by_subset()]) }
+        Self { store: Store::of_work([by_owner(), by_subset()], |child| united_owner(&child.metadata).is_none()) }
     }
 
     fn of(&self, uid: &str) -> Vec<ChildSeen> {
@@ -165,10 +166,9 @@ impl<K: OfKind> OneKind<K> {
     }
 
     /// Reads those that are there from the API server: a store that is behind would have them made twice.
-    async fn read(&self, client: &Client, namespace: &str, selector: &str) -> kube::Result<()> {
+    async fn read(&self, client: &Client, namespace: &str) -> kube::Result<()> {
         let api: Api<Child<K>> = Api::namespaced(client.clone(), namespace);
-        let params = kube::api::ListParams::default().labels(selector);
-        let ObjectList { items, .. } = api.list(&params).await?;
+        let ObjectList { items, .. } = api.list(&kube::api::ListParams::default()).await?;
         for child in items {
             self.store.upsert(child);
         }
@@ -224,18 +224,12 @@ impl Children {
     }
 
     /// See [`OneKind::read`].
-    pub(super) async fn read(
-        &self,
-        kind: ChildKind,
-        client: &Client,
-        namespace: &str,
-        selector: &str,
-    ) -> kube::Result<()> {
+    pub(super) async fn read(&self, kind: ChildKind, client: &Client, namespace: &str) -> kube::Result<()> {
         match kind {
-            ChildKind::StatefulSet => self.stateful_sets.read(client, namespace, selector).await,
-            ChildKind::AdvancedStatefulSet => self.advanced.read(client, namespace, selector).await,
-            ChildKind::CloneSet => self.clone_sets.read(client, namespace, selector).await,
-            ChildKind::Deployment => self.deployments.read(client, namespace, selector).await,
+            ChildKind::StatefulSet => self.stateful_sets.read(client, namespace).await,
+            ChildKind::AdvancedStatefulSet => self.advanced.read(client, namespace).await,
+            ChildKind::CloneSet => self.clone_sets.read(client, namespace).await,
+            ChildKind::Deployment => self.deployments.read(client, namespace).await,
         }
     }
 }

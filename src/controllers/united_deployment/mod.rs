@@ -2,7 +2,7 @@
 //!
 //! - Owns: the workloads of the subsets (StatefulSets, Advanced StatefulSets, CloneSets, Deployments), the ControllerRevisions
 //!   and the status of UnitedDeployments.
-//! - Watches: UnitedDeployments, workloads with the label of a subset, Pods.
+//! - Watches: UnitedDeployments, workloads of the four kinds, of which only those of UnitedDeployments are held, Pods.
 //! - Never: touches a Pod but for one label of ours, deletes a workload whose Pods are needed, writes to a workload that is as it is to be.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, which workloads and Pods there are, the plan
@@ -134,12 +134,10 @@ impl Controller {
                 wake::workload_changed(&change, &this.queue, &this.memories);
             })
             .following(&self.context.pods);
-        // Every one of them has the label, whoever made it.
-        let of_subsets = || Config::default().labels(labels::SUBSET_NAME);
         macro_rules! following {
             ($runner:expr, $kind:ident) => {{
                 let queue = self.queue.clone();
-                $runner.watch(self.context.api(), of_subsets(), &self.children.$kind.store, move |change| {
+                $runner.watch(self.context.api(), Config::default(), &self.children.$kind.store, move |change| {
                     child::changed(&change).into_iter().for_each(|key| queue.add(key));
                 })
             }};

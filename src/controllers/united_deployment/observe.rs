@@ -80,7 +80,7 @@ impl Controller {
         let uids = || -> Vec<String> { self.children.of(&job.owner.uid).into_iter().map(|child| child.uid).collect() };
         let before = uids();
         let (kind, namespace) = (job.spec.template.kind, &job.key.namespace);
-        self.children.read(kind, &self.context.client, namespace, labels::SUBSET_NAME).await?;
+        self.children.read(kind, &self.context.client, namespace).await?;
         Ok(before != uids())
     }
 }

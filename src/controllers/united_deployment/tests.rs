@@ -491,3 +491,23 @@ async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_ow
     assert_eq!((fewest, most), (10, 13));
     assert_eq!(world.status()["reservedPods"], 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_without_the_label_of_its_subset_is_found_and_gets_it_back() {
+    let mut world = World::new("ns", "web");
+    world.apply(spec("i:1"));
+    world.settle().await;
+    let (path, _) = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns"))).remove(0);
+    lock(&world.server).change(&path, &json!({"metadata": {"labels": {labels::SUBSET_NAME: null}}}));
+    // A new manager whose watch has not brought it yet.
+    world.controller = Arc::new(Controller::new(&world.controller.context));
+    let object = lock(&world.server).objects[&world.path()].clone();
+    world.controller.objects.upsert(serde_json::from_value(Value::clone(&object)).unwrap());
+    let _ = world.controller.reconcile(&world.key()).await;
+    assert_eq!(world.children(ChildKind::CloneSet).len(), 2);
+    world.settle().await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 2), ("b", 4)]));
+    lock(&world.writes).clear();
+    world.settle().await;
+    assert_eq!(*lock(&world.writes), Vec::<String>::new());
+}

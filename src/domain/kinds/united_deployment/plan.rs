@@ -92,6 +92,12 @@ impl ChildSeen {
         i32::try_from(partition).unwrap_or(i32::MAX).max(0)
     }
 
+    /// Whether it has the label of its subset, by which people and tools find it.
+    fn is_labelled(&self) -> bool {
+        let labels = self.object.pointer("/metadata/labels").and_then(|all| all.get(labels::SUBSET_NAME));
+        labels.and_then(Value::as_str) == Some(&*self.subset)
+    }
+
     /// Whether it was made for this revision and with this patch.
     fn is_for(&self, revision: &str, subset: &SubsetSpec) -> bool {
         let patch = self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_PATCH));
@@ -428,7 +434,7 @@ fn step(
         plan.wait.get_or_insert_with(|| ("SubsetIsBeingDeleted", format!("{} is being deleted", child.name)));
         return Ok(());
     }
-    let patch = match child.is_for(seen.update, subset) || !may_roll {
+    let patch = match (child.is_for(seen.update, subset) && child.is_labelled()) || !may_roll {
         true => make::adjust(spec, *controls, &child.object),
         false => make::rewrite(spec, subset, seen.update, *controls, &child.object)?,
     };
