@@ -162,9 +162,12 @@ impl Controller {
             Change::Deleted(old) => old,
             Change::Undecodable { .. } => return,
         };
-        let Some(subset) = pod.labels.get(labels::SUBSET_NAME) else { return };
-        let Some(controller) = &pod.controller else { return };
-        for key in self.children.owners(pod.namespace(), subset, &controller.name) {
+        // Most Pods are of no subset.
+        let Some(controller) = pod.controller.as_deref().filter(|_| pod.labels.get(labels::SUBSET_NAME).is_some())
+        else {
+            return;
+        };
+        if let Some(key) = self.children.owner(pod.namespace(), controller) {
             self.queue.add_after(key, POD_PAUSE);
         }
     }

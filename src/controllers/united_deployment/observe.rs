@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Controller, UnitedJob};
 use crate::{
     api::{apps::united_deployment::UnitedCondition, labels},
-    controllers::{BY_CONTROLLER, BY_SUBSET, subset_key},
+    controllers::{BY_CONTROLLER, BY_DEPLOYMENT, deployment_text},
     domain::{
         kinds::united_deployment::{
             make,
@@ -60,13 +60,10 @@ impl Controller {
             return self.context.pods.by_index(&BY_CONTROLLER, &child.uid);
         }
         let Ok(selector) = Selector::of(&make::selector(&job.spec, &child.subset)) else { return Vec::new() };
-        let of_subset = self.context.pods.by_index(&BY_SUBSET, &subset_key(&job.key.namespace, &child.subset));
-        let is_its_own = |pod: &Arc<PodView>| {
-            let owner = pod.controller.as_deref().filter(|owner| owner.is("apps", "ReplicaSet"));
-            let hash = owner.and_then(|owner| owner.name.strip_prefix(&*child.name)?.strip_prefix('-'));
-            hash.is_some_and(|hash| !hash.contains('-')) && selector.matches(&pod.labels)
-        };
-        of_subset.into_iter().filter(is_its_own).collect()
+        let text = deployment_text(&job.key.namespace, &child.name);
+        let mut pods = self.context.pods.by_index(&BY_DEPLOYMENT, &text);
+        pods.retain(|pod| selector.matches(&pod.labels));
+        pods
     }
 
     /// Whether a workload would be made.

@@ -511,3 +511,35 @@ async fn a_workload_without_the_label_of_its_subset_is_found_and_gets_it_back() 
     world.settle().await;
     assert_eq!(*lock(&world.writes), Vec::<String>::new());
 }
+
+#[test]
+fn the_owner_of_a_pod_is_found_by_the_name_of_its_controller() {
+    let children = child::Children::new();
+    let owner = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "UnitedDeployment", "name": "web", "uid": "u", "controller": true}]);
+    for (kind, owners) in
+        [(ChildKind::Deployment, owner.clone()), (ChildKind::CloneSet, owner), (ChildKind::StatefulSet, Value::Null)]
+    {
+        let object =
+            json!({"metadata": {"name": "web-a-x", "namespace": "ns", "uid": kind.word(), "ownerReferences": owners}});
+        children.put(kind, object).unwrap();
+    }
+    let of = |api_version: &str, kind: &str, name: &str| {
+        let owner: crate::k8s::pod::Owner = serde_json::from_value(
+            json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": "x", "controller": true}),
+        )
+        .unwrap();
+        children.owner("ns", &owner)
+    };
+    let web = Some(ObjectKey::new("ns", "web"));
+    assert_eq!(of("apps/v1", "ReplicaSet", "web-a-x-5d4f"), web);
+    assert_eq!(of("apps.kruise.io/v1alpha1", "CloneSet", "web-a-x"), web);
+    for (api_version, kind, name) in [
+        ("apps/v1", "ReplicaSet", "web-a-x"),
+        ("apps/v1", "ReplicaSet", "web-a-x-5d4f-7"),
+        ("apps/v1", "StatefulSet", "web-a-x"),
+        ("apps.kruise.io/v1beta1", "StatefulSet", "web-a-x"),
+        ("batch/v1", "Job", "web-a-x"),
+    ] {
+        assert_eq!(of(api_version, kind, name), None, "{kind} {name}");
+    }
+}
