@@ -219,7 +219,7 @@ impl Controller {
         let now = clock::now();
         let generation = job.object.metadata.generation.unwrap_or_default();
         let mut wanted = status::status(&job.spec, generation, seen, plan, failures, now);
-        wanted.collision_count = (collisions != 0).then_some(collisions).or(job.recorded.collision_count);
+        wanted.collision_count = Some(collisions);
         if let Some((reason, message)) = &plan.impossible {
             let reason =
                 if *reason == "ReplicasDoNotFit" { "Failed SpecifySubsetReplicas" } else { "FailedUpdateSubset" };
@@ -252,7 +252,8 @@ impl Controller {
         recorded: &UnitedDeploymentStatus,
         why: String,
     ) -> kube::Result<Requeue> {
-        let wanted = status::invalid(recorded, object.metadata.generation.unwrap_or_default(), &why, clock::now());
+        let generation = object.metadata.generation.unwrap_or_default();
+        let wanted = status::invalid(recorded, generation, &object.spec.selector, &why, clock::now());
         let look = self.write_status(key, object, &wanted).await?;
         Ok(look.map_or(Requeue::Await, Requeue::After))
     }

@@ -512,6 +512,18 @@ async fn a_workload_without_the_label_of_its_subset_is_found_and_gets_it_back() 
     assert_eq!(*lock(&world.writes), Vec::<String>::new());
 }
 
+#[tokio::test(start_paused = true)]
+async fn edge_d6_a_first_spec_that_cannot_be_followed_has_its_label_selector() {
+    let world = World::new("ns", "web");
+    let mut wanted = spec("i:1");
+    wanted["spec"]["template"]["deploymentTemplate"] = json!({"spec": {}});
+    world.apply(wanted);
+    world.deliver();
+    world.controller.reconcile(&world.key()).await.unwrap();
+    assert_eq!((&world.status()["labelSelector"], &world.status()["collisionCount"]), (&json!("app=web"), &json!(0)));
+    assert_eq!(world.condition("Stalled")["reason"], "InvalidSpec");
+}
+
 #[test]
 fn the_owner_of_a_pod_is_found_by_the_name_of_its_controller() {
     let children = child::Children::new();

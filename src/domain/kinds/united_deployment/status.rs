@@ -1,5 +1,6 @@
 //! What a UnitedDeployment says about itself.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use super::{
@@ -81,11 +82,8 @@ pub fn status(
             updated_revision: seen.update.to_owned(),
             current_partitions: partitions.clone(),
         }),
-        label_selector: selector::text_of(&spec.selector),
+        label_selector: label_selector(spec),
     };
-    if spec.mode == AllocationMode::Reserving {
-        wanted.label_selector += &format!(",{}=false", labels::RESERVED_POD);
-    }
     // Of all that are wanted, not only of those that are there: a roll-out in the middle of a scale-up goes on.
     let total = plan.replicas.values().fold(0_i32, |sum, replicas| sum.saturating_add(*replicas));
     let is_complete = plan.impossible.is_none() && wanted.updated_ready_replicas >= total;
@@ -116,14 +114,45 @@ pub fn status(
 }
 
 /// The status of an object whose spec cannot be followed.
-pub fn invalid(recorded: &UnitedDeploymentStatus, generation: i64, why: &str, now: Now) -> UnitedDeploymentStatus {
+pub fn invalid(
+    recorded: &UnitedDeploymentStatus,
+    generation: i64,
+    selector: &LabelSelector,
+    why: &str,
+    now: Now,
+) -> UnitedDeploymentStatus {
     let progress = Progress::Stalled { reason: "InvalidSpec".into(), message: why.to_owned() };
+    let mut wanted = without_plan(recorded, generation, &progress, ("InvalidSpec", why), now);
+    // Autoscalers fail without one.
+    if wanted.label_selector.is_empty() {
+        wanted.label_selector = selector::text_of(selector);
+    }
+    wanted
+}
+
+fn without_plan(
+    recorded: &UnitedDeploymentStatus,
+    generation: i64,
+    progress: &Progress,
+    (reason, why): (&str, &str),
+    now: Now,
+) -> UnitedDeploymentStatus {
     let before: Vec<Condition> = recorded.conditions.iter().map(shared).collect();
     let mut wanted = UnitedDeploymentStatus { observed_generation: generation, ..recorded.clone() };
+    wanted.collision_count.get_or_insert(0);
     wanted.conditions.retain(|old| !OURS[3..].contains(&old.type_.as_str()));
-    wanted.conditions.push(own(status::set(&before, FAILURE, true, "InvalidSpec", why, now.wall)));
-    wanted.conditions.extend(status::conditions(&progress, &before, now.wall).map(own));
+    wanted.conditions.push(own(status::set(&before, FAILURE, true, reason, why, now.wall)));
+    wanted.conditions.extend(status::conditions(progress, &before, now.wall).map(own));
     wanted
+}
+
+/// The selector of the Pods that autoscalers count.
+fn label_selector(spec: &UnitedSpec) -> String {
+    let mut text = selector::text_of(&spec.selector);
+    if spec.mode == AllocationMode::Reserving {
+        text += &format!(",{}=false", labels::RESERVED_POD);
+    }
+    text
 }
 
 fn shared(condition: &UnitedCondition) -> Condition {
