@@ -15,7 +15,11 @@ mod revisions;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 
@@ -36,6 +40,7 @@ use crate::{
     },
     k8s::{invalid::Invalid, pod::PodView, rbac::Rule},
     runtime::{
+        apply::namespace_is_ending,
         clock,
         events::reference,
         pass::{Memories, Pass},
@@ -88,8 +93,12 @@ struct Controller {
 struct Memory {
     /// Its revisions, for one generation.
     resolved: Option<revisions::ResolvedFor>,
-    /// The last event.
-    said: String,
+    /// The last warning for each reason.
+    said: BTreeMap<&'static str, String>,
+    /// What has been warned of since the last whole pass.
+    reasons: BTreeSet<&'static str>,
+    /// How many workloads are created, deleted and changed at a time, see [`crate::runtime::slow_start`].
+    windows: [usize; 3],
 }
 
 /// An object in one pass.
@@ -186,14 +195,23 @@ impl Controller {
             Err(Invalid(why)) => return self.record_invalid(key, &object, &recorded, why).await,
         };
         let job = UnitedJob { key: key.clone(), object, owner, spec, recorded };
-        let resolved = self.resolve(&job).await?;
+        let resolved = match self.resolve(&job).await {
+            Ok(resolved) => resolved,
+            Err(error) => return self.record_failed(&job, error, "FailedRevisionProvision").await,
+        };
         let mut pass = Pass::default();
         self.mark(&job, &resolved.update, &mut pass).await;
         let mut children = self.observe(&job, &resolved.update);
         let mut plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
-        if self.would_create(&plan) && self.read_children(&job).await? {
-            children = self.observe(&job, &resolved.update);
-            plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
+        if self.would_create(&plan) {
+            match self.read_children(&job).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    children = self.observe(&job, &resolved.update);
+                    plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
+                }
+                Err(error) => return self.record_failed(&job, error, "FailedFindSubsets").await,
+            }
         }
         pass.look_after(plan.look);
         let failures = self.carry_out(&job, &plan, &mut pass).await;
@@ -203,6 +221,7 @@ impl Controller {
         pass.look_after(
             self.record(&job, job.seen(&children, &resolved.update), (&plan, &failures), resolved.collisions).await?,
         );
+        self.forget_said(key);
         let in_use = children.iter().map(|child| child.revision().to_owned());
         pass.note(self.tidy(&job, &resolved, in_use.collect()).await.map(|()| false));
         pass.end(|after| self.queue.add_after(key.clone(), after))
@@ -258,13 +277,37 @@ impl Controller {
         Ok(look.map_or(Requeue::Await, Requeue::After))
     }
 
-    /// Emits a warning, unless it is the last one again.
-    fn warn_once(&self, job: &UnitedJob, reason: &str, message: &str) {
-        let said = format!("{reason} {message}");
-        let is_new = self.memories.with(&job.key, |memory| std::mem::replace(&mut memory.said, said.clone()) != said);
+    /// Says why a pass ends before anything can be planned.
+    async fn record_failed(&self, job: &UnitedJob, error: kube::Error, reason: &'static str) -> kube::Result<Requeue> {
+        if !namespace_is_ending(&error) {
+            let why = error.to_string();
+            self.warn_once(job, reason, &why);
+            let generation = job.object.metadata.generation.unwrap_or_default();
+            let wanted = status::failed(&job.recorded, generation, &job.spec, (reason, &why), clock::now());
+            if let Err(refused) = self.write_status(&job.key, &job.object, &wanted).await {
+                tracing::warn!(united_deployment = %job.key, %refused, "the status could not be written either");
+            }
+        }
+        Err(error)
+    }
+
+    /// Emits a warning, unless this is what was last said for the same reason.
+    fn warn_once(&self, job: &UnitedJob, reason: &'static str, message: &str) {
+        let is_new = self.memories.with(&job.key, |memory| {
+            memory.reasons.insert(reason);
+            memory.said.insert(reason, message.to_owned()).as_deref() != Some(message)
+        });
         if is_new != Some(false) {
             self.context.events.warning(&reference(job.object.as_ref()), reason, message);
         }
+    }
+
+    /// At the end of a whole pass: what has not come up again is said again when it does.
+    fn forget_said(&self, key: &ObjectKey) {
+        self.memories.with(key, |memory| {
+            let reasons = std::mem::take(&mut memory.reasons);
+            memory.said.retain(|reason, _| reasons.contains(reason));
+        });
     }
 }
 

@@ -492,6 +492,132 @@ async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_ow
     assert_eq!(world.status()["reservedPods"], 0);
 }
 
+/// Has the events of a world sent. They are objects then.
+fn send_events(world: &mut World) {
+    let context = &world.controller.context;
+    let (events, sent) = crate::runtime::events::Recorder::new(
+        context.client.clone(),
+        "test",
+        "",
+        context.metrics.events_dropped.clone(),
+    );
+    tokio::spawn(sent);
+    world.controller = Arc::new(Controller::new(&Context { events, ..context.clone() }));
+}
+
+/// The reasons and messages of the events so far.
+fn events(world: &World) -> Vec<String> {
+    let server = lock(&world.server);
+    let all = server.objects.iter().filter(|(path, _)| path.contains("/events/"));
+    all.map(|(_, event)| format!("{} {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap()))
+        .collect()
+}
+
+fn count(events: &[String], reason: &str) -> usize {
+    events.iter().filter(|event| event.starts_with(reason)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_before_anything_is_planned_is_said_once_each_time() {
+    let mut world = World::new("ns", "web");
+    send_events(&mut world);
+    world.apply(spec("i:1"));
+    for (path, reason) in [
+        ("/apis/apps/v1/namespaces/ns/controllerrevisions", "FailedRevisionProvision"),
+        ("/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets", "FailedFindSubsets"),
+    ] {
+        lock(&world.server).unreadable = vec![path];
+        for _ in 0..3 {
+            world.deliver();
+            world.controller.reconcile(&world.key()).await.unwrap_err();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        let failure = world.condition("SubsetFailure");
+        assert_eq!((&failure["status"], &failure["reason"]), (&json!("True"), &json!(reason)));
+        assert_eq!(
+            (&world.condition("Reconciling")["status"], &world.status()["observedGeneration"]),
+            (&json!("True"), &json!(1))
+        );
+        assert_eq!(world.status()["labelSelector"], "app=web");
+    }
+    lock(&world.server).unreadable.clear();
+    world.settle().await;
+    assert_eq!((&world.condition("Ready")["status"], world.condition("SubsetFailure")), (&json!("True"), Value::Null));
+    let said = events(&world);
+    assert_eq!((count(&said, "FailedRevisionProvision "), count(&said, "FailedFindSubsets ")), (1, 1), "{said:?}");
+    // The same happens again.
+    let sets = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns")));
+    lock(&world.server).remove(&sets[0].0);
+    lock(&world.server).unreadable = vec!["/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets"];
+    world.deliver();
+    world.controller.reconcile(&world.key()).await.unwrap_err();
+    lock(&world.server).unreadable.clear();
+    world.settle().await;
+    assert_eq!(count(&events(&world), "FailedFindSubsets "), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_creations_have_the_event_of_openkruise_and_mere_changes_have_none() {
+    let mut world = World::new("ns", "web");
+    send_events(&mut world);
+    world.apply(spec("i:1"));
+    world.settle().await;
+    let sets = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns")));
+    lock(&world.server).remove(&sets[0].0);
+    lock(&world.server).faults.push_back(crate::controllers::fake::Fault::Error(403));
+    world.deliver();
+    world.controller.reconcile(&world.key()).await.unwrap_err();
+    assert_eq!(world.condition("SubsetProvisioned")["status"], "False");
+    world.settle().await;
+    world.apply(spec("i:2"));
+    world.settle().await;
+    let said = events(&world);
+    assert_eq!((count(&said, "FailedUpdateSubset "), count(&said, "FailedRevisionProvision ")), (1, 0), "{said:?}");
+    let normal: Vec<&String> = said.iter().filter(|event| event.starts_with("SuccessfulUpdateSubset ")).collect();
+    assert_eq!(normal.len(), 2, "{said:?}");
+    for wanted in ["Create 2 Subset (CloneSet)", "Create 1 Subset (CloneSet)"] {
+        assert!(normal.iter().any(|event| event.ends_with(wanted)), "{said:?}");
+    }
+    // A second workload of a subset goes; the API server refuses that at first.
+    let mut second = world.children(ChildKind::CloneSet)[0].clone();
+    second["metadata"]["uid"] = "second".into();
+    second["metadata"]["name"] = "web-second".into();
+    let path = format!("{}/web-second", collection(ChildKind::CloneSet, "ns"));
+    lock(&world.server).put(&path, second);
+    lock(&world.server).faults.push_back(crate::controllers::fake::Fault::Error(403));
+    world.deliver();
+    world.controller.reconcile(&world.key()).await.unwrap_err();
+    world.settle().await;
+    assert_eq!(count(&events(&world), "FailedDeleteDuplicatedSubsets "), 1);
+    assert_eq!(world.children(ChildKind::CloneSet).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_start_slowly_and_a_refusal_of_one_keeps_no_other() {
+    let mut world = World::new("ns", "web");
+    let mut wanted = spec("i:1");
+    let all: Vec<Value> = (0..6).map(|number| json!({"name": format!("s{number}")})).collect();
+    wanted["spec"]["topology"]["subsets"] = all.into();
+    world.apply(wanted);
+    world.settle().await;
+    let empty = |world: &World| {
+        let sets = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns")));
+        sets.iter().for_each(|(path, _)| lock(&world.server).remove(path));
+        world.deliver();
+        lock(&world.writes).clear();
+    };
+    for (code, tried) in [(403, 1), (422, 6)] {
+        empty(&world);
+        lock(&world.server).faults.push_back(crate::controllers::fake::Fault::Error(code));
+        world.controller.reconcile(&world.key()).await.unwrap_err();
+        let created = lock(&world.writes)
+            .iter()
+            .filter(|write| write.starts_with("POST") && write.ends_with("clonesets"))
+            .count();
+        assert_eq!((created, world.children(ChildKind::CloneSet).len()), (tried, tried - 1), "{code}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_workload_without_the_label_of_its_subset_is_found_and_gets_it_back() {
     let mut world = World::new("ns", "web");

@@ -134,6 +134,8 @@ pub enum SubsetStep {
     },
     /// Deletes a workload.
     Delete {
+        /// Whether its subset has another one.
+        is_second: bool,
         /// Its kind.
         kind: ChildKind,
         /// Its name.
@@ -464,7 +466,7 @@ fn remove(spec: &UnitedSpec, seen: UnitedSeen<'_>, chosen: &BTreeMap<&str, &Chil
         let is_second = chosen.contains_key(&*child.subset) && kind == spec.template.kind;
         if is_second || there >= wanted || child.pods.ready == 0 && child.count("replicas") == 0 {
             let ChildSeen { name, uid, version, .. } = child.clone();
-            plan.steps.push(SubsetStep::Delete { kind, name, uid, version });
+            plan.steps.push(SubsetStep::Delete { is_second, kind, name, uid, version });
         } else {
             let message =
                 format!("{} goes when the other subsets have {wanted} available Pods; they have {there}", child.name);

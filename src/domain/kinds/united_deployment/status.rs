@@ -130,6 +130,20 @@ pub fn invalid(
     wanted
 }
 
+/// The status of an object of which something could not be read or written that is needed to plan anything.
+pub fn failed(
+    recorded: &UnitedDeploymentStatus,
+    generation: i64,
+    spec: &UnitedSpec,
+    (reason, why): (&str, &str),
+    now: Now,
+) -> UnitedDeploymentStatus {
+    let progress = Progress::Waiting { reason: reason.to_owned(), message: why.to_owned() };
+    let mut wanted = without_plan(recorded, generation, &progress, (reason, why), now);
+    wanted.label_selector = label_selector(spec);
+    wanted
+}
+
 fn without_plan(
     recorded: &UnitedDeploymentStatus,
     generation: i64,
