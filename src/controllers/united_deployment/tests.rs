@@ -650,6 +650,38 @@ async fn edge_d6_a_first_spec_that_cannot_be_followed_has_its_label_selector() {
     assert_eq!(world.condition("Stalled")["reason"], "InvalidSpec");
 }
 
+#[tokio::test(start_paused = true)]
+async fn edge_d5_a_revision_whose_name_is_taken_has_label_and_name_that_agree() {
+    let mut first = World::new("ns", "web");
+    first.apply(spec("i:1"));
+    first.settle().await;
+    assert_eq!(first.status()["collisionCount"], 0, "decision 32");
+    let taken = first.revisions()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut world = World::new("ns", "web");
+    let foreign = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 7, "data": {"of": "somebody else"},
+        "metadata": {"name": taken, "namespace": "ns", "uid": "foreign"}});
+    lock(&world.server).put(&format!("/apis/apps/v1/namespaces/ns/controllerrevisions/{taken}"), foreign.clone());
+    world.apply(spec("i:1"));
+    for _ in 0..2 {
+        world.settle().await;
+        let revisions = world.revisions();
+        let ours: Vec<&Value> = revisions.iter().filter(|revision| revision["metadata"]["name"] != *taken).collect();
+        let [ours] = ours[..] else { panic!("{revisions:?}") };
+        let (name, labels) = (ours["metadata"]["name"].as_str().unwrap(), &ours["metadata"]["labels"]);
+        assert_eq!(name, format!("web-{}", labels["controller.kubernetes.io/hash"].as_str().unwrap()));
+        for set in world.children(ChildKind::CloneSet) {
+            assert_eq!(set["metadata"]["labels"][labels::UNITED_REVISION], name);
+            assert_eq!(set["spec"]["template"]["metadata"]["labels"][labels::UNITED_REVISION], name);
+        }
+        let status = world.status();
+        assert_eq!((&status["collisionCount"], &status["currentRevision"]), (&json!(1), &json!(name)));
+        let theirs = revisions.iter().find(|revision| revision["metadata"]["name"] == *taken).unwrap();
+        assert_eq!((&theirs["data"], &theirs["metadata"]["labels"]), (&foreign["data"], &Value::Null));
+        // A manager that starts anew counts it no second time.
+        world.controller = Arc::new(Controller::new(&world.controller.context));
+    }
+}
+
 #[test]
 fn the_owner_of_a_pod_is_found_by_the_name_of_its_controller() {
     let children = child::Children::new();
