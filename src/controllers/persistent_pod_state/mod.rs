@@ -233,11 +233,12 @@ impl Controller {
 
     fn node_changed(&self, change: &Change<'_, NodeView>) {
         let states = match change {
-            Change::Applied { old: Some(old), new, .. } if old.ready != new.ready || old.labels != new.labels => {
+            // It may have been the last one with its labels.
+            Change::Applied { old: Some(old), new, .. } if old.labels != new.labels => self.states.list(),
+            Change::Deleted(_) => self.states.list(),
+            Change::Applied { old: Some(old), new, .. } if old.ready != new.ready => {
                 self.states.by_index(&BY_NODE, new.name())
             }
-            // It may have been the last one with its labels.
-            Change::Deleted(_) => self.states.list(),
             Change::Applied { .. } | Change::Undecodable { .. } => return,
         };
         for state in states {
