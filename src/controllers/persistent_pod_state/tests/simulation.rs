@@ -129,15 +129,10 @@ impl History {
         said
     }
 
-    async fn take_queue(&mut self) {
-        let (_stop, stopped) = tokio::sync::watch::channel(true);
-        let keys: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
-        let note = |key: ObjectKey, _| {
-            lock(&keys).push(key);
-            std::future::ready(Ok::<_, String>(Requeue::Await))
-        };
-        self.world.controller.queue.run(100, stopped, note).await;
-        for key in std::mem::take(&mut *lock(&keys)) {
+    fn take_queue(&mut self) {
+        let queue = self.world.controller.queue.clone();
+        while let Some(key) = queue.begin() {
+            queue.done::<String>(key.clone(), Ok(Requeue::Await));
             self.due.remove(&key);
             self.ready.insert(key);
         }
@@ -272,7 +267,7 @@ impl Driver for History {
     }
 
     async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
-        self.take_queue().await;
+        self.take_queue();
         let now = clock::now().mono;
         let over: Vec<ObjectKey> = self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for key in over {
@@ -284,7 +279,8 @@ impl Driver for History {
         let has_news = !lock(&self.world.server).news.is_empty();
         let choices = effects.len() + ready.len() + usize::from(has_news);
         if choices == 0 {
-            return Ok(Step::Idle(self.due.values().min().map(|at| at.saturating_sub(now))));
+            let due = self.due.values().min().map(|at| at.saturating_sub(now));
+            return Ok(Step::Idle([due, self.world.controller.queue.next_in()].into_iter().flatten().min()));
         }
         let choice = random.below(choices);
         if choice < effects.len() {
