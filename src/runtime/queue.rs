@@ -32,7 +32,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::watches::{ObjectKey, jitter};
+use super::{retry::jitter, watches::ObjectKey};
 
 /// What a reconcile that went well wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
