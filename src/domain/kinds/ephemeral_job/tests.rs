@@ -258,7 +258,7 @@ fn f52_pods_that_go_and_end_while_no_manager_runs_are_counted_once() {
         let mut job = job(json!({"replicas": 3}));
         plan::plan(&job, &[a.clone(), b.clone(), with("c", running())], &mut memory, Duration::ZERO, at(1));
         let note = memory.counted_pods(&job).unwrap();
-        assert_eq!(note, json!({"succeeded": 2, "failed": 0, "pods": ["uid-a", "uid-b"]}).to_string());
+        assert_eq!(note, r#"{"succeeded":2,"failed":0,"pods":["uid-a","uid-b"]}"#);
         job.metadata.annotations = noted.then(|| [("kruise.rs/counted-pods".to_owned(), note)].into());
         assert_eq!(memory.counted_pods(&job).is_none(), noted, "it is written once");
         job.status = serde_json::from_value(json!({"succeeded": recorded[0], "failed": recorded[1]})).unwrap();
