@@ -661,7 +661,7 @@ impl World {
         };
         let path = format!("{REPLICA_SETS}{name}");
         let uid = self.get(&path).map(|old| old["metadata"]["uid"].clone()).unwrap_or_default();
-        let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": "ns", "uid": uid, "labels": {"pod-template-hash": hash}, "ownerReferences": owners}, "spec": {"replicas": 2, "template": template(image, Some(hash))}});
+        let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": "ns", "uid": uid, "labels": {"app": "web", "pod-template-hash": hash}, "ownerReferences": owners}, "spec": {"replicas": 2, "template": template(image, Some(hash))}});
         self.put(&path, set);
     }
 
