@@ -1,6 +1,7 @@
 //! WorkloadSpread on a real API server: where new Pods go, what is counted, what happens to Pods that were missed, find no place
 //! or were refused.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -128,6 +129,14 @@ async fn a_deployment_keeps_its_ratio_when_it_is_scaled_down_and_rolled_out() ->
         let main = |image: String| json!({ "name": "main", "image": image });
         t.create(workload("Deployment", "web", 10, vec![main(remote("pause"))])).await?;
         spread_as(t, &[("a", 3), ("b", 7)]).await?;
+        // The order of percentages is found with the other subsets in view: the manager writes what admission cannot know.
+        poll("all Pods to have a cost", LONG, async || {
+            let pods = t.list("Pod", "app=web").await?;
+            let costs: BTreeSet<&str> = pods.iter().map(|pod| pod.text(COST)).collect();
+            ensure!(costs.len() == 10 && !costs.contains(""), "{costs:?}");
+            Ok(())
+        })
+        .await?;
         t.kubectl(&["scale", "deployment/web", "--replicas=5"]).await?;
         poll("the ratio to be kept", LONG, async || {
             let found = counts(t, &["a", "b"]).await?;

@@ -285,7 +285,7 @@ fn f52_pods_that_go_and_end_while_no_manager_runs_are_counted_once() {
     let mut odd = counted(true, [2, 0]);
     for text in ["soon", "{\"succeeded\": \"x\"}", "{\"succeeded\": -5}"] {
         odd.metadata.annotations = Some([("kruise.rs/counted-pods".to_owned(), text.to_owned())].into());
-        assert_eq!(planned(&odd, &[a.clone()], 2).status.succeeded, 2, "{text}");
+        assert_eq!(planned(&odd, std::slice::from_ref(&a), 2).status.succeeded, 2, "{text}");
     }
 }
 
