@@ -33,6 +33,7 @@ use tokio::{
 };
 
 use super::{retry::jitter, watches::ObjectKey};
+use crate::k8s::time::doubled;
 
 /// What a reconcile that went well wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +114,7 @@ impl Default for Backoff {
 impl Backoff {
     /// The pause after so many failures before this one.
     pub fn delay(&self, failures: u32) -> Duration {
-        self.base.saturating_mul(1 << failures.min(16)).min(self.max)
+        doubled(self.base, failures, self.max)
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::state::PodResult;
 use crate::{
     api::{apps::ephemeral_job::EphemeralJob, labels},
-    k8s::time::{Now, Sighting},
+    k8s::time::{Now, Sighting, doubled},
 };
 
 /// The first pause after a Pod did not take the containers; it doubles with each refusal.
@@ -84,8 +84,7 @@ pub struct Refusal {
 impl Refusal {
     /// How long the Pod is not asked again.
     pub fn left(&self, now: Now) -> Duration {
-        let doublings = self.times.saturating_sub(1).min(8);
-        let pause = (REFUSED_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE);
+        let pause = doubled(REFUSED_PAUSE, self.times.saturating_sub(1), LONGEST_PAUSE);
         pause.saturating_sub(now.mono.saturating_sub(self.last))
     }
 }

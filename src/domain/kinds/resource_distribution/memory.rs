@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use crate::k8s::time::doubled;
+
 /// The first pause after a failure; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -31,7 +33,7 @@ impl Pace {
     pub fn left(&self, now: Duration, slowest: Duration) -> Duration {
         let pause = match self.times.checked_sub(2) {
             None => Duration::ZERO,
-            Some(times) => Duration::from_secs(1 << times.min(16)).min(slowest),
+            Some(times) => doubled(Duration::from_secs(1), times, slowest),
         };
         pause.saturating_sub(now.saturating_sub(self.at))
     }
@@ -119,7 +121,7 @@ pub enum Done {
 impl Known {
     /// How long nothing is tried after a failure.
     pub(super) fn pause(&self) -> Duration {
-        FIRST_PAUSE.saturating_mul(1 << self.failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
+        doubled(FIRST_PAUSE, self.failures.saturating_sub(1), LONGEST_PAUSE)
     }
 
     /// What is left of the pause, if it was a failure.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::plan::{Plan, Turn};
+use crate::k8s::time::doubled;
 
 /// After the first failure; twice as long after each further one.
 const FIRST: Duration = Duration::from_secs(1);
@@ -31,7 +32,7 @@ impl Retries {
     /// It was refused.
     pub fn failed(&mut self, turn: Turn, why: String, now: Duration) {
         let failures = self.failed.get(&turn).map_or(0, |retry| retry.failures);
-        let pause = FIRST.saturating_mul(1 << failures.min(6)).min(LONGEST);
+        let pause = doubled(FIRST, failures, LONGEST);
         self.failed.insert(turn, Retry { failures: failures.saturating_add(1), due: now + pause, why });
     }
 
