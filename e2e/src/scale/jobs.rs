@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::paced::{rank, store};
-use super::{Census, IN_FLIGHT, LONG, Scale, bare_name, delete_bare, in_turn, template, warm};
+use super::{Census, IN_FLIGHT, LONG, Scale, bare_name, bare_pod, delete_bare, in_turn, template, warm};
 use crate::kit::{Build, Look, PATIENCE, poll};
 use crate::measure::{Usage, settle, writes};
 use crate::paths::SYSTEM;
@@ -132,13 +132,7 @@ impl Scale<'_> {
     async fn containers_in_pods(&mut self) -> Result<()> {
         let (t, app) = (self.t.clone(), "ejob");
         let pods = Census::begin(&t, app).await?;
-        let all = (0..EPHEMERAL_PODS).map(|index| {
-            let mut pod = template(app);
-            pod["kind"] = "Pod".into();
-            pod["metadata"]["name"] = bare_name(app, index).into();
-            pod
-        });
-        store(&t, all).await?;
+        store(&t, (0..EPHEMERAL_PODS).map(|index| bare_pod(app, index))).await?;
         pods.until("Pods to be ready", LONG, |c| c.ready == EPHEMERAL_PODS).await?;
         let job = json!({ "kind": EPHEMERAL, "metadata": { "name": app }, "spec": { "parallelism": EPHEMERAL_PODS,
             "selector": { "matchLabels": { "app": app } },
