@@ -51,8 +51,6 @@ pub use members::{Members, Workloads};
 
 /// Time limit of a decision, below the API server's timeout of webhooks.
 const DECISION_LIMIT: Duration = Duration::from_secs(5);
-/// How long after its start a replica of the webhook is not ready because of the first list.
-const FIRST_LIST: Duration = Duration::from_secs(30);
 /// How often a decision is repeated after a conflict. Each conflict means that another process has written.
 const ATTEMPTS: u32 = 50;
 /// A budget that allows no further Pod is recounted at most this often by one process, and for no more than a twentieth of
@@ -139,8 +137,6 @@ pub struct Budgets {
     batches: Batches<Question, Result<Answer, Undecided>>,
     /// When each budget may be recounted.
     recounts: Mutex<HashMap<ObjectKey, Duration>>,
-    /// When this process began to wait for the first list.
-    begun: Duration,
     decisions: Family<DecisionLabels, Counter>,
 }
 
@@ -161,7 +157,6 @@ impl Budgets {
             namespaces: watch::Sender::new(None),
             batches: Batches::default(),
             recounts: Mutex::default(),
-            begun: clock::now().mono,
             decisions: Family::default(),
         })
     }
@@ -197,11 +192,6 @@ impl Budgets {
     /// Whether it is known which budgets there are.
     pub fn is_known(&self) -> bool {
         self.store.is_synced() || self.namespaces.borrow().is_some()
-    }
-
-    /// The same, or this replica has waited for that long enough to be of use without.
-    pub fn is_read(&self) -> bool {
-        self.is_known() || clock::now().mono > self.begun + FIRST_LIST
     }
 
     fn publish_namespaces(&self) {

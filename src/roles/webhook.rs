@@ -34,6 +34,7 @@ use crate::{
             metrics::Metrics,
             scope::{self, Union},
         },
+        sidecars::FIRST_LIST,
     },
 };
 
@@ -217,10 +218,8 @@ fn background(
     spawn(Box::pin(own_policies::watch(client.clone(), policies, metrics.policies_missing.clone())));
     if HANDLERS.iter().any(|h| h.namespaces.are_listed() && h.is_active(gates)) {
         let (budgets, known) = (context.budgets.clone(), context.budgets.clone());
-        ready.add("podunavailablebudgets-read", move || match known.is_read() {
-            true => Ok(()),
-            false => Err("the PodUnavailableBudgets are still being read".into()),
-        });
+        let reading = "the PodUnavailableBudgets are still being read";
+        ready.add_at_most(FIRST_LIST, "podunavailablebudgets-read", reading, move || known.is_known());
         spawn(Box::pin(async move { budgets.follow().await }));
     }
     if HANDLERS.iter().any(|h| h.injects && h.is_active(gates)) {
@@ -233,10 +232,8 @@ fn background(
         let states = context.pod_states.clone();
         spawn(Box::pin(async move { states.follow().await }));
         let (spreads, known) = (context.spreads.clone(), context.spreads.clone());
-        ready.add("workloadspreads-read", move || match known.is_read() {
-            true => Ok(()),
-            false => Err("the WorkloadSpreads are still being read".into()),
-        });
+        let reading = "the WorkloadSpreads are still being read";
+        ready.add_at_most(FIRST_LIST, "workloadspreads-read", reading, move || known.is_known());
         spawn(Box::pin(async move { spreads.follow().await }));
     }
     if let Some(callers) = callers.cloned() {

@@ -39,7 +39,6 @@ use crate::{
     },
     runtime::{
         batches::Batches,
-        clock,
         events::{Recorder, reference},
         metrics::Metrics,
         watches::{self, Change, ObjectKey, Store, StoreIndex},
@@ -59,8 +58,6 @@ const LIMIT: Duration = Duration::from_millis(1500);
 const FIRST_LOOK: Duration = Duration::from_millis(500);
 /// What a new Pod waits for the first list: a replica without it is not ready, and gets few of them.
 const FIRST_LIST_LOOK: Duration = Duration::from_millis(500);
-/// How long after its start a replica is not ready because of the first list.
-const FIRST_LIST: Duration = Duration::from_secs(30);
 /// How long the list of kinds by configuration is used.
 const WHITELIST_AGE: Duration = Duration::from_secs(10);
 
@@ -123,8 +120,6 @@ pub struct Spreads {
     /// The kinds by configuration, and when they were read.
     whitelist: tokio::sync::Mutex<Option<(Duration, Arc<str>)>>,
     batches: Batches<SpreadAsk, Result<Settled, Unplaced>>,
-    /// When this process began to wait for the first list.
-    begun: Duration,
     decisions: Family<DecisionLabels, Counter>,
 }
 
@@ -145,7 +140,6 @@ impl Spreads {
             news: watch::Sender::new(0),
             replica_sets: ReplicaSetOwners::default(),
             whitelist: tokio::sync::Mutex::default(),
-            begun: clock::now().mono,
             batches: Batches::default(),
             decisions: Family::default(),
         })
@@ -173,10 +167,9 @@ impl Spreads {
         tokio::join!(watch, first);
     }
 
-    /// Whether it is known which WorkloadSpreads there are, or this replica has waited for that long enough to be of use
-    /// without.
-    pub fn is_read(&self) -> bool {
-        self.scope.borrow().is_some() || clock::now().mono > self.begun + FIRST_LIST
+    /// Whether it is known which WorkloadSpreads there are.
+    pub fn is_known(&self) -> bool {
+        self.scope.borrow().is_some()
     }
 
     /// The namespaces in which there may be Pods for a WorkloadSpread, as a channel that reports changes. None until they are
