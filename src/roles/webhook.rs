@@ -279,18 +279,8 @@ impl Registered {
         problem: watch::Sender<String>,
         tls: watch::Sender<Option<RustlsConfig>>,
     ) -> BoxFuture<'static, ()> {
-        let Self {
-            endpoint,
-            policies,
-            callers,
-            source,
-            with_budgets,
-            with_budgets_or_counting,
-            with_sidecars,
-            in_registration,
-        } = self;
-        let dns_name = endpoint.dns_name();
-        if let Some(source) = source {
+        let (dns_name, callers) = (self.endpoint.dns_name(), self.callers);
+        if let Some(source) = self.source {
             let external = External { client, source, dns_name, gates, callers, metrics, problem };
             return Box::pin(async move { external.run(&tls).await });
         }
@@ -304,13 +294,13 @@ impl Registered {
         let installation = Installation {
             client,
             secret,
-            endpoint,
+            endpoint: self.endpoint,
             gates,
-            policies,
-            with_budgets,
-            with_budgets_or_counting,
-            with_sidecars,
-            registered: in_registration,
+            policies: self.policies,
+            with_budgets: self.with_budgets,
+            with_budgets_or_counting: self.with_budgets_or_counting,
+            with_sidecars: self.with_sidecars,
+            registered: self.in_registration,
             callers,
             metrics,
             problem,
