@@ -9,7 +9,10 @@ use crate::{
         make::{self, PodParts},
         owner::OwnerRef,
     },
-    k8s::{hash, name::LONGEST_LABEL},
+    k8s::{
+        hash,
+        name::{LONGEST_LABEL, cut},
+    },
 };
 
 /// The longest encoded hash.
@@ -17,8 +20,7 @@ const LONGEST_HASH: usize = 20;
 
 /// What names of Pods begin with.
 fn base(spec: &BroadcastSpec) -> String {
-    let name = spec.name.get(..LONGEST_LABEL - LONGEST_HASH - 1).unwrap_or(&spec.name);
-    format!("{}-", name.trim_end_matches(['-', '.']))
+    format!("{}-", cut(&spec.name, LONGEST_LABEL - LONGEST_HASH - 1))
 }
 
 /// The name of a Pod: the same for each attempt to make the same Pod, so that one whose outcome is not known is not made
