@@ -15,7 +15,6 @@ use super::paced::{rank, store};
 use super::{Census, IN_FLIGHT, LONG, Scale, bare_name, bare_pod, delete_bare, in_turn, template, warm};
 use crate::kit::{Build, Look, PATIENCE, poll};
 use crate::measure::{Usage, settle, writes};
-use crate::paths::SYSTEM;
 
 const BROADCAST: &str = "BroadcastJob";
 const CRON: &str = "AdvancedCronJob";
@@ -219,7 +218,8 @@ impl Scale<'_> {
     /// One Secret in very many namespaces, and a change of it, beside bare writes.
     async fn copies_everywhere(&mut self) -> Result<()> {
         let (t, count) = (self.t.clone(), self.options.namespaces);
-        self.switch_distribution_on().await?;
+        t.component("resource-distribution", ("delete", "secrets"), true).await?;
+        t.set_gates("ResourceDistributionGate=true").await?;
         let namespace = |index: usize| format!("copies-{index:05}");
         let all = (0..count).map(
             |i| json!({ "kind": "Namespace", "metadata": { "name": namespace(i), "labels": { "bench": "copies" } } }),
@@ -277,23 +277,6 @@ impl Scale<'_> {
         let value = format!("{:+.1} MB", used - before);
         self.rows.row(&format!("{what}: manager memory, besides that of a new manager"), "+15 MB", value);
         Ok(())
-    }
-
-    async fn switch_distribution_on(&self) -> Result<()> {
-        let t = &self.t;
-        let file = self.paths.repo.join("manifests/components/resource-distribution/resource-distribution.yaml");
-        t.kubectl(&["apply", "-f", &file.to_string_lossy()]).await?;
-        let gates = json!({ "data": { "feature-gates": "ResourceDistributionGate=true" } });
-        t.api_in(SYSTEM, "ConfigMap")
-            .patch("kruise-feature-gates", &PatchParams::default(), &Patch::Merge(gates))
-            .await?;
-        for name in ["kruise-controller-manager", "kruise-webhook"] {
-            t.kubectl(&["-n", SYSTEM, "rollout", "restart", "deployment", name]).await?;
-        }
-        for name in ["kruise-controller-manager", "kruise-webhook"] {
-            t.kubectl(&["-n", SYSTEM, "rollout", "status", "--timeout=120s", "deployment", name]).await?;
-        }
-        t.webhook_answers().await
     }
 }
 

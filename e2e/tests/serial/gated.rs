@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use e2e::kit::{in_namespace, restoring};
 
-use crate::methods::gates;
 use crate::{budgets, claims, pre_download, resize, resource_distribution, serverless_probes, sidecar_terminator};
 
 /// Of the gates for budgets each by itself: in the parallel tests deletions are guarded and updates are not.
@@ -19,7 +18,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
             resource_distribution::refused_while_off(t).await?;
             sidecar_terminator::component(t, true).await?;
             resource_distribution::component(t, true).await?;
-            gates(t, ON).await?;
+            t.set_gates(ON).await?;
             // On the heap: together they are more than the stack of a test.
             Ok(tokio::join!(
                 Box::pin(budgets::updates_resizes_and_container_restarts_need_consent()),
@@ -37,7 +36,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
             sidecar_terminator::component(t, false).await?;
             resource_distribution::component(t, false).await?;
             serverless_probes::tidy(t).await?;
-            gates(t, "ImagePullJobGate=true").await
+            t.set_gates("ImagePullJobGate=true").await
         };
         let (budgets, images, resources, probes_on, claims, sidecars, copies, referenced, examples) =
             restoring(on, off).await?;

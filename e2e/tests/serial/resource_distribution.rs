@@ -12,13 +12,7 @@ const KIND: &str = "ResourceDistribution";
 
 /// Applies or deletes the objects of the component.
 pub(crate) async fn component(t: &Test, on: bool) -> Result<()> {
-    let file = t.paths.repo.join("manifests/components/resource-distribution/resource-distribution.yaml");
-    let file = file.to_string_lossy();
-    if !on {
-        return t.kubectl(&["delete", "--ignore-not-found", "-f", &file]).await.map(drop);
-    }
-    t.kubectl(&["apply", "-f", &file]).await?;
-    t.may(&format!("system:serviceaccount:{SYSTEM}:kruise-manager"), "delete", "secrets").await
+    t.component("resource-distribution", ("delete", "secrets"), on).await
 }
 
 /// One that distributes to namespaces by their names.

@@ -3,7 +3,6 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::kit::{Build, Look, Test, in_namespace, shell};
-use e2e::paths::SYSTEM;
 use serde_json::{Value, json};
 
 use crate::LONG;
@@ -13,13 +12,7 @@ const IGNORE: &str = "KRUISE_TERMINATE_SIDECAR_IGNORE_EXIT_CODE";
 
 /// Applies or deletes the objects of the component.
 pub(crate) async fn component(t: &Test, on: bool) -> Result<()> {
-    let file = t.paths.repo.join("manifests/components/sidecar-terminator/sidecar-terminator.yaml");
-    let file = file.to_string_lossy();
-    if !on {
-        return t.kubectl(&["delete", "--ignore-not-found", "-f", &file]).await.map(drop);
-    }
-    t.kubectl(&["apply", "-f", &file]).await?;
-    t.may(&format!("system:serviceaccount:{SYSTEM}:kruise-manager"), "terminate", "pods").await
+    t.component("sidecar-terminator", ("terminate", "pods"), on).await
 }
 
 /// A container that notes its preStop hook and its signal in /kept, says at its end what it noted, and exits with a code.
