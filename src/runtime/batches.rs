@@ -1,12 +1,22 @@
 //! Questions about one object that come at the same time, answered together: whoever has the turn answers all that wait, for
 //! example with one write.
+//!
+//! In a rush the next turn begins a moment later, so that it answers more of them: other processes write the same object, and
+//! every write that meets another one is made again.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
+
+/// For each question of the last turn the next one waits so long.
+const PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// A turn that comes later than this after the last one is in no rush.
+const RUSH: Duration = Duration::from_millis(100);
 
 use super::{lock, watches::ObjectKey};
 
@@ -17,7 +27,20 @@ pub struct Batches<Q, A>(Mutex<HashMap<ObjectKey, Arc<Turn<Q, A>>>>);
 #[derive(Debug)]
 struct Turn<Q, A> {
     waiting: Mutex<Vec<(Q, oneshot::Sender<A>)>>,
-    turn: tokio::sync::Mutex<()>,
+    turn: tokio::sync::Mutex<LastTurn>,
+}
+
+/// When the last turn ended, and how many questions it answered.
+#[derive(Debug, Default)]
+struct LastTurn(Option<(Instant, usize)>);
+
+impl LastTurn {
+    /// How long the next turn waits for more questions. One question alone is no rush.
+    fn pause(&self, now: Instant) -> Duration {
+        let rush = self.0.filter(|(end, count)| *count > 1 && now.saturating_duration_since(*end) < RUSH);
+        let count = rush.map_or(0, |(_, count)| u32::try_from(count).unwrap_or(u32::MAX));
+        PAUSE.saturating_mul(count).min(LONGEST_PAUSE)
+    }
 }
 
 impl<Q, A> Default for Batches<Q, A> {
@@ -39,18 +62,25 @@ impl<Q: Clone, A> Batches<Q, A> {
             lock(&turn.waiting).push((question.clone(), answer));
             let answered = tokio::select! {
                 answered = &mut mine => answered,
-                _turn = turn.turn.lock() => {
+                mut last = turn.turn.lock() => {
+                    let pause = last.pause(Instant::now());
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
+                    }
                     let waiting = std::mem::take(&mut *lock(&turn.waiting)).into_iter();
                     // Whoever has gone would never hear of what is recorded for it.
                     let stay = waiting.filter(|(_, caller)| !caller.is_closed());
                     let (questions, callers): (Vec<Q>, Vec<_>) = stay.unzip();
-                    if !questions.is_empty() {
+                    let count = questions.len();
+                    if count > 0 {
                         let answers = settle(questions).await;
                         for (caller, answer) in callers.into_iter().zip(answers) {
                             // A caller that was cancelled gets no answer.
                             let _ = caller.send(answer);
                         }
+                        last.0 = Some((Instant::now(), count));
                     }
+                    drop(last);
                     mine.await
                 }
             };
@@ -89,6 +119,21 @@ mod tests {
         let answers = join_all((0..50).map(|number| batches.ask(&key, number, settle))).await;
         assert_eq!(answers, (0..50).map(|number| number * 2).collect::<Vec<_>>());
         assert_eq!(turns.load(Ordering::SeqCst), 2, "the first one alone, then all that have come meanwhile");
+    }
+
+    #[test]
+    fn a_turn_waits_for_more_questions_only_in_a_rush() {
+        let now = Instant::now();
+        let (recent, long_ago) = (now.checked_sub(RUSH / 2).unwrap(), now.checked_sub(RUSH).unwrap());
+        for (last, wanted) in [
+            (None, 0),
+            (Some((recent, 1)), 0),
+            (Some((recent, 2)), 2),
+            (Some((recent, 1000)), 20),
+            (Some((long_ago, 1000)), 0),
+        ] {
+            assert_eq!(LastTurn(last).pause(now), Duration::from_millis(wanted), "{last:?}");
+        }
     }
 
     #[tokio::test]

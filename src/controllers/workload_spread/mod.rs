@@ -201,13 +201,15 @@ impl Controller {
         match change {
             Change::Applied { old, new, .. } => {
                 let key = ObjectKey::of(new.as_ref());
-                self.queue.add(key.clone());
                 let marks = |spread: &WorkloadSpread| {
                     (spread.metadata.generation, spread.metadata.deletion_timestamp.is_some())
                 };
                 if old.as_ref().is_some_and(|old| marks(old) == marks(new)) {
+                    // The webhook has recorded Pods: under load as often as it can.
+                    self.queue.add_after(key, POD_PAUSE);
                     return;
                 }
+                self.queue.add(key.clone());
                 self.add_others(&key);
             }
             Change::Deleted(old) => {
