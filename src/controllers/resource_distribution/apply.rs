@@ -3,6 +3,8 @@
 //!
 //! Without the right to read Secrets a copy is read by a JSON patch that changes nothing and only tests that the object is
 //! one: the API server answers with the object if it is, and refuses it otherwise, whether policies are in force or not.
+//! Where it is likely what is there, one request does both: a creation is refused where there is something, and a JSON patch
+//! changes only the copy that it tests for.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -23,9 +25,9 @@ use super::{Controller, Job, WriteLabels};
 use crate::{
     api::labels,
     domain::kinds::resource_distribution::{
-        content::ResourceKind,
+        content::{Content, ResourceKind},
         copy::{self, CopyObject, is_copy},
-        memory::{Done, Operation},
+        memory::{Done, Expected, Operation},
         plan::{Step, Steps},
     },
     runtime::{apply::code, clock, events::reference, pass::Pass, slow_start::slow_start, watches::ObjectKey},
@@ -155,14 +157,13 @@ impl Controller {
         let Some((content, _)) = &job.content else { return Ok(Done::Clean) };
         let (api, name) = (self.objects(job, namespace), job.spec.name.as_str());
         let copied = || Done::Copied(job.hash.clone());
+        if !job.is_watched() && self.write_unread(job, content, namespace).await? {
+            return Ok(copied());
+        }
         match self.find(job, namespace).await.map_err(|error| Failure(Operation::Get, error))? {
             Found::Others => Ok(Done::Others),
             Found::Nothing => {
-                let new = serde_json::from_value(copy::new(content, job.distributor()));
-                let new: DynamicObject =
-                    new.map_err(|error| Failure(Operation::Create, kube::Error::SerdeError(error)))?;
-                self.note_write(job, namespace);
-                let made = api.create(&PostParams::default(), &new).await;
+                let made = self.create(job, content, namespace).await;
                 self.written(job, Operation::Create, made).map(|()| copied())
             }
             Found::Copy(found) => {
@@ -180,6 +181,38 @@ impl Controller {
                 self.written(job, Operation::Update, changed).map(|()| copied())
             }
         }
+    }
+
+    async fn create(&self, job: &Job, content: &Content, namespace: &str) -> kube::Result<DynamicObject> {
+        let new = serde_json::from_value(copy::new(content, job.distributor())).map_err(kube::Error::SerdeError)?;
+        self.note_write(job, namespace);
+        self.objects(job, namespace).create(&PostParams::default(), &new).await
+    }
+
+    /// Writes a copy without having read what is there. Whether that was possible.
+    async fn write_unread(&self, job: &Job, content: &Content, namespace: &str) -> Result<bool, Failure> {
+        let expected = self.memories.with(&job.key, |memory| memory.expected(namespace));
+        let (operation, answer) = match expected.unwrap_or(Expected::Unknown) {
+            Expected::Unknown => return Ok(false),
+            Expected::Nothing => (Operation::Create, self.create(job, content, namespace).await),
+            Expected::Copy(former) => {
+                let Some(changes) = copy::renewal(&former, content, job.distributor()) else { return Ok(false) };
+                let changes = serde_json::from_value(changes)
+                    .map_err(|error| Failure(Operation::Update, kube::Error::SerdeError(error)))?;
+                self.note_write(job, namespace);
+                let (api, patch) = (self.objects(job, namespace), Patch::<Value>::Json(changes));
+                (Operation::Update, api.patch(&job.spec.name, &PatchParams::default(), &patch).await)
+            }
+        };
+        // Something else is there: it is read.
+        let is_other = |error: &kube::Error| match operation {
+            Operation::Create => code(error) == Some(409),
+            _ => matches!(code(error), Some(403 | 404 | 409 | 422)),
+        };
+        if answer.as_ref().is_err_and(is_other) {
+            return Ok(false);
+        }
+        self.written(job, operation, answer).map(|()| true)
     }
 
     async fn remove(&self, job: &Job, namespace: &str) -> Result<Done, Failure> {

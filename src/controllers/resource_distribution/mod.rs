@@ -315,7 +315,8 @@ impl Controller {
         };
         let hash = content.as_ref().map(|content| content.hash.clone()).unwrap_or_default();
         let generation = object.metadata.generation.unwrap_or_default();
-        self.memories.with(key, |memory| memory.enter(generation, &hash));
+        let is_first = object.status.as_ref().is_none_or(|status| status.succeeded == 0);
+        self.memories.with(key, |memory| memory.enter(generation, content.as_ref(), is_first));
         let content = content.map(|content| {
             let fingerprint = fingerprint(&content.body);
             (content, fingerprint)

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use super::content::Content;
 use crate::k8s::time::doubled;
 
 /// The first pause after a failure; it doubles with each.
@@ -55,6 +56,12 @@ pub struct DistributionMemory {
     pub(super) began: Option<Duration>,
     /// What was wanted last: the generation, and the hash of the content.
     wanted: (i64, String),
+    /// The content that copies are to have.
+    content: Option<Arc<Content>>,
+    /// The one before it, which some still have.
+    former: Option<Arc<Content>>,
+    /// When this was first remembered, no copy had been made.
+    is_first: Option<bool>,
     /// When the last pass ended.
     pub looked: Option<Duration>,
     /// Calls at the same time.
@@ -103,6 +110,17 @@ pub enum Operation {
     Delete,
 }
 
+/// What is most likely in a namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expected {
+    /// No object of that name.
+    Nothing,
+    /// A copy with this content.
+    Copy(Arc<Content>),
+    /// Anything.
+    Unknown,
+}
+
 /// What came of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
@@ -135,8 +153,13 @@ impl Known {
 
 impl DistributionMemory {
     /// At the begin of a pass: what failed, and what is written again and again, is tried at once when something else is
-    /// wanted than before.
-    pub fn enter(&mut self, generation: i64, hash: &str) {
+    /// wanted than before. `is_first`: the status says that no copy has been made.
+    pub fn enter(&mut self, generation: i64, content: Option<&Arc<Content>>, is_first: bool) {
+        self.is_first.get_or_insert(is_first);
+        let hash = content.map_or("", |content| content.hash.as_str());
+        if let Some(content) = content.filter(|_| self.content.as_ref().is_none_or(|before| before.hash != hash)) {
+            self.former = self.content.replace(content.clone());
+        }
         if self.wanted.0 != generation || self.wanted.1 != hash {
             self.wanted = (generation, hash.to_owned());
             self.namespaces.values_mut().for_each(|known| known.is_free = true);
@@ -159,6 +182,18 @@ impl DistributionMemory {
             Done::Ending => (State::Ending, 0),
         };
         self.namespaces.insert(namespace.to_owned(), Known { state, at: now, failures, is_free: false });
+    }
+
+    /// What is most likely in a namespace of which nothing can be read.
+    pub fn expected(&self, namespace: &str) -> Expected {
+        match self.namespaces.get(namespace).map(|known| &known.state) {
+            None if self.is_first == Some(true) => Expected::Nothing,
+            Some(State::Copied(hash)) => {
+                let former = self.former.as_ref().filter(|former| former.hash == **hash);
+                former.map_or(Expected::Unknown, |former| Expected::Copy(former.clone()))
+            }
+            _ => Expected::Unknown,
+        }
     }
 
     /// A copy is written, or it was tried.
