@@ -36,8 +36,19 @@ const AFTER_REFUSED: Duration = Duration::from_secs(2);
 /// After a Pod has changed before its patch. That may be in what no rule reads, and then no event brings it back.
 const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 
+/// What came of the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recorded {
+    /// It is written, or there was nothing to write.
+    Now,
+    /// The webhook has written before, and what it wrote has been read.
+    Outdated,
+    /// It waits, or there is nothing to write it to.
+    No,
+}
+
 impl Controller {
-    /// Writes the status. True: it is written, or there was nothing to write.
+    /// Writes the status.
     pub(super) async fn record(
         &self,
         key: &ObjectKey,
@@ -45,7 +56,7 @@ impl Controller {
         wanted: &WorkloadSpreadStatus,
         plan: Option<&SpreadPlan>,
         (now, pass): (Now, &mut Pass),
-    ) -> kube::Result<bool> {
+    ) -> kube::Result<Recorded> {
         // New Pods go by what is written here: a place that is free again cannot wait.
         let can_wait = !status::is_news(&spread.status.clone().unwrap_or_default(), wanted);
         let (before, wanted) = (json_of(spread.status.as_ref())?, json_of(Some(wanted))?);
@@ -57,7 +68,11 @@ impl Controller {
                 self.tell(spread, event);
             }
         }
-        Ok(matches!(outcome, Outcome::Written(_) | Outcome::Unchanged))
+        Ok(match outcome {
+            Outcome::Written(_) | Outcome::Unchanged => Recorded::Now,
+            Outcome::Outdated => Recorded::Outdated,
+            Outcome::Later(_) | Outcome::Gone => Recorded::No,
+        })
     }
 
     fn tell(&self, spread: &WorkloadSpread, event: &SpreadEvent) {

@@ -57,6 +57,7 @@ mod metrics;
 mod observe;
 mod target;
 
+use apply::Recorded;
 use metrics::Metrics;
 use target::SpreadTargetView;
 
@@ -86,6 +87,8 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "workloadspread-controller";
 /// Changes of Pods that come one after another are looked at together.
 const POD_PAUSE: Duration = Duration::from_millis(100);
+/// How often a status is decided anew at once, when the webhook has written it meanwhile: under load it writes all the time.
+const ATTEMPTS: u32 = 5;
 
 /// WorkloadSpreads by their target.
 const BY_TARGET: StoreIndex<WorkloadSpread> = StoreIndex::new("target", |spread| {
@@ -289,14 +292,19 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let spread = self.spreads.get(key).filter(|spread| spread.metadata.deletion_timestamp.is_none());
-        let Some(spread) = spread else { return Ok(Requeue::Await) };
         let mut pass = Pass::default();
-        self.keep(key, &spread, &mut pass).await?;
+        for _ in 0..ATTEMPTS {
+            let spread = self.spreads.get(key).filter(|spread| spread.metadata.deletion_timestamp.is_none());
+            let Some(spread) = spread else { return Ok(Requeue::Await) };
+            pass = Pass::default();
+            if self.keep(key, &spread, &mut pass).await? != Recorded::Outdated {
+                break;
+            }
+        }
         pass.end(|after| self.queue.add_after(key.clone(), after))
     }
 
-    async fn keep(&self, key: &ObjectKey, spread: &Arc<WorkloadSpread>, pass: &mut Pass) -> kube::Result<()> {
+    async fn keep(&self, key: &ObjectKey, spread: &Arc<WorkloadSpread>, pass: &mut Pass) -> kube::Result<Recorded> {
         let now = clock::now();
         self.memories.enter(key, spread.metadata.uid.as_deref().unwrap_or_default());
         let before = spread.status.clone().unwrap_or_default();
@@ -306,7 +314,7 @@ impl Controller {
             Err(hindrance) => {
                 let spec = SpreadSpec::of(spread).ok();
                 let status = status::status(spec.as_ref(), Err(&hindrance), &before, generation, now.wall);
-                return self.record(key, spread, &status, None, (now, pass)).await.map(drop);
+                return self.record(key, spread, &status, None, (now, pass)).await;
             }
         };
         let (pods, assigned) = self.observe(key, spread, &spec, &target, (now, &mut *pass)).await?;
@@ -318,12 +326,13 @@ impl Controller {
         let plan = plan::plan(&spec, &seen, now);
         pass.look_after(plan.look);
         let status = status::status(Some(&spec), Ok(&plan), &before, generation, now.wall);
-        if self.record(key, spread, &status, Some(&plan), (now, &mut *pass)).await? {
+        let recorded = self.record(key, spread, &status, Some(&plan), (now, &mut *pass)).await?;
+        if recorded == Recorded::Now {
             self.remember(key, spread, &assigned);
             self.annotate(&spec, assigned, &plan, pass).await;
             self.evict(&spec, &plan, pass).await;
         }
-        Ok(())
+        Ok(recorded)
     }
 
     /// The spec and the target.

@@ -7,6 +7,9 @@ use jiff::Timestamp;
 use super::{count::there, plan::SpreadPlan, spec::SpreadSpec};
 use crate::{api::apps::workload_spread::WorkloadSpreadStatus, k8s::conditions};
 
+/// So many records of Pods on their way that are settled are taken away at once: each new Pod writes all that are left.
+const MANY_RECORDS: usize = 16;
+
 /// Why Pods are not counted, or cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpreadHindrance {
@@ -70,8 +73,8 @@ fn progress(plan: &SpreadPlan) -> (&'static str, &'static str, String) {
     (conditions::READY, "Spread", "every Pod is in a subset that has room for it".into())
 }
 
-/// Whether what a status says is to be written at once: another generation, another condition, or room for Pods that was not
-/// there before. What else changes with every Pod can wait a moment.
+/// Whether what a status says is to be written at once: another generation, another condition, room for Pods that was not
+/// there before, or many records that go. What else changes with every Pod can wait a moment.
 pub fn is_news(before: &WorkloadSpreadStatus, after: &WorkloadSpreadStatus) -> bool {
     let words = |status: &WorkloadSpreadStatus| -> Vec<(String, String)> {
         let subsets = status.subset_statuses.iter().flat_map(|subset| &subset.conditions);
@@ -85,8 +88,13 @@ pub fn is_news(before: &WorkloadSpreadStatus, after: &WorkloadSpreadStatus) -> b
         })
         .collect()
     };
+    let records = |status: &WorkloadSpreadStatus| -> usize {
+        let all = status.versioned_subset_statuses.values().flatten();
+        all.map(|subset| subset.creating_pods.len() + subset.deleting_pods.len()).sum()
+    };
     let now = counted(after);
-    before.observed_generation != after.observed_generation
+    records(before) >= records(after) + MANY_RECORDS
+        || before.observed_generation != after.observed_generation
         || words(before) != words(after)
         || counted(before).iter().any(|(of, before)| now.get(of).copied().unwrap_or_default() < *before)
 }

@@ -1036,6 +1036,17 @@ fn room_that_is_free_again_is_written_at_once() {
 }
 
 #[test]
+fn many_records_that_are_settled_are_taken_away_at_once() {
+    let of = |replicas: i32, left: usize| {
+        let creating: serde_json::Map<String, Value> =
+            (0..left).map(|i| (format!("p{i}"), json!("2026-01-01T00:00:00Z"))).collect();
+        recorded(VERSION_IGNORED, json!([{"name": "a", "replicas": replicas, "creatingPods": creating}]))
+    };
+    assert!(!is_news(&of(0, 20), &of(15, 5)));
+    assert!(is_news(&of(0, 20), &of(16, 4)));
+}
+
+#[test]
 fn fields_that_cannot_be_are_named_with_what_is_allowed() {
     let subsets = |subsets: Value| json!({"subsets": subsets});
     let two = |a: Value, b: Value| subsets(json!([{"name": "a", "maxReplicas": a}, {"name": "b", "maxReplicas": b}]));
