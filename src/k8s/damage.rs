@@ -3,6 +3,8 @@
 use proptest::{collection::vec, prelude::*, sample::Index};
 use serde_json::{Value, json};
 
+use super::pointer::escaped;
+
 /// Values that break what trusts a type, a range, a length or a depth.
 fn hostile_value() -> impl Strategy<Value = Value> {
     prop_oneof![
@@ -41,10 +43,9 @@ fn damage() -> impl Strategy<Value = (Index, Damage)> {
 
 /// All places of a value, as JSON pointers, those within others first.
 pub(crate) fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
-    let escape = |key: &str| key.replace('~', "~0").replace('/', "~1");
     match value {
         Value::Object(map) => map.iter().for_each(|(key, value)| {
-            let at = format!("{at}/{}", escape(key));
+            let at = format!("{at}/{}", escaped(key));
             pointers(value, &at, found);
             found.push(at);
         }),

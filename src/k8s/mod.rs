@@ -19,6 +19,7 @@ pub mod node_image;
 pub mod path;
 pub mod pod;
 pub mod pod_template;
+pub mod pointer;
 pub mod protobuf;
 pub mod quantity;
 pub mod rbac;

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, fmt::Debug, sync::Mutex, time::Duration};
 
-use kube::{Api, Resource};
+use kube::{
+    Api, Resource,
+    api::{Patch, PatchParams},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -81,14 +84,53 @@ impl StatusWriter {
         if recorded == wanted {
             return Ok(Outcome::Unchanged);
         }
-        let uid = object.meta().uid.clone().unwrap_or_default();
-        let left = self.left(&uid, now);
+        let left = self.left(object.meta().uid.as_deref().unwrap_or_default(), now);
         if can_wait && !left.is_zero() {
             return Ok(Outcome::Later(left));
         }
-        match patch_status(api, object, recorded, wanted).await {
+        let written = patch_status(api, object, recorded, wanted).await;
+        self.written((api, store), object, written, now).await
+    }
+
+    /// The same with a JSON patch that tests what it rests on. When a test fails the object is read again, as after a conflict.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404, 409 and 422.
+    pub async fn write_json<K>(
+        &self,
+        (api, store): (&Api<K>, &Store<K>),
+        object: &K,
+        patch: &Value,
+        can_wait: bool,
+        now: Now,
+    ) -> kube::Result<Outcome<K>>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        let left = self.left(object.meta().uid.as_deref().unwrap_or_default(), now);
+        if can_wait && !left.is_zero() {
+            return Ok(Outcome::Later(left));
+        }
+        let patch = serde_json::from_value(patch.clone()).map_err(kube::Error::SerdeError)?;
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        let written = api.patch_status(name, &PatchParams::default(), &Patch::<Value>::Json(patch)).await;
+        self.written((api, store), object, written.map(Some), now).await
+    }
+
+    async fn written<K>(
+        &self,
+        (api, store): (&Api<K>, &Store<K>),
+        object: &K,
+        answer: kube::Result<Option<K>>,
+        now: Now,
+    ) -> kube::Result<Outcome<K>>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        match answer {
             Ok(None) => Ok(Outcome::Unchanged),
             Ok(Some(newer)) => {
+                let uid = object.meta().uid.clone().unwrap_or_default();
                 let mut written = lock(&self.written);
                 written.retain(|_, at| now.mono.saturating_sub(*at) < PAUSE);
                 written.insert(uid, now.mono);
@@ -96,7 +138,7 @@ impl StatusWriter {
                 Ok(Outcome::Written(newer))
             }
             Err(error) if code(&error) == Some(404) => Ok(Outcome::Gone),
-            Err(error) if code(&error) == Some(409) => {
+            Err(error) if is_outdated(&error) => {
                 let name = object.meta().name.as_deref().unwrap_or_default();
                 if let Some(newer) = api.get_opt(name).await? {
                     store.upsert(newer);
@@ -117,6 +159,17 @@ impl StatusWriter {
     fn left(&self, uid: &str, now: Now) -> Duration {
         let written = lock(&self.written).get(uid).copied();
         written.map_or(Duration::ZERO, |at| PAUSE.saturating_sub(now.mono.saturating_sub(at)))
+    }
+}
+
+/// A conflict, or a test of a JSON patch that fails: the API server answers as to a patch that cannot be applied. A status that
+/// is invalid comes with causes.
+fn is_outdated(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) if status.code == 422 => {
+            status.details.as_ref().is_none_or(|details| details.causes.is_empty())
+        }
+        error => code(error) == Some(409),
     }
 }
 

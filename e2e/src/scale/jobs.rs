@@ -159,6 +159,22 @@ impl Scale<'_> {
         pods.until("Pods to be gone", LONG, |c| c.total == 0).await.map(drop)
     }
 
+    /// The Jobs of one time, made by the bare client: seconds from the first request to the answer for each.
+    async fn bare_jobs(&self) -> Result<Vec<f64>> {
+        let t = &self.t;
+        let name = |index: usize| format!("bare-{}", cron_name(index));
+        let begun = Instant::now();
+        let make = |index: usize| async move {
+            let job = cron(index)["spec"]["template"]["jobTemplate"].clone().with("/kind", "Job");
+            t.create(job.with("/metadata/name", name(index)).with("/metadata/labels/bench", "bare")).await?;
+            anyhow::Ok(begun.elapsed().as_secs_f64())
+        };
+        let times = stream::iter(0..CRONS).map(make).buffer_unordered(IN_FLIGHT).try_collect().await?;
+        let remove = |index: usize| async move { t.remove("Job", &name(index)).await };
+        stream::iter(0..CRONS).map(remove).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
+        Ok(times)
+    }
+
     /// From the time of a schedule to its Job in a watch.
     async fn jobs_at_their_times(&mut self) -> Result<()> {
         let t = self.t.clone();
@@ -179,6 +195,8 @@ impl Scale<'_> {
                 }
             }
         });
+        let bare = self.bare_jobs().await?;
+        settle().await;
         store(&t, (0..CRONS).map(cron)).await?;
         // Those that were created within a minute did not all know its time.
         let from = Timestamp::now();
@@ -199,6 +217,9 @@ impl Scale<'_> {
         let (wanted, twice) = (slots.len() * CRONS, found.values().filter(|n| **n > 1).count());
         let p = |share: f64| rank(&late, share) * 1e3;
         let what = format!("{CRONS} AdvancedCronJobs every minute");
+        let of_bare = |share: f64| rank(&bare, share) * 1e3;
+        let value = format!("p50 {:.0} ms, p99 {:.0} ms", of_bare(0.5), of_bare(0.99));
+        self.rows.row(&format!("{CRONS} Jobs at once by the bare client: first request -> answer"), "", value);
         let value = format!("p50 {:.0} ms, p99 {:.0} ms, n={}", p(0.5), p(0.99), late.len());
         self.rows.row(&format!("{what}: slot -> Job in a watch"), "p99 1000 ms", value);
         self.rows.row(&format!("{what}: missed / twice"), "0 / 0", format!("{} / {twice}", wanted - found.len()));

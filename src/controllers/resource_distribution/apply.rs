@@ -30,6 +30,7 @@ use crate::{
         memory::{Done, Expected, Operation},
         plan::{Step, Steps},
     },
+    k8s::pointer::escaped,
     runtime::{apply::code, clock, events::reference, pass::Pass, slow_start::slow_start, watches::ObjectKey},
 };
 
@@ -281,7 +282,7 @@ impl Controller {
             let nothing = json!({"metadata": {"uid": view.uid, "resourceVersion": view.version}});
             return self.read(job, namespace, Patch::Merge(nothing)).await;
         }
-        let from = labels::DISTRIBUTED_FROM.replace('/', "~1");
+        let from = escaped(labels::DISTRIBUTED_FROM);
         let by_note = [(format!("/metadata/annotations/{from}"), job.object.name())];
         // Somebody may have taken the annotation off. Of what answers, all owners are looked at.
         let by_owner = (0..OWNERS_LOOKED_AT).map(|i| (format!("/metadata/ownerReferences/{i}/uid"), job.object.uid()));

@@ -14,6 +14,7 @@ use crate::{
     domain::kinds::workload_spread::{
         count::annotation,
         plan::{SpreadEvent, SpreadPlan},
+        settled,
         spec::SpreadSpec,
         status,
     },
@@ -48,20 +49,28 @@ pub(super) enum Recorded {
 }
 
 impl Controller {
-    /// Writes the status.
+    /// Writes the status. `is_whole`: bound to the version that was looked at, whatever changes.
     pub(super) async fn record(
         &self,
         key: &ObjectKey,
-        spread: &WorkloadSpread,
+        (spread, is_whole): (&WorkloadSpread, bool),
         wanted: &WorkloadSpreadStatus,
         plan: Option<&SpreadPlan>,
         (now, pass): (Now, &mut Pass),
     ) -> kube::Result<Recorded> {
+        let before = spread.status.clone().unwrap_or_default();
         // New Pods go by what is written here: a place that is free again cannot wait.
-        let can_wait = !status::is_news(&spread.status.clone().unwrap_or_default(), wanted);
-        let (before, wanted) = (json_of(spread.status.as_ref())?, json_of(Some(wanted))?);
-        let api = self.api(&key.namespace);
-        let outcome = self.status.write((&api, &self.spreads), spread, (&before, &wanted), can_wait, now).await?;
+        let can_wait = !status::is_news(&before, wanted);
+        let of = (spread.metadata.uid.as_deref().unwrap_or_default(), spread.metadata.generation.unwrap_or_default());
+        let settled = if is_whole { None } else { settled::patch(&before, wanted, of) };
+        let (api, writer) = (self.api(&key.namespace), &self.status);
+        let outcome = match &settled {
+            Some(patch) => writer.write_json((&api, &self.spreads), spread, patch, can_wait, now).await?,
+            None => {
+                let (before, wanted) = (json_of(spread.status.as_ref())?, json_of(Some(wanted))?);
+                writer.write((&api, &self.spreads), spread, (&before, &wanted), can_wait, now).await?
+            }
+        };
         pass.look_after(outcome.look_after());
         if let (Outcome::Written(_), Some(plan)) = (&outcome, plan) {
             for event in &plan.events {

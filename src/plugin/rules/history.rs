@@ -11,7 +11,7 @@ use super::{
 use crate::{
     api::labels::SIDECAR_SET_CUSTOM_VERSION,
     domain::kinds::sidecar_set::{defaults, revision as of_sidecars},
-    k8s::revision,
+    k8s::{pointer::escaped, revision},
 };
 
 /// Says why a revision came to be. Workloads hand theirs down to their revisions.
@@ -201,7 +201,7 @@ fn sidecars_back(set: &Value, goal: &Revision, wanted: &Value) -> Vec<Value> {
         }
     }
     // The name of what the containers were must not become that of what they are now. Admission keeps the label in step.
-    let label = format!("/metadata/labels/{}", SIDECAR_SET_CUSTOM_VERSION.replace('/', "~1"));
+    let label = format!("/metadata/labels/{}", escaped(SIDECAR_SET_CUSTOM_VERSION));
     match goal.custom_version() {
         _ if !is_given(VERSION) && !is_given(&label) => {}
         "" => {

@@ -12,7 +12,7 @@ use crate::{
         labels::{MATCHED_SPREAD, SUBSET_NAME},
     },
     domain::kinds::workload_spread::{count::SCHEDULABLE, replicas, spec::SpreadSpec},
-    k8s::invalid::Invalid,
+    k8s::{invalid::Invalid, pointer::escaped},
 };
 
 /// One subset.
@@ -72,7 +72,7 @@ pub fn of_spread(spread: &WorkloadSpread, target: Option<&Value>, pods: &[Value]
 /// The subsets of a UnitedDeployment.
 pub fn of_united(united: &UnitedDeployment, pods: &[Value]) -> Vec<SubsetRow> {
     let status = united.status.clone().unwrap_or_default();
-    let key = SUBSET_NAME.replace('/', "~1");
+    let key = escaped(SUBSET_NAME);
     let selector = united.spec.selector.match_labels.clone().unwrap_or_default();
     let is_its_own = |pod: &&Value| {
         let labels = pod.pointer("/metadata/labels");
@@ -133,7 +133,7 @@ fn refusal(pod: &Value) -> Option<&str> {
 }
 
 fn is_in(pod: &Value, spread: &str, subset: &str) -> bool {
-    let note = pod.text(&format!("/metadata/annotations/{}", MATCHED_SPREAD.replace('/', "~1")));
+    let note = pod.text(&format!("/metadata/annotations/{}", escaped(MATCHED_SPREAD)));
     let note: Value = serde_json::from_str(note).unwrap_or_default();
     is_active(pod) && note.text("/name") == spread && note.text("/subset") == subset
 }

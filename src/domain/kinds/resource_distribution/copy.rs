@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::content::{Content, Fingerprint, ResourceKind, body_of, fingerprint};
 use crate::{
     api::{apps, group_of, labels},
-    k8s::{merge_patch, shared},
+    k8s::{merge_patch, pointer::escaped, shared},
 };
 
 const KIND: &str = "ResourceDistribution";
@@ -217,7 +217,7 @@ pub fn renewal(former: &Content, content: &Content, of: Distributor<'_>) -> Opti
     if others(former) != others(content) {
         return None;
     }
-    let note = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~1"));
+    let note = |key: &str| format!("/metadata/annotations/{}", escaped(key));
     let mut patch = vec![
         json!({"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": of.uid}),
         json!({"op": "test", "path": note(labels::DISTRIBUTED_FROM), "value": of.name}),

@@ -8,10 +8,11 @@
 //! Pods, nodes ──adopt.rs: Pods that were missed──▶ plan.rs ─▶ SpreadPlan ─▶ the controller
 //!                                                   ├─ cost.rs: which Pods go first
 //!                                                   ├─ places.rs: subsets in which Pods find no place
-//!                                                   └─ status.rs
+//!                                                   └─ status.rs, settled.rs: how it is written
 //! ```
 //!
-//! Webhook and controller write one status, each only on the version that it has read: what one records the other sees.
+//! Webhook and controller write one status. The webhook writes only on the version that it has read, the controller leaves
+//! alone what is recorded meanwhile.
 
 pub mod adopt;
 pub mod cost;
@@ -22,6 +23,7 @@ pub mod places;
 pub mod plan;
 pub mod problems;
 pub mod replicas;
+pub mod settled;
 pub mod spec;
 pub mod status;
 

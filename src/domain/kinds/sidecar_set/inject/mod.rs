@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     api::labels::{LAUNCH_PRIORITY, LAUNCH_PRIORITY_ORDERED, SIDECAR_SETS_LEFT_OUT, STATIC_POD_MIRROR},
-    k8s::limits::MOST_ANNOTATIONS,
+    k8s::{limits::MOST_ANNOTATIONS, pointer::escaped},
 };
 
 mod checks;
@@ -286,7 +286,7 @@ fn annotation_operations(pod: &Value, wanted: &Map<String, Value>) -> Vec<Value>
         return vec![json!({ "op": "add", "path": "/metadata/annotations", "value": wanted })];
     }
     let now = now.into_iter().flatten();
-    let path = |key: &str| format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+    let path = |key: &str| format!("/metadata/annotations/{}", escaped(key));
     let gone = now.clone().filter(|(key, _)| !wanted.contains_key(*key));
     let mut operations: Vec<Value> = gone.map(|(key, _)| json!({ "op": "remove", "path": path(key) })).collect();
     let known: BTreeMap<&String, &Value> = now.collect();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{container::name, merge::Slot};
-use crate::domain::kinds::sidecar_set::amount::Amount;
+use crate::{domain::kinds::sidecar_set::amount::Amount, k8s::pointer};
 
 /// What happens to sidecars that do not fit into the resources of a Pod as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ fn padded(spec: &Value, init: &[Slot], regular: &[Slot], resource: &str) -> (Vec
         injected.filter_map(|slot| of(&slot.value, resource)).map(Amount::milli).sum()
     };
     let largest = init.iter().chain(regular).filter_map(|slot| limit(&slot.value, resource)).map(Amount::milli).max();
-    let escaped = resource.replace('~', "~0").replace('/', "~1");
+    let escaped = pointer::escaped(resource);
     let mut operations = Vec::new();
     let mut words = Vec::new();
     let mut least = 0;

@@ -1,0 +1,214 @@
+//! What the controller writes while the webhook records Pods: counts, and records that are settled, as a JSON patch that
+//! leaves alone what is recorded meanwhile. A patch bound to one version of the object would meet those records again and
+//! again, and all of them would stay.
+//!
+//! No limit is passed by it. A Pod that is gone is not counted twice as gone: a deletion that was recorded meanwhile makes
+//! a test fail. A Pod that has come may be counted twice until the next look, as a Pod and by its record; where that could
+//! send the next Pod elsewhere a creation that was recorded meanwhile makes a test fail too.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    api::apps::workload_spread::{SpreadSubsetStatus, WorkloadSpreadStatus},
+    k8s::pointer::escaped,
+};
+
+/// With less room than this every record counts.
+const CLOSE: i32 = 16;
+
+type Records = BTreeMap<String, Timestamp>;
+
+/// The patch of an object with this UID and generation. None: more differs than counts and settled records.
+pub fn patch(
+    before: &WorkloadSpreadStatus,
+    after: &WorkloadSpreadStatus,
+    (uid, generation): (&str, i64),
+) -> Option<Value> {
+    let (old, new) = (&before.versioned_subset_statuses, &after.versioned_subset_statuses);
+    if before.observed_generation != after.observed_generation || !old.keys().eq(new.keys()) {
+        return None;
+    }
+    let mut patch = Patch::default();
+    patch.test("/metadata/uid", uid);
+    patch.test("/metadata/generation", generation);
+    for ((version, old), new) in old.iter().zip(new.values()) {
+        if old.len() != new.len() {
+            return None;
+        }
+        for (index, (old, new)) in old.iter().zip(new).enumerate() {
+            let at = format!("/status/versionedSubsetStatuses/{}/{index}", escaped(version));
+            patch.subset(&at, old, new)?;
+        }
+    }
+    if before.subset_statuses != after.subset_statuses {
+        patch.set("/status/subsetStatuses", json!(after.subset_statuses));
+    }
+    if before.conditions != after.conditions {
+        patch.set("/status/conditions", json!(after.conditions));
+    }
+    let Patch { tests, changes } = patch;
+    (!changes.is_empty()).then(|| tests.into_iter().chain(changes).collect())
+}
+
+#[derive(Default)]
+struct Patch {
+    tests: Vec<Value>,
+    changes: Vec<Value>,
+}
+
+impl Patch {
+    fn test(&mut self, path: &str, value: impl Into<Value>) {
+        self.tests.push(json!({"op": "test", "path": path, "value": value.into()}));
+    }
+
+    fn set(&mut self, path: &str, value: Value) {
+        self.changes.push(json!({"op": "add", "path": path, "value": value}));
+    }
+
+    fn remove(&mut self, path: &str) {
+        self.changes.push(json!({"op": "remove", "path": path}));
+    }
+
+    fn subset(&mut self, at: &str, old: &SpreadSubsetStatus, new: &SpreadSubsetStatus) -> Option<()> {
+        if old.name != new.name || old.conditions != new.conditions {
+            return None;
+        }
+        let member = |name: &str| format!("{at}/{name}");
+        self.test(&member("name"), old.name.as_str());
+        self.test(&member("replicas"), old.replicas);
+        let has_limit = new.missing_replicas >= 0;
+        let is_close = has_limit && new.missing_replicas < CLOSE;
+        self.records(&member("creatingPods"), &old.creating_pods, &new.creating_pods, is_close)?;
+        self.records(&member("deletingPods"), &old.deleting_pods, &new.deleting_pods, has_limit)?;
+        if old.replicas != new.replicas {
+            self.set(&member("replicas"), new.replicas.into());
+        }
+        if old.missing_replicas != new.missing_replicas {
+            self.set(&member("missingReplicas"), new.missing_replicas.into());
+        }
+        Some(())
+    }
+
+    /// Takes settled records away. `is_strict`: no others may have come. A map without records is not there.
+    fn records(&mut self, at: &str, old: &Records, new: &Records, is_strict: bool) -> Option<()> {
+        if new.iter().any(|(key, since)| old.get(key) != Some(since)) {
+            return None;
+        }
+        let is_emptied = new.is_empty() && !old.is_empty();
+        if is_strict || is_emptied {
+            self.test(at, if old.is_empty() { Value::Null } else { json!(old) });
+        }
+        if is_emptied {
+            self.remove(at);
+            return Some(());
+        }
+        for (key, since) in old.iter().filter(|(key, _)| !new.contains_key(*key)) {
+            let at = format!("{at}/{}", escaped(key));
+            self.test(&at, json!(since));
+            self.remove(&at);
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SINCE: &str = "2026-01-01T00:00:00Z";
+
+    /// One version with one subset: Pods, room, records of creations, records of deletions.
+    fn status(replicas: i32, missing: i32, creating: &[&str], deleting: &[&str]) -> WorkloadSpreadStatus {
+        let records = |keys: &[&str]| keys.iter().map(|key| (key.to_string(), SINCE.parse().unwrap())).collect();
+        let subset = SpreadSubsetStatus {
+            name: "a".into(),
+            replicas,
+            missing_replicas: missing,
+            creating_pods: records(creating),
+            deleting_pods: records(deleting),
+            ..SpreadSubsetStatus::default()
+        };
+        WorkloadSpreadStatus {
+            observed_generation: 1,
+            versioned_subset_statuses: [("v/1".to_owned(), vec![subset])].into(),
+            ..WorkloadSpreadStatus::default()
+        }
+    }
+
+    fn stored(status: &WorkloadSpreadStatus) -> Value {
+        json!({"metadata": {"uid": "u", "generation": 1}, "status": status})
+    }
+
+    /// What becomes of the stored status. None: a test fails.
+    fn written(
+        before: &WorkloadSpreadStatus,
+        after: &WorkloadSpreadStatus,
+        now: &WorkloadSpreadStatus,
+    ) -> Option<WorkloadSpreadStatus> {
+        let patch: json_patch::Patch = serde_json::from_value(patch(before, after, ("u", 1)).unwrap()).unwrap();
+        let mut object = stored(now);
+        json_patch::patch(&mut object, &patch).ok()?;
+        Some(serde_json::from_value(object["status"].clone()).unwrap())
+    }
+
+    #[test]
+    fn settled_records_go_and_what_the_webhook_records_meanwhile_stays() {
+        let (before, after) = (status(0, 97, &["p1", "p2", "p3"], &[]), status(2, 97, &["p3"], &[]));
+        assert_eq!(written(&before, &after, &before), Some(after.clone()));
+        let meanwhile = status(0, 96, &["p1", "p2", "p3", "p4"], &[]);
+        assert_eq!(written(&before, &after, &meanwhile), Some(status(2, 96, &["p3", "p4"], &[])));
+    }
+
+    #[test]
+    fn a_deletion_that_is_recorded_meanwhile_is_not_counted_twice() {
+        // The Pod of the deletion is no longer among those that were counted.
+        let (before, after) = (status(9, 91, &[], &[]), status(8, 92, &[], &[]));
+        assert_eq!(written(&before, &after, &status(9, 92, &[], &["p1"])), None);
+        assert_eq!(written(&before, &after, &before), Some(after));
+    }
+
+    #[test]
+    fn close_to_the_limit_nothing_may_have_come_meanwhile() {
+        let (before, after) = (status(0, 8, &["p1", "p2"], &[]), status(1, 8, &["p2"], &[]));
+        assert_eq!(written(&before, &after, &status(0, 7, &["p1", "p2", "p3"], &[])), None);
+        assert_eq!(written(&before, &after, &before), Some(after));
+    }
+
+    #[test]
+    fn a_map_without_records_is_not_left_behind() {
+        let (before, after) = (status(1, 97, &["p1"], &["p2"]), status(1, 99, &[], &[]));
+        assert_eq!(written(&before, &after, &before), Some(after.clone()));
+        assert_eq!(written(&before, &after, &status(1, 96, &["p1", "p3"], &["p2"])), None);
+        let next = status(2, 98, &[], &[]);
+        assert_eq!(written(&after, &next, &after), Some(next));
+    }
+
+    #[test]
+    fn what_else_differs_is_written_as_a_whole() {
+        let before = status(0, 97, &["p1"], &[]);
+        let other = |change: &dyn Fn(&mut WorkloadSpreadStatus)| {
+            let mut after = before.clone();
+            change(&mut after);
+            patch(&before, &after, ("u", 1))
+        };
+        assert_eq!(other(&|_| {}), None, "nothing");
+        assert_eq!(other(&|status| status.observed_generation = 2), None);
+        assert_eq!(other(&|status| status.versioned_subset_statuses.clear()), None);
+        let subset =
+            |status: &mut WorkloadSpreadStatus| status.versioned_subset_statuses.get_mut("v/1").unwrap().remove(0);
+        assert_eq!(other(&|status| drop(subset(status))), None);
+        let rename = |status: &mut WorkloadSpreadStatus| {
+            status.versioned_subset_statuses.get_mut("v/1").unwrap()[0].name = "b".into();
+        };
+        assert_eq!(other(&rename), None);
+        let add = |status: &mut WorkloadSpreadStatus| {
+            let all = status.versioned_subset_statuses.get_mut("v/1").unwrap();
+            all[0].creating_pods.insert("p2".into(), SINCE.parse().unwrap());
+        };
+        assert_eq!(other(&add), None);
+        assert!(other(&|status| status.subset_statuses.push(SpreadSubsetStatus::default())).is_some());
+    }
+}
