@@ -9,7 +9,7 @@ use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use crate::{
-    k8s::{selector::Selector, time::rfc3339},
+    k8s::{pointer::patched, selector::Selector, time::rfc3339},
     liveness::{self, Acts, Driver, Limits, Model, Random},
     runtime::clock,
 };
@@ -224,6 +224,12 @@ impl Server {
         let content = parts.headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if content == "application/strategic-merge-patch+json" {
             strategic(&mut after, &body);
+            let other = if of_status { "spec" } else { "status" };
+            after[other] = before[other].clone();
+        } else if content == "application/json-patch+json" {
+            if !patched(&mut after, &body) {
+                return error(422);
+            }
             let other = if of_status { "spec" } else { "status" };
             after[other] = before[other].clone();
         } else if of_status {

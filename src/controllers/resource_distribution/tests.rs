@@ -85,7 +85,11 @@ fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) 
     }
     if parts.method == Method::POST {
         let namespace = path.split('/').nth(4).unwrap();
-        record.writes.push(format!("create {}/{}", shown(path), json["metadata"]["name"].as_str().unwrap()));
+        let object = format!("{path}/{}", json["metadata"]["name"].as_str().unwrap());
+        if server.objects.contains_key(&object) {
+            return refusal(409, "it exists already");
+        }
+        record.writes.push(format!("create {}", shown(&object)));
         if record.full.iter().any(|full| full == namespace) {
             return refusal(403, "exceeded quota");
         }
@@ -354,7 +358,7 @@ async fn copies_of_a_new_secret_and_a_change_of_it_take_one_request_each() {
     assert_eq!((&copy["data"], &copy["type"]), (&json!({"k": "dw=="}), &json!("example.com/t")));
     world.change("d", json!({"resource": {"type": null}}));
     world.settle("d").await;
-    assert_eq!(world.find("b/secrets/s").unwrap().get("type"), None);
+    assert_eq!(world.find("b/secrets/s").unwrap()["type"], "Opaque");
     assert_eq!(world.condition("d", "Ready")["message"], "2 of 2 namespaces have their copy");
 }
 

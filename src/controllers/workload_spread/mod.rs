@@ -298,7 +298,7 @@ impl Controller {
             let Some(spread) = spread else { return Ok(Requeue::Await) };
             pass = Pass::default();
             // Where a test does not hold for another reason than the webhook the whole status goes through.
-            let is_whole = attempt % 2 == 1;
+            let is_whole = attempt == ATTEMPTS / 2;
             if self.keep(key, (&spread, is_whole), &mut pass).await? != Recorded::Outdated {
                 break;
             }

@@ -480,8 +480,6 @@ async fn the_last_room_goes_to_the_new_pod_when_its_record_comes_before_that_of_
     );
     let ws = ObjectKey::new("ns", "ws");
     world.controller.reconcile(&ws).await.unwrap();
-    assert_eq!(world.annotation("p1", NOTE), None, "its room is not on record");
-    world.controller.reconcile(&ws).await.unwrap();
     assert_eq!(world.annotation("p1", NOTE).as_deref(), Some("{\"name\":\"ws\",\"subset\":\"b\"}"));
 }
 
