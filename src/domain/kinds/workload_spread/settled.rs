@@ -195,7 +195,7 @@ mod tests {
         let (before, after) = (status(1, 97, &["p1"], &["p2"]), status(1, 99, &[], &[]));
         assert_eq!(written(&before, &after, &before), Some(after.clone()));
         assert_eq!(written(&before, &after, &status(1, 96, &["p1", "p3"], &["p2"])), None);
-        let next = status(2, 98, &[], &[]);
+        let next = status(0, 100, &[], &[]);
         assert_eq!(written(&after, &next, &after), Some(next));
     }
 
