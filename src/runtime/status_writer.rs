@@ -89,7 +89,7 @@ impl StatusWriter {
             return Ok(Outcome::Later(left));
         }
         let written = patch_status(api, object, recorded, wanted).await;
-        self.written((api, store), object, written, now).await
+        self.written((api, store), object, (written, |error| code(error) == Some(409)), now).await
     }
 
     /// The same with a JSON patch that tests what it rests on. When a test fails the object is read again, as after a conflict.
@@ -114,14 +114,14 @@ impl StatusWriter {
         let patch = serde_json::from_value(patch.clone()).map_err(kube::Error::SerdeError)?;
         let name = object.meta().name.as_deref().unwrap_or_default();
         let written = api.patch_status(name, &PatchParams::default(), &Patch::<Value>::Json(patch)).await;
-        self.written((api, store), object, written.map(Some), now).await
+        self.written((api, store), object, (written.map(Some), is_outdated), now).await
     }
 
     async fn written<K>(
         &self,
         (api, store): (&Api<K>, &Store<K>),
         object: &K,
-        answer: kube::Result<Option<K>>,
+        (answer, is_outdated): (kube::Result<Option<K>>, fn(&kube::Error) -> bool),
         now: Now,
     ) -> kube::Result<Outcome<K>>
     where
@@ -162,8 +162,8 @@ impl StatusWriter {
     }
 }
 
-/// A conflict, or a test of a JSON patch that fails: the API server answers as to a patch that cannot be applied. A status that
-/// is invalid comes with causes.
+/// A conflict, or a test of a JSON patch that fails: the API server answers as to a patch that cannot be applied. To a status
+/// that is invalid it answers with causes.
 fn is_outdated(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) if status.code == 422 => {
