@@ -114,6 +114,8 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         let is_available = left == Some(Duration::ZERO);
         seen.ready += i32::from(is_ready);
         seen.available += i32::from(is_available);
+        let is_own = pod.labels.get(labels::UNITED_REVISION) == Some(child.revision());
+        seen.own_available += i32::from(is_available && is_own);
         seen.updated += i32::from(is_updated);
         seen.updated_ready += i32::from(is_updated && is_ready);
         seen.updated_available += i32::from(is_updated && is_available);

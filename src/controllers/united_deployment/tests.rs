@@ -8,6 +8,8 @@ use std::{
 use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
+mod simulation;
+
 use super::*;
 use crate::{
     controllers::{fake::Server, in_memory},
@@ -306,6 +308,32 @@ async fn shortfall_revisions_are_labelled_found_again_and_trimmed() {
         assert_eq!(images, [image; 2]);
     }
     assert!(world.revisions().iter().all(|revision| revision["metadata"]["labels"]["app"] == "web"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_is_not_the_current_one_any_more_goes_without_another_event() {
+    let mut world = World::new("ns", "web");
+    let wanted = |image: &str| {
+        let mut wanted = spec(image);
+        wanted["spec"]["revisionHistoryLimit"] = 0.into();
+        wanted
+    };
+    world.apply(wanted("i:1"));
+    world.settle().await;
+    world.apply(wanted("i:2"));
+    let mut next = Ok(Requeue::Await);
+    for _ in 0..20 {
+        world.deliver();
+        next = world.controller.reconcile(&world.key()).await;
+        if world.condition("UnitedDeploymentUpdated")["status"] == "True" {
+            break;
+        }
+        world.play();
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    assert_eq!((next.unwrap(), world.revisions().len()), (Requeue::After(Duration::ZERO), 2));
+    assert_eq!(world.controller.reconcile(&world.key()).await.unwrap(), Requeue::Await);
+    assert_eq!(world.revisions().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

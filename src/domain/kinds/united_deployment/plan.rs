@@ -317,10 +317,12 @@ fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, child: Option<&ChildSeen>, repl
     };
     let is_on_update = child.revision() == seen.update;
     let permitted = if is_on_update { replicas.saturating_sub(child.partition()).clamp(0, replicas) } else { 0 };
+    let before = child.replicas().saturating_sub(child.partition()).saturating_sub(child.pods.own_available);
     let subset = WaveSubset {
         replicas,
         kept,
         permitted,
+        permitted_before: if is_on_update { 0 } else { before.clamp(0, replicas) },
         available: child.pods.available.min(replicas),
         updated_available: if is_on_update { child.pods.updated_available } else { 0 },
         ..WaveSubset::default()

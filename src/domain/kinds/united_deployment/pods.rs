@@ -9,6 +9,8 @@ pub struct SubsetPods {
     pub ready: i32,
     /// Available ones, whatever their revision.
     pub available: i32,
+    /// Available, and on the revision that its workload has now, which may be an older one.
+    pub own_available: i32,
     /// On the new revision.
     pub updated: i32,
     /// Of them, ready.

@@ -58,6 +58,7 @@ fn all_there(replicas: i32) -> SubsetPods {
     SubsetPods {
         ready: replicas,
         available: replicas,
+        own_available: replicas,
         updated: replicas,
         updated_ready: replicas,
         updated_available: replicas,

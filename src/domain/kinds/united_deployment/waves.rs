@@ -13,6 +13,8 @@ pub struct WaveSubset {
     pub kept: i32,
     /// How many may be updated already: 0 while its workload does not know the new revision.
     pub permitted: i32,
+    /// Of an older revision: permitted to its workload, and not available on it. It may go down until the workload is written.
+    pub permitted_before: i32,
     /// Pods that are available.
     pub available: i32,
     /// Of those on the new revision, the available ones.
@@ -37,7 +39,8 @@ impl WaveSubset {
     /// How many Pods count as out of service at the worst.
     fn charge(&self) -> i32 {
         let elsewhere = self.down() - self.down_permitted.min(self.in_flight());
-        self.in_flight().saturating_add(elsewhere.max(0))
+        let before = (self.permitted_before - self.down()).max(0);
+        self.in_flight().saturating_add(elsewhere.max(0)).saturating_add(before)
     }
 
     /// With the numbers of a workload that updates what is down before anything else.
@@ -132,6 +135,14 @@ mod tests {
         assert_eq!(partitions(2, &[busy, old(5)]), [0, 5], "it waits until those are available again");
         let done = WaveSubset { permitted: 2, updated_available: 2, ..old(2) };
         assert_eq!(partitions(2, &[done, old(5)]), [0, 3]);
+        let before = WaveSubset { permitted_before: 2, ..old(2) };
+        assert_eq!(
+            partitions(2, &[old(5), before]),
+            [5, 2],
+            "what it was permitted of an older revision may go at any time"
+        );
+        let gone = WaveSubset { available: 0, ..before }.down_first();
+        assert_eq!(partitions(2, &[old(5), gone]), [5, 0], "what has gone counts once, and is updated for nothing");
         let kept = WaveSubset { kept: 4, ..old(5) };
         assert_eq!(partitions(9, &[kept]), [4], "the user keeps some");
     }
