@@ -16,6 +16,8 @@ use crate::{
 
 #[derive(Default)]
 pub(super) struct Promises {
+    /// The generation at which it has come to rest. Whoever looks again then has something to do for a moment.
+    rested: Option<i64>,
     pub(super) acts: Acts,
 }
 
@@ -280,14 +282,19 @@ impl Model for Promises {
                 self.acts.note("budgets used up");
             }
         }
-        if seen.wanted.total == 0 && self.missing(seen).is_empty() {
-            self.acts.note("at rest without Pods");
+        if seen.is_quiet && self.missing(seen).is_empty() {
+            let generation = seen.objects.get(UNITED).map(|united| number(united, "/metadata/generation"));
+            if self.rested != generation && seen.wanted.total == 0 {
+                self.acts.note("at rest without Pods");
+            }
+            self.rested = generation;
         }
         wrongs
     }
 
     fn missing(&self, seen: &Seen) -> Vec<String> {
-        if !seen.is_quiet {
+        let generation = seen.objects.get(UNITED).map(|united| number(united, "/metadata/generation"));
+        if !seen.is_quiet && self.rested != generation {
             return vec!["there is something to do".into()];
         }
         let mut missing = Vec::new();
