@@ -18,7 +18,7 @@ use crate::{
     api::labels,
     controllers::{fake::Server, in_memory},
     domain::kinds::united_deployment::spec::ChildKind,
-    k8s::{canonical_json, pod::PodView, time::rfc3339},
+    k8s::{pod::PodView, time::rfc3339},
     liveness::{Acts, Driver, Random, Step},
     runtime::{
         clock, lock, wake,
@@ -29,7 +29,7 @@ use crate::{
 pub(super) const UNITED: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/uniteddeployments/web";
 pub(super) const PODS: &str = "/api/v1/namespaces/ns/pods/";
 pub(super) const REVISIONS: &str = "/apis/apps/v1/namespaces/ns/controllerrevisions/";
-/// The annotation of a Pod with the template that it was made from.
+/// The annotation of a Pod with the [`identity`] of the template that it was made from.
 const MADE_FROM: &str = "played";
 pub(super) const HISTORY: usize = 2;
 /// Seconds after which a Pod without a place counts, and for which its subset gets no more.
@@ -206,6 +206,13 @@ impl Wanted {
     }
 }
 
+/// What templates differ in.
+fn identity(template: &Value) -> String {
+    let revision = template["metadata"]["labels"][labels::UNITED_REVISION].as_str().unwrap_or_default();
+    let patched = text(template, "/metadata/annotations/patched");
+    format!("{revision} {patched} {}", text(template, "/spec/containers/0/image"))
+}
+
 pub(super) fn directory(kind: ChildKind) -> String {
     format!("/apis/{}/{}/namespaces/ns/{}/", kind.group(), kind.version(), kind.plural())
 }
@@ -308,6 +315,7 @@ pub(super) struct PassSeen {
     /// None: it knew no object.
     pub(super) wanted: Option<Wanted>,
     pub(super) uid: String,
+    pub(super) now: Timestamp,
     pub(super) pods: Vec<PodKnown>,
     pub(super) workloads: Vec<WorkloadKnown>,
     /// Subsets of which it knew that no Pod finds a place in them for now.
@@ -604,7 +612,7 @@ impl Cloud {
     ) {
         let (spec, now) = (&workload["spec"], clock::now().wall);
         let replicas = number(spec, "/replicas");
-        let made_from = Value::from(canonical_json::encode(&spec["template"]));
+        let made_from = Value::from(identity(&spec["template"]));
         let has_it = |pod: &Value| pod["metadata"]["annotations"][MADE_FROM] == made_from;
         let available = |pod: &Value| is_available(pod, min_ready(kind, spec), now);
         let there = i64::try_from(pods.len()).unwrap();
@@ -667,7 +675,7 @@ impl Cloud {
         let template = workload["spec"]["template"].clone();
         let current = self.current.entry(uid.clone()).or_insert_with(|| template.clone()).clone();
         let kept = partition(kind, &workload["spec"]);
-        let made_from = canonical_json::encode(&template);
+        let made_from = identity(&template);
         let old = self
             .objects()
             .range(PODS.to_owned()..)
@@ -694,7 +702,7 @@ impl Cloud {
             json!({"apiVersion": format!("{}/{}", kind.group(), kind.version()), "kind": kind.kind(), "name": name, "uid": uid, "controller": true})
         };
         let mut pod = json!({"metadata": {"name": pod_name, "namespace": "ns", "ownerReferences": [owner], "labels": template["metadata"]["labels"],
-            "annotations": {MADE_FROM: canonical_json::encode(&template)}}, "spec": template["spec"], "status": {"phase": "Pending"}});
+            "annotations": {MADE_FROM: identity(&template)}}, "spec": template["spec"], "status": {"phase": "Pending"}});
         pod["metadata"]["annotations"]["patched"] = template["metadata"]["annotations"]["patched"].clone();
         let at = format!("{PODS}{pod_name}");
         let pod = lock(&self.server).put(&at, pod);
@@ -726,7 +734,7 @@ impl Cloud {
             json_patch::merge(
                 &mut changed,
                 &json!({"metadata": {"labels": template["metadata"]["labels"],
-                "annotations": {MADE_FROM: canonical_json::encode(template), "patched": template["metadata"]["annotations"]["patched"]}}}),
+                "annotations": {MADE_FROM: identity(template), "patched": template["metadata"]["annotations"]["patched"]}}}),
             );
             changed["spec"]["containers"] = template["spec"]["containers"].clone();
             if !text(&pod, "/spec/nodeName").is_empty() {
@@ -807,7 +815,7 @@ impl Cloud {
                 in_flight += (i64::try_from(back.len()).unwrap() + *awaited).min((replicas - up).max(0));
             }
             on_the_way.extend(back);
-            let made_from = canonical_json::encode(&spec["template"]);
+            let made_from = identity(&spec["template"]);
             let is_done =
                 there >= replicas && own.iter().all(|pod| pod["metadata"]["annotations"][MADE_FROM] == made_from);
             if is_done || !self.current.contains_key(uid) {
@@ -873,7 +881,7 @@ impl Cloud {
             let excused = self.excused.entry(of.to_owned()).or_default();
             *excused = (*excused).max(if is_blind { number(&workload, "/spec/replicas") } else { down });
         }
-        self.pass = Some(PassSeen { wanted, uid, pods, workloads: known_workloads, closed, before, after });
+        self.pass = Some(PassSeen { wanted, uid, now, pods, workloads: known_workloads, closed, before, after });
         let said = format!("pass: {:?} {}", next.as_ref().map_err(ToString::to_string), writes.join("; "));
         self.controller.queue.done(key, next);
         if self.life.load(Ordering::Relaxed) < 0 {

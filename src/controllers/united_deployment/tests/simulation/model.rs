@@ -119,6 +119,7 @@ impl Promises {
                 continue;
             }
             match pass.after.get(path) {
+                Some(now) if Arc::ptr_eq(now, object) => {}
                 None => wrongs.push(format!("{path} is deleted and is not ours")),
                 Some(now)
                     if path.starts_with(PODS)
@@ -138,7 +139,7 @@ impl Promises {
         let Some(wanted) = &pass.wanted else { return wrongs };
         for (kind, path, object) in &after {
             let old = pass.before.get(path);
-            if old.is_some_and(|old| without_status(old) == without_status(object)) {
+            if old.is_some_and(|old| Arc::ptr_eq(old, object) || without_status(old) == without_status(object)) {
                 continue;
             }
             if old.is_none() {
@@ -243,17 +244,17 @@ impl Promises {
         if is_wanted && !is_second {
             wrongs.push(format!("{} of {subset} is deleted, and it is the only one", text(object, "/metadata/name")));
         }
-        // Those that it did not know it reads before it makes one.
-        let is_known = |of: &str| pass.workloads.iter().any(|known| known.uid == of);
-        let read = own(&pass.before, &pass.uid).into_iter().filter(|(of, _, other)| {
+        // What it did not know yet it may have read, or the answers to its writes have told it.
+        let there = own(&pass.before, &pass.uid).into_iter().filter(|(of, _, other)| {
             let of_wanted = *of == wanted.kind && wanted.subset(subset_of(other)).is_some();
-            of_wanted
-                && !is_deleting(other)
-                && !is_known(text(other, "/metadata/uid"))
-                && text(other, "/metadata/uid") != uid
+            of_wanted && !is_deleting(other) && text(other, "/metadata/uid") != uid
         });
-        let read: i64 = read.map(|(_, _, other)| known(pass, text(&other, "/metadata/uid")).1).sum();
-        let available = read + others.iter().map(|other| known(pass, &other.uid).1).sum::<i64>();
+        let there: Vec<_> = there.map(|(_, _, other)| text(&other, "/metadata/uid").to_owned()).collect();
+        let is_up = |pod: &Value| {
+            there.iter().any(|uid| uid == workload_of(pod)) && is_available(pod, wanted.min_ready, pass.now)
+        };
+        let up = i64::try_from(pods(&pass.before).filter(|(_, pod)| is_up(pod)).count()).unwrap();
+        let available = others.iter().map(|other| known(pass, &other.uid).1).sum::<i64>().max(up);
         let is_empty = known(pass, uid).0 == 0 && number(object, "/status/replicas") == 0;
         if !is_second && available < wanted.total && !is_empty {
             wrongs.push(format!(
