@@ -516,8 +516,13 @@ impl Model for Promises {
                 && seen.of(STATES).count() == 1
                 && let Some(host) = entry["nodeTopologyLabels"][HOST].as_str()
             {
-                let notes = entry["annotations"].as_object().into_iter().flatten();
-                let differs = notes.into_iter().any(|(key, note)| pod["metadata"]["annotations"][key] != *note);
+                let mut notes = entry["annotations"].as_object().into_iter().flatten();
+                let state = seen.of(STATES).next().unwrap_or(&Value::Null);
+                let asked = |key: &str| {
+                    let mut keys = state["spec"]["persistentPodAnnotations"].as_array().into_iter().flatten();
+                    keys.any(|asked| asked["key"] == key)
+                };
+                let differs = notes.any(|(key, note)| asked(key) && pod["metadata"]["annotations"][key] != *note);
                 if pod["spec"]["nodeSelector"][HOST] != host || differs {
                     wrongs.push(format!("{name} is recorded as {entry} and is made as {pod}"));
                 }
