@@ -333,7 +333,7 @@ where
 
 /// Advances the paused clock to the next whole second. Objects have times in whole seconds: what is over must not depend on
 /// the moment at which the test was started.
-async fn begin_at_a_whole_second() {
+pub(super) async fn begin_at_a_whole_second() {
     let into_second = u64::try_from(clock::now().wall.subsec_nanosecond()).unwrap_or_default();
     tokio::time::advance(std::time::Duration::from_nanos(1_000_000_000 - into_second)).await;
 }

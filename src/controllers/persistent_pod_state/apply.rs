@@ -188,8 +188,12 @@ impl Controller {
                 }
             }
             (Generation::Delete, Some(existing)) => {
-                stored::delete(&api, &self.states, existing).await?;
-                tracing::info!(namespace = owner.namespace, name = owner.name, "deleted a PersistentPodState");
+                if stored::delete(&api, &self.states, existing).await? {
+                    tracing::info!(namespace = owner.namespace, name = owner.name, "deleted a PersistentPodState");
+                } else {
+                    // It had changed, and has been read again.
+                    pass.look_after(Some(AFTER_CONFLICT));
+                }
             }
             _ => {}
         }

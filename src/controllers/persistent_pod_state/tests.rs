@@ -235,6 +235,17 @@ async fn annotations_make_change_and_delete_an_object_and_the_set_is_found_by_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deletion_that_conflicts_is_tried_again() {
+    let world = World::new();
+    world.put(&format!("{SETS}db"), set(1, asks()));
+    world.settle("db").await;
+    lock(&world.server).faults.push_back(crate::controllers::fake::Fault::Error(409));
+    lock(&world.server).change(&format!("{SETS}db"), &json!({"metadata": {"annotations": null}}));
+    world.settle("db").await;
+    assert!(world.get(&format!("{STATES}db")).is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_of_a_user_is_never_changed_or_deleted() {
     let world = World::new();
     world.put(&format!("{SETS}db"), set(1, asks()));

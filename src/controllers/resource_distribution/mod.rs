@@ -180,14 +180,18 @@ impl Controller {
     }
 
     fn distribution_changed(self: &Arc<Self>, change: &Change<'_, ResourceDistribution>) {
+        if is_news(change) {
+            self.follow();
+        }
+        self.take_note(change);
+    }
+
+    /// Those look again whom it concerns.
+    fn take_note(&self, change: &Change<'_, ResourceDistribution>) {
         match change {
-            Change::Applied { old, new, initial } => {
-                let facts = |object: &ResourceDistribution| {
-                    (object.metadata.uid.clone(), object.metadata.generation, object.is_deleting())
-                };
-                let is_news = old.is_none_or(|old| facts(old) != facts(new));
+            Change::Applied { new, initial, .. } => {
+                let is_news = is_news(change);
                 if is_news {
-                    self.follow();
                     self.wake_rivals(new);
                 }
                 if is_news || *initial {
@@ -196,11 +200,9 @@ impl Controller {
             }
             Change::Deleted(old) => {
                 self.memories.forget(&ObjectKey::of(old.as_ref()));
-                self.follow();
                 self.wake_rivals(old);
             }
             Change::Undecodable { key, error } => {
-                self.follow();
                 tracing::error!(distribution = %key, error, "this ResourceDistribution cannot be read and is left alone");
             }
         }
@@ -407,6 +409,16 @@ impl Controller {
             tracing::warn!(distribution = object.name(), reason, message, "not everything is distributed");
             self.context.events.warning(&reference(object), reason, message);
         }
+    }
+}
+
+/// Whether anything may be wanted that was not wanted before.
+fn is_news(change: &Change<'_, ResourceDistribution>) -> bool {
+    let facts =
+        |object: &ResourceDistribution| (object.metadata.uid.clone(), object.metadata.generation, object.is_deleting());
+    match change {
+        Change::Applied { old, new, .. } => old.is_none_or(|old| facts(old) != facts(new)),
+        Change::Deleted(_) | Change::Undecodable { .. } => true,
     }
 }
 

@@ -17,6 +17,8 @@ use crate::{
     runtime::lock,
 };
 
+mod simulation;
+
 const DISTRIBUTIONS: &str = "/apis/apps.kruise.io/v1alpha1/resourcedistributions";
 
 #[derive(Default)]
@@ -30,6 +32,8 @@ struct Record {
     broken: Vec<String>,
     /// Writes that still arrive: then the process has died, and nothing does.
     writes_left: Option<usize>,
+    /// Nothing is created in a namespace that is not there, or is being deleted.
+    has_namespaces: bool,
 }
 
 struct World {
@@ -93,6 +97,13 @@ fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) 
         if record.full.iter().any(|full| full == namespace) {
             return refusal(403, "exceeded quota");
         }
+        match server.objects.get(&format!("/api/v1/namespaces/{namespace}")).filter(|_| record.has_namespaces) {
+            None if record.has_namespaces => return refusal(404, "the namespace is not found"),
+            Some(there) if !there["metadata"]["deletionTimestamp"].is_null() => {
+                return refusal(403, "unable to create new content because the namespace is being terminated");
+            }
+            Some(_) | None => {}
+        }
         assert!(is_of_distribution(&json), "the policy: {json}");
         let mut made = json;
         made["metadata"]["namespace"] = namespace.into();
@@ -131,22 +142,27 @@ fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) 
     }
 }
 
+/// A controller whose requests go to this API server.
+fn manager(server: &Arc<Mutex<Server>>, record: &Arc<Mutex<Record>>) -> Controller {
+    let (server, record) = (server.clone(), record.clone());
+    let context = in_memory::context(move |parts, body| {
+        let (mut server, mut record) = (lock(&server), lock(&record));
+        if parts.uri.path().starts_with("/api/v1/namespaces/") {
+            return answer(&mut server, &mut record, parts, body);
+        }
+        if record.writes_left == Some(0) {
+            return refusal(500, "nobody is there any more");
+        }
+        server.answer(parts, body)
+    });
+    Controller::new(&context)
+}
+
 impl World {
     fn new() -> Self {
         let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
         let record: Arc<Mutex<Record>> = Arc::default();
-        let context = in_memory::context({
-            let (server, record) = (server.clone(), record.clone());
-            move |parts, body| {
-                let (mut server, mut record) = (lock(&server), lock(&record));
-                let path = parts.uri.path();
-                match path.starts_with("/api/v1/namespaces/") {
-                    true => answer(&mut server, &mut record, parts, body),
-                    false => server.answer(parts, body),
-                }
-            }
-        });
-        Self { server, record, controller: Controller::new(&context) }
+        Self { controller: manager(&server, &record), server, record }
     }
 
     fn distribution(&self, name: &str, spec: Value) {

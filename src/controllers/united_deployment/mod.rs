@@ -221,6 +221,11 @@ impl Controller {
         pass.look_after(
             self.record(&job, job.seen(&children, &resolved.update), (&plan, &failures), resolved.collisions).await?,
         );
+        let current = self.objects.get(key).and_then(|object| Some(object.status.as_ref()?.current_revision.clone()));
+        if current.is_some_and(|current| current != job.recorded.current_revision) {
+            // The one before may be one too many in the history now.
+            pass.look_after(Some(Duration::ZERO));
+        }
         self.forget_said(key);
         let in_use = children.iter().map(|child| child.revision().to_owned());
         pass.note(self.tidy(&job, &resolved, in_use.collect()).await.map(|()| false));

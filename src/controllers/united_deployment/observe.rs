@@ -20,7 +20,7 @@ use crate::{
         pod::{available::until_available, unplaced::waits_for_place},
         workload::allocation::AllocationMode,
     },
-    k8s::{pod::PodView, selector::Selector, time::Now},
+    k8s::{pod::PodView, revision, selector::Selector, time::Now},
     runtime::clock,
 };
 
@@ -111,9 +111,12 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         seen.there += 1;
         seen.ready += i32::from(is_ready);
         seen.available += i32::from(is_available);
+        let is_on_template = is_on_template(child, pod);
+        let is_own = is_on_template && pod.labels.get(labels::UNITED_REVISION) == Some(child.revision());
+        seen.own_available += i32::from(is_available && is_own);
         seen.updated += i32::from(is_updated);
         seen.updated_ready += i32::from(is_updated && is_ready);
-        seen.updated_available += i32::from(is_updated && is_available);
+        seen.updated_available += i32::from(is_updated && is_on_template && is_available);
         if is_available && job.spec.template.kind.has_ordinals() {
             let ordinal = pod.name().rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse::<i32>().ok());
             seen.available_ordinals.extend(ordinal);
@@ -125,7 +128,7 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
             let (is_reserved, look) = schedule::is_reserved(pod, reservation(job, child, pod, update), now);
             seen.reserved += i32::from(is_reserved);
             seen.reserved_down += i32::from(is_reserved && !is_ready);
-            seen.updated_reserved_down += i32::from(is_reserved && !is_ready && is_updated);
+            seen.updated_reserved_down += i32::from(is_reserved && !is_ready && is_updated && is_on_template);
             if let Some(left) = look {
                 sooner(&mut seen.until_overdue, left);
             }
@@ -137,6 +140,15 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         }
     }
     seen
+}
+
+/// Whether a Pod may be on the template that its workload has now. A changed patch is no new revision of ours: the revision of the
+/// workload itself tells its Pods apart, once its status is about its spec. A Deployment has none.
+fn is_on_template(child: &ChildSeen, pod: &PodView) -> bool {
+    let revision = child.status.get("updateRevision").and_then(Value::as_str).filter(|_| child.is_observed());
+    let of_pod = pod.labels.get(labels::CONTROLLER_REVISION_HASH);
+    let both = revision.filter(|revision| !revision.is_empty()).zip(of_pod);
+    both.is_none_or(|(revision, of_pod)| revision::is_same(revision, of_pod))
 }
 
 /// The answer to a write as JSON.

@@ -8,6 +8,8 @@ use std::{
 use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
+mod simulation;
+
 use super::*;
 use crate::{
     controllers::{fake::Server, in_memory},
@@ -309,6 +311,32 @@ async fn shortfall_revisions_are_labelled_found_again_and_trimmed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_revision_that_is_not_the_current_one_any_more_goes_without_another_event() {
+    let mut world = World::new("ns", "web");
+    let wanted = |image: &str| {
+        let mut wanted = spec(image);
+        wanted["spec"]["revisionHistoryLimit"] = 0.into();
+        wanted
+    };
+    world.apply(wanted("i:1"));
+    world.settle().await;
+    world.apply(wanted("i:2"));
+    let mut next = Ok(Requeue::Await);
+    for _ in 0..20 {
+        world.deliver();
+        next = world.controller.reconcile(&world.key()).await;
+        if world.condition("UnitedDeploymentUpdated")["status"] == "True" {
+            break;
+        }
+        world.play();
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    assert_eq!((next.unwrap(), world.revisions().len()), (Requeue::After(Duration::ZERO), 2));
+    assert_eq!(world.controller.reconcile(&world.key()).await.unwrap(), Requeue::Await);
+    assert_eq!(world.revisions().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_budget_of_the_whole_is_never_exceeded() {
     let mut world = World::new("ns", "web");
     let mut wanted = spec("i:1");
@@ -323,6 +351,40 @@ async fn the_budget_of_the_whole_is_never_exceeded() {
     assert_eq!(world.status()["updatedReadyReplicas"], 6);
     assert_eq!(world.condition("Ready")["status"], "True");
     assert_eq!(world.status()["updateStatus"]["currentPartitions"], json!({"a": 0, "b": 0}));
+}
+
+/// All Pods have the label of the revision, those with the old patch too: the revision of the workload tells them apart.
+#[tokio::test(start_paused = true)]
+async fn a_changed_patch_keeps_the_budget_while_its_first_pod_is_down() {
+    let mut world = World::new("ns", "web");
+    let mut wanted = spec("i:1");
+    wanted["metadata"]["annotations"][labels::UNITED_MAX_UNAVAILABLE] = "1".into();
+    world.apply(wanted.clone());
+    world.settle().await;
+    wanted["spec"]["topology"]["subsets"][1]["patch"] = json!({"metadata": {"annotations": {"patched": "1"}}});
+    world.apply(wanted);
+    world.deliver();
+    let _ = world.controller.reconcile(&world.key()).await;
+    let sets = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns")));
+    let (set, _) = sets.iter().find(|(_, set)| set["metadata"]["labels"][labels::SUBSET_NAME] == "b").unwrap();
+    let pods = lock(&world.server).of(&format!("/api/v1/namespaces/ns/pods/{}-", set.rsplit('/').next().unwrap()));
+    let ready = |is_ready: bool| {
+        let status = if is_ready { "True" } else { "False" };
+        json!({"phase": "Running", "conditions": [{"type": "Ready", "status": status}]})
+    };
+    for (updated, is_ready, partition) in [(0, true, 3), (1, false, 3), (1, true, 2)] {
+        let change = json!({"status": {"updateRevision": "web-b-2", "updatedReplicas": updated}});
+        lock(&world.server).change(set, &change);
+        for (index, (pod, _)) in pods.iter().enumerate() {
+            let (hash, is_ready) = if index < updated { ("web-b-2", is_ready) } else { ("web-b-1", true) };
+            let labels = json!({labels::CONTROLLER_REVISION_HASH: hash});
+            lock(&world.server).change(pod, &json!({"metadata": {"labels": labels}, "status": ready(is_ready)}));
+        }
+        world.deliver();
+        let _ = world.controller.reconcile(&world.key()).await;
+        let now = Value::clone(&lock(&world.server).objects[set]);
+        assert_eq!(now["spec"]["updateStrategy"]["partition"], partition, "{updated} updated, ready: {is_ready}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,17 +8,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::{
+    controllers::fake::{Fault, begin_at_a_whole_second},
     domain::kinds::persistent_pod_state::restore::restore,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };
 
 const MOST: usize = 4;
+/// Writes that do not get through once the manager has ended.
+const AFTER_THE_END: usize = 9;
 
 struct History {
     world: World,
     ready: BTreeSet<ObjectKey>,
     due: BTreeMap<ObjectKey, Duration>,
     made: usize,
+    /// The manager ends after the next write.
+    ends: bool,
+    /// UIDs of objects of users that they, and nobody else, have deleted.
+    taken: BTreeSet<String>,
+    /// Nodes that have had other labels: what was recorded of them may be given up.
+    relabelled: BTreeSet<String>,
+    /// What the last pass gave up although it had to be kept.
+    given_up: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -52,9 +63,12 @@ impl History {
         if !generated {
             let retention = ["", "WhenDeleted"][random.below(2)];
             let changes = json!({"spec": {"persistentPodStateRetentionPolicy": retention}});
-            world.put(&format!("{STATES}mine"), state("mine", changes));
+            // Under the name of the StatefulSet it stands where a generated one would.
+            let name = ["mine", "db"][random.below(2)];
+            world.put(&format!("{STATES}{name}"), state(name, changes));
         }
-        Self { world, ready: BTreeSet::new(), due: BTreeMap::new(), made: 3 }
+        let (ready, due, taken, relabelled, given_up) = Default::default();
+        Self { world, ready, due, made: 3, ends: false, taken, relabelled, given_up }
     }
 
     fn of(&self, prefix: &str) -> Vec<(String, Arc<Value>)> {
@@ -150,11 +164,113 @@ impl History {
         all.iter().for_each(|path| self.world.deliver(path));
     }
 
+    /// What a pass gave up: of a Pod that is wanted, as far as it knew, the record of a node that is there.
+    fn look_at_pass(
+        &mut self,
+        before: &BTreeMap<String, Arc<Value>>,
+        known: &[Arc<PersistentPodState>],
+        wanted: Option<(String, usize)>,
+    ) {
+        let ([one], Some((uid, wanted))) = (known, wanted) else { return };
+        let Some((path, state)) = before.iter().find(|(path, _)| {
+            path.starts_with(STATES)
+                && path.ends_with(&format!("/{}", one.metadata.name.as_deref().unwrap_or_default()))
+        }) else {
+            return;
+        };
+        let (after, set) = (self.world.get(path), before.get(&format!("{SETS}db")));
+        if set.is_none_or(|set| text(set, "/metadata/uid") != uid)
+            || one.metadata.uid.as_deref() != Some(text(state, "/metadata/uid"))
+        {
+            return;
+        }
+        for (pod, entry) in state["status"]["podStates"].as_object().into_iter().flatten() {
+            let ordinal: usize = pod.trim_start_matches("db-").parse().unwrap();
+            let name = text(entry, "/nodeName");
+            let is_kept = ordinal < wanted && !self.relabelled.contains(name);
+            let Some(node) = before.get(&format!("{NODES}{name}")).filter(|_| is_kept) else { continue };
+            if !before.contains_key(&format!("{PODS}{pod}")) {
+                self.note("records without their Pods");
+            }
+            if !is_ready(node) {
+                self.note("records of nodes that are not Ready");
+            }
+            let Some(after) = &after else { continue };
+            let now = &after["status"]["podStates"][pod];
+            if text(now, "/nodeName").is_empty() || now["nodeTopologyLabels"][HOST].is_null() {
+                self.given_up
+                    .push(format!("{pod} was recorded as {entry}, the node is there, and now it is recorded as {now}"));
+            }
+        }
+    }
+
+    fn note(&self, act: &'static str) {
+        lock(&self.world.server).acts.note(act);
+    }
+
+    /// The manager ends after the next write, of which it does not hear; those after it do not get through.
+    fn end_soon(&mut self) {
+        let faults = &mut lock(&self.world.server).faults;
+        faults.clear();
+        faults.push_back(Fault::Lost);
+        faults.extend([Fault::Error(500); AFTER_THE_END]);
+        self.ends = true;
+    }
+
+    /// Whether it has ended now.
+    fn end(&mut self) -> bool {
+        if !self.ends || lock(&self.world.server).faults.len() > AFTER_THE_END {
+            return false;
+        }
+        lock(&self.world.server).faults.clear();
+        self.ends = false;
+        self.note("managers that ended between writes");
+        self.restart_manager();
+        true
+    }
+
+    /// After it has converged nothing is written any more, and a new manager writes nothing either.
+    async fn rest(&mut self, random: &mut Random) -> Result<(), String> {
+        // Counts and annotations may still be written, a second apart.
+        self.idle(random).await?;
+        for what in ["it has come to rest", "a new manager has started"] {
+            let before = lock(&self.world.server).objects.clone();
+            self.idle(random).await?;
+            if lock(&self.world.server).objects != before {
+                return Err(format!("after {what} something is written"));
+            }
+            self.restart_manager();
+        }
+        Ok(())
+    }
+
+    async fn idle(&mut self, random: &mut Random) -> Result<(), String> {
+        let mut pauses = 0;
+        for _ in 0..2000 {
+            match self.step(random).await? {
+                Step::Worked(_) => {}
+                Step::Idle(Some(after)) if pauses < 30 => {
+                    self.advance(after.max(Duration::from_millis(1))).await;
+                    pauses += 1;
+                }
+                Step::Idle(_) => return Ok(()),
+            }
+        }
+        Err("it does not come to rest".into())
+    }
+
     fn turn_node(&mut self, random: &mut Random) -> String {
         let nodes = self.of(NODES);
         let Some((path, there)) = random.one_of(&nodes) else { return "no node".into() };
         let name = text(there, "/metadata/name").to_owned();
-        match random.below(3) {
+        match random.below(4) {
+            3 => {
+                let label = if random.chance(50) { name.clone() } else { format!("once-{name}") };
+                lock(&self.world.server).change(path, &json!({"metadata": {"labels": {HOST: label}}}));
+                self.note("nodes that got other labels");
+                self.relabelled.insert(name.clone());
+                format!("{name} is labelled {label}")
+            }
             0 => {
                 lock(&self.world.server).remove(path);
                 lock(&self.world.server).acts.note("nodes lost");
@@ -164,6 +280,7 @@ impl History {
                 let turned = !is_ready(there);
                 let changes = json!({"status": node(&name, turned)["status"]});
                 lock(&self.world.server).change(path, &changes);
+                self.note("nodes that turned");
                 format!("{name} becomes Ready: {turned}")
             }
             _ => {
@@ -181,8 +298,9 @@ impl History {
             self.world.put(&path, set(1 + i32::try_from(random.below(MOST)).unwrap(), asks()));
             return "the StatefulSet is made".into();
         };
-        match random.below(5) {
+        match random.below(6) {
             0 => {
+                self.note("StatefulSets deleted");
                 lock(&self.world.server).remove(&path);
                 "the StatefulSet is deleted".into()
             }
@@ -190,6 +308,7 @@ impl History {
                 let key = "kruise.io/auto-generate-persistent-pod-state";
                 let is_on = there["metadata"]["annotations"][key] == "true";
                 let value = if is_on { Value::Null } else { "true".into() };
+                self.note("annotations turned");
                 lock(&self.world.server).change(
                     &path,
                     &json!({"metadata": {"annotations": {key: value,
@@ -197,7 +316,15 @@ impl History {
                 );
                 format!("it asks for an object: {}", !is_on)
             }
+            2 => {
+                let key = "kruise.io/persistent-pod-annotations";
+                let value = if there["metadata"]["annotations"][key].is_null() { IP.into() } else { Value::Null };
+                lock(&self.world.server).change(&path, &json!({"metadata": {"annotations": {key: value}}}));
+                self.note("annotations turned");
+                "it asks for other annotations".into()
+            }
             _ => {
+                self.note("scaled");
                 let replicas = random.below(MOST + 1);
                 lock(&self.world.server).change(&path, &json!({"spec": {"replicas": replicas}}));
                 format!("{replicas} replicas")
@@ -206,7 +333,8 @@ impl History {
     }
 }
 
-struct Seen(BTreeMap<String, Arc<Value>>);
+/// Objects, the UIDs of those that users have deleted, what the last pass gave up, and nodes that have had other labels.
+struct Seen(BTreeMap<String, Arc<Value>>, BTreeSet<String>, Vec<String>, BTreeSet<String>);
 
 impl Seen {
     fn of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -221,15 +349,21 @@ impl Seen {
     fn has_node(&self, name: &str) -> bool {
         self.0.contains_key(&format!("{NODES}{name}"))
     }
+
+    /// Whether a Pod that ran there can be held there.
+    fn is_home(&self, name: &str) -> bool {
+        self.has_node(name) && !self.3.contains(name)
+    }
 }
 
 impl Driver for History {
     type Seen = Seen;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
-        Ok(match random.below(12) {
+        Ok(match random.below(13) {
             0..=2 => {
                 let pod = format!("{PODS}db-{}", random.below(MOST));
+                self.note("Pods deleted");
                 lock(&self.world.server).remove(&pod);
                 format!("{pod} is deleted")
             }
@@ -240,10 +374,16 @@ impl Driver for History {
                 self.restart_manager();
                 "a new manager".into()
             }
+            11 => {
+                self.end_soon();
+                "the manager ends soon".into()
+            }
             _ => {
                 let states = self.of(STATES);
                 match random.one_of(&states).filter(|_| random.chance(30)) {
-                    Some((path, _)) => {
+                    Some((path, state)) => {
+                        self.taken.insert(text(state, "/metadata/uid").to_owned());
+                        self.note("objects deleted");
                         lock(&self.world.server).remove(path);
                         format!("{path} is deleted")
                     }
@@ -255,13 +395,16 @@ impl Driver for History {
 
     async fn make_possible(&mut self) -> Result<String, String> {
         lock(&self.world.server).faults.clear();
+        self.ends = false;
         if self.world.get(&format!("{SETS}db")).is_none() {
             self.world.put(&format!("{SETS}db"), set(2, asks()));
         }
         self.world.put(&format!("{NODES}last"), node("last", true));
         for (path, there) in self.of(NODES) {
             let name = text(&there, "/metadata/name");
-            lock(&self.world.server).change(&path, &json!({"status": node(name, true)["status"]}));
+            let labels = json!({HOST: name});
+            let changes = json!({"metadata": {"labels": labels}, "status": node(name, true)["status"]});
+            lock(&self.world.server).change(&path, &changes);
         }
         Ok("no fault, every node is well".into())
     }
@@ -293,7 +436,12 @@ impl Driver for History {
             return Ok(Step::Worked(format!("delivered {path}")));
         };
         self.ready.remove(key);
+        let before = lock(&self.world.server).objects.clone();
+        let known = self.world.controller.states.list();
+        let set = self.world.controller.built_in.get(&ObjectKey::new("ns", "db")).and_then(|set| set.view(true).ok());
+        let wanted = set.filter(|set| !set.is_going).map(|set| (set.uid.clone(), set.ordinals.len()));
         let result = self.world.controller.reconcile(key).await;
+        self.look_at_pass(&before, &known, wanted);
         let after = match &result {
             Ok(Requeue::Await) => None,
             Ok(Requeue::After(delay)) => Some(*delay),
@@ -302,7 +450,8 @@ impl Driver for History {
         if let Some(delay) = after {
             self.due.insert(key.clone(), now + delay);
         }
-        Ok(Step::Worked(format!("reconciled {key}: {result:?}")))
+        let ended = if self.end() { "; the manager has ended" } else { "" };
+        Ok(Step::Worked(format!("reconciled {key}: {result:?}{ended}")))
     }
 
     async fn advance(&mut self, by: Duration) {
@@ -310,7 +459,8 @@ impl Driver for History {
     }
 
     async fn see(&mut self) -> Result<Seen, String> {
-        Ok(Seen(lock(&self.world.server).objects.clone()))
+        let objects = lock(&self.world.server).objects.clone();
+        Ok(Seen(objects, self.taken.clone(), std::mem::take(&mut self.given_up), self.relabelled.clone()))
     }
 }
 
@@ -332,7 +482,10 @@ impl Model for Promises {
     type Seen = Seen;
 
     fn wrongs(&mut self, seen: &Seen) -> Vec<String> {
-        let mut wrongs = Vec::new();
+        let mut wrongs = seen.2.clone();
+        let there: BTreeSet<&str> = seen.of(STATES).map(|state| text(state, "/metadata/uid")).collect();
+        let is_gone = |uid: &&String| !there.contains(uid.as_str()) && !seen.1.contains(*uid);
+        wrongs.extend(self.theirs.keys().find(is_gone).map(|uid| format!("the object {uid} of a user is deleted")));
         for pod in seen.of(PODS).filter(|pod| is_ready(pod)) {
             let (name, on) = (text(pod, "/metadata/name").to_owned(), text(pod, "/spec/nodeName").to_owned());
             if let Some(home) = self.homes.get(&name).filter(|home| **home != on) {
@@ -371,12 +524,27 @@ impl Model for Promises {
             if is_new || there.is_none_or(is_ready) {
                 self.homes.remove(&name);
             }
+            if let (true, Some(pod), Some(entry)) = (is_new, there, seen.recorded(&name))
+                && seen.of(STATES).count() == 1
+                && let Some(host) = entry["nodeTopologyLabels"][HOST].as_str()
+            {
+                let mut notes = entry["annotations"].as_object().into_iter().flatten();
+                let state = seen.of(STATES).next().unwrap_or(&Value::Null);
+                let asked = |key: &str| {
+                    let mut keys = state["spec"]["persistentPodAnnotations"].as_array().into_iter().flatten();
+                    keys.any(|asked| asked["key"] == key)
+                };
+                let differs = notes.any(|(key, note)| asked(key) && pod["metadata"]["annotations"][key] != *note);
+                if pod["spec"]["nodeSelector"][HOST] != host || differs {
+                    wrongs.push(format!("{name} is recorded as {entry} and is made as {pod}"));
+                }
+            }
             if let (true, Some(pod), Some(node)) = (is_new, there, recorded)
                 && !is_ready(pod)
             {
                 self.homes.insert(name.clone(), node);
             }
-            if self.homes.get(&name).is_some_and(|node| !seen.has_node(node)) {
+            if self.homes.get(&name).is_some_and(|node| !seen.is_home(node)) {
                 self.homes.remove(&name);
             }
         }
@@ -394,6 +562,12 @@ impl Model for Promises {
             let name = format!("db-{i}");
             let runs = |pod: &&Arc<Value>| is_ready(pod) && seen.has_node(text(pod, "/spec/nodeName"));
             let Some(pod) = seen.0.get(&format!("{PODS}{name}")).filter(runs) else {
+                // Its object was deleted before it was let go of the node that is lost: nobody may evict it any more.
+                let waits_for =
+                    seen.0.get(&format!("{PODS}{name}")).and_then(|pod| pod["spec"]["nodeSelector"][HOST].as_str());
+                if waits_for.is_some_and(|node| !seen.has_node(node)) && seen.of(STATES).next().is_none() {
+                    continue;
+                }
                 missing.push(format!("{name} is not Ready"));
                 continue;
             };
@@ -440,13 +614,13 @@ fn simulation_of_persistent_pod_states() {
     let acts = liveness::seeds(40, "simulation_of_persistent_pod_states", |seed| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
+            begin_at_a_whole_second().await;
             let (mut history, mut promises) = (History::new(&mut Random(seed)), Promises::default());
             let limits = Limits { changes: 30, ..Limits::default() };
             liveness::run(seed, &limits, &mut history, &mut promises).await?;
+            history.rest(&mut Random(seed)).await?;
             let mut acts = promises.acts;
-            for what in ["restored", "evicted", "nodes lost", "refused writes", "managers that started anew"] {
-                acts.add(what, lock(&history.world.server).acts.count(what));
-            }
+            acts.merge(lock(&history.world.server).acts.clone());
             Ok(acts)
         })
     });
@@ -456,7 +630,17 @@ fn simulation_of_persistent_pod_states() {
         ("restored", 100),
         ("evicted", 5),
         ("nodes lost", 100),
+        ("nodes that got other labels", 100),
         ("refused writes", 50),
         ("managers that started anew", 50),
+        ("managers that ended between writes", 30),
+        ("Pods deleted", 300),
+        ("nodes that turned", 100),
+        ("scaled", 100),
+        ("StatefulSets deleted", 20),
+        ("annotations turned", 50),
+        ("objects deleted", 20),
+        ("records without their Pods", 30),
+        ("records of nodes that are not Ready", 100),
     ]);
 }

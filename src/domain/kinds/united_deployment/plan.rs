@@ -80,6 +80,20 @@ impl ChildSeen {
         if self.is_observed() { self.count("updatedReplicas") } else { 0 }
     }
 
+    /// Pods that are available and on its template. Its status is not asked before it is about its spec: Pods that have just been
+    /// made would look like old ones.
+    fn own_available(&self) -> i32 {
+        let on_template = if self.is_observed() { self.count("updatedReplicas") } else { i32::MAX };
+        self.pods.own_available.min(on_template)
+    }
+
+    /// The number that we have written over the maxUnavailable of its template.
+    fn noted_limit(&self) -> Option<i32> {
+        let noted =
+            self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_MAX_UNAVAILABLE));
+        noted.and_then(Value::as_str).and_then(|noted| noted.parse().ok())
+    }
+
     /// Its revision label.
     pub fn revision(&self) -> &str {
         let labels = self.object.pointer("/metadata/labels").and_then(|all| all.get(labels::UNITED_REVISION));
@@ -302,12 +316,15 @@ fn controls(
             None => user,
         };
         let own = spec.template.limit(replicas);
-        let (limit, may_roll) = match turns.as_ref().and_then(|turns| turns.get(index)) {
-            Some(DeploymentTurn::Rolls(limit)) => (*limit, true),
-            Some(DeploymentTurn::Waits) => (own, false),
-            None => (own, true),
+        let turn = turns.as_ref().and_then(|turns| turns.get(index));
+        let may_roll = turn != Some(&DeploymentTurn::Waits);
+        let limit = match turn {
+            Some(DeploymentTurn::Rolls(limit)) => *limit,
+            Some(DeploymentTurn::Waits) | None => own,
         };
         let limit = match placeless(spec, child, replicas) {
+            // It may be in the middle of an older roll-out.
+            _ if !may_roll => child.and_then(ChildSeen::noted_limit),
             0 => Some(limit).filter(|limit| *limit < own),
             placeless => Some(with_placeless(limit, placeless, replicas)),
         };
@@ -363,6 +380,7 @@ fn wave(
         replicas,
         kept,
         permitted,
+        permitted_before: if is_on_update { 0 } else { permitted_before(spec, child, replicas) },
         available: child.pods.available.saturating_add(placeless(spec, Some(child), replicas)).min(replicas),
         updated_available: if is_on_update { updated_available(spec, child) } else { 0 },
         ..WaveSubset::default()
@@ -399,6 +417,7 @@ fn deployment(
             available: replicas,
             updated_available: replicas,
             is_on_update: true,
+            rolls_before: false,
             limit,
         };
     };
@@ -407,8 +426,15 @@ fn deployment(
         available: child.pods.available.saturating_add(placeless(spec, Some(child), replicas)).min(replicas),
         updated_available: updated_available(spec, child),
         is_on_update: child.is_for(seen.update, subset),
+        rolls_before: !child.is_for(seen.update, subset) && child.pods.available > child.own_available(),
         limit,
     }
+}
+
+/// Pods that its template of an older revision or patch permits a workload to take, and that have not come back on it.
+fn permitted_before(spec: &UnitedSpec, child: &ChildSeen, replicas: i32) -> i32 {
+    let through = child.own_available().saturating_add(placeless(spec, Some(child), replicas));
+    child.replicas().saturating_sub(child.partition()).saturating_sub(through).clamp(0, replicas.max(0))
 }
 
 /// Pods on the new revision that a roll-out does not wait for any more.

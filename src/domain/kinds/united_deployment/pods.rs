@@ -11,11 +11,13 @@ pub struct SubsetPods {
     pub ready: i32,
     /// Available ones, whatever their revision.
     pub available: i32,
+    /// Available, and on the template that its workload has now, which may be of an older revision.
+    pub own_available: i32,
     /// On the new revision.
     pub updated: i32,
     /// Of them, ready.
     pub updated_ready: i32,
-    /// Of them, available.
+    /// Of them, those that are available and on the template of their workload.
     pub updated_available: i32,
     /// Of those with ordinals: the ordinals of the available ones.
     pub available_ordinals: Vec<i32>,

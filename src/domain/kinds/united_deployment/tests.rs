@@ -59,6 +59,7 @@ fn all_there(replicas: i32) -> SubsetPods {
         there: replicas,
         ready: replicas,
         available: replicas,
+        own_available: replicas,
         updated: replicas,
         updated_ready: replicas,
         updated_available: replicas,
@@ -571,6 +572,54 @@ fn deployments_under_a_budget_roll_one_after_another_with_what_is_left() {
 }
 
 #[test]
+fn what_was_permitted_of_an_older_revision_or_patch_counts_until_the_workload_is_written() {
+    let (old, new) = budgeted(ChildKind::CloneSet, "2");
+    let of = |pods: SubsetPods, updated: i32, changes: Value| {
+        let mut a = child(&old, "a", 3, "r1");
+        a.status["updatedReplicas"] = updated.into();
+        json_patch::merge(&mut a.status, &changes);
+        a.generation = a.status["observedGeneration"].as_i64().unwrap_or_default();
+        let b = ChildSeen { pods: old_pods(3), ..child(&old, "b", 3, "r1") };
+        let plan = plan_of(&new, &[b, ChildSeen { pods, subset: "a".into(), ..a }]);
+        plan.partitions["a"] + plan.partitions["b"]
+    };
+    let through = SubsetPods { own_available: 3, ..old_pods(3) };
+    let half = SubsetPods { own_available: 1, ..old_pods(3) };
+    assert_eq!(of(through.clone(), 3, json!({})), 4, "two may go");
+    assert_eq!(of(half, 3, json!({})), 6, "two may go still, for the revision before");
+    assert_eq!(of(through, 1, json!({"observedGeneration": 4})), 6, "the same, for a patch before");
+}
+
+#[test]
+fn a_deployment_in_the_middle_of_an_older_roll_out_is_the_next_one_and_keeps_its_limit() {
+    let (old, new) = budgeted(ChildKind::Deployment, "1");
+    let wide = |of: &UnitedSpec| {
+        let mut of = of.clone();
+        of.template.spec.insert("strategy".into(), json!({"rollingUpdate": {"maxUnavailable": 3}}));
+        of
+    };
+    let (old, new) = (wide(&old), wide(&new));
+    let limited = |child: ChildSeen| {
+        let mut child = child;
+        let limit = json!({"metadata": {"annotations": {labels::SUBSET_MAX_UNAVAILABLE: "1"}},
+            "spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 1}}}});
+        json_patch::merge(&mut child.object, &limit);
+        child
+    };
+    let half = SubsetPods { own_available: 1, ..old_pods(3) };
+    let b = limited(ChildSeen { pods: half, ..child(&old, "b", 3, "r1") });
+    let a = ChildSeen { pods: old_pods(3), ..child(&old, "a", 3, "r1") };
+    let plan = plan_of(&new, &[a, b.clone()]);
+    let [SubsetStep::Change { subset, patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert!(subset == "b" && patch["spec"]["template"].is_object(), "{plan:?}");
+    assert_eq!(patch.pointer("/spec/strategy/rollingUpdate/maxUnavailable"), None, "it stays at 1");
+    let pods = SubsetPods { updated_available: 2, ..old_pods(3) };
+    let rolling = limited(ChildSeen { pods, ..child(&new, "a", 3, "r2") });
+    let plan = plan_of(&new, &[rolling, b]);
+    assert_eq!((plan.steps, plan.wait.unwrap().0), (vec![], "WaitsForBudget"));
+}
+
+#[test]
 fn a_budget_that_is_nothing_is_refused_by_name() {
     for text in ["0", "-1", "0%", "many", "", "5x"] {
         let error = super::spec::budget(text).unwrap_err().to_string();
@@ -724,6 +773,12 @@ fn pods_without_a_place_use_up_no_budget_of_the_whole() {
     let b = ChildSeen { pods: old_pods(5), ..child(&spec, "b", 5, "r1") };
     let plan = plan_of(&spec, &[a, b]);
     assert_eq!((plan.partitions["a"], plan.partitions["b"]), (5, 5), "the three are updated and stay down");
+
+    let a = child(&spec, "a", 10, "r1");
+    let pods = SubsetPods { reserved: 3, reserved_down: 3, own_available: 7, ..old_pods(7) };
+    let b = ChildSeen { pods: old_pods(5), ..child(&spec, "b", 5, "r1") };
+    let plan = plan_of(&spec, &[ChildSeen { pods, ..a }, b]);
+    assert_eq!(plan.partitions["a"], 8, "nor what they were permitted of an older revision");
 
     let of = |image: &str| {
         let mut spec = reserving(json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: "2"}}}));

@@ -13,6 +13,8 @@ pub struct WaveSubset {
     pub kept: i32,
     /// How many may be updated already: 0 while its workload does not know the new revision.
     pub permitted: i32,
+    /// Of an older revision: permitted to its workload, and not available on it. It may go down until the workload is written.
+    pub permitted_before: i32,
     /// Pods that are available.
     pub available: i32,
     /// Of those on the new revision, the available ones.
@@ -37,7 +39,8 @@ impl WaveSubset {
     /// How many Pods count as out of service at the worst.
     fn charge(&self) -> i32 {
         let elsewhere = self.down() - self.down_permitted.min(self.in_flight());
-        self.in_flight().saturating_add(elsewhere.max(0))
+        let before = (self.permitted_before - self.down()).max(0);
+        self.in_flight().saturating_add(elsewhere.max(0)).saturating_add(before)
     }
 
     /// With the numbers of a workload that updates what is down before anything else.
@@ -74,6 +77,8 @@ pub struct WaveDeployment {
     pub updated_available: i32,
     /// Whether it has the new template.
     pub is_on_update: bool,
+    /// Whether it has an older one, and has not updated all its Pods to that.
+    pub rolls_before: bool,
     /// Its own maxUnavailable.
     pub limit: i32,
 }
@@ -96,14 +101,17 @@ pub enum DeploymentTurn {
     Waits,
 }
 
-/// Deployments roll one after another, each with what the budget leaves: never less than one Pod, so that it gets on.
+/// Deployments roll one after another, each with what the budget leaves: never less than one Pod, so that it gets on. One
+/// that is in the middle of an older roll-out goes on with the new template, before any other one.
 pub fn turns(budget: i32, deployments: &[WaveDeployment]) -> Vec<DeploymentTurn> {
     let down: i32 = deployments.iter().fold(0, |sum, one| sum.saturating_add(one.down()));
-    let mut is_taken = deployments.iter().any(WaveDeployment::is_rolling);
-    let mut one = |deployment: &WaveDeployment| {
+    let is_rolling = deployments.iter().any(WaveDeployment::is_rolling);
+    let goes_on = deployments.iter().position(|one| one.rolls_before).filter(|_| !is_rolling);
+    let mut is_taken = is_rolling || goes_on.is_some();
+    let mut one = |(index, deployment): (usize, &WaveDeployment)| {
         let elsewhere = down - deployment.down();
         let limit = deployment.limit.min(budget.saturating_sub(elsewhere).max(1));
-        if deployment.is_on_update {
+        if deployment.is_on_update || goes_on == Some(index) {
             return DeploymentTurn::Rolls(limit);
         }
         // Nothing of it runs, or others have left room.
@@ -111,7 +119,7 @@ pub fn turns(budget: i32, deployments: &[WaveDeployment]) -> Vec<DeploymentTurn>
         is_taken |= may && deployment.replicas > 0;
         if may { DeploymentTurn::Rolls(limit) } else { DeploymentTurn::Waits }
     };
-    deployments.iter().map(&mut one).collect()
+    deployments.iter().enumerate().map(&mut one).collect()
 }
 
 #[cfg(test)]
@@ -132,6 +140,14 @@ mod tests {
         assert_eq!(partitions(2, &[busy, old(5)]), [0, 5], "it waits until those are available again");
         let done = WaveSubset { permitted: 2, updated_available: 2, ..old(2) };
         assert_eq!(partitions(2, &[done, old(5)]), [0, 3]);
+        let before = WaveSubset { permitted_before: 2, ..old(2) };
+        assert_eq!(
+            partitions(2, &[old(5), before]),
+            [5, 2],
+            "what it was permitted of an older revision may go at any time"
+        );
+        let gone = WaveSubset { available: 0, ..before }.down_first();
+        assert_eq!(partitions(2, &[old(5), gone]), [5, 0], "what has gone counts once, and is updated for nothing");
         let kept = WaveSubset { kept: 4, ..old(5) };
         assert_eq!(partitions(9, &[kept]), [4], "the user keeps some");
     }
@@ -164,6 +180,10 @@ mod tests {
         assert_eq!(turns(2, &[wide]), [Rolls(2)]);
         let broken = WaveDeployment { available: 1, ..done };
         assert_eq!(turns(2, &[broken, old]), [Rolls(1), Waits], "nothing else goes while the budget is used up");
+        let before = WaveDeployment { rolls_before: true, ..wide };
+        assert_eq!(turns(2, &[old, before]), [Waits, Rolls(2)], "an older roll-out goes on as the new one");
+        assert_eq!(turns(2, &[old, before, before]), [Waits, Rolls(2), Waits]);
+        assert_eq!(turns(2, &[rolling, before]), [Rolls(1), Waits], "one at a time");
     }
 
     proptest! {
