@@ -241,6 +241,28 @@ async fn a_partition_a_pause_and_on_delete_hold_a_daemon_set_and_no_marked_pod()
 }
 
 #[tokio::test]
+async fn pods_are_made_as_far_as_the_partition_goes_when_that_is_asked_for() -> Result<()> {
+    in_namespace("ads-progressive", async |t| {
+        labelled(t, async |_| {
+            let set = daemon_set(t, "agent", vec![app("main")])
+                .with("/metadata/annotations", json!({ "daemonset.kruise.io/progressive-create-pod": "true" }))
+                .with(&format!("{ROLLING}/partition"), "100%");
+            t.create(set).await?;
+            held(t, "Partition").await?;
+            let set = t.get(DAEMON_SET, "agent").await?;
+            let count = |field: &str| set.pointer(&format!("/status/{field}")).and_then(Value::as_i64);
+            assert_eq!((count("desiredNumberScheduled"), count("currentNumberScheduled")), (Some(1), Some(0)));
+            assert_eq!(pods(t, "agent").await?.len(), 0);
+            let spec = json!({ "updateStrategy": { "rollingUpdate": { "partition": 0 } } });
+            t.patch(DAEMON_SET, "agent", json!({ "spec": spec })).await?;
+            settled(t, "agent", 1).await.map(drop)
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
 async fn a_hook_holds_the_replacement_of_a_daemon_sets_pod_and_a_rollback_takes_it_back() -> Result<()> {
     in_namespace("ads-hooks", async |t| {
         labelled(t, async |_| {
