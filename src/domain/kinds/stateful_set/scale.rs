@@ -47,13 +47,14 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
         if pod.is_terminating {
             plan.wait("PodTerminating", || terminating(pod));
         } else if let Some(lowest) = lowest_down.filter(|lowest| stops_for(observed, pod, lowest)) {
-            wait_for_time(pod, plan);
             plan.wait("OrderedReady", || {
                 format!(
                     "Pod {} is surplus and is deleted when it is available: Pod {} is not available either",
                     pod.name, lowest.name
                 )
             });
+            // It goes too when it is the only one that is left.
+            surplus.iter().for_each(|other| wait_for_time(other, plan));
         } else if let Some(action) = leave(observed.spec, pod) {
             plan.actions.push(action);
         } else {

@@ -53,6 +53,8 @@ fn edge_03_an_ordered_scale_down_stops_while_several_surplus_pods_are_not_availa
     assert_eq!(to_one(&[pod(0), pod(1), unready(2)]), ["delete web-2"], "the last one that is not");
     let plan = planned(&spec(fields(1)), &[pod(0), unready(1), fresh(pod(2), 7)], &BTreeMap::new());
     assert_eq!((plan.look, texts(plan)), (Some(Duration::from_secs(7)), vec![]), "it looks again by itself");
+    let plan = planned(&spec(fields(1)), &[pod(0), fresh(pod(1), 5), unready(2)], &BTreeMap::new());
+    assert_eq!((plan.look, texts(plan)), (Some(Duration::from_secs(5)), vec![]), "by then it may be the only one");
     // The ways out: what a new template cannot cure, what has ended or ends, and what a user has marked.
     for other in [not_ready(old(2)), failed(pod(2)), specified(unready(2))] {
         assert_eq!(to_one(&[pod(0), unready(1), other]), ["delete web-2"]);
