@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::{remote, remote_tag};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, restoring, workload};
+use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, condition, in_namespace, restart_of, restoring, workload};
 use serde_json::{Value, json};
 
-use crate::clone_set::{image, pods, uids, until_pods};
+use crate::clone_set::{STATE, image, pods, uids, until_pods};
 
 const DAEMON_SET: &str = "AdvancedDaemonSet";
 const LONG: Duration = Duration::from_secs(120);
@@ -176,6 +176,152 @@ async fn a_built_in_daemon_set_is_taken_over_when_it_is_gone() -> Result<()> {
             let after = pods(t, "agent").await?;
             assert_eq!(uids(&after), uids(&before));
             assert_eq!(after[0].text("/metadata/ownerReferences/0/apiVersion"), "apps.kruise.io/v1beta1");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+/// Waits until the set says that it is ready, and what holds the rest.
+async fn held(t: &Test, reason: &str) -> Result<()> {
+    let is_held = |set: &Value| {
+        let mut conditions = set.array("/status/conditions").iter();
+        is_ready(set) && conditions.any(|c| c.text("/type") == "Ready" && c.text("/reason") == reason)
+    };
+    t.wait_for(DAEMON_SET, "agent", &format!("to be held by {reason}"), LONG, is_held).await.map(drop)
+}
+
+/// Waits until the one Pod is another one than before, with this image.
+async fn replaced(t: &Test, before: &[Value], wanted: &str) -> Result<Vec<Value>> {
+    let fits =
+        |now: &[Value]| now.len() == 1 && uids(now).is_disjoint(&uids(before)) && image(&now[0], "main") == wanted;
+    until_pods(t, "agent", "another Pod in its place", fits).await
+}
+
+#[tokio::test]
+async fn a_partition_a_pause_and_on_delete_hold_a_daemon_set_and_no_marked_pod() -> Result<()> {
+    in_namespace("ads-held", async |t| {
+        labelled(t, async |_| {
+            let (first, second) = (remote("pause"), remote_tag("pause", "v2"));
+            let strategy = async |strategy: Value| {
+                t.patch(DAEMON_SET, "agent", json!({ "spec": { "updateStrategy": strategy } })).await.map(drop)
+            };
+            t.create(daemon_set(t, "agent", vec![pulled()])).await?;
+            settled(t, "agent", 1).await?;
+            let made = pods(t, "agent").await?;
+            strategy(json!({ "rollingUpdate": { "partition": 1 } })).await?;
+            update(t, "agent", &second).await?;
+            held(t, "Partition").await?;
+            assert_eq!(uids(&pods(t, "agent").await?), uids(&made));
+            let status = t.get(DAEMON_SET, "agent").await?;
+            assert_eq!(status.pointer("/status/updatedNumberScheduled"), Some(&json!(0)), "zeros are written");
+            let mark = json!({ "metadata": { "labels": { "apps.kruise.io/specified-delete": "true" } } });
+            t.patch("Pod", made[0].text("/metadata/name"), mark).await?;
+            let marked = replaced(t, &made, &second).await?;
+
+            strategy(json!({ "rollingUpdate": { "partition": 0, "paused": true } })).await?;
+            update(t, "agent", &first).await?;
+            held(t, "Paused").await?;
+            assert_eq!(uids(&pods(t, "agent").await?), uids(&marked));
+            strategy(json!({ "rollingUpdate": { "paused": false } })).await?;
+            let resumed = replaced(t, &marked, &first).await?;
+
+            strategy(json!({ "type": "OnDelete", "rollingUpdate": null })).await?;
+            update(t, "agent", &second).await?;
+            held(t, "OnDelete").await?;
+            assert_eq!(uids(&pods(t, "agent").await?), uids(&resumed));
+            t.remove("Pod", resumed[0].text("/metadata/name")).await?;
+            replaced(t, &resumed, &second).await?;
+            settled(t, "agent", 1).await.map(drop)
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn pods_are_made_as_far_as_the_partition_goes_when_that_is_asked_for() -> Result<()> {
+    in_namespace("ads-progressive", async |t| {
+        labelled(t, async |_| {
+            let set = daemon_set(t, "agent", vec![app("main")])
+                .with("/metadata/annotations", json!({ "daemonset.kruise.io/progressive-create-pod": "true" }))
+                .with(&format!("{ROLLING}/partition"), "100%");
+            t.create(set).await?;
+            held(t, "Partition").await?;
+            let set = t.get(DAEMON_SET, "agent").await?;
+            let count = |field: &str| set.pointer(&format!("/status/{field}")).and_then(Value::as_i64);
+            assert_eq!((count("desiredNumberScheduled"), count("currentNumberScheduled")), (Some(1), Some(0)));
+            assert_eq!(pods(t, "agent").await?.len(), 0);
+            let spec = json!({ "updateStrategy": { "rollingUpdate": { "partition": 0 } } });
+            t.patch(DAEMON_SET, "agent", json!({ "spec": spec })).await?;
+            settled(t, "agent", 1).await.map(drop)
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_hook_holds_the_replacement_of_a_daemon_sets_pod_and_a_rollback_takes_it_back() -> Result<()> {
+    in_namespace("ads-hooks", async |t| {
+        labelled(t, async |_| {
+            let hook = json!({ "labelsHandler": { "example.com/block": "yes" } });
+            let set = daemon_set(t, "agent", vec![pulled()])
+                .with("/spec/template/metadata/labels/example.com~1block", "yes")
+                .with("/spec/lifecycle", json!({ "preDelete": hook }));
+            t.create(set).await?;
+            settled(t, "agent", 1).await?;
+            let before = pods(t, "agent").await?;
+            let name = before[0].text("/metadata/name");
+            let second = remote_tag("pause", "v2");
+            update(t, "agent", &second).await?;
+            t.wait_for("Pod", name, "to be asked", PATIENCE, |pod| pod.text(STATE) == "PreparingDelete").await?;
+            let counts = |set: &Value| set.int("/status/numberUnavailable") == 1;
+            t.wait_for(DAEMON_SET, "agent", "to count it as unavailable", PATIENCE, counts).await?;
+            update(t, "agent", &remote("pause")).await?;
+            t.wait_for("Pod", name, "to be back", PATIENCE, |pod| pod.text(STATE) == "Normal").await?;
+            settled(t, "agent", 1).await?;
+            assert_eq!(uids(&pods(t, "agent").await?), uids(&before));
+
+            update(t, "agent", &second).await?;
+            t.wait_for("Pod", name, "to be asked again", PATIENCE, |pod| pod.text(STATE) == "PreparingDelete").await?;
+            t.kubectl(&["label", "pod", name, "example.com/block=no", "--overwrite"]).await?;
+            replaced(t, &before, &second).await.map(drop)
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_plugin_and_a_workload_restart_know_daemon_sets_of_kruise() -> Result<()> {
+    in_namespace("ads-plugin", async |t| {
+        labelled(t, async |_| {
+            let set = daemon_set(t, "agent", vec![pulled()])
+                .with(&format!("{ROLLING}/rollingUpdateType"), "InPlaceIfPossible");
+            t.create(set).await?;
+            settled(t, "agent", 1).await?;
+            let before = pods(t, "agent").await?;
+            let second = remote_tag("pause", "v2");
+            t.plugin_exits(0, &["set", "image", "daemonsets.apps.kruise.io/agent", &format!("main={second}")]).await?;
+            let status = ["rollout", "status", "daemonsets.apps.kruise.io/agent", "--timeout=60s"];
+            t.plugin_exits(0, &status).await?;
+            let updated = pods(t, "agent").await?;
+            assert_eq!((uids(&updated), image(&updated[0], "main")), (uids(&before), second.as_str()));
+            t.plugin_exits(0, &["rollout", "undo", "ads/agent"]).await?;
+            t.plugin_exits(0, &status).await?;
+            settled(t, "agent", 1).await?;
+
+            let before = pods(t, "agent").await?;
+            let restarts = |pods: &[Value]| Container::all(&pods[0])["main"].restarts;
+            let restart = restart_of("agent", "DaemonSet", "agent", json!({}))
+                .with("/spec/targetRef/apiVersion", "apps.kruise.io/v1beta1");
+            t.create(restart).await?;
+            let ended = |restart: &Value| condition(restart, "Complete") == "True";
+            t.wait_for("WorkloadRestart", "agent", "to be complete", LONG, ended).await?;
+            let after = pods(t, "agent").await?;
+            assert_eq!((uids(&after), restarts(&after)), (uids(&before), restarts(&before) + 1));
             Ok(())
         })
         .await

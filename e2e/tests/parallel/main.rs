@@ -38,6 +38,7 @@ mod sidecar_set_beside;
 mod sidecar_set_hot;
 mod stateful_set;
 mod stateful_set_admission;
+mod stateful_set_steps;
 mod united_deployment;
 mod workload_restart;
 mod workload_spread;

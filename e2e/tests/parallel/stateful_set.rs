@@ -12,56 +12,56 @@ use serde_json::{Value, json};
 
 use crate::clone_set::{image, pods, uids};
 
-const STATEFUL_SET: &str = "AdvancedStatefulSet";
-const LONG: Duration = Duration::from_secs(120);
+pub(crate) const STATEFUL_SET: &str = "AdvancedStatefulSet";
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 const REVISION: &str = "/metadata/labels/controller-revision-hash";
-const ROLLING: &str = "/spec/updateStrategy/rollingUpdate";
+pub(crate) const ROLLING: &str = "/spec/updateStrategy/rollingUpdate";
 
 /// A set of Pods that have the label app=NAME, all at once.
-fn stateful_set(name: &str, replicas: i64, containers: Vec<Value>) -> Value {
+pub(crate) fn stateful_set(name: &str, replicas: i64, containers: Vec<Value>) -> Value {
     workload("StatefulSet", name, replicas, containers).with("/apiVersion", "apps.kruise.io/v1beta1")
 }
 
 /// The same, updated in place.
-fn in_place(name: &str, replicas: i64, containers: Vec<Value>) -> Value {
+pub(crate) fn in_place(name: &str, replicas: i64, containers: Vec<Value>) -> Value {
     stateful_set(name, replicas, containers)
         .with("/spec/template/spec/readinessGates", json!([{ "conditionType": "InPlaceUpdateReady" }]))
         .with(&format!("{ROLLING}/podUpdatePolicy"), "InPlaceIfPossible")
 }
 
 /// A container whose image was pulled, so that there are others of its name.
-fn pulled() -> Value {
+pub(crate) fn pulled() -> Value {
     json!({ "name": "main", "image": remote("pause") })
 }
 
-fn names(pods: &[Value]) -> Vec<&str> {
+pub(crate) fn names(pods: &[Value]) -> Vec<&str> {
     pods.iter().map(|pod| pod.text("/metadata/name")).collect()
 }
 
-fn is_ready(set: &Value) -> bool {
+pub(crate) fn is_ready(set: &Value) -> bool {
     let ready =
         set.array("/status/conditions").iter().any(|c| c.text("/type") == "Ready" && c.text("/status") == "True");
     ready && set.int("/status/observedGeneration") == set.int("/metadata/generation")
 }
 
 /// Waits until the set is as its spec wants it.
-async fn settled(t: &Test, name: &str) -> Result<Value> {
+pub(crate) async fn settled(t: &Test, name: &str) -> Result<Value> {
     t.wait_for(STATEFUL_SET, name, "to be as its spec wants it", LONG, is_ready).await
 }
 
-async fn started(t: &Test, set: Value) -> Result<Vec<Value>> {
+pub(crate) async fn started(t: &Test, set: Value) -> Result<Vec<Value>> {
     let name = set.text("/metadata/name").to_owned();
     t.create(set).await?;
     settled(t, &name).await?;
     pods(t, &name).await
 }
 
-async fn patch(t: &Test, name: &str, spec: Value) -> Result<()> {
+pub(crate) async fn patch(t: &Test, name: &str, spec: Value) -> Result<()> {
     t.patch(STATEFUL_SET, name, json!({ "spec": spec })).await.map(drop)
 }
 
 /// The condition that says what the set waits for.
-fn waits_for(set: &Value) -> &str {
+pub(crate) fn waits_for(set: &Value) -> &str {
     let mut conditions = set.array("/status/conditions").iter();
     conditions.find(|c| c.text("/type") == "Reconciling").map_or("", |c| c.text("/message"))
 }
@@ -109,7 +109,7 @@ async fn pods_get_ordinals_one_after_the_other_or_all_at_once() -> Result<()> {
 }
 
 /// A volume for a claim, as a provisioner makes it.
-async fn provide_volume(t: &Test, claim: &str) -> Result<()> {
+pub(crate) async fn provide_volume(t: &Test, claim: &str) -> Result<()> {
     let volume = format!("{}-{claim}", t.namespace);
     t.create(json!({ "kind": "PersistentVolume", "metadata": { "name": volume, "labels": { "of": t.namespace } },
         "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "none",
@@ -119,7 +119,7 @@ async fn provide_volume(t: &Test, claim: &str) -> Result<()> {
         .map(drop)
 }
 
-fn with_claim(set: Value) -> Value {
+pub(crate) fn with_claim(set: Value) -> Value {
     set.with(
         "/spec/volumeClaimTemplates",
         json!([{ "metadata": { "name": "data" }, "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "none",

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, workload};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -92,6 +92,9 @@ pub(crate) async fn claims_grow_with_their_template_one_pod_after_the_other() ->
         let uids = |all: &[Value]| all.iter().map(|o| o.text("/metadata/uid").to_owned()).collect::<Vec<_>>();
         ensure!(uids(&t.list("Pod", "app=db").await?) == uids(&pods), "no Pod was replaced");
         ensure!(uids(&t.list(CLAIM, "app=db").await?) == uids(&claims), "nor a claim");
+        let smaller = json!({ "spec": { "volumeClaimTemplates": templates(t, "1Gi") } });
+        let refused = t.patch(STATEFUL_SET, "db", smaller).await.err().context("a smaller size was stored")?;
+        ensure!(format!("{refused:#}").contains("volumes do not shrink"), "{refused:#}");
         t.remove("StorageClass", &t.namespace).await?;
         t.kubectl(&["delete", "pv", "-l", &format!("of={}", t.namespace), "--wait=false"]).await.map(drop)
     })

@@ -55,6 +55,15 @@ impl Kind {
         Ok(())
     }
 
+    /// A DaemonSet has as many Pods as there are nodes for it. It has none here, and its manager does not run.
+    async fn has_nodes(&self, number: i64) -> Result<()> {
+        if self.name == "agent" {
+            let status = Patch::Merge(json!({ "status": { "desiredNumberScheduled": number } }));
+            self.api.patch_status(self.name, &PatchParams::default(), &status).await?;
+        }
+        Ok(())
+    }
+
     async fn label(&self, value: impl Into<Value>) -> Result<()> {
         self.merge(json!({ "metadata": { "labels": { LABEL: value.into() } } })).await
     }
@@ -117,7 +126,9 @@ async fn one_of_each(t: &Test) -> Result<Vec<Kind>> {
     for kind in ["Deployment", "StatefulSet", "ReplicaSet", "CloneSet"] {
         t.create(nowhere(kind, &kind.to_lowercase())).await?;
     }
-    t.create(nowhere("StatefulSet", "advanced").with("/apiVersion", "apps.kruise.io/v1beta1")).await?;
+    for (kind, name) in [("StatefulSet", "advanced"), ("DaemonSet", "agent")] {
+        t.create(nowhere(kind, name).with("/apiVersion", "apps.kruise.io/v1beta1")).await?;
+    }
     // Its number is that of its subsets, until somebody says another one.
     let subsets = json!([{ "name": "a", "replicas": 2 }, { "name": "b", "replicas": 1 }]);
     let template = nowhere("Deployment", "united");
@@ -138,6 +149,8 @@ async fn one_of_each(t: &Test) -> Result<Vec<Kind>> {
         Kind::of(t, "apps.kruise.io/v1alpha1", "CloneSet", "cloneset", true),
         Kind::of(t, "apps.kruise.io/v1alpha1", "StatefulSet", "advanced", true),
         Kind::of(t, "apps.kruise.io/v1beta1", "StatefulSet", "advanced", true),
+        Kind::of(t, "apps.kruise.io/v1alpha1", "DaemonSet", "agent", true),
+        Kind::of(t, "apps.kruise.io/v1beta1", "DaemonSet", "agent", true),
         Kind::of(t, "apps.kruise.io/v1alpha1", "UnitedDeployment", "united", true),
         Kind::of(t, "v1", "Service", "web", false),
         Kind::of(t, "networking.k8s.io/v1", "Ingress", "web", false),
@@ -167,7 +180,7 @@ async fn policy_alone(t: &Test, things: &[Kind]) -> Result<()> {
     let (code, message) = refusal(collection)?.context("deletecollection is accepted")?;
     ensure!(code == 403 && message.contains(&always()), "{code} {message}");
     for thing in things {
-        // One of them is here in two versions.
+        // Some of them are here in two versions.
         thing.label("Always").await?;
         thing.is_refused(&always()).await?;
         thing.label("Cascading").await?;
@@ -178,7 +191,9 @@ async fn policy_alone(t: &Test, things: &[Kind]) -> Result<()> {
         if thing.name == "advanced" {
             thing.merge(json!({ "spec": { "replicas": 1 } })).await?;
         }
+        thing.has_nodes(1).await?;
         thing.is_refused(&cascading(&format!("replicas {count}>0"))).await?;
+        thing.has_nodes(0).await?;
         if thing.name == "united" {
             thing.merge(json!({ "spec": { "topology": { "subsets": [{ "name": "a" }] } } })).await?;
         }

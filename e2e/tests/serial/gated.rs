@@ -3,12 +3,14 @@
 use anyhow::{Context, Result};
 use e2e::kit::{in_namespace, restoring};
 
-use crate::{budgets, claims, pre_download, resize, resource_distribution, serverless_probes, sidecar_terminator};
+use crate::{
+    budgets, claims, pre_download, resize, resource_distribution, serverless_probes, sidecar_terminator, start_ordinal,
+};
 
 /// Of the gates for budgets each by itself: in the parallel tests deletions are guarded and updates are not.
 const ON: &str = "ImagePullJobGate=true,PodUnavailableBudgetUpdateGate=true,PodUnavailableBudgetDeleteGate=false,\
     PreDownloadImageForInPlaceUpdate=true,InPlaceWorkloadVerticalScaling=true,EnablePodProbeMarkerOnServerless=true,\
-    StatefulSetAutoResizePVCGate=true,SidecarTerminator=true,ResourceDistributionGate=true";
+    StatefulSetAutoResizePVCGate=true,StatefulSetStartOrdinal=true,SidecarTerminator=true,ResourceDistributionGate=true";
 
 #[tokio::test]
 async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
@@ -26,6 +28,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
                 Box::pin(resize::resources_change_in_place_without_a_restart()),
                 Box::pin(serverless_probes::once_on(t)),
                 Box::pin(claims::claims_grow_with_their_template_one_pod_after_the_other()),
+                Box::pin(start_ordinal::ordinals_begin_where_they_are_to_begin_and_move_with_it()),
                 Box::pin(sidecar_terminator::jobs_end_with_their_sidecars()),
                 Box::pin(resource_distribution::copies_are_where_they_are_wanted()),
                 Box::pin(resource_distribution::a_referenced_secret_is_followed_with_the_rights_of_its_author()),
@@ -38,12 +41,13 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
             serverless_probes::tidy(t).await?;
             t.set_gates("ImagePullJobGate=true").await
         };
-        let (budgets, images, resources, probes_on, claims, sidecars, copies, referenced, examples) =
+        let (budgets, images, resources, probes_on, claims, ordinals, sidecars, copies, referenced, examples) =
             restoring(on, off).await?;
         budgets.context("updates, resizes and restarts need consent")?;
         images.context("a new image is pulled before Pods are updated to it")?;
         resources.context("resources change in place without a restart")?;
         claims.context("claims grow with their template")?;
+        ordinals.context("ordinals begin at their start")?;
         sidecars.context("jobs end with their sidecars")?;
         copies.context("copies are where they are wanted")?;
         referenced.context("a referenced Secret is followed")?;

@@ -29,6 +29,7 @@ mod restarts_go_on;
 mod serverless_probes;
 mod sidecar_set;
 mod sidecar_terminator;
+mod start_ordinal;
 mod takeover;
 mod tenants;
 mod token_writes;

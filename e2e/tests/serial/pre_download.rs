@@ -1,4 +1,4 @@
-//! ImagePullJobs for the new images of a CloneSet.
+//! ImagePullJobs for the new images of a CloneSet and of a StatefulSet.
 
 use anyhow::{Result, ensure};
 use e2e::cmd::{CommandExt, ctr};
@@ -7,29 +7,66 @@ use e2e::kit::{Build, Look, PATIENCE, in_namespace, pod};
 use serde_json::{Value, json};
 
 const KIND: &str = "ImagePullJob";
-const CLONE_SET: &str = "CloneSet";
 const PODS: i64 = 4;
+
+/// How a kind is called, by the toolkit and by others, and how it spells what this test asks of it.
+struct Kind {
+    called: &'static str,
+    kind: &'static str,
+    namespace: &'static str,
+    /// Updated in place, one Pod at a time; so many Pods are kept on the old revision.
+    strategy: fn(i64) -> Value,
+}
+
+const CLONE_SET: Kind = Kind {
+    called: "CloneSet",
+    kind: "CloneSet",
+    namespace: "pre-download",
+    strategy: |partition| json!({ "type": "InPlaceIfPossible", "maxUnavailable": 1, "partition": partition }),
+};
+const STATEFUL_SET: Kind = Kind {
+    called: "AdvancedStatefulSet",
+    kind: "StatefulSet",
+    namespace: "pre-download-sts",
+    strategy: |partition| json!({ "rollingUpdate": { "podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 1, "partition": partition } }),
+};
+
+impl Kind {
+    fn set(&self, containers: Value) -> Value {
+        let spec = pod("web", Vec::new())["spec"].clone().with("/containers", containers);
+        let set = json!({ "kind": self.kind, "metadata": { "name": "web" }, "spec": {
+            "replicas": PODS, "selector": { "matchLabels": { "app": "web" } },
+            "template": { "metadata": { "labels": { "app": "web" } }, "spec": spec },
+            "updateStrategy": (self.strategy)(PODS) } });
+        let set = set.with("/metadata/annotations/apps.kruise.io~1image-predownload-parallelism", "50%");
+        if self.kind == "CloneSet" {
+            return set;
+        }
+        set.with("/apiVersion", "apps.kruise.io/v1beta1")
+            .with("/spec/podManagementPolicy", "Parallel")
+            .with("/spec/template/spec/readinessGates", json!([{ "conditionType": "InPlaceUpdateReady" }]))
+    }
+}
+
+pub(crate) async fn a_new_image_is_pulled_before_pods_are_updated_to_it() -> Result<()> {
+    tokio::try_join!(of_kind(&CLONE_SET), of_kind(&STATEFUL_SET)).map(drop)
+}
 
 /// The new image is nowhere but in the registry. No Pod may be updated yet, and the node has it all the same; the update
 /// then downloads nothing.
-pub(crate) async fn a_new_image_is_pulled_before_pods_are_updated_to_it() -> Result<()> {
-    in_namespace("pre-download", async |t| {
+async fn of_kind(kind: &Kind) -> Result<()> {
+    in_namespace(kind.namespace, async |t| {
         let container = |image: &str| json!([{ "name": "main", "image": image, "imagePullPolicy": "IfNotPresent" }]);
-        let spec = pod("web", Vec::new())["spec"].clone().with("/containers", container(&remote("pause")));
-        let set = json!({ "kind": CLONE_SET, "metadata": { "name": "web" }, "spec": {
-            "replicas": PODS, "selector": { "matchLabels": { "app": "web" } },
-            "template": { "metadata": { "labels": { "app": "web" } }, "spec": spec },
-            "updateStrategy": { "type": "InPlaceIfPossible", "maxUnavailable": 1, "partition": PODS } } });
-        t.create(set.with("/metadata/annotations/apps.kruise.io~1image-predownload-parallelism", "50%")).await?;
+        t.create(kind.set(container(&remote("pause")))).await?;
         let counts = |o: &Value| {
             let status = |field: &str| o.int(&format!("/status/{field}"));
             let is_seen = status("observedGeneration") == o.int("/metadata/generation");
             is_seen.then(|| (status("readyReplicas"), status("updatedReadyReplicas")))
         };
-        t.wait_for(CLONE_SET, "web", "to be ready", PATIENCE, |o| counts(o) == Some((PODS, PODS))).await?;
+        t.wait_for(kind.called, "web", "to be ready", PATIENCE, |o| counts(o) == Some((PODS, PODS))).await?;
         let paths = t.paths.clone();
         // A repository that no other run has had.
-        let repository = format!("ahead-by-clone-set-{}", t.namespace);
+        let repository = format!("ahead-{}", t.namespace);
         let image = format!("registry.example/team/{repository}:v2");
         let image = image.as_str();
         tokio::task::spawn_blocking(move || push_new(&paths, &repository, "v2", 1 << 20)).await??;
@@ -37,9 +74,9 @@ pub(crate) async fn a_new_image_is_pulled_before_pods_are_updated_to_it() -> Res
         ensure!(!there()?, "the image is there before anybody has asked for it");
 
         let change = json!({ "spec": { "template": { "spec": { "containers": container(image) } } } });
-        let changed = t.patch(CLONE_SET, "web", change).await?;
+        let changed = t.patch(kind.called, "web", change).await?;
         let is_other = |o: &Value| o.text("/status/updateRevision") != o.text("/status/currentRevision");
-        let update = t.wait_for(CLONE_SET, "web", "to have a new revision", PATIENCE, is_other).await?;
+        let update = t.wait_for(kind.called, "web", "to have a new revision", PATIENCE, is_other).await?;
         let update = update.text("/status/updateRevision").to_owned();
         let name = format!("{update}-main");
         let job = t.wait_for(KIND, &name, "to be over", PATIENCE, |o| o.has("/status/completionTime")).await?;
@@ -49,10 +86,10 @@ pub(crate) async fn a_new_image_is_pulled_before_pods_are_updated_to_it() -> Res
         ensure!(there()?, "the runtime does not have the image");
         let pods = t.list("Pod", "app=web").await?;
         ensure!(pods.iter().all(|p| p.text("/spec/containers/0/image") == remote("pause")), "a Pod was updated");
-        t.wait_events(CLONE_SET, "web", |e| e.iter().any(|e| e.starts_with("CreatedImagePullJob"))).await?;
+        t.wait_events(kind.kind, "web", |e| e.iter().any(|e| e.starts_with("CreatedImagePullJob"))).await?;
 
-        t.patch(CLONE_SET, "web", json!({ "spec": { "updateStrategy": { "partition": 0 } } })).await?;
-        t.wait_for(CLONE_SET, "web", "to be updated", PATIENCE, |o| {
+        t.patch(kind.called, "web", json!({ "spec": { "updateStrategy": (kind.strategy)(0) } })).await?;
+        t.wait_for(kind.called, "web", "to be updated", PATIENCE, |o| {
             counts(o) == Some((PODS, PODS)) && o.text("/status/currentRevision") == update
         })
         .await?;

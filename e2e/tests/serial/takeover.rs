@@ -1,4 +1,5 @@
-//! A cluster whose CloneSets were made by OpenKruise 1.9: objects recorded from it are loaded, then the manager starts.
+//! A cluster whose CloneSets, StatefulSets and DaemonSets were made by OpenKruise 1.9: objects recorded from it are loaded, then
+//! the manager starts.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,20 +23,25 @@ const GOLDEN: &str = "golden";
 const NODE: &str = "taken-over-";
 /// What a takeover must not touch.
 const UNTOUCHED: [&str; 3] = ["ControllerRevision", "PersistentVolumeClaim", "Pod"];
+/// The workloads, as the toolkit calls them.
+const SETS: [&str; 3] = ["CloneSet", "AdvancedStatefulSet", "AdvancedDaemonSet"];
+const DAEMON_SET: &str = "AdvancedDaemonSet";
+const DAEMON_SETS: &str = "daemonsets.apps.kruise.io";
 
 #[tokio::test]
-async fn clone_sets_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revision() -> Result<()> {
+async fn workloads_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revision() -> Result<()> {
     in_namespace("takeover", async |t| {
         let nodes = Nodes::make(t, NODE, 0..1, true).await?;
         let replicas = t.node().scale(MANAGER, 0).await?;
         let mut stages = Vec::new();
         let loaded: Result<()> = async {
-            for name in ["created", "updated", "preparing-delete"] {
+            for name in ["created", "updated", "preparing-delete", "daemon-set"] {
                 let stage = Test::new(&format!("takeover-{name}")).await?;
                 stages.push(stage.clone());
                 load(&stage, name).await.with_context(|| name.to_owned())?;
             }
-            Ok(())
+            // as after an OpenKruise that had stored the older version
+            stored_versions(t, DAEMON_SETS, json!(["v1alpha1", "v1beta1"])).await
         }
         .await;
         let before = match &loaded {
@@ -49,6 +55,11 @@ async fn clone_sets_of_openkruise_are_taken_over_without_touching_a_pod_or_a_rev
             seen(stage).await?;
         }
         quiet(t).await?;
+        let daemon_set = stages.pop().context("the stage of the DaemonSet")?;
+        let prefix = format!("{}/", daemon_set.namespace);
+        let (of_daemon_set, before) = before.into_iter().partition(|(name, _)| name.starts_with(&prefix));
+        daemon_set_unchanged(&daemon_set, &of_daemon_set).await?;
+        stored_versions(t, DAEMON_SETS, json!(["v1beta1"])).await?;
         unchanged(&stages, &before).await?;
 
         // the user's own manifest, without the defaults that the stored objects have
@@ -69,7 +80,7 @@ async fn clone_sets_of_openkruise_are_taken_over_without_touching_a_pod_or_a_rev
         quiet(t).await?;
         unchanged(&stages, &before).await?;
 
-        for stage in &stages {
+        for stage in stages.iter().chain([&daemon_set]) {
             remove(stage).await?;
         }
         nodes.remove().await
@@ -94,6 +105,10 @@ async fn load(t: &Test, stage: &str) -> Result<()> {
             metadata.remove(given);
         }
         own(metadata, &uids);
+        if kind == "Pod" && object.text("/metadata/ownerReferences/0/kind") == "DaemonSet" {
+            // made by a release that did not know v1beta1
+            object = object.with("/metadata/ownerReferences/0/apiVersion", "apps.kruise.io/v1alpha1");
+        }
         object.as_object_mut().context("an object")?.remove("status");
         if object.has("/spec/nodeName") {
             object = object.with("/spec/nodeName", format!("{NODE}0000"));
@@ -105,12 +120,13 @@ async fn load(t: &Test, stage: &str) -> Result<()> {
         uids.insert(uid, made.text("/metadata/uid").to_owned());
         if let Some(status) = status.as_object() {
             let mut status = status.clone();
+            let set = SETS.into_iter().find(|set| set.trim_start_matches("Advanced") == kind);
             // so that the manager has to say that it has looked
-            if kind == "CloneSet" {
+            if set.is_some() {
                 status.remove("observedGeneration");
             }
             let patch = Patch::Merge(json!({ "status": status }));
-            t.api(&kind)
+            t.api(set.unwrap_or(&kind))
                 .patch_status(&name, &PatchParams::default(), &patch)
                 .await
                 .context(format!("{kind} {name}"))?;
@@ -129,11 +145,41 @@ fn own(metadata: &mut Map<String, Value>, uids: &BTreeMap<String, String>) {
     }
 }
 
-/// Waits until every CloneSet was reconciled as it is now.
+/// Waits until every workload was reconciled as it is now.
 async fn seen(t: &Test) -> Result<()> {
-    for clone_set in t.list("CloneSet", "").await? {
-        let seen = |o: &Value| o.int("/status/observedGeneration") == o.int("/metadata/generation");
-        t.wait_for("CloneSet", clone_set.text("/metadata/name"), "to be observed", LONG, seen).await?;
+    for kind in SETS {
+        for set in t.list(kind, "").await? {
+            let seen = |o: &Value| o.int("/status/observedGeneration") == o.int("/metadata/generation");
+            t.wait_for(kind, set.text("/metadata/name"), "to be observed", LONG, seen).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn stored_versions(t: &Test, definition: &str, stored: Value) -> Result<()> {
+    let patch = Patch::Merge(json!({ "status": { "storedVersions": stored } }));
+    t.api("CustomResourceDefinition").patch_status(definition, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// The recorded Pod and the revisions are as they were. The nodes of this cluster, which the DaemonSet did not know, get Pods of
+/// the recorded revision; its own node has a taint by now, where the Pod stays.
+async fn daemon_set_unchanged(t: &Test, before: &BTreeMap<String, String>) -> Result<()> {
+    let set =
+        t.wait_for(DAEMON_SET, "ads", "to see its Pod", LONG, |o| o.int("/status/numberMisscheduled") == 1).await?;
+    let hash = "b6855ddc6";
+    for field in ["updateRevision", "daemonSetHash"] {
+        assert_eq!(set.text(&format!("/status/{field}")), hash);
+    }
+    let now = versions(t).await?;
+    for (name, version) in before {
+        ensure!(now.get(name) == Some(version), "{name} has version {:?}, had {version}", now.get(name));
+    }
+    for name in now.keys().filter(|name| !before.contains_key(*name)) {
+        ensure!(name.contains("/Pod/"), "{name} was made");
+    }
+    for pod in t.list("Pod", "app=ads").await? {
+        assert_eq!(pod.text("/metadata/labels/controller-revision-hash"), hash, "{}", pod["metadata"]);
     }
     Ok(())
 }
@@ -193,10 +239,13 @@ async fn unchanged(stages: &[Test], before: &BTreeMap<String, String>) -> Result
     Ok(())
 }
 
-/// The specs of all CloneSets by name.
+/// The specs of all CloneSets by name, and the templates of all StatefulSets: those have a field of a gate that is off here.
 async fn specs(t: &Test) -> Result<BTreeMap<String, Value>> {
-    let all = t.list("CloneSet", "").await?;
-    Ok(all.into_iter().map(|o| (o.text("/metadata/name").to_owned(), o["spec"].clone())).collect())
+    let name = |o: &Value| o.text("/metadata/name").to_owned();
+    let clone_sets = t.list("CloneSet", "").await?;
+    let stateful_sets = t.list("AdvancedStatefulSet", "").await?;
+    let clone_sets = clone_sets.iter().map(|o| (name(o), o["spec"].clone()));
+    Ok(clone_sets.chain(stateful_sets.iter().map(|o| (name(o), o["spec"]["template"].clone()))).collect())
 }
 
 /// Nobody ends the Pods of a node that nobody plays.
@@ -218,7 +267,6 @@ async fn remove(t: &Test) -> Result<()> {
 async fn a_stored_version_that_we_do_not_have_is_refused_with_the_steps_to_take() -> Result<()> {
     const DEFINITION: &str = "clonesets.apps.kruise.io";
     in_namespace("stored-versions", async |t| {
-        let api = t.api("CustomResourceDefinition");
         let before = t.get("CustomResourceDefinition", DEFINITION).await?;
         // as a later OpenKruise leaves it: another version is stored
         let mut versions = before.array("/spec/versions").to_vec();
@@ -226,10 +274,7 @@ async fn a_stored_version_that_we_do_not_have_is_refused_with_the_steps_to_take(
         (newer["name"], newer["storage"]) = ("v1beta1".into(), false.into());
         versions.push(newer);
         t.patch("CustomResourceDefinition", DEFINITION, json!({ "spec": { "versions": versions } })).await?;
-        let store = async |stored: Value| {
-            let patch = Patch::Merge(json!({ "status": { "storedVersions": stored } }));
-            api.patch_status(DEFINITION, &PatchParams::default(), &patch).await.map(drop)
-        };
+        let store = async |stored: Value| stored_versions(t, DEFINITION, stored).await;
         let refused = async {
             store(json!(["v1alpha1", "v1beta1"])).await?;
             // of its own, beside those that run

@@ -328,6 +328,44 @@ mod tests {
         assert_eq!(read.ordinals, Some(Ordinals { start: 0 }));
     }
 
+    #[test]
+    fn the_definition_is_that_of_2_1() {
+        let crd = CRDS.iter().find(|crd| crd.name == "statefulsets.apps.kruise.io").unwrap();
+        let rendered = json!((crd.render)());
+        let names = &rendered["spec"]["names"];
+        assert_eq!(
+            (&names["kind"], &names["singular"], &rendered["spec"]["scope"]),
+            (&json!("StatefulSet"), &json!("statefulset"), &json!("Namespaced"))
+        );
+        for version in rendered["spec"]["versions"].as_array().unwrap() {
+            assert_eq!(
+                version["subresources"],
+                json!({"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
+                    "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.labelSelector"}})
+            );
+            let columns = version["additionalPrinterColumns"].as_array().unwrap();
+            let columns: Vec<(&str, &str, i64)> = columns
+                .iter()
+                .map(|column| {
+                    let text = |key: &str| column[key].as_str().unwrap();
+                    (text("name"), text("jsonPath"), column["priority"].as_i64().unwrap_or(0))
+                })
+                .collect();
+            assert_eq!(
+                columns,
+                [
+                    ("DESIRED", ".spec.replicas", 0),
+                    ("CURRENT", ".status.replicas", 0),
+                    ("UPDATED", ".status.updatedReplicas", 0),
+                    ("READY", ".status.readyReplicas", 0),
+                    ("AGE", ".metadata.creationTimestamp", 0),
+                    ("CONTAINERS", ".spec.template.spec.containers[*].name", 1),
+                    ("IMAGES", ".spec.template.spec.containers[*].image", 1),
+                ]
+            );
+        }
+    }
+
     /// 10.1 item 1: OpenKruise's v1alpha1 loses the fields that only v1beta1 has.
     #[test]
     fn lossy_v1alpha1() {

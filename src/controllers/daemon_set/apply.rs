@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::labels,
     budgets::refusals::Refusals,
-    controllers::pod_set::{PodStep, Together, Tried, Waves},
+    controllers::pod_set::{PodStep, Together, Tried, Waves, Write},
     domain::kinds::daemon_set::{
         make,
         plan::{Action, Candidate, Plan, Remember, Turn},
@@ -176,12 +176,14 @@ impl Controller {
         let pod = make::pod(&job.owner, &job.spec, name, (node, hash), not_ready_since, clock::now());
         let there = match self.common.pods.create(&job.owner, &pod).await {
             Ok(Created::New(pod)) => {
+                self.common.metrics.count(Write::Create, true);
                 self.common.pods.normal(&job.owner, "SuccessfulCreate", &format!("Created pod: {}", pod.name()));
                 pod
             }
             // Made before, and not seen yet.
             Ok(Created::AlreadyThere(pod)) => pod,
             Err(error) => {
+                self.common.metrics.count(Write::Create, false);
                 if is_already_there(&error) {
                     // Its namesake ends, or is somebody else's.
                     self.next_name(job, node);
@@ -255,7 +257,9 @@ impl Controller {
             );
             self.common.pods.warning(&job.owner, "FailedDaemonPod", &message);
         }
-        match self.common.pods.delete(view).await {
+        let deleted = self.common.pods.delete(view).await;
+        self.common.metrics.count(Write::Delete, deleted.is_ok());
+        match deleted {
             Ok(()) => {
                 let now = clock::now().mono;
                 let node = view.node_meant();

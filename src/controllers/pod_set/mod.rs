@@ -2,6 +2,7 @@
 //! release Pods, bring each Pod's own state up to date, try steps within the limits, report refusals, write the status.
 //! What differs, the rules above all, is in the folder of each kind.
 
+mod metrics;
 mod record;
 mod single;
 mod steps;
@@ -13,6 +14,7 @@ use kube::{api::GetParams, core::Request};
 use serde_json::Value;
 
 pub use self::{
+    metrics::{SetMetrics, Write},
     record::{SetStatus, words_cleared},
     single::{POD_WORKERS, Together},
     steps::{PodStep, Tried, Waves},
@@ -83,6 +85,8 @@ pub struct PodSets<M> {
     pub in_place: InPlace,
     /// What is remembered of each set.
     pub memories: Memories<M>,
+    /// What is counted.
+    pub metrics: SetMetrics,
     /// Pods of large sets: what one Pod needs for itself does not wait for a pass over all of them.
     pub pod_queue: Arc<Queue<ObjectKey>>,
     status: StatusWriter,
@@ -99,6 +103,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             in_place: InPlace::new(client.clone(), pods.clone()),
             pods,
             memories: Memories::default(),
+            metrics: SetMetrics::new(context, kind.0),
             pod_queue: Queue::new(Backoff::default()),
             status: StatusWriter::default(),
         }

@@ -64,6 +64,10 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             return Ok(None);
         }
         let is_settled = wanted.conditions().iter().any(|c| c.type_ == READY && c.status == "True");
+        let is_stalled = |status: &S| status.conditions().iter().any(|c| c.type_ == STALLED && c.status == "True");
+        if is_stalled(wanted) && !recorded.is_some_and(is_stalled) {
+            self.metrics.stalls.inc();
+        }
         let before = recorded.map(SetStatus::without_counts).unwrap_or_default();
         let can_wait = !is_settled && before == wanted.without_counts();
         let namespace = set.meta().namespace.as_deref().unwrap_or_default();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Common, Pass, PodSets, Together};
+use super::{Common, Pass, PodSets, Together, Write};
 use crate::{
     api::apps::lifecycle::Lifecycle,
     budgets::refusals::{Refusals, Verdict},
@@ -269,11 +269,13 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         let result = self.in_place.begin(view, Target { label, template_hash: None }, spec).await;
         match &result {
             Ok(true) => {
+                self.metrics.count(Write::Update, true);
                 let message = format!("successfully update pod {} in-place(revision {revision})", view.name());
                 self.pods.normal(owner, "SuccessfulUpdatePodInPlace", &message);
             }
             Ok(false) => {}
             Err(error) => {
+                self.metrics.count(Write::Update, false);
                 let message = format!("failed to update pod {} in-place(revision {revision}): {error}", view.name());
                 self.pods.warning(owner, "FailedUpdatePodInPlace", &message);
             }

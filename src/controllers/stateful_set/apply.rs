@@ -8,7 +8,7 @@ use super::{Controller, Job, Pass, observe::Seen};
 use crate::{
     api::{feature_gates::gate, labels},
     budgets::refusals::Refusals,
-    controllers::pod_set::{PodStep, Together, Tried, Waves},
+    controllers::pod_set::{PodStep, Together, Tried, Waves, Write},
     domain::kinds::stateful_set::{
         make, numbering,
         plan::{Action, Candidate, Plan},
@@ -145,6 +145,7 @@ impl Controller {
                 };
                 let made = self.create(job, ordinal, &claims, revision).await;
                 if made.is_err() {
+                    self.common.metrics.count(Write::Create, false);
                     lock(first_failed).get_or_insert(ordinal);
                     self.common.memories.with(&job.key, |memory| memory.turns.refused(ordinal));
                 }
@@ -177,6 +178,7 @@ impl Controller {
         let name = numbering::pod_name(&job.spec.name, ordinal);
         match self.common.pods.create(&job.owner, &pod).await {
             Ok(Created::New(_)) => {
+                self.common.metrics.count(Write::Create, true);
                 let message = format!("create Pod {name} in StatefulSet {} successful", job.spec.name);
                 self.common.pods.normal(&job.owner, "SuccessfulCreate", &message);
                 Ok(())
@@ -231,7 +233,10 @@ impl Controller {
             }
             Action::MendLabels { pod, labels } => {
                 let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value)));
-                (pod, PodStep::SetLabels(labels.collect()))
+                let step = PodStep::SetLabels(labels.collect());
+                let mended = self.common.change(seen.views.get(pod), step, job.spec.hooks(), asked).await;
+                self.report_mended(job, pod, &mended);
+                return mended;
             }
             Action::CancelDeletion { pod } => (pod, PodStep::CancelDeletion),
             Action::CancelUpdate { pod } => (pod, PodStep::CancelUpdate),
@@ -245,9 +250,23 @@ impl Controller {
         self.common.change(seen.views.get(pod), step, job.spec.hooks(), asked).await
     }
 
+    fn report_mended(&self, job: &Job, pod: &str, mended: &kube::Result<Tried>) {
+        let message = |what: &str| format!("update Pod {pod} in StatefulSet {} {what}", job.spec.name);
+        match mended {
+            Ok(Tried::Done) => self.common.pods.normal(&job.owner, "SuccessfulUpdate", &message("successful")),
+            Ok(Tried::Nothing | Tried::Refused | Tried::Undecided) => {}
+            Err(error) => {
+                let message = message(&format!("failed error: {error}"));
+                self.common.pods.warning(&job.owner, "FailedUpdate", &message);
+            }
+        }
+    }
+
     async fn delete(&self, job: &Job, view: &PodView) -> kube::Result<()> {
         let message = |what: &str| format!("delete Pod {} in StatefulSet {} {what}", view.name(), job.spec.name);
-        match self.common.pods.delete(view).await {
+        let deleted = self.common.pods.delete(view).await;
+        self.common.metrics.count(Write::Delete, deleted.is_ok());
+        match deleted {
             Ok(()) => {
                 self.common.pods.normal(&job.owner, "SuccessfulDelete", &message("successful"));
                 Ok(())

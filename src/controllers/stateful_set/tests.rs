@@ -407,6 +407,32 @@ async fn counts_that_are_zero_are_written_the_first_time_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn writes_of_pods_and_stalls_are_counted() {
+    let world = World::new();
+    let template = |image: &str| json!({"template": {"spec": {"containers": [{"name": "main", "image": image}]}}});
+    for change in [template("i:1"), json!({"replicas": 2}), template("i:2")] {
+        world.put_set(change);
+        world.go_on().await;
+    }
+    lock(&world.server).faults.push((Method::DELETE, PODS.to_owned(), 403));
+    world.put_set(json!({"replicas": 1}));
+    let _ = world.settle().await;
+    world.go_on().await;
+    world.put_set(json!({"reserveOrdinals": ["x"]}));
+    world.settle_all().await;
+    let text = world.controller.context.metrics.render().unwrap();
+    for line in [
+        r#"kruise_stateful_set_pod_writes_total{operation="create",result="done"} 3"#,
+        r#"kruise_stateful_set_pod_writes_total{operation="update",result="done"} 2"#,
+        r#"kruise_stateful_set_pod_writes_total{operation="delete",result="done"} 2"#,
+        r#"kruise_stateful_set_pod_writes_total{operation="delete",result="failed"} 1"#,
+        "kruise_stateful_set_stalls_total 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn ordered_ready_makes_one_pod_after_the_other() {
     let world = World::new();
     world.put_set(json!({"podManagementPolicy": "OrderedReady"}));

@@ -243,3 +243,71 @@ async fn while_updates_in_place_are_denied_no_pod_leaves_service_after_the_first
     }
     assert_eq!(of_each(&world.objects(PODS), "/spec/containers/0/image"), ["i:2"; 6]);
 }
+
+fn with_image(image: &str) -> Value {
+    json!({"template": {"spec": {"containers": [{"name": "main", "image": image, "newField": {"a": [1]}}]}}})
+}
+
+fn uids(world: &World) -> Vec<Value> {
+    of_each(&world.objects(PODS), "/metadata/uid")
+}
+
+/// As a backup of another cluster, or a release before, leaves it.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_stale_stops_nothing_and_is_made_right() {
+    let world = World::new();
+    world.put_set(json!({}));
+    world.go_on().await;
+    let pods = uids(&world);
+    for stale in [
+        json!({"observedGeneration": 99, "replicas": 7, "readyReplicas": 7, "updatedReplicas": 7, "updatedReadyReplicas": 7,
+            "currentRevision": "web-gone", "updateRevision": "web-gone-too", "collisionCount": 0}),
+        json!({"observedGeneration": 1}),
+        json!(null),
+    ] {
+        let mut set = lock(&world.server).objects[SET].clone();
+        set["status"] = stale.clone();
+        lock(&world.server).put(SET, set);
+        // A manager that remembers nothing.
+        let world = World::of(world.server.clone(), &[]);
+        for pod in world.objects(PODS).into_values() {
+            world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+        }
+        let next = if world.objects(PODS)["web-0"]["spec"]["containers"][0]["image"] == "i:1" { "i:2" } else { "i:1" };
+        world.put_set(with_image(next));
+        world.go_on().await;
+        let status = world.status();
+        for count in ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"] {
+            assert_eq!(status[count], 3, "{count} after {stale}: {status}");
+        }
+        assert_eq!(status["currentRevision"], status["updateRevision"], "{status}");
+        assert!(world.condition("Ready").is_some(), "{status}");
+        let images = of_each(&world.objects(PODS), "/spec/containers/0/image");
+        assert_eq!((images, uids(&world)), (vec![json!(next); 3], pods.clone()), "after {stale}");
+    }
+}
+
+/// The watch has expired, and shows Pods that are gone and others as they were.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_behind_stops_nothing() {
+    let world = World::new();
+    world.put_set(json!({}));
+    world.go_on().await;
+    let first = uids(&world);
+    {
+        let mut server = lock(&world.server);
+        server.objects.remove(&format!("{PODS}web-2"));
+        let mut changed = server.objects[&format!("{PODS}web-1")].clone();
+        changed["metadata"]["labels"]["by"] = "somebody".into();
+        server.put(&format!("{PODS}web-1"), changed);
+    }
+    world.put_set(with_image("i:2"));
+    world.go_on().await;
+    let pods = world.objects(PODS);
+    assert_eq!(of_each(&pods, "/spec/containers/0/image"), [json!("i:2"), json!("i:2"), json!("i:2")]);
+    assert_eq!(pods["web-1"]["metadata"]["labels"]["by"], "somebody");
+    let now = uids(&world);
+    assert_eq!((&now[0], &now[1]), (&first[0], &first[1]), "in place");
+    assert_ne!(now[2], first[2]);
+    assert!(world.condition("Ready").is_some(), "{:?}", world.status());
+}

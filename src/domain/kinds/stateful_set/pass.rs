@@ -25,14 +25,6 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     }
     let is_busy = scale::scale(observed, &slots, &surplus, &mut plan);
     update::update(observed, &slots, is_busy, &mut plan);
-    for pod in slots.iter().filter_map(|slot| slot.pod).filter(|pod| pod.is_serving()) {
-        let left = pod.until_available.unwrap_or_default();
-        if !left.is_zero() {
-            plan.look_after(left);
-            plan.wait("PodNotAvailable", || {
-                format!("Pod {} is Ready and counts as available in {} s", pod.name, left.as_secs() + 1)
-            });
-        }
-    }
+    slots.iter().filter_map(|slot| slot.pod).for_each(|pod| scale::wait_for_time(pod, &mut plan));
     plan
 }

@@ -1,8 +1,9 @@
 //! Which Pods are there: makes the missing ones, deletes surplus and finished ones, and keeps identity and claims right.
 //!
 //! OrderedReady makes one Pod at a time, from the smallest ordinal up, and deletes one at a time from the largest down,
-//! each when all Pods that are wanted are available. Nothing else waits for that order: a finished Pod is deleted at once,
-//! and a Pod that serves until a hook lets go of it keeps no missing one from being made.
+//! each when all Pods that are wanted are available. It stops, as the built-in StatefulSet does, while several surplus Pods
+//! are not available and may still become so. Nothing else waits for that order: a finished Pod is deleted at once, and a
+//! Pod that serves until a hook lets go of it keeps no missing one from being made.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use super::{
     pod::{Pod, Slot},
 };
 use crate::domain::{
-    pod::order::Phase,
+    pod::{lifecycle::State, order::Phase},
     workload::steps::{self, Wait},
 };
 
@@ -31,6 +32,7 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
     let before = plan.actions.len();
     let is_complete = create(observed, slots, plan);
     let mut is_busy = plan.actions.len() > before;
+    let lowest_down = surplus.iter().rev().find(|pod| is_down(pod)).copied();
     for pod in surplus {
         let mends = mend_claims(observed, pod, true);
         if !mends.is_empty() {
@@ -44,6 +46,15 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
         }
         if pod.is_terminating {
             plan.wait("PodTerminating", || terminating(pod));
+        } else if let Some(lowest) = lowest_down.filter(|lowest| stops_for(observed, pod, lowest)) {
+            plan.wait("OrderedReady", || {
+                format!(
+                    "Pod {} is surplus and is deleted when it is available: Pod {} is not available either",
+                    pod.name, lowest.name
+                )
+            });
+            // It goes too when it is the only one that is left.
+            surplus.iter().for_each(|other| wait_for_time(other, plan));
         } else if let Some(action) = leave(observed.spec, pod) {
             plan.actions.push(action);
         } else {
@@ -52,6 +63,22 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
         is_busy = true;
     }
     observed.spec.is_ordered && (is_busy || plan.actions.len() > before)
+}
+
+/// A surplus Pod that is not available, and may become so while nobody takes it out of service.
+fn is_down(pod: &Pod) -> bool {
+    let is_leaving = pod.is_terminating || pod.is_finished || pod.state == State::PreparingDelete;
+    !is_leaving && pod.until_available.is_none_or(|left| !left.is_zero())
+}
+
+/// In strict order what is broken is not made worse: with several Pods down the first one to go waits until it is available,
+/// or the last one that is not. One that the newest template does not reach, and one that somebody has marked, goes.
+fn stops_for(observed: &Observed<'_>, pod: &Pod, lowest: &Pod) -> bool {
+    observed.spec.is_ordered
+        && is_down(pod)
+        && lowest.ordinal < pod.ordinal
+        && pod.is_updated(observed.update_revision)
+        && !pod.is_specified
 }
 
 /// A Pod that is wanted: finished ones are deleted, and identity and claims are made right.
@@ -213,6 +240,17 @@ pub(super) fn wait_for(pod: &Pod, plan: &mut Plan) {
         plan.wait("PodNotReady", || format!("Pod {} is not Ready{}", pod.name, why()));
     }
     // What remains is a matter of time, and is reported with it.
+}
+
+/// A Pod that is Ready and becomes available with time.
+pub(super) fn wait_for_time(pod: &Pod, plan: &mut Plan) {
+    let left = pod.until_available.filter(|_| pod.is_serving()).unwrap_or_default();
+    if !left.is_zero() {
+        plan.look_after(left);
+        plan.wait("PodNotAvailable", || {
+            format!("Pod {} is Ready and counts as available in {} s", pod.name, left.as_secs() + 1)
+        });
+    }
 }
 
 pub(super) fn terminating(pod: &Pod) -> String {

@@ -39,11 +39,30 @@ fn parallel_makes_and_deletes_all_at_once_and_ordered_ready_one_by_one() {
     assert_eq!(of(ordered(2), &[pod(0), pod(1), pod(2), terminating(pod(3))]), NOTHING);
     assert_eq!(of(json!({"replicas": 2}), &[pod(0), pod(1), pod(2), terminating(pod(3))]), ["delete web-2"]);
     assert_eq!(of(ordered(2), &[unready(0), pod(1), pod(2)]), NOTHING, "the Pods that stay come first");
-    assert_eq!(
-        of(ordered(2), &[pod(0), pod(1), unready(2), unready(3)]),
-        ["delete web-3"],
-        "the surplus ones may be broken"
-    );
+}
+
+#[test]
+fn edge_03_an_ordered_scale_down_stops_while_several_surplus_pods_are_not_available() {
+    let fields = |replicas: i32| json!({"replicas": replicas, "ordered": true, "minReadySeconds": 30});
+    let to_one = |pods: &[Pod]| of(fields(1), pods);
+    assert_eq!(to_one(&[pod(0), unready(1), unready(2)]), NOTHING);
+    assert_eq!(of(fields(0), &[unready(0), unready(1), unready(2)]), NOTHING);
+    let waits = wait_of(fields(1), &[pod(0), unready(1), unready(2)]);
+    assert_eq!(waits, "Pod web-2 is surplus and is deleted when it is available: Pod web-1 is not available either");
+    assert_eq!(to_one(&[pod(0), unready(1), pod(2)]), ["delete web-2"], "it is available");
+    assert_eq!(to_one(&[pod(0), pod(1), unready(2)]), ["delete web-2"], "the last one that is not");
+    let plan = planned(&spec(fields(1)), &[pod(0), unready(1), fresh(pod(2), 7)], &BTreeMap::new());
+    assert_eq!((plan.look, texts(plan)), (Some(Duration::from_secs(7)), vec![]), "it looks again by itself");
+    let plan = planned(&spec(fields(1)), &[pod(0), fresh(pod(1), 5), unready(2)], &BTreeMap::new());
+    assert_eq!((plan.look, texts(plan)), (Some(Duration::from_secs(5)), vec![]), "by then it may be the only one");
+    // The ways out: what a new template cannot cure, what has ended or ends, and what a user has marked.
+    for other in [not_ready(old(2)), failed(pod(2)), specified(unready(2))] {
+        assert_eq!(to_one(&[pod(0), unready(1), other]), ["delete web-2"]);
+    }
+    assert_eq!(to_one(&[pod(0), terminating(unready(1)), unready(2)]), ["delete web-2"]);
+    assert_eq!(of(json!({"replicas": 1}), &[pod(0), unready(1), unready(2)]).len(), 2, "Parallel goes on");
+    let announced = Pod { state: State::PreparingDelete, ..unready(2) };
+    assert_eq!(to_one(&[pod(0), unready(1), announced]), ["delete web-2"], "its hook has let go");
 }
 
 #[test]

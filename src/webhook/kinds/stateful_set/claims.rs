@@ -1,8 +1,8 @@
 //! Changes of the claim templates of a set whose claims grow with its Pods (OnPodRollingUpdate).
 //!
 //! What is let in here is what the controller carries out, and nothing else: a claim template may ask for more storage where
-//! the StorageClass lets volumes grow, or for less, which is asked for by claims that have not grown; and a template may be
-//! added, which replaces Pods. It cannot go, or change what a claim cannot change.
+//! the StorageClass lets volumes grow; for less while some claims have not grown, which then ask for less; and a template may
+//! be added, which replaces Pods. It cannot go, or change what a claim cannot change.
 
 use std::collections::BTreeSet;
 
@@ -18,6 +18,9 @@ use crate::{
 
 /// The annotation of the StorageClass that claims without one get.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// What a claim template asks for.
+const STORAGE: &str = "/spec/resources/requests/storage";
 
 /// A claim template that asks for more than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,9 +72,22 @@ fn templates(object: &Value) -> Vec<(usize, &str, &Value)> {
         .collect()
 }
 
+/// Whether the claims of every Pod are as large as a template asks for, as far as the status says so of the present spec.
+fn have_all_grown(set: &Value, template: &str) -> bool {
+    let number = |object: &Value, at: &str| object.pointer(at).and_then(Value::as_i64);
+    let pods = number(set, "/status/replicas").unwrap_or(0);
+    let is_seen = number(set, "/status/observedGeneration") == number(set, "/metadata/generation");
+    let all = set.pointer("/status/volumeClaims").and_then(Value::as_array);
+    let mut of_template = all.into_iter().flatten().filter(|claims| claims["volumeClaimName"] == template);
+    let have_grown = |claims: &Value| {
+        ["/compatibleReplicas", "/compatibleReadyReplicas"].iter().all(|count| number(claims, count) >= Some(pods))
+    };
+    pods > 0 && is_seen && of_template.next().is_some_and(have_grown)
+}
+
 /// Judges how claim templates have changed, and returns which of them ask for more.
-pub(super) fn changed(old: &Value, new: &Value, found: &mut Findings) -> Vec<Growing> {
-    let (before, after) = (templates(old), templates(new));
+pub(super) fn changed(old_set: &Value, new: &Value, found: &mut Findings) -> Vec<Growing> {
+    let (before, after) = (templates(old_set), templates(new));
     for (_, name, _) in before.iter().filter(|(_, name, _)| !after.iter().any(|(_, other, _)| other == name)) {
         found.deny(
             "spec.volumeClaimTemplates",
@@ -83,7 +99,7 @@ pub(super) fn changed(old: &Value, new: &Value, found: &mut Findings) -> Vec<Gro
         let Some((_, _, old)) = before.iter().find(|(_, other, _)| other == name) else { continue };
         let at = format!("spec.volumeClaimTemplates[{i}].spec");
         compare(&at, old, claim, found);
-        let amount = |claim: &Value| claim.pointer("/spec/resources/requests/storage").and_then(amount);
+        let amount = |claim: &Value| claim.pointer(STORAGE).and_then(amount);
         match (amount(old), amount(claim)) {
             (Some(old), Some(new)) if new > old => growing.push(Growing {
                 field: format!("{at}.resources.requests.storage"),
@@ -93,11 +109,19 @@ pub(super) fn changed(old: &Value, new: &Value, found: &mut Findings) -> Vec<Gro
                 format!("{at}.resources.requests.storage"),
                 format!(
                     "{} is not allowed; want an amount: claims are grown to it",
-                    show(claim.pointer("/spec/resources/requests/storage").unwrap_or(&Value::Null))
+                    show(claim.pointer(STORAGE).unwrap_or(&Value::Null))
+                ),
+            ),
+            (Some(before), Some(new)) if new < before && have_all_grown(old_set, name) => found.deny(
+                format!("{at}.resources.requests.storage"),
+                format!(
+                    "{} is not allowed; want {} or more: every claim has that already, and volumes do not shrink",
+                    show(claim.pointer(STORAGE).unwrap_or(&Value::Null)),
+                    show(old.pointer(STORAGE).unwrap_or(&Value::Null))
                 ),
             ),
             // The way out for claims that cannot grow to what they ask for.
-            (Some(old), Some(new)) if new < old => found.warnings.push(format!(
+            (Some(before), Some(new)) if new < before => found.warnings.push(format!(
                 "{at}.resources.requests.storage: volumes do not shrink: claims that have grown stay as they are, others ask for less"
             )),
             _ => {}

@@ -435,6 +435,26 @@ fn shortfall_10_1_11_resize_check_uses_the_new_strategy() {
     let mut without = claims("2Gi");
     without[0]["spec"]["resources"] = json!({});
     assert_eq!(growing(claims("2Gi"), without, &[]).unwrap_err().code, 422);
+    // When every claim has the size there is nothing to be got out of.
+    let shrunk = |generation: i64, ready: i64| {
+        let strategy = json!({"type": "OnPodRollingUpdate"});
+        let mut old = set(json!({"volumeClaimTemplates": claims("2Gi"), "volumeClaimUpdateStrategy": strategy}));
+        old["metadata"]["generation"] = 3.into();
+        old["status"] = json!({"observedGeneration": generation, "replicas": 2, "volumeClaims": [
+            {"volumeClaimName": "log", "compatibleReplicas": 0, "compatibleReadyReplicas": 0},
+            {"volumeClaimName": "data", "compatibleReplicas": 2, "compatibleReadyReplicas": ready}]});
+        let mut object = old.clone();
+        object["spec"]["volumeClaimTemplates"] = claims("1Gi");
+        decide_with(&resizing(), update(old, object), consenting)
+    };
+    let causes = shrunk(3, 2).unwrap_err().causes;
+    assert_eq!(causes[0].field, "spec.volumeClaimTemplates[0].spec.resources.requests.storage");
+    assert_eq!(
+        causes[0].message,
+        "\"1Gi\" is not allowed; want \"2Gi\" or more: every claim has that already, and volumes do not shrink"
+    );
+    shrunk(3, 1).expect("one claim has not grown");
+    shrunk(2, 2).expect("the status is about an older template");
     let unset: StorageClass =
         serde_json::from_value(json!({"metadata": {"name": "fast"}, "provisioner": "p"})).unwrap();
     assert!(!Class::of(&unset).expands);
