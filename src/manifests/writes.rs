@@ -60,7 +60,10 @@ pub const WRITES: &[Write] = &[
         PODS,
         "controlled by a workload of ours; others in a dry run, with the annotation `kruise.rs/trial`; not in our own namespace",
     ),
-    write(MANAGER, "", "pods", &["delete"]).only(PODS, "controlled by a workload of ours; not in our own namespace"),
+    write(MANAGER, "", "pods", &["delete"]).only(
+        PODS,
+        "controlled by a workload of ours; those of a subset of a UnitedDeployment that a StatefulSet of `apps/v1` controls, while they are not Ready; not in our own namespace",
+    ),
     write(MANAGER, "", "pods", &["patch"]).only(
         PODS,
         "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings`, `kruise.io/related-pub`, `apps.kruise.io/matched-workloadspread` and `controller.kubernetes.io/pod-deletion-cost`, label `apps.kruise.io/united-deployment-reserved-pod`; with the first `apps.kruise.io/matched-workloadspread` of a Pod, labels and annotations outside the domains of Kubernetes and Kruise, but none that says which revision it is of; with the component `sidecar-terminator` the image that a sidecar's own variable names; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",

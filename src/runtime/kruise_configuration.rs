@@ -19,13 +19,30 @@ pub const READ: Rule = Rule::new(&[""], &["configmaps"], &["get"]).named(&[NAME]
 /// The text under a key. None: the ConfigMap is not there, or has no such key.
 ///
 /// # Errors
-/// Those of the API server.
+/// Those of the API server; and `SerdeError`: the text is no JSON object. To take that for a list without entries would refuse,
+/// with another reason, what somebody has meant to allow.
 pub async fn text(client: &Client, namespace: &str, key: &str) -> kube::Result<Option<String>> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     match api.get(NAME).await {
-        Ok(map) => Ok(map.data.and_then(|mut data| data.remove(key))),
+        Ok(map) => {
+            let text = map.data.and_then(|mut data| data.remove(key));
+            text.map(|text| checked(key, text)).transpose().map_err(kube::Error::SerdeError)
+        }
         Err(error) if code(&error) == Some(404) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// A text that is a JSON object, or blank: that names nothing.
+fn checked(key: &str, text: String) -> Result<String, serde_json::Error> {
+    if text.trim().is_empty() {
+        return Ok(text);
+    }
+    match serde_json::from_str::<serde_json::Map<String, Value>>(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => {
+            Err(serde::de::Error::custom(format!("{key} in the ConfigMap {NAME} is no JSON object: {error}")))
+        }
     }
 }
 
@@ -72,6 +89,17 @@ fn member<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spec_0_5_what_is_no_json_is_an_error_that_names_the_key() {
+        for fine in ["", " \n", "{}", r#"{"workloads":[]}"#] {
+            assert_eq!(checked("Key", fine.into()).unwrap(), fine);
+        }
+        for bad in ["{", "[]", "workloads: []"] {
+            let error = checked("Key", bad.into()).unwrap_err().to_string();
+            assert!(error.starts_with("Key in the ConfigMap kruise-configuration is no JSON object: "), "{error}");
+        }
+    }
 
     #[test]
     fn kinds_are_named_in_any_case_and_any_version() {

@@ -56,9 +56,26 @@ where
     W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<K>,
     K: StoredObject,
 {
+    delete_version(api, store, object, None).await
+}
+
+/// The same, if it is still in the version that was looked at, where one is given. False: it has changed, too.
+///
+/// # Errors
+/// Those of the API server, but 404 and 409.
+pub async fn delete_version<W, K>(
+    api: &Api<W>,
+    store: &Store<K>,
+    object: &K,
+    version: Option<&str>,
+) -> kube::Result<bool>
+where
+    W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<K>,
+    K: StoredObject,
+{
     let key = ObjectKey::of(object);
     let uid = object.object_uid();
-    match api.delete(&key.name, &only(uid.unwrap_or_default())).await {
+    match api.delete(&key.name, &only_version(uid.unwrap_or_default(), version)).await {
         Ok(answer) => match answer.left().filter(|left| left.meta().deletion_timestamp.is_some()) {
             Some(ending) => drop(store.upsert(ending.into())),
             None => drop(store.remove(&key, uid)),

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Client, api::ListParams, core::DeserializeGuard, runtime::watcher::Config};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -17,6 +17,7 @@ use crate::{
     domain::kinds::persistent_pod_state::restore,
     k8s::rbac::Rule,
     runtime::{
+        apply::code,
         metrics::Metrics,
         watches::{self, Change, Store, StoreIndex},
     },
@@ -25,11 +26,10 @@ use crate::{
 /// What it reads in the cluster, and what admission of PersistentPodStates reads.
 pub const RBAC: &[Rule] = &[Rule::new(&["apps.kruise.io"], &["persistentpodstates"], &["list", "watch"])];
 
-/// How long a Pod waits for the first list.
-const LIMIT: Duration = Duration::from_secs(1);
-/// How long after its start a replica is waited for because of the first list. Where the custom resource is not installed
-/// the list never comes.
-const FIRST_LIST: Duration = Duration::from_secs(30);
+/// How long a Pod waits for the first list: a replica without it is not ready, and gets few Pods.
+const FIRST_LIST_LOOK: Duration = Duration::from_millis(300);
+/// How long it waits after that for those of its namespace, which are read for it alone.
+const LOOK_UP: Duration = Duration::from_millis(700);
 
 /// By namespace and target.
 const BY_TARGET: StoreIndex<PersistentPodState> = StoreIndex::new("target", |state| {
@@ -49,6 +49,7 @@ pub struct PodStates {
     states: Arc<Store<PersistentPodState>>,
     scope: watch::Sender<Option<BTreeSet<String>>>,
     restorations: Counter,
+    unknown: Counter,
 }
 
 impl PodStates {
@@ -59,24 +60,27 @@ impl PodStates {
             states: Store::new([BY_TARGET]),
             scope: watch::Sender::new(None),
             restorations: Counter::default(),
+            unknown: Counter::default(),
         })
     }
 
-    /// Adds the counter to the metrics of this process.
+    /// Adds the counters to the metrics of this process.
     pub fn register(&self, metrics: &Metrics) {
         let help = "New Pods that got what was recorded of the Pod before them";
         metrics.register("kruise_persistent_pod_state_restorations", help, &self.restorations);
+        let help = "New Pods of which nobody could tell whether something is recorded of the Pod before them";
+        metrics.register("kruise_persistent_pod_state_unknown", help, &self.unknown);
     }
 
     /// Watches, for ever.
     pub async fn follow(&self) {
         let api: Api<DeserializeGuard<PersistentPodState>> = Api::all(self.client.clone());
-        let watch = watches::watch_guarded(api, Config::default(), self.states.clone(), |change| self.changed(&change));
         let first = async {
-            // Late or not: whoever waits for the namespaces waits no longer.
-            let _ = tokio::time::timeout(FIRST_LIST, self.states.wait_synced()).await;
+            watches::first_list(&api, &self.states).await;
             self.tell_scope();
         };
+        let watch =
+            watches::watch_guarded(api.clone(), Config::default(), self.states.clone(), |change| self.changed(&change));
         tokio::join!(watch, first);
     }
 
@@ -115,11 +119,37 @@ impl PodStates {
         if self.scope.borrow().is_none() {
             // A replica that has just started: the list is there in a moment.
             let mut scope = self.scope.subscribe();
-            tokio::time::timeout(LIMIT, scope.wait_for(Option::is_some)).await.map(drop).ok()?;
+            let _ = tokio::time::timeout(FIRST_LIST_LOOK, scope.wait_for(Option::is_some)).await;
         }
-        let states = self.states.by_index(&BY_TARGET, &target);
+        let states = if self.scope.borrow().is_some() {
+            self.states.by_index(&BY_TARGET, &target)
+        } else {
+            self.look_up(namespace, &target).await?
+        };
         let first = restore::first(states.iter().map(AsRef::as_ref))?.metadata.name.clone();
         states.into_iter().find(|state| state.metadata.name == first)
+    }
+
+    /// Those for a target, from the API server: without the first list the store says nothing about what is not in it.
+    async fn look_up(&self, namespace: &str, target: &str) -> Option<Vec<Arc<PersistentPodState>>> {
+        let api: Api<DeserializeGuard<PersistentPodState>> = Api::namespaced(self.client.clone(), namespace);
+        let why = match tokio::time::timeout(LOOK_UP, api.list(&ListParams::default())).await {
+            Ok(Ok(all)) => {
+                let readable = all.items.into_iter().filter_map(|DeserializeGuard(state)| state.ok());
+                let of_target = readable.filter(|state| {
+                    let of = &state.spec.target_ref;
+                    text(namespace, (of.group(), &of.kind, &of.name)) == target
+                });
+                return Some(of_target.map(Arc::new).collect());
+            }
+            // The kind is not installed.
+            Ok(Err(error)) if code(&error) == Some(404) => return None,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} ms", LOOK_UP.as_millis()),
+        };
+        self.unknown.inc();
+        tracing::warn!(namespace, target, why, "a new Pod may lack what is recorded of the Pod before it");
+        None
     }
 
     /// Counts a Pod that was restored.
@@ -188,11 +218,40 @@ mod tests {
         assert_eq!(scope, Some(BTreeSet::from(["ns".to_owned(), "other".to_owned()])));
     }
 
+    /// An API server that knows one, says 403 or says nothing, and no list of a watch.
+    fn without_list(answer: Option<(u16, Value)>) -> Arc<PodStates> {
+        let server = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let answer = answer.clone();
+            async move {
+                let Some((code, body)) = answer else { return std::future::pending().await };
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        PodStates::new(Client::new(server, "default"))
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn before_the_first_list_a_pod_waits_a_second_and_is_created_as_it_is() {
-        let states = states();
-        let begun = tokio::time::Instant::now();
-        assert!(states.of("ns", &pod("apps/v1")).await.is_none());
-        assert_eq!(begun.elapsed(), LIMIT);
+    async fn before_the_first_list_a_pod_is_looked_up_and_nobody_says_that_there_is_none() {
+        let list = |items: Value| json!({"kind": "PersistentPodStateList", "apiVersion": "apps.kruise.io/v1alpha1", "metadata": {}, "items": items});
+        let known = list(json!([
+            {"metadata": {"name": "broken"}, "spec": 1},
+            state("ns", "other", "2026-01-01T00:00:00Z", "apps.kruise.io/v1beta1"),
+            state("ns", "keep", "2026-01-02T00:00:00Z", "apps/v1"),
+        ]));
+        let refused = |code: u16, reason: &str| json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason, "reason": reason, "code": code});
+        for (what, answer, found, unknown, longest) in [
+            ("one is there", Some((200, known)), Some("keep"), 0, FIRST_LIST_LOOK),
+            ("none is there", Some((200, list(json!([])))), None, 0, FIRST_LIST_LOOK),
+            ("the kind is not installed", Some((404, refused(404, "NotFound"))), None, 0, FIRST_LIST_LOOK),
+            ("it may not be read", Some((403, refused(403, "Forbidden"))), None, 1, FIRST_LIST_LOOK),
+            ("no answer", None, None, 1, FIRST_LIST_LOOK + LOOK_UP),
+        ] {
+            let states = without_list(answer);
+            let begun = tokio::time::Instant::now();
+            let of = states.of("ns", &pod("apps/v1")).await;
+            assert_eq!(of.and_then(|state| state.metadata.name.clone()).as_deref(), found, "{what}");
+            assert_eq!((states.unknown.get(), begun.elapsed()), (unknown, longest), "{what}");
+        }
     }
 }

@@ -1,13 +1,16 @@
-//! UnitedDeployment on the real node: subsets of each kind, patches, a budget for the whole, subsets that come and go.
+//! UnitedDeployment on the real node: subsets of each kind, patches, a budget for the whole, subsets that come and go, subsets
+//! without a place, autoscalers, Pods that hold up a roll-out.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::images::{remote, remote_tag};
-use e2e::kit::{Look, Test, app, condition, in_namespace, pod, poll};
+use e2e::kit::{Build, Look, Test, app, condition, in_namespace, pod, poll, restoring};
+use e2e::paths::NODE;
 use serde_json::{Value, json};
 
 const UNITED: &str = "UnitedDeployment";
+const HPA: &str = "HorizontalPodAutoscaler";
 const BUDGET: &str = "PodUnavailableBudget";
 const LONG: Duration = Duration::from_secs(120);
 const SUBSET: &str = "apps.kruise.io/subset-name";
@@ -173,6 +176,182 @@ async fn patches_and_numbers_that_do_not_fit_are_refused_by_field() -> Result<()
             ensure!(code == 422 && message.contains(says), "{code} {message}");
         }
         Ok(())
+    })
+    .await
+}
+
+/// Subset `a` on nodes with a label, and `b` anywhere.
+fn placed(label: &str, adaptive: Value) -> Value {
+    let term = json!({ "matchExpressions": [{ "key": label, "operator": "Exists" }] });
+    let subsets = json!([{ "name": "a", "nodeSelectorTerm": term }, { "name": "b" }]);
+    united("cloneSetTemplate", vec![app("main")], subsets)
+        .with("/spec/topology/scheduleStrategy", json!({ "type": "Adaptive", "adaptive": adaptive }))
+}
+
+/// The condition Schedulable of a subset.
+fn schedulable<'o>(object: &'o Value, subset: &str) -> &'o str {
+    let of = object.array("/status/subsetStatuses").iter().find(|of| of.text("/name") == subset);
+    of.map_or("", |of| {
+        let found = of.array("/conditions").iter().find(|condition| condition.text("/type") == "Schedulable");
+        found.map_or("", |condition| condition.text("/status"))
+    })
+}
+
+#[tokio::test]
+async fn pods_that_find_no_place_are_made_in_other_subsets() -> Result<()> {
+    in_namespace("united-adaptive", async |t| {
+        t.create(placed("no-such-label", json!({ "rescheduleCriticalSeconds": 5 }))).await?;
+        let moved = |o: &Value| schedulable(o, "a") == "False" && o.int("/status/readyReplicas") == 3;
+        t.wait_for(UNITED, "web", "to have its Pods elsewhere", LONG, moved).await?;
+        settled(t, 3).await?;
+        assert_eq!((replicas(t, "CloneSet", "a").await?, replicas(t, "CloneSet", "b").await?), (vec![0], vec![3]));
+        // Until it is tried again it gets none.
+        t.kubectl(&["scale", "ud/web", "--replicas=5"]).await?;
+        settled(t, 5).await?;
+        assert_eq!((replicas(t, "CloneSet", "a").await?, replicas(t, "CloneSet", "b").await?), (vec![0], vec![5]));
+        let table = t.plugin(&["spread", "ud/web"]).await?;
+        ensure!(table.stdout.contains("gets no Pods for now"), "{}{}", table.stdout, table.stderr);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_subset_without_a_place_is_tried_again_and_takes_no_pod_that_runs() -> Result<()> {
+    in_namespace("united-again", async |t| {
+        let label = format!("e2e/{}", t.namespace);
+        t.create(placed(&label, json!({ "rescheduleCriticalSeconds": 3, "unschedulableDuration": 10 }))).await?;
+        // It may have been tried again meanwhile.
+        let moved = |o: &Value| o.int("/status/subsetReplicas/b") == 3 && o.int("/status/readyReplicas") == 3;
+        t.wait_for(UNITED, "web", "to have its Pods elsewhere", LONG, moved).await?;
+        let before = t.list("Pod", &format!("{SUBSET}=b")).await?;
+        let body = async {
+            t.kubectl(&["label", "node", NODE, &format!("{label}=yes")]).await?;
+            let recovered = |o: &Value| schedulable(o, "a") == "True";
+            t.wait_for(UNITED, "web", "to try the subset again", LONG, recovered).await?;
+            settled(t, 3).await?;
+            t.kubectl(&["scale", "ud/web", "--replicas=5"]).await?;
+            settled(t, 5).await?;
+            assert_eq!((replicas(t, "CloneSet", "a").await?, replicas(t, "CloneSet", "b").await?), (vec![2], vec![3]));
+            let after = t.list("Pod", &format!("{SUBSET}=b")).await?;
+            let uids = |pods: &[Value]| {
+                let mut all: Vec<String> = pods.iter().map(|pod| pod.text("/metadata/uid").to_owned()).collect();
+                all.sort();
+                all
+            };
+            assert_eq!(uids(&after), uids(&before), "edge D8: what runs stays");
+            Ok(())
+        };
+        restoring(body, async { t.kubectl(&["label", "node", NODE, &format!("{label}-")]).await.map(drop) }).await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn reserved_pods_keep_their_place_in_the_queue_and_others_stand_in_for_them() -> Result<()> {
+    in_namespace("united-reserved", async |t| {
+        const RESERVED: &str = "apps.kruise.io/united-deployment-reserved-pod";
+        let label = format!("e2e/{}", t.namespace);
+        let adaptive =
+            json!({ "rescheduleCriticalSeconds": 3, "unschedulableDuration": 5, "reserveUnschedulablePods": true });
+        t.create(placed(&label, adaptive)).await?;
+        let stand_in = |o: &Value| o.int("/status/reservedPods") == 3 && o.int("/status/readyReplicas") == 3;
+        let object = t.wait_for(UNITED, "web", "to have others for its Pods", LONG, stand_in).await?;
+        assert_eq!((object.int("/status/replicas"), schedulable(&object, "a")), (3, "False"), "{object:#}");
+        let selector = object.text("/status/labelSelector");
+        ensure!(selector.ends_with(&format!(",{RESERVED}=false")), "an autoscaler sees those that run: {selector}");
+        assert_eq!((replicas(t, "CloneSet", "a").await?, replicas(t, "CloneSet", "b").await?), (vec![3], vec![3]));
+        poll("the Pods to say which they are", LONG, async || {
+            let waiting = t.list("Pod", &format!("{SUBSET}=a,{RESERVED}=true")).await?.len();
+            let others = t.list("Pod", &format!("{SUBSET}=b,{RESERVED}=false")).await?.len();
+            ensure!((waiting, others) == (3, 3), "{waiting} wait, {others} stand in");
+            Ok(())
+        })
+        .await?;
+        let body = async {
+            t.kubectl(&["label", "node", NODE, &format!("{label}=yes")]).await?;
+            let back = |o: &Value| o.int("/status/reservedPods") == 0 && o.int("/status/subsetReplicas/a") == 3;
+            t.wait_for(UNITED, "web", "to have its Pods where they belong", LONG, back).await?;
+            settled(t, 3).await?;
+            assert_eq!((replicas(t, "CloneSet", "a").await?, replicas(t, "CloneSet", "b").await?), (vec![3], vec![0]));
+            Ok(())
+        };
+        restoring(body, async { t.kubectl(&["label", "node", NODE, &format!("{label}-")]).await.map(drop) }).await
+    })
+    .await
+}
+
+/// Without a source of metrics an autoscaler still keeps its bounds, and looks at the selector after that.
+#[tokio::test]
+async fn edge_d6_an_autoscaler_scales_it_and_accepts_its_selector() -> Result<()> {
+    in_namespace("united-hpa", async |t| {
+        t.create(united("cloneSetTemplate", vec![app("main")], json!([{ "name": "a", "replicas": 1 }, { "name": "b" }])))
+            .await?;
+        settled(t, 3).await?;
+        let target = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": UNITED, "name": "web" });
+        let cpu = json!({ "type": "Resource", "resource": { "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 50 } } });
+        t.create(json!({ "kind": HPA, "metadata": { "name": "web" }, "spec": {
+            "scaleTargetRef": target, "minReplicas": 4, "maxReplicas": 6, "metrics": [cpu] } }))
+            .await?;
+        settled(t, 4).await?;
+        let looked = |o: &Value| {
+            let found = o.array("/status/conditions").iter().find(|c| c.text("/type") == "ScalingActive");
+            found.is_some_and(|condition| condition.text("/reason") == "FailedGetResourceMetric")
+        };
+        t.wait_for(HPA, "web", "to ask for metrics by the selector", LONG, looked).await?;
+        t.patch(HPA, "web", json!({ "spec": { "minReplicas": 1, "maxReplicas": 2 } })).await?;
+        let object = settled(t, 2).await?;
+        assert_eq!((object.int("/spec/replicas"), object.text("/status/labelSelector")), (2, "app=web"));
+        Ok(())
+    })
+    .await
+}
+
+/// Spec 4.5: under OrderedReady a StatefulSet waits for ever for a Pod that only its update would cure.
+#[tokio::test]
+async fn a_pod_of_a_broken_revision_holds_up_no_stateful_set() -> Result<()> {
+    in_namespace("united-stuck", async |t| {
+        let with_image = |image: String| {
+            let template =
+                json!({ "spec": { "template": { "spec": { "containers": [{ "name": "main", "image": image }] } } } });
+            json!({ "spec": { "template": { "statefulSetTemplate": template } } })
+        };
+        let pulled = vec![json!({ "name": "main", "image": remote("pause") })];
+        let mut object = united("statefulSetTemplate", pulled, json!([{ "name": "a" }]));
+        object["spec"]["replicas"] = 2.into();
+        object["spec"]["template"]["statefulSetTemplate"]["spec"]["serviceName"] = "web".into();
+        t.create(object).await?;
+        settled(t, 2).await?;
+        let kept = t.list("Pod", &format!("{SUBSET}=a")).await?;
+        let first = kept
+            .iter()
+            .find(|pod| pod.text("/metadata/name").ends_with("-0"))
+            .map(|pod| pod["metadata"]["uid"].clone());
+
+        t.patch(UNITED, "web", with_image("registry.example/team/no-such-image:1".into())).await?;
+        let images = async || {
+            let pods = t.list("Pod", &format!("{SUBSET}=a")).await?;
+            Ok::<_, anyhow::Error>(
+                pods.iter().map(|pod| pod.text("/spec/containers/0/image").to_owned()).collect::<Vec<_>>(),
+            )
+        };
+        poll("the last Pod to be broken", LONG, async || {
+            let found = images().await?;
+            ensure!(found.iter().any(|image| image.contains("no-such-image")), "{found:?}");
+            Ok(())
+        })
+        .await?;
+        let now = t.list("Pod", &format!("{SUBSET}=a")).await?;
+        let first_now =
+            now.iter().find(|pod| pod.text("/metadata/name").ends_with("-0")).map(|pod| pod["metadata"]["uid"].clone());
+        assert_eq!(first_now, first, "what is Ready stays");
+
+        t.patch(UNITED, "web", with_image(remote_tag("pause", "v2"))).await?;
+        settled(t, 2).await?;
+        let found = images().await?;
+        ensure!(found.iter().all(|image| *image == remote_tag("pause", "v2")), "{found:?}");
+        let said = |events: &[String]| events.iter().any(|event| event.contains("DeletedStuckPod"));
+        t.wait_events(UNITED, "web", said).await.map(drop)
     })
     .await
 }

@@ -1,12 +1,16 @@
 //! WorkloadSpread on a real API server: where new Pods go, what is counted, what happens to Pods that were missed, find no place
 //! or were refused.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::{remote, remote_tag};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, poll, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, poll, restoring, workload};
+use e2e::paths::SYSTEM;
+use futures::StreamExt;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
 use serde_json::{Value, json};
 
 const SPREAD: &str = "WorkloadSpread";
@@ -333,6 +337,90 @@ async fn what_cannot_work_is_refused_with_its_field() -> Result<()> {
         let moved = json!({ "spec": { "targetRef": { "name": "other" } } });
         let error = t.patch(SPREAD, "ws", moved).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
         ensure!(error.contains("spec.targetRef cannot be changed"), "{error}");
+        Ok(())
+    })
+    .await
+}
+
+/// Kinds by configuration, with the rights that an administrator grants. The ConfigMap of the installation is this test's alone.
+#[tokio::test]
+async fn a_kind_that_the_configuration_names_is_spread_by_what_it_wants() -> Result<()> {
+    in_namespace("spread-custom", async |t| {
+        let object = || {
+            let subsets = json!([subset("a", json!("50%")), subset("b", json!("50%"))]);
+            spread("v1", "ReplicationController", subsets)
+        };
+        let (code, why) = t.refused(object()).await?;
+        ensure!(code == 422 && why.contains("kruise-configuration"), "{code} {why}");
+        let undo = async {
+            t.remove("ClusterRole", &t.namespace).await?;
+            t.api_in(SYSTEM, "ConfigMap").delete(CONFIGURATION, &DeleteParams::default()).await?;
+            Ok(())
+        };
+        restoring(by_configuration(t, object()), undo).await
+    })
+    .await
+}
+
+const CONFIGURATION: &str = "kruise-configuration";
+
+async fn by_configuration(t: &Test, object: Value) -> Result<()> {
+    let key = "WorkloadSpread_Watch_Custom_Workload_WhiteList";
+    let map = |text: &str| json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": CONFIGURATION }, "data": { key: text } });
+    let maps = t.api_in(SYSTEM, "ConfigMap");
+    maps.create(&PostParams::default(), &serde_json::from_value(map("{"))?).await?;
+    let (_, why) = t.refused(object.clone()).await?;
+    ensure!(why.contains(&format!("{key} in the ConfigMap {CONFIGURATION} is no JSON object")), "{why}");
+    let list = json!({ "workloads": [{ "Group": "", "Version": "v1", "Kind": "ReplicationController", "replicasPath": "spec.replicas" }] });
+    maps.patch(CONFIGURATION, &PatchParams::default(), &Patch::Merge(map(&list.to_string()))).await?;
+    let labels = json!({ "kruise.rs/aggregate-to-manager": "true", "kruise.rs/aggregate-to-webhook": "true" });
+    t.create(json!({ "kind": "ClusterRole", "metadata": { "name": t.namespace, "labels": labels }, "rules": [
+        { "apiGroups": [""], "resources": ["replicationcontrollers"], "verbs": ["get"] }] }))
+        .await?;
+    for account in ["kruise-manager", "kruise-webhook"] {
+        let account = format!("--as=system:serviceaccount:{SYSTEM}:{account}");
+        poll("the rights to be granted", PATIENCE, async || {
+            t.kubectl(&["auth", "can-i", "get", "replicationcontrollers", &account]).await.map(drop)
+        })
+        .await?;
+    }
+    t.create(object).await?;
+    t.create(workload("ReplicationController", "web", 4, vec![app("main")])).await?;
+    spread_as(t, &[("a", 2), ("b", 2)]).await?;
+    t.patch("ReplicationController", "web", json!({ "spec": { "replicas": 6 } })).await?;
+    spread_as(t, &[("a", 3), ("b", 3)]).await.map(drop)
+}
+
+/// Percentages: a Pod has its deletion cost from its first moment.
+#[tokio::test]
+async fn with_percentages_each_pod_comes_with_its_deletion_cost() -> Result<()> {
+    in_namespace("spread-costs", async |t| {
+        t.create(of_clone_set(json!([subset("a", json!("30%")), subset("b", json!("70%"))]))).await?;
+        // No node takes them, so that nobody but the webhook has to do with them for a while.
+        let set = clone_set(10).with("/spec/template/spec/schedulerName", "nobody");
+        let mut created = watcher::watcher(t.api("Pod"), watcher::Config::default().labels("app=web")).boxed();
+        while let Some(event) = created.next().await {
+            if matches!(event?, watcher::Event::InitDone) {
+                break;
+            }
+        }
+        t.create(set).await?;
+        let mut costs = BTreeMap::new();
+        let all = async {
+            while let Some(event) = created.next().await {
+                let (watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) = event? else { continue };
+                let pod = serde_json::to_value(pod)?;
+                // Its first version alone.
+                costs.entry(pod.text("/metadata/uid").to_owned()).or_insert_with(|| pod.text(COST).to_owned());
+                if costs.len() == 10 {
+                    break;
+                }
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        tokio::time::timeout(PATIENCE, all).await.context("ten Pods")??;
+        let different: BTreeSet<&String> = costs.values().filter(|cost| !cost.is_empty()).collect();
+        assert_eq!(different.len(), 10, "{costs:?}");
         Ok(())
     })
     .await

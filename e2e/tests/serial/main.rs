@@ -19,6 +19,7 @@ mod installation;
 mod leaders;
 mod leftovers;
 mod methods;
+mod persistent_pod_state;
 mod phases;
 mod plugin;
 mod policies;
@@ -34,6 +35,7 @@ mod takeover;
 mod tenants;
 mod token_writes;
 mod used_rights;
+mod workload_spread;
 
 use std::time::Duration;
 

@@ -399,6 +399,10 @@ async fn world(t: &Test) -> Result<World> {
         let object: DynamicObject = serde_json::from_value(object)?;
         api(&t.client, &t.namespace, kind).create(&PostParams::default(), &object).await.context(kind.3)?;
     }
+    for pod in stuck_pods() {
+        t.create(pod).await?;
+    }
+    t.start(of_subset("running", "apps/v9", "StatefulSet", json!({}))).await?;
     // The manager makes a PersistentPodState of its name.
     let asks = json!({ "kruise.io/auto-generate-persistent-pod-state": "true",
         "kruise.io/required-persistent-topology": "kubernetes.io/hostname" });
@@ -537,6 +541,49 @@ fn of_copies(w: &World) -> Vec<Case> {
         cases.push(case(SECRET, what, admitted, Do::Patch("", format!("{SYSTEM}/{name}"), label(), &PATCHES)));
     }
     cases
+}
+
+/// A Pod with the labels of a subset. The garbage collector leaves alone what is owned by a version that is not served.
+fn of_subset(name: &str, version: &str, kind: &str, labels: Value) -> Value {
+    let owner = json!([{ "apiVersion": version, "kind": kind, "name": "db", "uid": "u", "controller": true }]);
+    let mut pod = pod(name, vec![app("main")]).with("/metadata/ownerReferences", owner);
+    let all = json!({ "apps.kruise.io/subset-name": "a", "apps.kruise.io/controller-revision-hash": "web-1" });
+    for (key, value) in [all, labels].iter().flat_map(|all| all.as_object().into_iter().flatten()) {
+        pod["metadata"]["labels"][key] = value.clone();
+    }
+    pod["metadata"]["labels"].as_object_mut().into_iter().for_each(|all| all.retain(|_, value| !value.is_null()));
+    pod
+}
+
+/// Pods that are not Ready, because they find no node.
+fn stuck_pods() -> Vec<Value> {
+    let nowhere = |pod: Value| pod.with("/spec/nodeSelector", json!({ "e2e/nowhere": "yes" }));
+    let all = [
+        of_subset("stuck", "apps/v9", "StatefulSet", json!({})),
+        of_subset("stuck-set", "apps/v9", "ReplicaSet", json!({})),
+        of_subset("stuck-group", "example.com/v9", "StatefulSet", json!({})),
+        of_subset("stuck-subset", "apps/v9", "StatefulSet", json!({ "apps.kruise.io/subset-name": null })),
+        of_subset(
+            "stuck-revision",
+            "apps/v9",
+            "StatefulSet",
+            json!({ "apps.kruise.io/controller-revision-hash": null }),
+        ),
+    ];
+    all.into_iter().map(nowhere).collect()
+}
+
+/// Deletions of Pods that hold up a roll-out: of a built-in StatefulSet, of a subset, and not Ready.
+fn of_stuck() -> Vec<Case> {
+    let delete = |what, admitted, name: &str| case(POD, what, admitted, Do::Delete(name.to_owned()));
+    vec![
+        delete("of a subset, not Ready", true, "stuck"),
+        delete("of a subset, Ready", false, "running"),
+        delete("of a ReplicaSet", false, "stuck-set"),
+        delete("of a StatefulSet of another group", false, "stuck-group"),
+        delete("of no subset", false, "stuck-subset"),
+        delete("of no revision of a UnitedDeployment", false, "stuck-revision"),
+    ]
 }
 
 fn case(kind: Kind, what: &'static str, admitted: bool, action: Do) -> Case {
@@ -1065,7 +1112,7 @@ async fn each_line(t: &Test) -> Result<()> {
     let w = world(t).await?;
     let manager = with_token(t, &token_of(t, MANAGER, None).await?).await?;
     let webhook = with_token(t, &token_of(t, WEBHOOK, None).await?).await?;
-    let of_pods = [of_pods(&w), of_sidecars(&w), of_pod_status(&w)].into_iter().flatten();
+    let of_pods = [of_pods(&w), of_stuck(), of_sidecars(&w), of_pod_status(&w)].into_iter().flatten();
     let others = [of_other_kinds(&w), of_copies(&w), of_kinds(t)?, of_states(), of_subsets(&w), of_jobs(&w)];
     let others = others.into_iter().flatten().chain(of_registrations(t).await?);
     let cases: Vec<Case> = of_pods.chain(others).collect();

@@ -31,7 +31,12 @@ impl Controller {
     ) -> kube::Result<Result<Option<StateTargetView>, Hindrance>> {
         let client = &self.context.client;
         let StateTarget { api_version, kind, name } = target;
-        if !self.is_whitelisted(target).await? {
+        let is_whitelisted = match self.is_whitelisted(target).await {
+            Ok(is_whitelisted) => is_whitelisted,
+            Err(kube::Error::SerdeError(why)) => return Ok(Err(Hindrance::Unreadable(why.to_string()))),
+            Err(error) => return Err(error),
+        };
+        if !is_whitelisted {
             let key = configuration::STATE_TARGETS;
             return Ok(Err(Hindrance::Invalid(format!(
                 "spec.targetRef.kind: {kind:?} of {api_version:?} is not allowed; want a StatefulSet, or a kind that {key} in the ConfigMap kruise-configuration names"

@@ -213,7 +213,7 @@ async fn ready_pods_are_recorded_with_annotations_that_the_store_does_not_hold()
 }
 
 #[tokio::test(start_paused = true)]
-async fn annotations_make_change_and_delete_an_object_and_the_set_is_found_by_its_own_kind() {
+async fn shortfall_annotations_make_change_and_delete_an_object_and_the_set_is_found_by_its_own_kind() {
     let world = World::new();
     world.put(&format!("{SETS}db"), set(1, asks()));
     world.settle("db").await;

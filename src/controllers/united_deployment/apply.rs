@@ -150,7 +150,13 @@ impl Controller {
         pass.note(failure.map_or(Ok(!marked.is_empty()), Err));
     }
 
-    fn note(&self, job: &UnitedJob, pass: &mut Pass, error: kube::Error, reason: &'static str) -> Option<String> {
+    pub(super) fn note(
+        &self,
+        job: &UnitedJob,
+        pass: &mut Pass,
+        error: kube::Error,
+        reason: &'static str,
+    ) -> Option<String> {
         if namespace_is_ending(&error) {
             return None;
         }

@@ -3,7 +3,7 @@
 //! - Owns: the workloads of the subsets (StatefulSets, Advanced StatefulSets, CloneSets, Deployments), the ControllerRevisions
 //!   and the status of UnitedDeployments.
 //! - Watches: UnitedDeployments, workloads of the four kinds, of which only those of UnitedDeployments are held, Pods.
-//! - Never: touches a Pod but for one label of ours, deletes a workload whose Pods are needed, writes to a workload that is as it is to be.
+//! - Never: touches a Pod but for one label of ours and those that hold up a built-in StatefulSet (`stuck.rs`), deletes a workload whose Pods are needed, writes to a workload that is as it is to be.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, which workloads and Pods there are, the plan
 //! ([`crate::domain::kinds::united_deployment`]), its steps, what to say in status.
@@ -12,6 +12,7 @@ mod apply;
 mod child;
 mod observe;
 mod revisions;
+mod stuck;
 #[cfg(test)]
 mod tests;
 
@@ -66,8 +67,8 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&["apps"], &["deployments", "statefulsets"], &["list", "watch", "create", "patch", "delete"]),
         Rule::new(&["apps.kruise.io"], &["clonesets", "statefulsets"], &["list", "watch", "create", "patch", "delete"]),
         Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "create", "patch", "delete"]),
-        // The label of those that are kept although they find no place.
-        Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch"]),
+        // The label of those that are kept although they find no place; those that hold up a built-in StatefulSet.
+        Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch", "delete"]),
     ],
     workers_flag: Some("uniteddeployment-workers"),
     workers: 3,
@@ -218,6 +219,7 @@ impl Controller {
         if !plan.steps.is_empty() {
             children = self.observe(&job, &resolved.update);
         }
+        self.free_stuck(&job, job.seen(&children, &resolved.update), &mut pass).await;
         pass.look_after(
             self.record(&job, job.seen(&children, &resolved.update), (&plan, &failures), resolved.collisions).await?,
         );

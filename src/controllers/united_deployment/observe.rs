@@ -55,7 +55,7 @@ impl Controller {
     }
 
     /// The Pods of a workload. Those of a Deployment belong to its ReplicaSets, which have its name.
-    fn pods_of(&self, job: &UnitedJob, child: &ChildSeen) -> Vec<Arc<PodView>> {
+    pub(super) fn pods_of(&self, job: &UnitedJob, child: &ChildSeen) -> Vec<Arc<PodView>> {
         if child.kind != Some(ChildKind::Deployment) {
             return self.context.pods.by_index(&BY_CONTROLLER, &child.uid);
         }

@@ -554,6 +554,70 @@ async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_ow
     assert_eq!(world.status()["reservedPods"], 0);
 }
 
+/// The controller of built-in StatefulSets under OrderedReady: in every pass it waits for the first Pod that is not Ready, which
+/// one with the image `broken` never becomes.
+fn play_ordered(world: &World) {
+    let mut server = lock(&world.server);
+    for (path, set) in server.of(&format!("{}/", collection(ChildKind::StatefulSet, world.namespace))) {
+        let (name, template) = (set["metadata"]["name"].as_str().unwrap(), &set["spec"]["template"]);
+        let image = &template["spec"]["containers"][0]["image"];
+        let replicas = set["spec"]["replicas"].as_i64().unwrap();
+        let at = |number: i64| format!("/api/v1/namespaces/{}/pods/{name}-{number}", world.namespace);
+        server.change(&path, &json!({"status": {"updateRevision": image, "replicas": replicas}}));
+        let is_ready = |pod: &Value| pod["status"]["phase"] == "Running";
+        let first = (0..replicas).find(|number| !server.objects.get(&at(*number)).is_some_and(|pod| is_ready(pod)));
+        let image_of = |pod: &Value| pod["spec"]["containers"][0]["image"].clone();
+        let Some(first) = first else {
+            let outdated = (0..replicas).rev().find(|number| image_of(&server.objects[&at(*number)]) != *image);
+            outdated.into_iter().for_each(|number| server.remove(&at(number)));
+            continue;
+        };
+        match server.objects.get(&at(first)).cloned() {
+            None => {
+                let mut labels = template["metadata"]["labels"].clone();
+                labels[labels::CONTROLLER_REVISION_HASH] = image.clone();
+                let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": set["metadata"]["uid"], "controller": true}]);
+                server.put(&at(first), json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("{name}-{first}"),
+                    "namespace": world.namespace, "labels": labels, "ownerReferences": owner}, "spec": template["spec"], "status": {"phase": "Pending"}}));
+            }
+            Some(pod) if image_of(&pod) != "broken" => {
+                let conditions = json!([{"type": "Ready", "status": "True"}]);
+                server.change(&at(first), &json!({"status": {"phase": "Running", "conditions": conditions}}));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Spec 4.5: under OrderedReady the StatefulSet itself waits for ever.
+#[tokio::test(start_paused = true)]
+async fn spec_4_5_a_pod_of_a_broken_revision_holds_up_no_built_in_stateful_set() {
+    let mut world = World::new("ns", "web");
+    send_events(&mut world);
+    let with_image = |image: &str| {
+        json!({"spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"statefulSetTemplate": {"metadata": {"labels": {"app": "web"}}, "spec": {"template":
+                {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}}}}},
+            "topology": {"subsets": [{"name": "a"}]}}})
+    };
+    for (image, wanted) in [("i:1", ["i:1"; 3]), ("broken", ["i:1", "i:1", "broken"]), ("i:2", ["i:2"; 3])] {
+        world.apply(with_image(image));
+        for _ in 0..16 {
+            world.deliver();
+            world.controller.reconcile(&world.key()).await.unwrap();
+            play_ordered(&world);
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        let pods = lock(&world.server).of("/api/v1/namespaces/ns/pods/");
+        let images: Vec<&Value> = pods.iter().map(|(_, pod)| &pod["spec"]["containers"][0]["image"]).collect();
+        assert_eq!(images, wanted, "after {image}");
+    }
+    let deleted =
+        lock(&world.writes).iter().filter(|write| write.starts_with("DELETE") && write.contains("/pods/")).count();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!((deleted, count(&events(&world), "DeletedStuckPod")), (1, 1));
+}
+
 /// Has the events of a world sent. They are objects then.
 fn send_events(world: &mut World) {
     let context = &world.controller.context;

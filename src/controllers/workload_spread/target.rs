@@ -84,7 +84,11 @@ impl Controller {
         let mut configured = None;
         if spec.target_kind == TargetKind::Custom {
             let own = &self.context.namespace;
-            let whitelist = configuration::text(client, own, configuration::SPREAD_TARGETS).await?.unwrap_or_default();
+            let whitelist = match configuration::text(client, own, configuration::SPREAD_TARGETS).await {
+                Ok(whitelist) => whitelist.unwrap_or_default(),
+                Err(kube::Error::SerdeError(why)) => return Ok(Err(SpreadHindrance::Unreadable(why.to_string()))),
+                Err(error) => return Err(error),
+            };
             if !configuration::names_kind(&whitelist, &spec.group, &spec.kind) {
                 let why = format!(
                     "spec.targetRef.kind: {:?} is not allowed; want a kind that {} in the ConfigMap kruise-configuration names",

@@ -374,7 +374,7 @@ async fn a_pod_whose_node_fits_no_subset_is_said_and_goes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_was_refused_gives_its_place_back_within_30_s() {
+async fn shortfall_a_creation_that_was_refused_gives_its_place_back_within_30_s() {
     let world = World::with(3, json!({}));
     world.settle("ws").await;
     let since = rfc3339(clock::now().wall);
@@ -785,7 +785,7 @@ fn c1_with_its_gate_off_the_controller_is_not_started() {
 }
 
 #[test]
-fn every_target_but_jobs_and_kinds_of_others_is_watched() {
+fn shortfall_every_target_but_jobs_and_kinds_of_others_is_watched() {
     for (group, kind, is_watched) in [
         ("apps.kruise.io", "CloneSet", true),
         ("apps.kruise.io", "StatefulSet", true),

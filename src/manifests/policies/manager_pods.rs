@@ -43,6 +43,8 @@ const IS_INJECTED: &str =
     "variables.hasSidecars && o.?env.orValue([]).exists(e, e.name == 'IS_INJECTED' && e.?value.orValue('') == 'true')";
 /// Whether it is only tried whether a Pod would get its sidecars: nothing is stored.
 const IS_TRIAL: &str = "request.operation == 'CREATE' && request.?dryRun.orValue(false) && object.metadata.?annotations[?'kruise.rs/trial'].orValue('') != ''";
+/// Whether a Pod is deleted that holds up the built-in StatefulSet of a subset.
+const IS_STUCK: &str = "request.operation == 'DELETE' && oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'StatefulSet' && o.apiVersion.startsWith('apps/')) && ['apps.kruise.io/subset-name', 'apps.kruise.io/controller-revision-hash'].all(k, k in oldObject.metadata.?labels.orValue({})) && !oldObject.?status.?conditions.orValue([]).exists(c, c.type == 'Ready' && c.status == 'True')";
 /// Whether a write is neither to a Pod of ours nor an adoption or release.
 const OTHER: &str = "request.operation == 'UPDATE' && !variables.wasOurs && !variables.isOurs";
 
@@ -71,6 +73,7 @@ pub(super) fn spec() -> Value {
     variables.push(json!({ "name": "hasSidecars", "expression": HAS_SIDECARS }));
     variables.push(json!({ "name": "isAssigned", "expression": IS_ASSIGNED }));
     variables.push(json!({ "name": "isTrial", "expression": IS_TRIAL }));
+    variables.push(json!({ "name": "isStuck", "expression": IS_STUCK }));
     variables.push(json!({ "name": "mayTerminate", "expression": cel::MAY_TERMINATE }));
     json!({
         "failurePolicy": "Fail",
@@ -80,8 +83,8 @@ pub(super) fn spec() -> Value {
         "validations": [
             outside_own_namespace(),
             must(
-                "variables.isFree || variables.isTrial || (request.operation == 'UPDATE' && request.?subResource.orValue('') != 'resize')",
-                "the manager creates, deletes and resizes only Pods that a workload of apps.kruise.io controls",
+                "variables.isFree || variables.isTrial || variables.isStuck || (request.operation == 'UPDATE' && request.?subResource.orValue('') != 'resize')",
+                "the manager creates, deletes and resizes only Pods that a workload of apps.kruise.io controls, and deletes those that hold up the StatefulSet of a subset",
             ),
             implies("variables.isHandover", &handover.join(" && "),
                 "the manager adopts and releases a Pod by its owner reference and identity labels, and changes nothing else of it with them"),

@@ -208,6 +208,7 @@ mod tests {
             ("kruise-manager-specs", [owners, ""]),
             ("kruise-webhook-registration", [owners, ""]),
             ("kruise-manager-specs", ["metadata.?finalizers", "'kruise.io/node-pod-probe-cleanup'"]),
+            ("kruise-manager-pods", ["variables.isFree", "variables.isStuck"]),
             (
                 "kruise-manager-claims",
                 ["request.operation == 'UPDATE'", "variables.isLabelled || variables.ofPod != ''"],

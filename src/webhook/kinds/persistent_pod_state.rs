@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_judged_and_named() {
+    fn shortfall_every_field_is_judged_and_named() {
         let none: [&str; 0] = [];
         assert_eq!(fields(json!({})), none);
         assert_eq!(fields(target("apps.kruise.io/v1alpha1", "StatefulSet", "db")), none);

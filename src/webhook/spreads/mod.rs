@@ -9,7 +9,11 @@
 //! answered together, with one write (`settle.rs`). Writes of several replicas are ordered by the resourceVersion: after a
 //! conflict it is decided again, so that no limit is passed.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use prometheus_client::{
@@ -26,7 +30,7 @@ use crate::{
         feature_gates::{FeatureGates, gate},
     },
     domain::kinds::workload_spread::{
-        cost,
+        cost::{self, Coming},
         count::{SpreadAnswer, SpreadAsk, annotation},
         inject::{self, Note},
         matching::{self, Above, selects},
@@ -40,6 +44,7 @@ use crate::{
     runtime::{
         batches::Batches,
         events::{Recorder, reference},
+        lock,
         metrics::Metrics,
         watches::{self, Change, ObjectKey, Store, StoreIndex},
         workload::ReplicaSetOwners,
@@ -103,6 +108,8 @@ struct Settled {
     answer: SpreadAnswer,
     /// None: it was deleted.
     spec: Option<Arc<SpreadSpec>>,
+    /// How many Pods the workload wants, where limits depend on it.
+    total: i32,
 }
 
 /// The WorkloadSpreads, in one process.
@@ -121,6 +128,8 @@ pub struct Spreads {
     whitelist: tokio::sync::Mutex<Option<(Duration, Arc<str>)>>,
     batches: Batches<SpreadAsk, Result<Settled, Unplaced>>,
     decisions: Family<DecisionLabels, Counter>,
+    /// With percentages: in which order the Pods of the subsets come.
+    coming: Mutex<HashMap<ObjectKey, Arc<Mutex<Coming>>>>,
 }
 
 impl Spreads {
@@ -142,6 +151,7 @@ impl Spreads {
             whitelist: tokio::sync::Mutex::default(),
             batches: Batches::default(),
             decisions: Family::default(),
+            coming: Mutex::default(),
         })
     }
 
@@ -191,7 +201,11 @@ impl Spreads {
     fn changed(&self, change: &Change<'_, WorkloadSpread>) {
         match change {
             Change::Applied { .. } => {}
-            Change::Deleted(old) => self.batches.forget(&ObjectKey::of(old.as_ref())),
+            Change::Deleted(old) => {
+                let key = ObjectKey::of(old.as_ref());
+                self.batches.forget(&key);
+                lock(&self.coming).remove(&key);
+            }
             Change::Undecodable { key, error } => {
                 tracing::error!(spread = %key, error, "this WorkloadSpread cannot be read and is left alone");
             }
@@ -295,12 +309,12 @@ impl Spreads {
     async fn place_in(&self, spread: &Arc<WorkloadSpread>, pod: &Value) -> Result<Option<Value>, Unplaced> {
         let unusable = |Invalid(why): Invalid| Unplaced::Unusable(why);
         let mut spec = Arc::new(SpreadSpec::of(spread).map_err(unusable)?);
-        let (index, uid, there) = if spec.target_kind.has_ordinals() {
-            (self.by_ordinal(spread, &spec, pod).await?, None, 0)
+        let (index, uid, there, total) = if spec.target_kind.has_ordinals() {
+            (self.by_ordinal(spread, &spec, pod).await?, None, 0, 0)
         } else if let [only] = spec.subsets.as_slice()
             && only.max.is_none()
         {
-            (0, None, 0)
+            (0, None, 0, 0)
         } else {
             let name = pod.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
             let uid = if name.is_none() { Some(new_uid()?) } else { None };
@@ -312,7 +326,7 @@ impl Spreads {
             let Some(of_answer) = settled.spec else { return Ok(None) };
             spec = of_answer;
             match settled.answer {
-                SpreadAnswer::Subset(index, there) => (index, uid, there),
+                SpreadAnswer::Subset(index, there) => (index, uid, there, settled.total),
                 SpreadAnswer::Full => return Err(Unplaced::Full),
                 SpreadAnswer::Nothing => {
                     return Err(Unplaced::Unusable("its Pods have more versions than are counted".into()));
@@ -321,7 +335,7 @@ impl Spreads {
         };
         let Some(subset) = spec.subsets.get(index) else { return Err(Unplaced::KeepsChanging) };
         let uid = uid.as_deref().filter(|_| subset.max.is_some());
-        let cost = cost::of_new(&spec, index, there).filter(|_| spec.target_kind.regards_costs());
+        let cost = spec.target_kind.regards_costs().then(|| self.cost(spread, &spec, (index, there), total)).flatten();
         let note = Note { matched: annotation(&spec.name, &subset.name, uid), cost };
         let made = inject::inject(pod, subset, Some(&note)).map_err(unusable)?;
         if !inject::changes_labels(pod, &made) {
@@ -330,6 +344,15 @@ impl Spreads {
         // What its owner selects it by stays; and everything where that is not known.
         let selector = self.target(spread).await.ok().flatten().map(|target| target["spec"]["selector"].clone());
         Ok(Some(inject::keep_labels(pod, made, selector.as_ref())))
+    }
+
+    /// The deletion cost of a new Pod, see [`cost::of_new`].
+    fn cost(&self, spread: &WorkloadSpread, spec: &SpreadSpec, place: (usize, i32), total: i32) -> Option<i32> {
+        let coming = match spec.needs_total() {
+            true => lock(&self.coming).entry(ObjectKey::of(spread)).or_default().clone(),
+            false => Arc::default(),
+        };
+        cost::of_new(spec, &mut lock(&coming), place, total)
     }
 
     async fn ask(&self, spread: &Arc<WorkloadSpread>, ask: SpreadAsk) -> Result<Settled, Unplaced> {

@@ -33,7 +33,7 @@ impl Spreads {
     }
 
     async fn try_settle(&self, key: &ObjectKey, asks: &[SpreadAsk]) -> Result<Vec<Settled>, Unplaced> {
-        let gone = || vec![Settled { answer: SpreadAnswer::Nothing, spec: None }; asks.len()];
+        let gone = || vec![Settled { answer: SpreadAnswer::Nothing, spec: None, total: 0 }; asks.len()];
         let Some(mut spread) = self.spreads.get(key) else { return Ok(gone()) };
         let api: Api<WorkloadSpread> = Api::namespaced(self.client.clone(), &key.namespace);
         let (mut is_fresh, mut total) = (false, None);
@@ -52,7 +52,7 @@ impl Spreads {
                 if let SpreadAsk::Create { version, .. } = ask {
                     passes_over |= answered.passes_over(&places(&spec, &before, &limits, version));
                 }
-                answers.push(Settled { answer: answered, spec: Some(spec.clone()) });
+                answers.push(Settled { answer: answered, spec: Some(spec.clone()), total: total.unwrap_or_default() });
             }
             if passes_over && !is_fresh {
                 // A subset is full: a place in it may have become free, which the watch has still to bring.

@@ -15,7 +15,6 @@ use kube::client::Body;
 use serde_json::json;
 
 use super::*;
-use crate::runtime::lock;
 
 const SPREAD: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/workloadspreads/ws";
 
@@ -258,7 +257,7 @@ async fn a_deletion_is_recorded_for_a_pod_that_counts_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_percentage_is_of_what_the_workload_wants_when_the_pod_comes() {
+async fn shortfall_a_percentage_is_of_what_the_workload_wants_when_the_pod_comes() {
     let server = Server::new(subsets(&[("a", json!("50%")), ("b", json!("50%"))]));
     let mut object = json!(server.spread());
     object["status"]["versionedSubsetStatuses"] = json!({"versionIgnored": [{"name": "a", "replicas": 2, "missingReplicas": 0}, {"name": "b", "replicas": 2, "missingReplicas": 0}]});
@@ -274,7 +273,7 @@ async fn a_percentage_is_of_what_the_workload_wants_when_the_pod_comes() {
 }
 
 #[tokio::test]
-async fn a_pod_beyond_all_limits_is_created_and_an_event_says_so() {
+async fn shortfall_a_pod_beyond_all_limits_is_created_and_an_event_says_so() {
     let server = Server::new(subsets(&[("a", json!(0))]));
     let placed = place(&server.replica(), pod("web-1")).await;
     assert_eq!(placed.pod, None);
@@ -312,6 +311,24 @@ async fn the_cost_comes_with_the_pod_where_it_counts() {
     };
     assert_eq!(cost(place(&spreads, pod("web-1")).await), "200");
     assert_eq!(cost(place(&spreads, pod("web-2")).await), "100");
+}
+
+/// Also of a small part: where its next Pod comes follows from how many Pods the workload wants.
+#[tokio::test]
+async fn with_percentages_the_cost_comes_with_every_pod_and_no_two_have_the_same() {
+    let server = Server::new(subsets(&[("a", json!("1%")), ("b", json!("99%"))]));
+    server.put(CLONE_SET, clone_set(400));
+    let spreads = server.replica();
+    let placed = join_all((0..20).map(|i| {
+        let spreads = spreads.clone();
+        async move { place(&spreads, pod(&format!("web-{i}"))).await.pod.unwrap() }
+    }))
+    .await;
+    let cost = |pod: &Value| pod["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"].clone();
+    let costs: BTreeSet<i64> = placed.iter().map(|pod| cost(pod).as_str().unwrap().parse().unwrap()).collect();
+    assert_eq!(costs.len(), 20, "{costs:?}");
+    assert_eq!(costs.first(), Some(&(1_000_000 - 301)), "the fourth Pod of 1% comes when there are 301");
+    assert_eq!(lock(&spreads.coming).len(), 1);
 }
 
 fn target(api_version: &str, kind: &str) -> Value {
@@ -460,7 +477,7 @@ async fn c12_the_version_of_an_owner_does_not_count() {
 const STATEFUL_SET: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/statefulsets/web";
 
 #[tokio::test]
-async fn ordinals_are_counted_from_the_start_without_those_that_are_reserved() {
+async fn shortfall_ordinals_are_counted_from_the_start_without_those_that_are_reserved() {
     let server = Server::new(target("apps.kruise.io/v1alpha1", "StatefulSet"));
     let set = |spec: Value| json!({"metadata": {"name": "web", "uid": "t"}, "spec": spec});
     server.put(STATEFUL_SET, set(json!({"replicas": 4, "ordinals": {"start": 10}, "reserveOrdinals": [11, "13-14"]})));

@@ -104,7 +104,7 @@ fn a_pod_that_is_ready_is_recorded_with_its_node_and_what_is_asked_for() {
 }
 
 #[test]
-fn what_is_recorded_already_is_not_written_again() {
+fn shortfall_what_is_recorded_already_is_not_written_again() {
     let spec = spec(json!({"persistentPodAnnotations": [{"key": IP}]}));
     let notes = Notes::Known(BTreeMap::from([(IP.to_owned(), "10.0.0.5".to_owned())]));
     let before = of(&[("db-0", recorded("n1", &[(HOST, "n1")], &[(IP, "10.0.0.5")]))]);
@@ -163,7 +163,7 @@ fn records_of_names_that_no_pod_of_the_target_can_have_go() {
 }
 
 #[test]
-fn a_place_is_cleared_when_its_node_is_gone_and_not_while_it_is_not_ready() {
+fn shortfall_a_place_is_cleared_when_its_node_is_gone_and_not_while_it_is_not_ready() {
     let before = of(&[("db-0", on("n1"))]);
     let not_ready = NodeFacts::There(node("n1", "a", false), Some(Duration::from_secs(86_400)));
     for (node, cleared) in [(not_ready, false), (NodeFacts::Unknown, false), (NodeFacts::Gone, true)] {
@@ -358,7 +358,7 @@ fn entry() -> Value {
 }
 
 #[test]
-fn a_new_pod_gets_its_place_and_its_annotations_back() {
+fn shortfall_a_new_pod_gets_its_place_and_its_annotations_back() {
     let spec = json!({
         "preferredPersistentTopology": [
             {"weight": 100, "preference": {"nodeTopologyKeys": [ZONE, "rack"]}},
@@ -514,7 +514,7 @@ fn annotations_make_an_object_that_belongs_to_its_statefulset() {
 }
 
 #[test]
-fn a_change_of_any_annotation_is_carried_over_and_the_retention_policy_stays() {
+fn shortfall_a_change_of_any_annotation_is_carried_over_and_the_retention_policy_stays() {
     let mut stored = made(&[(REQUIRED, HOST)]);
     stored.spec.persistent_pod_state_retention_policy = "WhenDeleted".into();
     let now = |more: &[(&str, &str)]| generate(&owner(), &asking(more), Some(&stored), None);
@@ -531,7 +531,7 @@ fn a_change_of_any_annotation_is_carried_over_and_the_retention_policy_stays() {
 }
 
 #[test]
-fn turning_it_off_deletes_what_was_generated_and_nothing_of_a_user() {
+fn shortfall_turning_it_off_deletes_what_was_generated_and_nothing_of_a_user() {
     let generated = made(&[(REQUIRED, HOST)]);
     let users = state(json!({}));
     let mut of_a_namesake = generated.clone();

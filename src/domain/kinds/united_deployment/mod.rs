@@ -10,6 +10,7 @@ pub mod pods;
 pub mod schedule;
 pub mod spec;
 pub mod status;
+pub mod stuck;
 pub mod typed;
 pub mod waves;
 

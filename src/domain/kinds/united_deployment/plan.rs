@@ -113,7 +113,7 @@ impl ChildSeen {
     }
 
     /// Whether it was made for this revision and with this patch.
-    fn is_for(&self, revision: &str, subset: &SubsetSpec) -> bool {
+    pub(super) fn is_for(&self, revision: &str, subset: &SubsetSpec) -> bool {
         let patch = self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_PATCH));
         let patch = patch.and_then(Value::as_str).unwrap_or_default();
         let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();

@@ -9,6 +9,7 @@ use super::{
     schedule::SCHEDULABLE,
     spec::{ChildKind, UnitedSpec},
     status::{self, PassFailures},
+    stuck,
     typed::typed,
 };
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
         labels,
     },
     domain::workload::owner::OwnerRef,
-    k8s::{revision, time::Now},
+    k8s::{pod::PodView, revision, time::Now},
 };
 
 const RECORDED: &str = include_str!("testdata/recorded.json");
@@ -892,4 +893,69 @@ fn numbers_that_do_not_fit_leave_the_recorded_ones() {
     assert_eq!(condition(&status, "Stalled").unwrap().reason, "ReplicasDoNotFit");
     assert_eq!(status.update_status, recorded.update_status);
     assert_eq!((status.subset_replicas, status.subset_statuses[0].partition), (recorded.subset_replicas, 1));
+}
+
+/// Spec 4.5: Pods of a built-in StatefulSet that hold up its roll-out.
+#[test]
+fn spec_4_5_stuck_are_pods_of_an_old_revision_that_are_to_be_updated_and_not_ready() {
+    let rolling = |partition: i64| json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}});
+    let strategy = |update: Value| json!({"spec": {"template": {"statefulSetTemplate": {"spec": update}}}});
+    let of = |kind: ChildKind, changes: Value| {
+        let spec = spec(kind, changes);
+        let mut child = child(&spec, "a", 3, "r2");
+        child.generation = 4;
+        child.status = json!({"observedGeneration": 4, "updateRevision": "new"});
+        (spec, child)
+    };
+    let revision = |spec: &UnitedSpec, child: &ChildSeen| {
+        let (owner, recorded) = (owner(), UnitedDeploymentStatus::default());
+        let seen = UnitedSeen { owner: &owner, children: &[], recorded: &recorded, update: "r2" };
+        stuck::update_revision(child, &spec.subsets[0], seen).map(str::to_owned)
+    };
+    let (built_in, known) = of(ChildKind::StatefulSet, json!({}));
+    assert_eq!(revision(&built_in, &known).as_deref(), Some("new"));
+    for kind in [ChildKind::AdvancedStatefulSet, ChildKind::CloneSet, ChildKind::Deployment] {
+        let (spec, child) = of(kind, json!({}));
+        assert_eq!(revision(&spec, &child), None, "{kind:?} looks after its own");
+    }
+    let (on_delete, child) = of(ChildKind::StatefulSet, strategy(json!({"updateStrategy": {"type": "OnDelete"}})));
+    assert_eq!(revision(&on_delete, &child), None, "its Pods are the user's to delete");
+    let mut behind = known.clone();
+    behind.status["observedGeneration"] = 3.into();
+    assert_eq!(revision(&built_in, &behind), None, "deleted now, a Pod would come back as it was");
+    assert_eq!(revision(&built_in, &ChildSeen { is_deleting: true, ..known.clone() }), None);
+    assert_eq!(revision(&built_in, &ChildSeen { status: json!({}), ..known.clone() }), None);
+    let mut old = known.clone();
+    old.object["metadata"]["labels"][labels::UNITED_REVISION] = "r1".into();
+    assert_eq!(revision(&built_in, &old), None, "the workload does not have the template yet");
+
+    let pod = |name: &str, hash: &str, ready: &str, more: Value| -> PodView {
+        let mut pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"controller-revision-hash": hash}},
+            "spec": {"containers": [{"name": "main"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
+        json_patch::merge(&mut pod, &more);
+        serde_json::from_value(pod).unwrap()
+    };
+    let mut kept = known.clone();
+    kept.object["spec"]["updateStrategy"] = rolling(2)["updateStrategy"].clone();
+    let mut numbered = kept.clone();
+    numbered.object["spec"]["ordinals"] = json!({"start": 5});
+    let (a, deleting) = ("web-a-x", json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}));
+    let of = |ordinal: i32| format!("{a}-{ordinal}");
+    for (what, child, pod, is_stuck) in [
+        ("old and down", &known, pod(&of(2), "old", "False", json!({})), true),
+        ("old, and nothing known", &known, pod(&of(0), "old", "Unknown", json!({})), true),
+        ("old and Ready", &known, pod(&of(2), "old", "True", json!({})), false),
+        ("new and down", &known, pod(&of(2), "new", "False", json!({})), false),
+        ("on its way out", &known, pod(&of(2), "old", "False", deleting), false),
+        ("finished", &known, pod(&of(2), "old", "False", json!({"status": {"phase": "Failed"}})), false),
+        ("above the replicas", &known, pod(&of(3), "old", "False", json!({})), false),
+        ("of another name", &known, pod("web-b-x-2", "old", "False", json!({})), false),
+        ("held by the partition", &kept, pod(&of(1), "old", "False", json!({})), false),
+        ("above the partition", &kept, pod(&of(2), "old", "False", json!({})), true),
+        ("the partition counts from the first ordinal", &numbered, pod(&of(6), "old", "False", json!({})), false),
+        ("and so do the replicas", &numbered, pod(&of(7), "old", "False", json!({})), true),
+    ] {
+        assert_eq!(stuck::is_stuck(child, "new", &pod), is_stuck, "{what}");
+    }
 }

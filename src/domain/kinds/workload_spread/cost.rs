@@ -7,11 +7,12 @@
 use std::collections::HashSet;
 
 use super::spec::SpreadSpec;
+use crate::k8s::int_or_percent::IntOrPercent;
 
 /// The worth of the Pod that a workload of one Pod has, with percentages. Others are worth one less each.
 const FIRST: i32 = 1_000_000;
-/// Of a subset with more Pods than this the controller alone finds out the costs of percentages.
-const MOST_AT_ONCE: usize = 300;
+/// Limits that are worked out while somebody waits: a few milliseconds.
+const MOST_AT_ONCE: usize = 60_000;
 /// A workload that wants more than this is taken for one that wants so many: what is looked for is looked for one by one.
 const MOST_WANTED: i32 = 20_000;
 
@@ -37,29 +38,55 @@ fn number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX / 1000).min(i32::MAX / 1000)
 }
 
-/// With percentages: for each subset, in the order in which its Pods come, how many Pods the workload has when the next one
-/// goes there. As many as the subsets have in `counts`, as far as they are found. `total`: how many the workload wants; while
-/// it grows to that, the first subsets have their Pods before the others.
-pub fn order_of_coming(spec: &SpreadSpec, counts: &[i32], total: i32) -> Vec<Vec<i32>> {
-    let wanted: Vec<usize> = counts.iter().map(|count| usize::try_from(*count).unwrap_or_default()).collect();
-    let mut order: Vec<Vec<i32>> = vec![Vec::new(); counts.len()];
-    let sum: usize = wanted.iter().sum();
-    // Where the Pods are spread otherwise than they should be, a subset reaches its number later.
-    let most = i32::try_from(sum.saturating_mul(4).saturating_add(100)).unwrap_or(FIRST - 1);
-    let most = most.max(total.min(MOST_WANTED)).min(FIRST - 1);
-    for total in 1..=most {
-        if order.iter().zip(&wanted).all(|(order, wanted)| order.len() >= *wanted) {
-            break;
-        }
-        let shares = spec.shares(total);
-        let lacks = |index: &usize| shares[*index] - i32::try_from(order[*index].len()).unwrap_or(i32::MAX);
+/// With percentages: for each subset, in the order in which its Pods come, how many Pods the workload has when the next one goes
+/// there. It follows from the limits alone, and is found one Pod after another.
+#[derive(Clone, Debug, Default)]
+pub struct Coming {
+    limits: Vec<Option<IntOrPercent>>,
+    order: Vec<Vec<i32>>,
+    total: i32,
+}
+
+impl Coming {
+    /// With no Pod yet.
+    pub fn new(spec: &SpreadSpec) -> Self {
+        let limits: Vec<_> = spec.subsets.iter().map(|subset| subset.max).collect();
+        Self { order: vec![Vec::new(); limits.len()], limits, total: 0 }
+    }
+
+    /// Whether it is that of these subsets.
+    pub fn is_of(&self, spec: &SpreadSpec) -> bool {
+        self.limits.iter().eq(spec.subsets.iter().map(|subset| &subset.max))
+    }
+
+    fn one_more(&mut self, spec: &SpreadSpec) {
+        self.total += 1;
+        let shares = spec.shares(self.total);
+        let lacks = |index: &usize| shares[*index] - i32::try_from(self.order[*index].len()).unwrap_or(i32::MAX);
         // The first one of those that lack most.
         let next = (0..shares.len()).rev().max_by_key(lacks).filter(|index| lacks(index) > 0);
         if let Some(index) = next {
-            order[index].push(total);
+            self.order[index].push(self.total);
         }
     }
-    order
+}
+
+/// How far is looked for the places of so many Pods. Where the Pods are spread otherwise than they should be, a subset reaches its
+/// number later; while the workload grows to what it wants, the first subsets have their Pods before the others.
+fn farthest(pods: usize, wanted: i32) -> i32 {
+    let most = i32::try_from(pods.saturating_mul(4).saturating_add(100)).unwrap_or(FIRST - 1);
+    most.max(wanted.min(MOST_WANTED)).min(FIRST - 1)
+}
+
+/// As many places as the subsets have Pods in `counts`, as far as they are found. `total`: how many the workload wants.
+pub fn order_of_coming(spec: &SpreadSpec, counts: &[i32], total: i32) -> Vec<Vec<i32>> {
+    let wanted: Vec<usize> = counts.iter().map(|count| usize::try_from(*count).unwrap_or_default()).collect();
+    let mut coming = Coming::new(spec);
+    let most = farthest(wanted.iter().sum(), total);
+    while coming.total < most && !coming.order.iter().zip(&wanted).all(|(order, wanted)| order.len() >= *wanted) {
+        coming.one_more(spec);
+    }
+    coming.order
 }
 
 /// The cost of the Pod that comes when the workload has `total` Pods.
@@ -67,17 +94,23 @@ pub fn by_order(total: i32, is_newest: bool) -> i32 {
     if is_newest { FIRST - total } else { total }
 }
 
-/// The cost of a new Pod in the subset `index`, which has so many Pods before it. None: it is not found without knowing how many
-/// there are of the other subsets, or takes too long while somebody waits, and the controller writes it.
-pub fn of_new(spec: &SpreadSpec, index: usize, there: i32) -> Option<i32> {
+/// The cost of a new Pod in the subset `index`, which has so many Pods before it, of a workload that wants `total`. None: it takes
+/// too long while somebody waits, and is found by the next one or by the controller.
+pub fn of_new(spec: &SpreadSpec, coming: &mut Coming, (index, there): (usize, i32), total: i32) -> Option<i32> {
     if !spec.needs_total() {
         return Some(within(spec.subsets.len(), index, true));
     }
-    let place = usize::try_from(there).ok().filter(|place| *place < MOST_AT_ONCE)?;
-    let mut counts = vec![0; spec.subsets.len()];
-    counts[index] = there.saturating_add(1);
-    let total = order_of_coming(spec, &counts, 0)[index].get(place).copied();
-    total.map(|total| by_order(total, true))
+    if !coming.is_of(spec) {
+        *coming = Coming::new(spec);
+    }
+    let place = usize::try_from(there).ok()?;
+    let most = farthest(place.saturating_add(1), total);
+    let mut steps = MOST_AT_ONCE / spec.subsets.len().max(1);
+    while coming.order.get(index)?.len() <= place && coming.total < most && steps > 0 {
+        coming.one_more(spec);
+        steps -= 1;
+    }
+    coming.order.get(index)?.get(place).map(|total| by_order(*total, true))
 }
 
 /// The places in the order of coming for the Pods of one subset: each keeps the one that its cost says, if nobody before it

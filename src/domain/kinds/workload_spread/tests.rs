@@ -163,7 +163,7 @@ fn c5_each_version_has_its_own_room() {
 }
 
 #[test]
-fn the_version_is_the_hash_of_kinds_that_have_versions() {
+fn shortfall_the_version_is_the_hash_of_kinds_that_have_versions() {
     let labels = [("pod-template-hash", "5d4f"), ("controller-revision-hash", "web-77")];
     let label = |having: usize| move |key: &str| labels[having..].iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
     for (kind, having, wanted) in [
@@ -284,7 +284,7 @@ fn what_passes_over_a_full_subset_is_asked_for_again() {
 }
 
 #[test]
-fn ordinals_have_their_subsets_and_an_unschedulable_one_shifts_no_other() {
+fn shortfall_ordinals_have_their_subsets_and_an_unschedulable_one_shifts_no_other() {
     let limits = [Some(2), Some(1), None];
     let all =
         |schedulable: [bool; 3]| (-1..5).map(|place| of_ordinal(&limits, &schedulable, place)).collect::<Vec<_>>();
@@ -596,7 +596,7 @@ fn c12_the_version_of_a_target_does_not_count() {
 }
 
 #[test]
-fn one_target_may_have_several_with_disjoint_filters() {
+fn shortfall_one_target_may_have_several_with_disjoint_filters() {
     let with = |name: &str, created: i64, filter: Value| {
         let mut object = spread(json!({"subsets": [{"name": "a"}], "targetFilter": filter}));
         object.metadata.name = Some(name.into());
@@ -782,23 +782,33 @@ fn with_percentages_a_pod_keeps_its_cost_while_others_come_and_go() {
             .filter(|(name, _)| name.starts_with(&format!("web-{index}-")))
             .map(|(_, cost)| cost)
             .min();
-        assert_eq!(cost::of_new(&spec, index, there), lowest, "what admission writes is what the controller would");
+        assert_eq!(of_new(&spec, index, there, 0), lowest, "what admission writes is what the controller would");
     }
+}
+
+fn of_new(spec: &SpreadSpec, index: usize, there: i32, total: i32) -> Option<i32> {
+    cost::of_new(spec, &mut cost::Coming::new(spec), (index, there), total)
 }
 
 #[test]
 fn what_admission_writes_with_numbers_is_what_the_controller_would() {
     let spec = limited(&[json!(1), json!(2), Value::Null]);
-    assert_eq!(
-        (0..3).map(|index| cost::of_new(&spec, index, 0)).collect::<Vec<_>>(),
-        [Some(300), Some(200), Some(100)]
-    );
+    assert_eq!((0..3).map(|index| of_new(&spec, index, 0, 0)).collect::<Vec<_>>(), [Some(300), Some(200), Some(100)]);
     let shares = limited(&[json!("50%"), json!("50%")]);
-    assert_eq!(cost::of_new(&shares, 0, 5000), None, "left to the controller");
+    assert_eq!(of_new(&shares, 0, 5000, 20_000), Some(1_000_000 - 10_001));
     // The third Pod of 1% comes when there are 201: that is not far above what the one subset has.
     let few = limited(&[json!("1%"), json!("99%")]);
-    let costs: Vec<_> = (0..4).map(|there| cost::of_new(&few, 0, there)).collect();
-    assert_eq!(costs, [Some(999_999), Some(999_899), None, None], "never taken for one above the limit");
+    let costs = |total: i32| (0..4).map(|there| of_new(&few, 0, there, total)).collect::<Vec<_>>();
+    assert_eq!(costs(0), [Some(999_999), Some(999_899), None, None], "never taken for one above the limit");
+    assert_eq!(costs(400), [Some(999_999), Some(999_899), Some(999_799), Some(999_699)], "each comes with its cost");
+    // Many subsets: what one Pod leaves undone the next one finds.
+    let many: Vec<Value> = (0..100).map(|_| json!("1%")).collect();
+    let (many, mut coming) = (limited(&many), cost::Coming::default());
+    assert_eq!(cost::of_new(&many, &mut coming, (0, 20), 20_000), None);
+    let later: Vec<_> = (0..4).map(|_| cost::of_new(&many, &mut coming, (0, 20), 20_000)).collect();
+    assert_eq!(later.last(), Some(&Some(1_000_000 - 2001)));
+    // Another spec under the same name.
+    assert_eq!(cost::of_new(&few, &mut coming, (0, 0), 1), Some(999_999));
     let first_ones = self::costs(&planned(&few, &spread_as(&[4, 0]), 400, &WorkloadSpreadStatus::default()));
     assert_eq!(first_ones.into_values().min(), Some(1_000_000 - 301), "the others have still to come");
     let of_controller = planned(&few, &spread_as(&[3, 297]), 300, &WorkloadSpreadStatus::default()).costs;
@@ -997,7 +1007,7 @@ fn the_status_says_what_it_waits_for() {
 }
 
 #[test]
-fn a_status_is_compared_with_what_is_stored() {
+fn shortfall_a_status_is_compared_with_what_is_stored() {
     // OpenKruise writes it in every pass; here a pass over what is as it was changes nothing.
     let spec = limited(&[json!(1), Value::Null]);
     let pods = [in_subset(0, noted("p", 200)), in_subset(1, noted("q", 100))];
@@ -1159,7 +1169,7 @@ fn what_a_stored_object_may_hold_never_panics() {
 }
 
 #[test]
-fn a_filter_with_paths_and_without_a_selector_is_for_all_pods() {
+fn shortfall_a_filter_with_paths_and_without_a_selector_is_for_all_pods() {
     let filter = json!({"replicasPathList": ["spec.replicas"]});
     let object = spread(json!({"subsets": [{"name": "a"}], "targetFilter": filter}));
     assert!(SpreadSpec::of(&object).unwrap().filter.is_none(), "in the controller");

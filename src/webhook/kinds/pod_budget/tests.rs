@@ -286,7 +286,7 @@ fn spread() -> Value {
 }
 
 #[tokio::test]
-async fn a_pod_of_a_subset_is_recorded_as_going_after_its_budgets_have_let_it_go() {
+async fn shortfall_a_pod_of_a_subset_is_recorded_as_going_after_its_budgets_have_let_it_go() {
     let going = |server: &Server| server.going.lock().unwrap().clone();
     for (request, wanted) in [
         (deletion("web-0", "web-0", "web"), &["web-0"][..]),
