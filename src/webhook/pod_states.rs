@@ -75,7 +75,7 @@ impl PodStates {
         let first = async {
             // Late or not: whoever waits for the namespaces waits no longer.
             let _ = tokio::time::timeout(FIRST_LIST, self.states.wait_synced()).await;
-            self.tell_scope();
+            self.publish_namespaces();
         };
         tokio::join!(watch, first);
     }
@@ -96,11 +96,11 @@ impl PodStates {
             }
         };
         if is_news && self.scope.borrow().is_some() {
-            self.tell_scope();
+            self.publish_namespaces();
         }
     }
 
-    fn tell_scope(&self) {
+    fn publish_namespaces(&self) {
         let now = self.states.list().iter().filter_map(|state| state.metadata.namespace.clone()).collect();
         self.scope.send_if_modified(|known| {
             let changed = known.as_ref() != Some(&now);
@@ -130,7 +130,7 @@ impl PodStates {
     /// There are none, and that is known.
     #[cfg(any(test, fuzzing))]
     pub fn know_of_none(&self) {
-        self.tell_scope();
+        self.publish_namespaces();
     }
 
     /// These and no others are known.
@@ -139,7 +139,7 @@ impl PodStates {
         for state in states {
             self.states.upsert(serde_json::from_value(state.clone()).unwrap());
         }
-        self.tell_scope();
+        self.publish_namespaces();
     }
 }
 

@@ -95,13 +95,13 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     claim_control: ClaimControl<SizedClaim>,
     revisions: Revisions,
-    common: PodSets<Memory>,
+    common: PodSets<StatefulSetMemory>,
     pre_downloads: PreDownloads,
 }
 
 /// What is remembered of a set. Everything can be lost.
 #[derive(Default)]
-struct Memory {
+struct StatefulSetMemory {
     /// Its revisions, for one generation of its spec.
     resolved: Option<Resolved>,
     /// Its template with defaults, for one generation, if they are missing.
@@ -118,7 +118,7 @@ struct Memory {
     pre_download: Notes,
 }
 
-impl AsMut<Common> for Memory {
+impl AsMut<Common> for StatefulSetMemory {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common
     }

@@ -185,7 +185,7 @@ fn daemon_set(object: &Value) -> Figures {
     let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
     let kept = kept.map_or(0, |kept| i64::from(kept.resolve(whole, Round::Down)));
     let updated = object.int("/status/updatedNumberScheduled");
-    // With a selector the status does not tell how many nodes are meant: it is over when the set says so.
+    // With a selector the status does not say how many nodes are meant: it is over when the set says so.
     let has_selector = object.pointer("/spec/updateStrategy/rollingUpdate/selector").is_some_and(Value::is_object);
     let is_over = condition(object, "Ready").is_some_and(|ready| ready.text("/status") == "True");
     let expected = if has_selector && is_over { updated } else { (nodes - kept).clamp(0, nodes.max(0)) };
@@ -207,7 +207,7 @@ fn sidecar_set(object: &Value) -> Figures {
     let kept = spec.as_ref().map_or(0, |spec| i64::from(kept_old(spec.partition, whole)));
     let is_true = |type_: &str| condition(object, type_).filter(|condition| condition.text("/status") == "True");
     let (ready, waits) = (is_true("Ready"), is_true("Reconciling"));
-    // With a selector the status does not tell how many Pods are meant: it is over when the SidecarSet says so.
+    // With a selector the status does not say how many Pods are meant: it is over when the SidecarSet says so.
     let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), "Available" | "Selector"));
     let held = match (ready, waits) {
         (Some(ready), _) if matches!(ready.text("/reason"), "NotUpdate" | "NotUpgradable") => {

@@ -130,10 +130,10 @@ fn restored(pod: &Value, admitted: &Admitted, state: &PersistentPodState) -> Opt
     let mut with = pod.clone();
     json_patch::patch(&mut with, &admitted.patch).ok()?;
     let mut wanted = with.clone();
-    let told = restore::restore(&mut wanted, state)?;
+    let notes = restore::restore(&mut wanted, state)?;
     let patch = json_patch::Patch([admitted.patch.0.clone(), json_patch::diff(&with, &wanted).0].concat());
     let mut warnings = admitted.warnings.clone();
-    warnings.extend(told);
+    warnings.extend(notes);
     warnings.truncate(MOST_WARNINGS);
     Some(Admitted { patch, warnings })
 }
