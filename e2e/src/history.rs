@@ -397,6 +397,40 @@ pub struct Acts {
     pub deleted_at_budget: usize,
 }
 
+impl Acts {
+    /// Counts those of another history too.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            created,
+            created_at_limit,
+            taken_down,
+            taken_down_at_limit,
+            updated_in_place,
+            after_grace,
+            marked,
+            held,
+            claims_reused,
+            deleted_under_budget,
+            deleted_at_budget,
+        } = other;
+        for (sum, more) in [
+            (&mut self.created, created),
+            (&mut self.created_at_limit, created_at_limit),
+            (&mut self.taken_down, taken_down),
+            (&mut self.taken_down_at_limit, taken_down_at_limit),
+            (&mut self.updated_in_place, updated_in_place),
+            (&mut self.after_grace, after_grace),
+            (&mut self.marked, marked),
+            (&mut self.held, held),
+            (&mut self.claims_reused, claims_reused),
+            (&mut self.deleted_under_budget, deleted_under_budget),
+            (&mut self.deleted_at_budget, deleted_at_budget),
+        ] {
+            *sum += more;
+        }
+    }
+}
+
 struct Known {
     pod: Pod,
     /// It became ready since the manager last told what is available: the manager may not have seen it.

@@ -16,7 +16,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::history::{HOOKS, History, Pod, Spec};
+use crate::history::{Acts, HOOKS, History, Pod, Spec};
 use crate::kit::{Build, Look, PATIENCE, Test, poll};
 use crate::liveness::{self, Driver, Limits, Model, Random, Step};
 use crate::player::{BROKEN, Fault, Nodes, Options, Player, on_played_nodes};
@@ -25,6 +25,8 @@ use crate::player::{BROKEN, Fault, Nodes, Options, Player, on_played_nodes};
 const AT_ONCE: usize = 10;
 /// Changes and faults of one sequence.
 const STEPS: usize = 14;
+/// In so many sequences everything happens that is counted.
+const ENOUGH: usize = 10;
 const NAME: &str = "random";
 const BUDGET: &str = "PodUnavailableBudget";
 const NODES: &str = "random-";
@@ -59,11 +61,28 @@ pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
             sequence(seed, &prefix, managers).await.with_context(|| format!("KRUISE_RANDOM_SEED={seed} repeats it"))
         }
     };
-    let ended: Vec<Result<()>> = stream::iter(seeds).map(run).buffer_unordered(AT_ONCE).collect().await;
-    let failed: Vec<String> = ended.into_iter().filter_map(Result::err).map(|e| format!("{e:#}")).collect();
+    let are_many = seeds.len() >= ENOUGH;
+    let ended: Vec<Result<Acts>> = stream::iter(seeds).map(run).buffer_unordered(AT_ONCE).collect().await;
+    let (mut all, mut failed) = (Acts::default(), Vec::new());
+    for result in ended {
+        match result {
+            Ok(acts) => all.add(&acts),
+            Err(error) => failed.push(format!("{error:#}")),
+        }
+    }
     // In any case: what is scheduled to nodes that nobody plays any more never starts.
     nodes.remove().await?;
     if failed.is_empty() {
+        // Sequences in which a manager does nothing would break no promise either.
+        let lacks = [
+            ("created", all.created),
+            ("taken down", all.taken_down),
+            ("updated in place", all.updated_in_place),
+            ("held for a hook", all.held),
+        ]
+        .into_iter()
+        .find(|(_, count)| are_many && *count == 0);
+        ensure!(lacks.is_none(), "no Pod was {lacks:?} in all sequences: {all:?}");
         return t.remove("Namespace", &t.namespace).await;
     }
     bail!("{} sequences failed:\n{}", failed.len(), failed.join("\n"))
@@ -361,7 +380,7 @@ impl Drop for Task {
     }
 }
 
-async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
+async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
     let mut random = Random(seed);
     let t = Test::new(&format!("random-{seed}")).await?;
     let options = Options {
@@ -416,7 +435,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
     ensure!(strangers_after == strangers_before, "strangers were {strangers_before:?}, are {strangers_after:?}");
     remove(&t).await?;
     drop(hooks);
-    Ok(())
+    Ok(acts)
 }
 
 /// One thing that a user does or that happens; what it was.
