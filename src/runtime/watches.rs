@@ -498,7 +498,7 @@ pub async fn watch_as<W, K>(
     follow(watcher::watcher(api, config), &W::kind(&()), &store, |object| Ok(view(object)), on_change).await;
 }
 
-/// Keeps a store of Pods equal to the API server, for ever; those of which `fields` is true, if it is given.
+/// Keeps a store of Pods equal to the API server, for ever: of all Pods, or of those that the field selector matches.
 pub async fn watch_pods(
     api: Api<PodObject>,
     fields: Option<String>,

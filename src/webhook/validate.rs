@@ -77,8 +77,8 @@ impl Findings {
         if self.causes.is_empty() { Ok(()) } else { Err(Denied::invalid(self.causes.clone())) }
     }
 
-    /// Leaves out what was found in the stored object too: what was let in before, when admission was away or knew less,
-    /// does not stand in the way of other changes.
+    /// Leaves out what was found in the stored object too: a field that admission let in before, because it was away or
+    /// had fewer rules, does not prevent other changes.
     pub fn leave_out(&mut self, before: &Self) {
         self.causes.retain(|cause| !before.causes.contains(cause));
     }

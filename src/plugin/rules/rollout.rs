@@ -126,7 +126,7 @@ pub const ROLLS: &[Rolls] = &[
 /// Conditions that say why Pods are not made or updated.
 const FAILURES: [&str; 5] = ["FailedScale", "FailedUpdate", "FailedCreatePod", "FailedUpdatePod", "Stalled"];
 
-/// What is said of a kind that is none of them.
+/// The error for any other kind.
 pub const OF_OTHERS: &str = "has no roll-outs here (those of the built-in kinds are kubectl's own)";
 
 /// How far a roll-out is, as the status says.
