@@ -150,10 +150,7 @@ mod tests {
     use super::*;
 
     fn states() -> Arc<PodStates> {
-        let nobody = tower::service_fn(async |_: http::Request<kube::client::Body>| {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
-        });
-        PodStates::new(Client::new(nobody, "default"))
+        PodStates::new(crate::runtime::fake_api::nobody())
     }
 
     fn state(namespace: &str, name: &str, created: &str, api_version: &str) -> Value {

@@ -27,7 +27,7 @@ use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{memory::CloneSetMemories, observe::CloneSetObjects};
-use super::{Context, Registration, Runner, Started};
+use super::{Context, Registration, Runner, Started, handling};
 use crate::{
     api::{
         apps::{
@@ -52,7 +52,7 @@ use crate::{
         in_place::{InPlace, Refreshed},
         pass,
         pod_control::PodControl,
-        pod_template::{self, Defaulted},
+        pod_template,
         pre_download::PreDownloads,
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
@@ -113,10 +113,7 @@ struct Controller {
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 

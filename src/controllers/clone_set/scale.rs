@@ -21,7 +21,7 @@ use crate::{
             scale::{self, Cancel, Create, Deletion, ScalePlan},
         },
         pod::{lifecycle::State, order::Constraint},
-        workload::{owner::OwnerRef, rollout},
+        workload::{owner::OwnerRef, rollout, steps},
     },
     k8s::{claim::ClaimView, pod::PodView},
     runtime::{
@@ -163,10 +163,12 @@ impl Controller {
         held: bool,
         refusals: &Refusals,
     ) -> kube::Result<Tried> {
-        let hook = clone_set.spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_delete.as_ref());
-        let takes_out = !held || hook.is_some_and(|hook| hook.mark_pod_not_ready);
-        if takes_out {
-            match self.context.budgets.may_take(view, (Operation::Delete, false), refusals).await {
+        let asked = match held {
+            true => clone_set.spec.lifecycle.as_ref().and_then(steps::announced_deletion),
+            false => Some(Operation::Delete),
+        };
+        if let Some(operation) = asked {
+            match self.context.budgets.may_take(view, (operation, false), refusals).await {
                 Verdict::Yes => {}
                 Verdict::No => return Ok(Tried::Refused),
                 Verdict::Undecided => return Ok(Tried::Nothing),

@@ -42,7 +42,7 @@ use self::{
     observe::labels_of,
     repair::Repairs,
 };
-use super::{Context, Registration, Runner, Started};
+use super::{Context, Registration, Runner, Started, handling};
 use crate::{
     api::apps::sidecar_set::SidecarSetStatus,
     domain::{
@@ -55,7 +55,7 @@ use crate::{
         },
         workload::turns::Turns,
     },
-    k8s::{invalid::Invalid, node::NodeView, pod::PodView, rbac::Rule},
+    k8s::{invalid::Invalid, rbac::Rule},
     runtime::{
         clock, lock,
         pass::{Memories, Pass},
@@ -148,14 +148,8 @@ impl Job {
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
-    let on_node = {
-        let controller = controller.clone();
-        move |change: &Change<'_, NodeView>| controller.node_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
+    let on_node = handling(&controller, Controller::node_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 

@@ -6,7 +6,6 @@ use super::{
     make,
     plan::{self, ChildSeen, SubsetStep, UnitedPlan, UnitedSeen},
     pods::SubsetPods,
-    schedule::SCHEDULABLE,
     spec::{ChildKind, UnitedSpec},
     status::{self, PassFailures},
     typed::typed,
@@ -16,7 +15,7 @@ use crate::{
         apps::united_deployment::{UnitedCondition, UnitedDeployment, UnitedDeploymentStatus},
         labels,
     },
-    domain::workload::owner::OwnerRef,
+    domain::workload::{owner::OwnerRef, subset::SCHEDULABLE},
     k8s::{revision, time::Now},
 };
 

@@ -84,10 +84,7 @@ fn what_names_no_pod_is_refused_and_nothing_panics() {
 /// D12 of SidecarSet.
 #[tokio::test]
 async fn b4_a_look_up_that_fails_never_blocks_the_creation_of_a_pod() {
-    let broken = tower::service_fn(async |_: axum::http::Request<kube::client::Body>| {
-        Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
-    });
-    let client = kube::Client::new(broken, "default");
+    let client = crate::runtime::fake_api::nobody();
     let (context, _) = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default());
     let context = Arc::new(context);
     let object = json!({"metadata": {"generateName": "p-", "labels": {"app": "web"}}, "spec": {"containers": []}});
