@@ -60,7 +60,7 @@ struct Targets {
     selector: Option<String>,
 }
 
-/// Follow a roll-out to its end: the Pods that are to be new are, and are available.
+/// Follow a roll-out to its end: all its Pods are updated and available.
 #[derive(Debug, clap::Args)]
 struct StatusArgs {
     #[command(flatten)]

@@ -207,7 +207,7 @@ async fn change_one(
     Ok(done)
 }
 
-/// The object as it is now, if a write was refused because it is no longer as it was.
+/// The present object, if a write was refused because the object has changed.
 async fn moved(connection: &Connection, object: &Value, error: &kube::Error) -> Option<Value> {
     // A test of a JSON patch that fails is a 422, as is what admission refuses.
     if !matches!(apply::code(error), Some(409 | 422)) {

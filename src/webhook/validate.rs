@@ -32,8 +32,8 @@ pub struct Findings {
     pub warnings: Vec<String>,
 }
 
-/// Whether a request creates or updates an object itself, not a subresource, and it is not being deleted: whoever removes a
-/// finalizer must get through.
+/// Whether a request creates or updates an object itself, not a subresource, and the object is not being deleted:
+/// finalizers can always be removed.
 pub fn is_judged(request: &Request) -> bool {
     ["CREATE", "UPDATE"].contains(&request.operation.as_str())
         && request.sub_resource.is_empty()

@@ -2,7 +2,7 @@
 //!
 //! - Owns: the Pods, claims and ControllerRevisions of CloneSets, and their status.
 //! - Watches: CloneSets, Pods, claims with an instance id. ControllerRevisions are read when a spec is new, and
-//!   forgotten when every Pod is where it is to be.
+//!   forgotten when all Pods are on their revision.
 //! - Never: adopts Pods or claims, touches what another owner controls, evicts.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, how many Pods, each Pod's own state, which Pods to update,
@@ -256,8 +256,7 @@ impl Controller {
         pass.next.end(|after| self.queue.add_after(key.clone(), after))
     }
 
-    /// Does what is to be done to Pods and claims. What is refused keeps nothing else from being done. Returns what is
-    /// there now.
+    /// Creates, changes and deletes Pods and claims. A refusal prevents nothing else. Returns what is there afterwards.
     ///
     /// The stores are looked at once, and again only before a step that follows a write: a Pod that was released, deleted
     /// or moved to another state must not be counted or written as it was.

@@ -41,9 +41,9 @@ impl CloneSetObjects {
     }
 }
 
-/// What was found of the Pods of a large CloneSet, for one generation of a spec, as far as it stays true until a Pod
-/// changes. One pass follows the other while Pods come up, and most Pods are as they were. A few Pods are looked at anew
-/// each time: in a thousand small CloneSets, notes of versions that are gone would take as much memory as the Pods.
+/// Facts about the Pods of a large CloneSet, for one generation of its spec, that stay true until a Pod changes: while Pods
+/// come up, passes follow each other and most Pods are unchanged. The Pods of small CloneSets are judged in each pass: for a
+/// thousand of them, facts about old versions would take as much memory as the Pods.
 #[derive(Default)]
 pub(super) struct Found {
     generation: Option<i64>,

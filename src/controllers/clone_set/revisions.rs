@@ -55,7 +55,7 @@ impl Controller {
         Ok(resolved)
     }
 
-    /// When every Pod is where it is to be: deletes revisions beyond the history limit, and forgets the others.
+    /// When all Pods are on their revision: deletes revisions beyond the history limit, and forgets the others.
     pub(super) async fn tidy(
         &self,
         clone_set: &CloneSet,

@@ -398,7 +398,7 @@ fn admitted(left: &mut VecDeque<Leaving>, room: &mut Room) -> Vec<Leaving> {
     left.drain(..fits).collect()
 }
 
-/// Takes note of what came of a step: whether something was done, or may have been done, and whether it was refused.
+/// Notes the outcome of a step: whether something was done, or may have been done, and whether it was refused.
 fn note(pass: &mut Pass, done: bool, failure: Option<kube::Error>) -> (bool, bool) {
     let is_refused = failure.as_ref().is_some_and(is_refusal);
     let unsure = failure.is_some() && !is_refused;

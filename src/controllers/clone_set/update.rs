@@ -91,8 +91,7 @@ impl Controller {
                     plan.room.leave(charge);
                 }
             }
-            // Pods that are back meanwhile leave room for others, whom only the next pass sees: a pass that has begun
-            // something ends.
+            // A pass that has begun something ends: room of Pods that became available meanwhile is used by the next one.
             if tally.changed || tally.unsure {
                 break;
             }

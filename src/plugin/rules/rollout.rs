@@ -132,17 +132,17 @@ pub const OF_OTHERS: &str = "has no roll-outs here (those of the built-in kinds 
 /// How far a roll-out is, as the status says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Pods that there are to be.
+    /// Pods that the spec wants.
     replicas: i64,
-    /// Of them, those that are to be new.
+    /// Of them, those that the roll-out is to update.
     expected: i64,
-    /// Those that are new.
+    /// Those that are updated.
     updated: i64,
     /// Of them, available.
     available: i64,
     /// The revision that Pods are updated to.
     revision: String,
-    /// Why it does not move by itself.
+    /// What holds it, if it does not continue by itself.
     held: Option<String>,
 }
 
@@ -287,7 +287,7 @@ pub struct Pin {
 /// When a roll-out counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Until {
-    /// The Pods that are to be new are new, as `updatedReplicas` counts them.
+    /// All Pods of the roll-out are updated, as `updatedReplicas` counts them.
     Updated,
     /// They are available too.
     #[default]

@@ -86,7 +86,7 @@ pub struct Union {
 }
 
 impl Union {
-    /// The namespaces of which there is something, of those that are listed now too while it is not known of all.
+    /// The namespaces of the union. While a part does not know its own yet, those that are listed now stay.
     pub fn beside(&self, listed: &[String]) -> BTreeSet<String> {
         let stay = listed.iter().filter(|_| !self.is_whole).cloned();
         self.names.iter().cloned().chain(stay).collect()
