@@ -40,15 +40,15 @@ pub enum Managers {
     Die,
 }
 
-/// Runs sequences, `count` of them without being told otherwise.
+/// Runs sequences, `count` of them unless the environment says otherwise.
 pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
     let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().context(format!("{name}={v}")));
     let seeds: Vec<u64> = match (number("KRUISE_RANDOM_SEED").transpose()?, number("KRUISE_RANDOM_SEEDS").transpose()?)
     {
         (Some(seed), _) => vec![seed],
-        (None, told) => {
+        (None, wanted) => {
             let first = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default() % 1_000_000_000;
-            (first..first + told.unwrap_or(count)).collect()
+            (first..first + wanted.unwrap_or(count)).collect()
         }
     };
     let t = Test::new("random-nodes").await?;
@@ -400,7 +400,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
     let wanted = Wanted::new(&mut random, nodes);
     let hooks = Task(tokio::spawn(wanted.hooks.clone().play(t.api("Pod"), Random(seed))));
     let object = wanted.object(&mut random);
-    let mut told = vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks)];
+    let mut log = vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks)];
     // from before there is anything: what is listed has lost the versions at which it was made
     let recording = Recording::begin(&t).await?;
     t.create(object).await?;
@@ -413,7 +413,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
         stays: 3,
         ..Limits::default()
     };
-    let mut driver = Sequence { t: &t, nodes, player: &player, recording: &recording, wanted, told: &mut told };
+    let mut driver = Sequence { t: &t, nodes, player: &player, recording: &recording, wanted, log: &mut log };
     let result = liveness::run(seed, &limits, &mut driver, &mut Converges).await.map_err(anyhow::Error::msg);
     player.check()?;
     let history = recording.end();
@@ -425,7 +425,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
     println!("seed {seed}: {acts:?}");
     ensure!(acts.created > 0, "the watch of Pods has shown none");
     if result.is_err() || !wrongs.is_empty() {
-        eprintln!("=== seed {seed}, {options:?}\n{}\n--- the last events\n{}", told.join("\n"), history.tail(160));
+        eprintln!("=== seed {seed}, {options:?}\n{}\n--- the last events\n{}", log.join("\n"), history.tail(160));
     }
     result?;
     ensure!(wrongs.is_empty(), "{}", wrongs.join("\n"));
@@ -583,7 +583,7 @@ struct Sequence<'a> {
     player: &'a Player,
     recording: &'a Recording,
     wanted: Wanted,
-    told: &'a mut Vec<String>,
+    log: &'a mut Vec<String>,
 }
 
 /// Between two looks.
@@ -595,7 +595,7 @@ impl Driver for Sequence<'_> {
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
         let said = step(self.t, self.nodes, self.player, self.recording, random, &mut self.wanted).await;
         let said = said.map_err(|error| format!("{error:#}"))?;
-        self.told.push(format!("{} {said}", Timestamp::now()));
+        self.log.push(format!("{} {said}", Timestamp::now()));
         Ok(said)
     }
 
@@ -613,7 +613,7 @@ impl Driver for Sequence<'_> {
         }
         let patched = self.t.patch("CloneSet", NAME, self.wanted.patch()).await;
         patched.map_err(|error| format!("{error:#}"))?;
-        self.told.push(format!("{} goes on", Timestamp::now()));
+        self.log.push(format!("{} goes on", Timestamp::now()));
         Ok("goes on".into())
     }
 
@@ -645,7 +645,7 @@ struct Seen {
 }
 
 /// In the end the Pods are what the spec wants, and the status says so. What may never be is judged by [`History`], when
-/// all watches have told all of it.
+/// all watches have reported all of it.
 struct Converges;
 
 impl Model for Converges {
