@@ -282,11 +282,12 @@ fn is_of(handler: &Handler, kind: &Kind) -> bool {
 
 /// The creation of objects of every kind that has a webhook.
 fn creations() -> Vec<(&'static Kind, Value)> {
-    let recorded = RECORDED.iter().map(|text| serde_json::from_str(text).unwrap()).flat_map(|value| match value {
-        Value::Array(all) => all,
-        Value::Object(all) if !all.contains_key("kind") => all.into_iter().map(|(_, object)| object).collect(),
-        object => vec![object],
-    });
+    let recorded =
+        RECORDED.iter().map(|text| serde_json::from_str::<Value>(text).unwrap()).flat_map(|value| match value {
+            Value::Array(all) => all,
+            Value::Object(all) if !all.contains_key("kind") => all.into_iter().map(|(_, object)| object).collect(),
+            object => vec![object],
+        });
     let review = |mut object: Value| {
         let kind = reviewed(&object)?;
         let namespace = if kind.scope == Scope::Cluster { "" } else { "a" };

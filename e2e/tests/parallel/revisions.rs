@@ -147,8 +147,8 @@ async fn revisions_of_every_kind_are_stored_in_the_bytes_that_go_would_write() -
         holds(t, (&t.namespace, "app=united,!apps.kruise.io/subset-name"), &parts).await?;
         let set = t.create(sidecar_set::set(t, "bytes", &[container()])).await?;
         let labels = format!("kruise.io/sidecarset-name={}", set.text("/metadata/name"));
-        let body = holds(t, (SYSTEM, &labels), &[&env, parts[5]]);
-        restoring(body, sidecar_set::removed(t, &["bytes"])).await
+        let of_container = [env.as_str(), parts[5]];
+        restoring(holds(t, (SYSTEM, &labels), &of_container), sidecar_set::removed(t, &["bytes"])).await
     })
     .await
 }

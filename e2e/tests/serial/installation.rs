@@ -73,7 +73,7 @@ async fn make_kept(t: &Test) -> Result<()> {
 async fn gone(t: &Test) -> Result<Vec<&'static str>> {
     let mut gone = Vec::new();
     for (kind, namespace, name) in KEPT {
-        let namespace = if namespace.is_empty() { &t.namespace } else { namespace };
+        let namespace: &str = if namespace.is_empty() { &t.namespace } else { namespace };
         if t.api_in(namespace, kind).get_opt(name).await?.is_none() {
             gone.push(name);
         }
